@@ -1,10 +1,11 @@
-//! What native locks promise, measured: `cargo bench --bench locks [-- --quick] [--only lease|session|waits]`.
+//! Measures the guarantees of native locks: `cargo bench --bench locks [-- --quick] [--only lease|session|waits]`.
 //!
-//! - **lease**: how late after the end of a lease whoever waits is granted the lock, with a million other leases running. Counted from
-//!   when the holder's request was sent, so that its way to the server counts as lateness.
-//! - **session**: how long after a holder's client has died (`SIGKILL` of its process; a TCP reset) the next one is granted the lock.
-//! - **waits**: what adding a wait costs with ten thousand others, by the shape of who waits for whom: CPU time of the server, with
-//!   receiving the request.
+//! - **lease**: how late after the end of a lease a waiter is granted the lock, with a million other leases. Counted from when
+//!   the holder's request was sent, so that its way to the server counts too.
+//! - **session**: how long after the death of a holder's client (`SIGKILL` of its process; a TCP reset) a waiter is granted the
+//!   lock.
+//! - **waits**: the server's CPU time for adding a waiter to ten thousand others, including the receipt of its request, for
+//!   several shapes of the wait-for graph.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,31 +15,31 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use portcullis::bench::figures::quantile;
 use portcullis::bench::machine::raise_file_limit;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::wire::{self, call, call_for, encode};
+use portcullis::bench::report::statistics::quantile;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::{self, call, call_expecting, encode};
 use rustix::event::epoll;
 
-/// How long leases last of which nobody is to see the end.
+/// A lease that does not end during the bench.
 const LONG_MS: &str = "36000000";
-/// Requests that are on their way at once.
+/// Number of requests that are sent at once.
 const BATCH: usize = 1_000;
-/// Waits that are measured of each shape.
+/// Number of waits that are measured for each shape.
 const MEASURED: usize = 200;
-/// Waiters of the first part.
+/// Number of waiters in the first part.
 const CONTENDED: usize = 100;
 
 fn portcullis() -> Process {
-    Peer::Portcullis.start(Path::new(env!("CARGO_BIN_EXE_portcullis"))).expect("the program was built with this bench")
+    ServerKind::Portcullis.start(Path::new(env!("CARGO_BIN_EXE_portcullis"))).expect("the program was built with this bench")
 }
 
 fn connect(addr: SocketAddr) -> TcpStream {
     wire::connect(addr).expect("connect")
 }
 
-/// A connection that takes locks for anybody.
+/// A connection that acquires locks for any owner.
 struct Agent {
     socket: TcpStream,
     replies: BufReader<TcpStream>,
@@ -50,7 +51,7 @@ impl Agent {
         Agent { replies: BufReader::new(socket.try_clone().expect("a second handle")), socket }
     }
 
-    /// Sends requests and checks that each is answered with a number; gives the last one.
+    /// Sends requests and checks that each reply is a number. Returns the last one.
     fn send(&mut self, requests: impl Iterator<Item = Vec<u8>>) -> u64 {
         let requests: Vec<Vec<u8>> = requests.collect();
         let (mut line, mut last) = (String::new(), 0);
@@ -90,7 +91,7 @@ fn leases(quick: bool) {
     let others = if quick { 100_000 } else { 1_000_000 };
     let server = portcullis();
     let mut agent = Agent::new(server.addr());
-    // They end over the hours to come, each in its own millisecond, so that the wheel is as full as it is in practice.
+    // The leases end over the next hours, each in its own millisecond, so that the timer wheel is as full as in practice.
     let other = |n: usize| {
         let lease_ms = (600_000 + n * 7919 % 7_200_000).to_string();
         encode(&["LOCK.ACQUIRE", &format!("other:{n}"), "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21", &lease_ms])
@@ -105,7 +106,7 @@ fn leases(quick: bool) {
     }
     let name = |number: usize| format!("contended:{number}");
     let mut random = 1u64;
-    // Has a lock held by somebody whose lease ends soon, and waited for; gives when that is.
+    // Lets a holder acquire the lock for a short lease, and a waiter wait for it. Returns the end of the lease.
     let mut contend = |agent: &mut Agent, waiter: &mut TcpStream, number: usize| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let lease_ms = 50 + (random >> 33) % 400;
@@ -121,13 +122,13 @@ fn leases(quick: bool) {
     let end = Instant::now() + Duration::from_secs(if quick { 2 } else { 20 });
     let waited_ns = server.waited_ns().expect("a running process");
     let mut late_us = Vec::new();
-    // One thread does nothing but note when replies come, so that nothing else that is done here counts as lateness.
+    // A separate thread records when replies come, so that other work of this program does not count as lateness.
     let (sender, arrivals) = std::sync::mpsc::channel();
-    let ears: Vec<TcpStream> = waiters.iter().map(|socket| socket.try_clone().expect("a second handle")).collect();
-    std::thread::spawn(move || listen(&poll, ears, &sender));
+    let sockets: Vec<TcpStream> = waiters.iter().map(|socket| socket.try_clone().expect("a second handle")).collect();
+    std::thread::spawn(move || listen(&poll, sockets, &sender));
     while Instant::now() < end {
         let (number, came): (usize, Instant) = arrivals.recv().expect("a grant");
-        let late = came.checked_duration_since(due[number]).expect("nobody is granted a lock before its lease has ended");
+        let late = came.checked_duration_since(due[number]).expect("no grant before the end of the lease");
         late_us.push(late.as_micros() as i64);
         assert_eq!(agent.send([encode(&["LOCK.RELEASE", &name(number), "waiter"])].into_iter()), 0);
         due[number] = contend(&mut agent, &mut waiters[number], number);
@@ -138,7 +139,7 @@ fn leases(quick: bool) {
     print_latencies(&what, late_us, "p99 ≤ 2 ms");
 }
 
-/// Notes when each of the waiters is granted its lock, until nobody wants to know any more.
+/// Records when each waiter is granted its lock, until the receiver is dropped.
 fn listen(poll: &OwnedFd, mut waiters: Vec<TcpStream>, told: &Sender<(usize, Instant)>) {
     let mut events = Vec::with_capacity(CONTENDED);
     loop {
@@ -147,7 +148,7 @@ fn listen(poll: &OwnedFd, mut waiters: Vec<TcpStream>, told: &Sender<(usize, Ins
         let came = Instant::now();
         for event in &events {
             let number = event.data.u64() as usize;
-            // In the end the server is gone.
+            // At the end of the bench the server is gone.
             let granted = waiters[number].read(&mut [0; 64]).is_ok_and(|count| count > 0);
             if !granted || told.send((number, came)).is_err() {
                 return;
@@ -156,8 +157,8 @@ fn listen(poll: &OwnedFd, mut waiters: Vec<TcpStream>, told: &Sender<(usize, Ins
     }
 }
 
-/// What the process of a holder does: takes a lock that ends with its connection, says so, and waits to be killed.
-fn hold_for_ever(addr: &str) {
+/// The process of a holder: acquires a lock that ends with its connection, prints the token, and waits to be killed.
+fn hold_forever(addr: &str) {
     let mut socket = connect(addr.parse().expect("an address"));
     socket.write_all(&encode(&["LOCK.ACQUIRE", "session", "holder", LONG_MS, "SESSION"])).expect("write");
     println!("{}", read_token(&mut socket));
@@ -211,17 +212,17 @@ fn sessions(quick: bool) {
     print_latencies("TCP reset of a SESSION holder to the next grant", reset_us, "≤ 5 ms");
 }
 
-/// A shape of who waits for whom.
+/// A shape of the wait-for graph.
 struct Shape {
     what: &'static str,
-    /// Holds and waits of so many.
+    /// Builds the shape with this number of owners.
     build: fn(&mut Crowd, usize),
-    /// What those who are measured want.
+    /// The lock that the measured owners request.
     target: &'static str,
 }
 
 const SHAPES: [Shape; 8] = [
-    Shape { what: "nobody else waits", build: |crowd, _| crowd.hold("l", "boss"), target: "l" },
+    Shape { what: "no other waiters", build: |crowd, _| crowd.hold("l", "boss"), target: "l" },
     Shape {
         what: "all wait for one lock",
         build: |crowd, count| {
@@ -231,7 +232,7 @@ const SHAPES: [Shape; 8] = [
         target: "l",
     },
     Shape {
-        what: "all wait for one lock, and each holds another that is not wanted",
+        what: "all wait for one lock, and each holds another uncontended one",
         build: |crowd, count| {
             crowd.hold("l", "boss");
             crowd.hold_all((0..count).map(|n| (format!("m{n}"), format!("w{n}"))), &[]);
@@ -240,7 +241,7 @@ const SHAPES: [Shape; 8] = [
         target: "l",
     },
     Shape {
-        what: "half wait for one lock, and each holds another that one of the other half waits for",
+        what: "half wait for one lock, and each holds another one that one of the other half waits for",
         build: |crowd, count| {
             crowd.hold("l", "boss");
             crowd.hold_all((0..count / 2).map(|n| (format!("m{n}"), format!("w{n}"))), &[]);
@@ -250,7 +251,7 @@ const SHAPES: [Shape; 8] = [
         target: "l",
     },
     Shape {
-        what: "spread over 100 locks, each held by one who waits for the next",
+        what: "spread over 100 locks, each held by an owner that waits for the next",
         build: |crowd, count| {
             crowd.hold_all((0..100).map(|n| (format!("c{n}"), format!("w{n}"))), &[]);
             crowd.wait((0..99).map(|n| (format!("c{}", n + 1), format!("w{n}"))));
@@ -259,7 +260,7 @@ const SHAPES: [Shape; 8] = [
         target: "c0",
     },
     Shape {
-        what: "a chain: each holds what the one before waits for",
+        what: "a chain: each holds the lock that the one before waits for",
         build: |crowd, count| {
             crowd.hold_all((0..=count).map(|n| (format!("c{n}"), format!("w{n}"))), &[]);
             crowd.wait((0..count).map(|n| (format!("c{}", n + 1), format!("w{n}"))));
@@ -276,7 +277,7 @@ const SHAPES: [Shape; 8] = [
         target: "l",
     },
     Shape {
-        what: "a third share the lock and wait for others; a third wait for whom is measured, and hold what the last third wants",
+        what: "a third share the lock and wait for others; a third wait for the measured owners, and hold the locks that the last third waits for",
         build: |crowd, count| {
             let part = count / 3;
             crowd.hold_all((0..part).map(|n| ("l".into(), format!("w{n}"))), &["SHARED"]);
@@ -284,7 +285,7 @@ const SHAPES: [Shape; 8] = [
             crowd.wait((0..part).map(|n| (format!("d{n}"), format!("w{n}"))));
             crowd.hold_all((0..part).map(|n| (format!("m{n}"), format!("u{n}"))), &[]);
             crowd.wait((0..part).map(|n| (format!("m{n}"), format!("v{n}"))));
-            // Who waits for those that are measured shares a lock that the rest of the crowd waits for.
+            // The owners that wait for the measured ones share a lock for which the rest of the crowd waits.
             crowd.hold_all((0..MEASURED).map(|n| ("k".into(), format!("y{n}"))), &["SHARED"]);
             crowd.wait((0..part).map(|n| ("k".into(), format!("u{n}"))));
         },
@@ -292,7 +293,7 @@ const SHAPES: [Shape; 8] = [
     },
 ];
 
-/// Owners of a server, and the connections of those who wait.
+/// Owners of locks on a server, and the connections of those that wait.
 struct Crowd {
     server: Process,
     agent: Agent,
@@ -302,7 +303,7 @@ struct Crowd {
 impl Crowd {
     fn new() -> Crowd {
         let server = portcullis();
-        call_for(server.addr(), &["CONFIG", "SET", "maxclients", "15000"], "+OK\r\n").expect("it is taken");
+        call_expecting(server.addr(), &["CONFIG", "SET", "maxclients", "15000"], "+OK\r\n").expect("it is taken");
         Crowd { agent: Agent::new(server.addr()), server, waiting: Vec::new() }
     }
 
@@ -314,14 +315,14 @@ impl Crowd {
         self.agent.hold(what, words);
     }
 
-    /// Has each of these owners wait, in a connection of its own.
+    /// Lets each of these owners wait on its own connection.
     fn wait(&mut self, what: impl Iterator<Item = (String, String)>) {
         let before = self.waiting.len();
         for (name, owner) in what {
             let mut socket = connect(self.server.addr());
             socket.write_all(&encode(&["LOCK.ACQUIRE", &name, &owner, LONG_MS, "WAIT", "0"])).expect("write");
             self.waiting.push(socket);
-            // Not more than a listener has room for.
+            // No more at once than fit into the listener's backlog.
             if (self.waiting.len() - before).is_multiple_of(100) {
                 self.settle();
             }
@@ -329,18 +330,18 @@ impl Crowd {
         self.settle();
     }
 
-    /// Until all wait.
+    /// Waits until all owners are blocked.
     fn settle(&self) {
         let all = format!("blocked_clients:{}\r\n", self.waiting.len());
         let began = Instant::now();
         while !call(self.server.addr(), &["INFO", "clients"]).expect("a reply").contains(&all) {
-            assert!(began.elapsed() < Duration::from_secs(20), "somebody does not wait");
+            assert!(began.elapsed() < Duration::from_secs(20), "an owner is not blocked");
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 }
 
-/// Third part: what it costs to begin to wait.
+/// Third part: the cost of beginning to wait.
 fn waits(quick: bool) {
     raise_file_limit(20_000);
     println!("\n| adding a wait with 10,000 others | server CPU, µs | bar |");
@@ -348,7 +349,8 @@ fn waits(quick: bool) {
     let count = if quick { 2_000 } else { 10_000 };
     for shape in &SHAPES {
         let mut crowd = Crowd::new();
-        // Each of those who are measured holds what somebody waits for: who does not can be in no cycle.
+        // Each measured owner holds a lock for which another owner waits. Otherwise it could be in no cycle, and there would be
+        // nothing to check.
         crowd.hold_all((0..MEASURED).map(|n| (format!("own{n}"), format!("x{n}"))), &[]);
         crowd.wait((0..MEASURED).map(|n| (format!("own{n}"), format!("y{n}"))));
         (shape.build)(&mut crowd, count);
@@ -363,7 +365,7 @@ fn waits(quick: bool) {
         for (mut socket, request) in sockets.iter().zip(&requests) {
             socket.write_all(request).expect("write");
         }
-        // Nothing tells when the last one waits; it does long before this.
+        // The server does not tell when the last owner is blocked. It is, long before this pause ends.
         std::thread::sleep(Duration::from_millis(if quick { 100 } else { 500 }));
         let spent = (crowd.server.cpu_ns().expect("a running process") - before) as f64 / MEASURED as f64 / 1000.0;
         crowd.waiting.extend(sockets);
@@ -373,14 +375,14 @@ fn waits(quick: bool) {
 }
 
 fn main() {
-    // `cargo bench` passes --bench; `cargo test --benches` passes --test and wants nothing measured.
+    // `cargo bench` passes --bench. `cargo test --benches` passes --test; then nothing is measured.
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.iter().any(|arg| arg == "--test") {
         return;
     }
     let value = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1);
     if let Some(addr) = value("--hold") {
-        return hold_for_ever(addr);
+        return hold_forever(addr);
     }
     let quick = args.iter().any(|arg| arg == "--quick");
     let only = value("--only").map_or("", String::as_str);

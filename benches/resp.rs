@@ -1,11 +1,12 @@
-//! The wire: parsing requests and writing replies, beside the redis-protocol crate.
+//! The wire: parsing requests and writing replies, compared with the redis-protocol crate.
 
-// criterion's macro makes items without docs.
+// criterion's macro generates items without docs.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use portcullis::bench::servers::wire;
 use portcullis::resp::reply::{DOUBLE_MAX, Protocol, Sink, WireReply, format_double};
 use portcullis::resp::request::{Limits, Progress, RequestParser};
 use redis_protocol::bytes_utils::Str;
@@ -13,22 +14,14 @@ use redis_protocol::resp2::decode::{decode, decode_range};
 use redis_protocol::resp2::encode::encode_bytes;
 use redis_protocol::resp2::types::BytesFrame;
 
-fn multibulk(args: &[&str]) -> Vec<u8> {
-    let mut out = format!("*{}\r\n", args.len());
-    for arg in args {
-        out += &format!("${}\r\n{arg}\r\n", arg.len());
-    }
-    out.into_bytes()
-}
-
-/// The requests of a lock: taking, looking and letting go.
+/// The requests of a lock: acquire, look, release.
 fn requests() -> [(&'static str, Vec<u8>); 3] {
     let name = "lock:order:000012345";
     let token = "5f0c2a3e-8f0e-4f47-9d2b-0c2c4f2f7a10";
     [
-        ("set", multibulk(&["SET", name, token, "NX", "PX", "30000"])),
-        ("get", multibulk(&["GET", name])),
-        ("evalsha", multibulk(&["EVALSHA", "bb0a4ad0a0b3ec1ef2a1c7a5b1f7a9a6a8f6e3d1", "1", name, token])),
+        ("set", wire::encode(&["SET", name, token, "NX", "PX", "30000"])),
+        ("get", wire::encode(&["GET", name])),
+        ("evalsha", wire::encode(&["EVALSHA", "bb0a4ad0a0b3ec1ef2a1c7a5b1f7a9a6a8f6e3d1", "1", name, token])),
     ]
 }
 
@@ -65,7 +58,7 @@ fn parse(c: &mut Criterion) {
     group.bench_function("inline", |b| {
         b.iter(|| parse_all(&mut parser, &limits, black_box(b"SET lock:order:12345 token NX PX 30000\r\n")))
     });
-    // A long request that arrives in packets: linear, not quadratic.
+    // A long request that arrives in packets. The time must be linear.
     let long = [b"*100001\r\n$3\r\nDEL\r\n".to_vec(), b"$8\r\nlock:123\r\n".repeat(100_000)].concat();
     group.throughput(Throughput::Bytes(long.len() as u64));
     group.sample_size(20);

@@ -1,6 +1,6 @@
-//! Scripts on one thread without sockets: what EVALSHA and `redis.call` cost beyond the commands they run.
+//! Scripts on one thread without sockets: the cost of EVALSHA and `redis.call` beyond that of the commands they run.
 
-// criterion's macro makes items without docs.
+// criterion's macro generates items without docs.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -17,7 +17,7 @@ const TOKEN: &[u8] = b"5f0c2a3e-8f0e-4f47-9d2b-0c2c4f2f7a10";
 
 const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// Takes a reentrant lock, or tells for how long it is held.
+/// Acquires a reentrant lock, or returns the rest of its lease.
 const ACQUIRE: &str = "
 if redis.call('exists', KEYS[1]) == 0 then
     redis.call('hincrby', KEYS[1], ARGV[2], 1)

@@ -1,13 +1,12 @@
-//! How long everybody else has to wait for one client's large request, side by side with redis-server:
-//! `cargo bench --bench steadiness [-- --quick] [--only WORD] [--no-redis]`.
+//! How long one client's large request holds up other clients, side by side with redis-server: `cargo bench --bench steadiness
+//! [-- --quick] [--only WORD] [--no-redis]`.
 //!
-//! For each row a server is filled, one client makes one request (or many), and another sends a PING every 200 µs, whatever happens, until
-//! all that the request has left to be done is done. What counts is the longest wait of that other client; beside it, what the server
-//! itself says was its longest turn (`LATENCY TURNS`), for how long of it its thread had no processor, and its resident memory before it
-//! was filled and afterwards.
+//! For each row a server is filled. One client then sends one request (or many), and another one sends a PING every 200 µs until
+//! the server has done all deferred work of the request. The figure is the longest wait of that other client. Beside it are the
+//! longest turn by the server's own figure (`LATENCY TURNS`), the time that the server's thread waited for a processor, and the
+//! resident memory before the server was filled and at the end.
 //!
-//! On a machine that has other things to do, the waits are those of its scheduler: `chrt -f 10 cargo bench --bench steadiness`, as root,
-//! leaves that out.
+//! On a busy machine the waits are those of its scheduler. `chrt -f 10 cargo bench --bench steadiness`, as root, avoids that.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,22 +17,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use portcullis::bench::machine::raise_file_limit;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::wire::encode;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::encode;
 
-/// Distance of the other client's requests.
+/// Interval between the other client's requests.
 const PACE: Duration = Duration::from_micros(200);
-/// Arguments of a request that fills.
+/// Number of arguments of a request that fills a collection.
 const ARGUMENTS: usize = 20;
-/// How long the server may take for what a request has left to be done.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long after a last FLUSHALL the memory is looked at.
-const RETURNS_WITHIN: Duration = Duration::from_secs(2);
-/// Waiters and subscribers: as many as a process may usually have files open.
+/// Maximum time for the server's deferred work.
+const DEFERRED_WORK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time from the last FLUSHALL to the reading of the resident memory.
+const MEMORY_SETTLES: Duration = Duration::from_secs(2);
+/// Number of waiters and subscribers: as many as the usual limit of open files permits.
 const CROWD: usize = 5000;
 
-/// A client that hides nothing.
+/// A blocking client.
 struct Client {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -57,7 +56,7 @@ impl Client {
         line.trim_end().to_owned()
     }
 
-    /// Reads a reply; gives its text, or that of its last element. An error is none that was expected.
+    /// Reads a reply. Returns its text, or the text of its last element. Panics on an error reply.
     fn read(&mut self) -> String {
         let line = self.line();
         let (kind, rest) = line.split_at(1);
@@ -78,7 +77,7 @@ impl Client {
         self.read()
     }
 
-    /// Sends requests a thousand at a time and reads as many replies.
+    /// Sends requests, a thousand at a time, and reads their replies.
     fn pipe(&mut self, requests: impl Iterator<Item = Vec<u8>>) {
         let mut requests = requests.peekable();
         while requests.peek().is_some() {
@@ -88,18 +87,18 @@ impl Client {
         }
     }
 
-    /// The number of that name in the reply to `INFO`.
+    /// A number from the reply to `INFO`.
     fn info(&mut self, name: &str) -> Option<u64> {
         let text = self.call(&["INFO", "everything"]);
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.parse().ok())
     }
 
-    /// Sets so many keys.
+    /// Sets `n` keys.
     fn keys(&mut self, n: usize) {
         self.pipe((0..n).map(|n| encode(&["SET", &format!("key:{n}"), "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21"])));
     }
 
-    /// Adds so many elements to the collection `big`, by a command that takes them as this gives them.
+    /// Adds `n` elements to the collection `big`. `element` gives the arguments of one element.
     fn grow(&mut self, command: &str, n: usize, element: impl Fn(usize) -> Vec<String>) {
         self.pipe((0..n.div_ceil(ARGUMENTS)).map(|batch| {
             let elements: Vec<String> = (batch * ARGUMENTS..((batch + 1) * ARGUMENTS).min(n)).flat_map(&element).collect();
@@ -124,7 +123,7 @@ impl Client {
         self.grow("RPUSH", n, |n| vec![format!("element:{n}")]);
     }
 
-    /// Subscribes to so many channels.
+    /// Subscribes to `n` channels.
     fn channels(&mut self, n: usize) {
         for batch in 0..n.div_ceil(ARGUMENTS) {
             let names: Vec<String> = (batch * ARGUMENTS..(batch + 1) * ARGUMENTS).map(|n| format!("channel:{n}")).collect();
@@ -138,12 +137,12 @@ impl Client {
     }
 }
 
-/// One row: what a server is filled with, and what is asked of it then. Both get how many keys, elements or hundreds of bytes.
+/// A row: how the server is filled, and the request that is measured. Both get the number of keys, elements or hundreds of bytes.
 struct Row {
     name: &'static str,
     fill: fn(&mut Client, usize),
     ask: fn(&mut Client, usize),
-    /// Whether redis-server knows it, too.
+    /// Whether redis-server has the request too.
     on_redis: bool,
 }
 
@@ -151,7 +150,7 @@ const fn row(name: &'static str, fill: fn(&mut Client, usize), ask: fn(&mut Clie
     Row { name, fill, ask, on_redis: true }
 }
 
-/// Waits for clients to block.
+/// Waits until this number of clients is blocked.
 fn until_blocked(c: &mut Client, waiters: usize) {
     while c.info("blocked_clients").unwrap_or(0) < waiters as u64 {
         std::thread::sleep(Duration::from_millis(20));
@@ -229,7 +228,7 @@ const ROWS: &[Row] = &[
         name: "CLIENT LIST of 5,000",
         fill: |c, _| {
             let addr = c.stream.peer_addr().expect("an address");
-            // They stay until the bench ends, so there is no room for as many of another server.
+            // The connections stay until the bench ends, so there is no room for those of another server.
             (0..CROWD).for_each(|_| std::mem::forget(Client::connect(addr)));
             while c.info("connected_clients").unwrap_or(0) < CROWD as u64 {
                 std::thread::sleep(Duration::from_millis(20));
@@ -268,7 +267,7 @@ const ROWS: &[Row] = &[
         ask: |c, _| drop(c.call(&["FLUSHALL"])),
         on_redis: false,
     },
-    // From here on a reply, or a value, is made in one step: the time is in proportion to it.
+    // From here on a reply or a value is made in one step, whose time is proportional to its size.
     row("COPY of a hash", |c, n| c.hash(n), |c, _| drop(c.call(&["COPY", "big", "other"]))),
     row("HGETALL", |c, n| c.hash(n), |c, _| drop(c.call(&["HGETALL", "big"]))),
     row("SMEMBERS", |c, n| c.set(n), |c, _| drop(c.call(&["SMEMBERS", "big"]))),
@@ -279,7 +278,7 @@ const ROWS: &[Row] = &[
     row("GET of a string of 100 bytes times n", |c, n| c.string(n), |c, _| drop(c.call(&["GET", "big"]))),
 ];
 
-/// Sends a PING now and then until told to stop; gives the longest wait.
+/// Sends PINGs until told to stop. Returns the longest latency.
 fn ping(addr: SocketAddr, stop: Arc<AtomicBool>) -> JoinHandle<Duration> {
     let mut client = Client::connect(addr);
     std::thread::spawn(move || {
@@ -294,7 +293,7 @@ fn ping(addr: SocketAddr, stop: Arc<AtomicBool>) -> JoinHandle<Duration> {
     })
 }
 
-/// What came of a row on one server.
+/// The figures of a row on one server.
 struct Outcome {
     waited: Duration,
     turn_us: Option<u64>,
@@ -315,7 +314,7 @@ fn run(server: &Process, row: &Row, n: usize) -> Outcome {
     (row.ask)(&mut client, n);
     let asked = Instant::now();
     let left = ["memory_waits_to_be_freed", "lazyfree_pending_objects"];
-    while asked.elapsed() < PATIENCE && left.iter().any(|name| client.info(name).is_some_and(|left| left > 0)) {
+    while asked.elapsed() < DEFERRED_WORK_TIMEOUT && left.iter().any(|name| client.info(name).is_some_and(|left| left > 0)) {
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(500));
@@ -324,7 +323,7 @@ fn run(server: &Process, row: &Row, n: usize) -> Outcome {
     let longest = pinging.join().expect("the other client");
     let turn_us = client.info("turn_longest_usec");
     client.call(&["FLUSHALL"]);
-    std::thread::sleep(RETURNS_WITHIN);
+    std::thread::sleep(MEMORY_SETTLES);
     Outcome { waited: longest, turn_us, off_processor, resident: [before, resident()] }
 }
 
@@ -343,9 +342,9 @@ fn main() {
     println!("| --- | ---: | ---: | ---: | ---: | ---: |");
     for row in ROWS.iter().filter(|row| row.name.contains(only)) {
         let program = Path::new(env!("CARGO_BIN_EXE_portcullis"));
-        let ours = run(&Peer::Portcullis.start(program).expect("the program was built with this bench"), row, n);
-        let redis = Peer::Redis.find().filter(|_| row.on_redis && !has("--no-redis"));
-        let redis = redis.and_then(|program| Peer::Redis.start(&program).ok()).map(|redis| run(&redis, row, n));
+        let ours = run(&ServerKind::Portcullis.start(program).expect("the program was built with this bench"), row, n);
+        let redis = ServerKind::Redis.find().filter(|_| row.on_redis && !has("--no-redis"));
+        let redis = redis.and_then(|program| ServerKind::Redis.start(&program).ok()).map(|redis| run(&redis, row, n));
         let [before, after] = ours.resident.map(|bytes| bytes >> 20);
         println!(
             "| {} | {:.2} | {} | {} | {} | {before} → {after} |",

@@ -1,9 +1,10 @@
-//! The store: keys found, added and taken out, timers, memory per lock: `cargo bench --bench store`.
+//! The store: looking up, inserting and removing keys, timers, and memory per lock: `cargo bench --bench store`.
 //!
-//! Before criterion's benches it prints what no average shows: bytes of resident memory per key, and the slowest steps while a
-//! database, or one hash or set, grows to four million keys, fields or members and shrinks again. `std`'s map with the same hash function stands beside ours for orientation.
+//! Before the benches of criterion it prints what averages do not show: resident bytes per key, and the slowest operations while
+//! a database, a hash or a set grows to four million keys, fields or members and shrinks again. For comparison there is `std`'s
+//! map with the same hash function.
 
-// criterion's macro makes items without docs.
+// criterion's macro generates items without docs.
 #![allow(missing_docs)]
 
 use std::collections::HashMap;
@@ -25,10 +26,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 const TOKEN: &[u8; 36] = b"5f0c2a3e-8f0e-4f47-9d2b-0c2c4f2f7a10";
 const MILLION: u64 = 1_000_000;
-/// How many are timed at once, so that reading the clock costs next to nothing.
+/// Number of operations that are timed at once, so that reading the clock costs next to nothing.
 const BLOCK: u64 = 500;
 
-/// The name of a lock, 20 bytes. An odd factor gives neighbours names that stand nowhere near each other.
+/// The name of a lock, of 20 bytes. The odd factor gives neighbours very different names.
 fn key(n: u64) -> [u8; 20] {
     let mut key = *b"lock:order:000000000";
     let mut rest = n.wrapping_mul(0x9e37_79b1) & 0x1fff_ffff;
@@ -50,7 +51,7 @@ fn remove(space: &mut Space, key: &[u8]) {
     }
 }
 
-/// `count` locks; the wheel stands at 0, deadlines lie within ten minutes.
+/// A database of `count` locks. The wheel is at time 0, and deadlines are within ten minutes.
 fn filled(count: u64, leases: bool) -> Space {
     let mut space = Space::new(1, 7, 0);
     for n in 0..count {
@@ -59,14 +60,14 @@ fn filled(count: u64, leases: bool) -> Space {
     space
 }
 
-/// Bytes of memory that are resident.
+/// Resident memory in bytes.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Must come first: memory that was freed before would not be counted.
+/// Must run first: memory that was freed before is reused and not counted.
 fn print_memory() {
     let before = resident();
     let space = filled(MILLION, true);
@@ -77,7 +78,7 @@ fn print_memory() {
     }
 }
 
-/// Time of this thread on a processor: what others on the machine do does not count.
+/// CPU time of this thread, which excludes other processes.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -120,7 +121,7 @@ fn print_slowest() {
     println!("emptying it of 2M, 2,000 a turn: {:?} in {turns} turns, the slowest {slowest:?}", cpu_time() - start);
 }
 
-/// The slowest of many steps and what each took at the mean.
+/// The slowest of many steps, and the mean.
 fn slowest(count: u64, mut step: impl FnMut(u64)) -> (Duration, Duration) {
     let (mut slowest, start) = (Duration::ZERO, cpu_time());
     for n in 0..count {
@@ -131,7 +132,7 @@ fn slowest(count: u64, mut step: impl FnMut(u64)) -> (Duration, Duration) {
     (slowest, (cpu_time() - start) / count as u32)
 }
 
-/// One hash and one set of millions.
+/// The same for a hash and a set of millions of elements.
 fn print_slowest_of_values() {
     let hasher = KeyHasher::new(7);
     let mut hash = Hash::default();
@@ -221,7 +222,7 @@ fn keys(c: &mut Criterion) {
     group.finish();
 }
 
-/// Runs a block of operations between two that are not timed.
+/// Times blocks of operations, without the work around them.
 fn blocks(iters: u64, mut run: impl FnMut() -> Duration) -> Duration {
     let blocks = iters.div_ceil(BLOCK);
     let total: Duration = (0..blocks).map(|_| run()).sum();
@@ -270,7 +271,7 @@ fn wheel(c: &mut Criterion) {
         group.bench_function(what, |b| {
             b.iter_custom(|iters| {
                 blocks(iters, || {
-                    // Deadlines are tokens: the look at an entry is not part of this.
+                    // The token of a timer is its deadline, so that no entry is looked up.
                     for n in 0..BLOCK {
                         let deadline = now + ahead + n / per_ms;
                         wheel.insert(deadline, deadline);
@@ -299,7 +300,7 @@ criterion_group! {
 
 fn main() {
     allocator::prepare();
-    // Asked for a list or a test run, criterion's part is all there is to do.
+    // For a list or a test run only criterion's part is needed.
     if std::env::args().any(|arg| arg == "--bench") {
         print_memory();
         print_slowest();

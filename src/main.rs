@@ -1,4 +1,4 @@
-//! The program.
+//! The program `portcullis`. See [`portcullis::program`].
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The program's entry: its command line, and the tools behind it. Of no use to anything but `src/main.rs`.
+//! The program `portcullis`: dispatches its command line to `serve`, `bench` and `torture`. For `src/main.rs` only.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! One fact, one place: what a command is stands in its row. No code outside of rows and handlers knows a command by its name.
+//! Facts about a command are in its row. Other code, except the command's handler, does not compare commands by name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use portcullis::commands::all;
 
-/// What asks a row for its name. Where handlers are, only that is looked at: they may say their own names, and words of options.
+/// Code that compares a command's name. In the folder with handlers only these comparisons are forbidden: handlers may contain
+/// their own names and words of options.
 const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.name", "match row.name"];
 
-/// Where no command is named.
+/// The folders that must not compare commands by name.
 const FOLDERS: [&str; 8] = ["base", "lock", "store", "keyspace", "engine", "script", "server", "commands"];
 
-/// Words that are the names of commands, and mean something else there.
+/// Names of commands that have another meaning in a file.
 const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
     ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
     ("engine/command/keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
@@ -33,7 +34,7 @@ const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
     ("script/globals/redis_table.rs", &["script"], "a target of the log"),
 ];
 
-/// The source files in a folder and those in it, without tests.
+/// All source files below a folder, without tests.
 fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("the folder is there") {
         let path = entry.expect("it can be read").path();
@@ -46,7 +47,7 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The string literals of a line, without those of C and those in comments.
+/// The string literals of a line, without C string literals and those in comments.
 fn literals(line: &str) -> Vec<&str> {
     let code = if line.trim_start().starts_with("//") { "" } else { line };
     let parts: Vec<&str> = code.split('"').collect();
@@ -71,7 +72,7 @@ fn commands_are_named_in_rows_and_handlers_alone() {
         for path in files {
             let text = fs::read_to_string(&path).expect("it can be read");
             let file = path.strip_prefix(&root).expect("it lies there").to_string_lossy().into_owned();
-            // Tests stand last.
+            // The unit tests are at the end of a file.
             let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
             let code = code.split("#[cfg(test)]\n#[allow(clippy::unwrap_used)]\nmod tests").next().unwrap_or_default();
             seen += 1;
@@ -79,7 +80,7 @@ fn commands_are_named_in_rows_and_handlers_alone() {
                 if ["contains(&command.name)", "contains(&row.name)"].iter().any(|asked| line.contains(asked)) {
                     wrong.push(format!("{file}:{}: a list of names: {}", number + 1, line.trim()));
                 }
-                // An event has a name of its own, which is most often that of the command.
+                // An event has a name of its own, which often equals the command's.
                 let asks = folder != "commands" || ASKS.iter().any(|words| line.contains(words));
                 for literal in literals(line).into_iter().filter(|_| asks && !line.contains("Event::new(")) {
                     let word = literal.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The command table is complete and agrees with itself, and the guide shows it.
+//! The command table is complete and consistent, and the guide shows it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use portcullis::commands::reference::syntax::{Arg, Kind, Type};
 use portcullis::engine::command::keys::{Begin, KeyUse};
 use portcullis::engine::command::{Access, Command, Flags, Group, Keys};
 
-/// Every row under its full name, with the number of words in it.
+/// Every row with its full name and the number of words in the name.
 fn rows() -> Vec<(String, usize, &'static Command)> {
     let mut rows = Vec::new();
     for command in commands::all() {
@@ -25,7 +25,7 @@ fn rows() -> Vec<(String, usize, &'static Command)> {
     rows
 }
 
-/// The fewest and the most arguments that a tree stands for; `None`: no limit.
+/// The minimum and maximum number of arguments of a syntax tree. `None` means no limit.
 fn lengths(args: &[Arg<'_>]) -> (usize, Option<usize>) {
     let mut total = (0, Some(0));
     for arg in args {
@@ -36,7 +36,7 @@ fn lengths(args: &[Arg<'_>]) -> (usize, Option<usize>) {
             Kind::OneOf(choices) => {
                 let each: Vec<_> = choices.iter().map(|choice| lengths(std::slice::from_ref(choice))).collect();
                 let most = each.iter().map(|(_, most)| *most).reduce(|a, b| Some(a?.max(b?))).flatten();
-                // Something must be chosen, be it one of several options.
+                // A choice takes at least one argument, even if its alternatives are optional.
                 (each.iter().map(|(least, _)| (*least).max(1)).min().unwrap_or(0), most)
             }
         };
@@ -61,7 +61,7 @@ fn names_are_unique_and_lower_case() {
     }
 }
 
-/// Fails with everything that is wrong, not only the first.
+/// Fails with all problems, not only the first.
 fn report(wrong: Vec<String>) {
     assert!(wrong.is_empty(), "{} rows:\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -118,7 +118,7 @@ fn arity_agrees_with_the_syntax() {
         let (least, most) = lengths(&syntax::parse(command.syntax).unwrap_or_default());
         let (least, most) = (least + words, most.map(|most| most + words));
         let (arity, syntax) = (command.arity, command.syntax);
-        // These take whatever comes with them and look at none of it.
+        // These commands accept and ignore any arguments.
         let most = if ["quit", "psync"].contains(&&*name) { None } else { most };
         if arity.unsigned_abs() as usize != least || (arity > 0) != (most == Some(least)) {
             wrong.push(format!("{name} has arity {arity}, but takes {least} to {most:?} arguments: {syntax}"));
@@ -178,7 +178,7 @@ fn keys_are_within_bounds_and_are_what_the_syntax_names() {
             Keys::Specified(specs) => specs.iter().all(|spec| match spec.begin {
                 Begin::Index(index) => index >= words && index < least,
                 Begin::Keyword { word, from } => from >= words && command.syntax.contains(word),
-                // An option that need not be there, or what no argument names.
+                // The option may be missing, or no argument names the keys.
                 Begin::Option { .. } | Begin::Nowhere => true,
             }),
         };
@@ -195,7 +195,7 @@ fn keys_are_within_bounds_and_are_what_the_syntax_names() {
         }
         for spec in command.key_specs() {
             let writes = spec.access != Access::Read || spec.uses.intersects(KeyUse::UPDATE | KeyUse::INSERT | KeyUse::DELETE);
-            // What it found it may keep with the value, as PFCOUNT does.
+            // A command may store what it computed with the value, as PFCOUNT does.
             let keeps = command.flags.contains(Flags::MAY_REPLICATE);
             if writes && !keeps && command.flags.contains(Flags::READONLY) && command.group != Group::Scripting {
                 wrong.push(format!("{name} changes its keys, but only reads"));
@@ -205,7 +205,7 @@ fn keys_are_within_bounds_and_are_what_the_syntax_names() {
     report(wrong);
 }
 
-/// Compares a text with what it should be; with UPDATE_README=1, writes it.
+/// Checks that a file has the right text. With UPDATE_README=1, writes it.
 fn shows(path: &str, text: impl FnOnce(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     let found = std::fs::read_to_string(&path).unwrap_or_default();
@@ -233,7 +233,7 @@ fn the_page_shows_every_command() {
     shows("src/commands/COMMANDS.md", |_| commands::markdown_page());
 }
 
-/// Every command and every option of the redis-server that is installed is in the table, or said to be missing.
+/// Every command and every option of the installed redis-server is in the table or listed as missing.
 #[test]
 fn what_is_missing_is_said() {
     let Some(program) = common::servers::on_path("redis-server") else {
@@ -276,7 +276,7 @@ fn what_is_missing_is_said() {
     report(wrong);
 }
 
-/// The values of all `token` entries in a reply to `COMMAND DOCS`, those of subcommands left out.
+/// The values of all `token` entries in a reply to `COMMAND DOCS`, without those of subcommands.
 fn collect_tokens(frame: &Frame, into: &mut BTreeSet<String>) {
     let Some(elements) = frame.elements() else { return };
     for (at, element) in elements.iter().enumerate() {

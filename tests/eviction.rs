@@ -1,5 +1,5 @@
-//! `maxmemory` by real memory: what is allocated for the data is measured, keys give way where a policy says so, and nothing is lost
-//! where none does.
+//! `maxmemory` by real memory: the memory of the data is measured, keys are evicted if a policy says so, and otherwise nothing is
+//! lost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use common::wire::{Frame, Wire};
 use portcullis::server::heap::allocator::Counting;
 use portcullis::testing::TestServer;
 
-// As in the program: the server measures what its thread has of it.
+// As in the program: the server measures the memory that its thread allocated.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -37,14 +37,14 @@ fn set(wire: &mut Wire, directive: &str, value: &str) {
     assert_eq!(wire.call(&["CONFIG", "SET", directive, value]).unwrap().raw, b"+OK\r\n", "{directive}");
 }
 
-/// Bounds memory at so much more than is in use.
+/// Sets the memory limit to a number of bytes above what is in use.
 fn bound(wire: &mut Wire, more: u64) -> u64 {
     let max = used(wire) + more;
     set(wire, "maxmemory", &max.to_string());
     max
 }
 
-/// Writes keys of 10 KB, numbered; with seconds to live, if any. Gives how many were refused.
+/// Writes numbered keys of 10 KB, with a TTL in seconds if given. Returns how many were refused.
 fn fill(wire: &mut Wire, prefix: &str, count: usize, seconds: Option<&str>) -> usize {
     let value = vec![b'v'; 10_000];
     let mut refused = 0;
@@ -77,7 +77,7 @@ fn without_a_policy_nothing_is_lost_and_what_needs_memory_is_refused() {
     assert_eq!(count(&mut wire, "lock", 400), 400 - refused as i64);
     assert_eq!(figure(&mut wire, "stats", "evicted_keys"), 0);
     assert!(used(&mut wire) <= max + MIB / 4);
-    // What gives memory back is never refused, and then there is room again.
+    // A command that frees memory is never refused. Afterwards there is room again.
     assert_eq!(wire.call(&["DEL", "lock0", "lock1"]).unwrap().frame.integer(), Some(2));
     assert_eq!(fill(&mut wire, "again", 1, None), 0);
     server.check_invariants();
@@ -119,7 +119,7 @@ fn a_lower_bound_is_reached_without_any_request_and_each_key_is_told() {
     set(&mut wire, "maxmemory", &max.to_string());
     server.clock().advance(Duration::from_millis(1));
     assert!(used(&mut wire) <= max + MIB / 4);
-    // Requests take up memory, too: from here on nothing gives way for them.
+    // Requests use memory too. From here on nothing is evicted for them.
     set(&mut wire, "maxmemory", "0");
     let evicted = figure(&mut wire, "stats", "evicted_keys");
     assert!((450..700).contains(&evicted), "{evicted}");

@@ -1,4 +1,4 @@
-//! Replays the checked-in inputs of the fuzz targets, with the very code that the targets run.
+//! Replays the checked-in inputs of the fuzz targets with the code of the targets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ mod script;
 #[global_allocator]
 static ALLOCATOR: allocation::Counting = allocation::Counting;
 
-/// Runs every input of a target, in the order of their names, and names the one that fails.
+/// Runs every input of a target, sorted by name, and names the one that fails.
 fn replay(target: &str, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut inputs: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -83,9 +83,9 @@ fn locks_inputs() {
     replay("locks", locks::run);
 }
 
-/// As many as a test has time for: the target goes on from there.
+/// Random inputs, as many as a test has time for. The fuzz target runs more.
 #[test]
-fn locks_do_what_the_model_does_for_inputs_by_chance() {
+fn locks_do_what_the_model_does_for_random_inputs() {
     let mut state = 1_u64;
     let mut byte = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

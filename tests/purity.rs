@@ -1,4 +1,4 @@
-//! What source files may name: layers import only what lies below them, and the engine's side takes time, bytes and randomness as
+//! What source files may refer to: layers import only lower layers, and the engine's layers take time, bytes and randomness as
 //! arguments.
 
 #![allow(clippy::unwrap_used)]
@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Pure folders of `src/`.
+/// The folders of `src/` with the engine's layers.
 const PURE: [&str; 8] = ["base", "resp", "lock", "store", "keyspace", "engine", "script", "commands"];
 
-/// What they must not name, and why not.
+/// Names that they must not contain, with the reason.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("tokio", "the engine knows no runtime"),
     ("mio", "the engine knows no sockets"),
@@ -41,7 +41,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The code of a file: comments and the contents of string literals are blanked, line breaks stay.
+/// The code of a file, with comments and the contents of string literals replaced by blanks.
 fn code(source: &str) -> String {
     let bytes = source.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -76,7 +76,7 @@ fn code(source: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Whether `code` has `word` with nothing before or behind it that makes it part of a longer name.
+/// The position of `word` in `code` where it is not a part of a longer name.
 fn names(code: &str, word: &str) -> Option<usize> {
     let part_of_name = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     code.match_indices(word)
@@ -133,7 +133,7 @@ fn comments_and_texts_do_not_count_and_names_do() {
     assert!(names("use std::time::{Duration, Instant};", "Instant").is_some());
 }
 
-/// What each folder of `src/` may import: folders that lie below it. Files that lie in `src/` itself are named like folders.
+/// The folders that each folder of `src/` may import. A file in `src/` itself counts as a folder.
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("resp", &["base"]),
@@ -160,10 +160,10 @@ const CIRCLE_MAX: usize = 10;
 /// Maximum number of files in a folder.
 const FOLDER_MAX: usize = 15;
 
-/// The parts of a module's path, from the folder below `src/` on.
+/// The parts of a module's path below `src/`.
 type Module = Vec<String>;
 
-/// The modules of `src/` and their files, without those that are tests.
+/// The modules of `src/` with their files, without tests.
 fn modules() -> BTreeMap<Module, PathBuf> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
@@ -193,7 +193,7 @@ fn code_without_tests(path: &Path) -> String {
     code
 }
 
-/// Every path that a tree of `use` stands for, each as its parts behind `prefix`.
+/// Every path in a tree of `use`, appended to `prefix`.
 fn use_paths(tree: &str, prefix: &[String], into: &mut Vec<Module>) {
     let mut depth = 0;
     let branches = tree.split(|c: char| {
@@ -212,7 +212,7 @@ fn use_paths(tree: &str, prefix: &[String], into: &mut Vec<Module>) {
     }
 }
 
-/// The modules that a module imports or names by a path.
+/// The modules that a module imports or refers to by a path.
 fn imports(module: &Module, code: &str, modules: &BTreeMap<Module, PathBuf>) -> BTreeSet<Module> {
     let mut paths = Vec::new();
     for root in ["crate::", "super::", "self::"] {
@@ -268,7 +268,7 @@ fn layers_import_only_what_lies_below_them() {
 
 #[test]
 fn no_layer_is_above_and_below_another() {
-    // Layers that import none of those left are taken away from the bottom. In the end none is left.
+    // Removes layers whose imports have all been removed, from the bottom up. In the end none is left.
     let mut left: Vec<_> = LAYERS.to_vec();
     while let Some(at) = left.iter().position(|(_, below)| !below.iter().any(|name| left.iter().any(|(other, _)| other == name)))
     {
@@ -277,7 +277,7 @@ fn no_layer_is_above_and_below_another() {
     assert!(left.is_empty(), "a circle of folders: {left:?}");
 }
 
-/// Everything that can be reached from a module by imports.
+/// All modules that can be reached from a module by imports.
 fn reached(from: &Module, graph: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Module> {
     let (mut seen, mut next) = (BTreeSet::new(), vec![from.clone()]);
     while let Some(module) = next.pop() {

@@ -1,13 +1,13 @@
-//! CPU time of the servers per operation, from the scheduler's accounts, which noise from other processes disturbs least.
+//! CPU time of the servers per operation, by the scheduler's figures: the measure that other processes disturb least.
 
 use std::io::{Error, Result};
 use std::time::Duration;
 
-use portcullis::bench::figures::median;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
-use portcullis::bench::wire::call_for;
+use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::statistics::median;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::call_expecting;
 use serde_json::json;
 
 use crate::floor;
@@ -18,13 +18,13 @@ use crate::workloads::{CHAINS, Chain, DEPTHS, SCRIPTS, Workload};
 const NAME: &str = "cpu";
 const CONNECTIONS: usize = 50;
 
-/// A server, and the connections to it.
-struct Driven {
-    /// Which it is; `None` for the least that a server can be.
-    peer: Option<Peer>,
+/// A server with its connections.
+struct DrivenServer {
+    /// The kind of server. `None` for the floor.
+    kind: Option<ServerKind>,
     process: Process,
     pipes: Vec<Pipe>,
-    /// Why it has no figure for a workload of the chain, and nanoseconds per operation of each slice.
+    /// For each workload of the chain: nanoseconds per operation of each slice, or the reason why there is no figure.
     costs: Vec<Result<Vec<f64>>>,
 }
 
@@ -36,16 +36,16 @@ pub fn measure(plan: &Plan) -> Section {
     }
     let mut failed = Vec::new();
     let mut servers = Vec::new();
-    for peer in plan.peers() {
-        match plan.start(peer).and_then(prepared) {
-            Ok(process) => servers.push(Driven::new(Some(peer), process)),
-            Err(error) => failed.push((peer, Cell::Not(error.to_string()))),
+    for kind in plan.kinds() {
+        match plan.start(kind).and_then(prepared) {
+            Ok(process) => servers.push(DrivenServer::new(Some(kind), process)),
+            Err(error) => failed.push((kind, Cell::Failed(error.to_string()))),
         }
     }
-    let mut floor = floor::process(floor::Kind::Workloads).map(|process| Driven::new(None, process));
-    let mut least = Least::default();
+    let mut floor = floor::process(floor::Kind::Workloads).map(|process| DrivenServer::new(None, process));
+    let mut bounds = LowerBounds::default();
     for depth in plan.depths(&DEPTHS) {
-        // A depth that was asked for by name is not among those of a chain, perhaps: the first is as good.
+        // A depth of the command line that is not one of DEPTHS applies to all chains.
         let is_driven = |chain: &&Chain| chain.depths.contains(&depth) || !DEPTHS.contains(&depth);
         for chain in CHAINS.iter().filter(is_driven).filter(|chain| chain.workloads.iter().any(is_chosen)) {
             let names: Vec<&str> =
@@ -55,35 +55,35 @@ pub fn measure(plan: &Plan) -> Section {
             drive_chain(plan, servers.iter_mut().chain(beside).collect(), chain, depth);
             for (number, workload) in chain.workloads.iter().enumerate().filter(|(_, workload)| is_chosen(workload)) {
                 let column = DEPTHS.iter().position(|&known| known == depth);
-                let bar = column.and_then(|column| workload.bars[column]).map(Bar::Ratio);
+                let bar = column.and_then(|column| workload.bars[column]).map(Bar::RatioAtLeast);
                 let mut row = Row::new(workload.name, depth.to_string(), Unit::Nanoseconds).bar(bar);
-                let elsewhere = workload.elsewhere.and_then(|name| chain.workloads.iter().position(|other| other.name == name));
-                let cell = |server: &Driven| Some((server.peer?, server.cell(number, elsewhere)));
+                let fallback = workload.fallback.and_then(|name| chain.workloads.iter().position(|other| other.name == name));
+                let cell = |server: &DrivenServer| Some((server.kind?, server.cell(number, fallback)));
                 row.cells = servers.iter().filter_map(cell).chain(failed.clone()).collect();
                 let beside = floor.as_ref().ok().filter(|_| chain.floor);
-                least.note(&row, depth, beside.and_then(|floor| floor.cell(number, None).figure()));
+                bounds.record(&row, depth, beside.and_then(|floor| floor.cell(number, None).figure()));
                 let slices = servers.iter().chain(beside).map(|server| server.slices(number));
                 row.more = json!({ "slices": slices.collect::<serde_json::Map<_, _>>() });
                 section.rows.push(row);
             }
         }
     }
-    section.notes.extend(least.told());
+    section.notes.extend(bounds.note());
     servers.iter().for_each(|server| plan.account(&server.process));
     section
 }
 
-/// What workloads cost at least.
+/// Lower bounds of the workloads' costs.
 #[derive(Default)]
-struct Least {
+struct LowerBounds {
     found: Vec<(String, Vec<String>)>,
 }
 
-impl Least {
-    /// Notes what a row's workload costs a loop that does nothing, and how many times as much it costs Redis.
-    fn note(&mut self, row: &Row, depth: usize, ns: Option<f64>) {
+impl LowerBounds {
+    /// Records what a row's workload costs the floor, and the ratio of Redis's cost to it.
+    fn record(&mut self, row: &Row, depth: usize, ns: Option<f64>) {
         let Some(ns) = ns else { return };
-        let redis = row.cells.iter().find(|(peer, _)| *peer == Peer::Redis).and_then(|(_, cell)| cell.figure());
+        let redis = row.cells.iter().find(|(kind, _)| *kind == ServerKind::Redis).and_then(|(_, cell)| cell.figure());
         let over = redis.map_or_else(String::new, |redis| format!(" ({:.2})", redis / ns));
         let text = format!("{ns:.0} ns at P{depth}{over}");
         match self.found.iter_mut().find(|(name, _)| *name == row.what) {
@@ -92,24 +92,24 @@ impl Least {
         }
     }
 
-    fn told(self) -> Option<String> {
+    fn note(self) -> Option<String> {
         let texts: Vec<String> = self.found.iter().map(|(name, texts)| format!("{name} {}", texts.join(", "))).collect();
-        let what = "the least that these can cost here, a loop of `epoll_wait`, `recv` and `send` that finds where requests end and stores \
-                    nothing, and in brackets redis-server's figure over it";
+        let what = "lower bounds on this machine, from a loop of `epoll_wait`, `recv` and `send` that finds the end of requests and stores nothing; \
+                    in parentheses redis-server's figure divided by the bound";
         (!texts.is_empty()).then(|| format!("{what}: {}", texts.join("; ")))
     }
 }
 
-/// A server that has the scripts.
+/// Loads the scripts into a server.
 fn prepared(process: Process) -> Result<Process> {
     for (script, sha) in SCRIPTS {
-        call_for(process.addr(), &["SCRIPT", "LOAD", script], &format!("$40\r\n{sha}\r\n"))?;
+        call_expecting(process.addr(), &["SCRIPT", "LOAD", script], &format!("$40\r\n{sha}\r\n"))?;
     }
     Ok(process)
 }
 
-/// Has each server do the workloads of a chain, in slices by turns.
-fn drive_chain(plan: &Plan, mut servers: Vec<&mut Driven>, chain: &'static Chain, depth: usize) {
+/// Drives all servers through the workloads of a chain, in slices that take turns.
+fn drive_chain(plan: &Plan, mut servers: Vec<&mut DrivenServer>, chain: &'static Chain, depth: usize) {
     let keys: usize = match (depth, plan.quick) {
         (1, true) => 200,
         (1, false) => 600,
@@ -118,9 +118,9 @@ fn drive_chain(plan: &Plan, mut servers: Vec<&mut Driven>, chain: &'static Chain
     };
     let keys = keys.div_ceil(chain.few);
     for server in &mut servers {
-        // What it cannot do is found out before anything is measured.
-        server.costs = chain.workloads.iter().map(|workload| server.is_foreign(workload).map(|()| Vec::new())).collect();
-        let empty = if server.peer.is_none() { Ok(()) } else { call_for(server.process.addr(), &["FLUSHALL"], "+OK\r\n") };
+        // Finds out what the server cannot do before the measurement.
+        server.costs = chain.workloads.iter().map(|workload| server.check_supported(workload).map(|()| Vec::new())).collect();
+        let empty = if server.kind.is_none() { Ok(()) } else { call_expecting(server.process.addr(), &["FLUSHALL"], "+OK\r\n") };
         for (number, workload) in chain.workloads.iter().enumerate() {
             let tried = server.slice(workload, number, 1, 1).map(drop);
             server.fail(number, tried);
@@ -146,14 +146,14 @@ fn drive_chain(plan: &Plan, mut servers: Vec<&mut Driven>, chain: &'static Chain
     }
 }
 
-impl Driven {
-    fn new(peer: Option<Peer>, process: Process) -> Driven {
-        Driven { peer, process, pipes: Vec::new(), costs: Vec::new() }
+impl DrivenServer {
+    fn new(kind: Option<ServerKind>, process: Process) -> DrivenServer {
+        DrivenServer { kind, process, pipes: Vec::new(), costs: Vec::new() }
     }
 
-    /// Native locks are for those who have them.
-    fn is_foreign(&self, workload: &Workload) -> Result<()> {
-        if workload.elsewhere.is_some() && self.peer.is_some_and(|peer| peer != Peer::Portcullis) {
+    /// Fails if the workload needs native locks and the server has none.
+    fn check_supported(&self, workload: &Workload) -> Result<()> {
+        if workload.fallback.is_some() && self.kind.is_some_and(|kind| kind != ServerKind::Portcullis) {
             Err(Error::other("it has no native locks"))
         } else {
             Ok(())
@@ -163,25 +163,25 @@ impl Driven {
     fn fail(&mut self, number: usize, outcome: Result<()>) {
         if let (Err(error), true) = (outcome, self.costs[number].is_ok()) {
             self.costs[number] = Err(error);
-            // Replies may still be on their way.
+            // Replies may still be in transit.
             self.pipes.clear();
         }
     }
 
-    fn cell(&self, number: usize, elsewhere: Option<usize>) -> Cell {
-        match (&self.costs[number], elsewhere) {
-            (Err(_), Some(other)) if self.peer != Some(Peer::Portcullis) => self.cell(other, None),
-            (Ok(costs), _) if costs.is_empty() => Cell::Not("it was not measured".to_owned()),
-            (Ok(costs), _) => Cell::Is(median(costs)),
-            (Err(error), _) => Cell::Not(error.to_string()),
+    fn cell(&self, number: usize, fallback: Option<usize>) -> Cell {
+        match (&self.costs[number], fallback) {
+            (Err(_), Some(other)) if self.kind != Some(ServerKind::Portcullis) => self.cell(other, None),
+            (Ok(costs), _) if costs.is_empty() => Cell::Failed("it was not measured".to_owned()),
+            (Ok(costs), _) => Cell::Value(median(costs)),
+            (Err(error), _) => Cell::Failed(error.to_string()),
         }
     }
 
     fn slices(&self, number: usize) -> (String, serde_json::Value) {
-        (self.peer.map_or("floor", Peer::name).to_owned(), json!(self.costs[number].as_ref().ok()))
+        (self.kind.map_or("floor", ServerKind::name).to_owned(), json!(self.costs[number].as_ref().ok()))
     }
 
-    /// Nanoseconds of CPU that the server spends on each operation of a slice; nothing is done that failed before.
+    /// Nanoseconds of CPU time that the server uses for each operation of a slice. Skips a workload that failed before.
     fn slice(&mut self, workload: &'static Workload, number: usize, depth: usize, keys: usize) -> Result<f64> {
         if self.costs[number].is_err() {
             return Ok(0.0);
@@ -195,13 +195,13 @@ impl Driven {
         }
         let before = self.process.cpu_ns()?;
         pipes::drive(&mut self.pipes).map_err(|error| Error::new(error.kind(), format!("{}: {error}", workload.name)))?;
-        // The last slice's work may go on for a moment after its last reply.
+        // The server may still be busy for a moment after its last reply.
         std::thread::sleep(Duration::from_millis(2));
         Ok((self.process.cpu_ns()? - before) as f64 / (keys * CONNECTIONS) as f64)
     }
 }
 
-/// Twenty bytes.
+/// A key of 20 bytes.
 fn key(connection: usize, i: usize) -> String {
     format!("lock:{connection:04}:{i:010}")
 }

@@ -1,24 +1,24 @@
-//! The least that a server can spend on this machine: a loop of `epoll_wait`, `recv` and `send` with next to nothing between them. No
-//! server costs less than the system calls that bring its requests and its replies.
+//! The floor: a server that does next to nothing but `epoll_wait`, `recv` and `send`. No server costs less than these system
+//! calls.
 
 use std::collections::VecDeque;
 use std::io::{Read, Result, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
-use portcullis::bench::process::{Process, free_port};
+use portcullis::bench::servers::process::{Process, free_port};
 use rustix::event::epoll;
 
 use crate::workloads;
 
-/// With this, a kind's name and a port this program is such a server.
+/// With this flag, a kind and a port, the bench's program is such a server.
 pub const FLAG: &str = "--floor";
 
-/// What it is asked for.
+/// A kind of floor.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// One lock, handed on.
+    /// Hands one lock on among its clients.
     HandOff,
-    /// What the workloads ask for.
+    /// Answers the requests of [`workloads`].
     Workloads,
 }
 
@@ -31,18 +31,18 @@ impl Kind {
     }
 }
 
-/// What is done with that which a connection has sent.
+/// Answers the input of a connection.
 trait Answer {
     fn answer(&mut self, who: usize, input: &[u8], sockets: &mut [TcpStream]);
 }
 
-/// This program, as such a server.
+/// Starts this program as such a server.
 pub fn process(kind: Kind) -> Result<Process> {
     let port = free_port()?;
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.args([FLAG, kind.name(), &port.to_string()]);
     let mut process = Process::spawn(command, port)?;
-    process.until_it_listens()?;
+    process.wait_until_listening()?;
     Ok(process)
 }
 
@@ -83,8 +83,8 @@ fn run(mut floor: impl Answer, port: u16) -> ! {
     }
 }
 
-/// Knows one lock, and of requests only where they end: `LOCK.ACQUIRE … WAIT 0`, `LOCK.RELEASE` and the parts of `INFO` that a bench asks
-/// for. It parses nothing, keeps no leases and has no history.
+/// Has one lock, and recognizes `LOCK.ACQUIRE … WAIT 0`, `LOCK.RELEASE` and the parts of `INFO` that a bench asks for. It parses
+/// nothing, and has neither leases nor a history.
 #[derive(Default)]
 struct HandOff {
     line: VecDeque<usize>,
@@ -94,7 +94,7 @@ struct HandOff {
 
 impl Answer for HandOff {
     fn answer(&mut self, who: usize, input: &[u8], sockets: &mut [TcpStream]) {
-        // The names of the commands begin at the same place of every request.
+        // All requests have the command's name at the same place.
         let name = &input[input.iter().position(|&byte| byte == b'\n').unwrap_or(0)..];
         if name.starts_with(b"\n$4\r\nINFO") {
             let text = format!("blocked_clients:{}\r\n", self.line.len());
@@ -118,10 +118,10 @@ impl Answer for HandOff {
     }
 }
 
-/// Knows of requests where they end and what they are called, and stores nothing: each name has one reply.
+/// Recognizes the end and the name of each request, and stores nothing. Each name has one reply.
 #[derive(Default)]
 struct Workloads {
-    /// Beginnings of requests, by connection.
+    /// Incomplete requests, by connection.
     begun: Vec<Vec<u8>>,
     replies: Vec<u8>,
 }
@@ -149,7 +149,7 @@ impl Answer for Workloads {
     }
 }
 
-/// The name of the first request, and where it ends; `None` while there is more of it to come.
+/// The name and the end of the first request. `None` if it is incomplete.
 fn request(input: &[u8]) -> Option<(&[u8], usize)> {
     let number = |from: usize| {
         let line = input.get(from + 1..)?;

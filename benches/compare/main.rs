@@ -1,27 +1,29 @@
-//! What a lock costs, side by side with redis-server, valkey-server and kevy: `cargo bench --bench compare [-- FLAGS]`, see `--help`.
+//! The cost of locks, side by side with redis-server, valkey-server and kevy: `cargo bench --bench compare [-- FLAGS]`, see
+//! `--help`.
 //!
-//! Starts the servers on free loopback ports, drives them in short slices by turns, checks every reply, and prints and stores what came
-//! out. A server that is not installed is left out, and named; where one cannot do something, the table says what it answered instead.
+//! Starts the servers on free loopback ports, drives them in short slices that take turns, checks every reply, and prints and
+//! stores the figures. A server that is not installed is named and left out. If a server cannot do something, the table says what
+//! it answered.
 //!
 //! ```text
 //!   plan (flags, programs) ─▶ cpu       server CPU per operation: commands, lock cycle, scripts
-//!                             handoff   … per acquisition, among clients that want one lock
-//!                             expiry    how late an `expired` event is
-//!                             stall     what another client waits while keys end, or are inserted, by the million
-//!                             memory    what a lock and a connection take up
+//!                             handoff   … per acquisition, among clients that contend for one lock
+//!                             expiry    lateness of `expired` events
+//!                             stall     another client's latency while millions of keys expire or are inserted
+//!                             memory    of a lock and of a connection
 //!                             startup   from exec to the first reply
-//!                        ─▶ sections of rows (portcullis::bench::rows) ─▶ Markdown, JSON, guide
+//!                        ─▶ sections of rows (portcullis::bench::report::comparison) ─▶ Markdown, JSON, guide
 //! ```
 
-mod asker;
 mod cpu;
+mod expiry;
 mod floor;
 mod handoff;
-mod lateness;
 mod load;
 mod memory;
 mod pipes;
 mod plan;
+mod prober;
 mod redisson;
 mod stall;
 mod startup;
@@ -30,26 +32,27 @@ mod workloads;
 use std::process::ExitCode;
 
 use plan::Plan;
-use portcullis::bench::rows::{Section, verdict};
-use portcullis::bench::{accounts, machine, process, writable};
+use portcullis::bench::report::comparison::{Section, verdict};
+use portcullis::bench::servers::{process, process_stats};
+use portcullis::bench::{check_writable, machine};
 use serde_json::json;
 
-/// Where the guide has the tables.
+/// The marks around the tables in the guide.
 const MARKS: (&str, &str) = ("<!-- compare -->", "<!-- /compare -->");
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    // `cargo bench` passes --bench; `cargo test --benches` passes --test and wants nothing measured.
+    // `cargo bench` passes --bench. `cargo test --benches` passes --test; then nothing is measured.
     if args.iter().any(|arg| arg == "--test") {
         return ExitCode::SUCCESS;
     }
-    // This program is one of the servers, too.
+    // This program is also the floor, which is measured like a server.
     if let [_, flag, kind, port] = &args[..]
         && flag == floor::FLAG
     {
         floor::serve(kind, port.parse().expect("a port"));
     }
-    std::thread::spawn(end_when_told);
+    std::thread::spawn(end_on_signal);
     match Plan::read(args).and_then(|plan| run(&plan)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -59,26 +62,26 @@ fn main() -> ExitCode {
     }
 }
 
-/// Servers do not outlive whoever started them, also where that is told to end.
-fn end_when_told() {
+/// Kills the servers when a signal ends this program.
+fn end_on_signal() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(process::told_to_end());
-    accounts::end_all();
-    eprintln!("compare: told to end before it was done");
+    runtime.block_on(process::shutdown_signal());
+    process_stats::kill_children();
+    eprintln!("compare: interrupted by a signal");
     std::process::exit(1);
 }
 
 fn run(plan: &Plan) -> Result<(), String> {
     for path in [&plan.table, &plan.json] {
         path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(|error| format!("{}: {error}", path.display()))?;
-        writable(Some(path))?;
+        check_writable(Some(path))?;
     }
     let page = plan.readme.as_deref().map(GuidePage::read).transpose()?;
     machine::raise_file_limit(16_384);
     let measured = [
         cpu::measure as fn(&Plan) -> Section,
         handoff::measure,
-        lateness::measure,
+        expiry::measure,
         stall::measure,
         memory::measure,
         startup::measure,
@@ -92,7 +95,7 @@ fn run(plan: &Plan) -> Result<(), String> {
     write(&plan.table, text.clone())?;
     let all = json!({
         "machine": machine::describe(),
-        "servers": plan.servers.iter().map(|server| (server.peer.name().to_owned(), json!(server.title))).collect::<serde_json::Map<_, _>>(),
+        "servers": plan.servers.iter().map(|server| (server.kind.name().to_owned(), json!(server.title))).collect::<serde_json::Map<_, _>>(),
         "not_installed": plan.missing,
         "quick": plan.quick,
         "rounds": plan.rounds,
@@ -107,18 +110,18 @@ fn run(plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// All tables, and what they were measured on.
+/// The machine, the servers and all tables in Markdown.
 fn markdown(plan: &Plan, sections: &[Section]) -> String {
-    let peers: Vec<_> = plan.servers.iter().map(|server| server.peer).collect();
+    let kinds: Vec<_> = plan.servers.iter().map(|server| server.kind).collect();
     let titles: Vec<&str> = plan.servers.iter().map(|server| server.title.as_str()).collect();
     let mut out = format!(
-        "{}; {}; medians of {} {}{}. In brackets: redis-server's figure over this one. For every second that a server ran, it waited {:.0} ms \
-         for a processor, as other processes had them.\n",
+        "{}; {}; medians of {} {}{}. In parentheses: redis-server's figure divided by this one. For every second that a server ran, it waited \
+         {:.0} ms for a processor that other processes used.\n",
         titles.join(", "),
         machine::describe(),
         plan.rounds,
         if plan.rounds == 1 { "round" } else { "rounds" },
-        if plan.quick { ", in short (`--quick`)" } else { "" },
+        if plan.quick { ", a short run (`--quick`)" } else { "" },
         plan.disturbance() * 1000.0
     );
     for missing in &plan.missing {
@@ -126,12 +129,12 @@ fn markdown(plan: &Plan, sections: &[Section]) -> String {
     }
     for section in sections {
         out += "\n";
-        out += &section.markdown(&peers);
+        out += &section.markdown(&kinds);
     }
     out
 }
 
-/// A page that has the tables between two marks.
+/// A page of the guide, split at the marks.
 struct GuidePage<'a> {
     path: &'a std::path::Path,
     before: String,

@@ -1,44 +1,45 @@
-//! Connections with requests on their way, for the CPU time of servers.
+//! Connections with several requests in flight, for the CPU time of servers.
 //!
-//! All is ready before anything is measured, and next to nothing is done between a reply and the next request: a server that waits for
-//! its clients falls asleep and is woken again and again, which costs it as much as some requests do, and the more often the faster it is.
+//! All requests are prepared before the measurement, and little happens between a reply and the next request. A server that waits
+//! for slow clients falls asleep and is woken again and again. That costs it as much as some requests, and a faster server falls
+//! asleep more often.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use portcullis::bench::wire::{PATIENCE, connect, wrong};
+use portcullis::bench::servers::wire::{REPLY_TIMEOUT, connect, unexpected_reply};
 use rustix::event::epoll;
 
 use crate::workloads::Workload;
 
-/// A connection, and what is sent over it.
+/// A connection with its prepared requests.
 pub struct Pipe {
     socket: TcpStream,
-    /// All requests, one behind the other.
+    /// All requests, concatenated.
     requests: Vec<u8>,
     batches: Vec<Batch>,
-    /// The batch that is on its way, and how many bytes of its replies have come.
+    /// The index of the batch in flight, and the number of bytes of its replies so far.
     at: usize,
     filled: usize,
 }
 
 /// Requests that are sent at once.
 struct Batch {
-    /// Where they end among all requests.
+    /// The end of the batch in `requests`.
     end: usize,
-    /// What comes back to each of them, with # for any digit.
+    /// The reply to each request, in which # stands for any digit.
     reply: &'static str,
     count: usize,
 }
 
 impl Pipe {
-    /// A connection.
+    /// Connects.
     pub fn new(addr: SocketAddr) -> Result<Pipe> {
         Ok(Pipe { socket: connect(addr)?, requests: Vec::new(), batches: Vec::new(), at: 0, filled: 0 })
     }
 
-    /// Prepares a workload for these keys, `depth` at a time.
+    /// Prepares the requests of a workload for these keys, in batches of `depth` keys.
     pub fn load(&mut self, workload: &Workload, keys: &[String], depth: usize) {
         self.requests.clear();
         self.batches.clear();
@@ -56,7 +57,7 @@ impl Pipe {
         self.socket.write_all(&self.requests[start..self.batches[self.at].end])
     }
 
-    /// Reads once, which waits for nothing after the system has said that there is something; true when all replies have come.
+    /// Reads once from a readable socket, which does not block. Returns whether all replies have come.
     fn turn(&mut self, buffer: &mut [u8]) -> Result<bool> {
         let Some(batch) = self.batches.get(self.at) else { return Err(Error::other("the server says more than it was asked")) };
         let count = self.socket.read(buffer)?;
@@ -65,11 +66,11 @@ impl Pipe {
         }
         let got = &buffer[..count];
         if !is_right(batch.reply.as_bytes(), self.filled, got) {
-            return Err(self.wrong(got.to_vec()));
+            return Err(self.wrong_reply(got.to_vec()));
         }
         self.filled += count;
         if self.filled > batch.reply.len() * batch.count {
-            return Err(self.wrong(got.to_vec()));
+            return Err(self.wrong_reply(got.to_vec()));
         }
         if self.filled == batch.reply.len() * batch.count {
             (self.at, self.filled) = (self.at + 1, 0);
@@ -81,18 +82,18 @@ impl Pipe {
         Ok(false)
     }
 
-    /// There may be more of it, for people to read.
-    fn wrong(&mut self, mut got: Vec<u8>) -> Error {
+    /// The error for a wrong reply, with the bytes that follow it.
+    fn wrong_reply(&mut self, mut got: Vec<u8>) -> Error {
         let mut rest = [0; 256];
         let timeout = self.socket.set_read_timeout(Some(Duration::from_millis(20)));
         if let Ok(count) = timeout.and_then(|()| self.socket.read(&mut rest)) {
             got.extend_from_slice(&rest[..count]);
         }
-        wrong("a request", &got)
+        unexpected_reply("a request", &got)
     }
 }
 
-/// Whether that is what comes behind so many bytes of the same reply again and again.
+/// Whether `got` continues a repetition of `reply` at byte `filled`.
 fn is_right(reply: &[u8], filled: usize, got: &[u8]) -> bool {
     let mut at = filled % reply.len();
     let mut rest = got;
@@ -108,18 +109,18 @@ fn is_right(reply: &[u8], filled: usize, got: &[u8]) -> bool {
     true
 }
 
-/// Sends all that is loaded, and reads the replies to it.
+/// Sends all prepared requests and reads their replies.
 pub fn drive(pipes: &mut [Pipe]) -> Result<()> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (number, pipe) in pipes.iter_mut().enumerate() {
         epoll::add(&poll, &pipe.socket, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
         pipe.send()?;
     }
-    let patience = rustix::time::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let timeout = rustix::time::Timespec { tv_sec: REPLY_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     let (mut left, mut events, mut buffer) = (pipes.len(), Vec::with_capacity(pipes.len()), vec![0; 64 << 10]);
     while left > 0 {
         events.clear();
-        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&patience))?;
+        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&timeout))?;
         if events.is_empty() {
             return Err(Error::new(ErrorKind::TimedOut, "it does not answer"));
         }

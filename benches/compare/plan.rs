@@ -1,4 +1,4 @@
-//! The command line: which servers, which sections, how long.
+//! The command line: which servers and sections to measure, and for how long.
 
 use std::cell::Cell;
 use std::io::{Error, Result};
@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use portcullis::bench::identity::title;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::wire::call;
+use portcullis::bench::servers::info::name_and_version;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::call;
 
 const ABOUT: &str = "Measures Portcullis side by side with redis-server, valkey-server and kevy";
 const AFTER: &str = "\
-Sections: cpu, handoff, expiry, stall, memory, startup. The whole takes some 20 minutes, --quick some 4. For figures to be believed \
-the machine has to have nothing else to do.
+Sections: cpu, handoff, expiry, stall, memory, startup. A full run takes some 20 minutes, --quick some 4. Reliable figures need \
+an otherwise idle machine.
 
-Programs are found in the path, or named by REDIS_SERVER, VALKEY_SERVER and KEVY. Those that are published:
+Programs are found in PATH or named by REDIS_SERVER, VALKEY_SERVER and KEVY. The published figures come from:
   redis-server 7.0.15   Debian 12: apt-get install redis-server
   valkey-server 8       Debian 12: deb http://deb.debian.org/debian bookworm-backports main
                         apt-get install -t bookworm-backports valkey-server
@@ -27,30 +27,30 @@ Examples:
   cargo bench --bench compare -- --quick --only cpu/SET,memory --servers redis,portcullis
   cargo bench --bench compare -- --only handoff/native --depth 64 --rounds 11";
 
-/// A program that is measured.
+/// A server to measure.
 pub struct Server {
-    /// What it is.
-    pub peer: Peer,
+    /// The kind of server.
+    pub kind: ServerKind,
     program: PathBuf,
-    /// What it says that it is, with its version.
+    /// The name and version from its `INFO`.
     pub title: String,
 }
 
-/// What is measured.
+/// What to measure.
 pub struct Plan {
     /// The servers, in the order of the tables.
     pub servers: Vec<Server>,
-    /// What would be measured, and is not there: its name and how it is installed.
+    /// Servers that are not installed, with a way to install them.
     pub missing: Vec<String>,
-    /// Fewer and shorter slices.
+    /// Whether to take fewer and shorter slices.
     pub quick: bool,
-    /// How many times each server has its turn.
+    /// Number of turns of each server.
     pub rounds: usize,
-    /// Where the tables go.
+    /// The file for the tables.
     pub table: PathBuf,
-    /// Where the figures go.
+    /// The file for the figures.
     pub json: PathBuf,
-    /// A page that has the tables, too.
+    /// A page into which the tables are written as well.
     pub readme: Option<PathBuf>,
     only: Vec<String>,
     depth: Option<usize>,
@@ -72,13 +72,13 @@ fn command() -> Command {
     Command::new("compare")
         .about(ABOUT)
         .after_help(AFTER)
-        .arg(Arg::new("quick").long("quick").action(ArgAction::SetTrue).help("Fewer and shorter slices, and fewer keys"))
-        .arg(list("only", "SECTION[/NAME]", "Sections, or what has that name in them"))
-        .arg(list("servers", "SERVER", "Which of redis-server, valkey-server, kevy and portcullis"))
-        .arg(number("depth", "One depth of pipelines, or number of waiters"))
-        .arg(number("rounds", "How many times each server has its turn [7, quick 3]"))
-        .arg(file("table", "target/compare/table.md", "Where the tables go"))
-        .arg(file("json", "target/compare/figures.json", "Where the figures go"))
+        .arg(Arg::new("quick").long("quick").action(ArgAction::SetTrue).help("Takes fewer and shorter slices, with fewer keys"))
+        .arg(list("only", "SECTION[/NAME]", "Measures these sections only, or their rows with NAME in the name"))
+        .arg(list("servers", "SERVER", "Measures these servers only: redis-server, valkey-server, kevy, portcullis"))
+        .arg(number("depth", "Uses only this pipeline depth, and this number of waiters"))
+        .arg(number("rounds", "Number of turns of each server [7; with --quick 3]"))
+        .arg(file("table", "target/compare/table.md", "Writes the tables to this file"))
+        .arg(file("json", "target/compare/figures.json", "Writes the figures to this file"))
         .arg(
             Arg::new("readme")
                 .long("readme")
@@ -86,13 +86,13 @@ fn command() -> Command {
                 .num_args(0..=1)
                 .default_missing_value("guide/measurements.md")
                 .value_parser(value_parser!(PathBuf))
-                .help("Writes the tables into that page as well, between <!-- compare --> and <!-- /compare -->"),
+                .help("Also writes the tables into this page, between <!-- compare --> and <!-- /compare -->"),
         )
         .arg(Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true))
 }
 
 impl Plan {
-    /// Reads the command line, and asks each server what it is.
+    /// Parses the command line and reads the version of each server.
     pub fn read(args: Vec<String>) -> std::result::Result<Plan, String> {
         let matches = command().try_get_matches_from(args).unwrap_or_else(|error| error.exit());
         let texts = |name: &str| matches.get_many::<String>(name).unwrap_or_default().cloned().collect::<Vec<_>>();
@@ -101,7 +101,7 @@ impl Plan {
         let quick = matches.get_flag("quick");
         let mut wanted = Vec::new();
         for name in texts("servers") {
-            wanted.push(Peer::by_name(&name).ok_or_else(|| format!("there is no server '{name}'; see --help"))?);
+            wanted.push(ServerKind::by_name(&name).ok_or_else(|| format!("there is no server '{name}'; see --help"))?);
         }
         let mut plan = Plan {
             servers: Vec::new(),
@@ -117,29 +117,32 @@ impl Plan {
             ran_ns: Cell::new(0),
             waited_ns: Cell::new(0),
         };
-        for peer in Peer::ALL.into_iter().filter(|peer| wanted.is_empty() || wanted.contains(peer)) {
-            let program =
-                if peer == Peer::Portcullis { Some(Path::new(env!("CARGO_BIN_EXE_portcullis")).into()) } else { peer.find() };
+        for kind in ServerKind::ALL.into_iter().filter(|kind| wanted.is_empty() || wanted.contains(kind)) {
+            let program = if kind == ServerKind::Portcullis {
+                Some(Path::new(env!("CARGO_BIN_EXE_portcullis")).into())
+            } else {
+                kind.find()
+            };
             let Some(program) = program else {
-                let missing = format!("{} (`{}`, or {}=program)", peer.name(), peer.how_to_install(), peer.variable());
-                plan.say(&format!("not installed, and left out: {missing}"));
+                let missing = format!("{} (`{}`, or {}=program)", kind.name(), kind.how_to_install(), kind.variable());
+                plan.say(&format!("not installed, left out: {missing}"));
                 plan.missing.push(missing);
                 continue;
             };
-            let info = peer.start(&program).and_then(|process| call(process.addr(), &["INFO"]));
+            let info = kind.start(&program).and_then(|process| call(process.addr(), &["INFO"]));
             let info = info.map_err(|error| format!("{}: {error}", program.display()))?;
-            plan.servers.push(Server { peer, program, title: title(&info) });
+            plan.servers.push(Server { kind, program, title: name_and_version(&info) });
         }
         Ok(plan)
     }
 
-    /// Progress, for people.
+    /// Prints progress for people.
     pub fn say(&self, what: &str) {
         let seconds = self.began.elapsed().as_secs();
         eprintln!("{:>3}:{:02}  {what}", seconds / 60, seconds % 60);
     }
 
-    /// Whether something of a section is wanted.
+    /// Whether a row of a section is selected.
     pub fn wants(&self, section: &str, name: &str) -> bool {
         let name = name.to_lowercase();
         self.only.is_empty()
@@ -149,28 +152,28 @@ impl Plan {
             })
     }
 
-    /// Those that are wanted of how far something can be driven.
+    /// The selected depths or numbers of waiters, out of all.
     pub fn depths(&self, all: &[usize]) -> Vec<usize> {
         self.depth.map_or_else(|| all.to_vec(), |depth| vec![depth])
     }
 
-    /// What servers there are.
-    pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
-        self.servers.iter().map(|server| server.peer)
+    /// The kinds of the servers.
+    pub fn kinds(&self) -> impl Iterator<Item = ServerKind> + '_ {
+        self.servers.iter().map(|server| server.kind)
     }
 
     /// Starts a server.
-    pub fn start(&self, peer: Peer) -> Result<Process> {
-        peer.start(self.program(peer)?)
+    pub fn start(&self, kind: ServerKind) -> Result<Process> {
+        kind.start(self.program(kind)?)
     }
 
     /// The program of a server.
-    pub fn program(&self, peer: Peer) -> Result<&Path> {
-        let server = self.servers.iter().find(|server| server.peer == peer);
-        server.map(|server| server.program.as_path()).ok_or_else(|| Error::other("it is not among the servers"))
+    pub fn program(&self, kind: ServerKind) -> Result<&Path> {
+        let server = self.servers.iter().find(|server| server.kind == kind);
+        server.map(|server| server.program.as_path()).ok_or_else(|| Error::other("it is not one of the servers"))
     }
 
-    /// Notes how much a server ran, and how long it was kept waiting for a processor by others.
+    /// Adds up how long a server ran, and how long it waited for a processor.
     pub fn account(&self, process: &Process) {
         if let (Ok(ran), Ok(waited)) = (process.cpu_ns(), process.waited_ns()) {
             self.ran_ns.set(self.ran_ns.get() + ran);
@@ -178,20 +181,24 @@ impl Plan {
         }
     }
 
-    /// For each nanosecond that servers ran, how long they waited for a processor: far above 0 where the machine had other things to do.
+    /// How long servers waited for a processor, as a part of the time that they ran. Large if the machine was busy.
     pub fn disturbance(&self) -> f64 {
         self.waited_ns.get() as f64 / self.ran_ns.get().max(1) as f64
     }
 
-    /// Measures something once on each server, one after the other, each started anew.
-    pub fn once<T>(&self, what: &str, mut measure: impl FnMut(Peer, &Process) -> Result<T>) -> Vec<(Peer, Result<T>)> {
-        let mut on = |peer: Peer| {
-            self.say(&format!("{what}: {}", peer.name()));
-            let process = self.start(peer)?;
-            let measured = measure(peer, &process)?;
+    /// Runs a measurement once on each server. Each server is started for it.
+    pub fn once<T>(
+        &self,
+        what: &str,
+        mut measure: impl FnMut(ServerKind, &Process) -> Result<T>,
+    ) -> Vec<(ServerKind, Result<T>)> {
+        let mut on = |kind: ServerKind| {
+            self.say(&format!("{what}: {}", kind.name()));
+            let process = self.start(kind)?;
+            let measured = measure(kind, &process)?;
             self.account(&process);
             Ok(measured)
         };
-        self.peers().map(|peer| (peer, on(peer))).collect()
+        self.kinds().map(|kind| (kind, on(kind))).collect()
     }
 }

@@ -1,11 +1,11 @@
-//! How long a server takes from exec to its first reply.
+//! Time from exec to the first reply.
 //!
-//! Each is started as a process of its own on a port that was free, and connected to over and over until it lets one in; then it is sent a
-//! PING. The figure is the time from just before the process is made to the reply. A port that is known beforehand leaves nothing else to
-//! wait for: no file, no line of output.
+//! Each server is started on a port that was free. The bench connects again and again until a connection is accepted, and sends a
+//! PING. The figure is the time from just before the process is created to the reply. With a port that is known beforehand there
+//! is no need to wait for a file or a line of output.
 //!
-//! What is started is a copy of each program, as one is that was installed. The pages of a file that a linker has just written lie about in
-//! memory one by one, and a program of a dozen megabytes takes 0.4 ms longer to start from them.
+//! The program is a copy, like an installed one. The pages of a file that the linker has just written are scattered in memory: a
+//! program of a dozen megabytes takes 0.4 ms longer to start from them.
 
 use std::fs;
 use std::io::{Error, Read, Result, Write};
@@ -14,33 +14,33 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use portcullis::bench::figures::median;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::{Process, free_port};
-use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
-use portcullis::bench::wire::PATIENCE;
+use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::statistics::median;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::{Process, free_port};
+use portcullis::bench::servers::wire::REPLY_TIMEOUT;
 
 use crate::plan::Plan;
 
 const NAME: &str = "startup";
 const BAR_US: f64 = 3_000.0;
-const WAYS: [(&str, &[&str]); 2] = [("as it is", &[]), ("with --test-mode", &["--test-mode"])];
+const FLAGS: [(&str, &[&str]); 2] = [("default flags", &[]), ("with --test-mode", &["--test-mode"])];
 
 pub fn measure(plan: &Plan) -> Section {
     let mut section = Section::new(NAME, "start, from exec to the first PONG, median", "");
     let rounds = plan.rounds * if plan.quick { 5 } else { 10 };
-    let copies: Vec<(Peer, Result<Installed>)> = plan.peers().map(|peer| (peer, Installed::of(plan, peer))).collect();
-    for (what, flags) in WAYS.into_iter().filter(|(what, _)| plan.wants(NAME, what)) {
+    let copies: Vec<(ServerKind, Result<Installed>)> = plan.kinds().map(|kind| (kind, Installed::of(plan, kind))).collect();
+    for (what, flags) in FLAGS.into_iter().filter(|(what, _)| plan.wants(NAME, what)) {
         plan.say(&format!("{NAME}: {what}"));
-        let mut row = Row::new(what, "", Unit::Microseconds).bar(Some(Bar::Most(BAR_US)));
-        let mut took: Vec<(Peer, Result<Vec<f64>>)> = plan.peers().map(|peer| (peer, Ok(Vec::new()))).collect();
+        let mut row = Row::new(what, "", Unit::Microseconds).bar(Some(Bar::AtMost(BAR_US)));
+        let mut took: Vec<(ServerKind, Result<Vec<f64>>)> = plan.kinds().map(|kind| (kind, Ok(Vec::new()))).collect();
         for _ in 0..rounds {
-            for ((peer, took), (_, copy)) in took.iter_mut().zip(&copies) {
-                if !flags.is_empty() && *peer != Peer::Portcullis {
+            for ((kind, took), (_, copy)) in took.iter_mut().zip(&copies) {
+                if !flags.is_empty() && *kind != ServerKind::Portcullis {
                     continue;
                 }
                 let us = match copy {
-                    Ok(copy) => first_reply(&copy.path, *peer, flags),
+                    Ok(copy) => first_reply(&copy.path, *kind, flags),
                     Err(error) => Err(Error::other(error.to_string())),
                 };
                 match (us, &mut *took) {
@@ -52,9 +52,9 @@ pub fn measure(plan: &Plan) -> Section {
         }
         row.cells = took
             .into_iter()
-            .map(|(peer, took)| match took {
-                Ok(us) if us.is_empty() => (peer, Cell::Foreign),
-                took => (peer, Cell::of(took.map(|us| median(&us)))),
+            .map(|(kind, took)| match took {
+                Ok(us) if us.is_empty() => (kind, Cell::Unsupported),
+                took => (kind, Cell::of(took.map(|us| median(&us)))),
             })
             .collect();
         section.rows.push(row);
@@ -68,17 +68,17 @@ pub fn measure(plan: &Plan) -> Section {
     section
 }
 
-/// A copy of a server's program, for as long as it is measured.
+/// A copy of a server's program. Removed when dropped.
 struct Installed {
     path: PathBuf,
 }
 
 impl Installed {
-    fn of(plan: &Plan, peer: Peer) -> Result<Installed> {
-        let program = plan.program(peer)?;
-        // Some look at the name that they are started by.
+    fn of(plan: &Plan, kind: ServerKind) -> Result<Installed> {
+        let program = plan.program(kind)?;
+        // Some programs look at the name that they are started by.
         let name = program.file_name().ok_or_else(|| Error::other("a program without a name"))?;
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("startup-{}", peer.name()));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("startup-{}", kind.name()));
         fs::create_dir_all(&folder)?;
         let path = folder.join(name);
         fs::copy(program, &path)?;
@@ -95,14 +95,14 @@ impl Drop for Installed {
 }
 
 /// Microseconds from exec to the first reply.
-fn first_reply(program: &Path, peer: Peer, flags: &[&str]) -> Result<f64> {
+fn first_reply(program: &Path, kind: ServerKind, flags: &[&str]) -> Result<f64> {
     let port = free_port()?;
-    let mut command = peer.command(program, port);
+    let mut command = kind.command(program, port);
     command.args(flags);
     let begin = Instant::now();
     let process = Process::spawn(command, port)?;
     let mut reply = [0; 7];
-    while begin.elapsed() < PATIENCE {
+    while begin.elapsed() < REPLY_TIMEOUT {
         if let Ok(mut stream) = TcpStream::connect(process.addr())
             && stream.write_all(b"PING\r\n").is_ok()
             && stream.read_exact(&mut reply).is_ok()
@@ -110,7 +110,7 @@ fn first_reply(program: &Path, peer: Peer, flags: &[&str]) -> Result<f64> {
         {
             return Ok(begin.elapsed().as_secs_f64() * 1e6);
         }
-        // Lets the server have this core, too.
+        // Leaves this core to the server.
         std::thread::sleep(Duration::from_micros(20));
     }
     Err(Error::other("it does not answer"))

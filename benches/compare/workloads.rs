@@ -1,14 +1,14 @@
-//! What is asked of the servers for their CPU time: requests, and the one right reply to each.
+//! The workloads for the servers' CPU time: requests, and the expected reply to each.
 
-use portcullis::bench::wire::encode;
+use portcullis::bench::servers::wire::encode;
 
 use crate::redisson::{ACQUIRE, ACQUIRE_SHA, RELEASE, RELEASE_SHA};
 
-/// What a lock is held by.
+/// The owner of locks.
 const OWNER: &str = "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21";
-/// Frees a lock if it is still one's own.
+/// Deletes a lock if its owner still holds it.
 pub const UNLOCK: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
-/// Its SHA-1.
+/// SHA-1 of [`UNLOCK`].
 pub const UNLOCK_SHA: &str = "ae3671744a5dbb24ea37ef607b8b10ac7856d43e";
 
 const COUNT: &str = "local n for i = 1, 1000 do n = redis.call('incr', KEYS[1]) end return n";
@@ -28,7 +28,7 @@ n = n + select(2, string.gsub('a,b,,c d', '[^,]+', string.upper)) for word in st
 n = n + #string.format('%s:%d:%s', owner, i, 'x') + #string.sub(owner, 3, 7) + string.byte(owner, 1) end return n";
 const PATTERNS_SHA: &str = "a26effadd20430a377d921dd38b459e3ccc6d4e0";
 
-/// What is loaded into every server, and its SHA-1.
+/// The scripts that are loaded into every server, with their SHA-1.
 pub const SCRIPTS: [(&str, &str); 7] = [
     (UNLOCK, UNLOCK_SHA),
     (ACQUIRE, ACQUIRE_SHA),
@@ -43,42 +43,42 @@ pub const SCRIPTS: [(&str, &str); 7] = [
 pub struct Step {
     /// The request.
     pub request: fn(&str) -> Vec<u8>,
-    /// What must come back, with # for any digit.
+    /// The expected reply, in which # stands for any digit.
     pub reply: &'static str,
 }
 
-/// An operation: requests that follow each other, each after the reply to the one before, done once for every key.
+/// An operation: a sequence of requests, each sent after the reply to the one before, done once for every key.
 pub struct Workload {
-    /// What it is called; in brackets where it is not shown.
+    /// The name. In parentheses if it is not shown.
     pub name: &'static str,
     /// The requests.
     pub steps: &'static [Step],
-    /// How many times Portcullis's cost Redis's is to be at P1, P16 and P64.
+    /// The goal for the ratio of Redis's cost to Portcullis's, at P1, P16 and P64.
     pub bars: [Option<f64>; 3],
-    /// What stands for it on servers that have no native locks: the workload of the chain with that name.
-    pub elsewhere: Option<&'static str>,
+    /// On servers without native locks, the workload of the chain that stands in for this one.
+    pub fallback: Option<&'static str>,
 }
 
-/// Workloads that follow each other: in this order a round leaves no key behind.
+/// Workloads in an order in which a round leaves no key behind.
 pub struct Chain {
-    /// In their order.
+    /// The workloads, in their order.
     pub workloads: &'static [Workload],
-    /// One in so many keys is enough, as a request costs as much as many others.
+    /// The number of keys is divided by this, for requests that cost as much as many others.
     pub few: usize,
-    /// At what depths of a pipeline it is measured.
+    /// The depths of the pipeline.
     pub depths: &'static [usize],
-    /// Whether it is measured, too, what the least is that it can cost: see [`crate::floor`].
+    /// Whether the lower bound is measured too: see [`crate::floor`].
     pub floor: bool,
 }
 
-/// Requests on their way on each connection.
+/// Numbers of requests in flight on each connection.
 pub const DEPTHS: [usize; 3] = [1, 16, 64];
 
 const fn one(name: &'static str, steps: &'static [Step], bars: [Option<f64>; 3]) -> Workload {
-    Workload { name, steps, bars, elsewhere: None }
+    Workload { name, steps, bars, fallback: None }
 }
 
-/// What comes back to every request of that name in the chains that have a floor.
+/// The floor's reply to a request of this name.
 pub fn reply(name: &[u8]) -> &'static str {
     match name {
         b"SET" => SET.reply,
@@ -99,7 +99,7 @@ const DEL: Step = Step { request: |key| encode(&["DEL", key]), reply: ":1\r\n" }
 const ACQUIRED: Step = Step { request: |key| encode(&["EVALSHA", ACQUIRE_SHA, "1", key, "60000", OWNER]), reply: "$-1\r\n" };
 const RELEASED: fn(&str) -> Vec<u8> = |key| encode(&["EVALSHA", RELEASE_SHA, "2", key, "unlocked", "0", "60000", OWNER]);
 
-/// All that is measured.
+/// All workloads.
 pub const CHAINS: &[Chain] = &[
     Chain {
         few: 1,
@@ -118,13 +118,13 @@ pub const CHAINS: &[Chain] = &[
         workloads: &[
             one("lock cycle: SET NX PX, compare-and-delete", &[SET, UNLOCKED], [Some(1.2), Some(2.5), Some(2.5)]),
             Workload {
-                name: "native lock cycle (elsewhere the one above)",
+                name: "native lock cycle (others: the row above)",
                 steps: &[
                     Step { request: |key| encode(&["LOCK.ACQUIRE", key, OWNER, "60000"]), reply: ":################\r\n" },
                     Step { request: |key| encode(&["LOCK.RELEASE", key, OWNER]), reply: ":0\r\n" },
                 ],
                 bars: NONE,
-                elsewhere: Some("lock cycle: SET NX PX, compare-and-delete"),
+                fallback: Some("lock cycle: SET NX PX, compare-and-delete"),
             },
         ],
     },

@@ -1,4 +1,4 @@
-//! Holds what was counted against the record, or renews it.
+//! Compares the counts with the recorded ones, or updates the record.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -11,30 +11,30 @@ use serde_json::{Value, json};
 use crate::operations;
 
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/counts.json");
-/// By how many percent a count may exceed the record.
+/// Percentage by which a count may exceed the recorded one.
 const TOLERANCE: f64 = 3.0;
-/// The same under other tools than those of the record, which alone may make so much of a difference.
-const TOLERANCE_OF_OTHERS: f64 = 10.0;
-/// Set for the process that has gungraun count.
+/// The same percentage if the tools differ from the recorded ones, which alone can make such a difference.
+const TOLERANCE_OTHER_TOOLS: f64 = 10.0;
+/// Set for the process in which gungraun counts.
 const COUNTING: &str = "PORTCULLIS_COUNTING";
-const RENEW: &str = "UPDATE=1 cargo bench --bench instructions";
+const UPDATE: &str = "UPDATE=1 cargo bench --bench instructions";
 
-/// Instructions of one operation, by its name.
+/// Instructions of each operation, by its name.
 type Counts = BTreeMap<String, f64>;
-/// What counts depend on beside the code, by what it is.
+/// The versions of what counts depend on beside the code.
 type Tools = BTreeMap<String, String>;
 
-/// Whether this process is the one that has gungraun count.
+/// Whether gungraun counts in this process.
 pub fn is_counting() -> bool {
     env::var_os(COUNTING).is_some()
 }
 
-/// Has all operations counted, or those that match a pattern, and judges.
+/// Counts all operations, or those that match a pattern, and compares the counts with the record.
 pub fn run() -> Result<ExitCode, String> {
     if let Some(missing) = ["valgrind", "gungraun-runner"].into_iter().find(|tool| output(tool, &["--version"]).is_err()) {
         let required = env::var_os("PORTCULLIS_REQUIRE_VALGRIND").is_some();
         println!(
-            "instructions: nothing is counted, as there is no {missing}: see the first lines of benches/instructions/main.rs"
+            "instructions: nothing is counted, because {missing} is missing: see the first lines of benches/instructions/main.rs"
         );
         return Ok(if required { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
@@ -42,14 +42,14 @@ pub fn run() -> Result<ExitCode, String> {
     let all = args.iter().all(|arg| arg.starts_with('-'));
     let (tools, counted) = (tools()?, count(&args)?);
     if env::var_os("UPDATE").is_some() {
-        renew(tools, counted, all)?;
+        update(tools, counted, all)?;
         return Ok(ExitCode::SUCCESS);
     }
     let (recorded_tools, recorded) = read()?;
-    Ok(if judge(&recorded_tools, &recorded, &tools, &counted, all) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if compare(&recorded_tools, &recorded, &tools, &counted, all) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What a program says on its first line.
+/// The first line of a program's output.
 fn output(program: &str, args: &[&str]) -> Result<String, String> {
     let failed = |why: String| format!("{program} {}: {why}", args.join(" "));
     let output = Command::new(program).args(args).output().map_err(|error| failed(error.to_string()))?;
@@ -61,7 +61,7 @@ fn output(program: &str, args: &[&str]) -> Result<String, String> {
 
 fn tools() -> Result<Tools, String> {
     let rustc = output(&env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned()), &["--version"])?;
-    // It compiles Lua.
+    // The C compiler compiles Lua.
     let cc = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let family = if output(&cc, &["--version"])?.contains("clang") { "clang" } else { "gcc" };
     let cc = format!("{family} {}", output(&cc, &["-dumpversion"])?);
@@ -80,7 +80,7 @@ fn tools() -> Result<Tools, String> {
     Ok(tools.map(|(what, which)| (what.to_owned(), which)).into())
 }
 
-/// Has gungraun count.
+/// Runs gungraun.
 fn count(args: &[String]) -> Result<Counts, String> {
     let counting = env::current_exe().and_then(|program| {
         let mut command = Command::new(program);
@@ -92,11 +92,11 @@ fn count(args: &[String]) -> Result<Counts, String> {
         return Err(format!("gungraun failed: {}", output.status));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().filter(|line| line.starts_with('{')).map(of_summary).collect()
+    text.lines().filter(|line| line.starts_with('{')).map(parse_summary).collect()
 }
 
-/// The name and the count of an operation out of gungraun's summary of it.
-fn of_summary(line: &str) -> Result<(String, f64), String> {
+/// The name and the count of an operation from gungraun's summary.
+fn parse_summary(line: &str) -> Result<(String, f64), String> {
     let summary: Value = serde_json::from_str(line).map_err(|error| format!("gungraun's summary: {error}"))?;
     let word = |key: &str| summary[key].as_str();
     let total = &summary["profiles"][0]["data"]["total"]["metrics"]["Ir"]["values"]["new"];
@@ -111,7 +111,7 @@ fn of_summary(line: &str) -> Result<(String, f64), String> {
 }
 
 fn read() -> Result<(Tools, Counts), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("{RECORD}: {error}; {RENEW} makes it");
+    let failed = |error: &dyn std::fmt::Display| format!("{RECORD}: {error}; create it with {UPDATE}");
     let text = fs::read_to_string(RECORD).map_err(|error| failed(&error))?;
     let mut record: Value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
     let tools = serde_json::from_value(record["counted with"].take()).map_err(|error| failed(&error))?;
@@ -119,13 +119,13 @@ fn read() -> Result<(Tools, Counts), String> {
     Ok((tools, counts))
 }
 
-/// Writes the record. Where only some were counted, the others stay as they are.
-fn renew(tools: Tools, counted: Counts, all: bool) -> Result<(), String> {
+/// Writes the record. If only some operations were counted, the others stay as they are.
+fn update(tools: Tools, counted: Counts, all: bool) -> Result<(), String> {
     let mut counts = counted;
     if !all {
         let (recorded_tools, recorded) = read()?;
         if recorded_tools != tools {
-            return Err("the record is of other tools: all of it is to be renewed, without a pattern".to_owned());
+            return Err("the record is of other tools: update all of it, without a pattern".to_owned());
         }
         recorded.into_iter().for_each(|(name, count)| _ = counts.entry(name).or_insert(count));
     }
@@ -136,10 +136,10 @@ fn renew(tools: Tools, counted: Counts, all: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints all figures, and what is to be said of them. Whether the gate is passed.
-fn judge(recorded_tools: &Tools, recorded: &Counts, tools: &Tools, counted: &Counts, all: bool) -> bool {
+/// Prints all figures and the verdict. Returns whether the gate is passed.
+fn compare(recorded_tools: &Tools, recorded: &Counts, tools: &Tools, counted: &Counts, all: bool) -> bool {
     let comparable = recorded_tools == tools;
-    let tolerance = if comparable { TOLERANCE } else { TOLERANCE_OF_OTHERS };
+    let tolerance = if comparable { TOLERANCE } else { TOLERANCE_OTHER_TOOLS };
     let (mut dearer, mut cheaper, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     println!("{:<36} {:>10} {:>10}", "instructions of", "recorded", "counted");
     for (name, &count) in counted {
@@ -158,27 +158,25 @@ fn judge(recorded_tools: &Tools, recorded: &Counts, tools: &Tools, counted: &Cou
         }
     }
     for name in recorded.keys().filter(|name| all && !counted.contains_key(*name)) {
-        unknown.push(format!("{name} is recorded and not counted any more"));
+        unknown.push(format!("{name} is recorded but was not counted"));
     }
     if !comparable {
-        println!("\nNOT COMPARABLE: the record is of other tools, so that up to {TOLERANCE_OF_OTHERS} % more is let pass.");
+        println!("\nNOT COMPARABLE: the record is of other tools, so up to {TOLERANCE_OTHER_TOOLS} % more passes.");
         for (what, which) in tools {
             let other = recorded_tools.get(what).map_or("none", String::as_str);
             println!("  {what}: recorded with {other}, counted with {which}");
         }
-        println!("Renew the record, with these tools, on a commit that is known to be good: {RENEW}");
+        println!("Update the record with these tools, on a commit that is known to be good: {UPDATE}");
     } else if !cheaper.is_empty() {
-        println!("\nCHEAPER by over {TOLERANCE} %: renew the record, so that it stays so: {RENEW}");
+        println!("\nCHEAPER by over {TOLERANCE} %: update the record to hold the gain: {UPDATE}");
         cheaper.iter().for_each(|figures| println!("  {figures}"));
     }
     if !unknown.is_empty() {
-        println!("\nFAILED: the record does not fit, renew it: {RENEW}");
+        println!("\nFAILED: the record does not match the operations, update it: {UPDATE}");
         unknown.iter().for_each(|what| println!("  {what}"));
     }
     if !dearer.is_empty() {
-        println!(
-            "\nFAILED: dearer by over {tolerance} %. Where that is what a change is worth, renew the record with it: {RENEW}"
-        );
+        println!("\nFAILED: more expensive by over {tolerance} %. If the change is worth it, update the record: {UPDATE}");
         dearer.iter().for_each(|figures| println!("  {figures}"));
     }
     dearer.is_empty() && unknown.is_empty()

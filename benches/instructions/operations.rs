@@ -1,15 +1,15 @@
-//! What is counted, and how: each operation two thousand times, in a steady state, from the bytes of requests to the bytes of replies.
+//! The counted operations: each is run two thousand times in a steady state, from the bytes of requests to the bytes of replies.
 //!
-//! What a connection does with what it received is run as the server runs it, from the parser to the outbox, but for the system calls;
-//! the clock stands still. Keys and locks lie among sixteen thousand others. Nothing but the operations is counted: not the making of
-//! the world, not the end of it, and not the look whether the replies were right.
+//! The code of a connection runs as in the server, from the parser to the outbox, without the system calls. The clock stands
+//! still. Keys and locks lie among sixteen thousand others. Only the operations are counted: not the setup, the teardown and the
+//! check of the replies.
 
-use std::fmt::Write as _;
 use std::hint::black_box;
 use std::sync::Arc;
 
 use gungraun::{Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
 use portcullis::base::ids::SessionId;
+use portcullis::bench::servers::wire::encode;
 use portcullis::engine::config::Config;
 use portcullis::engine::session::Peer;
 use portcullis::resp::reply::{Protocol, Sink, WireReply};
@@ -25,13 +25,13 @@ use portcullis::store::wheel::Wheel;
 
 use crate::redisson;
 
-/// How often each operation is done.
+/// Number of runs of each operation.
 pub const TIMES: usize = 2048;
-/// Requests that come at once.
+/// Number of requests that arrive at once.
 const PIPELINE: usize = 16;
-/// Keys that nothing is done with.
+/// Number of keys that the operations do not use.
 const OTHERS: usize = 16_384;
-/// Connections that hand a lock on to each other.
+/// Number of connections that hand a lock on among them.
 const CROWD: usize = 16;
 
 const TOKEN: &str = "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21";
@@ -42,43 +42,35 @@ const COMPARE_AND_RENEW: &str =
     "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
 const COUNT: &str = "local n for i = 1, 1024 do n = redis.call('incr', KEYS[1]) end return n";
 
-/// The name of a lock. An odd factor gives neighbours names that stand nowhere near each other.
+/// The name of a lock. The odd factor gives neighbours very different names.
 fn name(n: usize) -> String {
     format!("lock:order:{:09}", n.wrapping_mul(0x9e37_79b1) & 0x1fff_ffff)
 }
 
-fn encode(args: &[&str]) -> Vec<u8> {
-    let mut out = format!("*{}\r\n", args.len());
-    for arg in args {
-        let _ = write!(out, "${}\r\n{arg}\r\n", arg.len());
-    }
-    out.into_bytes()
-}
-
-/// A server without sockets, and what its clients will send.
+/// A server without sockets, and its prepared input.
 pub struct World {
     shell: Shell,
     sessions: Vec<SessionId>,
-    /// What is received in a turn, and by which of the sessions.
+    /// The input of each turn, with the index of its session.
     turns: Vec<(usize, Vec<u8>)>,
     replies: Vec<u8>,
-    /// What the replies must be, with # for any digit.
+    /// The expected replies, in which # stands for any digit.
     expected: Vec<u8>,
-    /// By how many milliseconds the clock moves after the turns.
-    pass_ms: u64,
-    /// How many keys there must be in the end.
+    /// Milliseconds by which the clock moves after the turns.
+    advance_ms: u64,
+    /// Expected number of keys at the end, beside the unused ones.
     keys: usize,
 }
 
 impl World {
-    /// With the keys that nothing is done with.
+    /// A server with the unused keys.
     fn new() -> World {
         allocator::prepare();
-        // As the executor's thread has. The process ends with it.
+        // The heap of the executor's thread. It is leaked, because the process ends with it.
         std::mem::forget(allocator::own_heap());
         let mut clock = Clock::new();
         clock.freeze();
-        // Whatever time it is, it is always the same.
+        // Sets the clocks to fixed times.
         let now = clock.now();
         clock.advance_us(2_000_000_000 - now.mono_us);
         let now = clock.now();
@@ -90,13 +82,13 @@ impl World {
             turns: Vec::new(),
             replies: Vec::with_capacity(1 << 20),
             expected: Vec::new(),
-            pass_ms: 0,
+            advance_ms: 0,
             keys: 0,
         };
         world.connect();
         let others = (0..OTHERS).map(|n| encode(&["SET", &format!("other:{n}"), TOKEN, "PX", "600000"]));
         world.prepare(others, "+OK\r\n");
-        // Once there and gone, the locks make no table grow.
+        // Sets and deletes the locks once, so that no table grows later.
         world.prepare((0..TIMES).map(|n| encode(&["SET", &name(n), TOKEN, "PX", LEASE_MS])), "+OK\r\n");
         world.prepare((0..TIMES).map(|n| encode(&["DEL", &name(n)])), ":1\r\n");
         for script in [COMPARE_AND_DELETE, COMPARE_AND_RENEW, COUNT, redisson::ACQUIRE, redisson::RELEASE] {
@@ -111,7 +103,7 @@ impl World {
         self.sessions.len() - 1
     }
 
-    /// One turn of a connection: what it does but for `recv` and `send`.
+    /// One turn of a connection, without `recv` and `send`.
     fn turn(&mut self, session: usize, input: &[u8]) {
         let id = self.sessions[session];
         self.shell.count_read(id, input.len());
@@ -121,7 +113,7 @@ impl World {
 
     fn flush(&mut self, id: SessionId) {
         if let Some(bytes) = self.shell.unsent(id) {
-            // As the system does when it is given them.
+            // Copies the bytes, as the system does in `send`.
             self.replies.extend_from_slice(bytes);
             let written = bytes.len();
             self.shell.count_written(id, written);
@@ -129,7 +121,7 @@ impl World {
         self.shell.reclaim(id);
     }
 
-    /// Executes requests now, and looks whether each was answered so.
+    /// Executes requests now and checks their replies.
     fn prepare(&mut self, requests: impl Iterator<Item = Vec<u8>>, reply: &str) {
         for request in requests {
             self.replies.clear();
@@ -138,27 +130,27 @@ impl World {
         }
     }
 
-    /// Has every lock held.
+    /// Sets all locks.
     fn held(mut self) -> World {
         self.prepare((0..TIMES).map(|n| encode(&["SET", &name(n), TOKEN, "NX", "PX", LEASE_MS])), "+OK\r\n");
         self.keys = TIMES;
         self
     }
 
-    /// Has a command executed now for each lock.
+    /// Executes a command for each lock now, and checks the replies.
     fn after(mut self, request: fn(&str) -> Vec<u8>, reply: &str) -> World {
         self.prepare((0..TIMES).map(|n| request(&name(n))), reply);
         self
     }
 
-    /// A request for each lock will come, several at once.
+    /// Prepares a request for each lock, several per turn.
     fn pipelined(mut self, request: fn(&str) -> Vec<u8>, reply: &str) -> World {
         let requests: Vec<_> = (0..TIMES).map(|n| request(&name(n))).collect();
         self.turns = requests.chunks(PIPELINE).map(|some| (0, some.concat())).collect();
         self.expect(reply)
     }
 
-    /// A request for each lock will come, one after the other.
+    /// Prepares a request for each lock, one per turn.
     fn one_by_one(mut self, request: fn(&str) -> Vec<u8>, reply: &str) -> World {
         self.turns = (0..TIMES).map(|n| (0, request(&name(n)))).collect();
         self.expect(reply)
@@ -174,39 +166,39 @@ impl World {
         self
     }
 
-    /// So many locks are left when all is done.
+    /// Sets the number of locks that are left at the end.
     fn leaving(mut self, keys: usize) -> World {
         self.keys = keys;
         self
     }
 
-    /// Time will pass.
-    fn passing(mut self, ms: u64) -> World {
-        self.pass_ms = ms;
+    /// Lets time pass after the turns.
+    fn advancing(mut self, ms: u64) -> World {
+        self.advance_ms = ms;
         self.ready()
     }
 
-    /// All that is counted.
+    /// The counted part.
     fn run(&mut self) {
         for (session, input) in std::mem::take(&mut self.turns) {
             self.turn(session, &input);
         }
-        if self.pass_ms > 0 {
-            self.shell.move_clock(self.pass_ms * 1000);
+        if self.advance_ms > 0 {
+            self.shell.move_clock(self.advance_ms * 1000);
         }
     }
 
     fn check(mut self) {
         assert!(matches(&self.replies, &self.expected), "{:.200}", String::from_utf8_lossy(&self.replies));
         self.replies.clear();
-        // Some connections may have unread replies.
-        let newcomer = self.connect();
-        self.turn(newcomer, &encode(&["DBSIZE"]));
+        // Another connection may have unread replies.
+        let another = self.connect();
+        self.turn(another, &encode(&["DBSIZE"]));
         assert_eq!(String::from_utf8_lossy(&self.replies), format!(":{}\r\n", OTHERS + self.keys));
     }
 }
 
-/// Whether bytes are as they must be, # standing for any digit.
+/// Whether bytes match a pattern in which # stands for any digit.
 fn matches(bytes: &[u8], pattern: &[u8]) -> bool {
     let alike = |(byte, must): (&u8, &u8)| byte == must || *must == b'#' && byte.is_ascii_digit();
     bytes.len() == pattern.len() && bytes.iter().zip(pattern).all(alike)
@@ -235,7 +227,7 @@ fn sha1(script: &str) -> String {
     sha1::Sha1::digest(script.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Two scripts that count, each to half of it.
+/// Two scripts, each of which counts to half of the total.
 fn counting() -> World {
     let mut world = World::new().leaving(1);
     world.turns = vec![(0, evalsha(COUNT, &["1", "counter"])); 2];
@@ -243,15 +235,15 @@ fn counting() -> World {
     world.ready()
 }
 
-/// Leases that end one after the other, a millisecond apart.
+/// Leases that end a millisecond apart.
 fn ending() -> World {
     let mut world = World::new();
     let leases = (0..TIMES).map(|n| encode(&["SET", &name(n), TOKEN, "PX", &(1000 + n).to_string()]));
     world.prepare(leases, "+OK\r\n");
-    world.passing(5000)
+    world.advancing(5000)
 }
 
-/// All wait for one lock; whoever has it gives it to the next and waits again.
+/// All connections wait for one lock. Each holder releases it to the next and waits again.
 fn crowd() -> World {
     let mut world = World::new().leaving(1);
     for _ in 1..CROWD {
@@ -265,7 +257,7 @@ fn crowd() -> World {
     world.turns = (0..TIMES)
         .map(|n| (n % CROWD, [encode(&["LOCK.RELEASE", "crowded", &owner(n % CROWD)]), ask(n % CROWD)].concat()))
         .collect();
-    // What the next one is granted stays in his outbox until his own turn.
+    // The next holder's grant stays in its outbox until its own turn.
     world.expected = format!(":0\r\n{}", format!("{GRANTED}:0\r\n").repeat(TIMES - 1)).into_bytes();
     world.ready()
 }
@@ -293,7 +285,7 @@ fn crowd() -> World {
 #[bench::lock_release(World::new().after(acquire, GRANTED).leaving(0).pipelined(|key| encode(&["LOCK.RELEASE", key, TOKEN]), ":0\r\n"))]
 #[bench::lock_handed_on(crowd())]
 #[bench::lease_ends(ending())]
-#[bench::leases_end_at_once(World::new().held().leaving(0).passing(60_000))]
+#[bench::leases_end_at_once(World::new().held().leaving(0).advancing(60_000))]
 fn request(mut world: World) -> World {
     world.run();
     world
@@ -303,12 +295,12 @@ fn leave(key: &str) -> Vec<u8> {
     encode(&["EVALSHA", redisson::RELEASE_SHA, "2", key, "unlocked", "0", LEASE_MS, TOKEN])
 }
 
-/// So many of a request, one behind the other.
+/// A request, repeated.
 fn received(request: &[&str]) -> Vec<u8> {
     encode(request).repeat(TIMES)
 }
 
-// Parses all of it, as a server does with what has come whole, and touches every argument, as execution would.
+// Parses the whole input, as the server does with complete requests, and touches every argument, as execution would.
 #[library_benchmark(teardown = drop)]
 #[bench::set_nx_px(received(&["SET", "lock:order:000012345", TOKEN, "NX", "PX", LEASE_MS]))]
 #[bench::get(received(&["GET", "lock:order:000012345"]))]
@@ -328,7 +320,7 @@ fn parse(received: Vec<u8>) -> Vec<u8> {
     received
 }
 
-/// Room for all replies.
+/// A buffer with room for all replies.
 fn room(say: fn(&mut dyn Sink)) -> (Vec<u8>, fn(&mut dyn Sink)) {
     (Vec::with_capacity(64 * TIMES), say)
 }
@@ -351,7 +343,7 @@ fn lease(n: u64) -> u64 {
     1000 + n.wrapping_mul(0x9e37_79b1) % 600_000
 }
 
-/// A wheel in use.
+/// A wheel with other timers.
 fn wheel() -> Wheel {
     let mut wheel = Wheel::new(0);
     let timers: Vec<_> = (0..(OTHERS + TIMES) as u64).map(|n| wheel.insert(lease(n), n)).collect();
@@ -368,7 +360,7 @@ fn wheel_insert(mut wheel: Wheel) -> Wheel {
     wheel
 }
 
-/// Timers that end within two seconds and are their own deadlines.
+/// A wheel with timers that end within about two seconds. The token of a timer is its deadline.
 fn firing() -> Wheel {
     let mut wheel = Wheel::new(0);
     for n in 0..TIMES as u64 {
@@ -390,7 +382,7 @@ fn wheel_fire(mut wheel: Wheel) -> Wheel {
     wheel
 }
 
-/// Keys that an empty database is given.
+/// Number of keys that are inserted into an empty database.
 const GROWN: usize = 32 * TIMES;
 
 fn names() -> (Space, Vec<String>) {
@@ -407,7 +399,7 @@ fn table_grow((mut space, names): (Space, Vec<String>)) -> (Space, Vec<String>) 
     (space, names)
 }
 
-/// How often an operation is done.
+/// Number of runs of an operation.
 pub fn times(name: &str) -> usize {
     if name.starts_with("table_grow") { GROWN } else { TIMES }
 }
@@ -421,7 +413,7 @@ main!(
     library_benchmark_groups = [wire, requests, store]
 );
 
-/// Counts, or has gungraun do so: as it is called.
+/// Counts, or lets gungraun count, depending on how the program was started.
 pub fn count() {
     main();
 }

@@ -1,33 +1,33 @@
-//! Memory that one input takes: an allocator that counts, and a bound that is asserted.
+//! A bound on the memory that one input may use, checked by a counting allocator.
 //!
-//! A program that uses it declares `#[global_allocator] static ALLOCATOR: allocation::Counting = allocation::Counting;`.
+//! A program declares `#[global_allocator] static ALLOCATOR: allocation::Counting = allocation::Counting;`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    /// Bytes that this thread has taken and not given back. Negative where it gives back what another thread took.
+    /// Bytes allocated minus bytes freed by this thread. Negative if it frees what another thread allocated.
     static LIVE: Cell<isize> = const { Cell::new(0) };
-    /// The most that was live since [`bounded`] began.
+    /// The maximum of `LIVE` since [`bounded`] began.
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with an account of each thread.
+/// The system's allocator, with counters for each thread.
 pub struct Counting;
 
 fn count(bytes: isize) {
-    // A thread that ends has no account any more.
+    // The counters of a thread that is ending are gone.
     let _ = LIVE.try_with(|live| {
         live.set(live.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
     });
 }
 
-// SAFETY: every call goes on to the system's allocator as it is; the accounts allocate nothing.
+// SAFETY: every call is passed on to the system's allocator unchanged; the counters do not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // While it is moved, both blocks are there.
+        // While a block is moved, the old and the new block exist.
         count(size as isize);
         count(-(layout.size() as isize));
         // SAFETY: as above.
@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs `work` and panics where more than `bytes` were live in it at a time, beyond those that were live before.
+/// Runs `work` and panics if it had more than `bytes` allocated at once, beyond those that were allocated before.
 pub fn bounded<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let before = LIVE.get();
     PEAK.set(before);
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn what_is_taken_is_counted_and_bounded() {
         bounded(10_000, || drop(vec![1_u8; 9_000]));
-        // One after the other is not both at a time.
+        // Allocations that do not overlap do not add up.
         bounded(10_000, || (0..5).for_each(|_| drop(std::hint::black_box(vec![1_u8; 9_000]))));
         let over = std::panic::catch_unwind(|| bounded(10_000, || drop(std::hint::black_box(vec![1_u8; 11_000]))));
         assert!(over.is_err());

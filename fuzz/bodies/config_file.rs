@@ -1,7 +1,7 @@
-//! Configuration files of any bytes: they are read or refused, with no more memory than their size allows, and what was read is written
-//! back, as CONFIG REWRITE does, in a form that reads as the same configuration.
+//! Configuration files with arbitrary bytes. A file is read or refused, with bounded memory. The configuration that was read is
+//! written back, as by CONFIG REWRITE, in a form that reads as the same configuration.
 //!
-//! An input is a file. What it includes is what stands behind a line `-- N`, with N the file's name; other files are not there.
+//! An input is a file. Included files follow behind a line `-- N`, with the file's name N. Other files do not exist.
 
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind};
@@ -11,11 +11,12 @@ use crate::allocation;
 use portcullis::engine::config::{Config, Directive};
 use portcullis::server::file::{Extra, load_with, rewritten};
 
-/// Bytes of an input.
+/// Maximum size of an input in bytes.
 const INPUT_MAX: usize = 8 << 10;
-/// Files of one input; a file that includes two others, each of which includes two more, is read often.
+/// Maximum number of files that one input reads. A file that includes two files, each of which includes two more, causes many
+/// reads.
 const READS_MAX: usize = 64;
-/// What may be taken for each byte of a file, and beyond that: the parser of lines, tables of rules. Bytes.
+/// Memory bounds in bytes: per byte of the file, and beyond that for the parser of lines and tables of rules.
 const EACH: usize = 512;
 const ROOM: usize = 1 << 20;
 
@@ -25,9 +26,9 @@ pub fn run(data: &[u8]) {
     let files = Files::of(data);
     let room = (ROOM + EACH * data.len()) * 2;
     let Some((config, extra)) = allocation::bounded(room, || files.load("main")) else { return };
-    // Written in place of the file, and as one that did not exist.
+    // Written over the old file, and over a file that did not exist.
     for old in [files.text("main"), b""] {
-        // Lines of `include` stay as they are and are not what is compared here.
+        // `include` lines are kept as they are and are not compared here.
         let old = without_includes(old);
         let users = plain_users(&extra);
         let lines: Vec<Vec<u8>> = users.iter().map(|words| [&[b"user".to_vec()], &words[..]].concat().join(&b' ')).collect();
@@ -39,7 +40,7 @@ pub fn run(data: &[u8]) {
         assert_eq!(more.users, users, "users come back");
         assert_eq!(rewritten(&text, &again, &lines), text, "written again, it is the same");
     }
-    // And as CONFIG GET shows it, CONFIG SET takes it.
+    // CONFIG SET accepts what CONFIG GET shows.
     let mut shown = Config::default();
     for directive in Directive::all() {
         let value = directive.get(&config);
@@ -50,7 +51,7 @@ pub fn run(data: &[u8]) {
     same(&config, &shown);
 }
 
-/// Panics where two configurations differ.
+/// Panics if two configurations differ.
 fn same(one: &Config, other: &Config) {
     for directive in Directive::all() {
         let (one, other) = (directive.get(one), directive.get(other));
@@ -101,13 +102,13 @@ impl<'a> Files<'a> {
 fn without_includes(text: &[u8]) -> Vec<u8> {
     let includes = |line: &&[u8]| {
         let word = line.trim_ascii().iter().filter(|byte| !matches!(byte, b'"' | b'\'')).copied().collect::<Vec<u8>>();
-        // Escapes can spell it in many ways: lines with any are left out as well.
+        // Escapes can spell `include` in many ways, so lines with a backslash are left out too.
         word.contains(&b'\\') || word.get(..7).is_some_and(|word| word.eq_ignore_ascii_case(b"include"))
     };
     text.split_inclusive(|&byte| byte == b'\n').filter(|line| !includes(line)).flatten().copied().collect()
 }
 
-/// Users with names and rules as the engine writes them: without blanks, quotes and escapes.
+/// The users whose names and rules are in the form that the engine writes: without blanks, quotes and escapes.
 fn plain_users(extra: &Extra) -> Vec<Vec<Vec<u8>>> {
     let plain = |word: &Vec<u8>| {
         word.iter().all(|&byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\')) && !word.is_empty()

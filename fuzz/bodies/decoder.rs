@@ -1,7 +1,7 @@
-//! The client's decoder on any bytes: it never panics, takes no more memory than its bounds say, the way a stream is cut makes no
-//! difference, what it read is read again when it is written out, and where redis-protocol reads a reply too, both read the same.
+//! The client's decoder with arbitrary bytes. It does not panic and its memory is bounded. The result does not depend on how the
+//! stream is cut. An encoded value decodes to itself. Where redis-protocol decodes a reply too, both give the same value.
 //!
-//! An input's first byte says into what pieces the stream behind it is cut.
+//! The first byte of an input says how the rest is cut into pieces.
 
 use crate::allocation;
 use bytes::{Bytes, BytesMut};
@@ -9,14 +9,14 @@ use portcullis::client::{Decoder, Value};
 use redis_protocol::resp3::decode::complete::decode_bytes;
 use redis_protocol::resp3::types::BytesFrame;
 
-/// Bytes of one reply, small enough that inputs reach the bound.
+/// Maximum size of a reply in bytes: small, so that inputs reach it.
 const REPLY_MAX: usize = 1 << 16;
-/// What a decoder may take beyond a multiple of its input: 64 open aggregates with room for 1,024 values each, and a piece of a string
-/// that was announced. Bytes.
+/// Memory bound in bytes beyond a multiple of the input: 64 open aggregates with room for 1,024 values each, and a part of an
+/// announced string.
 const ROOM: usize = 64 * 1024 * size_of::<Value>() + (4 << 20);
-/// Bytes of memory for one byte of input: the smallest reply is three bytes, and a value in a list that grows.
+/// Memory bound in bytes for one byte of input: the smallest reply is three bytes, and a value in a list that grows.
 const EACH: usize = 2 * size_of::<Value>() + 64;
-/// redis-protocol has no bound on what it takes for an aggregate that is announced, so that longer ones are not shown to it.
+/// redis-protocol allocates announced aggregates without a bound, so it does not get longer ones.
 const ANNOUNCED_MAX: usize = 10_000;
 
 /// Runs one input.
@@ -35,12 +35,12 @@ pub fn run(data: &[u8]) {
     compare(stream, &whole);
 }
 
-/// What a stream came to.
+/// The result of decoding a stream.
 #[derive(Debug, PartialEq)]
 struct Outcome {
-    /// Replies as [`write`] has them, and where each ends.
+    /// The replies in the form of [`write`], each with its end in the stream.
     replies: Vec<(Vec<u8>, usize)>,
-    /// Whether an error ended it.
+    /// Whether decoding ended with an error.
     failed: bool,
 }
 
@@ -68,7 +68,7 @@ fn decode(stream: &[u8], piece: usize) -> Outcome {
     Outcome { replies, failed: false }
 }
 
-/// Writes a value as a server of RESP3 would.
+/// Encodes a value as a RESP3 server does.
 fn write(out: &mut Vec<u8>, value: &Value) {
     let line = |out: &mut Vec<u8>, kind: u8, text: &[u8]| {
         out.push(kind);
@@ -105,8 +105,9 @@ fn write(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// Lets redis-protocol read each reply as well. It takes less (nil and the null array of RESP2, attributes of a last element, maps as
-/// members) and keeps maps and sets in no order, so only what both take is compared, and of what has no order the size.
+/// Decodes each reply with redis-protocol too. It accepts less (nil and the null array of RESP2, attributes of a last element,
+/// maps as members) and keeps maps and sets without order. So only replies that both accept are compared, and of unordered ones
+/// the size.
 fn compare(stream: &[u8], outcome: &Outcome) {
     let mut start = 0;
     for (text, end) in &outcome.replies {
@@ -120,7 +121,7 @@ fn compare(stream: &[u8], outcome: &Outcome) {
     let rest = &stream[start..];
     if !outcome.failed && !rest.is_empty() && !announces_much(rest) {
         let more = decode_bytes(&Bytes::copy_from_slice(rest));
-        // It takes an aggregate or a string of length -1 for the beginning of a streamed one.
+        // redis-protocol takes an aggregate or a string of length -1 for the beginning of a streamed one.
         assert!(
             !matches!(more, Ok(Some(_))),
             "redis-protocol finds a reply where the decoder wants more: {}",
@@ -129,7 +130,7 @@ fn compare(stream: &[u8], outcome: &Outcome) {
     }
 }
 
-/// Whether some line begins an aggregate of very many elements.
+/// Whether a line announces an aggregate of very many elements.
 fn announces_much(stream: &[u8]) -> bool {
     stream.split(|&byte| byte == b'\n').any(|line| {
         let digits: Vec<u8> = line.iter().copied().filter(u8::is_ascii_digit).collect();
@@ -137,7 +138,7 @@ fn announces_much(stream: &[u8]) -> bool {
     })
 }
 
-/// Panics where a frame is another value than the one written at the beginning of `text`, and takes that away.
+/// Panics if a frame differs from the value at the beginning of `text`, which it removes.
 fn same(frame: &BytesFrame, text: &mut &[u8]) {
     let mut expected = Vec::new();
     let items = |kind: u8, items: &[BytesFrame], text: &mut &[u8]| {
@@ -177,13 +178,13 @@ fn same(frame: &BytesFrame, text: &mut &[u8]) {
     *text = text.strip_prefix(&expected[..]).unwrap_or_else(|| panic!("{} in {}", expected.escape_ascii(), text.escape_ascii()));
 }
 
-/// The length that stands in the first line.
+/// The length in the first line.
 fn elements(text: &[u8]) -> usize {
     let line = text[1..].split(|&byte| byte == b'\r').next().unwrap_or_default();
     std::str::from_utf8(line).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Takes one value away, which was written by [`write`].
+/// Removes one value that was encoded by [`write`].
 fn skip(text: &mut &[u8]) {
     let mut left = 1;
     while left > 0 {

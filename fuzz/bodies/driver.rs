@@ -1,4 +1,4 @@
-//! An engine, one session on it, and a clock that stands still: what the smaller targets run on.
+//! An engine with one session and a clock that stands still, for the smaller targets.
 
 use crate::frames;
 use portcullis::base::ids::SessionId;
@@ -7,19 +7,19 @@ use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::engine::session::Peer;
 
-/// Longer replies are not decoded, for speed.
+/// Longer replies are not decoded, which would be slow.
 const DECODED_MAX: usize = 16 * 1024;
 
-/// The instant at which every input begins.
+/// The time at the beginning of every input.
 pub const START: Now = Now::new(1_000_000, 1_700_000_000_000);
 
-/// An engine and one session.
+/// An engine with one session.
 pub struct Driver {
     /// The engine.
     pub engine: Engine,
-    /// The session that [`Driver::call`] speaks for.
+    /// The session of [`Driver::call`].
     pub session: SessionId,
-    /// The instant.
+    /// The current time.
     pub now: Now,
 }
 
@@ -31,7 +31,7 @@ impl Driver {
         Driver { engine, session, now: START }
     }
 
-    /// Executes a request and gives its reply, which is whole; `free` as [`frames::assert_whole`] has it.
+    /// Executes a request and returns its reply, which must be well-formed. `free` as in [`frames::assert_whole`].
     pub fn call(&mut self, args: &[&[u8]], free: bool) -> Vec<u8> {
         self.engine.execute(self.now, self.session, args);
         self.engine.take_dirty(&mut Vec::new());

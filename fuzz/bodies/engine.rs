@@ -1,12 +1,12 @@
-//! The engine on any stream of commands, from two sessions and with any steps of time: it never panics, every reply is well-formed,
-//! its invariants hold, and the same input gives the same bytes a second time.
+//! The engine with arbitrary commands from two sessions and arbitrary steps of time. It does not panic, every reply is
+//! well-formed, its invariants hold, and the same input gives the same bytes a second time.
 //!
-//! Each input has an engine of its own: to make one takes a twentieth of what the input takes. What is dear is done now and then, as
-//! the input's digest says: the second run, and the invariants once more when time has come to its end.
+//! Each input has its own engine, whose creation takes a twentieth of the input's time. Expensive checks run for some inputs
+//! only, depending on the input's digest: the second run, and the invariants at the end of time.
 //!
-//! An input is text that a person can write: requests as inline or multibulk, one behind the other. A byte 0xff is followed by two
-//! bytes of control: the session that goes on (odd or even), and how much time passes before it does. A line that holds a part of a
-//! request is kept until its session goes on. What a session sends while it waits in a command is kept until it does not.
+//! An input is text that a person can write: a sequence of inline or multibulk requests. A byte 0xff is followed by two control
+//! bytes: the session that continues (odd or even), and the time that passes before. A part of a request is kept until its
+//! session continues. What a session sends while it is blocked is kept until it is not.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -18,13 +18,13 @@ use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags};
 use portcullis::resp::request::{Limits, Progress, RequestParser};
 
-/// Requests of one input; the rest of it is not run.
+/// Maximum number of requests of one input.
 const REQUESTS_MAX: usize = 150;
-/// One input in so many is run twice.
-const TWICE: u64 = 8;
-/// Replies longer than this are not decoded, for speed.
+/// One input in this many is run twice.
+const RERUN_EVERY: u64 = 8;
+/// Longer replies are not decoded, which would be slow.
 const DECODED_MAX: usize = 16 * 1024;
-/// What a script is replaced by, so that none runs for ever.
+/// Replacements for scripts, so that no script runs forever.
 const SCRIPTS: [&[u8]; 6] = [
     b"return redis.call('GET', KEYS[1])",
     b"return ARGV",
@@ -38,12 +38,12 @@ const SCRIPTS: [&[u8]; 6] = [
 pub fn run(data: &[u8]) {
     let digest = digest(data);
     let first = Run::new().play(data, true);
-    if digest.is_multiple_of(TWICE) {
+    if digest.is_multiple_of(RERUN_EVERY) {
         compare(&first, data);
     }
 }
 
-/// Runs one input twice, whatever its digest.
+/// Runs one input twice.
 #[allow(dead_code, reason = "the targets leave it to the digest")]
 pub fn run_twice(data: &[u8]) {
     compare(&Run::new().play(data, true), data);
@@ -62,7 +62,7 @@ fn digest(bytes: &[u8]) -> u64 {
     digest.finish()
 }
 
-/// One of the two clients.
+/// One of the two sessions.
 struct Client {
     id: SessionId,
     parser: RequestParser,
@@ -73,7 +73,7 @@ struct Run {
     engine: Engine,
     now: Now,
     clients: [Client; 2],
-    /// A digest of what each step wrote.
+    /// A digest of the output of each step.
     digests: Vec<u64>,
 }
 
@@ -98,7 +98,7 @@ impl Run {
         if checked {
             self.engine.check_invariants();
         }
-        // Whatever is left comes to its end when its time has come.
+        // All timed events happen at the end.
         while let Some(deadline) = self.engine.next_deadline()
             && self.digests.len() < 4 * REQUESTS_MAX
         {
@@ -111,13 +111,13 @@ impl Run {
         self.digests
     }
 
-    /// Lets 0 to 31 units pass; a unit is a microsecond, or 8, 64, … of them: up to about a minute in all.
+    /// Advances by 0 to 31 units. A unit is a microsecond, or 8, 64, … microseconds: up to about a minute in all.
     fn pass(&mut self, code: u8) {
         self.now.mono_us += ((code & 31) as u64) << (3 * (code >> 5));
         self.settle();
     }
 
-    /// Does all that is due.
+    /// Runs everything that is due.
     fn settle(&mut self) {
         let mut turns = 0;
         while self.engine.advance(self.now) {
@@ -130,7 +130,7 @@ impl Run {
         }
     }
 
-    /// Takes what was written, and closes the sessions that ask for it.
+    /// Takes the output, and closes sessions that ask for it.
     fn collect(&mut self) {
         self.engine.take_dirty(&mut Vec::new());
         self.engine.take_actions();
@@ -173,7 +173,7 @@ impl Run {
                 Ok(Progress::Empty { consumed }) => done += consumed,
                 Ok(Progress::Complete { consumed }) => {
                     let mut args: Vec<&[u8]> = client.parser.arguments(rest).collect();
-                    if tame(&mut args) {
+                    if limit_work(&mut args) {
                         self.engine.execute(self.now, id, &args);
                     }
                     done += consumed;
@@ -186,7 +186,7 @@ impl Run {
             self.clients[index].parser.reset();
             self.collect();
             if self.clients[index].id != id {
-                // What a session had sent ahead is lost with it.
+                // Input that the session sent ahead is lost with it.
                 return;
             }
         }
@@ -195,8 +195,8 @@ impl Run {
     }
 }
 
-/// Keeps a request from running for ever or taking all memory, which Redis would let it do as well. Gives whether it may run.
-fn tame(args: &mut [&[u8]]) -> bool {
+/// Changes a request that would run forever or use all memory, which Redis permits as well. Returns whether it may run.
+fn limit_work(args: &mut [&[u8]]) -> bool {
     let is = |at: usize, name: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
     if is(0, "config") && is(1, "set") && args[2..].iter().any(|arg| arg.eq_ignore_ascii_case(b"proto-max-bulk-len")) {
         return false;

@@ -1,9 +1,9 @@
-//! Replies as the wire has them.
+//! Replies on the wire.
 
 use portcullis::resp::reply::Protocol;
 
-/// Panics where an outbox holds anything but whole replies. With `free`, big numbers may be any text, as scripts can give them.
-/// (redis-protocol does not read a set of maps, as COMMAND INFO gives.)
+/// Panics if an outbox holds anything but complete replies. With `free`, big numbers may have any text, as scripts can return
+/// them. (redis-protocol cannot decode a set of maps, as in COMMAND INFO.)
 pub fn assert_whole(out: &[u8], protocol: Protocol, free: bool) {
     let mut rest = out;
     while !rest.is_empty() {
@@ -11,7 +11,7 @@ pub fn assert_whole(out: &[u8], protocol: Protocol, free: bool) {
     }
 }
 
-/// The replies and pushes in an outbox. Panics where there is anything else.
+/// The replies and pushes in an outbox. Panics if there is anything else.
 #[allow(dead_code, reason = "not every target takes an outbox apart")]
 pub fn split(out: &[u8], protocol: Protocol) -> Vec<&[u8]> {
     let (mut parts, mut rest) = (Vec::new(), out);
@@ -23,7 +23,7 @@ pub fn split(out: &[u8], protocol: Protocol) -> Vec<&[u8]> {
     parts
 }
 
-/// What follows the reply at the beginning; `None` when there is none, or one that is not as the protocol has it.
+/// What follows the first reply. `None` if there is no valid and complete reply.
 fn frame(out: &[u8], protocol: Protocol, free: bool, depth: usize) -> Option<&[u8]> {
     let end = out.iter().position(|&byte| byte == b'\r' || byte == b'\n')?;
     let rest = out[end..].strip_prefix(b"\r\n")?;
@@ -45,9 +45,9 @@ fn frame(out: &[u8], protocol: Protocol, free: bool, depth: usize) -> Option<&[u
         b'*' => number()?,
         b'~' if typed => number()?,
         b'%' if typed => number()? * 2,
-        // Attributes, and the reply that they are said of.
+        // Attributes, and the reply that they belong to.
         b'|' if typed => number()? * 2 + 1,
-        // Pushes stand for themselves.
+        // Pushes occur only at the top level.
         b'>' if typed && depth == 0 => number()?,
         _ => return None,
     };

@@ -1,9 +1,9 @@
-//! Scripts out of bytes: every choice that the grammar leaves is made by the next byte, and where no byte is left the shortest way to
-//! an end is taken. What comes out can be compiled, most of the time, and calls whatever scripts can call, with whatever there is.
+//! Scripts from bytes: each choice that the grammar leaves is made by the next byte. When no bytes are left, the shortest way to
+//! an end is taken. Most scripts compile, and they call everything that scripts can call.
 
-/// How deep expressions and statements are in each other at most.
+/// Maximum nesting of expressions and statements.
 const DEPTH_MAX: u32 = 12;
-/// Bytes of a script, about.
+/// Approximate maximum length of a script in bytes.
 const LENGTH_MAX: usize = 16 * 1024;
 
 const NAMES: &[&str] = &["a", "b", "c", "t", "f", "s", "n", "self"];
@@ -69,7 +69,7 @@ const STRINGS: &[&str] = &[
     "'h'",
 ];
 
-/// Whatever a script can call.
+/// All functions that a script can call.
 const FUNCTIONS: &[&str] = &[
     "assert",
     "error",
@@ -244,8 +244,8 @@ const METHODS: &[&str] = &[
     "__add",
 ];
 
-/// A statement by its shape: `E` an expression, `A` a short one, `N` a name, `M` the name of a metamethod, `B` statements, `F` a function
-/// that can be called, `C` a command with its arguments.
+/// Statements by their shape: `E` an expression, `A` a short one, `N` a name, `M` the name of a metamethod, `B` statements, `F` a
+/// function that can be called, `C` a command with its arguments.
 const STATEMENTS: &[&str] = &[
     "N = E",
     "local N = E",
@@ -354,7 +354,7 @@ pub fn script(choices: &[u8]) -> Vec<u8> {
 }
 
 impl Maker<'_> {
-    /// The next choice; the first one when there are no more.
+    /// The next choice; the first alternative if no bytes are left.
     fn choose(&mut self) -> usize {
         self.choices.next().map_or(0, |&byte| byte.into())
     }
@@ -365,7 +365,7 @@ impl Maker<'_> {
 
     fn statement(&mut self, depth: u32) {
         let shape = self.pick(STATEMENTS);
-        // Nothing may come behind a return.
+        // In Lua `return` must be the last statement of a block.
         let block = shape.starts_with("return") || shape.starts_with("for i = A");
         if block {
             self.out.push_str("do ");
@@ -384,7 +384,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A name, a number, a text or a value that is there.
+    /// A name, a number, a text or an existing value.
     fn short(&mut self) {
         let from = match self.choose() % 8 {
             0..3 => NAMES,
@@ -396,7 +396,7 @@ impl Maker<'_> {
         self.out.push_str(text);
     }
 
-    /// Writes a shape, its capital letters filled.
+    /// Writes a shape and replaces its capital letters.
     fn fill(&mut self, shape: &'static str, depth: u32) {
         let letters = shape.as_bytes();
         for (at, letter) in shape.char_indices() {
@@ -448,7 +448,7 @@ mod tests {
         let text = |choices: &[u8]| String::from_utf8(script(choices)).unwrap();
         assert!(text(&[]).starts_with("local a, b, c"));
         assert!(text(&[0, 1, 0]).contains("\n") && text(&[51]).contains("do return "));
-        // All of them come to an end.
+        // Every script comes to an end.
         for first in 0..=255 {
             assert!(text(&[first; 400]).len() < 100_000);
         }

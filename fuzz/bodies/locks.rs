@@ -1,7 +1,8 @@
-//! The native locks against a naive model: connections that acquire, wait, release, renew and close, requests that are sent again, sessions
-//! that change hands, leases and waits that end, names that are deleted, written over or held back. Every reply, every `lock-lost` push and what `LOCK.INFO` shows is what the model says.
+//! The native locks against a naive model. Connections acquire, wait, release, renew and close, requests are repeated, sessions
+//! change hands, leases and waits end, names are deleted, written over or held back. Every reply, every `lock-lost` push and the
+//! contents of `LOCK.INFO` must be those of the model.
 //!
-//! An input is a list of operations: a byte that says which, and a few bytes that say about what.
+//! An input is a list of operations: a byte for the kind of operation, and a few bytes for its parameters.
 
 #[path = "lock_model.rs"]
 mod model;
@@ -11,7 +12,7 @@ use std::sync::LazyLock;
 
 use crate::frames;
 use bytes::BytesMut;
-use model::{Attempt, Claim, GrantId, Model, Name, Refusal, Tie, Told, Wish};
+use model::{Attempt, Claim, GrantId, Message, Model, Name, Outcome, Refusal, Tie};
 use portcullis::base::ids::SessionId;
 use portcullis::base::time::Now;
 use portcullis::client::{Decoder, Value};
@@ -20,24 +21,24 @@ use portcullis::engine::config::Config;
 use portcullis::engine::session::Peer;
 use portcullis::resp::reply::Protocol;
 
-/// Operations of one input.
+/// Maximum number of operations of one input.
 const OPS_MAX: usize = 150;
-/// What the names hold is looked at after so many operations.
-const LOOK_EVERY: usize = 40;
+/// All names are compared with the model after this number of operations.
+const COMPARE_EVERY: usize = 40;
 const NAMES: [&str; 4] = ["a", "b", "c", "s"];
-/// The name that is a semaphore, most of the time, and its limit.
+/// The name that is mostly used as a semaphore, and its limit.
 const SEMAPHORE: usize = 3;
 const LIMIT: u64 = 3;
-/// One of them is too long for the short form of a grant.
+/// One of these owners is too long for the short form of a grant.
 const OWNERS: [&str; 5] =
     ["v", "w", "x", "y", "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"];
 const CONNECTIONS: usize = 6;
-/// What clients call their attempts, and their sessions.
+/// The ids of requests and of sessions.
 const REQUESTS: [&str; 3] = ["q", "r", "a-request-with-a-longer-name"];
 const SESSIONS: [&str; 2] = ["one", "two"];
 const START: Now = Now::new(1_000_000, 1_700_000_000_000);
 
-/// With this variable in the environment, every operation is shown.
+/// Whether operations are printed: if this variable is in the environment.
 static TRACED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("PORTCULLIS_FUZZ_TRACE").is_some());
 
 /// Runs one input.
@@ -48,31 +49,41 @@ pub fn run(data: &[u8]) {
             break;
         }
         world.step();
-        if op % LOOK_EVERY == 0 || *TRACED {
-            world.look();
+        if op % COMPARE_EVERY == 0 || *TRACED {
+            world.compare_names();
         }
     }
-    world.look();
+    world.compare_names();
     world.engine.check_invariants();
-    // All comes to its end, without any further command.
-    world.pass(100_000);
+    // Everything ends without further commands.
+    world.advance(100_000);
 }
 
-/// What a connection is to receive.
+/// What a connection should receive.
 #[derive(Debug)]
 enum Expected {
-    /// These bytes.
+    /// Exactly these bytes.
     Bytes(Vec<u8>),
-    /// An error that begins so.
+    /// An error with this beginning.
     Error(String),
-    /// Tokens, in an array where several were asked for.
+    /// The tokens of these grants; as an array if several names were requested.
     Tokens(Vec<GrantId>, bool),
+}
+
+impl Expected {
+    /// The grant, if this is the token of a single one.
+    fn single_grant(&self) -> Option<GrantId> {
+        match self {
+            Expected::Tokens(grants, false) => grants.first().copied(),
+            _ => None,
+        }
+    }
 }
 
 /// A connection.
 struct Connection {
     id: SessionId,
-    /// Its number, as the locks know it.
+    /// The number of the connection in the engine.
     number: u64,
     resp3: bool,
 }
@@ -83,14 +94,14 @@ struct World<'a> {
     now: Now,
     model: Model,
     connections: Vec<Connection>,
-    /// Looks and unblocks.
+    /// The connection for inspection and for CLIENT UNBLOCK.
     control: SessionId,
-    /// Tokens of grants, as far as they are known, and the last one of each name.
+    /// The known tokens of grants, and the last token of each name.
     tokens: BTreeMap<GrantId, i64>,
     last_of: [i64; 4],
     last: i64,
     guard: i64,
-    /// Leases of several names have ended at one instant since the last look.
+    /// Whether several leases have ended at one instant since the last comparison.
     together: bool,
 }
 
@@ -111,7 +122,7 @@ impl<'a> World<'a> {
             guard: 0,
             together: false,
         };
-        world.ask(&["HELLO", "3"]);
+        world.control_call(&["HELLO", "3"]);
         world.connections = (0..CONNECTIONS).map(|at| world.connect(at % 2 == 1)).collect();
         world
     }
@@ -126,21 +137,21 @@ impl<'a> World<'a> {
         Connection { id, number: session.id, resp3 }
     }
 
-    /// The next byte of the input; 0 behind its end.
+    /// The next byte of the input; 0 after its end.
     fn byte(&mut self) -> usize {
         let (first, rest) = self.input.split_first().unwrap_or((&0, &[]));
         self.input = rest;
         usize::from(*first)
     }
 
-    /// A lease or a wait: mostly short, so that it ends within the input.
+    /// A lease or a wait: mostly short, so that it ends during the input.
     fn time(&mut self) -> u64 {
         let byte = self.byte() as u64;
         if byte < 200 { 1 + byte % 40 } else { 1 + (byte - 200) * 20 }
     }
 
     /// Executes a request of the control connection.
-    fn ask(&mut self, words: &[&str]) -> Value {
+    fn control_call(&mut self, words: &[&str]) -> Value {
         let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.engine.execute(self.now, self.control, &args);
         let out = std::mem::take(&mut self.engine.sessions[self.control.0 as usize].out);
@@ -169,18 +180,18 @@ impl<'a> World<'a> {
             28 => self.session(connection),
             _ => {
                 let ms = self.time();
-                self.pass(ms);
+                self.advance(ms);
             }
         }
     }
 
-    /// Sends a request of a connection, which is not waiting, and holds what comes of it against what the model says.
+    /// Sends a request of a connection that is not blocked, and compares the results with the model.
     fn send(&mut self, connection: usize, words: &[String], expected: Option<Expected>) {
         let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.engine.execute(self.now, self.connections[connection].id, &args);
-        // As every driver does before it waits: the holders of what was flushed are told then.
+        // A driver runs the engine's deadlines before it waits: the holders of flushed locks get their messages then.
         while self.engine.next_deadline().is_some_and(|at| self.now.reached(at)) && self.engine.advance(self.now) {}
-        self.model.pass_to(self.model.now);
+        self.model.advance_to(self.model.now);
         self.receive(Some((connection, expected)), &words.join(" "));
     }
 
@@ -195,7 +206,7 @@ impl<'a> World<'a> {
         if self.busy(connection) {
             return;
         }
-        // A semaphore's name is asked for as a lock now and then, but no connection waits for it as one.
+        // Sometimes a lock is requested under a semaphore's name. No connection waits for it.
         let wait = if name == SEMAPHORE { None } else { wait };
         let exclusive = flags & 3 != 0;
         let (tie, request) = (self.tie(connection, flags), self.request(owner, &[name]));
@@ -212,21 +223,8 @@ impl<'a> World<'a> {
             words.extend(text(&["MAXHOLD", &ms.to_string()]));
         }
         let conn = self.connections[connection].number;
-        let wish = Wish {
-            conn,
-            owner,
-            names: vec![name],
-            all: false,
-            exclusive,
-            permits: 1,
-            limit: 0,
-            lease,
-            max_hold,
-            delay,
-            tie,
-            request,
-        };
-        self.attempt(connection, words, wish, wait);
+        let attempt = Attempt { exclusive, max_hold, delay, tie, request, ..Attempt::new(conn, owner, vec![name], lease) };
+        self.attempt(connection, words, attempt, wait);
     }
 
     fn acquire_all(&mut self, connection: usize) {
@@ -242,21 +240,8 @@ impl<'a> World<'a> {
         words.extend(text(&[OWNERS[owner], &lease.to_string()]));
         let (conn, tie) = (self.connections[connection].number, self.tie(connection, flags));
         let request = self.request(owner, &names);
-        let wish = Wish {
-            conn,
-            owner,
-            names,
-            all: true,
-            exclusive: true,
-            permits: 1,
-            limit: 0,
-            lease,
-            max_hold: None,
-            delay: 0,
-            tie,
-            request,
-        };
-        self.attempt(connection, words, wish, wait);
+        let attempt = Attempt { all: true, tie, request, ..Attempt::new(conn, owner, names, lease) };
+        self.attempt(connection, words, attempt, wait);
     }
 
     fn semaphore(&mut self, connection: usize) {
@@ -266,7 +251,7 @@ impl<'a> World<'a> {
         if self.busy(connection) {
             return;
         }
-        // A lock's name, or another limit, is asked for now and then, but no connection waits for it.
+        // Sometimes a semaphore is requested under a lock's name or with another limit. No connection waits for it.
         let usual = what & 0xc0 != 0;
         let (name, limit, wait) = if usual { (SEMAPHORE, LIMIT, wait) } else { (what / 16 % 4, 1 + what as u64 % 3, None) };
         let permits = 1 + flags as u64 / 4 % limit;
@@ -275,38 +260,25 @@ impl<'a> World<'a> {
             text(&["SEM.ACQUIRE", NAMES[name], OWNERS[owner], &lease_text, "LIMIT", &limit_text, "PERMITS", &permits_text]);
         let (conn, tie, exclusive) = (self.connections[connection].number, self.tie(connection, flags), limit == 1);
         let request = self.request(owner, &[name]);
-        let wish = Wish {
-            conn,
-            owner,
-            names: vec![name],
-            all: false,
-            exclusive,
-            permits,
-            limit,
-            lease,
-            max_hold: None,
-            delay: 0,
-            tie,
-            request,
-        };
-        self.attempt(connection, words, wish, wait);
+        let attempt = Attempt { exclusive, permits, limit, tie, request, ..Attempt::new(conn, owner, vec![name], lease) };
+        self.attempt(connection, words, attempt, wait);
     }
 
-    /// What a grant is to end with, by the flags of its request.
+    /// The tie of a grant, from the flags of its request.
     fn tie(&self, connection: usize, flags: usize) -> Tie {
         if flags & 12 == 0 { self.model.tie_of(self.connections[connection].number) } else { Tie::None }
     }
 
-    /// An id for one attempt in three. Two attempts of one owner that wait for a name have one id between them: in which order they would
-    /// be answered, and which answer were forgotten first, is not told.
+    /// A request id for one attempt in three. Two waiting attempts of one owner for a name have the same id: no contract says in
+    /// which order they would be answered, and which reply would be forgotten first.
     fn request(&mut self, owner: usize, names: &[usize]) -> Option<usize> {
         let what = self.byte();
         let id = what.is_multiple_of(3).then_some(what / 3 % REQUESTS.len())?;
-        let mut waits = names.iter().flat_map(|&name| self.model.queue(name)).filter(|waiter| waiter.wish.owner == owner);
-        waits.all(|waiter| waiter.wish.request.is_none_or(|of| of == id)).then_some(id)
+        let mut waits = names.iter().flat_map(|&name| self.model.queue(name)).filter(|waiter| waiter.attempt.owner == owner);
+        waits.all(|waiter| waiter.attempt.request.is_none_or(|of| of == id)).then_some(id)
     }
 
-    /// Names a session, or ends one.
+    /// Attaches to or ends a named session.
     fn session(&mut self, connection: usize) {
         let what = self.byte();
         let (id, conn) = (what % SESSIONS.len(), self.connections[connection].number);
@@ -329,7 +301,7 @@ impl<'a> World<'a> {
         self.send(connection, &words, Some(Expected::Bytes(format!(":{grants}\r\n").into_bytes())));
     }
 
-    /// How long to wait: not at all, for a while, or without limit.
+    /// The wait of an attempt: none, limited or unlimited.
     fn wait(&mut self, flags: usize) -> Option<Option<u64>> {
         match flags % 5 {
             0 => None,
@@ -338,22 +310,22 @@ impl<'a> World<'a> {
         }
     }
 
-    fn attempt(&mut self, connection: usize, mut words: Vec<String>, wish: Wish, wait: Option<Option<u64>>) {
-        if wish.tie != Tie::None {
+    fn attempt(&mut self, connection: usize, mut words: Vec<String>, attempt: Attempt, wait: Option<Option<u64>>) {
+        if attempt.tie != Tie::None {
             words.extend(text(&["SESSION"]));
         }
-        if let Some(id) = wish.request {
+        if let Some(id) = attempt.request {
             words.extend(text(&["REQUEST", REQUESTS[id]]));
         }
         if let Some(ms) = wait {
             words.extend(text(&["WAIT", &ms.unwrap_or(0).to_string()]));
         }
-        let (all, owner, name) = (wish.all, OWNERS[wish.owner], NAMES[wish.names[0]]);
-        let limit = wish.max_hold.unwrap_or(wish.limit);
-        let expected = match self.model.acquire(wish, wait) {
-            Ok(Attempt::Granted(grants)) => Some(Expected::Tokens(grants, all)),
-            Ok(Attempt::Busy) => Some(self.nil(connection, all)),
-            Ok(Attempt::Waits) => None,
+        let (all, owner, name) = (attempt.all, OWNERS[attempt.owner], NAMES[attempt.names[0]]);
+        let limit = attempt.max_hold.unwrap_or(attempt.limit);
+        let expected = match self.model.acquire(attempt, wait) {
+            Ok(Outcome::Granted(grants)) => Some(Expected::Tokens(grants, all)),
+            Ok(Outcome::Busy) => Some(self.nil(connection, all)),
+            Ok(Outcome::Waits) => None,
             Err(Refusal::Deadlock) => Some(Expected::Error(format!("DEADLOCK '{owner}' waits for '"))),
             Err(refusal) => Some(refused(&refusal, name, owner, limit)),
         };
@@ -364,14 +336,14 @@ impl<'a> World<'a> {
         Expected::Bytes(nil(self.connections[connection].resp3, all))
     }
 
-    /// What a release or renewal is about, with the words for its token: mostly none, and else that of the owner's grant or of a late one.
-    /// As of a semaphore, mostly, where it is one.
+    /// The target of a release or renewal, with the words for its token. Mostly there is no token; otherwise it is that of the
+    /// owner's grant or of a recent one. A semaphore's name is mostly used as one.
     fn claim(&mut self) -> (Claim, Vec<String>) {
         let (what, which) = (self.byte(), self.byte());
         let (name, owner) = (what % 4, what / 4 % OWNERS.len());
         let semaphore = (name == SEMAPHORE) != (what >= 240);
         let grant = match which % 8 {
-            0 | 1 => self.model.names[name].of(owner).map(|grant| grant.id),
+            0 | 1 => self.model.names[name].grant_of(owner).map(|grant| grant.id),
             2 => self.tokens.keys().copied().nth_back(which / 8 % 8),
             _ => None,
         };
@@ -419,7 +391,7 @@ impl<'a> World<'a> {
         self.send(connection, &words, Some(expected));
     }
 
-    /// Asks for the token of the grant that came so many before the last.
+    /// Checks the token of a recent grant.
     fn check(&mut self, connection: usize) {
         let (name, back) = (self.byte() % 4, self.byte() % 8);
         if self.busy(connection) {
@@ -461,7 +433,7 @@ impl<'a> World<'a> {
         self.send(connection, &text(&["DEL", NAMES[name]]), Some(expected));
     }
 
-    /// A plain key in the place of a lock, and commands of plain keys on a lock, which is beyond their reach.
+    /// Commands of plain keys: on a name that is not a lock they work, on a lock they are refused.
     fn plain(&mut self, connection: usize) {
         let (what, ms) = (self.byte(), self.time());
         let (name, end) = (what % 4, self.model.now + ms);
@@ -496,7 +468,7 @@ impl<'a> World<'a> {
         self.send(connection, &words, Some(expected));
     }
 
-    /// Closes a connection, whatever it does, and opens another in its place.
+    /// Closes a connection, even if it is blocked, and opens another one.
     fn close(&mut self, connection: usize) {
         let Connection { id, number, resp3 } = self.connections[connection];
         self.engine.disconnect(self.now, id);
@@ -505,16 +477,16 @@ impl<'a> World<'a> {
         self.receive(None, "a connection is closed");
     }
 
-    /// Ends the wait of a connection from outside.
+    /// Unblocks a connection by CLIENT UNBLOCK.
     fn unblock(&mut self, connection: usize) {
         let with_error = self.byte().is_multiple_of(2);
         let number = self.connections[connection].number;
         let how = if with_error { "ERROR" } else { "TIMEOUT" };
-        let waiter = self.model.waiting.iter().find(|waiter| waiter.wish.conn == number).map(|waiter| waiter.wish.all);
-        let unblocked = self.ask(&["CLIENT", "UNBLOCK", &number.to_string(), how]);
+        let waiter = self.model.waiting.iter().find(|waiter| waiter.attempt.conn == number).map(|waiter| waiter.attempt.all);
+        let unblocked = self.control_call(&["CLIENT", "UNBLOCK", &number.to_string(), how]);
         assert_eq!(unblocked, Value::Integer(i64::from(waiter.is_some())));
         if let Some(all) = waiter {
-            self.model.leave(number);
+            self.model.stop_waiting(number);
             let expected = match with_error {
                 true => Expected::Error("UNBLOCKED ".to_owned()),
                 false => self.nil(connection, all),
@@ -531,8 +503,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets milliseconds pass, and looks at each instant at which anything comes about.
-    fn pass(&mut self, ms: u64) {
+    /// Advances time, and compares at each instant at which something happens.
+    fn advance(&mut self, ms: u64) {
         let end = self.model.now + ms;
         while self.model.now < end {
             let due = [self.model.next(), self.engine.next_deadline()].into_iter().flatten().min().unwrap_or(end);
@@ -546,105 +518,115 @@ impl<'a> World<'a> {
                 }
                 assert!(turn < 10_000, "time does not settle");
             }
-            self.model.pass_to(at);
+            self.model.advance_to(at);
             self.together |= before > holds(&self.model) + 1;
             self.receive(None, "time passes");
         }
     }
 
-    /// Holds what every connection has received against what it was to receive.
+    /// Compares what every connection has received with the model's messages, and with the expected reply to one connection.
     fn receive(&mut self, reply: Option<(usize, Option<Expected>)>, what: &str) {
         self.engine.take_dirty(&mut Vec::new());
         self.engine.take_actions();
-        let told = std::mem::take(&mut self.model.told);
-        // Several connections of one owner that are granted a name at once may each be the one that the grant ends with.
-        let mut granted = BTreeSet::new();
-        for (_, told) in &told {
-            if let Told::Granted(grants, _) = told {
-                for grant in grants {
-                    self.together |= !granted.insert(*grant);
-                }
-            }
-        }
-        // Where several names become free at one instant, the server sees to one after the other: another connection of an owner that
-        // waits for several at once may come before that one or after it, with the token of then.
-        let taken_with_others: Vec<GrantId> = told
-            .iter()
-            .filter_map(|(_, told)| match told {
-                Told::Granted(grants, true) if grants.len() > 1 => Some(grants.clone()),
-                _ => None,
-            })
-            .flatten()
-            .collect();
-        let mut beside: Vec<(usize, GrantId, Vec<u8>)> = Vec::new();
+        let messages = std::mem::take(&mut self.model.messages);
         if *TRACED {
-            eprintln!("{} ms, {:?}: {what}; {told:?}", self.model.now, reply.as_ref().map(|(connection, _)| connection));
-            for (at, connection) in self.connections.iter().enumerate() {
-                let out = &self.engine.sessions[connection.id.0 as usize].out;
-                if !out.is_empty() {
-                    eprintln!("    connection {at} gets {}", out.escape_ascii());
-                }
-            }
+            self.trace(reply.as_ref().map(|(connection, _)| *connection), &messages, what);
         }
+        // If several connections of one owner are granted a name at once, the grant may be tied to any of them.
+        let granted: Vec<GrantId> = messages.iter().flat_map(|(_, message)| message.grants()).copied().collect();
+        let distinct: BTreeSet<GrantId> = granted.iter().copied().collect();
+        self.together |= distinct.len() < granted.len();
+        // If several names become free at one instant, the server handles one after the other. An owner may then be granted
+        // several names at once before or after another of its connections is granted one of them; the latter's reply has the
+        // token of that time.
+        let granted_together: Vec<GrantId> =
+            messages.iter().map(|(_, message)| message.grants()).filter(|grants| grants.len() > 1).flatten().copied().collect();
         let before = self.last;
         let (replies_to, mut reply) = reply.map_or((usize::MAX, None), |(connection, reply)| (connection, reply));
-        // In the order in which they were granted, where a name has several: the model's numbers grow.
         let mut fresh: Vec<(GrantId, i64)> = Vec::new();
+        let mut unordered: Vec<(usize, GrantId, Vec<u8>)> = Vec::new();
         for at in 0..self.connections.len() {
-            let Connection { id, number, resp3 } = self.connections[at];
-            let session = &mut self.engine.sessions[id.0 as usize];
-            let out = std::mem::take(&mut session.out);
-            let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
-            let (pushes, replies): (Vec<&[u8]>, Vec<&[u8]>) =
-                frames::split(&out, protocol).into_iter().partition(|f| f[0] == b'>');
-            let mut expected: Vec<Expected> = if at == replies_to { reply.take().into_iter().collect() } else { Vec::new() };
-            let mut lost: Vec<Vec<u8>> = Vec::new();
-            for (_, told) in told.iter().filter(|(conn, _)| *conn == number) {
-                match told {
-                    Told::Granted(grants, all) => expected.push(Expected::Tokens(grants.clone(), *all)),
-                    Told::Nil(all) => expected.push(Expected::Bytes(nil(resp3, *all))),
-                    Told::Lost(..) if !resp3 => {}
-                    Told::Lost(name, owner, grant, reason) => {
-                        let (name, owner, token) = (NAMES[*name], OWNERS[*owner], self.tokens[grant]);
-                        let lengths = [name.len(), owner.len(), reason.len()];
-                        lost.push(
-                            format!(
-                                ">5\r\n$9\r\nlock-lost\r\n${}\r\n{name}\r\n${}\r\n{owner}\r\n:{token}\r\n${}\r\n{reason}\r\n",
-                                lengths[0], lengths[1], lengths[2]
-                            )
-                            .into_bytes(),
-                        );
-                    }
-                }
-            }
+            let own_reply = if at == replies_to { reply.take() } else { None };
+            let (expected, lost) = self.expected(at, own_reply, &messages);
+            let (replies, pushes) = self.received(at);
             let shown = || replies.iter().map(|reply| reply.escape_ascii().to_string()).collect::<Vec<_>>();
             assert_eq!(replies.len(), expected.len(), "{what}: connection {at} got {:?}, not {expected:?}", shown());
             for (got, expected) in replies.iter().zip(&expected) {
-                if let Expected::Tokens(grants, false) = expected
-                    && let [grant] = grants[..]
-                    && at != replies_to
-                    && taken_with_others.contains(&grant)
-                {
-                    beside.push((at, grant, got.to_vec()));
+                let single = expected.single_grant().filter(|grant| at != replies_to && granted_together.contains(grant));
+                if let Some(grant) = single {
+                    unordered.push((at, grant, got.clone()));
                     continue;
                 }
-                let fits = match expected {
-                    Expected::Bytes(bytes) => got == bytes,
-                    Expected::Error(text) => got.strip_prefix(b"-").is_some_and(|got| got.starts_with(text.as_bytes())),
-                    Expected::Tokens(grants, all) => self.tokens_fit(got, grants, *all, &mut fresh),
-                };
+                let fits = self.fits(got, expected, &mut fresh);
                 assert!(fits, "{what}: connection {at} got {}, not {expected:?}", got.escape_ascii());
             }
-            let mut pushed: Vec<Vec<u8>> = pushes.into_iter().map(<[u8]>::to_vec).collect();
-            pushed.sort();
-            lost.sort();
-            assert!(pushed == lost, "{what}: connection {at} is pushed {pushed:?}, not {lost:?}");
+            assert!(pushes == lost, "{what}: connection {at} is pushed {pushes:?}, not {lost:?}");
         }
-        for (at, grant, got) in beside {
-            let alike = |of: &&GrantId| self.model.granted[**of] == self.model.granted[grant];
-            let fits = granted.iter().filter(alike).any(|of| self.tokens_fit(&got, &[*of], false, &mut fresh));
+        for (at, grant, got) in unordered {
+            let same_name = |of: &&GrantId| self.model.granted[**of] == self.model.granted[grant];
+            let fits = distinct.iter().filter(same_name).any(|of| self.tokens_fit(&got, &[*of], false, &mut fresh));
             assert!(fits, "{what}: connection {at} got {}, not the token of {grant}", got.escape_ascii());
         }
+        self.record_tokens(fresh, before, what);
+        if self.together {
+            self.compare_names();
+        }
+    }
+
+    /// Prints an operation, the model's messages and what connections received.
+    fn trace(&self, replies_to: Option<usize>, messages: &[(u64, Message)], what: &str) {
+        eprintln!("{} ms, {replies_to:?}: {what}; {messages:?}", self.model.now);
+        for (at, connection) in self.connections.iter().enumerate() {
+            let out = &self.engine.sessions[connection.id.0 as usize].out;
+            if !out.is_empty() {
+                eprintln!("    connection {at} gets {}", out.escape_ascii());
+            }
+        }
+    }
+
+    /// Takes what a connection has received: its replies in order, and its push messages, sorted.
+    fn received(&mut self, at: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let Connection { id, resp3, .. } = self.connections[at];
+        let out = std::mem::take(&mut self.engine.sessions[id.0 as usize].out);
+        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+        let frames = frames::split(&out, protocol).into_iter().map(<[u8]>::to_vec);
+        let (mut pushes, replies): (Vec<Vec<u8>>, Vec<Vec<u8>>) = frames.partition(|frame| frame[0] == b'>');
+        pushes.sort();
+        (replies, pushes)
+    }
+
+    /// What a connection should receive: `reply`, the model's messages to it, and its push messages, sorted.
+    fn expected(&self, at: usize, reply: Option<Expected>, messages: &[(u64, Message)]) -> (Vec<Expected>, Vec<Vec<u8>>) {
+        let Connection { number, resp3, .. } = self.connections[at];
+        let (mut expected, mut lost): (Vec<Expected>, Vec<Vec<u8>>) = (reply.into_iter().collect(), Vec::new());
+        for (_, message) in messages.iter().filter(|(conn, _)| *conn == number) {
+            match message {
+                Message::Granted(grants, all) => expected.push(Expected::Tokens(grants.clone(), *all)),
+                Message::Nil(all) => expected.push(Expected::Bytes(nil(resp3, *all))),
+                Message::Lost(..) if !resp3 => {}
+                Message::Lost(name, owner, grant, reason) => {
+                    let (name, owner, token) = (NAMES[*name], OWNERS[*owner], self.tokens[grant]);
+                    let [name, owner, reason] = [name, owner, *reason].map(|text| format!("${}\r\n{text}\r\n", text.len()));
+                    lost.push(format!(">5\r\n$9\r\nlock-lost\r\n{name}{owner}:{token}\r\n{reason}").into_bytes());
+                }
+            }
+        }
+        lost.sort();
+        (expected, lost)
+    }
+
+    /// Whether a reply is the expected one.
+    fn fits(&self, got: &[u8], expected: &Expected, fresh: &mut Vec<(GrantId, i64)>) -> bool {
+        match expected {
+            Expected::Bytes(bytes) => got == bytes,
+            Expected::Error(text) => got.strip_prefix(b"-").is_some_and(|got| got.starts_with(text.as_bytes())),
+            Expected::Tokens(grants, all) => self.tokens_fit(got, grants, *all, fresh),
+        }
+    }
+
+    /// Records new tokens. They must exceed all earlier ones. Several of one name are in the order of its grants: the model's
+    /// numbers increase.
+    fn record_tokens(&mut self, mut fresh: Vec<(GrantId, i64)>, before: i64, what: &str) {
         fresh.sort_unstable();
         for (grant, token) in fresh {
             let name = self.model.granted[grant];
@@ -653,12 +635,9 @@ impl<'a> World<'a> {
             self.tokens.insert(grant, token);
             (self.last_of[name], self.last) = (token, self.last.max(token));
         }
-        if self.together {
-            self.look();
-        }
     }
 
-    /// Whether a reply has the tokens of these grants; those that are not known yet are gathered.
+    /// Whether a reply has the tokens of these grants. Tokens that were not known are appended to `fresh`.
     fn tokens_fit(&self, got: &[u8], grants: &[GrantId], all: bool, fresh: &mut Vec<(GrantId, i64)>) -> bool {
         let mut buffer = BytesMut::from(got);
         let value = match Decoder::new(1 << 16).decode(&mut buffer) {
@@ -673,7 +652,7 @@ impl<'a> World<'a> {
         values.len() == grants.len()
             && values.iter().zip(grants).all(|(value, grant)| {
                 let Value::Integer(token) = value else { return false };
-                // Several connections of one owner may be told of one grant at once.
+                // Several connections of one owner may get the token of one grant at once.
                 let known = self.tokens.get(grant).copied().or(fresh.iter().find(|(of, _)| of == grant).map(|(_, token)| *token));
                 if known.is_none() {
                     fresh.push((*grant, *token));
@@ -682,8 +661,8 @@ impl<'a> World<'a> {
             })
     }
 
-    /// Holds what all names are against the model.
-    fn look(&mut self) {
+    /// Compares all names with the model.
+    fn compare_names(&mut self) {
         self.together = false;
         for (name, text) in NAMES.iter().enumerate() {
             let kind = match &self.model.names[name] {
@@ -692,16 +671,16 @@ impl<'a> World<'a> {
                 Name::Held { limit: 0, .. } => "lock",
                 Name::Held { .. } => "semaphore",
             };
-            let got = self.ask(&["TYPE", text]);
+            let got = self.control_call(&["TYPE", text]);
             assert_eq!(got.as_str(), Some(kind), "the type of {text}");
             let left = match self.model.names[name].end() {
                 None => -2,
                 Some(None) => -1,
                 Some(Some(end)) => (end - self.model.now) as i64,
             };
-            assert_eq!(self.ask(&["PTTL", text]), Value::Integer(left), "the time left of {text}");
+            assert_eq!(self.control_call(&["PTTL", text]), Value::Integer(left), "the time left of {text}");
             if kind == "lock" || kind == "semaphore" {
-                let shown = self.ask(&[if kind == "lock" { "LOCK.INFO" } else { "SEM.INFO" }, text]);
+                let shown = self.control_call(&[if kind == "lock" { "LOCK.INFO" } else { "SEM.INFO" }, text]);
                 self.compare(name, &shown);
             }
         }
@@ -729,7 +708,7 @@ impl<'a> World<'a> {
                 |got: &Value| got.field("session-id").and_then(|id| SESSIONS.iter().position(|of| Some(*of) == id.as_str()));
             let (shown, known) = ((client, session(got)), (self.model.conn_of(grant), self.model.session_of(grant)));
             let same = shown == (Some(known.0 as i64), known.1);
-            if !same && grant.is_tied_by_several() {
+            if !same && grant.has_several_ties() {
                 adopted.push((grant.owner, client.unwrap_or(0) as u64, session(got)));
             }
             let expected = [Some(grant.holds), Some(grant.end - now), (*limit > 0).then_some(grant.permits)];
@@ -739,10 +718,10 @@ impl<'a> World<'a> {
             assert_eq!(number(got, "session"), Some(i64::from(grant.tie != Tie::None)), "{grant:?} in {got:?}");
             let mode = if grant.exclusive { "exclusive" } else { "shared" };
             assert_eq!(got.field("mode").and_then(Value::as_str), Some(mode), "{grant:?} in {got:?}");
-            assert!(same || grant.is_tied_by_several(), "{grant:?} in {got:?}");
+            assert!(same || grant.has_several_ties(), "{grant:?} in {got:?}");
         }
         let waiters = list("waiters");
-        let queue: Vec<_> = self.model.queue(name).map(|waiter| (waiter.wish.conn, waiter.deadline)).collect();
+        let queue: Vec<_> = self.model.queue(name).map(|waiter| (waiter.attempt.conn, waiter.deadline)).collect();
         let got: Vec<_> = waiters
             .iter()
             .map(|got| (number(got, "client").unwrap_or(0) as u64, number(got, "left").map(|ms| now + ms as u64)))

@@ -1,24 +1,24 @@
-//! Values in Redis's serialization, of any bytes: RESTORE takes a payload or refuses it, with no more memory than its size allows, and
-//! what it takes is a sound value that DUMP and RESTORE give again as it is.
+//! Values in Redis's serialization with arbitrary bytes. RESTORE accepts or refuses a payload, with bounded memory. An accepted
+//! value is sound, and DUMP and RESTORE give it back unchanged.
 //!
-//! An input's first byte says what the rest is: the body of a payload, which is sealed here, since no chance finds a checksum; a whole
-//! payload; or requests, a line each, that make values.
+//! The first byte of an input says what the rest is: the body of a payload, to which the checksum is added here, because random
+//! bytes would not have a valid one; a whole payload; or requests that make values, one per line.
 
 use crate::allocation;
 use crate::driver::Driver;
 use portcullis::engine::config::Config;
 use portcullis::keyspace::rdb::parts;
 
-/// Bytes of an input.
+/// Maximum size of an input in bytes.
 const INPUT_MAX: usize = 16 << 10;
-/// Requests of one input.
+/// Maximum number of requests of one input.
 const REQUESTS_MAX: usize = 60;
-/// What may be taken for each byte of a payload. A compressed byte stands for up to 88, and each of those may be half an element of a
-/// list, which takes a `Cow` and its integer's text while it is read.
+/// Memory bound in bytes for each byte of a payload. A compressed byte stands for up to 88 bytes, each of which may be half an
+/// element of a list; while it is read, an element takes a `Cow` and the text of its integer.
 const EACH: usize = 88 * 48;
-/// And beyond that: tables of a database, the reply. Bytes.
+/// Memory bound in bytes beyond that: tables of a database, and the reply.
 const ROOM: usize = 1 << 20;
-/// Commands that make values which can be dumped.
+/// Commands that make values that can be dumped.
 const MAKERS: &[&str] = &[
     "append",
     "bitfield",
@@ -88,7 +88,7 @@ pub fn run(data: &[u8]) {
             for key in keys.iter().filter(|key| **key != b"copy") {
                 let payload = dump(&mut driver, key);
                 assert_eq!(driver.call(&[b"RESTORE", b"copy", b"0", &payload, b"REPLACE"], false), b"+OK\r\n", "what was dumped");
-                // A small sorted set keeps no zero with a sign, which the value may have from before it was small.
+                // A small sorted set does not keep the sign of a zero, which the value may have from before it was small.
                 come_back(&mut driver, b"copy");
             }
         }
@@ -96,20 +96,20 @@ pub fn run(data: &[u8]) {
     driver.engine.check_invariants();
 }
 
-/// Offers a payload, and has what is made of it come back.
+/// Restores a payload, and checks the result.
 fn restore(driver: &mut Driver, payload: &[u8]) {
     let reply =
         allocation::bounded(ROOM + EACH * payload.len(), || driver.call(&[b"RESTORE", b"k", b"0", payload, b"REPLACE"], false));
     driver.engine.check_invariants();
     match &reply[..] {
         b"+OK\r\n" if driver.call(&[b"EXISTS", b"k"], false) == b":1\r\n" => come_back(driver, b"k"),
-        // A hash all of whose fields have ended.
+        // OK also for a hash whose fields have all expired.
         b"+OK\r\n" | b"-ERR Bad data format\r\n" | b"-ERR DUMP payload version or checksum are wrong\r\n" => {}
         other => panic!("{}", other.escape_ascii()),
     }
 }
 
-/// Dumps a key, restores that, and dumps again.
+/// Dumps a key, restores the payload and dumps it again.
 fn come_back(driver: &mut Driver, key: &[u8]) {
     for request in
         [&[b"TYPE", key][..], &[b"OBJECT", b"ENCODING", key], &[b"MEMORY", b"USAGE", key], &[b"DEBUG", b"DIGEST-VALUE", key]]
@@ -125,7 +125,7 @@ fn come_back(driver: &mut Driver, key: &[u8]) {
     driver.call(&[b"DEL", b"again"], false);
 }
 
-/// The payload of a key that is there.
+/// The payload of an existing key.
 fn dump(driver: &mut Driver, key: &[u8]) -> Vec<u8> {
     let reply = driver.call(&[b"DUMP", key], false);
     let head = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |at| at + 1);
@@ -133,7 +133,7 @@ fn dump(driver: &mut Driver, key: &[u8]) -> Vec<u8> {
     reply[head..reply.len() - 2].to_vec()
 }
 
-/// Executes requests, words separated by blanks, of those commands that make values.
+/// Executes requests that make values. Words are separated by blanks.
 fn make(driver: &mut Driver, text: &[u8]) {
     for line in text.split(|&byte| byte == b'\n').take(REQUESTS_MAX) {
         let args: Vec<&[u8]> = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).collect();
@@ -144,7 +144,7 @@ fn make(driver: &mut Driver, text: &[u8]) {
     }
 }
 
-/// Whether a bit or byte far out is asked for, which takes as much memory as that.
+/// Whether a request names a far bit or byte, which takes that much memory.
 fn far(args: &[&[u8]]) -> bool {
     let long = |arg: &&&[u8]| arg.len() > 6 && arg.iter().filter(|byte| byte.is_ascii_digit()).count() > 5;
     matches!(args[0].to_ascii_lowercase().as_slice(), b"setbit" | b"setrange" | b"bitfield") && args.iter().any(|arg| long(&arg))

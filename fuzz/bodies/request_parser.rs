@@ -1,19 +1,19 @@
-//! The request parser on any bytes: it never panics, the way a stream is cut makes no difference, what is found without it is what it
-//! finds, and where redis-protocol reads a request too, both read the same.
+//! The request parser with arbitrary bytes. It does not panic. The result does not depend on how the stream is cut. The fast path
+//! for whole requests finds the same requests. Where redis-protocol reads a request too, both give the same one.
 //!
-//! An input's first byte says how the stream behind it is cut, and whether the client is authenticated.
+//! The first byte of an input says how the rest is cut, and whether the client is authenticated.
 
 use portcullis::resp::request::{Limits, Progress, ProtocolError, RequestParser, whole_request};
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
 
-/// What a stream came to: its requests with their lengths, and the error that ended it.
+/// The result of parsing a stream: its requests with their lengths, and the error that ended it.
 type Outcome = (Vec<(Vec<Vec<u8>>, usize)>, Option<ProtocolError>);
 
 /// Runs one input.
 pub fn run(data: &[u8]) {
     let Some((&control, stream)) = data.split_first() else { return };
-    // Small, so that inputs reach them.
+    // Small limits, so that inputs reach them.
     let limits = Limits { max_bulk_len: 20_000, max_args: 200, max_inline: 128, authenticated: control & 1 == 0 };
     let whole = parse(stream, stream.len(), &limits);
     let piece = 1 + (control >> 1) as usize % 31;
@@ -57,8 +57,8 @@ fn parse(stream: &[u8], piece: usize, limits: &Limits) -> Outcome {
     (requests, None)
 }
 
-/// Lets redis-protocol read each multibulk request as well. It takes more (nested arrays, lengths with leading zeros) and less (bytes
-/// behind an argument that are not CR and LF), so only what both take is compared.
+/// Decodes each multibulk request with redis-protocol too. It accepts more (nested arrays, lengths with leading zeros) and less
+/// (bytes behind an argument that are not CR and LF). Only requests that both accept are compared.
 fn compare(stream: &[u8], (requests, error): &Outcome) {
     let mut rest = stream;
     for (arguments, consumed) in requests {

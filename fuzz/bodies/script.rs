@@ -1,8 +1,8 @@
-//! Scripts of any kind, as text and made from a grammar: they never panic or break the interpreter, always come to an end, their
-//! replies are well-formed, the engine's invariants hold, and the next script finds everything as it was.
+//! Scripts of any kind, as text and from a grammar. They do not panic or break the interpreter, and always come to an end. Their
+//! replies are well-formed, the engine's invariants hold, and the next script finds everything unchanged.
 //!
-//! An input that begins with `r` goes on with a script as a person writes it, one with `f` with the body of a function, and with any
-//! other byte with choices that [`grammar`] makes a script of.
+//! An input that begins with `r` continues with the text of a script, one with `f` with the body of a function. With any other
+//! byte, the rest are the choices from which [`grammar`] makes a script.
 
 #[path = "grammar.rs"]
 mod grammar;
@@ -18,18 +18,18 @@ use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::engine::session::Peer;
 
-/// Longer replies are not decoded, for speed.
+/// Longer replies are not decoded, which would be slow.
 const DECODED_MAX: usize = 64 * 1024;
-/// Enough for thousands of instructions, little enough for a thousand scripts a second.
+/// Maximum number of steps: enough for thousands of instructions, and few enough for a thousand scripts per second.
 const STEPS_MAX: u64 = 10_000;
 const MEMORY_MAX: u64 = 2 << 20;
-/// Bytes of an input.
+/// Maximum size of an input in bytes.
 const INPUT_MAX: usize = 4 << 10;
-/// As the thread that runs commands has; two hundred functions of C in each other take much.
+/// Stack size, as of the thread that runs commands. Two hundred nested C functions need much of it.
 const STACK: usize = 64 << 20;
 
-/// Walks all that a script can reach and gives it as text, functions by their addresses. Tables are walked in their own order, which
-/// stays as it is until something is written to them.
+/// A script that describes everything that scripts can reach as text, with functions by their addresses. Tables are traversed in
+/// their own order, which does not change unless something is written to them.
 const WALK: &str = "
     local seen, found, n = {}, {}, 0
     local function walk(value)
@@ -47,7 +47,7 @@ const WALK: &str = "
     walk(getmetatable(''))
     return table.concat(found, '\\n') .. ('x'):upper() .. bit.band(7, 12) .. #KEYS .. #ARGV .. redis.call('ping').ok";
 
-/// Runs one input, on a thread with the stack that it needs. What is dear is done now and then, as the input's digest says.
+/// Runs one input on a thread with a large stack. Expensive checks run for some inputs only, depending on the input's digest.
 pub fn run(data: &[u8]) {
     let mut digest = DefaultHasher::new();
     digest.write(data);
@@ -55,25 +55,25 @@ pub fn run(data: &[u8]) {
     run_as(data, Thorough { walk: digest.is_multiple_of(3), library: (digest >> 32).is_multiple_of(4) });
 }
 
-/// Runs one input with everything that can be looked at.
+/// Runs one input with all checks.
 #[allow(dead_code, reason = "the target leaves it to the digest")]
 pub fn run_thoroughly(data: &[u8]) {
     run_as(data, Thorough { walk: true, library: true });
 }
 
-/// What is done beside running the script.
+/// The checks beside running the script.
 #[derive(Clone, Copy)]
 struct Thorough {
-    /// All that it could have reached is held against what was there before.
+    /// Compare everything that a script can reach with what there was before.
     walk: bool,
-    /// It is loaded as a library, and all is flushed.
+    /// Load the script as a library, and flush.
     library: bool,
 }
 
 fn run_as(data: &[u8], thorough: Thorough) {
     type Ended = std::thread::Result<()>;
     type Input = (Vec<u8>, Thorough);
-    // One thread for all inputs: to make one for each takes as long as a short script.
+    // One thread for all inputs: creating one takes as long as a short script.
     static WORKER: LazyLock<Mutex<(SyncSender<Input>, Receiver<Ended>)>> = LazyLock::new(|| {
         let (inputs, next) = sync_channel::<Input>(0);
         let (ended, outcomes) = sync_channel(0);
@@ -123,7 +123,7 @@ fn play(data: &[u8], thorough: Thorough) {
         assert!(now == whole, "another script finds {}", now.escape_ascii());
     }
     run.engine.check_invariants();
-    // A library, a flush, and what is left to be freed afterwards.
+    // A library, a flush, and the deferred freeing of memory.
     if thorough.library {
         run.call(&[b"FUNCTION", b"LOAD", &[b"#!lua name=loaded\n".as_slice(), &rest].concat()]);
         run.call(&[b"SCRIPT", b"FLUSH"]);
@@ -171,7 +171,7 @@ impl Run {
         run
     }
 
-    /// What a script finds.
+    /// What a script can reach, as text.
     fn walk(&mut self) -> Vec<u8> {
         self.engine.script_steps_max = None;
         let found = self.call(&[b"EVAL", WALK.as_bytes(), b"0"]);

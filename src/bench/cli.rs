@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
-use crate::bench::peer::Peer;
-use crate::bench::target::Against;
-use crate::bench::work::Work;
-use crate::bench::writable;
+use crate::bench::check_writable;
+use crate::bench::plan::Plan;
+use crate::bench::run::workload::Workload;
+use crate::bench::servers::kind::ServerKind;
+use crate::bench::servers::target::ServerSpec;
 use crate::recipes::{Live, Retry, all};
 
 const AFTER: &str = "\
-Measures lock algorithms on servers side by side, in slices by turns, and checks mutual exclusion meanwhile by something that has nothing to \
-do with the lock; where it is broken, the exit code is not 0 (try `portcullis bench broken`).
+Measures lock algorithms on servers side by side: the servers take turns in short slices. A critical section that is independent of the lock \
+checks mutual exclusion during the measurement. If it is broken, the exit code is 1 (try `portcullis bench broken`).
 
 Examples:
   portcullis bench
@@ -24,55 +25,17 @@ Examples:
   portcullis bench redlock --against redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
   portcullis bench --command 'GET {key}' --command 'SET {key} {client}' --locks 16";
 
-/// What is measured where nothing is named: one of each way to wait.
-const USUAL: [&str; 6] = ["set-nx-px", "delex", "reentrant", "fair", "blpop", "native"];
-/// And a plain command.
-const USUAL_COMMAND: &str = "SET {key} {client} PX 30000";
-
-/// What is to be measured, and how.
-pub struct Plan {
-    /// What is done.
-    pub works: Vec<Work>,
-    /// On what.
-    pub against: Vec<Against>,
-    /// Clients of each server, with a connection each.
-    pub clients: usize,
-    /// Locks that they want: client n wants lock n modulo this.
-    pub locks: usize,
-    /// Slices of each work on each server.
-    pub slices: usize,
-    /// How long one takes.
-    pub slice: Duration,
-    /// How long a lock is held.
-    pub hold: Duration,
-    /// What it is leased for.
-    pub lease: Duration,
-    /// What locks are leased for that are taken and forgotten.
-    pub forgotten: Duration,
-    /// How algorithms wait that poll.
-    pub retry: Retry,
-    /// What all keys have in their names.
-    pub prefix: String,
-    /// Where the figures are written.
-    pub json: Option<PathBuf>,
-    /// Where the chart is drawn.
-    pub chart: Option<PathBuf>,
-}
-
-impl Plan {
-    /// The name of a lock.
-    pub fn name(&self, work: &Work, lock: usize) -> String {
-        let letters: String = work.name().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        format!("{}:{letters}:{lock}", self.prefix)
-    }
-}
+/// The algorithms that are measured by default: one for each way to wait.
+const DEFAULT_ALGORITHMS: [&str; 6] = ["set-nx-px", "delex", "reentrant", "fair", "blpop", "native"];
+/// The plain command that is measured by default.
+const DEFAULT_COMMAND: &str = "SET {key} {client} PX 30000";
 
 /// The `bench` subcommand.
 pub fn command() -> Command {
     Command::new("bench").about("Measures lock algorithms on servers side by side").after_help(AFTER).defer(with_arguments)
 }
 
-/// Not before it is known that they are asked for: a server that is started has no use for them.
+/// Adds the arguments. Deferred until the subcommand is used, because `portcullis serve` does not need them.
 fn with_arguments(command: Command) -> Command {
     let number = |name: &'static str, value: &'static str, default: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).default_value(default).help(help)
@@ -86,45 +49,45 @@ fn with_arguments(command: Command) -> Command {
             .help(help)
     };
     command
-        .arg(Arg::new("algorithm").value_name("ALGORITHM").num_args(0..).help("What to measure; see --list"))
+        .arg(Arg::new("algorithm").value_name("ALGORITHM").num_args(0..).help("Algorithms to measure; see --list"))
         .arg(
             Arg::new("command")
                 .long("command")
                 .value_name("COMMAND")
                 .action(ArgAction::Append)
-                .help("A plain command to measure, with {key} and {client} to be filled in; may be given several times"),
+                .help("Plain command to measure; {key} and {client} are replaced; may be repeated"),
         )
         .arg(
             Arg::new("against")
                 .long("against")
                 .value_name("SERVER")
                 .action(ArgAction::Append)
-                .help("portcullis, redis-server, valkey-server, kevy or another program that takes Redis's flags, to be started (REDIS_SERVER, VALKEY_SERVER and KEVY name programs that are not in the path); or a URL, or several with commas between them; may be given several times [portcullis, and redis-server where it is installed]"),
+                .help("Server to measure; may be repeated. Either a program to start: portcullis, redis-server, valkey-server, kevy or another one that takes Redis's flags (REDIS_SERVER, VALKEY_SERVER and KEVY name programs outside of PATH); or the URL of a running server, or several URLs separated by commas [portcullis, and redis-server if installed]"),
         )
-        .arg(number("clients", "N", "16", "Clients, with a connection each").value_parser(value_parser!(u16).range(1..)))
-        .arg(number("locks", "N", "1", "Locks that they want").value_parser(value_parser!(u16).range(1..)))
-        .arg(number("seconds", "S", "1.5", "How long each is measured on each server").value_parser(seconds))
-        .arg(number("slice-ms", "MS", "250", "How long the turns are").value_parser(value_parser!(u64).range(1..)))
-        .arg(number("hold-ms", "MS", "0", "How long a lock is held").value_parser(value_parser!(u64)))
-        .arg(number("lease-ms", "MS", "10000", "What a lock is leased for").value_parser(value_parser!(u64).range(1..)))
+        .arg(number("clients", "N", "16", "Number of clients, with a connection each").value_parser(value_parser!(u16).range(1..)))
+        .arg(number("locks", "N", "1", "Number of locks that the clients share").value_parser(value_parser!(u16).range(1..)))
+        .arg(number("seconds", "S", "1.5", "Seconds to measure each algorithm on each server").value_parser(seconds))
+        .arg(number("slice-ms", "MS", "250", "Length of a slice").value_parser(value_parser!(u64).range(1..)))
+        .arg(number("hold-ms", "MS", "0", "How long a client holds a lock").value_parser(value_parser!(u64)))
+        .arg(number("lease-ms", "MS", "10000", "Lease of a lock").value_parser(value_parser!(u64).range(1..)))
         .arg(
-            number("forgotten-ms", "MS", "200", "What locks are leased for that are forgotten, to see when the next one has them")
+            number("forgotten-ms", "MS", "200", "Lease of the locks that are never released, which measure how late a waiter is granted an expired lock")
                 .value_parser(value_parser!(u64).range(1..)),
         )
         .arg(
-            number("retry", "HOW", "blocking", "How they wait: blocking (those that can only poll do so every 10 ms), fixed:MS, or back-off")
+            number("retry", "HOW", "blocking", "How clients wait: blocking (algorithms that can only poll do so every 10 ms), fixed:MS, or back-off")
                 .value_parser(retry),
         )
-        .arg(file("json", "File that the figures are written to"))
-        .arg(file("chart", "File that a chart is drawn into: .svg or .html"))
-        .arg(Arg::new("list").long("list").action(ArgAction::SetTrue).help("Lists what can be measured"))
+        .arg(file("json", "Writes the figures to this file"))
+        .arg(file("chart", "Draws a chart into this file, .svg or .html"))
+        .arg(Arg::new("list").long("list").action(ArgAction::SetTrue).help("Lists the algorithms"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(time) if !time.is_zero() && seconds < 86_400.0 => Ok(time),
-        _ => Err("it is not above 0 and below a day".to_owned()),
+        _ => Err("must be above 0 and below 86400".to_owned()),
     }
 }
 
@@ -134,13 +97,13 @@ fn retry(text: &str) -> Result<Retry, String> {
         None if text == "back-off" => Ok(Retry::BACK_OFF),
         Some(("fixed", ms)) => match ms.parse() {
             Ok(ms) => Ok(Retry::Fixed { pause: Duration::from_millis(ms) }),
-            Err(_) => Err("fixed: is followed by milliseconds".to_owned()),
+            Err(_) => Err("'fixed:' needs a number of milliseconds".to_owned()),
         },
-        _ => Err("it is none of blocking, fixed:MS and back-off".to_owned()),
+        _ => Err("must be blocking, fixed:MS or back-off".to_owned()),
     }
 }
 
-/// All that can be measured, and what it is, if that was asked for.
+/// The list of all algorithms, if `--list` was given.
 pub fn list(matches: &ArgMatches) -> Option<String> {
     matches.get_flag("list").then(|| {
         let line = |facts: &crate::recipes::Facts| {
@@ -148,21 +111,21 @@ pub fn list(matches: &ArgMatches) -> Option<String> {
             format!("{:>2}  {:<20}{}{flawed}\n", facts.number, facts.name, facts.summary)
         };
         let mut lines: String = all::<Live>().iter().map(|recipe| line(recipe.facts)).collect();
-        lines.push_str("\nThose that can renew also with a watchdog, as set-nx-px+watchdog.\n");
+        lines.push_str("\nAlgorithms that can renew a lease also run with a watchdog: set-nx-px+watchdog.\n");
         lines
     })
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub fn run(matches: &ArgMatches) -> ExitCode {
     if let Some(list) = list(matches) {
-        // Whoever reads it may have read enough.
+        // The reader may have closed the pipe.
         let _ = std::io::stdout().write_all(list.as_bytes());
         return ExitCode::SUCCESS;
     }
-    let plan = read(matches).and_then(|plan| {
-        writable(plan.json.as_deref())?;
-        writable(plan.chart.as_deref())?;
+    let plan = parse(matches).and_then(|plan| {
+        check_writable(plan.json.as_deref())?;
+        check_writable(plan.chart.as_deref())?;
         Ok(plan)
     });
     match plan {
@@ -174,44 +137,44 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-/// Reads what was given; the error is for the person who gave it.
+/// Parses the arguments into a plan.
 ///
 /// # Errors
-/// Where there is no such algorithm, command or server.
-pub fn read(matches: &ArgMatches) -> Result<Plan, String> {
+/// Names the algorithm, command or server that does not exist, in words for people.
+pub fn parse(matches: &ArgMatches) -> Result<Plan, String> {
     let texts = |name: &str| matches.get_many::<String>(name).unwrap_or_default().map(String::as_str).collect::<Vec<_>>();
     let number = |name: &str| matches.get_one::<u64>(name).copied().map_or(Duration::ZERO, Duration::from_millis);
     let count = |name: &str| usize::from(matches.get_one::<u16>(name).copied().unwrap_or(1));
     let (mut algorithms, mut commands) = (texts("algorithm"), texts("command"));
     if algorithms.is_empty() && commands.is_empty() {
-        algorithms = USUAL.to_vec();
-        commands = vec![USUAL_COMMAND];
+        algorithms = DEFAULT_ALGORITHMS.to_vec();
+        commands = vec![DEFAULT_COMMAND];
     }
-    let recipes = algorithms.into_iter().map(Work::recipe);
-    let works = recipes.chain(commands.into_iter().map(Work::plain)).collect::<Result<Vec<_>, _>>()?;
-    let mut against = texts("against").into_iter().map(Against::from_str).collect::<Result<Vec<_>, _>>()?;
-    if against.is_empty() {
-        against.push(Against::Own);
-        against.extend(Peer::Redis.find().map(Against::Program));
+    let recipes = algorithms.into_iter().map(Workload::recipe);
+    let workloads = recipes.chain(commands.into_iter().map(Workload::command)).collect::<Result<Vec<_>, _>>()?;
+    let mut servers = texts("against").into_iter().map(ServerSpec::from_str).collect::<Result<Vec<_>, _>>()?;
+    if servers.is_empty() {
+        servers.push(ServerSpec::Own);
+        servers.extend(ServerKind::Redis.find().map(ServerSpec::Program));
     }
     let chart = matches.get_one::<PathBuf>("chart").cloned();
     if let Some(path) = &chart
         && !path.extension().is_some_and(|extension| extension == "svg" || extension == "html")
     {
-        return Err(format!("--chart {}: its name ends neither in .svg nor in .html", path.display()));
+        return Err(format!("--chart {}: the name must end in .svg or .html", path.display()));
     }
     let time = matches.get_one::<Duration>("seconds").copied().unwrap_or(Duration::from_secs(1));
     let slice = number("slice-ms").min(time);
     Ok(Plan {
-        works,
-        against,
+        workloads,
+        servers,
         clients: count("clients"),
         locks: count("locks").min(count("clients")),
         slices: (time.as_secs_f64() / slice.as_secs_f64()).round().max(1.0) as usize,
         slice,
         hold: number("hold-ms"),
         lease: number("lease-ms"),
-        forgotten: number("forgotten-ms"),
+        forgotten_lease: number("forgotten-ms"),
         retry: matches.get_one::<Retry>("retry").copied().unwrap_or(Retry::Blocking),
         prefix: format!("portcullis-bench-{}", std::process::id()),
         json: matches.get_one::<PathBuf>("json").cloned(),
@@ -224,34 +187,35 @@ pub fn read(matches: &ArgMatches) -> Result<Plan, String> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Plan, String> {
-        read(&command().try_get_matches_from(line.split_whitespace()).map_err(|error| error.to_string())?)
+    fn parse_line(line: &str) -> Result<Plan, String> {
+        parse(&command().try_get_matches_from(line.split_whitespace()).map_err(|error| error.to_string())?)
     }
 
     #[test]
-    fn the_command_is_sound_and_its_defaults_take_less_than_a_minute() {
+    fn the_command_is_valid_and_its_defaults_take_less_than_a_minute() {
         command().debug_assert();
-        let plan = parse("bench").unwrap();
-        assert_eq!(plan.works.len(), USUAL.len() + 1);
-        assert_eq!(plan.against[0], Against::Own);
-        let time = plan.slice * u32::try_from(plan.slices * plan.works.len() * 2).unwrap();
+        let plan = parse_line("bench").unwrap();
+        assert_eq!(plan.workloads.len(), DEFAULT_ALGORITHMS.len() + 1);
+        assert_eq!(plan.servers[0], ServerSpec::Own);
+        let time = plan.slice * u32::try_from(plan.slices * plan.workloads.len() * 2).unwrap();
         assert!(time < Duration::from_secs(40), "{time:?}");
     }
 
     #[test]
-    fn what_is_given_is_taken() {
+    fn flags_set_the_plan() {
         let plan =
-            parse("bench broken --against redis://a:1 --clients 4 --locks 9 --seconds 1 --slice-ms 100 --retry fixed:3").unwrap();
-        assert_eq!((plan.works.len(), plan.clients, plan.locks, plan.slices), (1, 4, 4, 10));
+            parse_line("bench broken --against redis://a:1 --clients 4 --locks 9 --seconds 1 --slice-ms 100 --retry fixed:3")
+                .unwrap();
+        assert_eq!((plan.workloads.len(), plan.clients, plan.locks, plan.slices), (1, 4, 4, 10));
         assert_eq!(plan.retry, Retry::Fixed { pause: Duration::from_millis(3) });
-        assert_eq!(plan.against, [Against::Urls(vec!["redis://a:1".to_owned()])]);
-        assert!(plan.name(&plan.works[0], 3).ends_with(":broken:3"));
+        assert_eq!(plan.servers, [ServerSpec::Urls(vec!["redis://a:1".to_owned()])]);
+        assert!(plan.key(&plan.workloads[0], 3).ends_with(":broken:3"));
         let matches = command().try_get_matches_from(["bench", "--list"]).unwrap();
         assert!(list(&matches).unwrap().contains("20  native"));
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_refused() {
         for line in [
             "bench nosuch",
             "bench --against nosuch",
@@ -261,7 +225,7 @@ mod tests {
             "bench --retry fixed:x",
             "bench --chart locks.png",
         ] {
-            assert!(parse(line).is_err(), "{line}");
+            assert!(parse_line(line).is_err(), "{line}");
         }
     }
 }

@@ -1,170 +1,93 @@
 //! `portcullis bench`: what locks cost, and how they behave, on one or more servers side by side.
 //!
 //! ```text
-//!   cli ─▶ plan ─▶ targets (servers, started or given) × works (algorithms, commands)
+//!   cli ─▶ plan ─▶ targets (servers, started or given) × workloads (algorithms, commands)
 //!                     │
-//!                     └─▶ drive: slices by turns ─┬─ section: does exclusion hold? how long from hand to hand?
-//!                         lapse: leases that end   └─ world: commands sent
-//!                     ┌──────────────────────────────┘
-//!                     └─▶ figures ─▶ table, JSON, chart
+//!                     └─▶ run: slices in turns ─┬─ critical section: does exclusion hold? how long is a hand-off?
+//!                              expiry of leases └─ counting world: commands sent
+//!                     ┌──────────────────────────┘
+//!                     └─▶ report: outcomes ─▶ table, JSON, chart
 //! ```
 //!
-//! The servers take turns in short slices, so that what disturbs the machine disturbs all of them. Whether only as many hold a lock at once
-//! as may is checked meanwhile, by something that has nothing to do with the lock: see [`section`].
+//! The servers take turns in short slices, so that a disturbance of the machine hits all of them. A critical section that is
+//! independent of the lock checks mutual exclusion during the measurement: see [`run::critical_section`].
 //!
-//! `cargo bench --bench compare` measures servers more finely, by requests of its own, and shares what lies beneath: [`peer`] and [`process`]
-//! (programs and their flags), `accounts` (what the system has noted of them), `wire`, [`figures`], `rows` (servers side by side, with bars).
+//! Begin with [`plan`], which says what is measured, and [`run::measure`]. [`servers`] starts and queries servers, [`report`]
+//! holds the outcomes and their forms.
+//!
+//! `cargo bench --bench compare` measures servers more finely, with its own requests, and shares [`servers`] and [`report`] with
+//! this command.
 
-#[cfg(any(test, feature = "internals"))]
-pub mod accounts;
-pub mod chart;
 pub mod cli;
-pub mod drive;
-pub mod figures;
-pub mod identity;
-pub mod json;
-pub mod lapse;
 #[cfg(any(test, feature = "internals"))]
 pub mod machine;
-pub mod peer;
-pub mod process;
-#[cfg(any(test, feature = "internals"))]
-pub mod rows;
-pub mod section;
-pub mod table;
-pub mod target;
-#[cfg(any(test, feature = "internals"))]
-pub mod wire;
-pub mod work;
-pub mod world;
+pub mod plan;
+pub mod report;
+pub mod run;
+pub mod servers;
 
-use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::bench::plan::Plan;
+use crate::bench::report::outcome::Outcome;
+use crate::bench::servers::process;
 
-use crate::bench::cli::Plan;
-use crate::bench::drive::Crew;
-use crate::bench::figures::Outcome;
-use crate::bench::target::Target;
-
-/// Measures, and prints, writes and draws what came out. Fails where something could not be measured, and where exclusion was broken.
+/// Measures a plan and prints, writes and draws the outcomes. The exit code is a failure if a measurement failed or mutual
+/// exclusion was broken.
 pub fn run(plan: &Plan) -> ExitCode {
     let measured = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| error.to_string())
-        .and_then(|runtime| runtime.block_on(unless_told_to_end(measure(plan))));
-    let told = measured.and_then(|outcomes| {
-        let mut out = std::io::stdout().lock();
-        // Whoever reads the table may have gone; the files are written all the same.
-        let _ = write!(out, "{}", table::of(plan, &outcomes));
-        write_to(plan.json.as_deref(), || json::of(plan, &outcomes))?;
-        if let Some(path) = plan.chart.as_deref() {
-            let chart = chart::of(plan, &outcomes, path)?;
-            write_to(Some(path), || chart)?;
-        }
-        Ok(outcomes)
-    });
-    let mut wrong = Vec::new();
-    match told {
-        Ok(outcomes) => {
-            for (is_wrong, what) in [
-                (Outcome::is_broken as fn(&Outcome) -> bool, "mutual exclusion was broken"),
-                (Outcome::is_failure, "it never worked"),
-            ] {
-                let name = |outcome: &Outcome| format!("{} on {}", outcome.work, outcome.target);
-                let names: Vec<String> = outcomes.iter().filter(|outcome| is_wrong(outcome)).map(name).collect();
-                if !names.is_empty() {
-                    wrong.push(format!("{what}: {}", names.join(", ")));
-                }
-            }
-        }
-        Err(message) => wrong.push(message),
-    }
-    wrong.iter().for_each(|message| eprintln!("portcullis: {message}"));
-    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        .and_then(|runtime| runtime.block_on(unless_interrupted(run::measure(plan))));
+    let reported = measured.and_then(|outcomes| report::publish(plan, &outcomes).map(|()| outcomes));
+    let problems = match reported {
+        Ok(outcomes) => problems(&outcomes),
+        Err(message) => vec![message],
+    };
+    problems.iter().for_each(|message| eprintln!("portcullis: {message}"));
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Does something to its end, unless this process is told to end before: then all that belongs to it is dropped, servers with it.
+/// What makes a run a failure, in words for people: workloads whose mutual exclusion was broken, and workloads that never
+/// succeeded.
+fn problems(outcomes: &[Outcome]) -> Vec<String> {
+    let kinds: [(fn(&Outcome) -> bool, &str); 2] =
+        [(Outcome::is_broken, "mutual exclusion was broken"), (Outcome::is_failure, "it never worked")];
+    let mut problems = Vec::new();
+    for (applies, what) in kinds {
+        let name = |outcome: &Outcome| format!("{} on {}", outcome.workload, outcome.target);
+        let names: Vec<String> = outcomes.iter().filter(|outcome| applies(outcome)).map(name).collect();
+        if !names.is_empty() {
+            problems.push(format!("{what}: {}", names.join(", ")));
+        }
+    }
+    problems
+}
+
+/// Runs a future to its end unless this process receives a signal to terminate. In that case the future is dropped with
+/// everything that it owns, such as the servers that it started.
 ///
 /// # Errors
-/// Its own; and that it did not come to its end.
-pub async fn unless_told_to_end<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+/// Those of the future, or that a signal interrupted it.
+pub async fn unless_interrupted<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     tokio::select! {
         biased;
-        () = process::told_to_end() => Err("told to end before it was done".to_owned()),
+        () = process::shutdown_signal() => Err("interrupted by a signal before the end".to_owned()),
         outcome = work => outcome,
     }
 }
 
-/// Whether something can be written there, before hours are spent on what is to be written.
+/// Checks that a file can be written before a long run whose results go there. Leaves the file as it was.
 ///
 /// # Errors
-/// Why it cannot, in words for people.
-pub fn writable(path: Option<&std::path::Path>) -> Result<(), String> {
+/// The reason why not, in words for people.
+pub fn check_writable(path: Option<&Path>) -> Result<(), String> {
     let Some(path) = path else { return Ok(()) };
-    let there = path.exists();
+    let existed = path.exists();
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(path).map(drop);
-    // It may be that nothing is written in the end.
-    let tried = if there { opened } else { opened.and_then(|()| std::fs::remove_file(path)) };
-    tried.map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn write_to(path: Option<&std::path::Path>, text: impl FnOnce() -> String) -> Result<(), String> {
-    match path {
-        Some(path) => std::fs::write(path, text()).map_err(|error| format!("{}: {error}", path.display())),
-        None => Ok(()),
-    }
-}
-
-/// Measures every work on every target; the outcomes of a work's targets follow each other.
-///
-/// # Errors
-/// Where a server cannot be started or reached, in words for people.
-pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>, String> {
-    let several = plan.works.iter().any(|work| work.wants_several());
-    let mut targets = Vec::new();
-    for against in &plan.against {
-        targets.push(Target::start(against, several).await?);
-    }
-    target::tell_apart(&mut targets);
-    let bar = progress(plan, targets.len());
-    let mut outcomes = Vec::new();
-    for work in &plan.works {
-        let mut crews = Vec::new();
-        for target in &targets {
-            crews.push(Crew::gather(plan, work, target).await?);
-        }
-        for round in 0..plan.slices {
-            for turn in 0..crews.len() {
-                // Whoever comes first in one round comes last in the next.
-                let index = if round % 2 == 0 { turn } else { crews.len() - 1 - turn };
-                let crew = &mut crews[index];
-                bar.set_message(format!("{} on {}", work.name(), crew.outcome.target));
-                crew.slice(plan).await?;
-                bar.inc(1);
-            }
-        }
-        for mut crew in crews {
-            lapse::measure(plan, &mut crew).await;
-            bar.inc(1);
-            outcomes.push(crew.dismiss().await);
-        }
-    }
-    bar.finish_and_clear();
-    for target in &targets {
-        target.tidy(&plan.prefix).await;
-    }
-    Ok(outcomes)
-}
-
-/// Shown on a terminal alone.
-fn progress(plan: &Plan, targets: usize) -> ProgressBar {
-    let steps = plan.works.len() * targets * (plan.slices + 1);
-    let bar = ProgressBar::new(steps as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}  (another {eta})") {
-        bar.set_style(style);
-    }
-    bar
+    // The run may write nothing in the end, so a file that this check created is removed.
+    let checked = if existed { opened } else { opened.and_then(|()| std::fs::remove_file(path)) };
+    checked.map_err(|error| format!("{}: {error}", path.display()))
 }

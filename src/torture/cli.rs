@@ -1,4 +1,4 @@
-//! `portcullis torture`: its flags, and what it does.
+//! The command line of `portcullis torture`.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::writable;
+use crate::bench::check_writable;
 use crate::server::environment::user_us;
 use crate::torture::check::{Property, Rules, Violation};
 use crate::torture::known;
@@ -17,59 +17,59 @@ use crate::torture::live;
 use crate::torture::plan::{Fault, Plan, Settings};
 use crate::torture::report::Report;
 use crate::torture::run;
-use crate::torture::shrink::{self, Effort, Shown};
-use crate::torture::sim::Simulated;
+use crate::torture::shrink::{self, Budget, Counterexample};
+use crate::torture::sim::SimAlgorithm;
 use crate::torture::subject::Subject;
 use crate::torture::table;
 use crate::torture::timeline;
 
 const AFTER: &str = "\
-Exit codes: 0 where nothing was violated (with --expect-known: where exactly that was violated which is known to be), 1 where something was, \
-2 where it could not be run.
+Exit codes: 0 if no property was violated (with --expect-known: if the violations are the known ones), 1 otherwise, \
+2 if the run failed.
 
 Examples:
   portcullis torture --algorithm set-nx-px --faults pause
   portcullis torture --algorithm all --faults crash,lose --hours 1000 --expect-known
   portcullis torture --algorithm native --faults all --seed 42 --timeline native.html";
 
-/// Exit code where something was violated.
+/// Exit code for violations.
 const VIOLATED: u8 = 1;
-/// Exit code where it could not be run.
+/// Exit code for a run that failed.
 const FAILED: u8 = 2;
-/// The lease of a live run, unless it is given.
+/// The default lease of a live run.
 const LIVE_LEASE_US: u64 = 2_000_000;
-/// The length of an episode, unless it is given.
+/// The default length of an episode, in leases.
 const EPISODE_LEASES: u64 = 30;
-/// And at most: as many of the longest leases.
+/// Maximum length of an episode in seconds: the default number of the longest leases.
 const EPISODE_MAX_S: u64 = 30 * 86_400;
-/// Runs that are made to find a shorter schedule.
+/// Maximum number of runs in the search for a shorter schedule.
 const SHRINKS_MAX: u32 = 600;
-/// Seconds that a search for a shorter schedule takes at most, unless given.
+/// Default time limit of the search for a shorter schedule, in seconds.
 const SHRINK_S: u64 = 20;
 
 const HOUR_US: u64 = 3_600_000_000;
 
-/// A restart is delayed by a day at most.
+/// Maximum delay of a restart: a day.
 const DELAY_MAX_MS: u64 = 86_400_000;
 
 fn hours(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(hours) if (0.0..=1e6).contains(&hours) => Ok(hours),
-        _ => Err("it is no number of 0 to 1000000".to_owned()),
+        _ => Err("not a number from 0 to 1000000".to_owned()),
     }
 }
 
 /// The `torture` subcommand.
 pub fn command() -> Command {
     Command::new("torture")
-        .about("Finds out whether a lock algorithm keeps its promises when things go wrong")
+        .about("Tests whether lock algorithms keep their guarantees under faults")
         .after_help(AFTER)
         .defer(with_arguments)
 }
 
-/// Not before it is known that they are asked for: a server that is started has no use for them.
+/// Adds the arguments. Deferred until the subcommand is used, because `portcullis serve` does not need them.
 fn with_arguments(command: Command) -> Command {
-    let usual = Settings::default();
+    let defaults = Settings::default();
     let text =
         |name: &'static str, value: &'static str, help: &'static str| Arg::new(name).long(name).value_name(value).help(help);
     let number = |name: &'static str, value: &'static str, help: String| {
@@ -88,51 +88,59 @@ fn with_arguments(command: Command) -> Command {
             .value_hint(ValueHint::FilePath)
     };
     command
-        .arg(text("algorithm", "NAME", "Algorithm, or all").default_value("all"))
+        .arg(text("algorithm", "NAME", "Algorithm to test, or all").default_value("all"))
         .arg(
-            text("faults", "LIST", "What goes wrong: pause, skew, crash, restart, lose, delay, drop, duplicate; all; none")
-                .default_value("all"),
+            text(
+                "faults",
+                "LIST",
+                "Faults to inject, separated by commas: pause, skew, crash, restart, lose, delay, drop, duplicate; or all; or none",
+            )
+            .default_value("all"),
         )
-        .arg(number("seed", "N", format!("What all chance follows from [{}]", usual.seed)))
-        .arg(Arg::new("hours").long("hours").value_name("HOURS").help("Simulated time [10]").value_parser(hours))
-        .arg(number("episode", "N", "Runs this episode alone".to_owned()).alias("replay"))
-        .arg(small("clients", "N", format!("Clients [{}]", usual.clients)))
-        .arg(small("locks", "N", format!("Locks [{}]", usual.locks)))
-        .arg(small("servers", "N", "Independent servers [3 for redlock, 1 for others]".to_owned()))
-        .arg(number("lease-ms", "MS", format!("Lease of every acquisition [{}]", usual.lease_us / 1000)))
-        .arg(number("episode-s", "S", format!("Simulated length of an episode [{EPISODE_LEASES} leases]")))
-        .arg(text("restart-delay-ms", "MS|lease", "Servers that lost something start again no sooner than this after their end"))
+        .arg(number("seed", "N", format!("Seed of all randomness [{}]", defaults.seed)))
+        .arg(Arg::new("hours").long("hours").value_name("HOURS").help("Simulated hours to run [10]").value_parser(hours))
+        .arg(number("episode", "N", "Runs only this episode".to_owned()).alias("replay"))
+        .arg(small("clients", "N", format!("Number of clients [{}]", defaults.clients)))
+        .arg(small("locks", "N", format!("Number of locks [{}]", defaults.locks)))
+        .arg(small("servers", "N", "Number of independent servers [3 for redlock, 1 for others]".to_owned()))
+        .arg(number("lease-ms", "MS", format!("Lease of every acquisition [{}]", defaults.lease_us / 1000)))
+        .arg(number("episode-s", "S", format!("Simulated length of an episode in seconds [{EPISODE_LEASES} leases]")))
+        .arg(text(
+            "restart-delay-ms",
+            "MS|lease",
+            "Minimum time before a server that lost data starts again; 'lease' stands for a whole lease",
+        ))
         .arg(text(
             "live",
             "SERVERS",
-            "Against real servers and in real time: self, redis-server (both are started), or URLs with commas between them",
+            "Tests real servers in real time: self or redis-server, which are started, or URLs separated by commas",
         ))
-        .arg(number("seconds", "S", "With --live: how long [20]".to_owned()))
-        .arg(flag("no-fencing", "The guarded resource does not look at fencing tokens"))
-        .arg(flag("no-shrink", "Shows what was violated first, not the shortest schedule that does"))
-        .arg(number("shrink-s", "S", format!("Looks no longer for a shorter schedule, for each property [{SHRINK_S}]")))
-        .arg(flag("expect-known", "Fails where something else is violated than what is known to be, and where that is not"))
-        .arg(file("timeline", "Writes the first schedule that is shown as a page of HTML"))
-        .arg(file("history", "Writes all that has happened, a line an event"))
+        .arg(number("seconds", "S", "With --live: seconds to run [20]".to_owned()))
+        .arg(flag("no-fencing", "The guarded resource ignores fencing tokens"))
+        .arg(flag("no-shrink", "Shows the first schedule of a violation and does not search for the shortest"))
+        .arg(number("shrink-s", "S", format!("Seconds to search for the shortest schedule of each property [{SHRINK_S}]")))
+        .arg(flag("expect-known", "Fails if the violations differ from the known ones"))
+        .arg(file("timeline", "Draws the first schedule as a page of HTML into this file"))
+        .arg(file("history", "Writes all events into this file, one per line"))
         .arg(flag(
             "table",
-            "Runs every algorithm under each fault alone, each pair and all, and writes the table of what came of it",
+            "Runs every algorithm under each fault, each pair of faults and all faults, and prints the table of violations",
         ))
-        .arg(file("verdicts", "With --table: writes what is known by it, as src/torture/verdicts.txt has it"))
-        .arg(flag("json", "Writes JSON, a line an algorithm"))
+        .arg(file("verdicts", "With --table: writes the verdicts into this file, in the form of src/torture/verdicts.txt"))
+        .arg(flag("json", "Prints JSON, one line for each algorithm"))
 }
 
-/// What was asked for.
-struct Wanted<'a> {
+/// The parsed arguments.
+struct Invocation<'a> {
     matches: &'a ArgMatches,
     settings: Settings,
     simulated_us: u64,
     episode: Option<u64>,
 }
 
-/// Does it.
+/// Runs the subcommand.
 pub fn run(matches: &ArgMatches) -> ExitCode {
-    match torture(matches) {
+    match run_all(matches) {
         Ok(false) => ExitCode::SUCCESS,
         Ok(true) => ExitCode::from(VIOLATED),
         Err(message) => {
@@ -145,7 +153,7 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     let mut settings = Settings::default();
     if let Some(faults) = matches.get_one::<String>("faults") {
-        settings.faults = Fault::read_list(faults)?;
+        settings.faults = Fault::parse_list(faults)?;
     }
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let small = |name: &str| matches.get_one::<u32>(name).copied();
@@ -153,7 +161,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     settings.clients = small("clients").unwrap_or(settings.clients);
     settings.locks = small("locks").unwrap_or(settings.locks);
     settings.lease_us = number("lease-ms").map_or(settings.lease_us, |ms| ms.clamp(100, 86_400_000) * 1000);
-    // As many leases as usual, so that as much happens in it.
+    // The length is a number of leases, so that an episode has about as many events with any lease.
     let episode_us = settings.lease_us * EPISODE_LEASES;
     settings.episode_us = number("episode-s").map_or(episode_us, |s| s.clamp(1, EPISODE_MAX_S) * 1_000_000);
     if matches.get_one::<String>("live").is_some() {
@@ -169,21 +177,28 @@ fn restart_delay_us(matches: &ArgMatches, lease_us: u64) -> Result<Option<u64>, 
     match matches.get_one::<String>("restart-delay-ms").map(String::as_str) {
         None => Ok(None),
         Some("lease") => Ok(Some(lease_us)),
-        Some(ms) => ms.parse().map(|ms: u64| Some(ms.min(DELAY_MAX_MS) * 1000)).map_err(|_| format!("'{ms}' is no time")),
+        Some(ms) => ms
+            .parse()
+            .map(|ms: u64| Some(ms.min(DELAY_MAX_MS) * 1000))
+            .map_err(|_| format!("'{ms}' is not a number of milliseconds")),
     }
 }
 
-fn torture(matches: &ArgMatches) -> Result<bool, String> {
+fn run_all(matches: &ArgMatches) -> Result<bool, String> {
     for name in ["timeline", "history", "verdicts"] {
-        writable(matches.get_one::<PathBuf>(name).map(PathBuf::as_path))?;
+        check_writable(matches.get_one::<PathBuf>(name).map(PathBuf::as_path))?;
     }
     if matches.get_flag("table") {
         return draw_table(matches).map(|()| false);
     }
     let settings = settings(matches)?;
     let hours = matches.get_one::<f64>("hours").copied().unwrap_or(10.0);
-    let wanted =
-        Wanted { matches, settings, simulated_us: (hours * 3.6e9) as u64, episode: matches.get_one::<u64>("episode").copied() };
+    let invocation = Invocation {
+        matches,
+        settings,
+        simulated_us: (hours * 3.6e9) as u64,
+        episode: matches.get_one::<u64>("episode").copied(),
+    };
     let name = matches.get_one::<String>("algorithm").map_or("all", String::as_str);
     let subjects = match name {
         "all" => Subject::all().into_iter().filter(|subject| !subject.delayed && subject.fenced).collect(),
@@ -192,13 +207,14 @@ fn torture(matches: &ArgMatches) -> Result<bool, String> {
     let (mut failed, mut drawn) = (false, false);
     for subject in subjects {
         let report = match matches.get_one::<String>("live") {
-            None => wanted.simulate(&subject)?,
-            Some(servers) => wanted.live(&subject, servers)?,
+            None => invocation.simulate(&subject)?,
+            Some(servers) => invocation.live(&subject, servers)?,
         };
-        if let (false, Some(path), Some(shown)) = (drawn, matches.get_one::<PathBuf>("timeline"), report.shown.first()) {
-            let episode = report.outcome.of(shown.violation.property).first.as_ref().map_or(0, |(episode, _)| *episode);
-            let title = format!("{}: {}", report.label, shown.violation.property);
-            write(path, &timeline::page(&title, &shown.history, Some(&shown.violation), &report.command(episode)))?;
+        if let (false, Some(path), Some(found)) = (drawn, matches.get_one::<PathBuf>("timeline"), report.counterexamples.first())
+        {
+            let episode = report.outcome.of(found.violation.property).first.as_ref().map_or(0, |(episode, _)| *episode);
+            let title = format!("{}: {}", report.label, found.violation.property);
+            write(path, &timeline::page(&title, &found.history, Some(&found.violation), &report.command(episode)))?;
             drawn = true;
         }
         failed |= report.failed(matches.get_flag("expect-known"));
@@ -208,7 +224,7 @@ fn torture(matches: &ArgMatches) -> Result<bool, String> {
         }
     }
     if let (false, Some(path)) = (drawn, matches.get_one::<PathBuf>("timeline")) {
-        eprintln!("portcullis torture: nothing was violated, so that there is nothing to draw in {}", path.display());
+        eprintln!("portcullis torture: no property was violated, so there is no schedule to draw in {}", path.display());
     }
     Ok(failed)
 }
@@ -218,19 +234,19 @@ fn draw_table(matches: &ArgMatches) -> Result<(), String> {
     let entries = table::entries();
     let mut known = Vec::with_capacity(entries.len());
     for (subject, faults) in &entries {
-        let entry = table::entry(subject, faults, hours.unwrap_or_else(|| table::length_us(faults)))
+        let entry = table::run_entry(subject, faults, hours.unwrap_or_else(|| table::length_us(faults)))
             .ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
-        // Only to show how far it is.
+        // Progress for people: an error of standard error does not matter.
         let _ = std::io::stderr().write_all(entry.line().as_bytes());
         known.push(entry);
     }
     if let Some(path) = matches.get_one::<PathBuf>("verdicts") {
-        write(path, &table::lines(&known))?;
+        write(path, &table::verdict_lines(&known))?;
     }
     print(&table::markdown(&known))
 }
 
-/// Fails where nobody reads it any more: the rest of the run would be for nobody.
+/// Prints to standard output. Fails if its reader is gone, which ends a run whose results have no reader.
 fn print(text: &str) -> Result<(), String> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| format!("standard output: {error}"))
@@ -240,8 +256,8 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-impl Wanted<'_> {
-    /// The settings for an algorithm, and its label under them.
+impl Invocation<'_> {
+    /// The settings for an algorithm, and its label with these settings.
     fn settings_of(&self, subject: &Subject) -> Result<(Settings, String), String> {
         let mut settings = subject.settings(&self.settings);
         settings.fencing = self.settings.fencing;
@@ -254,9 +270,9 @@ impl Wanted<'_> {
         Ok((settings, label))
     }
 
-    /// Against real servers. What is shown of a violation is what happened to those who are concerned.
+    /// Runs an algorithm against real servers. The schedule of a violation has the events of its acquisitions.
     fn live(&self, subject: &Subject, servers: &str) -> Result<Report, String> {
-        let algorithm = subject.simulated().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+        let algorithm = subject.sim_algorithm().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
         let (mut settings, label) = self.settings_of(subject)?;
         let mut servers: Vec<String> = servers.split(',').map(str::to_owned).collect();
         if let [one] = &servers[..]
@@ -270,26 +286,39 @@ impl Wanted<'_> {
         }
         let plan = Plan::draw(&settings, self.episode.unwrap_or(0));
         let began = Instant::now();
-        let live::Tortured { history, orders } = live::run(&plan, subject, &servers)?;
-        let (took, user) = (began.elapsed(), Duration::ZERO);
+        let live::LiveResult { history, order_sources } = live::run(&plan, subject, &servers)?;
+        let (elapsed, user_cpu) = (began.elapsed(), Duration::ZERO);
         if let Some(path) = self.matches.get_one::<PathBuf>("history") {
             write(path, &history.text())?;
         }
-        let outcome = run::judged(&history, &run::rules(&settings, &algorithm));
-        let part = |violation: &Violation| Shown {
+        let outcome = run::judge_history(&history, &run::rules(&settings, &algorithm));
+        let counterexample = |violation: &Violation| Counterexample {
             plan: plan.clone(),
             history: history.concerning(&violation.ops),
             violation: violation.clone(),
             tried: 1,
         };
-        let shown = outcome.violated().filter_map(|verdict| Some(part(&verdict.first.as_ref()?.1))).collect();
-        let known = known::of(&label, &settings.faults);
+        let counterexamples = outcome.violated().filter_map(|verdict| Some(counterexample(&verdict.first.as_ref()?.1))).collect();
+        let known = known::violations(&label, &settings.faults);
         let summary = algorithm.facts().summary.to_owned();
-        Ok(Report { label, summary, settings, outcome, shown, known, usual: false, took, user, live: servers, orders })
+        Ok(Report {
+            label,
+            summary,
+            settings,
+            outcome,
+            counterexamples,
+            known,
+            comparable: false,
+            elapsed,
+            user_cpu,
+            live: servers,
+            order_sources,
+        })
     }
 
+    /// Runs an algorithm in the simulation.
     fn simulate(&self, subject: &Subject) -> Result<Report, String> {
-        let algorithm = subject.simulated().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+        let algorithm = subject.sim_algorithm().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
         let (settings, label) = self.settings_of(subject)?;
         let (from, simulated_us) = self.episode.map_or((0, self.simulated_us), |episode| (episode, 0));
         let mut histories = self.matches.get_one::<PathBuf>("history").map(|_| String::new());
@@ -303,48 +332,60 @@ impl Wanted<'_> {
             ControlFlow::Continue(())
         });
         bar.finish_and_clear();
-        let (took, user) = (began.elapsed(), Duration::from_micros(user_us().saturating_sub(spent_us)));
+        let (elapsed, user_cpu) = (began.elapsed(), Duration::from_micros(user_us().saturating_sub(spent_us)));
         if let (Some(text), Some(path)) = (histories, self.matches.get_one::<PathBuf>("history")) {
             write(path, &text)?;
         }
         let rules = run::rules(&settings, &algorithm);
-        let shown = outcome
+        let counterexamples = outcome
             .violated()
             .filter_map(|verdict| {
                 let episode = verdict.first.as_ref().map_or(0, |(episode, _)| *episode);
-                self.shorten(&Plan::draw(&settings, episode), &algorithm, &rules, verdict.property)
+                self.shrink(&Plan::draw(&settings, episode), &algorithm, &rules, verdict.property)
             })
             .collect();
         let summary = algorithm.facts().summary.to_owned();
-        let known = known::of(&label, &settings.faults);
-        let like_known = Subject::labelled(&label).settings(&Settings { faults: settings.faults.clone(), ..Settings::default() });
-        let usual = self.episode.is_none() && settings == like_known;
-        Ok(Report { label, summary, settings, outcome, shown, known, usual, took, user, live: Vec::new(), orders: Vec::new() })
+        let known = known::violations(&label, &settings.faults);
+        let like_known =
+            Subject::from_label(&label).settings(&Settings { faults: settings.faults.clone(), ..Settings::default() });
+        let comparable = self.episode.is_none() && settings == like_known;
+        Ok(Report {
+            label,
+            summary,
+            settings,
+            outcome,
+            counterexamples,
+            known,
+            comparable,
+            elapsed,
+            user_cpu,
+            live: Vec::new(),
+            order_sources: Vec::new(),
+        })
     }
 
-    /// The shortest schedule that shows a violation, as far as it is found in time.
-    fn shorten(&self, plan: &Plan, algorithm: &Simulated, rules: &Rules, property: Property) -> Option<Shown> {
+    /// The shortest schedule of a violation that is found within the time limit.
+    fn shrink(&self, plan: &Plan, algorithm: &SimAlgorithm, rules: &Rules, property: Property) -> Option<Counterexample> {
         let runs = if self.matches.get_flag("no-shrink") { 0 } else { SHRINKS_MAX };
         let seconds = self.matches.get_one::<u64>("shrink-s").copied().unwrap_or(SHRINK_S);
         let bar = progress(&format!("shrinking {property}"), u64::from(runs), "runs");
-        let mut told = |tried: u32, plan: &Plan| {
+        let mut report = |tried: u32, plan: &Plan| {
             bar.set_position(u64::from(tried));
-            bar.set_message(format!("runs, {} wishes and {} faults left", plan.wishes(), plan.faults.len()));
+            bar.set_message(format!("runs, {} jobs and {} faults left", plan.jobs(), plan.faults.len()));
         };
         let until = Instant::now().checked_add(Duration::from_secs(seconds));
-        let shown = shrink::shrink(plan, algorithm, rules, property, Effort { runs, until, progress: &mut told });
+        let counterexample = shrink::shrink(plan, algorithm, rules, property, Budget { runs, until, progress: &mut report });
         bar.finish_and_clear();
-        shown
+        counterexample
     }
 }
 
-/// Shows on a terminal how far something has come.
+/// A progress bar. It shows only on a terminal.
 fn progress(what: &str, all: u64, of: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix} [{bar:40}] {pos} of {len} {msg}, {eta} left");
     let bar = ProgressBar::new(all).with_prefix(what.to_owned()).with_message(of.to_owned());
     match style {
         Ok(style) => bar.with_style(style),
-        // It has a usual style.
         Err(_) => bar,
     }
 }

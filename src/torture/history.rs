@@ -1,4 +1,5 @@
-//! What happened, in the order in which it did: what the checkers judge, and what two runs of one seed have in common to the last byte.
+//! The history of an episode: all events in order. The checks judge it, and two runs of one seed have the same history to the
+//! last byte.
 
 use std::fmt::{self, Write};
 
@@ -6,256 +7,258 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::recipes::ReleaseOutcome;
 
-/// Names one acquisition of one lock by one client, from the wish to the release.
+/// Number of an acquisition: one client's use of one lock, from the request to the release.
 pub type Op = u32;
 
-/// When a server did something. No two things that servers did have the same order.
+/// When a server did something. All stamps of a history have different orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
-    /// The how-manieth thing that a server did.
+    /// Position among all actions of servers.
     pub order: u64,
-    /// True time, in microseconds since the beginning.
+    /// True time since the beginning, in microseconds.
     pub at_us: u64,
 }
 
-/// What servers did for one call of an algorithm, as far as the client has heard of it. Empty where that cannot be known.
+/// What servers did for one call of an algorithm, as far as the client learned of it. Empty if nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     /// When the first command arrived.
     pub first: Option<Stamp>,
-    /// When the last reply was given.
+    /// When the last reply was sent.
     pub last: Option<Stamp>,
-    /// When a command that waits on the server got what it waited for, the last time.
+    /// When a blocking command was last served.
     pub served: Option<Stamp>,
-    /// Whether a command was sent again, after its connection broke.
+    /// Whether a command was resent after its connection broke.
     pub resent: bool,
-    /// True time, in microseconds, at which the last command without a reply was given up or sent again: it may have been carried out, and
-    /// may still be.
+    /// True time in microseconds at which the last command without a reply was given up or resent. The command may have been
+    /// carried out, and may still be.
     pub lost_us: Option<u64>,
 }
 
-/// What became of something that the client asked for.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was done.
+    /// It was carried out.
     Yes,
     /// It was refused.
     No,
-    /// The reply was lost: it may have been done.
+    /// The reply was lost: it may have been carried out.
     Unknown,
 }
 
-/// One thing that happened.
+/// A kind of event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum EventKind {
     /// A client begins to acquire a lock.
     Acquire {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
         /// Number of the lock.
         lock: u32,
-        /// The lease it asks for.
+        /// The requested lease.
         lease_us: u64,
-        /// How long it will wait.
+        /// Maximum time to wait.
         wait_us: u64,
-        /// Which of the client's wishes that is.
-        wish: u32,
+        /// Number of the job among the client's jobs.
+        job: u32,
     },
-    /// It was granted.
+    /// The lock was granted.
     Granted {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
         /// The fencing token.
         token: Option<u64>,
-        /// Until when the holder thinks that it has it, in true time.
+        /// Until when the holder counts on the lock, in true time.
         valid_until_us: Option<u64>,
-        /// Whether a watchdog renews it from now on.
+        /// Whether a watchdog renews the lease.
         watched: bool,
         /// What servers did.
         trace: Trace,
     },
-    /// It was not to be had.
+    /// The lock was not granted in time.
     NotGranted {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
         /// What servers did.
         trace: Trace,
     },
-    /// To acquire it failed.
+    /// The attempt to acquire the lock failed.
     Failed {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
         /// Whether it may have been granted.
         maybe: bool,
         /// What servers did.
         trace: Trace,
     },
-    /// The holder begins its work.
+    /// The holder enters its critical section.
     Enter {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
     },
-    /// It ends its work.
+    /// The holder leaves its critical section.
     Exit {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
     },
-    /// It sends a write to the guarded resource.
+    /// The holder sends a write to the guarded resource.
     Write {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
     },
-    /// The reply to it.
+    /// The write ended.
     Written {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
-        /// Whether it was accepted.
+        /// Whether the resource accepted it.
         outcome: Outcome,
     },
     /// The holder begins to renew its lease.
     Renew {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
     },
     /// A renewal ended.
     Renewed {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
-        /// Whether the lease begins anew.
+        /// Whether the lease was renewed.
         outcome: Outcome,
-        /// Until when the holder now thinks that it has it.
+        /// Until when the holder now counts on the lock, in true time.
         valid_until_us: Option<u64>,
         /// What servers did.
         trace: Trace,
     },
-    /// The holder begins to release it.
+    /// The holder begins to release the lock.
     Release {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
     },
     /// The release ended.
     Released {
-        /// Which acquisition.
+        /// Number of the acquisition.
         op: Op,
-        /// How; `None` where it failed, and may have been done.
+        /// The result. `None` if the release failed and may have been carried out.
         given: Option<ReleaseOutcome>,
-        /// How often it was tried.
+        /// Number of attempts.
         tries: u32,
-        /// What servers did, the last time.
+        /// What servers did for the last attempt.
         trace: Trace,
     },
     /// The client starts, for the first time or again.
     Start,
-    /// The client has done all that it was to do.
+    /// The client has finished all of its jobs.
     Done,
     /// The client crashes.
     Crash {
-        /// Whether its machine does, so that nobody tells the servers.
+        /// Whether its machine crashes too, so that servers are not told.
         machine: bool,
     },
-    /// Nothing of the client runs for so long.
+    /// The client pauses.
     Pause {
-        /// How long.
+        /// Length of the pause.
         for_us: u64,
     },
     /// The client's wall clock is set.
     Jump {
-        /// By so many milliseconds.
+        /// The change, in milliseconds.
         by_ms: i64,
     },
-    /// The client's clocks run fast, or slow where it is negative, by so many millionths.
+    /// The client's clocks run fast or slow.
     Drift {
-        /// By how much.
+        /// The rate in parts per million. Positive is fast.
         ppm: i64,
     },
-    /// A server ends, and has lost something when it is there again.
+    /// A server ends and loses data.
     Down {
-        /// Which.
+        /// Number of the server.
         server: u32,
-        /// So many of its last writes are lost; all of them where it is `None`.
+        /// Number of its last writes that are lost. `None` stands for all data.
         lost: Option<u64>,
     },
-    /// It is there again.
+    /// A server is up again.
     Up {
-        /// Which.
+        /// Number of the server.
         server: u32,
     },
-    /// What is sent between the client and the server is late, for a time.
+    /// Messages between the client and a server are late from now on.
     Delay {
-        /// Which server.
+        /// Number of the server.
         server: u32,
-        /// How long that lasts.
+        /// How long the fault lasts.
         for_us: u64,
     },
-    /// What is sent between the client and the server gets lost, and is sent again by TCP, or the connection breaks.
+    /// Packets between the client and a server are lost from now on: TCP sends them again, or the connection breaks.
     Loss {
-        /// Which server.
+        /// Number of the server.
         server: u32,
-        /// How long that lasts.
+        /// How long the fault lasts.
         for_us: u64,
     },
-    /// A reply is lost with its connection, and the client's library sends the command again.
+    /// A reply is lost with its connection, and the client library resends the command.
     Resend {
-        /// Which server.
+        /// Number of the server.
         server: u32,
     },
-    /// What the guarded resource of a lock has accepted, in its order, as it is found at the end.
+    /// The writes that the guarded resource of a lock has accepted, read at the end.
     Stored {
         /// Number of the lock.
         lock: u32,
-        /// Whose writes.
+        /// The acquisition of each write, in the order of the resource.
         ops: Vec<Op>,
     },
 }
 
-/// One thing that happened, when, and to whom.
+/// An event: what happened, when, and to which client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// True time, in microseconds since the beginning.
+    /// True time since the beginning, in microseconds.
     pub at_us: u64,
-    /// Number of the client; [`NOBODY`] where it happened to a server.
+    /// Number of the client; [`NO_CLIENT`] for an event of a server.
     pub client: u32,
-    /// What.
-    pub what: What,
+    /// What happened.
+    pub kind: EventKind,
 }
 
-/// The client of what happens to servers.
-pub const NOBODY: u32 = u32::MAX;
+/// Stands for the client in an event of a server.
+pub const NO_CLIENT: u32 = u32::MAX;
 
-/// All of it.
+/// All events of an episode.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// In the order in which it happened.
+    /// The events in order.
     pub events: Vec<Event>,
-    /// Commands that clients have sent to servers; 0 where they were not counted.
+    /// Number of commands that clients sent to servers; 0 if they were not counted.
     pub commands: u64,
 }
 
 impl History {
-    /// Adds what happens now.
-    pub fn push(&mut self, at_us: u64, client: u32, what: What) {
-        self.events.push(Event { at_us, client, what });
+    /// Appends an event.
+    pub fn push(&mut self, at_us: u64, client: u32, kind: EventKind) {
+        self.events.push(Event { at_us, client, kind });
     }
 
-    /// Calls of `acquire`, `renew` and `release` in it.
+    /// Number of calls of `acquire`, `renew` and `release`.
     pub fn operations(&self) -> u64 {
-        let is = |event: &&Event| matches!(event.what, What::Acquire { .. } | What::Renewed { .. } | What::Release { .. });
+        let is = |event: &&Event| {
+            matches!(event.kind, EventKind::Acquire { .. } | EventKind::Renewed { .. } | EventKind::Release { .. })
+        };
         self.events.iter().filter(is).count() as u64
     }
 
-    /// What happened to these acquisitions, and what went wrong from the first of it to the last.
+    /// The events of these acquisitions, with all faults between the first and the last of them.
     pub fn concerning(&self, ops: &[Op]) -> History {
-        let of_ops = |event: &&Event| event.what.op().is_some_and(|op| ops.contains(&op));
+        let of_ops = |event: &&Event| event.kind.op().is_some_and(|op| ops.contains(&op));
         let (first, last) =
             (self.events.iter().position(|event| of_ops(&event)), self.events.iter().rposition(|event| of_ops(&event)));
         let (Some(first), Some(last)) = (first, last) else { return History::default() };
-        // A crash of one ends what is told of it.
+        // One event more, because a crash of the client may end the last acquisition.
         let within = self.events[first..=(last + 1).min(self.events.len() - 1)].iter();
-        let events = within.filter(|event| of_ops(event) || event.what.op().is_none()).cloned().collect();
+        let events = within.filter(|event| of_ops(event) || event.kind.op().is_none()).cloned().collect();
         History { events, commands: 0 }
     }
 
-    /// Adds it, byte for byte, to a digest.
+    /// Adds the encoded history to a digest.
     pub fn digest(&self, digest: &mut Xxh3) {
         let mut bytes = Vec::with_capacity(self.events.len() * 48);
         for event in &self.events {
@@ -264,7 +267,7 @@ impl History {
         digest.update(&bytes);
     }
 
-    /// As text, a line an event.
+    /// The history as text, with one line for each event.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for event in &self.events {
@@ -274,7 +277,7 @@ impl History {
     }
 }
 
-/// Puts numbers one behind the other.
+/// Appends numbers to a buffer.
 struct Bytes<'a>(&'a mut Vec<u8>);
 
 impl Bytes<'_> {
@@ -298,38 +301,42 @@ impl Bytes<'_> {
 }
 
 impl Event {
-    /// As bytes: every part of it, in a fixed form.
+    /// Appends the event in a fixed binary form that has all of its parts.
     fn encode(&self, into: &mut Vec<u8>) {
         let mut out = Bytes(into);
-        out.number(self.at_us).number(u64::from(self.client) << 8 | u64::from(self.what.kind()));
-        match &self.what {
-            What::Acquire { op, lock, lease_us, wait_us, wish } => {
-                out.number(u64::from(*op) << 32 | u64::from(*lock)).number(*lease_us).number(*wait_us).number(u64::from(*wish))
+        out.number(self.at_us).number(u64::from(self.client) << 8 | u64::from(self.kind.kind()));
+        match &self.kind {
+            EventKind::Acquire { op, lock, lease_us, wait_us, job } => {
+                out.number(u64::from(*op) << 32 | u64::from(*lock)).number(*lease_us).number(*wait_us).number(u64::from(*job))
             }
-            What::Granted { op, token, valid_until_us, watched, trace } => {
+            EventKind::Granted { op, token, valid_until_us, watched, trace } => {
                 out.number(u64::from(*op) << 1 | u64::from(*watched)).maybe(*token).maybe(*valid_until_us).trace(trace)
             }
-            What::NotGranted { op, trace } => out.number(u64::from(*op)).trace(trace),
-            What::Failed { op, maybe, trace } => out.number(u64::from(*op) << 1 | u64::from(*maybe)).trace(trace),
-            What::Enter { op } | What::Exit { op } | What::Write { op } | What::Renew { op } | What::Release { op } => {
-                out.number(u64::from(*op))
-            }
-            What::Written { op, outcome } => out.number(u64::from(*op) << 2 | *outcome as u64),
-            What::Renewed { op, outcome, valid_until_us, trace } => {
+            EventKind::NotGranted { op, trace } => out.number(u64::from(*op)).trace(trace),
+            EventKind::Failed { op, maybe, trace } => out.number(u64::from(*op) << 1 | u64::from(*maybe)).trace(trace),
+            EventKind::Enter { op }
+            | EventKind::Exit { op }
+            | EventKind::Write { op }
+            | EventKind::Renew { op }
+            | EventKind::Release { op } => out.number(u64::from(*op)),
+            EventKind::Written { op, outcome } => out.number(u64::from(*op) << 2 | *outcome as u64),
+            EventKind::Renewed { op, outcome, valid_until_us, trace } => {
                 out.number(u64::from(*op) << 2 | *outcome as u64).maybe(*valid_until_us).trace(trace)
             }
-            What::Released { op, given, tries, trace } => {
+            EventKind::Released { op, given, tries, trace } => {
                 out.number(u64::from(*op) << 8 | u64::from(*tries)).maybe(given.map(|given| given as u64)).trace(trace)
             }
-            What::Start | What::Done => &mut out,
-            What::Crash { machine } => out.number(u64::from(*machine)),
-            What::Pause { for_us } => out.number(*for_us),
-            What::Jump { by_ms } => out.number(*by_ms as u64),
-            What::Drift { ppm } => out.number(*ppm as u64),
-            What::Down { server, lost } => out.number(u64::from(*server)).maybe(*lost),
-            What::Up { server } | What::Resend { server } => out.number(u64::from(*server)),
-            What::Delay { server, for_us } | What::Loss { server, for_us } => out.number(u64::from(*server)).number(*for_us),
-            What::Stored { lock, ops } => {
+            EventKind::Start | EventKind::Done => &mut out,
+            EventKind::Crash { machine } => out.number(u64::from(*machine)),
+            EventKind::Pause { for_us } => out.number(*for_us),
+            EventKind::Jump { by_ms } => out.number(*by_ms as u64),
+            EventKind::Drift { ppm } => out.number(*ppm as u64),
+            EventKind::Down { server, lost } => out.number(u64::from(*server)).maybe(*lost),
+            EventKind::Up { server } | EventKind::Resend { server } => out.number(u64::from(*server)),
+            EventKind::Delay { server, for_us } | EventKind::Loss { server, for_us } => {
+                out.number(u64::from(*server)).number(*for_us)
+            }
+            EventKind::Stored { lock, ops } => {
                 out.number(u64::from(*lock)).number(ops.len() as u64);
                 for op in ops {
                     out.number(u64::from(*op));
@@ -340,58 +347,58 @@ impl Event {
     }
 }
 
-impl What {
-    /// A number for each kind.
+impl EventKind {
+    /// The code of the event's kind in the binary form.
     fn kind(&self) -> u8 {
         match self {
-            What::Acquire { .. } => 1,
-            What::Granted { .. } => 2,
-            What::NotGranted { .. } => 3,
-            What::Failed { .. } => 4,
-            What::Enter { .. } => 5,
-            What::Exit { .. } => 6,
-            What::Write { .. } => 7,
-            What::Written { .. } => 8,
-            What::Renewed { .. } => 9,
-            What::Release { .. } => 10,
-            What::Released { .. } => 11,
-            What::Start => 12,
-            What::Done => 13,
-            What::Crash { .. } => 14,
-            What::Pause { .. } => 15,
-            What::Jump { .. } => 16,
-            What::Drift { .. } => 17,
-            What::Down { .. } => 18,
-            What::Up { .. } => 19,
-            What::Delay { .. } => 20,
-            What::Loss { .. } => 21,
-            What::Resend { .. } => 22,
-            What::Stored { .. } => 23,
-            What::Renew { .. } => 24,
+            EventKind::Acquire { .. } => 1,
+            EventKind::Granted { .. } => 2,
+            EventKind::NotGranted { .. } => 3,
+            EventKind::Failed { .. } => 4,
+            EventKind::Enter { .. } => 5,
+            EventKind::Exit { .. } => 6,
+            EventKind::Write { .. } => 7,
+            EventKind::Written { .. } => 8,
+            EventKind::Renewed { .. } => 9,
+            EventKind::Release { .. } => 10,
+            EventKind::Released { .. } => 11,
+            EventKind::Start => 12,
+            EventKind::Done => 13,
+            EventKind::Crash { .. } => 14,
+            EventKind::Pause { .. } => 15,
+            EventKind::Jump { .. } => 16,
+            EventKind::Drift { .. } => 17,
+            EventKind::Down { .. } => 18,
+            EventKind::Up { .. } => 19,
+            EventKind::Delay { .. } => 20,
+            EventKind::Loss { .. } => 21,
+            EventKind::Resend { .. } => 22,
+            EventKind::Stored { .. } => 23,
+            EventKind::Renew { .. } => 24,
         }
     }
 
-    /// Which acquisition it is about, if it is about one.
+    /// The acquisition that the event belongs to, if it belongs to one.
     pub fn op(&self) -> Option<Op> {
         match self {
-            What::Acquire { op, .. }
-            | What::Granted { op, .. }
-            | What::NotGranted { op, .. }
-            | What::Failed { op, .. }
-            | What::Enter { op }
-            | What::Exit { op }
-            | What::Write { op }
-            | What::Written { op, .. }
-            | What::Renew { op }
-            | What::Renewed { op, .. }
-            | What::Release { op }
-            | What::Released { op, .. } => Some(*op),
+            EventKind::Acquire { op, .. }
+            | EventKind::Granted { op, .. }
+            | EventKind::NotGranted { op, .. }
+            | EventKind::Failed { op, .. }
+            | EventKind::Enter { op }
+            | EventKind::Exit { op }
+            | EventKind::Write { op }
+            | EventKind::Written { op, .. }
+            | EventKind::Renew { op }
+            | EventKind::Renewed { op, .. }
+            | EventKind::Release { op }
+            | EventKind::Released { op, .. } => Some(*op),
             _ => None,
         }
     }
 }
 
-/// Microseconds as seconds.
+/// Displays microseconds as seconds.
 pub struct Seconds(pub u64);
 
 impl fmt::Display for Seconds {
@@ -404,93 +411,105 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>13} ", Seconds(self.at_us))?;
         match self.client {
-            NOBODY => f.write_str("-- ")?,
+            NO_CLIENT => f.write_str("-- ")?,
             client => write!(f, "c{client} ")?,
         }
-        write!(f, "{}", self.what)
+        write!(f, "{}", self.kind)
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let served = |f: &mut fmt::Formatter<'_>, trace: &Trace| {
-            if let (Some(first), Some(last)) = (trace.first, trace.last) {
-                let (from, to) = (Seconds(first.at_us), Seconds(last.at_us));
-                write!(f, " (servers: #{} at {from} to #{} at {to})", first.order, last.order)?;
-            }
-            match trace.lost_us {
-                Some(_) if trace.resent => f.write_str(", sent twice"),
-                Some(lost_us) => write!(f, ", a reply lost at {}", Seconds(lost_us)),
-                None => Ok(()),
-            }
-        };
-        let until = |f: &mut fmt::Formatter<'_>, at_us: &Option<u64>| match at_us {
-            Some(at_us) => write!(f, ", valid until {}", Seconds(*at_us)),
-            None => f.write_str(", without end"),
-        };
-        let outcome = |outcome: &Outcome| match outcome {
+        f.write_str(match self {
             Outcome::Yes => "ok",
             Outcome::No => "refused",
             Outcome::Unknown => "unknown",
-        };
+        })
+    }
+}
+
+/// Displayed behind an event: when servers were involved, and whether a reply was lost.
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(first), Some(last)) = (self.first, self.last) {
+            let (from, to) = (Seconds(first.at_us), Seconds(last.at_us));
+            write!(f, " (servers: #{} at {from} to #{} at {to})", first.order, last.order)?;
+        }
+        match self.lost_us {
+            Some(_) if self.resent => f.write_str(", sent twice"),
+            Some(lost_us) => write!(f, ", a reply lost at {}", Seconds(lost_us)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Displays until when a grant is valid.
+struct Validity(Option<u64>);
+
+impl fmt::Display for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(at_us) => write!(f, ", valid until {}", Seconds(at_us)),
+            None => f.write_str(", without an end"),
+        }
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            What::Acquire { op, lock, lease_us, wait_us, .. } => {
+            EventKind::Acquire { op, lock, lease_us, wait_us, .. } => {
                 write!(f, "acquire #{op} of lock {lock}, lease {} s, wait {} s", Seconds(*lease_us), Seconds(*wait_us))
             }
-            What::Granted { op, token, valid_until_us, trace, .. } => {
+            EventKind::Granted { op, token, valid_until_us, trace, .. } => {
                 write!(f, "granted #{op}")?;
                 if let Some(token) = token {
                     write!(f, ", token {token}")?;
                 }
-                until(f, valid_until_us)?;
-                served(f, trace)
+                write!(f, "{}{trace}", Validity(*valid_until_us))
             }
-            What::NotGranted { op, trace } => write!(f, "not granted #{op}").and_then(|()| served(f, trace)),
-            What::Failed { op, maybe, trace } => {
-                write!(f, "acquire failed #{op}{}", if *maybe { ", may have been granted" } else { "" })?;
-                served(f, trace)
+            EventKind::NotGranted { op, trace } => write!(f, "not granted #{op}{trace}"),
+            EventKind::Failed { op, maybe, trace } => {
+                write!(f, "acquire failed #{op}{}{trace}", if *maybe { ", may have been granted" } else { "" })
             }
-            What::Enter { op } => write!(f, "enter #{op}"),
-            What::Exit { op } => write!(f, "exit #{op}"),
-            What::Write { op } => write!(f, "write #{op}"),
-            What::Written { op, outcome: which } => write!(f, "written #{op}: {}", outcome(which)),
-            What::Renew { op } => write!(f, "renew #{op}"),
-            What::Renewed { op, outcome: which, valid_until_us, trace } => {
-                write!(f, "renewed #{op}: {}", outcome(which))?;
-                until(f, valid_until_us)?;
-                served(f, trace)
+            EventKind::Enter { op } => write!(f, "enter #{op}"),
+            EventKind::Exit { op } => write!(f, "exit #{op}"),
+            EventKind::Write { op } => write!(f, "write #{op}"),
+            EventKind::Written { op, outcome } => write!(f, "written #{op}: {outcome}"),
+            EventKind::Renew { op } => write!(f, "renew #{op}"),
+            EventKind::Renewed { op, outcome, valid_until_us, trace } => {
+                write!(f, "renewed #{op}: {outcome}{}{trace}", Validity(*valid_until_us))
             }
-            What::Release { op } => write!(f, "release #{op}"),
-            What::Released { op, given, trace, .. } => {
+            EventKind::Release { op } => write!(f, "release #{op}"),
+            EventKind::Released { op, given, trace, .. } => {
                 let given = match given {
-                    Some(ReleaseOutcome::Released) => "given back",
+                    Some(ReleaseOutcome::Released) => "ok",
                     Some(ReleaseOutcome::NotHeld) => "not held",
-                    Some(ReleaseOutcome::Unchecked) => "deleted unchecked",
+                    Some(ReleaseOutcome::Unchecked) => "deleted without a check",
                     None => "unknown",
                 };
-                write!(f, "released #{op}: {given}")?;
-                served(f, trace)
+                write!(f, "released #{op}: {given}{trace}")
             }
-            What::Start => f.write_str("starts"),
-            What::Done => f.write_str("is done"),
-            What::Crash { machine: false } => f.write_str("crashes"),
-            What::Crash { machine: true } => f.write_str("crashes with its machine"),
-            What::Pause { for_us } => write!(f, "pauses for {} s", Seconds(*for_us)),
-            What::Jump { by_ms } => write!(f, "wall clock set by {by_ms} ms"),
-            What::Drift { ppm } => write!(f, "clocks run {ppm} ppm fast"),
-            What::Down { server, lost: None } => write!(f, "server {server} goes down and loses everything"),
-            What::Down { server, lost: Some(writes) } => {
+            EventKind::Start => f.write_str("starts"),
+            EventKind::Done => f.write_str("is done"),
+            EventKind::Crash { machine: false } => f.write_str("crashes"),
+            EventKind::Crash { machine: true } => f.write_str("crashes with its machine"),
+            EventKind::Pause { for_us } => write!(f, "pauses for {} s", Seconds(*for_us)),
+            EventKind::Jump { by_ms } => write!(f, "wall clock set by {by_ms} ms"),
+            EventKind::Drift { ppm } => write!(f, "clocks run {ppm} ppm fast"),
+            EventKind::Down { server, lost: None } => write!(f, "server {server} goes down and loses all data"),
+            EventKind::Down { server, lost: Some(writes) } => {
                 write!(f, "server {server} goes down and loses its last {writes} writes")
             }
-            What::Up { server } => write!(f, "server {server} is up again"),
-            What::Delay { server, for_us } => {
+            EventKind::Up { server } => write!(f, "server {server} is up again"),
+            EventKind::Delay { server, for_us } => {
                 write!(f, "messages to and from server {server} are late for {} s", Seconds(*for_us))
             }
-            What::Loss { server, for_us } => {
-                write!(f, "messages to and from server {server} get lost for {} s", Seconds(*for_us))
+            EventKind::Loss { server, for_us } => {
+                write!(f, "messages to and from server {server} are lost for {} s", Seconds(*for_us))
             }
-            What::Resend { server } => write!(f, "a reply of server {server} is lost, and the command sent again"),
-            What::Stored { lock, ops } => write!(f, "the resource of lock {lock} has accepted {ops:?}"),
+            EventKind::Resend { server } => write!(f, "a reply of server {server} is lost, and the command is resent"),
+            EventKind::Stored { lock, ops } => write!(f, "the resource of lock {lock} has accepted {ops:?}"),
         }
     }
 }

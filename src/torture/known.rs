@@ -1,59 +1,61 @@
-//! Known verdicts: which algorithm shows which violation under which faults, and the episode that shows it. The guide's table is made of them,
-//! and so is what `--expect-known` expects.
+//! Known verdicts: which algorithm shows which violation under which faults, and the number of an episode that shows it. The
+//! guide's table is made from them, and `--expect-known` compares a run with them.
 //!
-//! Faults are alone, in pairs, and all together. What two show together they most often show one by one; what they do not has a [`reason`].
+//! The verdicts cover each fault alone, each pair, and all faults together. Most violations under several faults occur under one
+//! of them alone too. The others have a [`reason`].
 
 use crate::torture::check::Property;
 use crate::torture::plan::Fault;
 
-/// A line for an algorithm and faults: the label, the faults, and `property@episode` for each property that is violated; or `holds`.
+/// One line for each algorithm and set of faults: the label, the faults, and `property@episode` for each violated property, or
+/// `holds`.
 const VERDICTS: &str = include_str!("verdicts.txt");
 
-/// A line for each reason: a property, the faults that it takes, the labels that it is about or `*`, and the reason.
+/// One line for each reason: a property, the faults that it needs, the labels that it applies to or `*`, and the reason.
 const REASONS: &str = include_str!("reasons.txt");
 
-/// What is known of an algorithm under some faults.
+/// The known verdict on an algorithm under a set of faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownVerdict {
     /// The label of the [`Subject`](crate::torture::subject::Subject).
     pub label: String,
-    /// The faults, in their order; none where nothing goes wrong.
+    /// The faults, sorted.
     pub faults: Vec<Fault>,
-    /// What is violated, and the first episode in which it is.
+    /// The violated properties, each with the first episode that shows a violation.
     pub violated: Vec<(Property, u64)>,
 }
 
-impl Known {
-    /// As a line.
+impl KnownVerdict {
+    /// Formats the verdict as a line.
     pub fn line(&self) -> String {
         let violated: Vec<String> = self.violated.iter().map(|(property, episode)| format!("{property}@{episode}")).collect();
         let violated = if violated.is_empty() { "holds".to_owned() } else { violated.join(" ") };
-        format!("{} {} {violated}\n", self.label, Fault::write_list(&self.faults))
+        format!("{} {} {violated}\n", self.label, Fault::format_list(&self.faults))
     }
 
-    fn read(line: &str) -> Option<Known> {
+    fn read(line: &str) -> Option<KnownVerdict> {
         let mut words = line.split(' ');
-        let (label, faults) = (words.next()?.to_owned(), Fault::read_list(words.next()?).ok()?);
+        let (label, faults) = (words.next()?.to_owned(), Fault::parse_list(words.next()?).ok()?);
         let violated = words.filter_map(|word| {
             let (property, episode) = word.split_once('@')?;
-            Some((Property::named(property)?, episode.parse().ok()?))
+            Some((Property::from_name(property)?, episode.parse().ok()?))
         });
-        Some(Known { label, faults, violated: violated.collect() })
+        Some(KnownVerdict { label, faults, violated: violated.collect() })
     }
 }
 
-/// All that is known.
-pub fn all() -> Vec<Known> {
-    VERDICTS.lines().filter_map(Known::read).collect()
+/// All known verdicts.
+pub fn all() -> Vec<KnownVerdict> {
+    VERDICTS.lines().filter_map(KnownVerdict::read).collect()
 }
 
-/// What is known to be violated by an algorithm when these go wrong, and the first episode in which it is, where that is known of these faults
-/// together; `None` where nothing is known of it.
-pub fn of(label: &str, faults: &[Fault]) -> Option<Vec<(Property, Option<u64>)>> {
+/// The properties that an algorithm is known to violate under these faults. Each has the first episode that shows it, if the
+/// verdicts cover exactly these faults. `None` if the algorithm has no verdicts.
+pub fn violations(label: &str, faults: &[Fault]) -> Option<Vec<(Property, Option<u64>)>> {
     let all = all();
-    // What some of the faults show they show together with others, too; but those were run by themselves.
-    let wanted = |known: &&Known| known.label == label && known.faults.iter().all(|fault| faults.contains(fault));
-    let lines: Vec<&Known> = all.iter().filter(wanted).collect();
+    // A violation under some of the faults occurs under all of them too. Its episode is only known for the smaller set.
+    let wanted = |known: &&KnownVerdict| known.label == label && known.faults.iter().all(|fault| faults.contains(fault));
+    let lines: Vec<&KnownVerdict> = all.iter().filter(wanted).collect();
     if lines.iter().filter(|known| known.faults.len() <= 1).count() != faults.len() + 1 {
         return None;
     }
@@ -62,25 +64,25 @@ pub fn of(label: &str, faults: &[Fault]) -> Option<Vec<(Property, Option<u64>)>>
         let exact = known.faults == faults;
         violated.extend(known.violated.iter().map(|(property, episode)| (*property, exact.then_some(*episode))));
     }
-    // Of two, the one whose episode is known.
+    // Of two entries for a property, the one with an episode is kept.
     violated.sort_unstable_by_key(|(property, episode)| (*property, episode.is_none()));
     violated.dedup_by_key(|(property, _)| *property);
     Some(violated)
 }
 
-/// Why an algorithm shows a violation under several faults together: because it does so under one of them alone, or for the reason that is
-/// written down; `None` where there is none.
+/// The reason why an algorithm shows a violation under several faults together: it shows the violation under one of them alone,
+/// or `reasons.txt` has a reason. `None` if there is neither.
 pub fn reason(label: &str, faults: &[Fault], property: Property) -> Option<String> {
-    let shows = |known: &Known| known.violated.iter().any(|(violated, _)| *violated == property);
-    let alone = |known: &Known| known.faults.len() <= 1 && known.faults.iter().all(|fault| faults.contains(fault));
+    let shows = |known: &KnownVerdict| known.violated.iter().any(|(violated, _)| *violated == property);
+    let alone = |known: &KnownVerdict| known.faults.len() <= 1 && known.faults.iter().all(|fault| faults.contains(fault));
     if let Some(known) = all().iter().find(|known| known.label == label && alone(known) && shows(known)) {
-        return Some(format!("so it does under {} alone", Fault::write_list(&known.faults)));
+        return Some(format!("so it does under {} alone", Fault::format_list(&known.faults)));
     }
     REASONS.lines().find_map(|line| {
         let mut words = line.splitn(4, ' ');
         let (of, takes, labels, text) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let applies = of == property.name()
-            && Fault::read_list(takes).ok()?.iter().all(|fault| faults.contains(fault))
+            && Fault::parse_list(takes).ok()?.iter().all(|fault| faults.contains(fault))
             && (labels == "*" || labels.split(',').any(|of| of == label));
         applies.then(|| text.to_owned())
     })
@@ -94,17 +96,18 @@ mod tests {
     #[test]
     fn lines_read_back() {
         for known in all() {
-            assert_eq!(Known::read(known.line().trim_end()).unwrap(), known);
+            assert_eq!(KnownVerdict::read(known.line().trim_end()).unwrap(), known);
         }
     }
 
     #[test]
     fn what_is_known_of_faults_together_is_what_is_known_of_each() {
-        let (crash, both) = (of("setnx", &[Fault::Crash]).unwrap(), of("setnx", &[Fault::Crash, Fault::Pause]).unwrap());
+        let (crash, both) =
+            (violations("setnx", &[Fault::Crash]).unwrap(), violations("setnx", &[Fault::Crash, Fault::Pause]).unwrap());
         assert!(crash.iter().any(|(property, episode)| *property == Property::Stuck && episode.is_some()));
         assert!(both.contains(&(Property::Stuck, None)));
-        assert_eq!(of("setnx", &[]).unwrap().len(), 1, "it is not fair");
-        assert_eq!(of("no such", &[]), None);
+        assert_eq!(violations("setnx", &[]).unwrap().len(), 1, "it is not fair");
+        assert_eq!(violations("no such", &[]), None);
     }
 
     #[test]
@@ -116,7 +119,7 @@ mod tests {
             let missing: Vec<_> =
                 known.violated.iter().map(|(property, _)| *property).filter(|property| !has(property)).collect();
             if !missing.is_empty() {
-                without.push(format!("{} {}: {missing:?}", known.label, Fault::write_list(&known.faults)));
+                without.push(format!("{} {}: {missing:?}", known.label, Fault::format_list(&known.faults)));
             }
         }
         assert!(combined > Fault::ALL.len(), "pairs of faults, and all of them");
@@ -127,10 +130,10 @@ mod tests {
     fn every_reason_is_one_for_something() {
         for line in REASONS.lines() {
             let mut words = line.splitn(4, ' ');
-            let property = Property::named(words.next().unwrap()).unwrap();
-            let (takes, labels) = (Fault::read_list(words.next().unwrap()).unwrap(), words.next().unwrap());
+            let property = Property::from_name(words.next().unwrap()).unwrap();
+            let (takes, labels) = (Fault::parse_list(words.next().unwrap()).unwrap(), words.next().unwrap());
             let text = words.next().unwrap();
-            let is_for = |known: &Known| {
+            let is_for = |known: &KnownVerdict| {
                 (labels == "*" || labels.split(',').any(|of| of == known.label))
                     && takes.iter().all(|fault| known.faults.contains(fault))
                     && known.violated.iter().any(|(violated, _)| *violated == property)

@@ -1,26 +1,30 @@
-//! `portcullis torture`: whether a lock algorithm keeps its promises when things go wrong.
+//! `portcullis torture`: tests whether a lock algorithm keeps its guarantees under faults.
 //!
 //! ```text
-//!   seed ─▶ Plan (who wants what and when, what goes wrong) ─▶ sim: engine, network, clocks, clients ─▶ History ─▶ check ─▶ verdicts
-//!              ▲                                               or live: real servers behind proxies                  │
-//!              └─────────────── shrink: the shortest plan that still shows it ◀──────────────────────────────────────┘
+//!   seed ─▶ Plan (jobs of clients, faults) ─▶ sim: engine, network, clocks, clients ─▶ History ─▶ check ─▶ verdicts
+//!              ▲                              or live: real servers behind proxies                  │
+//!              └──────────── shrink: the shortest plan that still shows a violation ◀───────────────┘
 //! ```
 //!
-//! A run is many episodes of some minutes, each planned from the seed and its number, so that each can be run again by itself. The simulated
-//! clients run the real recipes against the real engine; only the network, the clocks and the crashes are made up:
+//! A run consists of many episodes of some minutes. Each episode is planned from the seed and its number, so that it can be run
+//! again alone. The simulated clients run the real recipes against the real engine. Only the network, the clocks and the crashes
+//! are simulated:
 //!
-//! - Messages go over TCP: in order and once on a connection, late when packets are lost, or the connection breaks and each side notices some
-//!   time. Commands that were on their way may be carried out after their client has given them up.
-//! - A client that pauses does nothing; what is sent to it waits. A client that crashes loses all it knew. Where its machine crashes, servers
-//!   notice only later.
-//! - A server that ends loses everything, or its last writes: it is brought back to what it was before them by doing all before them again.
-//! - The client's library gives a reply up after a fifth of a lease and closes the connection, sends idempotent commands again, and others where
-//!   that is what goes wrong.
+//! - Messages go over TCP. On a connection they arrive once and in order. When packets are lost, messages are late, or the
+//!   connection breaks and each side notices at some time. Commands in transit may be carried out after their client gave them
+//!   up.
+//! - A client that pauses does nothing; messages to it wait. A client that crashes loses its state. If its machine crashes,
+//!   servers notice only later.
+//! - A server that ends loses all of its data, or its last writes. For the latter, all requests before those writes are replayed
+//!   into a new engine.
+//! - The client library gives a reply up after a fifth of a lease and closes the connection. It resends idempotent commands, and
+//!   under the fault `duplicate` other commands too.
 //!
-//! The guarded resource is a list on one more server, which nothing happens to. A write goes there with its fencing token, if the algorithm has
-//! one, by `LOCK.GUARD` in a script.
+//! The guarded resource is a list on an additional server that has no faults. A write carries its fencing token, if the algorithm
+//! has one, and a script checks it with `LOCK.GUARD`.
+//!
+//! Begin with [`plan`], then [`workload`] for what clients do and [`check`] for the properties. [`cli`] ties everything together.
 
-pub mod arena;
 pub mod check;
 pub mod cli;
 pub mod history;
@@ -35,4 +39,5 @@ pub mod sim;
 pub mod subject;
 pub mod table;
 pub mod timeline;
+pub mod traced_world;
 pub mod workload;

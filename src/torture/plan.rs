@@ -1,37 +1,38 @@
-//! One episode before it is run: who wants what and when, and what goes wrong. All of it is drawn from the seed beforehand, so that a part
-//! can be taken out and the rest stays as it was.
+//! The plan of one episode: what each client does and when, and which faults occur. All of it is drawn from the seed beforehand,
+//! so that a part can be removed without changing the rest.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use crate::torture::random::Random;
 
-/// What can go wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// Clients stop for a time that may be longer than a lease, as in a collection of garbage.
+    /// Clients stop for a time that may be longer than a lease, as in a garbage collection.
     Pause,
-    /// Clients' wall clocks are wrong by minutes and are set, and their clocks run fast or slow.
+    /// Clients' wall clocks are wrong by minutes and are set, and all their clocks run fast or slow.
     Skew,
     /// Clients crash, some with their machines, and start again.
     Crash,
-    /// Servers end, lose everything and start again.
+    /// Servers end, lose all data and start again.
     Restart,
-    /// Servers end and lose their last writes, as in a fail-over to a replica that was behind.
+    /// Servers end and lose their last writes, as in a failover to a replica that lags behind.
     Lose,
     /// Messages are late.
     Delay,
-    /// Messages get lost: TCP sends them again, or the connection breaks.
+    /// Packets are lost: TCP sends them again, or the connection breaks.
     Drop,
-    /// Clients' libraries send a command again whose reply was lost with its connection.
+    /// A reply is lost with its connection, and the client library resends the command.
     Duplicate,
 }
 
 impl Fault {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Fault; 8] =
         [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Lose, Fault::Delay, Fault::Drop, Fault::Duplicate];
 
-    /// Its name.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Fault::Pause => "pause",
@@ -45,8 +46,8 @@ impl Fault {
         }
     }
 
-    /// Writes a list as [`Fault::read_list`] reads it.
-    pub fn write_list(faults: &[Fault]) -> String {
+    /// Formats a list in the form that [`Fault::parse_list`] reads.
+    pub fn format_list(faults: &[Fault]) -> String {
         match faults {
             [] => "none".to_owned(),
             faults if faults.len() == Fault::ALL.len() => "all".to_owned(),
@@ -54,11 +55,11 @@ impl Fault {
         }
     }
 
-    /// Reads a list such as `pause,skew`, `all` or `none`.
+    /// Parses a list such as `pause,skew`, `all` or `none`.
     ///
     /// # Errors
-    /// The word that is no fault.
-    pub fn read_list(text: &str) -> Result<Vec<Fault>, String> {
+    /// Names the word that is not a fault.
+    pub fn parse_list(text: &str) -> Result<Vec<Fault>, String> {
         let mut faults = Vec::new();
         for word in text.split(',') {
             match word {
@@ -82,28 +83,28 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The measure of a run.
+/// The settings of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What all chance follows from.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// What goes wrong.
+    /// The kinds of faults.
     pub faults: Vec<Fault>,
-    /// Clients of an episode.
+    /// Number of clients.
     pub clients: u32,
-    /// Locks of an episode.
+    /// Number of locks.
     pub locks: u32,
-    /// Independent servers.
+    /// Number of independent servers.
     pub servers: u32,
-    /// How long an episode lasts.
+    /// Length of an episode.
     pub episode_us: u64,
     /// The lease of every acquisition.
     pub lease_us: u64,
-    /// From one wish of a client to its next, on average.
+    /// Average time between the starts of a client's jobs.
     pub think_us: u64,
-    /// A server that has lost something starts no sooner than this after its end.
+    /// Minimum time from the end of a server that lost data to its restart.
     pub restart_delay_us: u64,
-    /// Whether the guarded resource looks at fencing tokens.
+    /// Whether the guarded resource checks fencing tokens.
     pub fencing: bool,
 }
 
@@ -124,162 +125,173 @@ impl Default for Settings {
     }
 }
 
-/// When something goes wrong.
+/// When a fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
-    /// At this time.
+    /// At this time since the beginning.
     At(u64),
-    /// So long after a client has sent its so-manieth command.
+    /// After a client has sent a number of commands.
     Sent {
-        /// Which client.
+        /// Number of the client.
         client: u32,
-        /// Which command; the first is 1.
+        /// Number of the command, counted from 1.
         nth: u64,
-        /// How long after it.
+        /// Time from the command to the fault.
         after_us: u64,
     },
 }
 
-/// Something that goes wrong.
+/// A fault, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Harm {
-    /// Nothing of a client runs.
+pub enum Injection {
+    /// A client pauses: none of its code runs.
     Pause {
-        /// Which client.
+        /// Number of the client.
         client: u32,
-        /// For how long.
+        /// Length of the pause.
         for_us: u64,
     },
     /// A client's wall clock is set.
     Jump {
-        /// Which client.
+        /// Number of the client.
         client: u32,
-        /// By how much.
+        /// The change, in milliseconds.
         by_ms: i64,
     },
-    /// A client's clocks run fast or slow; from the beginning on.
+    /// A client's clocks run fast or slow from the beginning.
     Drift {
-        /// Which client.
+        /// Number of the client.
         client: u32,
-        /// By so many millionths.
+        /// The rate in parts per million. Positive is fast.
         ppm: i64,
     },
     /// A client crashes.
     Crash {
-        /// Which client.
+        /// Number of the client.
         client: u32,
-        /// With its machine: nobody tells the servers.
+        /// Whether its machine crashes too, so that servers are not told.
         machine: bool,
-        /// When it starts again.
+        /// Time until the client starts again.
         again_after_us: u64,
     },
     /// A server ends.
     Down {
-        /// Which server.
+        /// Number of the server.
         server: u32,
-        /// So many writes are lost; all where it is `None`.
+        /// Number of its last writes that are lost. `None` stands for all data.
         lost: Option<u64>,
-        /// When it starts again.
+        /// Time until the server starts again.
         again_after_us: u64,
     },
     /// Messages between a client and a server are late.
     Delay {
-        /// Which client.
+        /// Number of the client.
         client: u32,
-        /// Which server.
+        /// Number of the server.
         server: u32,
-        /// How long that lasts.
+        /// How long the fault lasts.
         for_us: u64,
-        /// How late they are at most.
+        /// Maximum delay of a message.
         most_us: u64,
     },
-    /// Messages between a client and a server get lost.
+    /// Packets between a client and a server are lost.
     Loss {
-        /// Which client.
+        /// Number of the client.
         client: u32,
-        /// Which server.
+        /// Number of the server.
         server: u32,
-        /// How long that lasts.
+        /// How long the fault lasts.
         for_us: u64,
-        /// How many of a hundred.
+        /// Probability of a loss, in percent.
         percent: u64,
-        /// Whether connections break by it.
+        /// Whether a loss may break the connection.
         breaks: bool,
     },
-    /// The reply to the command that a client has just sent is lost with its connection, and the command sent again.
+    /// The reply to the command that a client sent last is lost with its connection, and the command is resent.
     Resend {
-        /// Which client.
+        /// Number of the client.
         client: u32,
     },
 }
 
-impl Harm {
-    /// The client that it concerns, if it is one.
+impl Injection {
+    /// The number of the client that the fault concerns, if it is one of a client.
     pub fn client(&self) -> Option<u32> {
         match self {
-            Harm::Pause { client, .. }
-            | Harm::Jump { client, .. }
-            | Harm::Drift { client, .. }
-            | Harm::Crash { client, .. }
-            | Harm::Delay { client, .. }
-            | Harm::Loss { client, .. }
-            | Harm::Resend { client } => Some(*client),
-            Harm::Down { .. } => None,
+            Injection::Pause { client, .. }
+            | Injection::Jump { client, .. }
+            | Injection::Drift { client, .. }
+            | Injection::Crash { client, .. }
+            | Injection::Delay { client, .. }
+            | Injection::Loss { client, .. }
+            | Injection::Resend { client } => Some(*client),
+            Injection::Down { .. } => None,
         }
     }
 }
 
-/// Something that goes wrong, and when.
+/// A fault and when it occurs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Planned {
-    /// When.
+pub struct PlannedFault {
+    /// When it occurs.
     pub when: When,
-    /// What.
-    pub harm: Harm,
+    /// What occurs.
+    pub injection: Injection,
 }
 
-/// What a client wants once.
+/// One job of a client: acquire a lock, work, release it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
-    /// When it wants it, or later.
+pub struct Job {
+    /// The earliest start.
     pub at_us: u64,
-    /// Which lock.
+    /// Number of the lock.
     pub lock: u32,
-    /// How long it waits for it.
+    /// Maximum time to wait for the lock.
     pub wait_us: u64,
-    /// Steps of its work: between two of them it writes, and sees to it that it still holds the lock.
+    /// Lengths of the steps of work. Before each step the client checks that it still holds the lock, and writes.
     pub steps_us: Vec<u64>,
-    /// How long it computes between looking whether it holds the lock and writing.
+    /// Time that the client computes between the check and the write.
     pub compute_us: u64,
-    /// Whether it renews its lease as it works.
+    /// Whether the client renews its lease between steps.
     pub renews: bool,
 }
 
-/// One episode.
+/// The plan of one episode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What the luck of clients and links follows from.
+    /// The seed of the episode.
     pub seed: u64,
-    /// Locks.
+    /// Number of locks.
     pub locks: u32,
-    /// Independent servers; the guarded resources are on one more.
+    /// Number of independent servers. The guarded resources are on an additional one.
     pub servers: u32,
-    /// When it ends for who is not done by then.
+    /// The end of the episode, whether clients are done or not.
     pub end_us: u64,
     /// The lease of every acquisition.
     pub lease_us: u64,
-    /// Whether the guarded resource looks at fencing tokens.
+    /// Whether the guarded resource checks fencing tokens.
     pub fencing: bool,
-    /// What each client wants.
-    pub clients: Vec<Vec<Wish>>,
-    /// What goes wrong.
-    pub faults: Vec<Planned>,
+    /// The jobs of each client.
+    pub clients: Vec<Vec<Job>>,
+    /// The faults.
+    pub faults: Vec<PlannedFault>,
 }
 
-/// Purposes of chance.
-pub(crate) mod purpose {
+/// A fault that follows a client's command.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trigger {
+    /// Number of the command, counted from 1.
+    pub nth: u64,
+    /// Time from the command to the fault.
+    pub after_us: u64,
+    /// Index of the fault in the plan.
+    pub fault: u32,
+}
+
+/// Random streams, by purpose.
+pub(crate) mod streams {
     pub const EPISODE: u64 = 1;
-    pub const WISHES: u64 = 2;
+    pub const JOBS: u64 = 2;
     pub const FAULTS: u64 = 3;
     pub const CLIENT: u64 = 4;
     pub const LINK: u64 = 5;
@@ -287,20 +299,20 @@ pub(crate) mod purpose {
 }
 
 impl Plan {
-    /// The plan of an episode, by its number.
+    /// Draws the plan of an episode.
     pub fn draw(settings: &Settings, episode: u64) -> Plan {
-        let seed = Random::new(settings.seed, purpose::EPISODE, episode).draw();
-        let clients = (0..settings.clients).map(|client| wishes(settings, seed, client)).collect();
+        let seed = Random::new(settings.seed, streams::EPISODE, episode).draw();
+        let clients = (0..settings.clients).map(|client| jobs(settings, seed, client)).collect();
         let mut faults = Vec::new();
         for fault in &settings.faults {
-            let mut random = Random::new(seed, purpose::FAULTS, *fault as u64);
+            let mut random = Random::new(seed, streams::FAULTS, *fault as u64);
             draw_faults(settings, *fault, &mut random, &mut faults);
         }
         Plan {
             seed,
             locks: settings.locks,
             servers: settings.servers,
-            // Whoever began last has had the time to wait, and to have waited for those who waited.
+            // Long enough for the last client to wait for its maximum time behind others that do the same.
             end_us: settings.episode_us + 8 * settings.lease_us,
             lease_us: settings.lease_us,
             fencing: settings.fencing,
@@ -309,27 +321,41 @@ impl Plan {
         }
     }
 
-    /// Wishes of all clients.
-    pub fn wishes(&self) -> usize {
+    /// The faults that follow a client's commands, sorted by the number of the command in descending order: [`Vec::pop_if`] takes
+    /// the next one.
+    pub fn triggers(&self, client: u32) -> Vec<Trigger> {
+        let trigger = |(index, fault): (usize, &PlannedFault)| match fault.when {
+            When::Sent { client: sender, nth, after_us } if sender == client => {
+                Some(Trigger { nth, after_us, fault: index as u32 })
+            }
+            _ => None,
+        };
+        let mut triggers: Vec<_> = self.faults.iter().enumerate().filter_map(trigger).collect();
+        triggers.sort_by_key(|trigger| Reverse((trigger.nth, trigger.fault)));
+        triggers
+    }
+
+    /// Number of jobs of all clients.
+    pub fn jobs(&self) -> usize {
         self.clients.iter().map(Vec::len).sum()
     }
 }
 
-fn wishes(settings: &Settings, seed: u64, client: u32) -> Vec<Wish> {
-    let random = &mut Random::new(seed, purpose::WISHES, u64::from(client));
+fn jobs(settings: &Settings, seed: u64, client: u32) -> Vec<Job> {
+    let random = &mut Random::new(seed, streams::JOBS, u64::from(client));
     let (lease_us, think_us) = (settings.lease_us, settings.think_us);
-    let mut wishes = Vec::new();
+    let mut jobs = Vec::new();
     let mut at_us = random.below(think_us);
     while at_us < settings.episode_us {
         let renews = random.percent(5);
         let steps = random.between(1, 4);
-        // Without renewal all of the work takes less than a lease by far: whoever is late has met with something.
+        // Without renewal all steps together take far less than a lease: a client that exceeds its lease has met a fault.
         let step_us = |random: &mut Random| match renews {
             true => random.between(lease_us / 5, lease_us / 3),
             false => random.below(lease_us / 20),
         };
         let slow = random.percent(20);
-        wishes.push(Wish {
+        jobs.push(Job {
             at_us,
             lock: random.below(u64::from(settings.locks)) as u32,
             wait_us: 3 * lease_us,
@@ -339,11 +365,11 @@ fn wishes(settings: &Settings, seed: u64, client: u32) -> Vec<Wish> {
         });
         at_us += random.around(think_us) + 1_000;
     }
-    wishes
+    jobs
 }
 
-/// How often a fault comes: once in so many tenths of a lease, for each client or server.
-fn every(fault: Fault) -> u64 {
+/// Average time between two faults of a kind, in tenths of a lease, for each client or server.
+fn mean_interval(fault: Fault) -> u64 {
     match fault {
         Fault::Pause => 40,
         Fault::Skew => 60,
@@ -355,68 +381,68 @@ fn every(fault: Fault) -> u64 {
     }
 }
 
-fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &mut Vec<Planned>) {
+fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &mut Vec<PlannedFault>) {
     let lease_us = settings.lease_us;
-    // All times go by the lease: a second where that is ten.
+    // All times scale with the lease. With a lease of ten seconds the unit is a second.
     let unit_us = lease_us / 10;
     let of_servers = matches!(fault, Fault::Restart | Fault::Lose);
     let many = if of_servers { settings.servers } else { settings.clients };
-    // Commands that a client sends in that time, more or less: for faults that come just as one is under way.
+    // About as many commands as a client sends in one unit, for faults that occur right after a command.
     let per_unit = 3;
     for which in 0..many {
         if fault == Fault::Skew {
-            faults.push(Planned {
+            faults.push(PlannedFault {
                 when: When::At(0),
-                harm: Harm::Jump { client: which, by_ms: random.below(600_000) as i64 - 300_000 },
+                injection: Injection::Jump { client: which, by_ms: random.below(600_000) as i64 - 300_000 },
             });
-            faults.push(Planned {
+            faults.push(PlannedFault {
                 when: When::At(0),
-                harm: Harm::Drift { client: which, ppm: random.below(10_000) as i64 - 5_000 },
+                injection: Injection::Drift { client: which, ppm: random.below(10_000) as i64 - 5_000 },
             });
         }
         let mut at_us = 0;
         loop {
-            at_us += random.between(unit_us, 2 * every(fault) * unit_us);
+            at_us += random.between(unit_us, 2 * mean_interval(fault) * unit_us);
             if at_us >= settings.episode_us {
                 break;
             }
             let client = which;
-            // The resource's server is one of those that a client speaks with, as far as the network is concerned.
+            // A client's network faults also affect the server of the guarded resources.
             let server = random.below(u64::from(settings.servers) + 1) as u32;
-            let harm = match fault {
+            let injection = match fault {
                 Fault::Pause => {
                     let longest_us = if random.percent(30) { 3 * lease_us } else { lease_us * 13 / 10 };
-                    Harm::Pause { client, for_us: random.between(lease_us / 10, longest_us) }
+                    Injection::Pause { client, for_us: random.between(lease_us / 10, longest_us) }
                 }
-                Fault::Skew => Harm::Jump { client, by_ms: random.below(240_000) as i64 - 120_000 },
+                Fault::Skew => Injection::Jump { client, by_ms: random.below(240_000) as i64 - 120_000 },
                 Fault::Crash => {
                     let again_after_us = random.between(unit_us, 2 * lease_us);
-                    Harm::Crash { client, machine: random.percent(50), again_after_us }
+                    Injection::Crash { client, machine: random.percent(50), again_after_us }
                 }
-                Fault::Restart => Harm::Down {
+                Fault::Restart => Injection::Down {
                     server: which,
                     lost: None,
                     again_after_us: random.between(unit_us / 100, unit_us).max(settings.restart_delay_us),
                 },
-                Fault::Lose => Harm::Down {
+                Fault::Lose => Injection::Down {
                     server: which,
                     lost: Some(random.between(1, 12)),
                     again_after_us: random.between(unit_us / 100, unit_us).max(settings.restart_delay_us),
                 },
-                Fault::Delay => Harm::Delay {
+                Fault::Delay => Injection::Delay {
                     client,
                     server,
                     for_us: random.between(unit_us, 10 * unit_us),
                     most_us: random.between(unit_us / 100, lease_us / 5),
                 },
-                Fault::Drop => Harm::Loss {
+                Fault::Drop => Injection::Loss {
                     client,
                     server,
                     for_us: random.between(unit_us / 10, 3 * unit_us),
                     percent: if random.percent(50) { 100 } else { 30 },
                     breaks: random.percent(60),
                 },
-                Fault::Duplicate => Harm::Resend { client },
+                Fault::Duplicate => Injection::Resend { client },
             };
             let just_then = match fault {
                 Fault::Duplicate => true,
@@ -427,7 +453,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
             let nth = at_us / unit_us * per_unit + random.below(per_unit);
             let after_us = if random.percent(70) { random.below(1_200) } else { random.below(12_000) };
             let when = if just_then { When::Sent { client: sender, nth: nth + 1, after_us } } else { When::At(at_us) };
-            faults.push(Planned { when, harm });
+            faults.push(PlannedFault { when, injection });
         }
     }
 }
@@ -450,12 +476,12 @@ mod tests {
 
     #[test]
     fn lists_of_faults_are_read() {
-        assert_eq!(Fault::read_list("skew,pause").unwrap(), [Fault::Pause, Fault::Skew]);
-        assert_eq!(Fault::read_list("all").unwrap(), Fault::ALL);
-        assert_eq!(Fault::read_list("none").unwrap(), []);
-        assert!(Fault::read_list("rain").is_err());
+        assert_eq!(Fault::parse_list("skew,pause").unwrap(), [Fault::Pause, Fault::Skew]);
+        assert_eq!(Fault::parse_list("all").unwrap(), Fault::ALL);
+        assert_eq!(Fault::parse_list("none").unwrap(), []);
+        assert!(Fault::parse_list("rain").is_err());
         for list in ["none", "all", "pause", "crash,drop"] {
-            assert_eq!(Fault::write_list(&Fault::read_list(list).unwrap()), list);
+            assert_eq!(Fault::format_list(&Fault::parse_list(list).unwrap()), list);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Chance that follows from a seed: one sequence for each purpose, so that taking one thing out of a run leaves the luck of all others as it
-//! was.
+//! Random numbers from a seed. There is a separate stream for each purpose, so that removing one thing from a run leaves all
+//! other random choices as they were.
 
-/// A sequence of numbers (splitmix64).
+/// A stream of random numbers (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-/// One step of splitmix64, which also mixes what it is given well.
+/// One step of splitmix64, which also mixes its input well.
 fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -14,9 +14,10 @@ fn mix(state: u64) -> u64 {
 }
 
 impl Random {
-    /// The sequence of a seed for one purpose, which is told by a number or two.
-    pub fn new(seed: u64, purpose: u64, part: u64) -> Random {
-        Random(mix(mix(mix(seed) ^ purpose) ^ part))
+    /// The stream of a seed for a purpose: `stream` is one of [`streams`](crate::torture::plan::streams), `part` a number within
+    /// it.
+    pub fn new(seed: u64, stream: u64, part: u64) -> Random {
+        Random(mix(mix(mix(seed) ^ stream) ^ part))
     }
 
     /// The next number.
@@ -26,24 +27,24 @@ impl Random {
         out
     }
 
-    /// A number below `end`, and 0 where that is 0.
+    /// A number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.draw()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number from `from` up to, and without, `end`.
+    /// A number from `from` up to `end`, exclusive.
     pub fn between(&mut self, from: u64, end: u64) -> u64 {
         from + self.below(end.saturating_sub(from))
     }
 
-    /// True so many times in a hundred.
+    /// True with this probability, in percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// A time that is about this long on average, often much shorter and sometimes much longer.
+    /// A time with about this average, often much shorter and sometimes much longer.
     pub fn around(&mut self, mean_us: u64) -> u64 {
-        // By doublings and not by logarithms, whose last digits differ from machine to machine.
+        // Computed by doublings: the last digits of a logarithm differ between machines.
         let doublings = u64::from(self.draw().trailing_ones().min(3));
         self.below(mean_us << doublings)
     }

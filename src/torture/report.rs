@@ -1,46 +1,47 @@
-//! What a run came to, as text and as JSON.
+//! The report on one algorithm, as text and as JSON.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use crate::torture::check::Property;
-use crate::torture::history::{Event, Op, Seconds, What};
+use crate::torture::history::{Event, EventKind, Op, Seconds};
 use crate::torture::known;
 use crate::torture::plan::{Fault, Settings};
-use crate::torture::run::Outcome;
-use crate::torture::shrink::Shown;
+use crate::torture::run::{Outcome, Verdict};
+use crate::torture::shrink::Counterexample;
 
-/// Events of a schedule that are shown as text, at most: with what is said of them a violation takes no more than sixty lines.
+/// Maximum number of events of a schedule in the text. With its other lines a violation takes at most sixty lines.
 const EVENTS_MAX: usize = 54;
-/// Holders around a stale write that are shown.
+/// Number of holders that the text shows on each side of a stale write.
 const WRITERS_SHOWN: usize = 4;
 
-/// All that there is to say of one algorithm.
+/// The report on one algorithm.
 pub struct Report {
     /// The label of the [`Subject`](crate::torture::subject::Subject).
     pub label: String,
-    /// What the algorithm is, in a line.
+    /// A one-line summary of the algorithm.
     pub summary: String,
-    /// How it was run.
+    /// The settings of the run.
     pub settings: Settings,
-    /// What came of it.
+    /// The outcome of the run.
     pub outcome: Outcome,
-    /// The shortest schedules that were found, a property each.
-    pub shown: Vec<Shown>,
-    /// What was known to be violated, and the first episode in which it is where that is known.
+    /// The shortest schedule that was found for each violated property.
+    pub counterexamples: Vec<Counterexample>,
+    /// The known violations, with the first episode of each if it is known. `None` if the algorithm has no known verdicts.
     pub known: Option<Vec<(Property, Option<u64>)>>,
-    /// Whether it is run as what is known was.
-    pub usual: bool,
-    /// How long it took.
-    pub took: Duration,
-    /// The processor's time that it took, without the system's part; 0 for a live run, most of which is spent waiting.
-    pub user: Duration,
-    /// Servers that were real, if they were.
+    /// Whether the run has the settings of the known verdicts, so that the same episodes show the same violations.
+    pub comparable: bool,
+    /// Real time that the run took.
+    pub elapsed: Duration,
+    /// User CPU time that the run took. 0 for a live run, which mostly waits.
+    pub user_cpu: Duration,
+    /// The servers of a live run.
     pub live: Vec<String>,
-    /// By what it is known in which order those did things that were given by their URLs.
-    pub orders: Vec<String>,
+    /// For each server that was given by its URL: the source of the order in which it granted locks.
+    pub order_sources: Vec<String>,
 }
 
+/// A number with a comma every three digits.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -53,17 +54,13 @@ fn thousands(number: u64) -> String {
     text
 }
 
+/// A number with its noun, which takes an `s` unless the number is 1.
 fn plural(number: usize, what: &str) -> String {
-    let end = match what {
-        _ if number == 1 => what.to_owned(),
-        _ if what.ends_with("sh") => format!("{what}es"),
-        _ => format!("{what}s"),
-    };
-    format!("{number} {end}")
+    if number == 1 { format!("{number} {what}") } else { format!("{number} {what}s") }
 }
 
-/// What a resource has accepted, summed up: how many writes, and those around the ones that a violation is about.
-fn writes(ops: &[Op], concerned: &[Op]) -> String {
+/// A summary of the writes that a resource accepted: their number, and the writes around the violation.
+fn summarize_writes(ops: &[Op], concerned: &[Op]) -> String {
     let mut runs: Vec<(Op, usize)> = Vec::new();
     for op in ops {
         match runs.last_mut() {
@@ -72,7 +69,7 @@ fn writes(ops: &[Op], concerned: &[Op]) -> String {
         }
     }
     let mut text = plural(ops.len(), "write");
-    // The stale one is the last of those that are concerned.
+    // The stale write is the last one of the violation's acquisitions.
     let Some(at) = runs.iter().rposition(|(op, _)| concerned.contains(op)) else { return text };
     let from = at.saturating_sub(WRITERS_SHOWN);
     let shown = &runs[from..(at + WRITERS_SHOWN).min(runs.len())];
@@ -90,7 +87,7 @@ fn writes(ops: &[Op], concerned: &[Op]) -> String {
 }
 
 impl Report {
-    /// Whether it violated something; and where what is known is expected, whether it violated anything else, or not what is known.
+    /// Whether the run failed: it violated a property, or, with `expect_known`, its violations differ from the known ones.
     pub fn failed(&self, expect_known: bool) -> bool {
         match expect_known {
             false => self.outcome.violated().next().is_some(),
@@ -102,29 +99,32 @@ impl Report {
         self.known.iter().flatten().any(|(known, _)| *known == property)
     }
 
-    /// What was violated and not known to be.
+    /// The violated properties that are not known to be violated.
     pub fn unexpected(&self) -> Vec<Property> {
         self.outcome.violated().map(|verdict| verdict.property).filter(|property| !self.knows(*property)).collect()
     }
 
-    /// What is known to be violated and was not, although it was run for long enough. Of other runs than those by which it is known, that is told
-    /// only where nothing of it was seen.
+    /// The properties that are known to be violated and were not, although the run was long enough. A run with other settings
+    /// than those of the known verdicts counts only if it showed no violation at all.
     pub fn missing(&self) -> Vec<Property> {
         let unseen = |property: &Property| self.outcome.of(*property).violations == 0;
         let known = self.known.iter().flatten().filter(|(property, _)| unseen(property));
-        let due = |episode: &Option<u64>| self.usual && episode.is_some_and(|episode| episode < self.outcome.episodes);
+        let due = |episode: &Option<u64>| self.comparable && episode.is_some_and(|episode| episode < self.outcome.episodes);
         let none_seen = self.outcome.violated().next().is_none();
-        let told = |episode: &Option<u64>| due(episode) || (none_seen && !(self.usual && episode.is_some()));
-        known.filter(|(_, episode)| told(episode)).map(|(property, _)| *property).collect()
+        let expected = |episode: &Option<u64>| due(episode) || (none_seen && !(self.comparable && episode.is_some()));
+        known.filter(|(_, episode)| expected(episode)).map(|(property, _)| *property).collect()
     }
 
     /// The command that runs an episode again.
     pub fn command(&self, episode: u64) -> String {
         let settings = &self.settings;
         let usual = Settings::default();
-        let subject = crate::torture::subject::Subject::labelled(&self.label);
-        let mut command =
-            format!("portcullis torture --algorithm {} --faults {}", subject.algorithm, Fault::write_list(&self.settings.faults));
+        let subject = crate::torture::subject::Subject::from_label(&self.label);
+        let mut command = format!(
+            "portcullis torture --algorithm {} --faults {}",
+            subject.algorithm,
+            Fault::format_list(&self.settings.faults)
+        );
         let _ = write!(command, " --seed {}", settings.seed);
         let mut differs = |name: &str, value: u64, usual: u64| {
             if value != usual {
@@ -144,39 +144,54 @@ impl Report {
         command
     }
 
-    /// As text.
+    /// Renders the report as text.
     pub fn text(&self) -> String {
         let (settings, outcome) = (&self.settings, &self.outcome);
         let mut out = format!("{}: {}\n", self.label, self.summary);
         let _ = writeln!(
             out,
             "  faults: {}; seed {}; {}, {}, {}; lease {} ms",
-            Fault::write_list(&self.settings.faults),
+            Fault::format_list(&self.settings.faults),
             settings.seed,
             plural(settings.clients as usize, "client"),
             plural(settings.locks as usize, "lock"),
             plural(settings.servers as usize, "server"),
             settings.lease_us / 1000
         );
-        let rate = |times: u64| (times as f64 / self.user.as_secs_f64().max(1e-6)) as u64;
+        self.write_totals(&mut out);
+        out.push('\n');
+        outcome.verdicts.iter().for_each(|verdict| self.write_verdict(verdict, &mut out));
+        for missing in self.missing() {
+            let _ = writeln!(out, "  {:<10} is known to be violated, but held here", missing.name());
+        }
+        for counterexample in &self.counterexamples {
+            out.push('\n');
+            self.write_counterexample(counterexample, &mut out);
+        }
+        out
+    }
+
+    /// Writes how much was run, and how fast.
+    fn write_totals(&self, out: &mut String) {
+        let rate = |times: u64| (times as f64 / self.user_cpu.as_secs_f64().max(1e-6)) as u64;
         match &self.live[..] {
             [] => {
                 let _ = writeln!(
                     out,
-                    "  {:.1} simulated hours in {}, {} lock operations (acquire, renew, release) by {} commands; digest {:016x}",
-                    outcome.simulated_us as f64 / 3.6e9,
-                    plural(outcome.episodes as usize, "episode"),
-                    thousands(outcome.operations),
-                    thousands(outcome.commands),
-                    outcome.digest
+                    "  {:.1} simulated hours in {}, {} lock operations (acquire, renew, release) with {} commands; digest {:016x}",
+                    self.outcome.simulated_us as f64 / 3.6e9,
+                    plural(self.outcome.episodes as usize, "episode"),
+                    thousands(self.outcome.operations),
+                    thousands(self.outcome.commands),
+                    self.outcome.digest
                 );
                 let _ = writeln!(
                     out,
-                    "  took {:.2} s, {:.2} s of user CPU: in each second of that {} lock operations by {} commands",
-                    self.took.as_secs_f64(),
-                    self.user.as_secs_f64(),
-                    thousands(rate(outcome.operations)),
-                    thousands(rate(outcome.commands))
+                    "  took {:.2} s, {:.2} s of user CPU: per second of that {} lock operations with {} commands",
+                    self.elapsed.as_secs_f64(),
+                    self.user_cpu.as_secs_f64(),
+                    thousands(rate(self.outcome.operations)),
+                    thousands(rate(self.outcome.commands))
                 );
             }
             servers => {
@@ -184,71 +199,65 @@ impl Report {
                     out,
                     "  live against {}: {} lock operations in {:.2} s",
                     servers.join(", "),
-                    thousands(outcome.operations),
-                    self.took.as_secs_f64()
+                    thousands(self.outcome.operations),
+                    self.elapsed.as_secs_f64()
                 );
-                for order in &self.orders {
-                    let _ = writeln!(out, "  {order}");
+                for source in &self.order_sources {
+                    let _ = writeln!(out, "  {source}");
                 }
             }
         }
-        out.push('\n');
-        for verdict in &outcome.verdicts {
-            let name = verdict.property.name();
-            let reason = known::reason(&self.label, &self.settings.faults, verdict.property);
-            let reason = reason.filter(|_| self.settings.faults.len() > 1);
-            let known = match (self.knows(verdict.property), reason) {
-                (false, _) => String::new(),
-                (true, None) => " (known)".to_owned(),
-                (true, Some(reason)) => format!(" (known: {reason})"),
-            };
-            let _ = match (verdict.checked, verdict.violations) {
-                (0, _) => continue,
-                (checked, 0) => writeln!(out, "  {name:<10} holds in {} checks", thousands(checked)),
-                (checked, times) => writeln!(
-                    out,
-                    "  {name:<10} VIOLATED {} times in {} checks{known}: {}",
-                    thousands(times),
-                    thousands(checked),
-                    verdict.property.violated()
-                ),
-            };
-        }
-        for missing in self.missing() {
-            let _ = writeln!(out, "  {:<10} is known to be violated, and was not", missing.name());
-        }
-        for shown in &self.shown {
-            out.push('\n');
-            self.tell(shown, &mut out);
-        }
-        out
     }
 
-    fn tell(&self, shown: &Shown, out: &mut String) {
-        let violation = &shown.violation;
-        let clients = shown.plan.clients.iter().filter(|wishes| !wishes.is_empty()).count();
-        let _ = writeln!(out, "  {}: {}", violation.property.name(), violation.says);
+    /// Writes the line of one property, unless it was never checked.
+    fn write_verdict(&self, verdict: &Verdict, out: &mut String) {
+        let name = verdict.property.name();
+        let reason = known::reason(&self.label, &self.settings.faults, verdict.property);
+        let reason = reason.filter(|_| self.settings.faults.len() > 1);
+        let known = match (self.knows(verdict.property), reason) {
+            (false, _) => String::new(),
+            (true, None) => " (known)".to_owned(),
+            (true, Some(reason)) => format!(" (known: {reason})"),
+        };
+        let _ = match (verdict.checked, verdict.violations) {
+            (0, _) => Ok(()),
+            (checked, 0) => writeln!(out, "  {name:<10} holds in {} checks", thousands(checked)),
+            (checked, times) => writeln!(
+                out,
+                "  {name:<10} VIOLATED {} times in {} checks{known}: {}",
+                thousands(times),
+                thousands(checked),
+                verdict.property.meaning()
+            ),
+        };
+    }
+
+    /// Writes the schedule of one violation.
+    fn write_counterexample(&self, counterexample: &Counterexample, out: &mut String) {
+        let violation = &counterexample.violation;
+        let clients = counterexample.plan.clients.iter().filter(|jobs| !jobs.is_empty()).count();
+        let _ = writeln!(out, "  {}: {}", violation.property.name(), violation.message);
         let _ = match self.live.is_empty() {
-            false => writeln!(out, "  what happened to them, and what went wrong meanwhile:"),
+            false => writeln!(out, "  the events of these acquisitions, and the faults meanwhile:"),
             true => writeln!(
                 out,
                 "  the shortest schedule found ({}, {}, {}; {}):",
                 plural(clients, "client"),
-                plural(shown.plan.wishes(), "wish"),
-                plural(shown.plan.faults.len(), "fault"),
-                plural(shown.tried as usize, "run")
+                plural(counterexample.plan.jobs(), "job"),
+                plural(counterexample.plan.faults.len(), "fault"),
+                plural(counterexample.tried as usize, "run")
             ),
         };
         let concerning;
-        let mut history = &shown.history;
+        let mut history = &counterexample.history;
         if history.events.len() > EVENTS_MAX {
             concerning = history.concerning(&violation.ops);
             history = &concerning;
         }
-        // The last ones tell most, and what became of the resource is told anyway.
+        // The last events matter most. The state of the resource has its own line below.
         let (stored, events): (Vec<&Event>, Vec<&Event>) =
-            history.events.iter().partition(|event| matches!(event.what, What::Stored { .. }));
-        let left_out = shown.history.events.len() - stored.len() - events.len().min(EVENTS_MAX);
+            history.events.iter().partition(|event| matches!(event.kind, EventKind::Stored { .. }));
+        let left_out = counterexample.history.events.len() - stored.len() - events.len().min(EVENTS_MAX);
         for (at, event) in events.iter().enumerate() {
             match at.checked_sub(EVENTS_MAX / 3) {
                 Some(behind) if behind < events.len().saturating_sub(EVENTS_MAX) => {}
@@ -256,23 +265,23 @@ impl Report {
             }
         }
         if left_out > 0 {
-            let _ = writeln!(out, "    … without {left_out} more, which --history, --timeline and --json show");
+            let _ = writeln!(out, "    … {left_out} more are left out; --history, --timeline and --json have them");
         }
-        for event in &shown.history.events {
-            if let What::Stored { lock, ops } = &event.what
+        for event in &counterexample.history.events {
+            if let EventKind::Stored { lock, ops } = &event.kind
                 && violation.property == Property::Writes
             {
-                let _ = writeln!(out, "    the resource of lock {lock} has accepted {}", writes(ops, &violation.ops));
+                let _ = writeln!(out, "    the resource of lock {lock} has accepted {}", summarize_writes(ops, &violation.ops));
             }
         }
         if let Some((episode, _)) = &self.outcome.of(violation.property).first
             && self.live.is_empty()
         {
-            let _ = writeln!(out, "  again: {}", self.command(*episode));
+            let _ = writeln!(out, "  run it again: {}", self.command(*episode));
         }
     }
 
-    /// As JSON, without a line break.
+    /// Renders the report as JSON in one line.
     pub fn json(&self) -> String {
         let mut json = Json::default();
         json.open('{');
@@ -284,31 +293,32 @@ impl Report {
         json.number("servers", u64::from(self.settings.servers));
         json.number("lease_ms", self.settings.lease_us / 1000);
         json.list("live", self.live.iter().map(|server| quoted(server)));
-        json.list("orders", self.orders.iter().map(|order| quoted(order)));
+        json.list("orders", self.order_sources.iter().map(|source| quoted(source)));
         json.number("episodes", self.outcome.episodes);
         json.number("lock_operations", self.outcome.operations);
         json.number("commands", self.outcome.commands);
         json.raw("simulated_seconds", &Seconds(self.outcome.simulated_us).to_string());
-        json.raw("real_seconds", &format!("{:.6}", self.took.as_secs_f64()));
-        json.raw("user_cpu_seconds", &format!("{:.6}", self.user.as_secs_f64()));
+        json.raw("real_seconds", &format!("{:.6}", self.elapsed.as_secs_f64()));
+        json.raw("user_cpu_seconds", &format!("{:.6}", self.user_cpu.as_secs_f64()));
         json.string("digest", &format!("{:016x}", self.outcome.digest));
         let verdicts = self.outcome.verdicts.iter().filter(|verdict| verdict.checked > 0).map(|verdict| {
             let mut json = Json::default();
             json.open('{');
             json.string("property", verdict.property.name());
-            json.string("meaning", verdict.property.violated());
+            json.string("meaning", verdict.property.meaning());
             json.number("checked", verdict.checked);
             json.number("violations", verdict.violations);
             if let Some((episode, violation)) = &verdict.first {
                 json.number("episode", *episode);
                 json.raw("at_seconds", &Seconds(violation.at_us).to_string());
-                json.string("says", &violation.says);
+                json.string("says", &violation.message);
                 if self.live.is_empty() {
                     json.string("again", &self.command(*episode));
                 }
             }
-            if let Some(shown) = self.shown.iter().find(|shown| shown.violation.property == verdict.property) {
-                json.list("schedule", shown.history.events.iter().map(|event| quoted(event.to_string().trim_start())));
+            let found = self.counterexamples.iter().find(|found| found.violation.property == verdict.property);
+            if let Some(found) = found {
+                json.list("schedule", found.history.events.iter().map(|event| quoted(event.to_string().trim_start())));
             }
             json.close('}')
         });
@@ -317,7 +327,7 @@ impl Report {
     }
 }
 
-/// Writes JSON.
+/// A writer of JSON objects.
 #[derive(Default)]
 struct Json {
     text: String,
@@ -353,7 +363,7 @@ impl Json {
     }
 }
 
-/// A string of JSON.
+/// Quotes a string for JSON.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

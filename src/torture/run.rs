@@ -1,4 +1,4 @@
-//! Many episodes, one after the other, until the hours are full: what each property came to, and the first time it was violated.
+//! A run: episode after episode, until the simulated time is over. Collects a verdict on each property and its first violation.
 
 use std::ops::ControlFlow;
 
@@ -7,35 +7,36 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::torture::check::{self, Property, Rules, Violation};
 use crate::torture::history::History;
 use crate::torture::plan::{Plan, Settings};
-use crate::torture::sim::{self, Simulated};
+use crate::torture::sim::{self, SimAlgorithm};
 
-/// A property, over all episodes.
+/// The verdict on a property over all episodes.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// Which.
+    /// The property.
     pub property: Property,
-    /// Grants, releases, waits or writes that it was asked of; where there are none, it has no meaning for this algorithm.
+    /// Number of grants, releases, waits or writes that were checked. 0 if the property does not apply to the algorithm.
     pub checked: u64,
-    /// How often it did not hold.
+    /// Number of violations.
     pub violations: u64,
-    /// The first episode in which it did not, and the first time in that.
+    /// The first violation, and the number of its episode.
     pub first: Option<(u64, Violation)>,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// In the order of [`Property::ALL`].
+    /// The verdicts, in the order of [`Property::ALL`].
     pub verdicts: Vec<Verdict>,
-    /// Episodes.
+    /// Number of episodes.
     pub episodes: u64,
-    /// Lock operations: calls of `acquire`, `renew` and `release`. Each is one command or, where an algorithm polls, dozens.
+    /// Number of lock operations: calls of `acquire`, `renew` and `release`. Each is one command, or dozens if the algorithm
+    /// polls.
     pub operations: u64,
-    /// Commands that clients sent for them, and to the guarded resource.
+    /// Number of commands that clients sent for these operations and to the guarded resource.
     pub commands: u64,
-    /// Simulated time of all clients together is this times their number.
+    /// Simulated time of the episodes. All clients run for this time.
     pub simulated_us: u64,
-    /// Digest of all histories.
+    /// A digest of all histories.
     pub digest: u64,
 }
 
@@ -46,12 +47,12 @@ impl Outcome {
         Outcome { verdicts, episodes: 0, operations: 0, commands: 0, simulated_us: 0, digest: 0 }
     }
 
-    /// Properties that were violated.
+    /// The verdicts on properties that were violated.
     pub fn violated(&self) -> impl Iterator<Item = &Verdict> {
         self.verdicts.iter().filter(|verdict| verdict.violations > 0)
     }
 
-    /// What became of a property.
+    /// The verdict on a property.
     pub fn of(&self, property: Property) -> &Verdict {
         &self.verdicts[property as usize]
     }
@@ -72,16 +73,16 @@ impl Outcome {
     }
 }
 
-/// What an algorithm's histories are judged by.
-pub fn rules(settings: &Settings, algorithm: &Simulated) -> Rules {
+/// The rules by which an algorithm's histories are judged.
+pub fn rules(settings: &Settings, algorithm: &SimAlgorithm) -> Rules {
     Rules::new(Some(algorithm.holders()), settings.lease_us)
 }
 
-/// Runs episodes, beginning with the number `from`, until `simulated_us` have passed in them, at least one. `seen` is told of each, and may
-/// end it.
+/// Runs episodes from number `from` on, until `simulated_us` have passed in them, and at least one. `seen` is called after each
+/// episode and may end the run.
 pub fn run(
     settings: &Settings,
-    algorithm: &Simulated,
+    algorithm: &SimAlgorithm,
     from: u64,
     simulated_us: u64,
     mut seen: impl FnMut(u64, &History, &Outcome) -> ControlFlow<()>,
@@ -102,8 +103,8 @@ pub fn run(
     outcome
 }
 
-/// The verdicts on one history.
-pub fn judged(history: &History, rules: &Rules) -> Outcome {
+/// The outcome of a run that consists of one history.
+pub fn judge_history(history: &History, rules: &Rules) -> Outcome {
     let mut outcome = Outcome::new();
     outcome.add(0, history, rules);
     outcome.episodes = 1;

@@ -1,74 +1,75 @@
-//! The shortest schedule that still shows a violation: less time, fewer clients, fewer faults, fewer wishes. Each candidate is run again.
+//! Finds the shortest schedule that still shows a violation, with less time, fewer clients, faults and jobs. Each candidate is
+//! run again.
 
 use std::time::Instant;
 
 use crate::torture::check::{self, Property, Rules, Violation};
-use crate::torture::history::{History, What};
-use crate::torture::plan::{Harm, Plan, Planned, When};
-use crate::torture::sim::{self, Simulated};
+use crate::torture::history::{EventKind, History};
+use crate::torture::plan::{Injection, Plan, PlannedFault, When};
+use crate::torture::sim::{self, SimAlgorithm};
 
-/// A plan, what happened in it, and what was wrong with that.
+/// A plan that shows a violation.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct Counterexample {
     /// The plan.
     pub plan: Plan,
-    /// What happened.
+    /// The history of the plan.
     pub history: History,
-    /// What was wrong.
+    /// The violation.
     pub violation: Violation,
-    /// How many plans were tried.
+    /// Number of plans that were tried.
     pub tried: u32,
 }
 
-/// Runs a plan; gives what happened if the property was violated in it.
-pub fn show(plan: &Plan, algorithm: &Simulated, rules: &Rules, property: Property) -> Option<Shown> {
+/// Runs a plan. Returns its history and violation if it violates the property.
+pub fn run_plan(plan: &Plan, algorithm: &SimAlgorithm, rules: &Rules, property: Property) -> Option<Counterexample> {
     let history = sim::run(plan, algorithm);
     let (_, finding) = check::judge(&history, rules).swap_remove(property as usize);
     let violation = finding.violations.into_iter().next()?;
-    Some(Shown { plan: plan.clone(), history, violation, tried: 1 })
+    Some(Counterexample { plan: plan.clone(), history, violation, tried: 1 })
 }
 
-/// How much may be spent on a shorter schedule.
-pub struct Effort<'a> {
-    /// Runs at most.
+/// The limits of a search.
+pub struct Budget<'a> {
+    /// Maximum number of runs.
     pub runs: u32,
-    /// Until when at most: what has been found by then is what there is. `None` for as long as it takes.
+    /// The deadline. The search ends with the shortest plan found by then. `None` for no deadline.
     pub until: Option<Instant>,
-    /// Is told after each run how many there were, and of the shortest plan so far.
+    /// Called after each run with the number of runs and the shortest plan so far.
     pub progress: &'a mut dyn FnMut(u32, &Plan),
 }
 
 struct Shrinker<'a, 'e> {
-    algorithm: &'a Simulated,
+    algorithm: &'a SimAlgorithm,
     rules: &'a Rules,
     property: Property,
-    best: Shown,
+    best: Counterexample,
     tried: u32,
-    effort: Effort<'e>,
+    budget: Budget<'e>,
 }
 
 impl Shrinker<'_, '_> {
-    /// Tries a smaller plan; whether it shows the violation, too, and is the best now.
+    /// Tries a smaller plan. If it shows the violation too, it becomes the best one. Returns whether it does.
     fn accept(&mut self, plan: Plan) -> bool {
         if self.is_spent() {
             return false;
         }
         self.tried += 1;
-        let shown = show(&plan, self.algorithm, self.rules, self.property);
-        let accepted = shown.is_some();
-        if let Some(shown) = shown {
-            self.best = shown;
+        let counterexample = run_plan(&plan, self.algorithm, self.rules, self.property);
+        let accepted = counterexample.is_some();
+        if let Some(counterexample) = counterexample {
+            self.best = counterexample;
         }
-        (self.effort.progress)(self.tried, &self.best.plan);
+        (self.budget.progress)(self.tried, &self.best.plan);
         accepted
     }
 
     fn is_spent(&self) -> bool {
-        self.tried >= self.effort.runs || self.effort.until.is_some_and(|until| Instant::now() >= until)
+        self.tried >= self.budget.runs || self.budget.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Takes away as much of a list as it can, in pieces that become smaller.
-    fn thin<T: Clone>(&mut self, of: impl Fn(&Plan) -> Vec<T>, with: impl Fn(&mut Plan, Vec<T>)) {
+    /// Removes as much of a list as possible, in chunks of decreasing size.
+    fn remove_chunks<T: Clone>(&mut self, of: impl Fn(&Plan) -> Vec<T>, with: impl Fn(&mut Plan, Vec<T>)) {
         let mut size = of(&self.best.plan).len();
         while size > 0 && !self.is_spent() {
             let mut at = 0;
@@ -85,60 +86,60 @@ impl Shrinker<'_, '_> {
         }
     }
 
-    /// Nothing is wanted and nothing goes wrong after the violation.
-    fn cut_end(&mut self) {
+    /// Removes all jobs and faults after the violation.
+    fn drop_after_violation(&mut self) {
         let mut plan = self.best.plan.clone();
         let last_us = self.best.violation.at_us;
-        for wishes in &mut plan.clients {
-            wishes.retain(|wish| wish.at_us <= last_us);
+        for jobs in &mut plan.clients {
+            jobs.retain(|job| job.at_us <= last_us);
         }
         plan.faults.retain(|fault| !matches!(fault.when, When::At(at_us) if at_us > last_us));
         self.accept(plan);
     }
 
-    fn thin_clients(&mut self) {
+    fn remove_clients(&mut self) {
         for client in 0..self.best.plan.clients.len() {
             if self.best.plan.clients[client].is_empty() {
                 continue;
             }
             let mut plan = self.best.plan.clone();
             plan.clients[client].clear();
-            plan.faults.retain(|fault| fault.harm.client() != Some(client as u32));
+            plan.faults.retain(|fault| fault.injection.client() != Some(client as u32));
             self.accept(plan);
         }
     }
 
-    /// Makes wishes shorter: one step, without renewal.
-    fn simplify(&mut self) {
+    /// Shortens jobs to one step without renewal.
+    fn shorten_jobs(&mut self) {
         for client in 0..self.best.plan.clients.len() {
             for at in 0..self.best.plan.clients[client].len() {
-                let wish = &self.best.plan.clients[client][at];
-                let mut wished = wish.clone();
-                wished.steps_us.truncate(1);
-                wished.renews = false;
-                if wished != *wish {
+                let job = &self.best.plan.clients[client][at];
+                let mut simpler = job.clone();
+                simpler.steps_us.truncate(1);
+                simpler.renews = false;
+                if simpler != *job {
                     let mut plan = self.best.plan.clone();
-                    plan.clients[client][at] = wished;
+                    plan.clients[client][at] = simpler;
                     self.accept(plan);
                 }
             }
         }
     }
 
-    /// Has all that is left begin as early as it can.
-    fn cut_begin(&mut self) {
+    /// Moves everything as far to the beginning as possible.
+    fn shift_to_start(&mut self) {
         let plan = &self.best.plan;
         let of_faults = plan.faults.iter().filter_map(|fault| match fault.when {
-            // What is so from the beginning stays so.
+            // A fault that exists from the beginning stays there.
             When::At(0) | When::Sent { .. } => None,
             When::At(at_us) => Some(at_us),
         });
-        let first_us = plan.clients.iter().flatten().map(|wish| wish.at_us).chain(of_faults).min().unwrap_or(0);
+        let first_us = plan.clients.iter().flatten().map(|job| job.at_us).chain(of_faults).min().unwrap_or(0);
         let by_us = first_us.saturating_sub(1_000);
         let mut plan = plan.clone();
-        plan.clients.iter_mut().flatten().for_each(|wish| wish.at_us -= by_us);
+        plan.clients.iter_mut().flatten().for_each(|job| job.at_us -= by_us);
         for fault in &mut plan.faults {
-            if let Planned { when: When::At(at_us @ 1..), .. } = fault {
+            if let PlannedFault { when: When::At(at_us @ 1..), .. } = fault {
                 *at_us -= by_us;
             }
         }
@@ -148,12 +149,13 @@ impl Shrinker<'_, '_> {
         }
     }
 
-    /// What came late, as others came before it, or after so many commands, comes at the time at which it came: then the others may go.
-    fn pin(&mut self) {
+    /// Replaces relative times by the absolute times at which things happened: of jobs that started late because of earlier jobs,
+    /// and of faults that followed a number of commands. Those earlier jobs and commands can then be removed.
+    fn pin_times(&mut self) {
         let mut plan = self.best.plan.clone();
         for event in &self.best.history.events {
-            if let What::Acquire { wish, .. } = event.what {
-                plan.clients[event.client as usize][wish as usize].at_us = event.at_us;
+            if let EventKind::Acquire { job, .. } = event.kind {
+                plan.clients[event.client as usize][job as usize].at_us = event.at_us;
             }
         }
         self.accept(plan);
@@ -162,7 +164,7 @@ impl Shrinker<'_, '_> {
             if matches!(fault.when, When::At(_)) {
                 continue;
             }
-            let came = self.best.history.events.iter().find(|event| is_of(&event.what, event.client, &fault.harm));
+            let came = self.best.history.events.iter().find(|event| is_event_of(&event.kind, event.client, &fault.injection));
             if let Some(at_us) = came.map(|event| event.at_us) {
                 let mut plan = self.best.plan.clone();
                 plan.faults[index].when = When::At(at_us);
@@ -172,43 +174,53 @@ impl Shrinker<'_, '_> {
     }
 }
 
-/// Whether this is what a fault looks like in a history.
-fn is_of(what: &What, client: u32, harm: &Harm) -> bool {
-    match (what, harm) {
-        (What::Pause { for_us }, Harm::Pause { client: whose, for_us: long_us }) => client == *whose && for_us == long_us,
-        (What::Crash { machine }, Harm::Crash { client: whose, machine: whole, .. }) => client == *whose && machine == whole,
-        (What::Down { server, lost }, Harm::Down { server: which, lost: many, .. }) => server == which && lost == many,
-        (What::Loss { server, for_us }, Harm::Loss { client: whose, server: which, for_us: long_us, .. }) => {
+/// Whether an event is the occurrence of a fault.
+fn is_event_of(kind: &EventKind, client: u32, injection: &Injection) -> bool {
+    match (kind, injection) {
+        (EventKind::Pause { for_us }, Injection::Pause { client: whose, for_us: long_us }) => {
+            client == *whose && for_us == long_us
+        }
+        (EventKind::Crash { machine }, Injection::Crash { client: whose, machine: whole, .. }) => {
+            client == *whose && machine == whole
+        }
+        (EventKind::Down { server, lost }, Injection::Down { server: which, lost: many, .. }) => server == which && lost == many,
+        (EventKind::Loss { server, for_us }, Injection::Loss { client: whose, server: which, for_us: long_us, .. }) => {
             client == *whose && server == which && for_us == long_us
         }
         _ => false,
     }
 }
 
-/// Shrinks an episode that shows a violation, with so much effort; `None` where it shows none.
-pub fn shrink(plan: &Plan, algorithm: &Simulated, rules: &Rules, property: Property, effort: Effort<'_>) -> Option<Shown> {
-    let best = show(plan, algorithm, rules, property)?;
-    let mut shrinker = Shrinker { algorithm, rules, property, best, tried: 1, effort };
+/// Shrinks a plan that shows a violation, within a budget. Returns `None` if the plan shows no violation.
+pub fn shrink(
+    plan: &Plan,
+    algorithm: &SimAlgorithm,
+    rules: &Rules,
+    property: Property,
+    budget: Budget<'_>,
+) -> Option<Counterexample> {
+    let best = run_plan(plan, algorithm, rules, property)?;
+    let mut shrinker = Shrinker { algorithm, rules, property, best, tried: 1, budget };
     if shrinker.is_spent() {
         return Some(shrinker.best);
     }
-    shrinker.cut_end();
-    shrinker.pin();
-    shrinker.thin_clients();
+    shrinker.drop_after_violation();
+    shrinker.pin_times();
+    shrinker.remove_clients();
     loop {
-        let size = |shrinker: &Shrinker<'_, '_>| (shrinker.best.plan.wishes(), shrinker.best.plan.faults.len());
+        let size = |shrinker: &Shrinker<'_, '_>| (shrinker.best.plan.jobs(), shrinker.best.plan.faults.len());
         let before = size(&shrinker);
-        shrinker.thin(|plan| plan.faults.clone(), |plan, faults| plan.faults = faults);
+        shrinker.remove_chunks(|plan| plan.faults.clone(), |plan, faults| plan.faults = faults);
         for client in 0..plan.clients.len() {
-            shrinker.thin(move |plan| plan.clients[client].clone(), move |plan, wishes| plan.clients[client] = wishes);
+            shrinker.remove_chunks(move |plan| plan.clients[client].clone(), move |plan, jobs| plan.clients[client] = jobs);
         }
-        shrinker.cut_end();
+        shrinker.drop_after_violation();
         if size(&shrinker) == before || shrinker.is_spent() {
             break;
         }
     }
-    shrinker.simplify();
-    shrinker.cut_begin();
+    shrinker.shorten_jobs();
+    shrinker.shift_to_start();
     let tried = shrinker.tried;
-    Some(Shown { tried, ..shrinker.best })
+    Some(Counterexample { tried, ..shrinker.best })
 }

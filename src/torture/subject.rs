@@ -1,36 +1,37 @@
-//! What is tortured: an algorithm by its name, and how it is run.
+//! A subject of a test: an algorithm by its name, with its environment.
 
 use std::sync::Arc;
 
 use crate::recipes::{self, World};
 use crate::torture::plan::Settings;
-use crate::torture::sim::Simulated;
+use crate::torture::sim::SimAlgorithm;
 
-/// An algorithm and the surroundings that belong to it. Its label is the algorithm's name and, behind plus signs, what is different.
+/// An algorithm and its environment. The label is the algorithm's name, followed by a plus sign and a word for each difference
+/// from the default environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The algorithm's name.
     pub algorithm: String,
-    /// Servers that lost something start again only after a lease.
+    /// Whether servers that lost data start again only after a lease.
     pub delayed: bool,
-    /// Whether the guarded resource looks at fencing tokens.
+    /// Whether the guarded resource checks fencing tokens.
     pub fenced: bool,
 }
 
 impl Subject {
-    /// As it is usually run.
+    /// An algorithm in the default environment.
     pub fn new(algorithm: &str) -> Subject {
         Subject { algorithm: algorithm.to_owned(), delayed: false, fenced: true }
     }
 
-    /// Reads a label.
-    pub fn labelled(label: &str) -> Subject {
+    /// Parses a label.
+    pub fn from_label(label: &str) -> Subject {
         let mut subject = Subject::new(label);
         while let Some((rest, suffix)) = subject.algorithm.rsplit_once('+') {
             match suffix {
                 "delayed" => subject.delayed = true,
                 "unfenced" => subject.fenced = false,
-                // It belongs to the algorithm's name.
+                // The suffix is part of the algorithm's name.
                 _ => break,
             }
             subject.algorithm = rest.to_owned();
@@ -38,14 +39,14 @@ impl Subject {
         subject
     }
 
-    /// Its label.
+    /// The label.
     pub fn label(&self) -> String {
         let delayed = if self.delayed { "+delayed" } else { "" };
         let unfenced = if self.fenced { "" } else { "+unfenced" };
         format!("{}{delayed}{unfenced}", self.algorithm)
     }
 
-    /// All that the table shows: every algorithm, and those that are worth a second look.
+    /// All subjects of the table: every algorithm, and some also in another environment.
     pub fn all() -> Vec<Subject> {
         let mut all = Vec::new();
         for recipe in recipes::all::<recipes::Live>() {
@@ -65,12 +66,12 @@ impl Subject {
         all
     }
 
-    /// How many servers it is usually run with.
+    /// The default number of servers.
     pub fn servers(&self) -> u32 {
         if several(&self.algorithm) { 3 } else { 1 }
     }
 
-    /// Settings of a run by which it is usually judged.
+    /// The settings of a run of this subject, based on `settings`.
     pub fn settings(&self, settings: &Settings) -> Settings {
         Settings {
             servers: self.servers(),
@@ -80,18 +81,18 @@ impl Subject {
         }
     }
 
-    /// The algorithm, for the simulation; `None` where there is none of that name.
-    pub fn simulated(&self) -> Option<Simulated> {
+    /// The algorithm for the simulation. `None` if there is no algorithm of that name.
+    pub fn sim_algorithm(&self) -> Option<SimAlgorithm> {
         self.make()
     }
 
-    /// The algorithm, for any world.
+    /// The algorithm for any world. `None` if there is no algorithm of that name.
     pub fn make<W: World>(&self) -> Option<Arc<dyn recipes::Algorithm<W>>> {
         recipes::by_name(&self.algorithm).map(Arc::from)
     }
 }
 
-/// Whether it is made for several servers.
+/// Whether an algorithm needs several servers.
 fn several(algorithm: &str) -> bool {
     algorithm == "redlock"
 }
@@ -103,9 +104,9 @@ mod tests {
     #[test]
     fn labels_read_back() {
         for label in ["native+unfenced", "redlock+delayed", "set-nx-px", "set-nx-px+watchdog", "a+watchdog+delayed+unfenced"] {
-            assert_eq!(Subject::labelled(label).label(), label);
+            assert_eq!(Subject::from_label(label).label(), label);
         }
-        assert!(Subject::labelled("redlock+delayed").simulated().is_some());
-        assert!(Subject::labelled("redlock+daily").simulated().is_none());
+        assert!(Subject::from_label("redlock+delayed").sim_algorithm().is_some());
+        assert!(Subject::from_label("redlock+daily").sim_algorithm().is_none());
     }
 }

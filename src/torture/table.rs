@@ -1,66 +1,67 @@
-//! All algorithms under each fault alone, under each pair of them and under all together, and the guide's table of what came of it.
+//! Runs all algorithms under each fault alone, each pair of faults and all faults together; and makes the guide's table of the
+//! verdicts.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
 use crate::recipes::{self, Live};
 use crate::torture::check::Property;
-use crate::torture::known::Known;
+use crate::torture::known::KnownVerdict;
 use crate::torture::plan::{Fault, Settings};
 use crate::torture::run;
 use crate::torture::subject::Subject;
 
-/// Simulated time of each entry for at most one fault, unless told otherwise: enough that what happens once in some thousand operations is seen.
+/// Default simulated time of an entry with at most one fault: enough to see events that occur once in some thousand operations.
 pub const ENTRY_US: u64 = 10 * HOUR_US;
-/// Of those for several, of which there are many.
+/// Default simulated time of an entry with several faults, of which there are many.
 pub const COMBINED_US: u64 = HOUR_US;
 
 const HOUR_US: u64 = 3_600_000_000;
 
-/// The faults of the entries of one algorithm: none, each alone, each pair, all.
-pub fn columns() -> Vec<Vec<Fault>> {
-    let mut columns = vec![Vec::new()];
-    columns.extend(Fault::ALL.map(|fault| vec![fault]));
+/// The sets of faults of an algorithm's entries: none, each alone, each pair, all.
+pub fn fault_sets() -> Vec<Vec<Fault>> {
+    let mut sets = vec![Vec::new()];
+    sets.extend(Fault::ALL.map(|fault| vec![fault]));
     for (at, one) in Fault::ALL.into_iter().enumerate() {
-        columns.extend(Fault::ALL[at + 1..].iter().map(|other| vec![one, *other]));
+        sets.extend(Fault::ALL[at + 1..].iter().map(|other| vec![one, *other]));
     }
-    columns.push(Fault::ALL.to_vec());
-    columns
+    sets.push(Fault::ALL.to_vec());
+    sets
 }
 
-/// What each entry of the table is about.
+/// The subject and the faults of each entry.
 pub fn entries() -> Vec<(Subject, Vec<Fault>)> {
-    let of = |subject: Subject| columns().into_iter().map(move |faults| (subject.clone(), faults));
+    let of = |subject: Subject| fault_sets().into_iter().map(move |faults| (subject.clone(), faults));
     Subject::all().into_iter().flat_map(of).collect()
 }
 
-/// How long an entry is run.
+/// The default simulated time of an entry.
 pub fn length_us(faults: &[Fault]) -> u64 {
     if faults.len() > 1 { COMBINED_US } else { ENTRY_US }
 }
 
-/// Runs one entry for so long; `None` where there is no such algorithm.
-pub fn entry(subject: &Subject, faults: &[Fault], simulated_us: u64) -> Option<Known> {
-    let algorithm = subject.simulated()?;
+/// Runs an entry for a simulated time. `None` if there is no such algorithm.
+pub fn run_entry(subject: &Subject, faults: &[Fault], simulated_us: u64) -> Option<KnownVerdict> {
+    let algorithm = subject.sim_algorithm()?;
     let settings = subject.settings(&Settings { faults: faults.to_vec(), ..Settings::default() });
     let outcome = run::run(&settings, &algorithm, 0, simulated_us, |_, _, _| ControlFlow::Continue(()));
     let violated = outcome.violated().filter_map(|verdict| Some((verdict.property, verdict.first.as_ref()?.0))).collect();
-    Some(Known { label: subject.label(), faults: faults.to_vec(), violated })
+    Some(KnownVerdict { label: subject.label(), faults: faults.to_vec(), violated })
 }
 
-/// Runs one episode of an entry, and gives what is violated in it.
+/// Runs one episode of an entry and returns the violated properties. `None` if there is no such algorithm.
 #[cfg(any(test, feature = "internals"))]
-pub fn episode(subject: &Subject, faults: &[Fault], episode: u64) -> Option<Vec<Property>> {
-    let algorithm = subject.simulated()?;
+pub fn run_episode(subject: &Subject, faults: &[Fault], episode: u64) -> Option<Vec<Property>> {
+    let algorithm = subject.sim_algorithm()?;
     let settings = subject.settings(&Settings { faults: faults.to_vec(), ..Settings::default() });
     let outcome = run::run(&settings, &algorithm, episode, 0, |_, _, _| ControlFlow::Continue(()));
     Some(outcome.violated().map(|verdict| verdict.property).collect())
 }
 
-fn faults_of(entry: &Known) -> String {
+fn faults_of(entry: &KnownVerdict) -> String {
     let mut shown: Vec<&str> = Vec::new();
     for (property, _) in &entry.violated {
-        // Which is the same but for the time between a grant and the work.
+        // `exclusion` implies `sections`, except for the time between a grant and the critical section.
         let implied = *property == Property::Sections && entry.violated.iter().any(|(other, _)| *other == Property::Exclusion);
         if *property != Property::Fairness && !implied {
             shown.push(property.name());
@@ -69,8 +70,8 @@ fn faults_of(entry: &Known) -> String {
     if shown.is_empty() { "✓".to_owned() } else { shown.join(", ") }
 }
 
-/// The table, in Markdown.
-pub fn markdown(known: &[Known]) -> String {
+/// The table in Markdown.
+pub fn markdown(known: &[KnownVerdict]) -> String {
     let mut out = String::from("| | algorithm | in order |");
     for fault in Fault::ALL {
         let _ = write!(out, " {fault} |");
@@ -97,7 +98,7 @@ pub fn markdown(known: &[Known]) -> String {
     out
 }
 
-/// The lines of `verdicts.txt`.
-pub fn lines(known: &[Known]) -> String {
-    known.iter().map(Known::line).collect()
+/// The contents of `verdicts.txt`.
+pub fn verdict_lines(known: &[KnownVerdict]) -> String {
+    known.iter().map(KnownVerdict::line).collect()
 }

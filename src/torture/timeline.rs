@@ -1,18 +1,18 @@
-//! A history as a page of HTML that needs nothing else: a lane for each client and server, with waits, leases, critical sections, writes and
-//! faults, and the violation marked.
+//! Draws a history as a self-contained page of HTML: a lane for each client and server, with waits, leases, critical sections,
+//! writes and faults, and with the violation marked.
 
 use std::fmt::Write;
 
-use crate::torture::check::{Account, Accounts, Violation};
-use crate::torture::history::{History, NOBODY, Outcome, Seconds, What};
+use crate::torture::check::{Acquisition, Acquisitions, Violation};
+use crate::torture::history::{EventKind, History, NO_CLIENT, Outcome, Seconds};
 
 /// Width of the drawing.
 const WIDTH: f64 = 1400.0;
-/// Room for the names of lanes.
+/// Space for the names of lanes.
 const LEFT: f64 = 110.0;
 /// Height of a lane.
 const LANE: f64 = 74.0;
-/// Room above the lanes.
+/// Space above the lanes.
 const TOP: f64 = 40.0;
 
 const STYLE: &str = "\
@@ -21,7 +21,7 @@ h1{font-size:20px;margin:0 0 4px}p{margin:4px 0}code{background:#eef1f5;padding:
 svg{width:100%;height:auto;border:1px solid #d5dbe3;border-radius:6px;margin:14px 0}\
 text{font:12px system-ui,sans-serif;fill:#1c2430}.small{font-size:10px;fill:#5a6676}.lane{stroke:#d5dbe3}\
 .grid{stroke:#eef1f5}.wait{fill:#e7ebf1}.lease{fill:#bcd7f5}.held{fill:#6ea8e5}.work{fill:#2f7d4f}.bad{fill:#c93636}\
-.pause{fill:url(#stop)}.down{fill:#4a3f55}.trouble{fill:#f3d38a}.yes{stroke:#1c2430}.no{stroke:#c93636}\
+.pause{fill:url(#stop)}.down{fill:#4a3f55}.impairment{fill:#f3d38a}.yes{stroke:#1c2430}.no{stroke:#c93636}\
 .mark{fill:#c93636;opacity:.13}.edge{stroke:#c93636;stroke-dasharray:4 3}.key span{display:inline-block;margin-right:16px}\
 .key i{display:inline-block;width:22px;height:11px;margin-right:5px;vertical-align:-1px}\
 pre{background:#f6f8fa;padding:12px;border-radius:6px;overflow:auto;font-size:12px}pre b{color:#c93636}";
@@ -36,7 +36,7 @@ const KEY: &[(&str, &str)] = &[
     ("#4a3f55", "crashed, or server down"),
 ];
 
-/// Text within HTML.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -51,25 +51,25 @@ struct Page<'a> {
     servers: Vec<u32>,
 }
 
-/// Draws a history. The page's title says what it is of.
-pub fn page(title: &str, history: &History, violation: Option<&Violation>, again: &str) -> String {
-    let mut clients: Vec<u32> = history.events.iter().map(|event| event.client).filter(|client| *client != NOBODY).collect();
+/// Draws a history. `title` is the heading, and `command` runs the episode again.
+pub fn page(title: &str, history: &History, violation: Option<&Violation>, command: &str) -> String {
+    let mut clients: Vec<u32> = history.events.iter().map(|event| event.client).filter(|client| *client != NO_CLIENT).collect();
     clients.sort_unstable();
     clients.dedup();
-    let server = |what: &What| match what {
-        What::Down { server, .. } | What::Up { server } => Some(*server),
+    let server = |kind: &EventKind| match kind {
+        EventKind::Down { server, .. } | EventKind::Up { server } => Some(*server),
         _ => None,
     };
-    let mut servers: Vec<u32> = history.events.iter().filter_map(|event| server(&event.what)).collect();
+    let mut servers: Vec<u32> = history.events.iter().filter_map(|event| server(&event.kind)).collect();
     servers.sort_unstable();
     servers.dedup();
-    let of_work = |event: &&crate::torture::history::Event| event.what.op().is_some();
+    let of_work = |event: &&crate::torture::history::Event| event.kind.op().is_some();
     let from_us = history.events.iter().find(of_work).map_or(0, |event| event.at_us);
     let to_us = history.events.iter().rev().find(of_work).map_or(1, |event| event.at_us).max(from_us + 1);
     let margin_us = (to_us - from_us) / 60 + 1;
     let (from_us, to_us) = (from_us.saturating_sub(margin_us), to_us + margin_us);
     let mut page = Page { out: String::new(), from_us, to_us, history, violation, clients, servers };
-    page.draw(title, again);
+    page.draw(title, command);
     page.out
 }
 
@@ -79,21 +79,21 @@ impl Page<'_> {
         LEFT + (at_us - self.from_us) as f64 / (self.to_us - self.from_us) as f64 * (WIDTH - LEFT - 16.0)
     }
 
-    fn lane(&self, client: u32) -> f64 {
+    fn lane_y(&self, client: u32) -> f64 {
         TOP + LANE * self.clients.iter().position(|other| *other == client).unwrap_or(0) as f64
     }
 
-    fn bar(&mut self, class: &str, (from_us, to_us): (u64, u64), y: f64, height: f64, says: &str) {
+    fn bar(&mut self, class: &str, (from_us, to_us): (u64, u64), y: f64, height: f64, message: &str) {
         let (x, end) = (self.x(from_us), self.x(to_us));
         let width = (end - x).max(1.5);
         let _ = writeln!(
             self.out,
             "<rect class=\"{class}\" x=\"{x:.2}\" y=\"{y:.1}\" width=\"{width:.2}\" height=\"{height}\" rx=\"2\"><title>{}</title></rect>",
-            escaped(says)
+            escaped(message)
         );
     }
 
-    fn draw(&mut self, title: &str, again: &str) {
+    fn draw(&mut self, title: &str, command: &str) {
         let _ = writeln!(
             self.out,
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>",
@@ -101,14 +101,18 @@ impl Page<'_> {
         );
         match self.violation {
             Some(violation) => {
-                let _ =
-                    writeln!(self.out, "<p><b>{}</b>: {}.</p>", escaped(violation.property.violated()), escaped(&violation.says));
+                let _ = writeln!(
+                    self.out,
+                    "<p><b>{}</b>: {}.</p>",
+                    escaped(violation.property.meaning()),
+                    escaped(&violation.message)
+                );
             }
             None => self.out.push_str("<p>Nothing is violated.</p>\n"),
         }
-        let _ = writeln!(self.out, "<p>Again: <code>{}</code></p>\n<p class=\"key\">", escaped(again));
-        for (colour, says) in KEY {
-            let _ = write!(self.out, "<span><i style=\"background:{colour}\"></i>{says}</span>");
+        let _ = writeln!(self.out, "<p>Again: <code>{}</code></p>\n<p class=\"key\">", escaped(command));
+        for (colour, message) in KEY {
+            let _ = write!(self.out, "<span><i style=\"background:{colour}\"></i>{message}</span>");
         }
         let height = TOP + LANE * (self.clients.len() + self.servers.len()) as f64 + 10.0;
         let _ = writeln!(
@@ -117,13 +121,13 @@ impl Page<'_> {
              patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#e3e6eb\"/>\
              <rect width=\"3\" height=\"6\" fill=\"#9aa4b1\"/></pattern></defs>"
         );
-        self.axis(height);
-        self.lanes();
-        let accounts = Accounts::of(self.history);
-        for account in &accounts.all {
-            self.account(account, accounts.end_us);
+        self.draw_axis(height);
+        self.draw_lanes();
+        let acquisitions = Acquisitions::of(self.history);
+        for acquisition in &acquisitions.all {
+            self.draw_acquisition(acquisition, acquisitions.end_us);
         }
-        self.faults();
+        self.draw_faults();
         if let Some(violation) = self.violation {
             let x = self.x(violation.at_us);
             let _ = writeln!(
@@ -137,7 +141,7 @@ impl Page<'_> {
         let concerned = self.violation.map_or(&[][..], |violation| &violation.ops);
         for event in &self.history.events {
             let line = escaped(&event.to_string());
-            let _ = match event.what.op().is_some_and(|op| concerned.contains(&op)) {
+            let _ = match event.kind.op().is_some_and(|op| concerned.contains(&op)) {
                 true => writeln!(self.out, "<b>{line}</b>"),
                 false => writeln!(self.out, "{line}"),
             };
@@ -145,8 +149,8 @@ impl Page<'_> {
         self.out.push_str("</pre>\n</body></html>\n");
     }
 
-    fn axis(&mut self, height: f64) {
-        // About ten marks, at round times.
+    fn draw_axis(&mut self, height: f64) {
+        // About ten marks at round times.
         let span_us = self.to_us - self.from_us;
         let mut step_us = 10u64.pow((span_us / 10).max(1).ilog10());
         while span_us / step_us > 14 {
@@ -165,7 +169,7 @@ impl Page<'_> {
         }
     }
 
-    fn lanes(&mut self) {
+    fn draw_lanes(&mut self) {
         let names: Vec<String> = (self.clients.iter().map(|client| format!("client {client}")))
             .chain(self.servers.iter().map(|server| format!("server {server}")))
             .collect();
@@ -179,72 +183,73 @@ impl Page<'_> {
         }
     }
 
-    /// Waits and leases above, the work within.
-    fn account(&mut self, account: &Account, end_us: u64) {
-        let y = self.lane(account.client);
-        let concerned = self.violation.is_some_and(|violation| violation.ops.contains(&account.op));
-        let waited_us = account.granted_us.unwrap_or_else(|| account.waited_until_us()).min(end_us);
-        let name = format!("#{} lock {}", account.op, account.lock);
+    /// Draws an acquisition: the wait and the lease above, the critical section below.
+    fn draw_acquisition(&mut self, acquisition: &Acquisition, end_us: u64) {
+        let y = self.lane_y(acquisition.client);
+        let concerned = self.violation.is_some_and(|violation| violation.ops.contains(&acquisition.op));
+        let waited_us = acquisition.granted_us.unwrap_or_else(|| acquisition.waited_until_us()).min(end_us);
+        let name = format!("#{} lock {}", acquisition.op, acquisition.lock);
         self.bar(
             "wait",
-            (account.asked_us, waited_us),
+            (acquisition.requested_us, waited_us),
             y + 24.0,
             9.0,
-            &format!("{name}: asked for at {} s", Seconds(account.asked_us)),
+            &format!("{name}: asked for at {} s", Seconds(acquisition.requested_us)),
         );
-        if let Some(start_us) = account.start_us() {
-            let ends = [account.valid_until_us, account.released_us, account.crashed_us];
+        if let Some(start_us) = acquisition.start_us() {
+            let ends = [acquisition.valid_until_us, acquisition.released_us, acquisition.crashed_us];
             let lease_us = ends.into_iter().flatten().min().unwrap_or(end_us);
-            let token = account.token.map_or(String::new(), |token| format!(", token {token}"));
+            let token = acquisition.token.map_or(String::new(), |token| format!(", token {token}"));
             self.bar("lease", (start_us, lease_us), y + 24.0, 9.0, &format!("{name}: granted at {} s{token}", Seconds(start_us)));
         }
-        if let Some(entered_us) = account.entered_us {
-            let left_us = account.exited_us.or(account.crashed_us).unwrap_or(end_us);
+        if let Some(entered_us) = acquisition.entered_us {
+            let left_us = acquisition.exited_us.or(acquisition.crashed_us).unwrap_or(end_us);
             let class = if concerned { "bad" } else { "work" };
-            let says = format!("{name}: at work from {} to {} s", Seconds(entered_us), Seconds(left_us));
-            self.bar(class, (entered_us, left_us), y + 38.0, 16.0, &says);
+            let message = format!("{name}: at work from {} to {} s", Seconds(entered_us), Seconds(left_us));
+            self.bar(class, (entered_us, left_us), y + 38.0, 16.0, &message);
         }
         if self.violation.is_some_and(|_| concerned) || self.history.events.len() < 400 {
-            let x = self.x(account.asked_us);
-            let _ = writeln!(self.out, "<text class=\"small\" x=\"{x:.2}\" y=\"{}\">#{}</text>", y + 20.0, account.op);
+            let x = self.x(acquisition.requested_us);
+            let _ = writeln!(self.out, "<text class=\"small\" x=\"{x:.2}\" y=\"{}\">#{}</text>", y + 20.0, acquisition.op);
         }
     }
 
-    fn faults(&mut self) {
+    fn draw_faults(&mut self) {
         let events = &self.history.events;
         for (at, event) in events.iter().enumerate() {
             let (at_us, client) = (event.at_us, event.client);
-            let y = if client == NOBODY { 0.0 } else { self.lane(client) };
-            let says = event.to_string();
-            match &event.what {
-                What::Pause { for_us } => self.bar("pause", (at_us, at_us + for_us), y + 58.0, 9.0, &says),
-                What::Delay { for_us, .. } | What::Loss { for_us, .. } => {
-                    self.bar("trouble", (at_us, at_us + for_us), y + 68.0, 4.0, &says);
+            let y = if client == NO_CLIENT { 0.0 } else { self.lane_y(client) };
+            let message = event.to_string();
+            match &event.kind {
+                EventKind::Pause { for_us } => self.bar("pause", (at_us, at_us + for_us), y + 58.0, 9.0, &message),
+                EventKind::Delay { for_us, .. } | EventKind::Loss { for_us, .. } => {
+                    self.bar("impairment", (at_us, at_us + for_us), y + 68.0, 4.0, &message);
                 }
-                What::Resend { .. } => self.bar("trouble", (at_us, at_us), y + 64.0, 8.0, &says),
-                What::Crash { .. } => {
-                    let again = |other: &&crate::torture::history::Event| other.client == client && other.what == What::Start;
-                    let until_us = events[at..].iter().find(again).map_or(self.to_us, |other| other.at_us);
-                    self.bar("down", (at_us, until_us), y + 58.0, 9.0, &says);
+                EventKind::Resend { .. } => self.bar("impairment", (at_us, at_us), y + 64.0, 8.0, &message),
+                EventKind::Crash { .. } => {
+                    let restarts =
+                        |other: &&crate::torture::history::Event| other.client == client && other.kind == EventKind::Start;
+                    let until_us = events[at..].iter().find(restarts).map_or(self.to_us, |other| other.at_us);
+                    self.bar("down", (at_us, until_us), y + 58.0, 9.0, &message);
                 }
-                What::Jump { by_ms } if at_us > 0 => {
+                EventKind::Jump { by_ms } if at_us > 0 => {
                     let x = self.x(at_us);
                     let _ = writeln!(self.out, "<text class=\"small\" x=\"{x:.2}\" y=\"{}\">clock {by_ms:+} ms</text>", y + 67.0);
                 }
-                What::Down { server, .. } => {
-                    let up = |other: &&crate::torture::history::Event| other.what == What::Up { server: *server };
+                EventKind::Down { server, .. } => {
+                    let up = |other: &&crate::torture::history::Event| other.kind == EventKind::Up { server: *server };
                     let until_us = events[at..].iter().find(up).map_or(self.to_us, |other| other.at_us);
                     let lane = self.clients.len() + self.servers.iter().position(|other| other == server).unwrap_or(0);
-                    self.bar("down", (at_us, until_us), TOP + LANE * lane as f64 + 30.0, 16.0, &says);
+                    self.bar("down", (at_us, until_us), TOP + LANE * lane as f64 + 30.0, 16.0, &message);
                 }
-                What::Written { outcome, .. } => {
+                EventKind::Written { outcome, .. } => {
                     let (x, class) = (self.x(at_us), if *outcome == Outcome::No { "no" } else { "yes" });
                     let _ = writeln!(
                         self.out,
                         "<line class=\"{class}\" x1=\"{x:.2}\" x2=\"{x:.2}\" y1=\"{}\" y2=\"{}\"><title>{}</title></line>",
                         y + 36.0,
                         y + 56.0,
-                        escaped(&says)
+                        escaped(&message)
                     );
                 }
                 _ => {}

@@ -1,4 +1,4 @@
-//! One winner each time, nothing lost.
+//! Mutual exclusion: one winner each time, and no lost updates.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ pub fn system_clock() -> Clock {
     Arc::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64)
 }
 
-/// Whether the server knows the commands that the lock of this name needs.
+/// Whether the server has the commands that this lock needs.
 pub fn known(arena: &Arena, name: &str) -> bool {
     let Some(command) = ["DELEX", "DELIFEQ"].into_iter().find(|command| name.contains(command)) else { return true };
     let error = redis::cmd(command).exec(&mut arena.connect()).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! What each algorithm is known to get wrong. These tests say that the server runs the algorithms as they are, flaws included.
+//! The known flaws of each algorithm. These tests show that the server runs the algorithms exactly, with their flaws.
 
 use redis::{Connection, cmd};
 
@@ -12,7 +12,7 @@ fn query<T: redis::FromRedisValue>(connection: &mut Connection, words: &[&str]) 
     command.arg(&words[1..]).query(connection).unwrap()
 }
 
-/// A client's lock whose clock is ahead of the server's by so many milliseconds.
+/// The lock of a client whose clock is ahead of the server's by some milliseconds.
 fn lock(arena: &Arena, number: &str, key: &str, owner: &str, ahead_ms: i64) -> Box<dyn Lock> {
     let (_, _, make) = LOCKS.iter().find(|(name, ..)| name.starts_with(number)).unwrap();
     let now = arena.unix_ms() + ahead_ms;
@@ -48,7 +48,7 @@ fn a_clock_that_is_fast_steals_a_lock_with_a_time_stamp() {
         assert!(holder.acquire(&mut connection));
         assert!(!lock(arena, "3", &key, "punctual", 0).acquire(&mut connection));
         assert!(lock(arena, "3", &key, "five minutes ahead", 300_000).acquire(&mut connection));
-        // The holder cannot tell: there is no owner, and the stamp that he finds lies in the future.
+        // The holder cannot notice it: there is no owner, and the stamp in the key is in the future.
         assert!(holder.release(&mut connection));
         assert!(!arena.own().exists(&key), "and so he frees what is the thief's");
     });
@@ -61,7 +61,7 @@ fn a_loser_of_getset_overwrites_the_winners_time_stamp() {
         let now = arena.unix_ms();
         let (past, first, second) = ((now - 1).to_string(), (now + 1000).to_string(), (now + 9000).to_string());
         query::<()>(&mut connection, &["SET", &key, &past]);
-        // Both have seen that the stamp is past.
+        // Both clients have seen that the stamp is in the past.
         assert_eq!(query::<String>(&mut connection, &["GETSET", &key, &first]), past, "the first has it");
         assert_eq!(query::<String>(&mut connection, &["GETSET", &key, &second]), first, "the second has not");
         assert_eq!(arena.own().get(&key), Some(second), "but has made the lease eight seconds longer");
@@ -73,7 +73,7 @@ fn a_take_over_by_del_and_setnx_has_two_winners() {
     Arena::each_frozen("two winners", |arena| {
         let (key, mut connection) = (arena.key("lock"), arena.connect());
         query::<()>(&mut connection, &["SET", &key, &(arena.unix_ms() - 1).to_string()]);
-        // Both have seen that the stamp is past; the second is a little late.
+        // Both clients have seen that the stamp is in the past. The second one is a little late.
         let mut take_over =
             || query::<bool>(&mut connection, &["DEL", &key]) && query::<bool>(&mut connection, &["SETNX", &key, "until"]);
         assert!(take_over());
@@ -93,7 +93,7 @@ fn a_del_without_a_look_at_the_owner_frees_somebody_elses_lock() {
             assert!(paused.release(&mut connection), "it is told that all is well");
             assert!(!arena.own().exists(&key), "and the next one holds nothing");
         }
-        // With the token compared, it is not so.
+        // If the token is compared, that does not happen.
         for number in ["4", "5", "6"] {
             let (key, mut connection) = (arena.key(number), arena.connect());
             let mut paused = lock(arena, number, &key, "paused", 0);
@@ -115,7 +115,7 @@ fn get_and_del_as_two_commands_race() {
         arena.advance_ms(60_000);
         assert!(lock(arena, "4", &key, "you", 0).acquire(&mut connection));
         assert!(query::<bool>(&mut connection, &["DEL", &key]), "and it was yours");
-        // The script has no moment between the two.
+        // A script has no gap between the two commands.
         assert!(lock(arena, "4", &key, "you", 0).acquire(&mut connection));
         assert!(!redis::Script::new(RELEASE).key(&key).arg("me").invoke::<bool>(&mut connection).unwrap());
     });
@@ -127,7 +127,7 @@ fn a_pause_longer_than_the_lease_lets_two_into_the_critical_section() {
         for number in ["2", "4", "5", "6", "17"] {
             let (key, mut connection) = (arena.key(number), arena.connect());
             assert!(lock(arena, number, &key, "paused", 0).acquire(&mut connection));
-            // Inside, and paused: it has not come back to give anything up when the next one is let in.
+            // The holder is inside and paused, and has not released the lock when the next one enters.
             arena.advance_ms(60_000);
             assert!(lock(arena, number, &key, "next", 0).acquire(&mut connection), "{number}");
         }
@@ -145,7 +145,7 @@ fn a_watchdog_renews_for_a_holder_who_is_dead_and_lapses_for_one_who_is_stuck() 
             assert!(lock("the thread died").renew(&mut connection), "the process lives, and its timer with it");
         }
         assert_eq!(lock("waits").enter(&mut connection), Some(30_000), "a day later");
-        // The event loop stands still for longer than the lease: nobody tells the holder.
+        // The event loop stalls for longer than the lease, so the holder does not learn of the end.
         arena.advance_ms(30_000);
         assert_eq!(lock("waits").enter(&mut connection), None);
         assert!(!lock("the thread died").renew(&mut connection));

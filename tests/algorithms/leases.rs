@@ -1,4 +1,5 @@
-//! The holder dies: his lock is free when the lease is over and not a millisecond before. The clock is the test's own.
+//! After the death of its holder a lock becomes free at the end of the lease, and not a millisecond before. The test sets the
+//! clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,13 +10,13 @@ use crate::locks::{Clock, LOCKS, Make, Reentrant, Terms};
 
 const LEASE_MS: i64 = 30_000;
 
-/// A clock that the clients share and the test sets.
+/// A clock that clients share and the test sets.
 fn set_clock(at: &Arc<AtomicI64>) -> Clock {
     let at = at.clone();
     Arc::new(move || at.load(Ordering::SeqCst))
 }
 
-/// How many of eight win when all try at once.
+/// The number of winners if eight clients try at once.
 fn winners(arena: &Arena, make: Make, key: &str, generation: usize, clock: &Clock) -> usize {
     let won = arena.together(|number, connection| {
         let owner = format!("client-{generation}-{number}");
@@ -36,7 +37,7 @@ fn a_dead_holders_lock_is_taken_by_one_of_eight_on_time_and_never_before() {
                 arena.advance_ms(ms as u64);
                 at.fetch_add(ms, Ordering::SeqCst);
             };
-            // An algorithm whose stamp is checked by the clients lets the lease's last moment pass.
+            // If clients check the stamp, the lock is still held in the last millisecond of the lease.
             let slack = if name.starts_with('3') { 2 } else { 0 };
             assert_eq!(winners(arena, *make, &key, 0, &clock), 1, "{name}");
             for generation in 1..=10 {
@@ -63,7 +64,7 @@ fn a_renewed_lease_counts_from_the_renewal() {
             assert!(!renew.key(&key).arg("you").arg(LEASE_MS).invoke::<bool>(&mut connection).unwrap());
             assert!(renew.key(&key).arg("me").arg(LEASE_MS).invoke::<bool>(&mut connection).unwrap());
         }
-        // The same as one command, with the token compared by the server.
+        // The same as one command: the server compares the token.
         let native = redis::cmd("SET").arg(&key).arg("me").arg("IFEQ").arg("me").arg("PX").arg(LEASE_MS).to_owned();
         arena.advance_ms(LEASE_MS as u64 - 1);
         assert!(native.query::<bool>(&mut connection).unwrap());
@@ -82,14 +83,14 @@ fn a_watchdog_keeps_a_lock_for_as_long_as_its_holder_lives() {
         let lock = |owner: &str| Reentrant(Terms { key: key.clone(), owner: owner.to_owned(), lease_ms: LEASE_MS });
         let (holder, mut connection) = (lock("holder"), arena.connect());
         assert_eq!(holder.enter(&mut connection), None);
-        // An hour of work, renewed every third of the lease, while seven others try.
+        // An hour of work, with a renewal every third of the lease, while seven other clients try to acquire the lock.
         for _ in 0..360 {
             arena.advance_ms(LEASE_MS as u64 / 3);
             assert!(holder.renew(&mut connection));
         }
         let waits = arena.together(|number, connection| lock(&format!("waiter-{number}")).enter(connection));
         assert!(waits.iter().all(|wait| *wait == Some(LEASE_MS)), "{waits:?}");
-        // It dies right after a renewal.
+        // The holder dies right after a renewal.
         arena.advance_ms(LEASE_MS as u64 - 1);
         let waits = arena.together(|number, connection| lock(&format!("waiter-{number}")).enter(connection));
         assert!(waits.iter().all(|wait| *wait == Some(1)), "{waits:?}");

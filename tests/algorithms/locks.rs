@@ -1,35 +1,35 @@
-//! The locks, as a client of any Redis writes them.
+//! The locks, written as clients of any Redis server write them.
 
 use std::sync::Arc;
 
 use redis::{Connection, Script, cmd};
 
-/// A lock that one client tries for. Who waits polls.
+/// One client's lock. A client that waits polls.
 pub trait Lock: Send {
-    /// Tries once; true when it is this client's now.
+    /// Tries once. Returns whether the client holds the lock now.
     fn acquire(&mut self, connection: &mut Connection) -> bool;
-    /// Gives it back; false when it was not this client's any more, where the algorithm can tell.
+    /// Releases the lock. Returns false if the client did not hold it any more, as far as the algorithm can tell.
     fn release(&mut self, connection: &mut Connection) -> bool;
 }
 
-/// What a lock is made of.
+/// The parameters of a lock.
 #[derive(Clone)]
 pub struct Terms {
     /// The key.
     pub key: String,
-    /// Names the client; nobody else uses it.
+    /// The owner, which is unique to the client.
     pub owner: String,
-    /// For how long it may be held, in milliseconds; whole seconds where the algorithm knows no others.
+    /// The lease in milliseconds; whole seconds for algorithms that only have these.
     pub lease_ms: i64,
 }
 
-/// Makes a client's lock.
+/// Makes one client's lock.
 pub type Make = fn(Terms, Clock) -> Box<dyn Lock>;
 
-/// Unix milliseconds, as one client believes.
+/// Unix time in milliseconds by one client's clock.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// All locks, with their number in the list of algorithms and whether a holder's death frees them.
+/// All locks, with their number in the list of algorithms and whether the lock of a dead holder becomes free.
 pub const LOCKS: &[(&str, bool, Make)] = &[
     ("1: SETNX", false, |terms, _| Box::new(SetNx(terms))),
     ("2: SETNX, then EXPIRE", true, |terms, _| Box::new(SetNxExpire(terms))),
@@ -41,7 +41,7 @@ pub const LOCKS: &[(&str, bool, Make)] = &[
     ("17: memcached's add", true, |terms, _| Box::new(Add(terms))),
 ];
 
-/// 1: no expiry, no owner.
+/// 1: no expiry and no owner.
 struct SetNx(Terms);
 
 impl Lock for SetNx {
@@ -54,7 +54,7 @@ impl Lock for SetNx {
     }
 }
 
-/// 2: two commands, between which one may die.
+/// 2: two commands, between which the client may die.
 struct SetNxExpire(Terms);
 
 impl Lock for SetNxExpire {
@@ -72,7 +72,7 @@ impl Lock for SetNxExpire {
     }
 }
 
-/// 3: the value says until when it is held; whoever finds that past takes it over by GETSET.
+/// 3: the value is the end of the lease. A client that finds it in the past takes the lock over with GETSET.
 struct TimeStamp {
     terms: Terms,
     clock: Clock,
@@ -87,7 +87,7 @@ impl Lock for TimeStamp {
             return true;
         }
         let seen: Option<i64> = cmd("GET").arg(&self.terms.key).query(connection).unwrap();
-        // Whoever was first to replace the stamp that had run out has it; the others see his stamp come back.
+        // The client that replaced the expired stamp first gets it back and holds the lock. The others get the new stamp.
         seen.is_some_and(|until| until < now) && {
             let old: Option<i64> = cmd("GETSET").arg(&self.terms.key).arg(self.stamp).query(connection).unwrap();
             old.is_none() || old == seen
@@ -100,13 +100,13 @@ impl Lock for TimeStamp {
     }
 }
 
-/// Deletes the key if it holds this owner's token.
+/// Deletes the key if it holds the owner's token.
 pub const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
-/// Gives the key a new lease if it holds this owner's token.
+/// Restarts the lease if the key holds the owner's token.
 pub const RENEW: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 
-/// 4: one command to take, one script to give back.
+/// 4: acquired by one command, released by a script.
 struct Token(Terms);
 
 impl Lock for Token {
@@ -120,7 +120,7 @@ impl Lock for Token {
     }
 }
 
-/// 5: as 4, with compare-and-delete as one command.
+/// 5: like 4, with compare-and-delete as one command.
 struct Native(Terms, &'static str);
 
 impl Lock for Native {
@@ -138,7 +138,7 @@ impl Lock for Native {
     }
 }
 
-/// Nothing when it was taken (again), else how long it is held by somebody else, in milliseconds.
+/// Returns nil if the lock was acquired (again), otherwise the rest of the other owner's lease in milliseconds.
 pub const ENTER: &str = "
     if redis.call('EXISTS', KEYS[1]) == 0 then
         redis.call('HSET', KEYS[1], ARGV[1], 1)
@@ -149,7 +149,7 @@ pub const ENTER: &str = "
     end
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
     return nil";
-/// Nothing when it was not held, 0 when it still is, 1 when this was the last level.
+/// Returns nil if the owner did not hold the lock, 0 if it still holds it, 1 if it released the last hold.
 pub const LEAVE: &str = "
     if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end
     if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then
@@ -159,22 +159,22 @@ pub const LEAVE: &str = "
     redis.call('DEL', KEYS[1])
     redis.call('PUBLISH', KEYS[2], ARGV[1])
     return 1";
-/// 1 when the lease of this owner was renewed, 0 when he does not hold it.
+/// Returns 1 if the owner's lease was renewed, 0 if the owner does not hold the lock.
 pub const WATCH: &str = "
     if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
     return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
 
-/// 6: a hash of its one holder and how often he holds it.
+/// 6: a hash with the one holder and its number of holds.
 #[derive(Clone)]
 pub struct Reentrant(pub Terms);
 
 impl Reentrant {
-    /// `None` when it was taken, else the milliseconds that the holder has left.
+    /// `None` if it was acquired, otherwise the rest of the holder's lease in milliseconds.
     pub fn enter(&self, connection: &mut Connection) -> Option<i64> {
         Script::new(ENTER).key(&self.0.key).arg(&self.0.owner).arg(self.0.lease_ms).invoke(connection).unwrap()
     }
 
-    /// `None` when it was not this owner's, else whether that was the last level.
+    /// `None` if this owner did not hold it, otherwise whether that was the last hold.
     pub fn leave(&self, connection: &mut Connection) -> Option<bool> {
         let channel = format!("unlocked:{{{}}}", self.0.key);
         Script::new(LEAVE).key(&self.0.key).key(channel).arg(&self.0.owner).arg(self.0.lease_ms).invoke(connection).unwrap()
@@ -196,7 +196,7 @@ impl Lock for Reentrant {
     }
 }
 
-/// 17: fails if present; no owner.
+/// 17: fails if the key exists; no owner.
 struct Add(Terms);
 
 impl Lock for Add {

@@ -1,13 +1,14 @@
-//! The lock algorithms of tutorials and libraries, each run by eight clients at once through the `redis` crate, over RESP2 and RESP3.
+//! The lock algorithms of tutorials and libraries. Eight clients at once run each of them through the `redis` crate, with RESP2
+//! and RESP3.
 //!
-//! - `exclusion`: one winner each time and nothing lost, on a running clock;
-//! - `leases`: who dies frees his lock on time and not before, on a clock that only the test moves;
-//! - `flaws`: what each algorithm is known to get wrong, shown;
+//! - `exclusion`: one winner each time and no lost updates, on a running clock;
+//! - `leases`: the lock of a dead holder becomes free at the end of its lease and not before, on a clock that the test moves;
+//! - `flaws`: the known flaws of each algorithm;
 //! - `rates`: token bucket and windows;
-//! - `scenarios`: what people do with them.
+//! - `scenarios`: uses of locks.
 //!
-//! With `PORTCULLIS_ALGORITHMS_URL=redis://host:port/` the tests that need no clock of their own run against that server, too: it
-//! shows whether an algorithm's code is right.
+//! With `PORTCULLIS_ALGORITHMS_URL=redis://host:port/` the tests that do not move a clock also run against that server, which
+//! shows whether the code of an algorithm is right.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,20 +25,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use portcullis::TestServer;
 use redis::Connection;
 
-/// Clients of each test.
+/// Number of clients of each test.
 const CLIENTS: usize = 8;
 
-/// A server under test, in one of the two protocols.
+/// A server under test, with one of the two protocols.
 struct Arena {
-    /// `None` for a server that was started by somebody else.
+    /// `None` for the server of the environment.
     server: Option<TestServer>,
     url: String,
-    /// What all keys of the test begin with.
+    /// The prefix of the test's keys.
     prefix: String,
 }
 
 impl Arena {
-    /// A new server per protocol, its clock running; then the server of the environment, where there is one.
+    /// Runs a test on a new server for each protocol, with a running clock; and on the server of the environment, if there is
+    /// one.
     fn each(name: &str, test: impl Fn(&Arena)) {
         Self::each_ours(name, false, &test);
         if let Some(url) = std::env::var("PORTCULLIS_ALGORITHMS_URL").ok().filter(|url| !url.is_empty()) {
@@ -48,7 +50,7 @@ impl Arena {
         }
     }
 
-    /// A new server per protocol, its clock standing still.
+    /// Runs a test on a new server for each protocol, with a frozen clock.
     fn each_frozen(name: &str, test: impl Fn(&Arena)) {
         Self::each_ours(name, true, &test);
     }
@@ -69,14 +71,14 @@ impl Arena {
         redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap()
     }
 
-    /// A key of this test, not there yet.
+    /// A key of this test that does not exist yet.
     fn key(&self, name: &str) -> String {
         let key = format!("{}{name}", self.prefix);
         redis::cmd("DEL").arg(&key).exec(&mut self.connect()).unwrap();
         key
     }
 
-    /// The test's own server.
+    /// The server that was started for the test.
     fn own(&self) -> &TestServer {
         self.server.as_ref().expect("only asked for where the server is the test's own")
     }
@@ -86,7 +88,7 @@ impl Arena {
         self.own().clock().advance(std::time::Duration::from_millis(ms));
     }
 
-    /// Unix milliseconds by the server's clock, or by ours where the server is not the test's own.
+    /// Unix milliseconds by the server's clock, or by this machine's for the server of the environment.
     fn unix_ms(&self) -> i64 {
         match &self.server {
             Some(server) => server.clock().now_unix_ms(),
@@ -94,7 +96,7 @@ impl Arena {
         }
     }
 
-    /// Runs a client in each of eight threads, all let go at once; gives what they gave.
+    /// Runs a client in each of eight threads, which start at once. Returns their results.
     fn together<T: Send>(&self, client: impl Fn(usize, &mut Connection) -> T + Sync) -> Vec<T> {
         let barrier = Barrier::new(CLIENTS);
         std::thread::scope(|scope| {
@@ -113,7 +115,7 @@ impl Arena {
     }
 }
 
-/// What only one may use at a time, and which notices when two do.
+/// A resource for one user at a time, which notices concurrent users.
 #[derive(Default)]
 struct Guarded {
     inside: AtomicBool,
@@ -122,7 +124,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Counts one up, in a way that loses counts when two do it at once.
+    /// Increments a counter as a read and a later write, so that concurrent increments are lost.
     fn increment(&self) {
         if self.inside.swap(true, Ordering::SeqCst) {
             self.intrusions.fetch_add(1, Ordering::SeqCst);

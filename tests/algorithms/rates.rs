@@ -1,14 +1,14 @@
-//! Rate limits in scripts: a token bucket by the server's clock or the caller's, a window in a hash, a window in a counter.
+//! Rate limits in scripts: a token bucket by the server's clock or by the caller's, a window in a hash, and a window in a
+//! counter.
 //!
-//! Sliding windows are usually kept in a sorted set of request times; here they are a hash of request ids with their times, since the
-//! server has no sorted sets yet.
+//! Sliding windows are usually sorted sets of request times. Here the window is a hash of request ids with their times.
 
 use redis::{Connection, Script};
 
 use crate::{Arena, CLIENTS};
 
-/// KEYS: the bucket. ARGV: capacity, tokens a second, tokens wanted, the caller's unix time in milliseconds or nothing.
-/// Gives whether they were granted, and after how many milliseconds to try again.
+/// KEYS: the bucket. ARGV: capacity, tokens per second, tokens wanted, and optionally the caller's Unix time in milliseconds.
+/// Returns whether the tokens were granted, and the milliseconds until the next attempt.
 const BUCKET: &str = "
     local capacity, rate, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
     local now = tonumber(ARGV[4])
@@ -26,7 +26,7 @@ const BUCKET: &str = "
     if granted then return {1, 0} end
     return {0, math.ceil((wanted - tokens) / rate * 1000)}";
 
-/// KEYS: the log. ARGV: limit, window in milliseconds, id of the request. Gives whether it may pass.
+/// KEYS: the log. ARGV: limit, window in milliseconds, id of the request. Returns whether the request may pass.
 const WINDOW: &str = "
     local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
     local time = redis.call('TIME')
@@ -40,7 +40,7 @@ const WINDOW: &str = "
     redis.call('PEXPIRE', KEYS[1], window)
     return 1";
 
-/// KEYS: the counter. ARGV: limit, window in milliseconds. Gives whether the request may pass.
+/// KEYS: the counter. ARGV: limit, window in milliseconds. Returns whether the request may pass.
 const COUNTER: &str = "
     local n = redis.call('INCR', KEYS[1])
     if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
@@ -56,7 +56,7 @@ fn bucket(connection: &mut Connection, key: &str, capacity: i64, rate: i64, want
     call.invoke(connection).unwrap()
 }
 
-/// How many of eight clients' requests, `each` of every one, are granted.
+/// Number of granted requests, if each of eight clients sends `each`.
 fn granted(arena: &Arena, each: usize, request: impl Fn(usize, &mut Connection) -> bool + Sync) -> usize {
     let counts = arena.together(|client, connection| (0..each).filter(|n| request(client * each + n, connection)).count());
     counts.into_iter().sum()
@@ -91,9 +91,9 @@ fn a_token_bucket_by_the_callers_clock_grants_the_same() {
         let at = |ms: i64| move |connection: &mut Connection, key: &str| bucket(connection, key, 100, 1, 1, Some(start + ms)).0;
         assert_eq!(granted(arena, 20, |_, connection| at(0)(connection, &key)), 100);
         assert_eq!(granted(arena, 5, |_, connection| at(4_000)(connection, &key)), 4);
-        // A caller whose clock is behind takes nothing back and refills nothing.
+        // A caller whose clock is behind neither removes nor refills tokens.
         assert_eq!(granted(arena, 5, |_, connection| at(-300_000)(connection, &key)), 0);
-        // One whose clock is ahead fills the bucket for all: the flaw of this variant.
+        // A caller whose clock is ahead fills the bucket for all callers: the flaw of this variant.
         assert_eq!(granted(arena, 20, |_, connection| at(300_000)(connection, &key)), 100);
     });
 }

@@ -1,4 +1,4 @@
-//! What people do with locks.
+//! Uses of locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn stock_is_sold_to_the_last_piece_and_never_oversold_under_each_lock() {
                     while !lock.acquire(connection) {
                         std::thread::sleep(Duration::from_micros(200));
                     }
-                    // Read, think, write: what only a lock makes right.
+                    // Read, think, write: only a lock makes this right.
                     let left = get(connection, &stock);
                     if left > 0 {
                         std::thread::yield_now();
@@ -62,7 +62,7 @@ fn a_flash_sale_in_one_script_sells_each_buyer_one_piece_at_most() {
                 let script = Script::new(BUY);
                 script.key(&stock).key(&buyers).arg(format!("buyer-{buyer}")).invoke::<i64>(&mut *connection).unwrap()
             };
-            // All eight clients come in the name of the same hundred buyers.
+            // All eight clients act for the same hundred buyers.
             (0..100).map(buy).filter(|left| *left >= 0).count()
         });
         assert_eq!(bought.iter().sum::<usize>(), 50);
@@ -181,7 +181,7 @@ fn clocks_minutes_apart_do_not_matter_where_only_the_server_has_one() {
         for (name, _, make) in LOCKS.iter().filter(|(name, ..)| !name.starts_with('3')) {
             let (key, guarded) = (arena.key(name), Guarded::default());
             arena.together(|number, connection| {
-                // From twelve minutes behind to nine ahead.
+                // Clocks from twelve minutes behind to nine minutes ahead.
                 let believes = now + (number as i64 - 4) * 180_000;
                 let terms = Terms { key: key.clone(), owner: format!("client-{number}"), lease_ms: 30_000 };
                 let mut lock = make(terms, Arc::new(move || believes));

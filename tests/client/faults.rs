@@ -1,4 +1,4 @@
-//! What native locks leave behind by the client when futures are dropped, connections break and servers go: nothing.
+//! Native locks leave nothing behind when the client's futures are dropped, connections break and servers end.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -94,16 +94,16 @@ fn dropped_at_any_moment_an_acquire_leaves_nothing_behind() {
             granted += task.await.expect("a task");
         }
         assert!(granted > 20, "{granted}");
-        // The leases do not end: what is free now was given back.
+        // The leases do not end, so a free lock was released.
         until_empty(&server).await;
         server.check_invariants();
     });
 }
 
-/// Stands between a client and a server, and cuts connections when it is told to.
+/// A proxy between a client and a server that cuts connections on request.
 struct Proxy {
     addr: SocketAddr,
-    /// Set by a test: the next request about locks is let through, but not the reply; its connection is cut.
+    /// Set by a test: the next request about locks passes, but its connection is cut before the reply.
     cut: watch::Sender<bool>,
 }
 
@@ -244,14 +244,15 @@ fn a_late_copy_of_a_request_does_not_keep_the_place_that_it_takes() {
         let mut line = String::new();
         monitor.read_line(&mut line).await.expect("a line");
         assert_eq!(line, "+OK\r\n");
-        // The request is sent again.
+        // The client resends its request.
         a.command(&["CLIENT", "KILL", "ID", &of_waiter(&a, "a").await]).await.expect("a reply");
         while !line.contains("\"LOCK.ACQUIRE\"") {
             line.clear();
             monitor.read_line(&mut line).await.expect("a line");
         }
         let words: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
-        // The first copy of it arrives only now, and has the place until the client asks for it once more.
+        // The first copy of the request arrives only now, and takes the place in the queue until the client sends the request
+        // again.
         let mut late = tokio::net::TcpStream::connect(server.addr()).await.expect("a connection");
         late.write_all(Command::new(words[0]).args(&words[1..]).wire()).await.expect("sent");
         let mut reply = [0; 5];
@@ -279,7 +280,7 @@ fn a_wait_goes_on_after_its_connection_was_killed_and_after_a_restart() {
         until_waiting(&a, "a", 0).await;
         until_waiting(&a, "a", 1).await;
         assert!(!wait.is_finished());
-        // The server loses everything: who holds it finds out, and who waits has it.
+        // The server loses all data: the holder learns of it, and the waiter is granted the lock.
         drop(server);
         let server = TestServer::builder().frozen(true).config("port", &addr.port().to_string()).start();
         let next = wait.await.expect("a task").expect("granted");

@@ -1,4 +1,4 @@
-//! Native locks by the client: guards, what they know of themselves, and how they are told.
+//! Native locks of the client: guards, their state, and notifications.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +67,7 @@ fn a_guard_that_is_dropped_gives_back() {
         drop(client.lock("b").session().acquire().await.expect("granted"));
         drop(client.lock_all(["c", "d"]).acquire().await.expect("granted"));
         drop(client.semaphore("e", 2).acquire().await.expect("granted"));
-        // The release was dropped half-way.
+        // The release was dropped before it was complete.
         let guard = client.lock("f").acquire().await.expect("granted");
         tokio::select! {
             biased;
@@ -88,7 +88,7 @@ fn a_guard_may_outlive_its_runtime() {
         (client.lock("a").acquire().await.expect("granted"), client.lock("b").session().acquire().await.expect("granted"))
     });
     drop(first);
-    // What was bound to a connection went with it; the other one stays until its lease is over.
+    // The lock of the session ended with its connection. The other one stays until the end of its lease.
     while server.exists("b") {
         std::thread::sleep(ms(1));
     }
@@ -97,7 +97,7 @@ fn a_guard_may_outlive_its_runtime() {
     drop(bound);
     server.clock().advance(Duration::from_secs(30));
     assert!(!server.exists("a"));
-    // From a thread that is in no runtime.
+    // From a thread without a runtime.
     let second = runtime();
     let guard = second.block_on(async { client(&server).await.lock("a").acquire().await.expect("granted") });
     drop(guard);
@@ -181,7 +181,7 @@ fn a_holder_is_told_at_once_what_it_lost_and_why() {
             "{error}"
         );
         assert_eq!(server.dbsize(), 0, "the other half was given back");
-        // Given back is not lost.
+        // A released lock is not lost.
         let guard = lock.acquire().await.expect("granted");
         let lost = tokio::spawn(guard.lost());
         guard.release().await.expect("released");
@@ -223,7 +223,7 @@ fn a_grant_after_a_long_wait_is_held_for_a_whole_lease() {
         tokio::time::sleep(ms(1200)).await;
         first.release().await.expect("released");
         let guard = wait.await.expect("a task").expect("granted");
-        // Counted from when it was asked for, there would be no more than 1.8 s.
+        // Counted from its request, the lease would have at most 1.8 s left.
         assert!(guard.remaining() > ms(1900) && guard.remaining() <= lease, "{:?}", guard.remaining());
     });
 }
@@ -243,7 +243,7 @@ fn a_session_goes_with_its_connection() {
         let _next = wait.await.expect("a task").expect("granted");
         assert!(matches!(guard.release().await, Err(Error::NotHeld(_))));
         assert!(!plain.is_lost());
-        // One that was given back leaves a connection that others use.
+        // After a release the connection is used by others.
         let guard = a.lock("c").session().acquire().await.expect("granted");
         let id = of_holder(&a, "c", "client").await;
         guard.release().await.expect("released");
@@ -301,7 +301,7 @@ fn a_named_owner_is_reentrant_and_no_guard_shortens_the_lease_of_another() {
         assert!(inner.check().await.expect("a reply"));
         inner.release().await.expect("released");
         assert_eq!(server.dbsize(), 0);
-        // What the outer one bounds, the inner one does not believe to have for longer.
+        // The inner guard is not valid for longer than the bound of the outer one.
         let outer = lock.clone().max_hold(Duration::from_secs(2)).acquire().await.expect("granted");
         let inner = lock.clone().lease(Duration::from_secs(100)).acquire().await.expect("granted");
         assert!(inner.remaining() <= Duration::from_secs(2));

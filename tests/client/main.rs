@@ -2,7 +2,7 @@
 //!
 //! - `requests`: commands, pipelines and subscriptions, also against servers that fail;
 //! - `locks`: native locks and their guards;
-//! - `faults`: what locks leave behind when futures are dropped, connections break and servers go.
+//! - `faults`: what locks leave behind when futures are dropped, connections break and servers end.
 
 #![allow(clippy::unwrap_used)]
 

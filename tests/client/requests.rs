@@ -1,4 +1,4 @@
-//! The client against this server, against a redis-server where there is one, and against servers that fail in every way.
+//! The client with this server, with redis-server if it is installed, and with servers that fail in every way.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn command(text: &str) -> Command {
     Command::new(words.next().expect("a word")).args(words)
 }
 
-/// All that works over any server of the Redis family.
+/// Everything that works with any server of the Redis family.
 async fn plain(options: Options) {
     let client = Client::with(options.clone().name("it")).await.expect("a client");
     let protocol = client.protocol().await.expect("connected");
@@ -33,7 +33,7 @@ async fn plain(options: Options) {
     assert_eq!(matches!(raw, Value::Map(_)), protocol == 3);
     let error = client.command(&["LPUSH", "k", "1"]).await.expect_err("wrong type");
     assert_eq!((error.code(), error.maybe_applied()), (Some("WRONGTYPE"), false));
-    // Large ones, and any bytes.
+    // Large values with arbitrary bytes.
     let large = vec![b'\n'; 3 << 20];
     client.run(Command::new("SET").arg("large").arg(&large)).await.expect("a reply");
     assert_eq!(client.query::<Vec<u8>>(command("GET large")).await, Ok(large));
@@ -47,7 +47,7 @@ async fn plain(options: Options) {
     assert!(refused.to_string().contains("unknown command"), "{refused}");
     assert_eq!(client.query::<i64>(command("GET k")).await, Ok(9));
 
-    // What belongs to a connection.
+    // Commands that change the state of a connection.
     assert!(matches!(client.command(&["MULTI"]).await, Err(Error::Invalid(_))));
     let mut own = client.dedicated().await.expect("a connection");
     own.command(&["WATCH", "k"]).await.expect("a reply");
@@ -58,7 +58,7 @@ async fn plain(options: Options) {
     assert!(own.id() > 0);
     drop(own);
 
-    // Scripts: not known at first, known then.
+    // Scripts: unknown to the server at first.
     let script = Script::new(format!("-- {}\nreturn {{KEYS[1], ARGV[1] + 1}}", std::process::id()));
     client.command(&["SCRIPT", "FLUSH"]).await.expect("a reply");
     for _ in 0..2 {
@@ -67,7 +67,7 @@ async fn plain(options: Options) {
     let known: Vec<bool> = client.query(Command::new("SCRIPT").arg("EXISTS").arg(script.sha1())).await.expect("a reply");
     assert_eq!(known, [true]);
 
-    // What waits does not hold up others, and not each other.
+    // Blocking commands do not hold up other commands or each other.
     let begin = Instant::now();
     let waits: Vec<_> = (0..5)
         .map(|i| {
@@ -84,7 +84,7 @@ async fn plain(options: Options) {
         assert_eq!(wait.await.expect("a task"), Ok((format!("wait{i}"), "x".to_owned())));
     }
     assert!(begin.elapsed() < Duration::from_secs(15));
-    // One that is dropped waits no more, and takes nothing.
+    // A dropped command does not wait any more, and takes nothing.
     let dropped = tokio::time::timeout(Duration::from_millis(50), client.command(&["BLPOP", "wait", "0"])).await;
     assert!(dropped.is_err());
     until_blocked(&client, 0).await;
@@ -165,7 +165,7 @@ fn unix_sockets_and_passwords() {
             assert!(begin.elapsed() < Duration::from_secs(2), "a wrong password is not tried again");
         }
         let error = Client::connect(&format!("redis://{}?protocol=resp2", server.addr)).await;
-        // It is let in, but for commands.
+        // The client may connect, but may not run commands.
         let error = match error {
             Ok(client) => client.command(&["GET", "k"]).await.expect_err("refused"),
             Err(error) => error,
@@ -178,14 +178,14 @@ fn unix_sockets_and_passwords() {
     });
 }
 
-/// A server that does to its connections what a test says.
+/// A listener, for a server that does to its connections what a test says.
 async fn listener() -> (TcpListener, Options) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let options = options(listener.local_addr().expect("an address"));
     (listener, options.response_timeout(Duration::from_secs(2)))
 }
 
-/// Reads requests until one has this word in it.
+/// Reads requests until one of them contains this word.
 async fn read_until(stream: &mut TcpStream, word: &str) -> String {
     let mut seen = Vec::new();
     let mut buffer = [0; 4096];
@@ -201,7 +201,7 @@ async fn read_until(stream: &mut TcpStream, word: &str) -> String {
     }
 }
 
-/// What a client says first, answered as a server that knows nothing but `HELLO`.
+/// Accepts a client and answers its first requests like a server that knows only `HELLO`.
 async fn welcome(listener: &TcpListener) -> TcpStream {
     let (mut stream, _) = listener.accept().await.expect("a connection");
     read_until(&mut stream, "HELLO").await;
@@ -245,7 +245,7 @@ fn a_broken_connection_says_what_may_have_been_carried_out() {
     run(async {
         let (listener, options) = listener().await;
         let server = tokio::spawn(async move {
-            // The first connection breaks with two requests in flight; on the second they come again, as far as they may.
+            // The first connection breaks with two requests in flight. On the second one the client resends those that it may.
             let mut stream = welcome(&listener).await;
             read_until(&mut stream, "GET").await;
             drop(stream);
@@ -281,7 +281,7 @@ fn a_server_that_does_not_answer_is_given_up_in_time() {
         let error = client.command(&["INCR", "k"]).await.expect_err("no answer");
         assert!(error.maybe_applied(), "{error}");
         assert!((Duration::from_millis(190)..Duration::from_secs(2)).contains(&begin.elapsed()));
-        // What is silent is not used any more.
+        // The client does not use a silent connection any more.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(client.command(&["PING"]).await.expect("a reply").as_str(), Some("PONG"));
         server.abort();
@@ -309,7 +309,8 @@ fn nobody_listening_fails_at_once_and_commands_wait_for_the_server_to_come_back(
         assert!(!asked.is_finished());
         let server = TestServer::builder().config("port", &addr.port().to_string()).start();
         let (get, publish) = asked.await.expect("a task");
-        // Whether it had been written when the connection broke is known to the client; it was not, or says so.
+        // The client knows whether it had written the request when the connection broke: either it was not written, or the error
+        // says so.
         assert!(get.is_ok() || get.as_ref().is_err_and(Error::maybe_applied), "{get:?}");
         assert!(publish.is_ok(), "{publish:?}");
         let (message, _) = tokio::join!(news.next(), async {
@@ -341,7 +342,7 @@ fn connections_for_those_who_wait_are_bounded() {
             client.command(&["LPUSH", name, "x"]).await.expect("a reply");
             wait.await.expect("a task").expect("a reply");
         }
-        // Those that are free again are used again.
+        // Free connections are used again.
         let before: i64 = client.query(command("CLIENT ID")).await.expect("a reply");
         client.command(&["RPUSH", "c", "1", "2"]).await.expect("a reply");
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Users and what they may do: over the engine, and over TCP where files, closing and the whole program matter.
+//! Users and their permissions: over the engine, and over TCP where files, closed connections and the whole program matter.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn no_command(user: &str, command: &str) -> String {
     format!("-NOPERM User {user} has no permissions to run the '{command}' command")
 }
 
-/// An engine with a user, and a session that is this user's beside one that may do everything.
+/// An engine with a user. Returns a session of this user, and one that may do everything.
 fn with_user(name: &str, rules: &str) -> (Bare, SessionId, SessionId) {
     let mut bare = Bare::new();
     let root = bare.connect();
@@ -112,7 +112,7 @@ fn requirepass_is_the_default_users_only_password() {
     assert_eq!(hash(&mut bare).as_deref(), Some("a7937b64"));
     bare.script(root, &[("CONFIG SET requirepass second", "+OK"), ("AUTH first", WRONGPASS), ("AUTH second", "+OK")]);
     bare.script(root, &[("ACL SETUSER default >third", "+OK"), ("AUTH third", "+OK"), ("AUTH second", "+OK")]);
-    // The same value again is no change, as with Redis.
+    // Setting the same value again is no change, as in Redis.
     bare.script(root, &[("CONFIG SET requirepass second", "+OK"), ("AUTH third", "+OK")]);
     bare.args(root, &[b"CONFIG", b"SET", b"requirepass", b""]);
     assert_eq!(hash(&mut bare), None);
@@ -189,7 +189,7 @@ fn scripts_may_do_what_their_user_may() {
     assert!(inside.starts_with("-ERR ACL failure in script: No permissions to access a key"), "{inside}");
 }
 
-/// The shortest request for a row, with arguments that are keys and channels of nobody.
+/// The shortest request for a row, with arguments that are keys and channels of no user.
 fn request_for(container: Option<&'static Command>, row: &'static Command) -> Vec<Vec<u8>> {
     let mut args: Vec<Vec<u8>> = container.into_iter().chain([row]).map(|row| row.name.as_bytes().to_vec()).collect();
     while args.len() < row.arity.unsigned_abs() as usize {
@@ -198,7 +198,7 @@ fn request_for(container: Option<&'static Command>, row: &'static Command) -> Ve
     args
 }
 
-/// Every row that can be called: all but containers, which do nothing by themselves.
+/// Every row that can be called. Containers do nothing by themselves.
 fn rows() -> impl Iterator<Item = (Option<&'static Command>, &'static Command)> {
     commands::all().flat_map(|row| {
         let own = (row.subcommands.is_empty() || row.takes(1)).then_some((None, row));
@@ -225,7 +225,7 @@ fn no_command_is_reachable_that_is_not_allowed() {
             let text = format!("User bob has no permissions to run the '{name}' command");
             format!("${}\r\n{text}\r\n", text.len())
         });
-        // A script is told that it may not call the command, or that nobody may from a script.
+        // In a script the error says that the user may not call the command, or that no script may.
         for call in [vec![b"EVAL".as_slice(), b"return redis.pcall(unpack(ARGV))", b"0"], vec![b"FCALL", b"f", b"0"]] {
             let said = bare.args(id, &[call.as_slice(), &args].concat());
             let forbidden =
@@ -233,13 +233,13 @@ fn no_command_is_reachable_that_is_not_allowed() {
             let noscript = row.flags.contains(Flags::NOSCRIPT) && said.starts_with("-ERR This Redis command is not allowed from");
             assert!(forbidden || noscript, "{name}: {said}");
         }
-        // A transaction that it was refused to does not run.
+        // A transaction with a refused command does not run.
         assert_eq!(bare.run(id, "MULTI"), "+OK\r\n");
         let said = bare.args(id, &args);
         let not_in_multi = row.flags.contains(Flags::NO_MULTI) && said.contains("not allowed inside a transaction");
         assert!(not_in_multi || said == format!("{}\r\n", no_command("bob", &name)), "{name}: {said}");
         assert!(bare.run(id, "EXEC").starts_with("-EXECABORT"), "{name}");
-        // Nor is it run where it was queued while it was allowed.
+        // A command that was queued while it was allowed does not run either.
         if !row.flags.contains(Flags::NO_MULTI) && !["watch"].contains(&&*name) {
             bare.script(root, &[(&format!("ACL SETUSER bob +{name}"), "+OK")]);
             assert_eq!(bare.run(id, "MULTI"), "+OK\r\n");
@@ -282,7 +282,7 @@ fn rules_that_change_hold_at_once_for_who_is_connected() {
     bare.script(id, &[("GET k", &no_command("bob", "get")), ("SET k v", "+OK")]);
     bare.script(root, &[("ACL SETUSER bob +get resetkeys ~x", "+OK")]);
     bare.script(id, &[("GET k", NO_KEY), ("GET x", "$-1")]);
-    // Who is logged in stays so when the user can no longer log in.
+    // A user that is logged in stays so when it can no longer log in.
     bare.script(root, &[("ACL SETUSER bob off allkeys", "+OK")]);
     bare.script(id, &[("GET k", "$1 v"), ("AUTH bob pw", WRONGPASS), ("ACL WHOAMI", "$3 bob")]);
     bare.script(root, &[("ACL SETUSER default -@all +acl", "+OK"), ("GET k", &no_command("default", "get"))]);
@@ -321,7 +321,7 @@ fn a_transaction_is_checked_when_it_is_queued_and_when_it_runs() {
     );
     let logged: Vec<_> = log(&mut bare, root, "ACL LOG").iter().map(|entry| [3, 5, 7].map(|at| entry[at].clone())).collect();
     assert_eq!(logged, [["command", "multi", "get"], ["channel", "multi", "c"], ["key", "multi", "c"]]);
-    // Without the right to EXEC, there is no way to run what was queued.
+    // Without the right to EXEC, a queued transaction cannot run.
     bare.script(root, &[("ACL SETUSER bob -exec", "+OK")]);
     let refused = no_command("bob", "exec").replace("-NOPERM", "-EXECABORT Transaction discarded because of: NOPERM");
     bare.script(id, &[("MULTI", "+OK"), ("SET b 2", "+QUEUED"), ("EXEC", &refused), ("EXEC", &refused)]);
@@ -336,7 +336,7 @@ fn a_request_that_waited_is_checked_again_when_it_is_served() {
     bare.script(root, &[("ACL SETUSER bob -blpop", "+OK"), ("RPUSH l a", ":1")]);
     assert_eq!(bare.take(id), format!("{}\r\n", no_command("bob", "blpop")));
     assert_eq!(bare.take(other), "*2\r\n$1\r\nl\r\n$1\r\na\r\n");
-    // Whoever waits and is removed gets nothing any more, nor takes it from another.
+    // A waiter whose user is deleted gets nothing, and takes nothing from others.
     assert_eq!(bare.run(other, "BRPOP l 0"), "");
     bare.script(root, &[("ACL DELUSER bob", ":1"), ("RPUSH l b", ":1"), ("LLEN l", ":1")]);
     assert!(flags(&bare, other).contains(SessionFlags::CLOSE_NOW) && bare.take(other).is_empty());
@@ -394,7 +394,7 @@ fn a_user_that_goes_takes_its_connections_along() {
 #[test]
 fn who_listens_to_what_is_revoked_is_disconnected() {
     let listeners = ["SUBSCRIBE a1", "PSUBSCRIBE a*", "SSUBSCRIBE a1", "SUBSCRIBE b1"];
-    // Rules, and who of the four is closed by them.
+    // Rules, and which of the four clients they close.
     for (rules, closed) in [
         ("&*", [false; 4]),
         ("resetchannels &a* &b*", [false; 4]),
@@ -480,7 +480,7 @@ fn passwords_are_generated_with_as_many_bits_as_wanted() {
     bare.script(id, &[("ACL GENPASS", "-ERR The system provides no random bytes")]);
 }
 
-/// The entries of ACL LOG as name and value in turn.
+/// The entries of ACL LOG, as names and values in turn.
 fn log(bare: &mut Bare, root: SessionId, request: &str) -> Vec<Vec<String>> {
     let reply = bare.run(root, request);
     let mut entries: Vec<Vec<String>> = Vec::new();
@@ -671,7 +671,7 @@ fn an_acl_file_is_read_at_the_start_and_by_load_and_written_by_save() {
     assert_eq!(said(&mut wire, "ACL LOAD"), "+OK");
     assert_eq!(said(&mut wire, "ACL USERS"), "*2 $3 bob $7 default");
     assert!(ann.call(&["PING"]).is_err(), "a removed user's connection is closed");
-    // Whoever removes its own user is answered first.
+    // A client that deletes its own user gets the reply first.
     let mut bob = Wire::connect(server.addr).expect("a connection");
     assert_eq!(said(&mut wire, "ACL SETUSER bob +acl"), "+OK");
     assert_eq!(said(&mut bob, "AUTH bob x"), "+OK");

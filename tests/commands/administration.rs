@@ -1,5 +1,5 @@
-//! What administrators ask, over TCP and a unix socket, byte by byte: SLOWLOG, LATENCY, CLUSTER and MONITOR; and what monitors and
-//! tracking clients are told while a script runs long.
+//! Requests of administrators, over TCP and a Unix socket, byte by byte: SLOWLOG, LATENCY, CLUSTER and MONITOR; and the messages
+//! to monitors and tracking clients while a script runs long.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,7 +25,7 @@ fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-/// A frozen clock at the start of a second, so that what follows within it has its time; gives the second.
+/// Freezes the clock at the start of a second, so that what follows happens within it. Returns the second.
 fn at_full_second(server: &TestServer) -> i64 {
     let past_ms = server.clock().now_unix_ms() % 1000;
     server.clock().advance(Duration::from_millis(1000 - past_ms as u64));
@@ -87,7 +87,7 @@ fn pauses_are_listed_by_event() {
     server.clock().advance(Duration::from_secs(2));
     ask(&mut wire, "DEBUG SLEEP 0.15", "+OK\r\n");
     for (request, reply) in [
-        // Of one second the longest is kept.
+        // For each second the longest one is kept.
         ("LATENCY LATEST", format!("*1\r\n*4\r\n$7\r\ncommand\r\n:{}\r\n:150\r\n:300\r\n", second + 2)),
         ("LATENCY HISTORY command", format!("*2\r\n*2\r\n:{second}\r\n:300\r\n*2\r\n:{}\r\n:150\r\n", second + 2)),
         ("LATENCY HISTORY nosuch", "*0\r\n".into()),
@@ -100,7 +100,7 @@ fn pauses_are_listed_by_event() {
     ] {
         ask(&mut wire, request, &reply);
     }
-    // Bounds of microseconds, and how many took no longer.
+    // Upper bounds in microseconds, with the number of calls up to each.
     let (head, counts) = (format!("{}*4\r\n", bulk("debug")), ":67633\r\n:1\r\n:270532\r\n:3\r\n:541065\r\n:4\r\n");
     let histogram = format!("{head}{}:4\r\n{}*6\r\n{counts}", bulk("calls"), bulk("histogram_usec"));
     ask(&mut wire, "LATENCY HISTOGRAM debug", &format!("*2\r\n{histogram}"));
@@ -153,7 +153,7 @@ fn a_cluster_of_one_node_describes_itself() {
     }
     let info = String::from_utf8(wire.call(&["CLUSTER", "INFO"]).unwrap().frame.text().unwrap().to_vec()).unwrap();
     assert!(info.starts_with("cluster_state:ok\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:16384\r\n"), "{info}");
-    // From a unix socket there is no address by which others could reach it.
+    // A Unix socket has no address that others could reach.
     let mut local = Local::connect(&socket);
     local.send("CLUSTER SLOTS\r\nCLUSTER NODES\r\n");
     local.expect(&slots(""));
@@ -190,7 +190,7 @@ fn monitors_see_the_requests_of_unix_sockets_and_from_them() {
     monitor.expect(&format!("+{time} [0 lua] \"incr\" \"n\"\r\n"));
 }
 
-/// The line a monitor is shown, without its time and address.
+/// The line that a monitor receives, without its time and address.
 fn shown(monitor: &mut Wire) -> String {
     let line = String::from_utf8(monitor.reply().unwrap().raw).unwrap();
     line.trim_end().split_once("] ").unwrap_or_else(|| panic!("{line:?}")).1.to_owned()
@@ -205,7 +205,7 @@ fn monitors_are_shown_what_a_script_does_while_it_runs() {
     runner.flush().unwrap();
     assert_eq!(shown(&mut monitor), r#""EVAL" "redis.call('get', 'k') while true do end" "0""#);
     assert_eq!(shown(&mut monitor), r#""get" "k""#);
-    // What is refused is not shown, what is carried out meanwhile is.
+    // Refused commands are not shown. Executed ones are.
     assert_eq!(other.call(&["GET", "k"]).unwrap().raw, BUSY);
     ask(&mut other, "RESET", "+RESET\r\n");
     assert_eq!(shown(&mut monitor), r#""RESET""#);
@@ -230,7 +230,7 @@ fn who_tracks_a_key_is_told_while_the_script_runs_that_changed_it() {
     runner.flush().unwrap();
     assert_eq!(tracker.reply().unwrap().raw, invalidated);
     assert_eq!(other.call(&["GET", "k"]).unwrap().raw, BUSY, "the script still runs");
-    // By prefixes clients are told at the end of a turn, as on Redis.
+    // Clients that track by prefixes get messages at the end of a turn, as with Redis.
     assert!(!by_prefix.has_input());
     assert_eq!(runner.reply().unwrap().raw, b"$1\r\n1\r\n");
     assert_eq!(by_prefix.reply().unwrap().raw, invalidated);
@@ -239,7 +239,7 @@ fn who_tracks_a_key_is_told_while_the_script_runs_that_changed_it() {
     assert_eq!(tracker.reply().unwrap().raw, invalidated);
 }
 
-/// A connection to a unix socket.
+/// A connection to a Unix socket.
 struct Local(UnixStream);
 
 impl Local {
@@ -261,7 +261,7 @@ impl Local {
     }
 }
 
-/// A directory of this test's own, removed with it; its name is short, as paths of sockets are.
+/// A directory for one test, which is removed with it. Its name is short, because the paths of sockets must be.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -1,4 +1,4 @@
-//! Commands that wait, `CLIENT UNBLOCK` and `CLIENT PAUSE`: what several clients see over TCP, here and on a redis-server.
+//! Blocking commands, `CLIENT UNBLOCK` and `CLIENT PAUSE`: several clients over TCP, here and on redis-server.
 
 use std::time::{Duration, Instant};
 
@@ -115,7 +115,7 @@ fn first_come_first_served_across_clients_and_keys() {
 
 #[test]
 fn a_transaction_feeds_when_it_has_ended() {
-    // Redis 7.0 serves by the key that became ready, and not by the request's own order of keys.
+    // Redis 7.0 serves the key that became ready first, and not the first key of the request.
     play_as_newer(
         "A: BLPOP x y 0
          B: BLPOP y x 0
@@ -303,7 +303,7 @@ fn what_is_pipelined_behind_waits_too_and_goes_on_in_order() {
          A <= *2 $1 l $1 y
          A <= :3",
     );
-    // In one piece, with something malformed at its end.
+    // All requests in one write, with a malformed one at the end.
     let server = TestServer::start();
     let mut wire = Wire::connect(server.addr()).expect("a connection");
     wire.send_raw(b"PING\r\nBLPOP l 0\r\nSET k 1\r\nBLPOP l 0\r\nGET k\r\n*1\r\n!bad\r\n").expect("sent");

@@ -1,4 +1,4 @@
-//! Counters of INFO: what commands count as changes, calls and errors, here and on a redis-server.
+//! Counters in INFO: what counts as a change, a call and an error, here and on redis-server.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use portcullis::testing::TestServer;
 use crate::common::servers::{Server, on_path};
 use crate::common::wire::Wire;
 
-/// Runs a check against a server of this crate, and against a redis-server where there is one.
+/// Runs a check against a server of this crate, and against redis-server if it is installed.
 #[track_caller]
 fn on_both(check: impl Fn(SocketAddr, &str)) {
     let server = TestServer::start();
@@ -30,7 +30,7 @@ fn changes(wire: &mut Wire) -> i64 {
     info(wire, "persistence")["rdb_changes_since_last_save"].parse().expect("a number")
 }
 
-/// Commands, one after the other, and what each counts as.
+/// Commands in sequence, with the number of changes that each counts as.
 const CHANGES: &[(&str, i64)] = &[
     ("SET k v", 1),
     ("SET k v PX 100000", 1),
@@ -111,7 +111,7 @@ fn changes_are_counted_as_redis_counts_them() {
         let mut wire = Wire::connect(addr).expect("connect");
         let mut before = changes(&mut wire);
         for (command, count) in CHANGES {
-            // On a server that was told to, time passes by itself.
+            // The server's clock runs, so that the key with a TTL of a millisecond expires.
             let reply = wire.call(&command.split(' ').collect::<Vec<_>>()).expect("a reply").raw;
             let now = changes(&mut wire);
             assert_eq!(now - before, *count, "{place}: {command}: {}", String::from_utf8_lossy(&reply));
@@ -120,7 +120,8 @@ fn changes_are_counted_as_redis_counts_them() {
     });
 }
 
-/// Served later, a command counts as much as at once. Redis 7.0 does not count what it gives to those who wait; later versions do.
+/// A blocked command that is served later counts as much as one that is served at once. Redis 7.0 does not count what it gives to
+/// waiters; later versions do.
 #[test]
 fn what_is_served_later_counts_as_if_it_were_served_at_once() {
     let server = TestServer::start();
@@ -145,7 +146,7 @@ fn what_is_served_later_counts_as_if_it_were_served_at_once() {
     }
 }
 
-/// What `INFO` says of a command's calls, without the times.
+/// The calls of a command in `INFO`, without the times.
 fn calls(wire: &mut Wire, command: &str) -> Option<String> {
     let stats = info(wire, "commandstats");
     let line = stats.get(&format!("cmdstat_{command}"))?;
@@ -168,7 +169,7 @@ fn commands_that_were_only_refused_are_in_the_statistics() {
         assert_eq!(calls(&mut wire, "nope"), None);
         assert_eq!(info(&mut wire, "errorstats")["errorstat_ERR"], "count=7", "{place}");
         assert_eq!(info(&mut wire, "stats")["total_error_replies"], "7", "{place}");
-        // Refused while it is queued, and failed when it is run.
+        // One call is rejected when it is queued, and one fails when it runs.
         for command in ["MULTI", "LPUSH k", "EXEC", "SET k v", "LPUSH k v"] {
             wire.call(&command.split(' ').collect::<Vec<_>>()).expect("a reply");
         }
@@ -189,7 +190,7 @@ fn commands_whose_time_to_wait_was_over_are_in_the_statistics() {
             let expected = "calls=1,rejected_calls=0,failed_calls=0".to_owned();
             assert_eq!(calls(&mut wire, command), Some(expected), "{place}: {command}");
         }
-        // RESETSTAT, the waits, and four times INFO: one counts when it is done.
+        // RESETSTAT, the waits, and four times INFO: an INFO counts when it is done.
         assert_eq!(info(&mut wire, "stats")["total_commands_processed"], "9", "{place}");
     });
 }

@@ -1,12 +1,12 @@
-//! A crowd of clients that push, pop, wait, watch and run transactions at random: who is served, in which order and with what must be
-//! as on a redis-server.
+//! A crowd of clients that push, pop, wait, watch and run transactions at random. Who is served, in which order and with what
+//! must be the same as on redis-server.
 //!
 //! ```text
-//!   seed ─▶ which client says what ─┬─▶ redis-server ─▶ who got what ─┐
-//!                                   └─▶ portcullis   ─▶ who got what ─┴─▶ equal, step by step
+//!   seed ─▶ each client's requests ─┬─▶ redis-server ─▶ replies by client ─┐
+//!                                   └─▶ portcullis   ─▶ replies by client ─┴─▶ equal, step by step
 //! ```
-//! Redis 7.2 changed how a waiter with several keys is served, so that an older one is asked only for waits for one key. Environment:
-//! `PORTCULLIS_REDIS8` names a newer one; `PORTCULLIS_CROWD_STEPS` asks for more.
+//! Redis 7.2 changed how a waiter for several keys is served, so an older redis-server only gets waits for one key. Environment:
+//! `PORTCULLIS_REDIS8` names a newer redis-server; `PORTCULLIS_CROWD_STEPS` sets the number of steps.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ use crate::common::wire::Wire;
 const CLIENTS: usize = 6;
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// One server and its clients.
+/// A server and its clients.
 struct Side {
     control: Wire,
     wires: Vec<Wire>,
     ids: Vec<String>,
-    /// Whether a client waits for the reply to a request.
+    /// Whether each client waits for the reply to a request.
     waiting: Vec<bool>,
 }
 
@@ -40,13 +40,13 @@ impl Side {
         Side { control, wires, ids, waiting: vec![false; CLIENTS] }
     }
 
-    /// Has a client say something, and gives who got what of it.
+    /// Sends a request of a client. Returns the replies that follow, with their clients.
     fn step(&mut self, client: usize, request: &[String]) -> Vec<(usize, String)> {
         self.wires[client].queue(request);
         self.wires[client].flush().expect("sent");
         self.waiting[client] = true;
         let end = Instant::now() + Duration::from_secs(20);
-        // Until the request is executed: it waits, or there is a reply.
+        // Until the request is executed: the client is blocked, or there is a reply.
         while !self.blocked().contains(&client) && !self.wires[client].has_input() {
             assert!(Instant::now() < end, "{request:?}: neither a reply nor a wait");
         }
@@ -75,7 +75,7 @@ fn shown(raw: &[u8]) -> String {
     String::from_utf8_lossy(raw).trim_end().replace("\r\n", " ")
 }
 
-/// What a client says next. `several` allows waits for several keys.
+/// The next request of a client. `several` permits waits for several keys.
 fn request(random: &mut Random, ids: &[String], several: bool) -> Vec<String> {
     let key = |random: &mut Random| KEYS[random.below(KEYS.len() as u64) as usize].to_owned();
     let side = |random: &mut Random| ["LEFT", "RIGHT"][random.below(2) as usize].to_owned();
@@ -125,7 +125,7 @@ fn request(random: &mut Random, ids: &[String], several: bool) -> Vec<String> {
             ids[random.below(CLIENTS as u64) as usize].clone(),
             ["TIMEOUT", "ERROR"][random.below(2) as usize].into(),
         ],
-        // SWAPDB is not among them: Redis looks at the keys that are waited for in an order of its own then.
+        // SWAPDB is left out: Redis then serves the waited-for keys in an order of its own.
         30 => vec!["LRANGE".into(), key(random), "0".into(), "-1".into()],
         31 | 32 => vec!["WATCH".into(), key(random)],
         33 | 34 => words(&["MULTI"]),
@@ -151,7 +151,7 @@ fn compare(program: &std::path::Path, several: bool) {
                 break;
             }
             let client = free[random.below(free.len() as u64) as usize];
-            // The two servers give other numbers to the same clients.
+            // The client ids of the two servers differ.
             let places: Vec<String> = (0..CLIENTS).map(|client| format!("<{client}>")).collect();
             let said = request(&mut random, &places, several);
             let of = |side: &Side| -> Vec<String> {

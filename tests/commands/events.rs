@@ -1,8 +1,8 @@
-//! Keyspace events of every class: which come, in which order, here and on a redis-server.
+//! Keyspace events of every class and their order, here and on redis-server.
 
 use crate::common::scenes::{play, play_as_newer};
 
-/// A scene in which A is told of all events that B's requests cause; each request is followed by its events, `event key`.
+/// A scene in which client A receives all events that B's requests cause. Each request comes with its events, `event key`.
 fn scene(classes: &str, steps: &[(&str, &str, &[&str])]) -> String {
     let mut lines = format!(
         "B: CONFIG SET notify-keyspace-events {classes} => +OK\n\
@@ -113,7 +113,7 @@ fn misses_and_new_keys_are_classes_of_their_own() {
             ("LRANGE none 0 -1", "*0", &["keymiss none"]),
         ],
     ));
-    // All but those two.
+    // All classes except those two.
     play(&scene("EA", &[("GET k", "$-1", &[]), ("SET k 1 EX 100", "+OK", &["set k", "expire k"]), ("DEL k", ":1", &["del k"])]));
 }
 

@@ -1,4 +1,4 @@
-//! INFO: that it has the fields which exporters look for, and that what it counts is what happened.
+//! INFO has the fields that exporters need, and its counters are right.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use portcullis::testing::TestServer;
 use crate::common::servers::{self, Server};
 use crate::common::wire::Wire;
 
-/// Fields of redis-server that are left out, and why.
+/// Fields of redis-server that are left out, with the reason.
 const LEFT_OUT: [(&str, &str); 2] = [
     ("server:gcc_version", "this is not compiled by GCC"),
     ("server:atomicvar_api", "tells which of C's atomics were found when it was compiled"),
 ];
 
-/// Fields that the redis-server of Debian, 7.0, does not have yet.
+/// Fields that redis-server 7.0, the version of Debian 12, does not have yet.
 const SINCE_7_2: [&str; 22] = [
     "clients:pubsub_clients",
     "clients:watching_clients",
@@ -40,7 +40,7 @@ const SINCE_7_2: [&str; 22] = [
     "server:multiplexing_api",
 ];
 
-/// The lines of INFO with their sections, as `section:field` and value.
+/// The lines of INFO, as `section:field` and value.
 fn fields(wire: &mut Wire, section: &str) -> Vec<(String, String)> {
     let reply = wire.call(&["INFO", section]).unwrap();
     let (mut heading, mut fields) = (String::new(), Vec::new());
@@ -60,7 +60,7 @@ fn number(wire: &mut Wire, name: &str) -> u64 {
     found.1.parse().unwrap_or_else(|_| panic!("{name} is {}", found.1))
 }
 
-/// Names of fields; those that tell of single commands, errors and databases left out.
+/// The names of fields, without those of single commands, errors and databases.
 fn names(wire: &mut Wire) -> BTreeSet<String> {
     const OF_EACH: [&str; 4] = ["commandstats:", "errorstats:", "latencystats:", "keyspace:"];
     let all = fields(wire, "everything").into_iter().map(|(name, _)| name);
@@ -101,7 +101,7 @@ fn reads_writes_and_rounds_are_counted() {
     for _ in 0..10 {
         assert_eq!(wire.call(&["SET", "k", "v"]).unwrap().raw, b"+OK\r\n");
     }
-    // Each request is one of both; a reply is counted when it is written, so not the one that shows it.
+    // Each request is one read and one write. A reply counts when it is written, so the reply with the counters is not included.
     assert_eq!(number(&mut wire, "stats:total_reads_processed"), before[0] + 13);
     assert_eq!(number(&mut wire, "stats:total_writes_processed"), before[1] + 13);
     assert!(number(&mut wire, "stats:eventloop_cycles") >= rounds + 10);
@@ -129,7 +129,7 @@ fn what_is_freed_in_pieces_is_counted() {
     args.extend((0..5000).map(|n| format!("member:{n}")));
     wire.call(&args).unwrap();
     wire.call(&["SET", "small", "v"]).unwrap();
-    // In one turn, so that nothing is freed in between.
+    // In one turn, so that no memory is freed between the two commands.
     wire.send_raw(b"DEL large small\r\nINFO memory\r\n").unwrap();
     assert_eq!(wire.reply().unwrap().raw, b":2\r\n");
     let shown = String::from_utf8(wire.reply().unwrap().raw).unwrap();
@@ -190,7 +190,7 @@ fn clients_that_were_closed_are_counted_by_what_they_exceeded() {
     assert_eq!(number(&mut wire, "portcullis:client_limit_disconnections"), 2);
 }
 
-/// The number of that name in the reply to `LATENCY TURNS`.
+/// A number from the reply to `LATENCY TURNS`.
 fn turns(wire: &mut Wire, name: &str) -> i64 {
     let reply = wire.call(&["LATENCY", "TURNS"]).unwrap();
     let elements = reply.frame.elements().unwrap();
@@ -211,7 +211,7 @@ fn turns_of_the_executor_are_timed_and_the_longest_is_named() {
     assert!((21..40).contains(&(after - before)), "a request at a time is a turn each: {before} to {after}");
     wire.call(&["DEBUG", "SLEEP", "0.05"]).unwrap();
     assert!(turns(&mut wire, "over_1_millisecond") >= 1);
-    // Here and there the machine has something else to do.
+    // On a busy machine another turn may be longer.
     let longest = turns(&mut wire, "longest_usec");
     assert!(longest >= 50_000, "{longest}");
     let shown = fields(&mut wire, "portcullis");
@@ -219,10 +219,10 @@ fn turns_of_the_executor_are_timed_and_the_longest_is_named() {
     if longest < 100_000 {
         assert_eq!((value(":turn_longest_task"), value(":turn_longest_command")), ("client", "debug"));
     }
-    // It slept, so the thread did not have the processor.
+    // The thread slept and did not use the processor.
     let worked = turns(&mut wire, "longest_processor_usec");
     assert!(worked <= longest - 40_000, "{worked} of {longest}");
-    // Each is rounded down.
+    // Each figure is rounded down.
     assert!(turns(&mut wire, "without_processor_usec") >= longest - worked - 1);
     let (_, most) = value(":turn_histogram_usec").rsplit_once('=').unwrap();
     assert!(most.parse::<i64>().unwrap() >= after, "{most} turns of {after}");
@@ -251,7 +251,7 @@ fn a_long_turn_is_named_after_its_client_not_after_whom_it_wrote_to() {
 fn the_event_loop_is_busy_for_at_least_as_long_as_its_commands() {
     let server = TestServer::start();
     let mut wire = Wire::connect(server.addr()).unwrap();
-    // The executor has not waited since the first of these when it comes to the last.
+    // The executor does not wait between the first and the last of these requests.
     wire.send_raw(b"DEBUG SLEEP 0.05\r\nINFO stats\r\n").unwrap();
     wire.reply().unwrap();
     let shown = String::from_utf8(wire.reply().unwrap().raw).unwrap();
@@ -290,7 +290,7 @@ fn keys_of_a_large_database_come_as_one_reply_while_others_are_served() {
         wire.send_raw(request.as_bytes()).unwrap();
         (0..1000).for_each(|_| assert_eq!(wire.reply().unwrap().raw, b"+OK\r\n"));
     }
-    // What follows is answered behind it, in order.
+    // Later requests are answered after it, in order.
     wire.send_raw(b"KEYS *\r\nKEYS key:9999?\r\nPING\r\n").unwrap();
     assert_eq!(other.call(&["PING"]).unwrap().raw, b"+PONG\r\n");
     assert_eq!(wire.reply().unwrap().frame.elements().unwrap().len(), 100_000);
@@ -301,11 +301,11 @@ fn keys_of_a_large_database_come_as_one_reply_while_others_are_served() {
     assert!(calls.starts_with("calls=2,"), "{calls}");
     let processed = number(&mut wire, "stats:total_commands_processed");
     assert!((100_000..100_010).contains(&processed), "{processed}");
-    // Who leaves in the middle leaves nothing behind.
+    // A client that leaves in the middle of the reply leaves nothing behind.
     wire.send_raw(b"KEYS *\r\n").unwrap();
     drop(wire);
     assert_eq!(other.call(&["PING"]).unwrap().raw, b"+PONG\r\n");
-    // A clock that stands still does not hold it up.
+    // A frozen clock does not hold it up.
     let mut wire = Wire::connect(server.addr()).unwrap();
     server.clock().freeze();
     assert_eq!(wire.call(&["KEYS", "*"]).unwrap().frame.elements().unwrap().len(), 100_000);

@@ -1,4 +1,4 @@
-//! Lists, sorting and bitmaps over TCP, in both protocols, here and on a redis-server.
+//! Lists, sorting and bitmaps over TCP, with both protocols, here and on redis-server.
 
 use crate::common::scenes::{play, play_as_newer, play_here};
 
@@ -180,7 +180,7 @@ fn short_lists_are_one_buffer_and_long_ones_many() {
 
 #[test]
 fn an_index_of_more_than_32_bits_is_beyond_every_list() {
-    // Redis cuts it to 32 bits, and replaces an element that was not meant.
+    // Redis truncates the index to 32 bits and replaces another element.
     play_here(
         "A: RPUSH l a => :1
          A: LSET l 4294967296 x => -ERR index out of range

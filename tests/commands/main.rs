@@ -1,4 +1,5 @@
-//! What commands answer: over TCP, here and on a redis-server where there is one, or over the engine without a socket. A module a family.
+//! Replies of commands: over TCP, here and on redis-server if it is installed, or over the engine without sockets. There is a
+//! module for each family.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! `MONITOR`: what is shown of others' requests, here and on a redis-server.
+//! `MONITOR`: the lines that a monitor receives, here and on redis-server.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use portcullis::testing::TestServer;
 use crate::common::servers::{Server, on_path};
 use crate::common::wire::Wire;
 
-/// Has `scene` played against a server of this crate and against redis-servers where there are any.
+/// Runs a scene against a server of this crate, and against redis-servers that are installed.
 fn everywhere(scene: impl Fn(SocketAddr)) {
     let server = TestServer::start();
     scene(server.addr());
@@ -31,7 +31,7 @@ fn ask(wire: &mut Wire, request: &str, reply: &str) {
     assert_eq!(String::from_utf8_lossy(&got).trim_end().replace("\r\n", " "), reply, "{request}");
 }
 
-/// The next line, without its time, which is looked at here, and with the address shown as its kind.
+/// The next line. Checks and removes its time, and replaces its address by the kind of address.
 #[track_caller]
 fn shown(monitor: &mut Wire) -> String {
     let line = String::from_utf8(monitor.reply().expect("a line").raw).expect("text");
@@ -57,7 +57,7 @@ fn requests_are_shown_as_they_are_executed() {
         other.call(&[&b"SET"[..], b"\"\\\n\r\t\x07\x08\x00\xff", "ä ".as_bytes()]).expect("a reply");
         ask(&mut other, "SELECT 5", "+OK");
         ask(&mut other, "INCR k", ":1");
-        // What fails is shown, what is refused before is not, nor what is for administrators.
+        // Failed commands are shown. Commands that are refused before they run are not, and neither are those for administrators.
         ask(&mut other, "LPUSH k 1", "-WRONGTYPE Operation against a key holding the wrong kind of value");
         ask(&mut other, "GET", "-ERR wrong number of arguments for 'get' command");
         ask(&mut other, "CONFIG SET maxmemory 0", "+OK");

@@ -1,4 +1,4 @@
-//! Publish and subscribe, and keyspace notifications, over the engine.
+//! Publish/subscribe and keyspace notifications, over the engine.
 
 use portcullis::base::ids::SessionId;
 use portcullis::engine::session::{Peer, SessionFlags};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::bare::Bare;
 
-/// A push of strings as it goes on the wire, line ends written as blanks.
+/// A push message of strings, with blanks for line ends.
 fn push(mark: char, parts: &[&str]) -> String {
     let mut text = format!("{mark}{}", parts.len());
     for part in parts {
@@ -248,12 +248,12 @@ fn the_end_of_a_key_is_published_when_it_comes() {
     assert_got(&mut bare, listener, &[push('*', &["message", "__keyevent@0__:expired", "a"])]);
 }
 
-/// What the model of a session remembers: names in the order of subscribing, by kind.
+/// The subscriptions in the model: in the order of subscribing.
 #[derive(Clone, Debug, Default)]
 struct Model {
-    /// Session, kind and name; oldest first.
+    /// Session, kind and name, oldest first.
     subscriptions: Vec<(usize, usize, String)>,
-    /// Patterns that have subscribers; whichever has had them longest first.
+    /// Patterns that have subscribers, oldest first.
     patterns: Vec<String>,
 }
 
@@ -282,7 +282,7 @@ impl Model {
         self.patterns.retain(|pattern| subscriptions.iter().any(|entry| entry.1 == 1 && entry.2 == *pattern));
     }
 
-    /// Messages a publish causes: session and push, in the order of delivery.
+    /// The messages of a publish, with their sessions, in the order of delivery.
     fn publish(&self, kind: usize, channel: &str, message: &str) -> Vec<(usize, String)> {
         let word = if kind == 2 { "smessage" } else { "message" };
         let to = |kind: usize, name: &str| {

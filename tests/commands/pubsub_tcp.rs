@@ -1,4 +1,4 @@
-//! Publish and subscribe, and CLIENT KILL, over TCP: who gets what without asking, and who is closed.
+//! Publish/subscribe and CLIENT KILL over TCP: who receives messages, and which connections are closed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use portcullis::TestServer;
 
-/// A connection on which every byte is expected.
+/// A connection on which every byte is checked.
 struct Client(TcpStream);
 
 impl Client {
@@ -21,7 +21,7 @@ impl Client {
         self.0.write_all(format!("{line}\r\n").as_bytes()).expect("write");
     }
 
-    /// The next bytes are these, line ends written as blanks.
+    /// Expects these bytes, with blanks for line ends.
     #[track_caller]
     fn gets(&mut self, text: &str) {
         let wanted = text.replace(' ', "\r\n") + "\r\n";
@@ -36,11 +36,11 @@ impl Client {
         self.gets(reply);
     }
 
-    /// Nothing more comes: the connection is closed.
+    /// Expects the end of the connection, without more bytes.
     #[track_caller]
     fn is_closed(&mut self) {
         let mut rest = Vec::new();
-        // A reset is as good an end as any.
+        // A reset is also an end.
         let _ = self.0.read_to_end(&mut rest);
         assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
     }
@@ -57,7 +57,7 @@ fn messages_come_without_asking_in_each_ones_protocol() {
     three.send("HELLO 3");
     three.send("SUBSCRIBE news");
     let mut publisher = Client::connect(&server);
-    // Until the last one is subscribed.
+    // Until the last client is subscribed.
     loop {
         publisher.ask("PUBSUB NUMSUB news", "*2 $4 news");
         let mut count = [0; 5];
@@ -132,7 +132,7 @@ fn a_subscriber_that_does_not_read_is_closed_and_the_others_get_everything() {
     }
     assert!(alone > 0, "the slow one is gone in the end");
     publisher.ask("PUBSUB NUMSUB c", "*2 $1 c :1");
-    // What was on its way to it may still be read; then it ends.
+    // Data in transit may still arrive before the end.
     let mut rest = Vec::new();
     let _ = slow.0.read_to_end(&mut rest);
     assert!(rest.len() < 64 << 20);

@@ -1,6 +1,6 @@
-//! DUMP and RESTORE against a real redis-server: each reads what the other wrote, in whatever form it keeps it.
+//! DUMP and RESTORE with a real redis-server: each server reads what the other wrote, in all encodings.
 //!
-//! `PORTCULLIS_REDIS8` names a newer redis-server, for hashes whose fields have deadlines.
+//! `PORTCULLIS_REDIS8` names a newer redis-server, for hashes whose fields have a TTL.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use portcullis::TestServer;
 use crate::common::servers::{self, Server};
 use crate::common::wire::{Frame, Wire};
 
-/// What each key is made by; `{long}` stands for 3,000 bytes that hardly compress and `{same}` for 3,000 that do.
+/// The command that makes each key. `{long}` stands for 3,000 bytes that hardly compress, `{same}` for 3,000 that do.
 const VALUES: &[&str] = &[
     "SET empty ''",
     "SET text hello",
@@ -34,7 +34,7 @@ const VALUES: &[&str] = &[
     "XADD stream 1-1 a 1 b 2",
 ];
 
-/// What is added to a stream of its own afterwards.
+/// Commands that make a stream.
 const STREAM: &[&str] = &[
     "XADD groups 5-1 a 1 b two",
     "XADD groups 5-2 a 3 b -4",
@@ -49,7 +49,7 @@ const STREAM: &[&str] = &[
     "XACK groups g 6-0",
 ];
 
-/// Keys of many elements, and how many.
+/// Keys of many elements: command, key and number of elements.
 const MANY: &[(&str, &str, usize)] = &[("RPUSH", "longlist", 5_000), ("SADD", "bigset", 3_000), ("SADD", "intset", 400)];
 
 fn text(word: &str) -> Vec<u8> {
@@ -92,7 +92,7 @@ fn fill(wire: &mut Wire) -> Vec<String> {
     keys
 }
 
-/// What a key holds, in an order of its own where the type has none, and how it is kept.
+/// The contents of a key, sorted if the type has no order, and details such as its encoding.
 fn content(wire: &mut Wire, key: &str) -> (Frame, Vec<Vec<u8>>) {
     let kind = String::from_utf8(call(wire, &format!("TYPE {key}")).text().unwrap().to_vec()).unwrap();
     let read = match kind.as_str() {
@@ -105,7 +105,7 @@ fn content(wire: &mut Wire, key: &str) -> (Frame, Vec<Vec<u8>>) {
         other => panic!("{key} is of type {other}"),
     };
     if kind == "stream" {
-        // Idle times go on; radix trees are Redis's own.
+        // Without idle times, which change, and radix trees, which only Redis has.
         let mut parts = vec![format!("{:?}", call(wire, &read)).into_bytes()];
         for asked in [format!("XPENDING {key} g"), format!("XINFO GROUPS {key}")] {
             parts.push(format!("{:?}", call(wire, &asked)).into_bytes());
@@ -153,7 +153,7 @@ fn each_server_reads_what_the_other_wrote() {
     let Some(redis) = redis() else { return };
     let ours = TestServer::start();
     let (mut theirs, mut ours) = (Wire::connect(redis.addr).unwrap(), Wire::connect(ours.addr()).unwrap());
-    // In the second round Redis keeps everything in its large forms, and lists in many nodes.
+    // In the second round Redis uses its large encodings, and several nodes for a list.
     for (round, compact) in [true, false].into_iter().enumerate() {
         call(&mut theirs, "FLUSHALL");
         call(&mut ours, "FLUSHALL");

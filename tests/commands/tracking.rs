@@ -1,4 +1,4 @@
-//! Client-side caching: who is told of which changed keys, in what bytes, here and on a redis-server.
+//! Client-side caching: which clients receive invalidation messages for which keys, byte by byte, here and on redis-server.
 
 use crate::common::scenes::{play, play_as_newer, play_here};
 

@@ -1,4 +1,4 @@
-//! `MULTI`, `EXEC`, `WATCH`: what several clients see, here and on a redis-server.
+//! `MULTI`, `EXEC`, `WATCH` with several clients, here and on redis-server.
 
 use std::time::{Duration, Instant};
 
@@ -331,7 +331,7 @@ fn clients_are_listed_with_their_transactions() {
         info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
     };
     assert_eq!(info("watching_clients").as_deref(), Some("1"));
-    // Nothing more is queued for a transaction that has failed.
+    // After an error nothing more is queued for a transaction.
     b.call(&["GET", "k"]).expect("a reply");
     assert_eq!(listed(names)[1], "1");
     b.call(&["EXEC"]).expect("a reply");

@@ -1,4 +1,4 @@
-//! What the tests of the client have in common.
+//! Helpers for the tests of the client.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ pub const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Runs a test within a minute.
+/// Runs a test with a time limit of a minute.
 pub fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -30,13 +30,13 @@ pub async fn client(server: &TestServer) -> Client {
     Client::connect(&server.url()).await.expect("a client")
 }
 
-/// A number that `LOCK.INFO` gives about the first holder.
+/// A number from `LOCK.INFO` about the first holder.
 pub async fn of_holder(client: &Client, name: &str, field: &str) -> Option<i64> {
     let info = client.command(&["LOCK.INFO", name]).await.expect("a reply");
     info.field("holders")?.as_array()?.first()?.field(field)?.as_integer()
 }
 
-/// Waits until so many wait for a lock.
+/// Waits until a lock has this number of waiters.
 pub async fn until_waiting(client: &Client, name: &str, count: usize) {
     loop {
         let info = client.command(&["LOCK.INFO", name]).await.expect("a reply");
@@ -57,7 +57,7 @@ pub async fn until_empty(server: &TestServer) {
     }
 }
 
-/// Waits until so many connections wait on the server.
+/// Waits until this number of connections is blocked on the server.
 pub async fn until_blocked(client: &Client, count: usize) {
     loop {
         let info: String = client.query(Command::new("INFO").arg("clients")).await.expect("a reply");

@@ -1,5 +1,5 @@
-//! What several integration tests share: a seeded generator of numbers, the wire, clients, servers to talk to, requests and replies as
-//! lines of words, and scenes to play.
+//! Helpers that several integration tests share: a seeded random generator, the wire, clients, server processes, requests and
+//! replies as lines of words, and scenes of several clients.
 #![allow(dead_code)] // each test program uses its own part of it
 
 pub mod clients;

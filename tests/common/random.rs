@@ -1,11 +1,11 @@
-//! A seeded sequence of numbers (splitmix64): equal seeds give equal test runs on every machine.
+//! A seeded random generator (splitmix64). Equal seeds give equal test runs on every machine.
 
-/// The sequence.
+/// A random generator.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// The generator of a seed.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
@@ -19,12 +19,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is above 0.
+    /// A number below `end`, which must be above 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// A number of `range`.
+    /// A number in a range.
     pub fn range(&mut self, range: std::ops::RangeInclusive<i64>) -> i64 {
         let span = range.end().wrapping_sub(*range.start()) as u64;
         if span == u64::MAX { self.next() as i64 } else { range.start().wrapping_add(self.below(span + 1) as i64) }
@@ -35,12 +35,12 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// One of them.
+    /// A random element.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }
 
-    /// The index of a weight, as often as the weight is large.
+    /// A random index, with a probability proportional to its weight.
     pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let mut left = self.below(weights.iter().map(|&w| u64::from(w)).sum());
         for (index, &weight) in weights.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! What the process has reserved of its address space.
+//! Reserved address space of the process.
 
 #![allow(clippy::unwrap_used)]
 
-/// Whether any of its mappings is as large as the machine's memory: only one that is a reservation can be.
+/// Whether one mapping is as large as the machine's memory, which only a reservation can be.
 pub fn as_much_as_the_memory() -> bool {
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
     let kib: u64 = memory.lines().next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();

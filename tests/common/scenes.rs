@@ -1,18 +1,18 @@
-//! Scenes: what several clients say in turn, and the bytes that each of them is to get.
+//! Scenes: requests of several clients in turn, with the bytes that each of them must receive.
 //!
 //! ```text
 //!   A: WATCH k => +OK            client A sends a request and gets this reply
 //!   B: BLPOP l 0                 client B sends one and waits; the scene goes on when the server lists it as blocked
-//!   B: GET k ...                 client B sends one more, of which nobody is to know when it is read
+//!   B: GET k ...                 client B sends another one, which may be read at any time
 //!   A: LPUSH l x => :1
-//!   B <= *2 $1 l $1 x            client B gets this
+//!   B <= *2 $1 l $1 x            client B receives this
 //!   B closes
-//!   pass 100                     so many milliseconds go by
+//!   pass 100                     100 milliseconds pass
 //!   # a remark
 //! ```
-//! Line ends of replies are shown as blanks; `\s` in a request stands for a blank, `*` at the end of a reply for anything. A scene
-//! runs against a server of this crate, on a virtual clock, and against a redis-server where there is one: so that what it claims is
-//! true.
+//! Line ends of replies are written as blanks. `\s` in a request stands for a blank, `*` at the end of a reply for anything. A
+//! scene runs against a server of this crate, on a virtual clock, and against redis-server if it is installed, which proves that
+//! the scene is right.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub fn play(scene: &str) {
     }
 }
 
-/// Runs a scene against a redis-server of version 7.4 or later where `PORTCULLIS_REDIS8` names one, and here.
+/// Runs a scene against a server of this crate, and against the redis-server 7.4 or later that `PORTCULLIS_REDIS8` names.
 #[track_caller]
 pub fn play_as_newer(scene: &str) {
     play_here(scene);
@@ -43,7 +43,7 @@ pub fn play_as_newer(scene: &str) {
     }
 }
 
-/// Runs a scene against a server of this crate alone: where it differs from Redis on purpose.
+/// Runs a scene only against a server of this crate, which differs from Redis in it on purpose.
 #[track_caller]
 pub fn play_here(scene: &str) {
     let server = TestServer::builder().frozen(true).config("enable-debug-command", "yes").start();
@@ -60,7 +60,7 @@ fn play_there(scene: &str, program: &std::path::Path) {
 struct Clients {
     addr: SocketAddr,
     control: Wire,
-    /// With their numbers.
+    /// The open clients, with their ids.
     open: BTreeMap<String, (Wire, String)>,
 }
 
@@ -73,7 +73,7 @@ impl Clients {
         })
     }
 
-    /// Whether the server lists a client as blocked; `None` where it does not list it.
+    /// Whether the server lists a client as blocked. `None` if it does not list the client.
     fn blocked(&mut self, id: &str) -> Option<bool> {
         let list = self.control.call(&["CLIENT", "LIST", "ID", id]).expect("a list").raw;
         let list = String::from_utf8_lossy(&list).into_owned();

@@ -1,4 +1,4 @@
-//! Server processes for tests: started on a free port of 127.0.0.1, ended when dropped.
+//! Server processes for tests, on a free port of 127.0.0.1. Dropping one ends the process.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,22 +11,22 @@ use super::wire::Wire;
 /// A running server.
 pub struct Server {
     child: Child,
-    /// Where it listens.
+    /// The address that it listens on.
     pub addr: SocketAddr,
-    /// Its scratch directory, removed with it.
+    /// Its scratch directory, which is removed with it.
     dir: PathBuf,
 }
 
 impl Server {
-    /// Starts a redis-server (or anything that takes its flags) and waits until it answers.
+    /// Starts redis-server, or another program with its flags, and waits until it answers.
     pub fn redis(program: &Path) -> io::Result<Server> {
         Server::redis_with(program, &[])
     }
 
-    /// As [`Server::redis`], with further flags.
+    /// Like [`Server::redis`], with additional flags.
     pub fn redis_with(program: &Path, args: &[&str]) -> io::Result<Server> {
         let mut last = io::Error::other("never tried");
-        // The port that was free may be taken by another before the server has it.
+        // Another process may take the port before the server does.
         for _ in 0..5 {
             let addr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
             let dir = scratch()?;
@@ -62,12 +62,12 @@ impl Server {
         Err(last)
     }
 
-    /// Starts the program of this crate on a port of its own choice.
+    /// Starts the program of this crate on a port that it chooses.
     pub fn portcullis(program: &Path) -> io::Result<Server> {
         Server::portcullis_with(program, &[])
     }
 
-    /// As [`Server::portcullis`], with further arguments of `serve`.
+    /// Like [`Server::portcullis`], with additional arguments of `serve`.
     pub fn portcullis_with(program: &Path, args: &[&str]) -> io::Result<Server> {
         let dir = scratch()?;
         let ready = dir.join("ready");
@@ -85,7 +85,7 @@ impl Server {
         while Instant::now() < end {
             if let Some(addr) = std::fs::read_to_string(&ready).ok().as_deref().and_then(address) {
                 server.addr = addr;
-                // Where there is no port without TLS, the address is that for TLS.
+                // Without a plain port the address is that of the TLS port.
                 if !args.contains(&"--tls-port") || args.contains(&"--port") {
                     server.wait_until_it_answers()?;
                 }
@@ -111,17 +111,17 @@ impl Server {
         }
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has logged.
+    /// The log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    /// An error when the process has ended.
+    /// Fails if the process has ended.
     pub fn check(&mut self) -> io::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -143,7 +143,7 @@ impl Drop for Server {
     }
 }
 
-/// The first `address:port` among the words of a text.
+/// The first `address:port` in a text.
 fn address(text: &str) -> Option<SocketAddr> {
     text.split(|c: char| c.is_whitespace() || c == '=').find_map(|word| word.parse().ok())
 }
@@ -157,7 +157,7 @@ fn scratch() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// A program of this name on the `PATH`.
+/// The program of this name in `PATH`.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| path.is_file())
 }

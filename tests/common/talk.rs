@@ -1,30 +1,30 @@
-//! Requests as a line of words, replies as a line of text: its line ends are shown as blanks.
+//! Requests as lines of words, and replies as lines of text in which blanks stand for line ends.
 
 use std::time::{Duration, Instant};
 
 use super::wire::Wire;
 
-/// One request and its reply.
+/// Sends a request and checks the reply.
 #[track_caller]
 pub fn call(wire: &mut Wire, request: &str) -> String {
     send(wire, request);
     told(wire)
 }
 
-/// One request, whose reply is taken later.
+/// Sends a request without reading the reply.
 #[track_caller]
 pub fn send(wire: &mut Wire, request: &str) {
     wire.queue(&request.split_whitespace().collect::<Vec<_>>());
     wire.flush().expect("the server takes it");
 }
 
-/// The next reply.
+/// Reads the next reply and checks it.
 #[track_caller]
 pub fn told(wire: &mut Wire) -> String {
     String::from_utf8_lossy(&wire.reply().expect("a reply").raw).trim_end().replace("\r\n", " ")
 }
 
-/// Requests, each with the reply that it is to get.
+/// Sends requests, and checks the reply to each.
 #[track_caller]
 pub fn play(wire: &mut Wire, steps: &[(&str, &str)]) {
     for (request, reply) in steps {
@@ -32,20 +32,20 @@ pub fn play(wire: &mut Wire, steps: &[(&str, &str)]) {
     }
 }
 
-/// One request, whose reply is a fencing token.
+/// Sends a request and returns the fencing token in its reply.
 #[track_caller]
 pub fn token(wire: &mut Wire, request: &str) -> i64 {
     let reply = call(wire, request);
     reply.strip_prefix(':').and_then(|token| token.parse().ok()).unwrap_or_else(|| panic!("{request}: no token but {reply}"))
 }
 
-/// Waits until so many clients wait in the server.
+/// Waits until this number of clients is blocked in the server.
 #[track_caller]
 pub fn until_blocked(wire: &mut Wire, count: usize) {
     until(wire, "INFO clients", &format!("blocked_clients:{count} "));
 }
 
-/// Asks the same until the reply contains something.
+/// Repeats a request until the reply contains a text.
 #[track_caller]
 pub fn until(wire: &mut Wire, request: &str, contains: &str) {
     let begin = Instant::now();

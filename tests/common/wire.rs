@@ -1,10 +1,10 @@
-//! A client that hides nothing: requests go out as they are given, replies come back as the bytes that were sent and as a tree.
+//! A raw client: requests are sent as given, and replies are returned as bytes and as a tree.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// A reply as a tree. Numbers are kept as they were written.
+/// A reply as a tree. Numbers keep their text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// `+`
@@ -42,7 +42,7 @@ impl Frame {
         }
     }
 
-    /// The number, where it is one.
+    /// The number, if it is one.
     pub fn integer(&self) -> Option<i64> {
         match self {
             Frame::Integer(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
@@ -50,7 +50,7 @@ impl Frame {
         }
     }
 
-    /// The bytes of a bulk, status or error.
+    /// The bytes of a bulk string, a status or an error.
     pub fn text(&self) -> Option<&[u8]> {
         match self {
             Frame::Simple(text) | Frame::Error(text) | Frame::Bulk(text) | Frame::Verbatim(text) => Some(text),
@@ -58,27 +58,27 @@ impl Frame {
         }
     }
 
-    /// Whether it is an out-of-band message.
+    /// Whether it is a push message.
     pub fn is_push(&self) -> bool {
         matches!(self, Frame::Aggregate(b'>', _))
     }
 
-    /// Whether it is an error that begins like this.
+    /// Whether it is an error with this beginning.
     pub fn is_error(&self, start: &str) -> bool {
         matches!(self, Frame::Error(text) if text.starts_with(start.as_bytes()))
     }
 }
 
-/// A reply: its bytes and what they say.
+/// A reply, as bytes and decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// As they came.
+    /// The bytes on the wire.
     pub raw: Vec<u8>,
-    /// As a tree.
+    /// The decoded reply.
     pub frame: Frame,
 }
 
-/// One connection. A reply that does not come within twenty seconds is an error.
+/// A connection. A reply that takes over twenty seconds is an error.
 pub struct Wire {
     stream: BufReader<TcpStream>,
     out: Vec<u8>,
@@ -94,7 +94,7 @@ impl Wire {
         Ok(Wire { stream: BufReader::with_capacity(1 << 16, stream), out: Vec::new() })
     }
 
-    /// Adds a request to what [`Wire::flush`] sends.
+    /// Queues a request for [`Wire::flush`].
     pub fn queue<A: AsRef<[u8]>>(&mut self, args: &[A]) {
         self.out.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
         for arg in args {
@@ -104,25 +104,25 @@ impl Wire {
         }
     }
 
-    /// Sends what was queued.
+    /// Sends the queued requests.
     pub fn flush(&mut self) -> io::Result<()> {
         let out = std::mem::take(&mut self.out);
         self.stream.get_mut().write_all(&out)
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// The next reply or push.
+    /// Reads the next reply or push message.
     pub fn reply(&mut self) -> io::Result<Reply> {
         let mut raw = Vec::new();
         let frame = self.frame(&mut raw, 0)?;
         Ok(Reply { raw, frame })
     }
 
-    /// Whether there is something to be read.
+    /// Whether input is available.
     pub fn has_input(&mut self) -> bool {
         if !self.stream.buffer().is_empty() {
             return true;
@@ -132,14 +132,14 @@ impl Wire {
         socket.set_nonblocking(false).is_ok() && peeked.is_ok()
     }
 
-    /// So many bytes as they come.
+    /// Reads this number of raw bytes.
     pub fn raw_now(&mut self, count: usize) -> io::Result<Vec<u8>> {
         let mut raw = vec![0; count];
         self.stream.read_exact(&mut raw)?;
         Ok(raw)
     }
 
-    /// All bytes up to some that end them, which are not given.
+    /// Reads raw bytes up to a delimiter, which is not returned.
     pub fn raw_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         let mut raw = Vec::new();
         while !raw.ends_with(end) {
@@ -151,7 +151,7 @@ impl Wire {
         Ok(raw)
     }
 
-    /// One request and its reply.
+    /// Sends a request and reads its reply.
     pub fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
         self.queue(args);
         self.flush()?;
@@ -199,7 +199,7 @@ impl Wire {
                 }
                 Frame::Aggregate(kind, elements)
             }
-            // Attributes, which are said of the reply behind them and are no part of it.
+            // Attributes of the following reply, which are dropped.
             b'|' => {
                 for _ in 0..length.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| malformed(&raw[start..]))? * 2 {
                     self.frame(raw, depth + 1)?;

@@ -1,8 +1,8 @@
-//! The commands that look after a server, by family: as in [`crate::catalogue`].
+//! The commands of administration, by family: as in [`crate::catalogue`].
 
 use crate::catalogue::Family;
 
-/// Not for clusters: they would change the one and be refused by the other.
+/// A family that is left out for clusters: one server would change its cluster, the other would refuse.
 pub const CHANGES_OF_THE_CLUSTER: &str = "changes of the cluster";
 
 /// The families of administration.
@@ -34,7 +34,7 @@ pub const FAMILIES: &[Family] = &[
         lines: &[
             "3 DUMP <key>",
             "2! RESTORE <key> ( 0 | -1 | x | 100000000 ) <junk> [ REPLACE | ABSTTL | IDLETIME <small-int> | FREQ <small-int> | <junk> ]*",
-            // 42, 128 times a and a list, as 7.0 wrote them.
+            // Payloads of 42, of 128 times `a`, and of a list, as 7.0 writes them.
             "4! RESTORE <key> ( 0 | 300000000 ) <payload> [ REPLACE ]",
             "1! RESTORE <key> <unix-ms> <payload> ABSTTL [ REPLACE ]",
             "1! RESTORE <key> 0 <payload> [ REPLACE | IDLETIME <small-int> | FREQ <small-int> | ABSTTL ]*",
@@ -63,7 +63,7 @@ pub const FAMILIES: &[Family] = &[
         since: (7, 0),
         lines: &[
             "1! CLIENT ( HELP | GETREDIR | TRACKINGINFO | GETREDIR x )",
-            // Which keys are told is compared by the scenes of tests/commands/tracking.rs.
+            // The invalidation messages are compared by the scenes of tests/commands/tracking.rs.
             "3! CLIENT TRACKING ( on BCAST PREFIX unused | off | ON PREFIX | bogus | off BCAST OPTIN | on NOLOOP OPTIN OPTOUT | on BCAST OPTIN )",
             "1! CLIENT TRACKING on ( REDIRECT | REDIRECT x | REDIRECT 99999999 | BCAST PREFIX a PREFIX a | PREFIX a | <junk> )",
             "2! CLIENT TRACKING off",
@@ -186,7 +186,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: CHANGES_OF_THE_CLUSTER,
         weight: 3,
-        // A cluster of one node refuses them here; without one both servers do.
+        // A cluster of one node refuses these here; without a cluster both servers refuse them.
         since: (7, 0),
         lines: &[
             "1! CLUSTER ADDSLOTS 1",
@@ -233,7 +233,7 @@ pub const FAMILIES: &[Family] = &[
         lines: &[
             "3! CLIENT TRACKING ( on | off ) [ BCAST | OPTIN | OPTOUT | NOLOOP | PREFIX <key> | REDIRECT 0 | REDIRECT 99999999 | REDIRECT x | <junk> ]*",
             "1! CLUSTER MYSHARDID",
-            // 7.0 takes it, and is silent for long.
+            // 7.0 accepts this, and then does not answer for a long time.
             "1! CLIENT PAUSE 9223372036854775807",
             "2! WAITAOF ( 0 | 1 | 2 | x ) ( 0 | x ) ( 0 | 1 | x )",
             "1! CLIENT NO-TOUCH ( on | off )",
@@ -242,7 +242,7 @@ pub const FAMILIES: &[Family] = &[
     },
 ];
 
-/// Libraries of functions, right and wrong.
+/// Libraries of functions, valid and invalid.
 pub const LIBRARIES: &[&str] = &[
     "#!lua name=one\nredis.register_function('one', function(keys, args) return #keys * 10 + #args end)",
     "#!lua name=two\nredis.register_function('put', function(keys, args) return redis.call('SET', keys[1] or 'none', args[1] or '') end)\n\
@@ -275,10 +275,10 @@ pub const LIBRARIES: &[&str] = &[
     "",
 ];
 
-/// Functions that these register, and one that none does.
+/// The functions that these libraries register, and one that none of them does.
 pub const FUNCTIONS: &[&str] = &["one", "put", "look", "peek", "fail", "nosuch", "ONE"];
 
-/// Payloads of DUMP as Redis 7.0 wrote them, and one that is broken.
+/// Payloads of DUMP from Redis 7.0, and a broken one.
 pub const PAYLOADS: &[&[u8]] = &[
     // set k 42
     b"\x00\xc0*\n\x00\x81\xfb\\\xfa\x86cOP",

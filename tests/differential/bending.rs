@@ -1,11 +1,11 @@
-//! Makes calls wrong, and keeps what is judged by no rule out of them.
+//! Bends calls out of shape, and keeps calls away from differences that no rule covers.
 
 use crate::common::random::Random;
 use crate::generate::{Call, Generator, upper};
 use crate::values::JUNK;
 
 impl Generator<'_> {
-    /// No score may be one that versions read otherwise.
+    /// Replaces scores that Redis versions parse differently.
     pub fn keep_scores_alike(&self, call: &mut Call) {
         let scored = ["Z", "GEO"].iter().any(|start| upper(&call[0]).starts_with(start));
         if !self.catalogue.strtod && scored {
@@ -14,7 +14,7 @@ impl Generator<'_> {
     }
 }
 
-/// Whether it is a score, perhaps with a `(` in front, that `strtod` reads otherwise than later functions do.
+/// Whether a score, perhaps with a `(` in front, is parsed differently by `strtod` and by later functions.
 fn only_strtod_reads(arg: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(arg.strip_prefix(b"(").unwrap_or(arg)) else { return false };
     let unsigned = text.trim_start().trim_start_matches(['+', '-']).to_ascii_lowercase();
@@ -49,10 +49,10 @@ pub fn bend(call: &mut Call, random: &mut Random) {
     }
 }
 
-/// No deadline may come while the test runs: it would end the key on one server earlier than on the other. Whatever stands where
-/// a time is read, and is neither in the past nor far away, is moved far away.
+/// Ensures that no deadline falls into the test's run time, because the key would expire on one server earlier than on the other.
+/// A time that is neither in the past nor far in the future is moved to the far future.
 pub fn keep_deadlines_apart(call: &mut Call, past: bool) {
-    // Inside a call that carries another, the inner one counts: look at every position.
+    // Every position is checked, because a call may contain another call.
     const AFTER_KEY: [&str; 10] =
         ["EXPIRE", "PEXPIRE", "SETEX", "PSETEX", "HEXPIRE", "HPEXPIRE", "EXPIREAT", "PEXPIREAT", "HEXPIREAT", "HPEXPIREAT"];
     const BEFORE: [&str; 4] = ["EX", "PX", "EXAT", "PXAT"];

@@ -1,17 +1,17 @@
-//! The commands that are generated, by family: `weight[!] line`, in the notation of [`crate::grammar`].
+//! The generated commands, by family: `weight[!] line`, in the notation of [`crate::grammar`].
 
 /// Greater than any version of Redis.
 pub const NEVER: (u32, u32) = (u32::MAX, 0);
 
-/// A family and its lines.
+/// A family of commands.
 pub struct Family {
-    /// Its name.
+    /// The family's name.
     pub name: &'static str,
-    /// How often its commands come, relative to the other families.
+    /// How often its commands occur, relative to other families.
     pub weight: u32,
-    /// The Redis version, `(major, minor)`, that has all of it.
+    /// The first Redis version, `(major, minor)`, that has all of the family.
     pub since: (u32, u32),
-    /// `weight[!] line`
+    /// The lines, `weight[!] line`.
     pub lines: &'static [&'static str],
 }
 
@@ -20,7 +20,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "users",
         weight: 10,
-        // Before, rules are put in other words, and denials told in others.
+        // Earlier versions word rules and refusals differently.
         since: (7, 4),
         lines: &[
             "8! ACL SETUSER <acl-user> [ <acl-rule> | <acl-rule> ]*",
@@ -182,7 +182,7 @@ pub const FAMILIES: &[Family] = &[
             "1 LPOP <key> <int>",
             "3 LLEN <key>",
             "5 LINDEX <key> <index>",
-            // Redis cuts the index to 32 bits, and sets what was not meant.
+            // Redis truncates the index to 32 bits and sets another element.
             "6! LSET <key> <small-int> <value>",
             "1! LSET <key> ( -200 | 200 | 100000 | 2147483647 | x | 1.5 | 9223372036854775808 ) <value>",
             "6 LINSERT <key> ( BEFORE | AFTER | <junk> ) <value> <value>",
@@ -211,7 +211,7 @@ pub const FAMILIES: &[Family] = &[
             "4! SORT <key> BY nosort [ DESC ] [ LIMIT <limit-offset> <small-int> ]",
             "4! SORT <key> BY <sort-pattern> [ DESC ] [ LIMIT <limit-offset> <small-int> ] [ GET <sort-pattern> ]*",
             "4! SORT <key> ALPHA [ DESC | LIMIT <limit-offset> <small-int> | GET <sort-pattern> ]*",
-            // Versions differ in what is a number, and so would in what is stored.
+            // Versions differ in what they parse as a number, and so in the stored result.
             "4! SORT <key> ALPHA [ DESC ] [ GET <sort-pattern> | LIMIT <limit-offset> <small-int> ]* STORE <key>",
             "2! SORT <key> BY nosort [ DESC ] [ LIMIT <limit-offset> <small-int> ] STORE <key>",
             "2! SORT <key> [ ASC | LIMIT <small-int> | LIMIT <junk> <junk> | STORE | BY | GET | <junk> ]*",
@@ -288,7 +288,7 @@ pub const FAMILIES: &[Family] = &[
             "3 SMISMEMBER <key> { <member> }",
             "3 SCARD <key>",
             "6 SMEMBERS <key>",
-            // What is popped at random is not on both servers the same: all of it is, and nothing.
+            // Random members differ between the servers, so all or none are popped.
             "3! SPOP <key> 100000",
             "2! SPOP <key> ( 0 | -1 | x | 1.5 | 9223372036854775808 | 1 1 )",
             "4! SRANDMEMBER <key>",
@@ -320,7 +320,7 @@ pub const FAMILIES: &[Family] = &[
             "4 PFMERGE <key> [ <key> ]*",
             "3 PFDEBUG ( ENCODING | DECODE | TODENSE | GETREG ) <key>",
             "1 PFDEBUG <junk> <key>",
-            // They are strings, byte for byte the same.
+            // HyperLogLogs are strings with the same bytes on both servers.
             "6 GET <key>",
             "1! CONFIG SET hll-sparse-max-bytes ( 0 | 60 | 800 | 3000 )",
         ],
@@ -518,7 +518,7 @@ pub const FAMILIES: &[Family] = &[
         weight: 2,
         since: (7, 4),
         lines: &[
-            // 7.0 acts on each option as it reads it, later versions when all have been read.
+            // 7.0 applies each option as it parses it, later versions after parsing all of them.
             "2 HELLO ( 2 | 3 ) [ SETNAME <client-name> | AUTH default <junk> | AUTH <junk> <junk> | AUTH <junk> | SETNAME | <junk> ]*",
             "1! LREM <key> -9223372036854775808 <value>",
             "2 ZRANK <key> <member> WITHSCORE",
@@ -557,7 +557,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "Valkey's", weight: 2, since: NEVER, lines: &["1 DELIFEQ <key> <value>"] },
 ];
 
-/// Directives whose values two servers started alike agree on.
+/// Directives whose values are equal on two servers that were started alike.
 pub const DIRECTIVES: &[&str] = &[
     "maxmemory",
     "maxmemory-clients",

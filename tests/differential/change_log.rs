@@ -1,5 +1,5 @@
-//! The change log is complete: whoever applies it, change by change, has the same keys, values, deadlines and libraries of functions
-//! as the engine. It comes in units: whatever a request changes is one, be it a script or a transaction.
+//! The change log is complete: applying it, change by change, gives the keys, values, deadlines and function libraries of the
+//! engine. It comes in units: all changes of a request are one unit, even those of a script or a transaction.
 //!
 //! ```text
 //!   generated calls, passing time ─▶ engine ─▶ change log ─▶ plain maps
@@ -34,7 +34,7 @@ use crate::catalogue::NEVER;
 use crate::common::random::Random;
 use crate::generate::{Catalogue, Generator};
 
-/// A field's value and its deadline in unix milliseconds.
+/// The value of a field and its deadline in Unix milliseconds.
 type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,7 @@ enum Content {
     Guard(u64),
 }
 
-/// Owner, token, holds, permits and the end in unix milliseconds of each holder.
+/// Owner, token, holds, permits and the end in Unix milliseconds of each holder.
 type Holders = Vec<(Vec<u8>, u64, u32, u32, i64)>;
 
 fn holders(lock: &Lock, now: Now) -> Holders {
@@ -59,10 +59,11 @@ fn holders(lock: &Lock, now: Now) -> Holders {
     lock.holders.iter().map(of).collect()
 }
 
-/// Requests that are remembered, by database, name and owner: ids and answers, and when they are forgotten, in unix milliseconds.
+/// Remembered requests by database, name and owner: ids with replies, and the time in Unix milliseconds at which they are
+/// forgotten.
 type Requests = BTreeMap<(u32, Vec<u8>, Vec<u8>), (Vec<(Vec<u8>, String)>, Option<i64>)>;
 
-/// Named sessions by number: id, user, grace, and the end in unix milliseconds where there is no connection.
+/// Named sessions by number: id, user, grace period, and the end in Unix milliseconds if there is no connection.
 type Sessions = BTreeMap<u64, (Vec<u8>, Vec<u8>, u64, Option<i64>)>;
 
 fn unix(at_ms: u64, now: Now) -> Option<i64> {
@@ -78,7 +79,7 @@ fn session_of(session: &Session, now: Now) -> (Vec<u8>, Vec<u8>, u64, Option<i64
     (session.id.to_vec(), session.user.to_vec(), session.grace_ms, unix(session.end_ms, now))
 }
 
-/// What the engine knows of both.
+/// The engine's remembered requests and named sessions.
 fn lock_records(engine: &Engine, now: Now) -> (Requests, Sessions) {
     let locks = engine.keyspace.changes.locks.as_ref().expect("locks");
     let requests = locks.requests.iter().map(|(whose, remembered)| {
@@ -88,7 +89,7 @@ fn lock_records(engine: &Engine, now: Now) -> (Requests, Sessions) {
     (requests.collect(), sessions.collect())
 }
 
-/// A stream, without when consumers last asked: that is not told.
+/// A stream, without the times of consumers' last requests, which are not in the log.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct StreamContent {
     entries: BTreeMap<StreamId, Vec<Vec<u8>>>,
@@ -102,20 +103,20 @@ struct StreamContent {
 struct GroupContent {
     last_id: StreamId,
     entries_read: Option<u64>,
-    /// When they last got anything.
+    /// When each consumer last received entries.
     consumers: BTreeMap<Vec<u8>, Option<i64>>,
-    /// Who, when and how often.
+    /// The pending entries: consumer, time and number of deliveries.
     pending: BTreeMap<StreamId, (Vec<u8>, i64, i64)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Item {
     content: Content,
-    /// Unix milliseconds.
+    /// The deadline in Unix milliseconds.
     deadline: Option<i64>,
 }
 
-/// Databases by index, without those that are empty.
+/// Databases by index, without empty ones.
 type Databases = BTreeMap<u32, BTreeMap<Vec<u8>, Item>>;
 
 fn fields(hash: &Hash, now: Now) -> Fields {
@@ -130,7 +131,7 @@ fn scores(zset: &ZSet) -> BTreeMap<Vec<u8>, u64> {
     zset.iter().map(|item| (item.member.to_vec(), sign_of_zero_lost(item.score))).collect()
 }
 
-/// The bits of a score. A small sorted set does not keep the sign of a zero, a large one does.
+/// The bits of a score. A large sorted set keeps the sign of a zero, a small one does not.
 fn sign_of_zero_lost(score: f64) -> u64 {
     (score + 0.0).to_bits()
 }
@@ -139,19 +140,19 @@ fn members(set: &Set) -> BTreeSet<Vec<u8>> {
     set.iter().map(|member| member.to_vec()).collect()
 }
 
-/// Sources of libraries by their names.
+/// The sources of libraries, by their names.
 type Libraries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a follower has.
+/// The state of a follower.
 #[derive(Default)]
 struct Followed {
     databases: Databases,
     libraries: Libraries,
     requests: Requests,
     sessions: Sessions,
-    /// Changes of a unit that is not whole.
+    /// Number of changes of the incomplete unit.
     uncommitted: usize,
-    /// Whole units.
+    /// Number of complete units.
     units: usize,
 }
 
@@ -217,7 +218,7 @@ fn change_stream(stream: &mut StreamContent, effect: &Effect<'_>) {
     }
 }
 
-/// Applies changes as they come; knows nothing but what they say.
+/// Applies changes as they come, from what they contain alone.
 #[derive(Clone, Default)]
 struct Follower(Rc<RefCell<Followed>>);
 
@@ -414,7 +415,7 @@ fn held_libraries(engine: &Engine) -> Libraries {
     engine.lua().functions.list().map(|library| (library.name.to_vec(), library.source.to_vec())).collect()
 }
 
-/// A request about libraries.
+/// A random request about libraries.
 fn library_call(random: &mut Random, engine: &Engine) -> Vec<Vec<u8>> {
     let name = ["a", "b", "c"][random.below(3) as usize];
     let source = format!("#!lua name={name}\nredis.register_function('f{name}', function() return {} end)", random.below(10));
@@ -445,7 +446,7 @@ fn library_call(random: &mut Random, engine: &Engine) -> Vec<Vec<u8>> {
     call
 }
 
-/// Applies a change of a list that is there.
+/// Applies a change of an existing list.
 fn change_elements(list: &mut VecDeque<Vec<u8>>, effect: &Effect<'_>) {
     match effect {
         Effect::ListPop { end, count } => {
@@ -469,7 +470,7 @@ fn change_elements(list: &mut VecDeque<Vec<u8>>, effect: &Effect<'_>) {
     }
 }
 
-/// What the engine holds.
+/// The contents of the engine.
 fn held(engine: &mut Engine, now: Now) -> Databases {
     let mut databases = Databases::new();
     for index in 0..engine.keyspace.databases() as u32 {
@@ -501,7 +502,7 @@ fn held(engine: &mut Engine, now: Now) -> Databases {
     alive(databases, now)
 }
 
-/// Without what has ended: it goes when somebody looks, or when time is let pass.
+/// Removes expired keys and fields: the engine removes them on access, or when time advances.
 fn alive(mut databases: Databases, now: Now) -> Databases {
     let lives = |deadline: &Option<i64>| deadline.is_none_or(|at| at > now.unix_ms());
     databases.retain(|_, keys| {
@@ -532,7 +533,7 @@ fn who_follows_the_change_log_has_the_same_data() {
         let generator = Generator::new(&catalogue, &mut random, true);
         let follower = Follower::default();
         let mut now = Now::new(5_000_000, 1_750_000_000_000);
-        // Strings of half a gigabyte would take most of the time, and prove no more.
+        // Strings of half a gigabyte would take most of the time and prove nothing more.
         let config = Config { proto_max_bulk_len: 1 << 20, ..Config::default() };
         let mut engine = Engine::new(config, seed, now, portcullis::commands::table());
         engine.keyspace.changes.log = Some(Box::new(follower.clone()));
@@ -542,7 +543,7 @@ fn who_follows_the_change_log_has_the_same_data() {
             session
         };
         let (mut session, mut administrator) = (enter(&mut engine, now), enter(&mut engine, now));
-        // With some seeds all is lost now and then, or the last writes are, or what was there is put back.
+        // With some seeds the server sometimes loses all data or the last writes, or restores a snapshot.
         let mut snapshot = (seed % 5 == 4).then(|| engine.snapshot(now));
         if snapshot.is_some() {
             engine.test_mode = true;
@@ -550,7 +551,7 @@ fn who_follows_the_change_log_has_the_same_data() {
         }
         let mut history = Vec::new();
         for step in 0..500 {
-            // With some seeds keys give way, now more, now less.
+            // With some seeds keys are evicted, sometimes more, sometimes fewer.
             if seed % 4 == 3 && step % 50 == 49 {
                 let max = (engine.keyspace.table_bytes() as u64 + random.below(10_000)).to_string();
                 let policy = ["allkeys-random", "allkeys-lru", "volatile-ttl"][random.below(3) as usize];
@@ -588,14 +589,14 @@ fn who_follows_the_change_log_has_the_same_data() {
                 assert!(followed.units <= units + 1, "what a request changes is one unit: {history:?}");
                 assert_eq!(followed.libraries, held_libraries(&engine));
             }
-            // Who waits waits for a few milliseconds.
+            // A blocked client waits for a few milliseconds.
             while engine.sessions[session.0 as usize].flags.contains(SessionFlags::BLOCKED) {
                 now.mono_us += 1_000;
                 engine.advance(now);
             }
             engine.sessions[session.0 as usize].out.clear();
             engine.take_actions();
-            // Time passes: a little, or enough to end much of what has a deadline; sometimes nobody looks at once.
+            // Time passes: a little, or enough for many deadlines. Sometimes nothing runs them at once.
             now.mono_us += random.below(3_000);
             if random.one_in(30) {
                 now.mono_us += random.below(4_000_000) * 1_000_000;
@@ -629,7 +630,7 @@ fn who_follows_the_change_log_has_the_same_data() {
     assert!(evicted >= 100, "{evicted} keys were evicted");
 }
 
-/// Keeps whole units as text: the event and the key of each change.
+/// Keeps complete units as text: the event and the key of each change.
 #[derive(Clone, Default)]
 struct Units {
     whole: Rc<RefCell<Vec<Vec<String>>>>,
@@ -639,7 +640,7 @@ struct Units {
 impl ChangeLog for Units {
     fn record(&mut self, change: &Change<'_>) {
         if !matches!(change.effect, Effect::None) {
-            // What several events may follow has none of its own.
+            // A change that several events may follow has no event of its own.
             let name = if change.event.name.is_empty() { "change" } else { change.event.name };
             self.open.push(format!("{name} {}", String::from_utf8_lossy(change.key)));
         }
@@ -651,7 +652,7 @@ impl ChangeLog for Units {
     }
 }
 
-/// An engine, what it has logged, and a session of it.
+/// An engine with its log and a session.
 struct Logged {
     engine: Engine,
     units: Units,
@@ -669,7 +670,7 @@ impl Logged {
         Logged { engine, units, session, now }
     }
 
-    /// What is logged of a request: its units, changes separated by commas.
+    /// The logged units of a request, with changes separated by commas.
     fn log(&mut self, request: &[&str]) -> Vec<String> {
         let args: Vec<&[u8]> = request.iter().map(|arg| arg.as_bytes()).collect();
         self.engine.execute(self.now, self.session, &args);
@@ -690,7 +691,7 @@ fn what_a_request_changes_is_one_unit() {
     assert_eq!(logged.log(&["DEL", "a", "b", "c"]), ["del a, del b"]);
     let script = "redis.call('set', 'a', 1) redis.call('incr', 'a') redis.call('hset', 'h', 'f', 1) redis.call('get', 'a')";
     assert_eq!(logged.log(&["EVAL", script, "0"]), ["set a, incrby a, change h"]);
-    // What a script did before its error stays, and so does what it caught.
+    // Changes of a script before its error stay, and so do those of a call whose error it catches.
     assert_eq!(logged.log(&["EVAL", "redis.call('del', 'a') error('x')", "0"]), ["del a"]);
     assert_eq!(logged.log(&["EVAL", "pcall(redis.call, 'incr', 'h') return redis.call('del', 'h')", "0"]), ["del h"]);
     for request in [&["MULTI"][..], &["SET", "a", "1"], &["EVAL", script, "0"], &["LPUSH", "a", "x"]] {
@@ -702,7 +703,7 @@ fn what_a_request_changes_is_one_unit() {
     assert_eq!(logged.log(&["FCALL", "f", "0"]), ["del a, del h"]);
     assert_eq!(logged.log(&["FUNCTION", "DELETE", "nosuch"]), none);
     assert_eq!(logged.log(&["FUNCTION", "DELETE", "lib"]), ["function "]);
-    // What ends by itself is a unit for each deadline; what a script finds to have ended belongs to it.
+    // Each expired deadline is a unit. A key that a script finds expired belongs to the script's unit.
     logged.log(&["MSET", "a", "1", "b", "2", "c", "3"]);
     logged.log(&["EVAL", "for _, key in ipairs({'a', 'b', 'c'}) do redis.call('pexpire', key, 5) end", "0"]);
     logged.now.mono_us += 10_000;
@@ -720,7 +721,7 @@ fn what_is_evicted_is_logged_as_deleted() {
     let mut left: BTreeSet<String> = (0..200).map(|n| format!("k{n}")).collect();
     let max = (logged.engine.keyspace.table_bytes() + 3000).to_string();
     logged.log(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", &max]);
-    // By themselves, as there is time for it.
+    // Deferred work.
     while logged.engine.advance(logged.now) {}
     let gone = |units: &[String], left: &mut BTreeSet<String>| {
         let changes = units.iter().flat_map(|unit| unit.split(", "));
@@ -731,12 +732,12 @@ fn what_is_evicted_is_logged_as_deleted() {
     let units = logged.whole();
     let evicted = gone(&units, &mut left);
     assert!(evicted >= 20, "{units:?}");
-    // For a command, before it: what gives way belongs to the request, as one that finds a key ended does.
+    // Evictions before a command belong to its unit, like keys that it finds expired.
     let value = "v".repeat(1000);
     let units = logged.log(&["SET", "new", &value]);
     left.insert("new".into());
     assert!(gone(&units, &mut left) > 0 && units.len() == 1 && units[0].ends_with("set new"), "{units:?}");
-    // Whoever has only the log has just the keys that are there.
+    // A follower of the log has exactly the existing keys.
     let databases = alive(held(&mut logged.engine, logged.now), logged.now);
     let there: BTreeSet<String> = databases[&0].keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
     assert_eq!(there, left);
@@ -746,7 +747,7 @@ fn what_is_evicted_is_logged_as_deleted() {
 #[test]
 fn half_a_script_is_never_a_unit() {
     let script = "redis.call('set', 'a', 1) redis.call('set', 'b', 1) while true do end";
-    // While it runs, others call, and nothing of it is whole.
+    // While the script runs, other clients call, and its unit is incomplete.
     let mut logged = Logged::new();
     let other = logged.engine.connect(logged.now, Peer::default());
     let (whole, mut looks) = (Rc::clone(&logged.units.whole), 0);
@@ -762,7 +763,7 @@ fn half_a_script_is_never_a_unit() {
     assert_eq!(logged.log(&["EVAL", script, "0"]), none, "the server ends within the script: it did not happen");
     assert_eq!(logged.log(&["SET", "d", "1"]), none, "nothing that comes after half a script is logged");
 
-    // A simulation that ends a script goes on with what it did, and so does its log.
+    // A simulation that aborts a script keeps its changes, and so does the log.
     let mut logged = Logged::new();
     logged.engine.script_steps_max = Some(100_000);
     assert_eq!(logged.log(&["EVAL", script, "0"]), ["set a, set b"]);

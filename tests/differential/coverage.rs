@@ -1,4 +1,4 @@
-//! Every row of the command table is compared, or it says here why not.
+//! Every row of the command table is compared with Redis, or listed here with a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::generate::{Catalogue, Step, has};
 use crate::session::calls_of;
 use crate::{CALLS, SEED, rounds};
 
-/// Rows that no reference is asked about, by the reason.
+/// Rows that are not compared, by the reason.
 const EXCEPTIONS: &[(&str, &[&str])] = &[
     (
         "No server to compare with has it: Redis 8.0's, 8.4's or Valkey's own.",
@@ -72,11 +72,11 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
     ("It lists all commands of a version, which are never the same; COMMAND INFO asks about each.", &["command"]),
 ];
 
-/// Full names of rows, with the version that they came with.
+/// The full names of rows, with the version that introduced them.
 fn table() -> BTreeMap<String, &'static str> {
     let mut rows = BTreeMap::new();
     for row in commands::all() {
-        // Without a subcommand only COMMAND is a call.
+        // Of containers only COMMAND can be called without a subcommand.
         if row.subcommands.is_empty() || row.takes(1) {
             rows.insert(row.name.to_owned(), row.since);
         }
@@ -85,7 +85,7 @@ fn table() -> BTreeMap<String, &'static str> {
     rows
 }
 
-/// The rows that a run of the default length calls with as many arguments as they take, and how often.
+/// The rows that a run of the default length calls with a valid number of arguments, and how often.
 fn called(version: (u32, u32), cluster: bool) -> BTreeMap<String, usize> {
     let catalogue = Catalogue::new(version, cluster, |_| true);
     let mut found: BTreeMap<String, usize> = BTreeMap::new();

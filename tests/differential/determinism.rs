@@ -1,4 +1,4 @@
-//! The rule everything rests on: the same inputs give the same bytes, to every session, and the same changes in the same order.
+//! Determinism: the same inputs give the same bytes to every session, and the same changes in the same order.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::catalogue::NEVER;
 use crate::common::random::Random;
 use crate::generate::{Catalogue, Generator};
 
-/// Keeps what it is told as text.
+/// Keeps changes as text.
 struct Journal(Rc<RefCell<Vec<String>>>);
 
 impl ChangeLog for Journal {
@@ -26,15 +26,15 @@ impl ChangeLog for Journal {
     }
 }
 
-/// What a run has shown to the outside.
+/// What a run showed to the outside.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
-    /// What each step wrote, to one session after the other.
+    /// The output of each step, for each session.
     written: Vec<Vec<u8>>,
     changes: Vec<String>,
 }
 
-/// Two sessions call, a third listens to all that happens to keys.
+/// Two sessions send calls, and a third one listens to keyspace events.
 fn play(catalogue: &Catalogue, seed: u64) -> Seen {
     let mut random = Random::new(seed);
     let generator = Generator::new(catalogue, &mut random, true);
@@ -55,7 +55,7 @@ fn play(catalogue: &Catalogue, seed: u64) -> Seen {
         engine.execute(now, caller, &args);
         engine.take_actions();
         engine.take_dirty(&mut Vec::new());
-        // Who waits waits for a few milliseconds.
+        // A blocked client waits for a few milliseconds.
         while engine.sessions[caller.0 as usize].flags.contains(SessionFlags::BLOCKED) {
             now.mono_us += 1_000;
             engine.advance(now);
@@ -65,7 +65,7 @@ fn play(catalogue: &Catalogue, seed: u64) -> Seen {
             now.mono_us += random.below(4_000_000) * 1_000_000;
         }
         if random.one_in(3) {
-            // One turn only: what is not done in it comes with a later one.
+            // One turn only: the rest of the work is left for later turns.
             engine.advance(now);
         }
         seen.written.extend(sessions.map(|id| std::mem::take(&mut engine.sessions[id.0 as usize].out)));
@@ -77,7 +77,7 @@ fn play(catalogue: &Catalogue, seed: u64) -> Seen {
 
 #[test]
 fn the_same_inputs_give_the_same_bytes_and_changes() {
-    // What Lua uses of memory depends on where the allocator puts its strings.
+    // Lua's memory usage depends on where the allocator puts its strings.
     let catalogue = Catalogue::new(NEVER, false, |line| !["INFO", "MEMORY"].contains(&line.name()));
     let (mut bytes, mut changes) = (0, 0);
     for seed in 0..60 {

@@ -1,4 +1,4 @@
-//! Generates calls: lines of the catalogue, their slots filled, one call in nine bent out of shape; and steps made of calls.
+//! Generates calls: lines of the catalogue with filled slots, of which one in nine is bent out of shape; and steps made of calls.
 
 use portcullis::commands;
 
@@ -14,7 +14,7 @@ use crate::values::{CHANNELS, KEYS, KEYS_OF_A_CLUSTER};
 /// A call: a command's name and its arguments.
 pub type Call = Vec<Vec<u8>>;
 
-/// What is sent in one go and compared in one go. `on` says on which connection: 0 begins in RESP2, 1 in RESP3.
+/// A step: what is sent and compared at once. `on` is the index of the connection: 0 starts with RESP2, 1 with RESP3.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// A call with one reply.
@@ -24,71 +24,73 @@ pub enum Step {
         /// The call.
         call: Call,
     },
-    /// A call whose reply can only be judged by the reply to another one just before.
+    /// A call whose reply can only be judged with the reply to a probe just before.
     Probed {
         /// The connection.
         on: usize,
-        /// Those before, each judged by the one before it.
+        /// The probes. Each is judged with the one before it.
         probes: Vec<Call>,
         /// The call.
         call: Call,
     },
-    /// Calls with any number of replies; all that arrives until a final `PING` is answered is compared.
+    /// Calls with any number of replies. Everything that arrives until the reply to a final `PING` is compared.
     Group {
         /// The connection.
         on: usize,
         /// The calls.
         calls: Vec<Call>,
     },
-    /// Calls of one reply each, a transaction among them; what `EXEC` gives is judged call by call.
+    /// Calls with one reply each, among them a transaction. The reply to `EXEC` is judged call by call.
     Sequence {
         /// The connection.
         on: usize,
         /// The calls.
         calls: Vec<Call>,
     },
-    /// What one server dumps, restored on the other, and the other way round.
+    /// A dump of each server that is restored on the other one.
     Carry {
         /// The connection.
         on: usize,
-        /// The key that is dumped; the functions where there is none.
+        /// The key that is dumped. `None` for the functions.
         from: Option<Vec<u8>>,
         /// The key that is restored.
         to: Vec<u8>,
-        /// What is asked about it then.
+        /// Calls that look at the restored value.
         calls: Vec<Call>,
     },
-    /// Clients that wait, in the order in which they came, and what another one does meanwhile; whoever waits still is let go.
+    /// Clients that block, in order, and calls of another client meanwhile. Those that are still blocked at the end are
+    /// unblocked.
     Waiting {
-        /// What each of them waits by.
+        /// The blocking call of each client.
         waiters: Vec<Call>,
-        /// What the other one calls.
+        /// The calls of the other client.
         calls: Vec<Call>,
     },
-    /// A connection of its own, until the server closes it.
+    /// Calls on a new connection, until the server closes it.
     Ending {
         /// The calls.
         calls: Vec<Call>,
     },
-    /// Calls that a monitor sees.
+    /// Calls whose lines in MONITOR are compared.
     Watched {
         /// The connection.
         on: usize,
         /// The calls, each with one reply.
         calls: Vec<Call>,
     },
-    /// A scan from cursor 0 until it is 0 again; what was found, in any order.
+    /// A scan from cursor 0 until it is 0 again. The elements found are compared in any order.
     FullScan {
         /// The connection.
         on: usize,
-        /// The call, with the cursor to be filled in.
+        /// The call, with a placeholder for the cursor.
         call: Call,
-        /// Where the cursor stands.
+        /// The index of the cursor.
         cursor: usize,
     },
 }
 
-/// The forms of the sets under some keys: the last of the orders by size, by arrival and by chance that one of them has.
+/// Returns the encoding of the sets under some keys with the weakest order: by size (intset), by arrival (listpack), or by chance
+/// (hashtable).
 const FORMS: &[u8] = b"local form = 'intset'
 for _, key in ipairs(KEYS) do
     local e = redis.call('TYPE', key).ok == 'set' and redis.call('OBJECT', 'ENCODING', key) or 'intset'
@@ -96,42 +98,42 @@ for _, key in ipairs(KEYS) do
 end
 return form";
 
-/// The generator of one round: which keys it uses and what it avoids.
+/// The generator of one round, with the round's keys and restrictions.
 #[derive(Clone)]
 pub struct Generator<'a> {
-    /// What there is to call.
+    /// The calls to choose from.
     pub catalogue: &'a Catalogue,
-    /// The keys that are used.
+    /// The keys of the round.
     pub keys: Vec<&'static [u8]>,
-    /// Whether deadlines may lie in the past where that leaves the moment of the end to the server.
+    /// Whether deadlines may be in the past where the moment of the expiry is up to the server.
     pub past: bool,
 }
 
-/// The catalogue, parsed.
+/// The parsed catalogue.
 pub struct Catalogue {
     families: Vec<(u32, Vec<Line>)>,
     /// Scripts to run.
     pub scripts: Vec<&'static str>,
-    /// Whether scores are read by `strtod`, and negative offsets pass over everything: not on the branch that led to 8.0.
+    /// Whether Redis parses scores with `strtod` and negative offsets skip everything: not on the branch that led to 8.0.
     pub strtod: bool,
     /// Whether the servers are clusters of one node each.
     pub cluster: bool,
-    /// Full names of what `COMMAND INFO` is asked about: all that the version has.
+    /// The full names for `COMMAND INFO`: all that the version has.
     pub described: Vec<String>,
-    /// By what clients wait.
+    /// Blocking calls.
     pub waiters: Vec<Line>,
-    /// By what they are served, or not.
+    /// Calls that may serve blocked clients.
     pub feeds: Vec<Line>,
 }
 
-/// Whether a row of the table is one that Redis has in this version; those that only other servers have say a later one.
+/// Whether Redis has a row of the table in this version. Rows that only other servers have name a later version.
 pub fn has(version: (u32, u32), since: &str) -> bool {
     let mut numbers = since.split('.').map(|part| part.parse().unwrap_or(u32::MAX));
     (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(u32::MAX)) <= version
 }
 
 impl Catalogue {
-    /// All lines that a server of this version has and `wanted` takes.
+    /// All lines that this version of Redis has and that `wanted` accepts.
     pub fn new(version: (u32, u32), cluster: bool, wanted: impl Fn(&Line) -> bool) -> Catalogue {
         let families = FAMILIES.iter().chain(administration::FAMILIES).filter(|family| family.since <= version);
         let families = families.filter(|family| !cluster || family.name != administration::CHANGES_OF_THE_CLUSTER);
@@ -155,7 +157,7 @@ impl Catalogue {
         }
     }
 
-    /// All names of commands, each once.
+    /// All command names, each once.
     pub fn names(&self) -> Vec<&'static str> {
         let mut names: Vec<&str> = self.families.iter().flat_map(|(_, lines)| lines.iter().map(Line::name)).collect();
         names.sort_unstable();
@@ -200,7 +202,7 @@ impl<'a> Generator<'a> {
         if probes.is_empty() { Step::One { on, call } } else { Step::Probed { on, probes, call } }
     }
 
-    /// The calls by whose replies the one to this call is judged, each of them by the one before it.
+    /// The probes of a call. Each is judged with the one before it.
     pub fn probes(&self, call: &Call) -> Vec<Call> {
         let key = call.get(1).cloned().unwrap_or_default();
         let probe = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Call>();
@@ -208,7 +210,7 @@ impl<'a> Generator<'a> {
         match upper(&call[0]).as_str() {
             "RANDOMKEY" => vec![probe(&[b"KEYS", b"*"])],
             "DBSIZE" | "INFO" => vec![probe(&[b"SCAN", b"0", b"COUNT", b"100000"])],
-            // Redis measures what has ended, too, until somebody comes across it.
+            // Redis also measures an expired key until something accesses it.
             "MEMORY" if upper(&key) == "USAGE" && call.len() > 2 => vec![probe(&[b"EXISTS", &call[2]])],
             "HRANDFIELD" => vec![encoding, probe(&[b"HGETALL", &key])],
             "HGETALL" | "HKEYS" | "HVALS" | "HSCAN" | "ZSCAN" | "SMEMBERS" | "SSCAN" | "SPOP" => vec![encoding],
@@ -228,7 +230,7 @@ impl<'a> Generator<'a> {
                 vec![forms]
             }
             name @ ("XREADGROUP" | "XCLAIM" | "XAUTOCLAIM") if self.catalogue.strtod => {
-                // 7.0 makes a consumer only where there is something for it.
+                // 7.0 creates a consumer only if there is an entry for it.
                 let streams = call.iter().position(|arg| upper(arg) == "STREAMS").map_or(call.len(), |at| at + 1);
                 let (keys, names) = match name {
                     "XREADGROUP" => (&call[streams..], call.get(2).zip(call.get(3))),
@@ -241,7 +243,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// A call of any command, as it goes to the server.
+    /// A call of any command, ready to be sent.
     pub fn call(&self, random: &mut Random) -> Call {
         let line = self.catalogue.line(random);
         let mut call = Call::new();
@@ -259,25 +261,24 @@ impl<'a> Generator<'a> {
             }
         }
         if call.len() == 1 && upper(&call[0]) == "COMMAND" {
-            // Every version has other commands.
+            // Each version has other commands.
             call.push(b"COUNT".to_vec());
         }
         if self.catalogue.strtod && call.len() == 3 && upper(&call[1]).starts_with("GETKEYS") {
-            // 7.0 wants at least one argument after the command's name, later versions none.
+            // 7.0 requires at least one argument behind the command's name, later versions none.
             call.push(b"k".to_vec());
         }
         if self.catalogue.cluster && self.catalogue.strtod && upper(&call[0]) == "COPY" {
-            // 7.0 knows more databases in a cluster, which it then refuses.
+            // 7.0 accepts the index of another database in a cluster and then refuses it.
             call.truncate(3);
         }
         if self.catalogue.cluster && self.catalogue.strtod && upper(&call[0]).starts_with("SORT") {
-            // 7.0 refuses all patterns in a cluster, 7.4 those that may lead to another slot: and would store what it found.
+            // In a cluster 7.0 refuses all patterns, 7.4 those that may lead to another slot. The result would be stored.
             let pattern = call.iter().position(|arg| matches!(upper(arg).as_str(), "BY" | "GET"));
             call.truncate(pattern.unwrap_or(call.len()));
         }
         if call.iter().any(|arg| upper(arg) == "BITFIELD") {
-            // What is too far below a field is more than 2^63 away from its greatest value: Redis computes that with 63 bits, and
-            // saturates at the wrong end.
+            // If the value is more than 2^63 below the field's maximum, Redis overflows 63 bits and saturates at the wrong end.
             let far = |arg: &Vec<u8>| arg.len() > 18 && arg.starts_with(b"-9");
             call.iter_mut().filter(|arg| far(arg)).for_each(|arg| *arg = b"-4611686018427387904".to_vec());
         }
@@ -286,7 +287,7 @@ impl<'a> Generator<'a> {
         call
     }
 
-    /// A call whose reply does not depend on time, chance or the layout of tables, for use inside of others.
+    /// A call whose reply does not depend on time, randomness or the layout of tables, for use inside of other calls.
     pub fn plain_call(&self, random: &mut Random) -> Call {
         loop {
             let call = self.call(random);
@@ -364,9 +365,9 @@ impl<'a> Generator<'a> {
             let help = call.get(1).is_some_and(|arg| upper(arg) == "HELP");
             let name = upper(&call[0]);
             let makes_consumers = self.catalogue.strtod && ["XREADGROUP", "XCLAIM", "XAUTOCLAIM"].contains(&name.as_str());
-            // 7.0 shows more digits of where something is.
+            // 7.0 shows more digits of coordinates.
             let places = self.catalogue.strtod && name.starts_with("GEO");
-            // 7.0 says in other words that their number is odd.
+            // 7.0 words the error about an odd number of arguments differently.
             let streams = self.catalogue.strtod && name == "XREAD";
             if !help && !places && !makes_consumers && !streams && !unfit.contains(&name.as_str()) {
                 return call;
@@ -415,7 +416,7 @@ impl<'a> Generator<'a> {
 
     fn group(&self, on: usize, random: &mut Random) -> Step {
         let call = |words: &[&str]| -> Call { words.iter().map(|w| w.as_bytes().to_vec()).collect() };
-        // Doubles are compared digit by digit, of which 7.0 gives more.
+        // Doubles are compared by their text, and 7.0 writes more digits.
         let scores = |call: &Call| self.catalogue.strtod && upper(&call[0]).trim_start_matches('B').starts_with('Z');
         let plain = |random: &mut Random| loop {
             let call = self.plain_call(random);
@@ -450,7 +451,7 @@ impl<'a> Generator<'a> {
                         10 => call(&["PING"]),
                         11 => call(&["PING", "text"]),
                         12 => call(&["PUBSUB", "NUMSUB", one, two]),
-                        // In a transaction 7.0 sends a RESP3 client its own messages before the reply, in the middle of that of EXEC.
+                        // In a transaction 7.0 sends a RESP3 client its own messages before the reply, inside the reply to EXEC.
                         13 if self.catalogue.strtod && on == 1 => call(&[*random.pick(&["EXEC", "DISCARD"])]),
                         13 => call(&[*random.pick(&["MULTI", "EXEC", "DISCARD"])]),
                         _ => plain(random),
@@ -472,7 +473,7 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// In upper case, for comparing names.
+/// The name in upper case, for comparisons.
 pub fn upper(name: &[u8]) -> String {
     String::from_utf8_lossy(name).to_uppercase()
 }

@@ -1,22 +1,22 @@
-//! A small grammar of command lines: one line of text stands for all the calls of a command.
+//! A grammar of command lines: one line of text stands for all calls of a command.
 //!
-//! `WORD` is sent as it is, `<slot>` is filled in (see [`crate::slots`]), `( a | b )` takes one of them, `[ a | b ]` one or
-//! none, `[ a | b ]*` up to four in any order (so options repeat and conflict), `{ a }` one to four in a row.
+//! `WORD` is sent literally. `<slot>` is filled in (see [`crate::slots`]). `( a | b )` takes one alternative, `[ a | b ]` one or
+//! none. `[ a | b ]*` takes up to four in any order, so options repeat and conflict. `{ a }` takes one to four in a row.
 
 /// A part of a line.
 #[derive(Debug)]
 pub enum Node {
-    /// Sent as it is.
+    /// Sent literally.
     Word(&'static str),
-    /// Filled in.
+    /// A slot that is filled in.
     Slot(&'static str),
-    /// Between `least` and `most` picks among the alternatives.
+    /// Between `least` and `most` picks from the alternatives.
     Pick {
-        /// What may be picked.
+        /// The alternatives.
         alternatives: Vec<Vec<Node>>,
-        /// At least so many picks.
+        /// Minimum number of picks.
         least: i64,
-        /// At most so many.
+        /// Maximum number of picks.
         most: i64,
     },
 }
@@ -24,16 +24,16 @@ pub enum Node {
 /// One command of the catalogue.
 #[derive(Debug)]
 pub struct Line {
-    /// How often it comes, relative to its family.
+    /// How often it occurs, relative to the other lines of its family.
     pub weight: u32,
-    /// Never sent otherwise than written (no misspelt options): it could end the server or make it wait.
+    /// Whether it is only sent as written, without misspelt options, which could end or block the server.
     pub exact: bool,
-    /// Its words.
+    /// The words of the line.
     pub nodes: Vec<Node>,
 }
 
 impl Line {
-    /// Reads `weight[!] WORD …`; `!` makes it exact.
+    /// Parses `weight[!] WORD …`. `!` makes it exact.
     pub fn parse(text: &'static str) -> Line {
         let (weight, rest) = text.split_once(' ').unwrap_or((text, ""));
         let exact = weight.ends_with('!');

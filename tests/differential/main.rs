@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   seed ─▶ generate ─▶ steps ─┬─▶ redis-server ─▶ replies ─┐
-//!                              └─▶ portcullis   ─▶ replies ─┴─▶ equal, excused by a rule (rules.rs), or a difference, shrunk
+//!                              └─▶ portcullis   ─▶ replies ─┴─▶ equal, excused by a rule (rules.rs), or a shrunk difference
 //! ```
 //!
-//! Without a redis-server on the `PATH` it skips and says so. Environment:
+//! It is skipped without a redis-server in `PATH`, and says so. Environment:
 //! - `PORTCULLIS_REQUIRE_REDIS=1`: fail instead of skipping;
-//! - `PORTCULLIS_DIFF_SEED`, `PORTCULLIS_DIFF_COMMANDS`: other calls, more of them;
-//! - `PORTCULLIS_REDIS8`: a newer redis-server to compare with as well, hash field deadlines included;
-//! - `PORTCULLIS_DIFF_SUBJECT`: a redis-server to test in Portcullis's place, to see that rules and generator are sound.
+//! - `PORTCULLIS_DIFF_SEED`, `PORTCULLIS_DIFF_COMMANDS`: the seed and the number of calls;
+//! - `PORTCULLIS_REDIS8`: a newer redis-server to compare with as well, including deadlines of hash fields;
+//! - `PORTCULLIS_DIFF_SUBJECT`: a redis-server to test instead of Portcullis, which shows whether rules and generator are sound.
 //!
-//! The generated calls serve two more tests, which need no redis-server: `change_log` and `determinism`.
+//! Two more tests use the generated calls without a redis-server: `change_log` and `determinism`.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -44,9 +44,9 @@ use rules::{Why, rules};
 use session::{Difference, Servers, Tally, run, show_step, shrink};
 
 const CALLS: usize = 60_000;
-/// And by clusters of one node.
+/// Number of calls to clusters of one node.
 const CALLS_OF_A_CLUSTER: usize = 6_000;
-/// Differences that are shrunk and shown.
+/// Maximum number of differences that are shrunk and shown.
 const SHOWN: usize = 40;
 
 const SEED: u64 = 20_250_101;
@@ -93,7 +93,7 @@ fn agrees_with_a_newer_redis() {
     }
 }
 
-/// Starts both servers, as clusters of one node where that is asked for, and compares them over as many calls as were asked for.
+/// Starts both servers, as clusters of one node if asked for, and compares them.
 fn compare(program: &Path, cluster: bool) {
     let args: &[&str] = if cluster { &["--cluster-enabled", "yes"] } else { &[] };
     let mut reference = Server::redis_with(program, args).expect("the redis-server starts");
@@ -167,7 +167,7 @@ fn compare(program: &Path, cluster: bool) {
     assert!(tally.calls >= wanted, "only {} calls were compared", tally.calls);
 }
 
-/// The steps of every round, and whether keyspace events are compared in it.
+/// The steps of each round, and whether keyspace events are compared in it.
 fn rounds(catalogue: &Catalogue, seed: u64) -> impl Iterator<Item = (Vec<Step>, bool)> {
     (1u64..).map(move |round| {
         let mut random = Random::new(seed ^ round.wrapping_mul(0xd134_2543_de82_ef95));
@@ -178,7 +178,7 @@ fn rounds(catalogue: &Catalogue, seed: u64) -> impl Iterator<Item = (Vec<Step>, 
     })
 }
 
-/// Makes a cluster of one redis-server.
+/// Makes a redis-server a cluster of one node.
 fn take_all_slots(server: &Server) {
     let mut wire = Wire::connect(server.addr).expect("it accepts");
     wire.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).expect("a reply");
@@ -201,12 +201,12 @@ fn version_of(server: &Server) -> (u32, u32) {
     }
 }
 
-/// The commands of the catalogue that the reference knows and the subject does not.
+/// The commands of the catalogue that the reference has and the subject does not.
 fn missing_commands(servers: Servers) -> Vec<&'static str> {
     let unknown = |wire: &mut Wire, name: &str| {
         let reply = wire.call(&["COMMAND", "INFO", name]).expect("COMMAND INFO").frame;
         let listed = reply.elements().is_some_and(|e| e.len() == 1 && e[0].elements().is_some());
-        // Where COMMAND itself is missing: a call without arguments, of what cannot do harm by it.
+        // Without COMMAND, calls each command without arguments unless that would do harm.
         let harmless = !["FLUSHALL", "FLUSHDB", "RESET"].contains(&name);
         !listed && (!harmless || wire.call(&[name]).expect("a reply").frame.is_error("ERR unknown command"))
     };

@@ -1,4 +1,5 @@
-//! Where two right servers may answer differently: every such place, with its reason. What no rule covers must be equal byte for byte.
+//! The rules: where two correct servers may give different replies, with the reason of each. Replies that no rule covers must be
+//! equal byte for byte.
 
 use std::collections::BTreeSet;
 
@@ -6,52 +7,52 @@ use crate::common::wire::Frame;
 use crate::generate::{Call, upper};
 use crate::rules_of_administration;
 
-/// One call and what both servers answered, which is not the same.
+/// A call with the different replies of both servers.
 pub struct Case<'a> {
     /// The call.
     pub call: &'a Call,
     /// The command's name in upper case.
     pub name: &'a str,
-    /// What the reference answered to the call just before, where that was sent to judge this one.
+    /// The reference's reply to the call just before, if that was a probe for this one.
     pub probe: Option<&'a Frame>,
-    /// What the reference answered.
+    /// The reference's reply.
     pub reference: &'a Frame,
-    /// What the subject answered.
+    /// The subject's reply.
     pub subject: &'a Frame,
     /// The reference's version, `(major, minor)`.
     pub version: (u32, u32),
 }
 
 impl Case<'_> {
-    /// An argument in upper case, empty where there is none.
+    /// An argument in upper case; empty if there is none.
     pub fn arg(&self, at: usize) -> String {
         self.call.get(at).map(|arg| upper(arg)).unwrap_or_default()
     }
 }
 
-/// Why the servers may differ.
+/// The reason why the servers may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Two runs of one and the same server differ there.
+    /// Two runs of the same server differ.
     Inherent(&'static str),
-    /// What one version does and what another.
+    /// Versions of Redis differ.
     Version(&'static str),
 }
 
-/// A rule: where it applies, and what is equal there.
+/// A rule: where it applies, and what must be equal there.
 pub struct Rule {
-    /// Its name in the summary.
+    /// The name in the summary.
     pub name: &'static str,
-    /// Its reason.
+    /// The reason.
     pub why: Why,
-    /// Whether the case is one of this rule and the replies are equal by it.
+    /// Whether the rule applies to the case and its replies are equal by the rule.
     pub equal: fn(&Case) -> bool,
 }
 
-/// Replies of a group of calls that differ in nothing but where among them the messages stand.
+/// The rule for groups of calls whose replies differ only in the positions of messages.
 pub const DELIVERIES: &str = "order of deliveries";
 
-/// Invalidations of the same keys in other groups.
+/// The rule for invalidations of the same keys in other groups.
 pub const INVALIDATIONS: &str = "groups of invalidations";
 
 /// All rules.
@@ -59,7 +60,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     RULES.iter().chain(rules_of_administration::RULES)
 }
 
-/// Those about data, connections and what a server says of itself.
+/// The rules about data, connections and the server's state.
 const RULES: &[Rule] = &[
     Rule {
         name: "order of keys",
@@ -185,7 +186,7 @@ const RULES: &[Rule] = &[
                 )
             };
             let has = |word: &str| case.call.iter().any(|arg| upper(arg) == word);
-            // Without distances, the last that was left.
+            // Without distances in the reply, only the last element may differ: several may have the same distance.
             let but_the_last = |frame: &Frame| frame.elements().and_then(<[Frame]>::split_last).map(|(_, rest)| rest.to_vec());
             let left =
                 !has("WITHDIST") && but_the_last(case.reference).is_some_and(|rest| Some(rest) == but_the_last(case.subject));
@@ -222,7 +223,7 @@ const RULES: &[Rule] = &[
         equal: |case| {
             let Some(Frame::Bulk(form)) = case.probe else { return false };
             let gathered = matches!(case.name, "SUNION" | "SDIFF" | "SPOP");
-            // Integers are gathered in a table, too, where they have become too many for a set of integers.
+            // Integers are in a hash table too, once there are too many of them for an intset.
             let shuffled = || !matches!(case.reference.elements(), Some(e) if e.is_sorted_by_key(|n| n.text().and_then(number)));
             let unordered = form == b"hashtable" || case.version < (7, 4) || (gathered && (form == b"listpack" || shuffled()));
             unordered
@@ -302,7 +303,8 @@ const RULES: &[Rule] = &[
         name: "idle time",
         why: Why::Inherent("seconds since the key was looked at, by a clock that ticks differently"),
         equal: |case| {
-            // The object of a small number is shared by all keys, and its clock is nobody's: it may show how long the server runs, or hours.
+            // All keys share the object of a small number. Its access time belongs to none of them: it may be the server's
+            // uptime, or hours.
             let shared = |frame: &Frame| frame.integer().is_some_and(|idle| idle > 3600);
             case.name == "OBJECT"
                 && case.arg(1) == "IDLETIME"
@@ -381,7 +383,7 @@ const RULES: &[Rule] = &[
         equal: |case| {
             let fields = |frame: &Frame| -> Option<Vec<String>> {
                 let mut text = String::from_utf8_lossy(frame.text()?).into_owned();
-                // Who left a moment ago may still be listed: the client that asks is compared.
+                // A client that just left may still be listed, so only the line of the asking client is compared.
                 let own = |line: &&str| line.contains(" flags=x") || line.contains(" cmd=client|list ");
                 if let Some(line) = text.lines().find(own) {
                     text = line.to_owned();
@@ -443,7 +445,7 @@ const RULES: &[Rule] = &[
         name: "the rank without an opposite",
         why: Why::Version("LPOS RANK -2^63: 7.0 takes it, later versions refuse it"),
         equal: |case| {
-            // A script may call it.
+            // A script may call LPOS.
             case.call.iter().any(|arg| upper(arg) == "LPOS")
                 && case.version < (7, 4)
                 && case.call.iter().any(|arg| arg == b"-9223372036854775808")
@@ -555,7 +557,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Without what notes say.
+/// Without the text of notes.
 pub fn without_words(frame: &Frame) -> Frame {
     let Frame::Aggregate(kind, elements) = frame else { return frame.clone() };
     let mut elements: Vec<Frame> = elements.iter().map(without_words).collect();
@@ -567,14 +569,14 @@ pub fn without_words(frame: &Frame) -> Frame {
     Frame::Aggregate(*kind, elements)
 }
 
-/// Equal but for times, which are near, and for the number of nodes.
+/// Equal except for times, which must be close, and for the number of nodes.
 fn near_but(a: &Frame, b: &Frame) -> bool {
     let (Some(left), Some(right)) = (a.elements(), b.elements()) else { return a == b || near(a, b, 20_000) };
     let nodes = |at: usize| at > 0 && matches!(&left[at - 1], Frame::Bulk(name) if name == b"radix-tree-nodes");
     left.len() == right.len() && left.iter().zip(right).enumerate().all(|(at, (a, b))| nodes(at) || near_but(a, b))
 }
 
-/// Without what 7.0 counts in another way or not at all, and without times.
+/// Without times and without figures that 7.0 counts differently or not at all.
 fn without_progress(frame: &Frame) -> Frame {
     const LEFT_OUT: [&[u8]; 8] = [
         b"entries-read",
@@ -605,7 +607,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Equal as numbers, or both times that lie no more than `tolerance` apart; arrays by element.
+/// Equal as numbers, or two times that differ by at most `tolerance`. Arrays are compared by element.
 pub fn near(a: &Frame, b: &Frame, tolerance: u64) -> bool {
     match (a.integer(), b.integer()) {
         (Some(a), Some(b)) => a == b || (a >= 0 && b >= 0 && a.abs_diff(b) <= tolerance),
@@ -616,7 +618,7 @@ pub fn near(a: &Frame, b: &Frame, tolerance: u64) -> bool {
     }
 }
 
-/// The replies of a group and, apart from them, its deliveries, those of one message to several patterns sorted.
+/// The replies of a group, and separately its deliveries. Deliveries of one message to several patterns are sorted.
 pub fn deliveries_apart(frames: &[Frame]) -> (Vec<&Frame>, Vec<String>) {
     let kind = |frame: &Frame| frame.elements().and_then(|e| e.first()).and_then(Frame::text).unwrap_or_default().to_vec();
     let (messages, replies): (Vec<&Frame>, Vec<&Frame>) =
@@ -628,7 +630,7 @@ pub fn deliveries_apart(frames: &[Frame]) -> (Vec<&Frame>, Vec<String>) {
     (replies, deliveries.into_iter().map(|(_, message)| message).collect())
 }
 
-/// The keys that pushes tell of, each once; `None` where one of the pushes tells of something else.
+/// The keys in invalidation pushes, each once. `None` if one of the pushes is something else.
 pub fn invalidated(pushes: &[Frame]) -> Option<BTreeSet<String>> {
     let mut keys = BTreeSet::new();
     for push in pushes {
@@ -643,7 +645,7 @@ pub fn invalidated(pushes: &[Frame]) -> Option<BTreeSet<String>> {
     Some(keys)
 }
 
-/// Equal as collections of groups of `size` elements.
+/// Equal as unordered collections of groups of `size` elements.
 pub fn same_elements(a: &Frame, b: &Frame, size: usize) -> bool {
     match (a, b) {
         (Frame::Aggregate(kind, a), Frame::Aggregate(other, b)) if kind == other && a.len() == b.len() => {
@@ -666,7 +668,7 @@ fn same_page(case: &Case, size: usize) -> bool {
     }
 }
 
-/// Equal but for the text of numbers.
+/// Equal except for the text of numbers.
 pub fn same_doubles(a: &Frame, b: &Frame) -> bool {
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
     match (a, b) {
@@ -680,7 +682,7 @@ pub fn same_doubles(a: &Frame, b: &Frame) -> bool {
     }
 }
 
-/// With every number in the one text that is the shortest, zero without a sign, which 7.0 keeps of fewer sorted sets.
+/// Every number in its shortest text. Zero loses its sign, which 7.0 keeps for fewer sorted sets.
 fn shortest_doubles(frame: &Frame) -> Frame {
     match frame {
         Frame::Aggregate(kind, elements) => Frame::Aggregate(*kind, elements.iter().map(shortest_doubles).collect()),
@@ -692,7 +694,7 @@ fn shortest_doubles(frame: &Frame) -> Frame {
     }
 }
 
-/// Equal but for the last digits of numbers.
+/// Equal except for the last digits of numbers.
 fn nearly_same_doubles(a: &Frame, b: &Frame) -> bool {
     let number = |frame: &Frame| match frame {
         Frame::Bulk(text) | Frame::Double(text) => std::str::from_utf8(text).ok()?.parse::<f64>().ok(),
@@ -704,7 +706,7 @@ fn nearly_same_doubles(a: &Frame, b: &Frame) -> bool {
     }
 }
 
-/// Of the same types and lengths.
+/// Equal types and lengths.
 pub fn same_shape(a: &Frame, b: &Frame) -> bool {
     match (a, b) {
         (Frame::Aggregate(kind, a), Frame::Aggregate(other, b)) => {
@@ -714,7 +716,7 @@ pub fn same_shape(a: &Frame, b: &Frame) -> bool {
     }
 }
 
-/// Arrays of the same length.
+/// Arrays of equal length.
 fn same_arrays(a: &Frame, b: &Frame) -> bool {
     matches!((a.elements(), b.elements()), (Some(a), Some(b)) if a.len() == b.len())
 }
@@ -723,7 +725,7 @@ fn is_status(frame: Option<&Frame>, text: &str) -> bool {
     matches!(frame, Some(Frame::Simple(status)) if status == text.as_bytes())
 }
 
-/// Every leaf is among the known elements.
+/// Whether every leaf is one of the known elements.
 fn drawn_from(frame: &Frame, known: &[Frame]) -> bool {
     match frame.elements() {
         Some(elements) => elements.iter().all(|element| drawn_from(element, known)),

@@ -1,4 +1,4 @@
-//! The rules for commands that look after a server: as in [`crate::rules`].
+//! The rules for commands of administration: as in [`crate::rules`].
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::common::wire::Frame;
 use crate::generate::{has, upper};
 use crate::rules::{Rule, Why, same_elements, same_shape, without_words};
 
-/// All of them.
+/// All rules.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "payloads",
@@ -35,14 +35,14 @@ pub const RULES: &[Rule] = &[
                 entries.retain(|e| {
                     let named =
                         |word: &Frame, name: &str| word.text().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
-                    // What waited is logged by the time that serving it took.
+                    // The slow log has the time of serving a blocked command.
                     let waits = |word: &Frame| {
                         let row = word.text().and_then(|word| commands::table().named(&[word]));
                         row.is_some_and(|row| row.flags.contains(Flags::BLOCKING))
                     };
-                    // 7.0 shows whom ACL DELUSER deletes.
+                    // 7.0 shows the users that ACL DELUSER deletes.
                     let own = |word: &Frame| {
-                        // What was dumped differs, too, see the payloads.
+                        // Payloads differ: see the rule about payloads.
                         let carried = named(word, "restore") || named(word, "function");
                         waits(word)
                             || carried
@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
                             || named(word, "auth")
                             || case.version < (7, 4) && named(word, "acl")
                     };
-                    // Of what waited Redis may show no arguments at all.
+                    // Of a blocked command Redis may show no arguments.
                     let shown = e[3].elements().is_some_and(|args| !args.is_empty());
                     shown
                         && !matches!(e[4].text(), Some(b"" | b"?:0"))
@@ -82,7 +82,7 @@ pub const RULES: &[Rule] = &[
                 (case.name, case.arg(1).as_str()),
                 ("MEMORY", "DOCTOR" | "MALLOC-STATS") | ("LATENCY", "DOCTOR") | ("LOLWUT", _) | ("DEBUG", "OBJECT")
             );
-            // Without an allocator that keeps statistics Redis says so in another type of reply.
+            // Without an allocator that keeps statistics, Redis replies with another type.
             own && text(case.reference)
                 && text(case.subject)
                 && (case.arg(1) == "MALLOC-STATS"
@@ -112,12 +112,12 @@ pub const RULES: &[Rule] = &[
                 frame.elements()?.chunks(2).map(|pair| Some(pair[0].text()?.to_vec())).collect()
             };
             let (Some(a), Some(b)) = (names(case.reference), names(case.subject)) else { return false };
-            // 7.0 refuses COMMAND GETKEYS with fewer arguments before it is called, and does not count what has waited.
+            // 7.0 refuses COMMAND GETKEYS with fewer arguments before it runs, and does not count a blocked command.
             let elsewhere = |name: &[u8]| {
                 let waits = commands::table().named(&[name]).is_some_and(|row| row.flags.contains(Flags::BLOCKING));
                 case.version < (7, 4) && (waits || name.starts_with(b"command|getkeys"))
             };
-            // This test asks CLIENT LIST whether others wait, as often as it must.
+            // This test sends CLIENT LIST as often as needed, to see whether clients are blocked.
             let known = |name: &Vec<u8>| a.contains(name) || elsewhere(name) || name == b"client|list";
             case.name == "LATENCY" && case.arg(1) == "HISTOGRAM" && b.iter().all(known)
         },
@@ -128,7 +128,7 @@ pub const RULES: &[Rule] = &[
         equal: |case| {
             let shown = |frame: &Frame| -> Option<Vec<String>> {
                 let text = String::from_utf8_lossy(frame.text()?).into_owned();
-                // One section more tells of what only Portcullis has.
+                // Portcullis has sections of its own.
                 let kept = |line: &&str| {
                     line.starts_with("db") && line.contains(":keys=")
                         || line.starts_with("# ") && !["# Portcullis", "# Locks"].contains(line)
@@ -225,7 +225,7 @@ pub const RULES: &[Rule] = &[
             let (Some(a), Some(b)) = (names(case.reference), names(case.subject)) else { return false };
             let later = |name: &Vec<u8>| {
                 let words: Vec<&[u8]> = name.split(|&byte| byte == b'|').collect();
-                // A category of our own, of the native locks.
+                // `@lock`, our own category for native locks.
                 name == b"lock" || commands::table().named(&words).is_some_and(|row| !has(case.version, row.since))
             };
             let lists = case.name == "ACL" && case.arg(1) == "CAT" || case.name == "COMMAND" && case.arg(1) == "LIST";
@@ -371,13 +371,13 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Bytes as they are debugged within others.
+/// Bytes as in the debug output of a larger value.
 fn shown(bytes: &[u8]) -> String {
     let listed = format!("{bytes:?}");
     format!("{}, ", listed.trim_matches(['[', ']']))
 }
 
-/// With the elements of all collections in one order.
+/// Sorts the elements of all collections.
 fn sorted(frame: &Frame) -> Frame {
     match frame {
         Frame::Aggregate(kind, elements) => {

@@ -1,6 +1,6 @@
-//! Scripts that are run with random keys and arguments: conversions in both directions, errors, and the calls that locks make.
+//! Scripts that run with random keys and arguments: conversions in both directions, errors, and the calls of lock libraries.
 
-/// Sources; each works (or fails) with any number of keys and arguments.
+/// Scripts that work, or fail, with any number of keys and arguments.
 pub const SCRIPTS: &[&str] = &[
     // Conversions from Lua.
     "return 1",
@@ -143,7 +143,7 @@ pub const SCRIPTS: &[&str] = &[
     "return redis.call('KEYS', 'surely missing*')",
     "return redis.call('COPY', KEYS[1], KEYS[2] or 'x')",
     "return redis.call('RENAME', 'surely missing', KEYS[1])",
-    // Errors. (Not among them: `error({})` and `error({ok='x'})`, which end a redis-server 7.0.15.)
+    // Errors. (`error({})` and `error({ok='x'})` are left out: they crash redis-server 7.0.15.)
     "return redis.call('INCR', KEYS[1])",
     "return redis.pcall('INCR', KEYS[1])",
     "local r = redis.pcall('INCR', KEYS[1]); return type(r)",
@@ -196,7 +196,7 @@ pub const SCRIPTS: &[&str] = &[
     "return _VERSION",
     "return tostring(redis.call)==nil",
     "return redis.REDIS_VERSION == nil",
-    // What locks run.
+    // Scripts of lock libraries.
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], 300000) else return 0 end",
     "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 400000) then return 1 else return 0 end",
@@ -223,8 +223,8 @@ pub const SCRIPTS: &[&str] = &[
     "#!\nreturn 1",
 ];
 
-/// Scripts on which 7.0 and 7.4 differ: numbers become arguments by `%.17g` on 7.0 and in their shortest form later; `os.clock` came
-/// with 7.4; the text about a log level changed.
+/// Scripts whose result differs between 7.0 and 7.4: arguments from numbers have `%.17g` on 7.0 and the shortest form later; 7.4
+/// added `os.clock` and changed the text about a log level.
 pub const SCRIPTS_SINCE_7_4: &[&str] = &[
     "return redis.call('SET', KEYS[1], 1e17)",
     "return redis.call('SET', KEYS[1], 0.1)",
@@ -237,7 +237,7 @@ pub const SCRIPTS_SINCE_7_4: &[&str] = &[
     "return {type(os.clock()), type(os.time)}",
 ];
 
-/// Scripts that hand a whole generated command over.
+/// Scripts that run a generated command.
 pub const CALLERS: &[&str] = &[
     "return redis.call(unpack(ARGV))",
     "return redis.pcall(unpack(ARGV))",

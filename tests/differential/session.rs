@@ -1,4 +1,4 @@
-//! Sends steps to two servers and compares what they answer.
+//! Sends steps to two servers and compares their replies.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,52 +11,52 @@ use crate::generate::{Call, Step, upper};
 use crate::rules::{Case, DELIVERIES, INVALIDATIONS, deliveries_apart, invalidated, rules, same_doubles};
 
 const SENTINEL: &[u8] = b"-- end of the group --";
-/// Calls and bytes that are sent before replies are read.
+/// Maximum number of calls and bytes that are sent before replies are read.
 const BATCH_CALLS: usize = 48;
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// The two servers.
+/// The addresses of the two servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Servers {
-    /// The one that is right.
+    /// The server that is right by definition.
     pub reference: SocketAddr,
-    /// The one that is tested.
+    /// The server under test.
     pub subject: SocketAddr,
     /// The reference's version.
     pub version: (u32, u32),
 }
 
-/// How often each rule was needed, and what was compared.
+/// Counts what was compared, and how often each rule was applied.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Calls.
+    /// Number of calls.
     pub calls: usize,
-    /// Keyspace events.
+    /// Number of keyspace events.
     pub events: usize,
-    /// Uses by name of the rule.
+    /// Number of applications, by name of the rule.
     pub rules: BTreeMap<&'static str, usize>,
 }
 
 /// The first difference of a run.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Which step.
+    /// The index of the step.
     pub step: usize,
-    /// Equal for differences that look alike.
+    /// Equal for similar differences.
     pub signature: String,
-    /// Both sides, for people.
+    /// Both replies, for people.
     pub shown: String,
 }
 
-/// One server as a run sees it.
+/// One of the servers with its connections.
 struct Side {
     addr: SocketAddr,
     wires: [Wire; 2],
-    /// Listens for keyspace events, where they are compared.
+    /// The connection that receives keyspace events, if they are compared.
     events: Option<Wire>,
     /// Pushes that came between replies.
     pushes: [Vec<Frame>; 2],
-    /// Clients that wait, with their numbers, and the one who lets them go: where steps have them.
+    /// The clients that block, with their ids.
     waiters: Vec<(Wire, String)>,
     feeder: Option<Wire>,
 }
@@ -76,12 +76,12 @@ impl Side {
             &["CONFIG", "SET", "zset-max-listpack-entries", "128"],
             &["CONFIG", "SET", "zset-max-listpack-value", "64"],
             &["CONFIG", "SET", "set-max-intset-entries", "512"],
-            // An error on 7.0, which knows no such directive.
+            // An error on 7.0, which does not have this directive.
             &["CONFIG", "SET", "set-max-listpack-entries", "128"],
             &["CONFIG", "SET", "set-max-listpack-value", "64"],
             &["CONFIG", "SET", "hll-sparse-max-bytes", "3000"],
             &["CONFIG", "SET", "proto-max-bulk-len", "536870912"],
-            // How often a server looks whether a wait is over.
+            // How often the server checks whether a wait has timed out.
             &["CONFIG", "SET", "hz", "500"],
             &["CONFIG", "SET", "slowlog-log-slower-than", "-1"],
             &["CONFIG", "SET", "slowlog-max-len", "128"],
@@ -104,7 +104,7 @@ impl Side {
         Ok(Side { addr, wires: [two, three], events, pushes: [Vec::new(), Vec::new()], waiters: Vec::new(), feeder: None })
     }
 
-    /// The next reply on a connection; pushes are put aside.
+    /// The next reply on a connection. Pushes are put aside.
     fn reply(&mut self, on: usize) -> io::Result<Reply> {
         loop {
             let reply = self.wires[on].reply()?;
@@ -124,7 +124,7 @@ impl Side {
         until_sentinel(&mut self.wires[on])
     }
 
-    /// The replies to calls that have one each.
+    /// The replies to calls with one reply each.
     fn sequence(&mut self, on: usize, calls: &[Call]) -> io::Result<Vec<Frame>> {
         for call in calls {
             self.wires[on].queue(call);
@@ -133,7 +133,7 @@ impl Side {
         calls.iter().map(|_| Ok(self.reply(on)?.frame)).collect()
     }
 
-    /// The replies on a connection of its own, until it is closed.
+    /// The replies on a new connection until the server closes it.
     fn ending(&self, calls: &[Call]) -> io::Result<Vec<Frame>> {
         let mut wire = Wire::connect(self.addr)?;
         for call in calls {
@@ -144,7 +144,7 @@ impl Side {
         loop {
             match wire.reply() {
                 Ok(reply) => frames.push(reply.frame),
-                // A server that closes while it has not read everything resets the connection.
+                // A server that closes with unread input resets the connection.
                 Err(error) if [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset].contains(&error.kind()) => {
                     return Ok(frames);
                 }
@@ -153,7 +153,7 @@ impl Side {
         }
     }
 
-    /// What a monitor sees of calls, without times and addresses, behind the replies to them.
+    /// The replies to calls, and their lines in MONITOR without times and addresses.
     fn watched(&mut self, on: usize, calls: &[Call]) -> io::Result<(Vec<Frame>, Vec<Frame>)> {
         let mut monitor = Wire::connect(self.addr)?;
         let mut seen = vec![monitor.call(&["MONITOR"])?.frame];
@@ -162,7 +162,7 @@ impl Side {
         loop {
             let line = monitor.reply()?.frame;
             let text = line.text().unwrap_or_default();
-            // 1700000000.123456 [0 127.0.0.1:50000] "GET" "k"
+            // A line: 1700000000.123456 [0 127.0.0.1:50000] "GET" "k"
             let after = |from: &[u8], byte: u8| from.iter().position(|&b| b == byte).map_or(from.len(), |at| at + 1);
             let place = &text[after(text, b'[')..];
             let client = &place[after(place, b' ')..];
@@ -176,7 +176,8 @@ impl Side {
         }
     }
 
-    /// What clients get that wait in this order while others call, and what these get; the last of all, how many had to be let go.
+    /// The replies to blocked clients in their order, then those to the other calls, and last the number of clients that had to
+    /// be unblocked.
     fn waiting(&mut self, waiters: &[Call], calls: &[Call]) -> io::Result<Vec<Frame>> {
         while self.waiters.len() < waiters.len() {
             let mut wire = Wire::connect(self.addr)?;
@@ -225,10 +226,10 @@ impl Side {
             self.wires[on].flush()?;
             let reply = self.reply(on)?;
             let Some([Frame::Bulk(next), Frame::Aggregate(_, page)]) = reply.frame.elements() else { return Ok(reply.frame) };
-            // Of a hash a field and its value go together, of a sorted set a member and its score.
+            // The field and value of a hash belong together, and the member and score of a sorted set.
             let size = if matches!(upper(&call[0]).as_str(), "SCAN" | "SSCAN") { 1 } else { 2 };
             found.extend(page.chunks(size).map(|group| match group {
-                // Versions write a score with different digits.
+                // Versions write scores with different digits.
                 [member, Frame::Bulk(score)] if upper(&call[0]) == "ZSCAN" => {
                     let score = String::from_utf8_lossy(score).parse::<f64>();
                     format!("{member:?} {score:?}")
@@ -306,7 +307,7 @@ pub fn run(servers: Servers, steps: &[Step], events: bool, tally: &mut Tally) ->
     })
 }
 
-/// As [`run`], telling which step has been reached.
+/// Like [`run`], and reports the progress.
 fn run_from(
     servers: Servers,
     steps: &[Step],
@@ -341,10 +342,10 @@ fn run_from(
                     Ok(got) => got,
                     Err(error) => return Ok(Some(failed(error))),
                 };
-                // 7.0 writes a double with more digits.
+                // 7.0 writes doubles with more digits.
                 let same = |(a, b): (&Frame, &Frame)| a == b || servers.version < (7, 4) && same_doubles(a, b);
                 if expected.len() == got.len() && expected.iter().zip(&got).all(same) {
-                    // As it should be.
+                    // Equal apart from the positions of deliveries.
                 } else if deliveries_apart(&expected) == deliveries_apart(&got) {
                     *tally.rules.entry(DELIVERIES).or_default() += 1;
                 } else {
@@ -416,7 +417,7 @@ fn run_from(
                     None => vec![word("FUNCTION"), word("DUMP")],
                 };
                 let dumped = reference.sequence(on, std::slice::from_ref(&dump))?;
-                // When consumers were active is in the payload of a stream from 7.2 on, which 7.0 does not read.
+                // From 7.2 on a stream's payload has the activity times of consumers, which 7.0 cannot read.
                 let stream = matches!(&dumped[0], Frame::Bulk(payload) if [15, 19, 21].contains(&payload[0]));
                 if stream && servers.version < (7, 4) {
                     at = end;
@@ -431,7 +432,7 @@ fn run_from(
                         Some(_) => vec![word("RESTORE"), to.clone(), word("0"), payload.to_vec(), word("REPLACE")],
                         None => vec![word("FUNCTION"), word("RESTORE"), payload.to_vec(), word("FLUSH")],
                     };
-                    // Each reads what the other wrote.
+                    // Each server reads the other's payload.
                     let expected = reference.sequence(on, &[&[restore(theirs)], &calls[..]].concat())?;
                     let all = [&[restore(dumped)], &calls[..]].concat();
                     let got = subject.sequence(on, &all).map_err(lost)?;
@@ -484,7 +485,7 @@ fn run_from(
         }
         for on in 0..2 {
             if tracked {
-                // What was pushed behind the last reply, or because of another connection, comes before the next one.
+                // Pushes behind the last reply, or caused by another connection, come before the reply to this PING.
                 let ping = vec![b"PING".to_vec(), SENTINEL.to_vec()];
                 reference.sequence(on, std::slice::from_ref(&ping))?;
                 subject.sequence(on, &[ping]).map_err(lost)?;
@@ -516,7 +517,7 @@ fn run_from(
     Ok(None)
 }
 
-/// Holds replies against each other, one for each call, and what `EXEC` gives call by call.
+/// Compares the replies to calls with one reply each, and the replies in `EXEC` call by call.
 fn judge(
     servers: Servers,
     step: usize,
@@ -568,9 +569,9 @@ fn lost(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the subject does not answer any more: {error}"))
 }
 
-/// Where the batch that begins at `at` ends: plain calls of one connection go together.
+/// The end of the batch that begins at `at`: consecutive plain calls on one connection.
 fn batch_end(steps: &[Step], at: usize) -> usize {
-    // A build of Redis's development branch of October 2024 may leave a failed AUTH in the middle of a pipeline unanswered.
+    // A build of Redis's development branch of October 2024 may not answer a failed AUTH in the middle of a pipeline.
     let plain = |step: &Step| match step {
         Step::One { call, .. } => !call.iter().any(|arg| upper(arg) == "AUTH"),
         step => matches!(step, Step::Probed { .. }),
@@ -604,7 +605,7 @@ fn difference(step: usize, call: &Call, expected: &Frame, got: &Frame) -> Differ
     }
 }
 
-/// The command's name, with its subcommand where that says more.
+/// The command's name, with the subcommand if it has one.
 fn title(call: &Call) -> String {
     let known =
         |word: &[u8]| !word.is_empty() && word.len() < 24 && word.iter().all(|b| b.is_ascii_alphabetic() || b"-_".contains(b));
@@ -617,7 +618,7 @@ fn title(call: &Call) -> String {
     }
 }
 
-/// What a reply looks like, without what it holds.
+/// The shape of a reply without its contents.
 fn kind(frame: Option<&Frame>) -> String {
     match frame {
         None => "nothing".into(),
@@ -647,7 +648,7 @@ fn show_some(frame: Option<&Frame>) -> String {
     frame.map_or("nothing".into(), show)
 }
 
-/// A reply on one line, long parts cut.
+/// A reply on one line, with long parts cut.
 pub fn show(frame: &Frame) -> String {
     let text = |mark: &str, bytes: &[u8]| format!("{mark}{}", show_bytes(bytes));
     match frame {
@@ -676,7 +677,7 @@ fn show_bytes(bytes: &[u8]) -> String {
     format!("{}{more}", bytes[..cut].escape_ascii())
 }
 
-/// A step as one would type it.
+/// A step in the form in which one would type it.
 pub fn show_step(step: &Step) -> String {
     let calls: Vec<String> = calls_of(step).into_iter().map(show_call).collect();
     let calls = calls.join(" ; ");
@@ -707,7 +708,7 @@ fn show_call(call: &Call) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The shortest history that still ends in a difference that looks the same.
+/// The shortest history that still ends in a similar difference.
 pub fn shrink(servers: Servers, steps: &[Step], difference: &Difference, events: bool) -> (Vec<Step>, Difference) {
     let mut best = (steps[..=difference.step].to_vec(), difference.clone());
     let mut tries = 250;

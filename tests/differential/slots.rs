@@ -11,7 +11,7 @@ use crate::generate::{Call, Generator};
 use crate::scripts::CALLERS;
 use crate::values::*;
 
-/// Scripts that feed who waits; the first of them calls what 7.0 lets no script call.
+/// Scripts that serve blocked clients. The first one calls a command that no script may call on 7.0.
 const FEEDING: &[&str] = &[
     "return redis.pcall('BLPOP', KEYS[1], 0)",
     "redis.call('RPUSH', KEYS[1], 'a', 'b') return redis.call('LLEN', KEYS[1])",
@@ -21,7 +21,7 @@ const FEEDING: &[&str] = &[
 ];
 
 impl Generator<'_> {
-    /// Adds what a slot stands for to a call.
+    /// Appends a value for a slot to a call.
     pub fn fill(&self, slot: &str, random: &mut Random, call: &mut Call) {
         let text = |n: i64| n.to_string().into_bytes();
         let arg = match slot {
@@ -214,7 +214,7 @@ impl Generator<'_> {
             }
             "feeding-script" => random.pick(&FEEDING[usize::from(self.catalogue.strtod)..]).as_bytes().to_vec(),
             "payload" => random.pick(PAYLOADS).to_vec(),
-            // Short enough to wait for, in seconds and in milliseconds.
+            // Short timeouts, in seconds and in milliseconds.
             "soon" => random.pick(&["0.001", "0.002", "0.001", "-1", "x"]).as_bytes().to_vec(),
             "soon-ms" => random.pick(&["1", "2", "1", "-1", "x"]).as_bytes().to_vec(),
             "many-pairs" => {
@@ -267,7 +267,7 @@ impl Generator<'_> {
                 call.extend(loop {
                     let called = self.plain_call(random);
                     let waits = commands::table().named(&[&called[0]]).is_some_and(|row| row.flags.contains(Flags::BLOCKING));
-                    // 7.0 lets no script call what may wait.
+                    // On 7.0 scripts may not call blocking commands.
                     if !(waits && self.catalogue.strtod) {
                         break called;
                     }

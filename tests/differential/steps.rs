@@ -1,10 +1,10 @@
-//! Steps of several calls or several clients: transactions, clients that wait, values that go from one server to the other.
+//! Steps of several calls or several clients: transactions, blocked clients, and values that go from one server to the other.
 
 use crate::common::random::Random;
 use crate::generate::{Call, Generator, Step, upper};
 use crate::grammar::Line;
 
-/// By what a client waits, until somebody serves it or lets it go.
+/// Blocking calls.
 pub const WAITERS: &[&str] = &[
     "3! BLPOP <key> 0",
     "2! BLPOP <key> <key> 90",
@@ -21,7 +21,7 @@ pub const WAITERS: &[&str] = &[
     "1! XREADGROUP GROUP g1 c1 BLOCK 90000 STREAMS <key> <key> > >",
 ];
 
-/// What another client does meanwhile.
+/// The calls of another client meanwhile.
 pub const FEEDS: &[&str] = &[
     "6! RPUSH <key> { <value> }",
     "4! LPUSH <key> { <value> }",
@@ -34,7 +34,7 @@ pub const FEEDS: &[&str] = &[
     "2! RENAME <key> <key>",
     "1! COPY <key> <key> REPLACE",
     "2! LMOVE <key> <key> LEFT RIGHT",
-    // Stored over another key, Redis leaves those waiting who wait for it.
+    // If Redis stores over another key, it does not serve the clients that wait for that key.
     "1! ZUNIONSTORE new 2 <key> <key>",
     "2! RENAME new <key>",
     "1! SORT <key> BY nosort STORE new",
@@ -54,13 +54,13 @@ pub const FEEDS: &[&str] = &[
     "2! EVAL <feeding-script> 1 <key>",
 ];
 
-/// A hash in an order that does not depend on its form.
+/// The fields of a hash in an order that does not depend on its encoding.
 const FIELDS_SORTED: &str = "local all, found = redis.call('HGETALL', KEYS[1]), {}
 for at = 1, #all, 2 do found[#found + 1] = all[at] .. '=' .. all[at + 1] end
 table.sort(found)
 return found";
 
-/// And a set.
+/// The members of a set, likewise.
 const MEMBERS_SORTED: &str = "local all = redis.call('SMEMBERS', KEYS[1]) table.sort(all) return all";
 
 fn words(words: &[&str]) -> Call {
@@ -68,16 +68,17 @@ fn words(words: &[&str]) -> Call {
 }
 
 impl Generator<'_> {
-    /// A call and those by which it is judged, where all have one reply each.
+    /// Appends a call behind its probes, all with one reply each.
     fn judged(&self, random: &mut Random, calls: &mut Vec<Call>) {
         loop {
             let call = self.call(random);
             let name = upper(&call[0]);
             let authenticates = name == "AUTH" || name == "HELLO" && call.len() > 2;
-            // In a cluster Redis looks for later keys of a transaction in the slot that a script without keys has used last.
+            // In a cluster Redis checks later keys of a transaction against the slot that a script without keys used last.
             let stray = self.catalogue.cluster
                 && ["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO", "DEBUG"].contains(&name.as_str());
-            // RESET ends the transaction, and what came next would wait for ever. Before they end, or to be a replica, clients speak otherwise; a failed AUTH may go unanswered in a pipeline (see the session).
+            // RESET ends the transaction, and a later blocking call would wait forever. QUIT, SYNC, PSYNC and MONITOR change or end the
+            // exchange of requests and replies. A failed AUTH may stay unanswered in a pipeline (see the session).
             if ["QUIT", "RESET", "SYNC", "PSYNC", "MONITOR"].contains(&name.as_str()) && call.len() == 1 || authenticates || stray
             {
                 continue;
@@ -88,7 +89,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A transaction, or what is left of one that goes wrong.
+    /// A transaction, perhaps incomplete or with errors.
     pub fn transaction(&self, on: usize, random: &mut Random) -> Step {
         let mut calls = Vec::new();
         for _ in 0..random.below(3) {
@@ -102,7 +103,7 @@ impl Generator<'_> {
         if random.one_in(5) {
             calls.push(words(&["UNWATCH"]));
         }
-        // Outside of a transaction a wait must be over soon.
+        // Outside of a transaction a wait must end soon.
         let open = !random.one_in(20);
         let (forever, soon) = if open { ("0", "0.01") } else { ("0.002", "0.002") };
         if open {
@@ -141,7 +142,7 @@ impl Generator<'_> {
         Step::Sequence { on, calls }
     }
 
-    /// A value, or the functions, from each server to the other.
+    /// A value, or the functions, that each server passes to the other.
     pub fn carry(&self, on: usize, random: &mut Random) -> Step {
         let to = self.key(random);
         if random.one_in(6) {
@@ -162,13 +163,13 @@ impl Generator<'_> {
             (&["XINFO", "GROUPS"], &[]),
             (&["HPTTL"], &["FIELDS", "3", "f1", "f2", "7"]),
         ] {
-            // Where fields have no deadlines there is no command either.
+            // A version without deadlines of fields does not have the command.
             if call[0] == "HPTTL" && self.catalogue.strtod {
                 continue;
             }
             calls.push(about(call, more));
         }
-        // The order of what was kept in a table went over with it, and would show from now on.
+        // The iteration order of hash tables was carried over too, and would show in later replies.
         calls.push(about(&["DEL"], &[]));
         Step::Carry { on, from: Some(self.key(random)), to: to.clone(), calls }
     }
@@ -184,7 +185,7 @@ impl Generator<'_> {
     /// Clients that wait for a few keys.
     pub fn waiting(&self, random: &mut Random) -> Step {
         let few = Generator { keys: self.keys.iter().copied().take(2).collect(), ..self.clone() };
-        // 7.0 looks at the key that has something alone, later versions execute the request again, with all of its keys.
+        // 7.0 serves only the key that became ready; later versions execute the whole request again, with all of its keys.
         let one = Generator { keys: self.keys[..1].to_vec(), ..self.clone() };
         let waiting = if self.catalogue.strtod { &one } else { &few };
         let mut calls = Vec::new();
@@ -208,14 +209,14 @@ impl Generator<'_> {
             }
         }
         if streams && self.catalogue.strtod {
-            // 7.0 makes a consumer only where there is something for it.
+            // 7.0 creates a consumer only if there is an entry for it.
             for (key, group) in few.keys.iter().flat_map(|key| [(key, "g1"), (key, "g2")]) {
                 for consumer in ["c1", "c2", "c3"] {
                     calls.push([words(&["XGROUP", "CREATECONSUMER"]), vec![key.to_vec()], words(&[group, consumer])].concat());
                 }
             }
         }
-        // The clients begin to wait here.
+        // Marks the moment at which the clients begin to wait.
         calls.push(Call::new());
         for _ in 0..random.range(1..=6) {
             calls.push(few.of_lines(&self.catalogue.feeds, random));
@@ -235,7 +236,7 @@ impl Generator<'_> {
         Step::Ending { calls }
     }
 
-    /// Calls that somebody watches.
+    /// Calls under a monitor.
     pub fn watched(&self, on: usize, random: &mut Random) -> Step {
         let mut calls: Vec<Call> = Vec::new();
         for _ in 0..random.range(1..=5) {

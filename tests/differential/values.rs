@@ -1,8 +1,8 @@
-//! What calls are made of: small pools, so that keys and types collide, and numbers and texts at the edges of what is read.
+//! The values in calls: small pools, so that keys and types collide; and numbers and texts at the edges of what is valid.
 
 use crate::common::random::Random;
 
-/// Keys of a cluster: most of them in one slot.
+/// Keys for a cluster, most of them in one slot.
 pub const KEYS_OF_A_CLUSTER: &[&[u8]] = &[b"{t}1", b"{t}2", b"t", b"{t}3", b"{t}", b"{t}k\r\n\0z", b"{}t", b"a", b""];
 pub const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"lock:order:42", b"", b"k\r\n\0z", b"{t}1", b"\xfc\xf1\xef", &[b'K'; 300]];
 pub const FIELDS: &[&[u8]] = &[b"f1", b"f2", b"f3", b"7", b"", b"\0\r\n", b"8b6c1f0e-2c1b-4f2e-9a53-9a3d0c1f1e77:1", &[b'F'; 70]];
@@ -66,7 +66,7 @@ pub fn value(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// A longitude and a latitude: around a few cities, anywhere, at the ends of the map, or beyond.
+/// A longitude and a latitude: near a few cities, anywhere, at the edges of the map, or beyond.
 pub fn place(random: &mut Random) -> [Vec<u8>; 2] {
     let (longitude, latitude) = match random.below(12) {
         0 => (random.range(-190..=190) as f64, random.range(-90..=90) as f64),
@@ -124,7 +124,7 @@ pub fn float(random: &mut Random) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A score, mostly one that others have too.
+/// A score, mostly from a small pool.
 pub fn score(random: &mut Random) -> Vec<u8> {
     match random.below(12) {
         0 => float(random),
@@ -134,7 +134,7 @@ pub fn score(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Rules of users, good and bad; but not a `%` alone, which Redis takes for a pattern of keys and panics when it is to show it.
+/// ACL rules, valid and invalid. A single `%` is left out: Redis takes it for a key pattern and crashes when it shows the rule.
 pub const ACL_RULES: &[&str] = &[
     "",
     "on",

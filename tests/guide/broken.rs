@@ -1,10 +1,10 @@
-//! Pages with one mistake each, and what the test says of them: a test that finds nothing would pass as well.
+//! Pages with one mistake each, and the error for it. A test that finds no mistakes would pass as well.
 
 use crate::pages::Page;
 use crate::play::Player;
 use crate::words;
 
-/// All that the test says of a page.
+/// All errors of a page.
 fn said(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let page = Page::parse("page.md", text, &mut faults);
@@ -30,12 +30,12 @@ fn a_page_without_mistakes_passes() {
     assert_eq!(said(&page), Vec::<String>::new());
 }
 
-/// Each page, and words of the one thing that is said.
+/// Each page, with words of its only error.
 #[test]
 fn each_mistake_is_found() {
     let acquire = "$ redis-cli LOCK.ACQUIRE door ann 60000\n(integer) 1234567890123456\n";
     for (page, expected) in [
-        // The transcript that README.md had: the reply is nil, as Bob holds one of them.
+        // A transcript that README.md once had: the reply is nil, because Bob holds one of the locks.
         (
             console(
                 "$ redis-cli LOCK.ACQUIRE savings bob 300000\n(integer) 3676804863340549\n\
@@ -43,17 +43,17 @@ fn each_mistake_is_found() {
             ),
             "prints\n(nil)\n",
         ),
-        // Another value, another type, a line too many, a line too few.
+        // Another value, another type, an extra line, a missing line.
         (console("$ redis-cli SET a 1\nok"), "prints\nOK\n"),
         (console("$ redis-cli INCR a\n\"1\""), "prints\n(integer) 1\n"),
         (console("$ redis-cli PING\nPONG\nPONG"), "prints\nPONG\n"),
         (console("$ redis-cli MGET a b\n1) (nil)"), "2) (nil)"),
-        // An error where a reply is shown.
+        // An error instead of the reply.
         (console("$ redis-cli SETT a 1\nOK"), "(error) ERR unknown command 'SETT'"),
-        // A token that is not the one of its grant.
+        // A token that does not fit the grant.
         (console(&format!("{acquire}$ redis-cli LOCK.ACQUIRE gate ann 60000\n(integer) 1234567890123459")), "LOCK.ACQUIRE gate"),
         (console(&format!("{acquire}$ redis-cli LOCK.CHECK door 1")), "prints\n(integer) 0"),
-        // A wait that does not end, that does not begin, or whose output is not shown.
+        // A wait that does not end, does not begin, or whose output is not shown.
         (console(&format!("{acquire}$ redis-cli LOCK.ACQUIRE door bob 1000 WAIT 0 &")), "waits for ever"),
         (console("$ redis-cli LOCK.ACQUIRE door bob 1000 WAIT 0 &"), "does not wait"),
         (
@@ -71,7 +71,7 @@ fn each_mistake_is_found() {
         (console("$ redis-cli -p 7000 PING\nPONG"), "starts no server on port 7000"),
         // Output without a command.
         (console("OK"), "a transcript begins with a command"),
-        // Transcripts in disguise.
+        // Transcripts in blocks of another kind.
         ("```\n$ redis-cli PING\nPONG\n```\n".to_owned(), "does not know blocks of the kind ''"),
         ("```shell-session\n$ redis-cli PING\n```\n".to_owned(), "does not know blocks of the kind 'shell-session'"),
         ("<!-- not run: a drawing -->\n```text\n$ redis-cli PING\nPONG\n```\n".to_owned(), "a transcript is of the kind console"),
@@ -80,10 +80,10 @@ fn each_mistake_is_found() {
         ("    $ redis-cli PING\n".to_owned(), "a transcript stands in a fenced block"),
         (" ```console\n$ redis-cli PING\nPONG\n```\n".to_owned(), "begins at the start of its line"),
         ("```console\n$ redis-cli PING\nPONG\n".to_owned(), "does not end"),
-        // Comments that say nothing.
+        // Comments that are not valid.
         ("<!-- not run -->\n```console\n$ redis-cli PING\nPONG\n```\n".to_owned(), "does not know the comment 'not run'"),
         ("<!-- not run: slow -->\nIt is.\n```console\n$ redis-cli PING\nPONG\n```\n".to_owned(), "on the line before its fence"),
-        // Commands that are not run, and cannot be.
+        // Commands that are not run, and are wrong.
         ("```sh\ncargo test\n```\n".to_owned(), "say why it is not run"),
         ("<!-- not run: long -->\n```sh\ncargo bench --bench nonsense\n```\n".to_owned(), "there is no nonsense"),
         ("<!-- not run: long -->\n```sh\ncargo test --test nonsense\n```\n".to_owned(), "there is no nonsense"),
@@ -109,7 +109,7 @@ fn each_mistake_is_found() {
     }
 }
 
-/// Figures may vary, and nothing else.
+/// Figures may vary, but nothing else.
 #[test]
 fn figures_vary_where_it_is_said() {
     let shown = "native  portcullis 0.1.0  30979  481 µs  1.30 ms/1.46 ms  –  held";
@@ -121,7 +121,7 @@ fn figures_vary_where_it_is_said() {
     assert!(!same(&shown.replace("held", "BROKEN"), true));
 }
 
-/// Where there is a redis-cli, it shows replies as the test does.
+/// If redis-cli is installed, it shows replies as the test does.
 #[test]
 fn replies_look_as_redis_cli_shows_them() {
     let Some(program) = crate::common::servers::on_path("redis-cli") else {
@@ -129,7 +129,7 @@ fn replies_look_as_redis_cli_shows_them() {
         println!("SKIPPED: there is no redis-cli on the PATH");
         return;
     };
-    // Before 7.0 it shows maps in another way.
+    // Before 7.0 redis-cli shows maps differently.
     let version = std::process::Command::new(&program).arg("--version").output().unwrap().stdout;
     let version = String::from_utf8_lossy(&version).into_owned();
     let major = version.split_whitespace().nth(1).and_then(|number| number.split('.').next()?.parse::<u32>().ok());
@@ -168,7 +168,7 @@ fn replies_look_as_redis_cli_shows_them() {
     ];
     for request in requests {
         let args = crate::cli::words(request).unwrap();
-        // What two connections ask one after the other must not differ.
+        // The request must give the same reply on two connections.
         let ours = match wire.call(&args) {
             Ok(reply) => crate::cli::shown(&reply.frame, crate::cli::is_raw(&args)),
             Err(error) => panic!("{request}: {error}"),

@@ -1,8 +1,8 @@
-//! What redis-cli does with a line: its words, the request that they are, and the reply as a terminal shows it.
+//! A stand-in for redis-cli: splits a line into words, makes the request, and shows the reply as on a terminal.
 
 use crate::common::wire::Frame;
 
-/// Splits a line into words as a shell does: spaces part them, quotes keep them together.
+/// Splits a line into words as a shell does: spaces separate them, quotes keep them together.
 pub fn words(line: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut chars = line.chars();
@@ -28,7 +28,7 @@ pub fn words(line: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Whether redis-cli shows the reply to a request as it is, without quotes.
+/// Whether redis-cli shows the reply to a request without quotes.
 pub fn is_raw(args: &[String]) -> bool {
     let name: Vec<String> = args.iter().take(2).map(|word| word.to_lowercase()).collect();
     let texts =
@@ -36,7 +36,7 @@ pub fn is_raw(args: &[String]) -> bool {
     name[0] == "info" || name[0] == "lolwut" || texts.contains(&name.join(" ").as_str())
 }
 
-/// A reply as redis-cli shows it: as a terminal does, or raw as a pipe gets it.
+/// A reply as redis-cli shows it: on a terminal, or raw as in a pipe.
 pub fn shown(frame: &Frame, raw: bool) -> Vec<String> {
     match (frame, raw) {
         (Frame::Verbatim(bytes), true) => lines(&String::from_utf8_lossy(bytes.get(4..).unwrap_or_default())),

@@ -1,25 +1,25 @@
-//! Compares what a page shows with what was printed.
+//! Compares the output on a page with the printed output.
 //!
-//! Both are the same but for what varies from run to run:
+//! Both must be equal, except for what varies between runs:
 //!
 //! - `…` on a line of its own stands for any number of lines, and within a line for any text;
-//! - a number of sixteen digits is a fencing token: all tokens of a page may be off by one and the same number;
-//! - a number of thirteen or ten digits is a time of day in milliseconds or seconds, and may be another;
-//! - the port behind `127.0.0.1:` may be another where it has five digits;
-//! - a word of 32 hexadecimal digits is a random id, and may be another;
-//! - the number behind `client` is a connection's, and may be another;
-//! - in a block with the comment `<!-- figures vary -->` every number and its unit may be another, and so may the width of columns.
+//! - a number of sixteen digits is a fencing token: all tokens of a page may be off by the same number;
+//! - a number of thirteen or ten digits is a time of day in milliseconds or seconds, and may vary;
+//! - the port behind `127.0.0.1:` may vary if it has five digits;
+//! - a word of 32 hexadecimal digits is a random id, and may vary;
+//! - the number behind `client` is that of a connection, and may vary;
+//! - in a block with the comment `<!-- figures vary -->` every number with its unit may vary, and so may the width of columns.
 //!
 //! Spaces at the end of a line do not matter.
 
-/// What is known of a page's fencing tokens.
+/// The fencing tokens of a page.
 #[derive(Default)]
 pub struct Tokens {
-    /// By how much those that were printed are larger than those shown.
+    /// The printed tokens minus the tokens on the page.
     offset: Option<i128>,
 }
 
-/// Whether the lines are the same.
+/// Whether the lines are equal.
 pub fn same(expected: &[String], printed: &[String], figures_vary: bool, tokens: &mut Tokens) -> bool {
     let plain = |line: &String, found: &mut Vec<i128>| {
         let line = without_what_varies(line.trim_end(), found);
@@ -59,7 +59,7 @@ fn line_matches(expected: &str, printed: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Writes what varies as the name of what it is, and notes fencing tokens.
+/// Replaces what varies by its kind, and appends the fencing tokens to `tokens`.
 fn without_what_varies(line: &str, tokens: &mut Vec<i128>) -> String {
     let mut out = String::new();
     let mut rest = line;
@@ -91,14 +91,15 @@ fn without_what_varies(line: &str, tokens: &mut Vec<i128>) -> String {
     out
 }
 
-/// Writes numbers and their units as `#`, and runs of spaces and the lines of tables as one.
+/// Replaces numbers and their units by `#`, and shortens runs of spaces and the lines of tables.
 fn without_figures(line: &str) -> String {
     let mut out: Vec<String> = Vec::new();
     for word in line.split_whitespace() {
         let last = out.last_mut().filter(|last| last.ends_with('#'));
         match (without_digits(word), last) {
             (word, Some(_)) if is_unit(&word) => {}
-            // `1.30 ms/1.46 ms` has a unit before the slash. It is as good as one figure: where there is none, one dash stands.
+            // `1.30 ms/1.46 ms` has a unit before the slash. It counts as one figure, because a missing one is shown as a single
+            // dash.
             (word, Some(_)) if word.strip_suffix("/#").is_some_and(is_unit) => {}
             (word, _) if word.chars().all(|c| c == '-') => out.push("-".to_owned()),
             (word, _) => out.push(word),
@@ -111,7 +112,7 @@ fn is_unit(word: &str) -> bool {
     ["ns", "µs", "ms", "s"].contains(&word)
 }
 
-/// A word with `#` for each number and for the dash of a figure that is not there; a list of pairs of numbers as one pair.
+/// Replaces each number, and the dash of a missing figure, by `#`. A list of pairs of numbers becomes one pair.
 fn without_digits(word: &str) -> String {
     let mut out = String::new();
     for c in word.chars() {

@@ -1,12 +1,14 @@
-//! README.md and the guide do what they show.
+//! README.md and the guide show what really happens.
 //!
 //! - `pages` reads the pages: fenced blocks, the comments before them, links;
-//! - `play` runs the transcripts (blocks of the kind `console`) against a server, and `compare` says what may vary in their output;
-//! - `cli` does what redis-cli does, so that the test needs none;
-//! - `words` checks commands that are shown but not run: those of `sh` blocks, and those with a comment `<!-- not run: REASON -->`;
-//! - `broken` holds pages with one mistake each, and what the test says of them.
+//! - `play` runs the transcripts (blocks of the kind `console`) against a server, and `compare` says what may vary in their
+//!   output;
+//! - `cli` stands in for redis-cli;
+//! - `words` checks commands that are shown but not run: those of `sh` blocks, and those with a comment `<!-- not run: REASON
+//!   -->`;
+//! - `broken` has pages with one mistake each, and the error for it.
 //!
-//! A block of another kind is a mistake, too: no transcript escapes. Rust blocks are doctests; see `Readme` in `src/lib.rs`.
+//! A block of another kind is an error, so that no transcript is missed. Rust blocks are doctests; see `Readme` in `src/lib.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +27,7 @@ use std::path::Path;
 use pages::{Kind, Page};
 use play::Player;
 
-/// All pages; a page that cannot be read as one fails the test.
+/// All pages. Fails if a page cannot be parsed.
 fn pages() -> Vec<Page> {
     let mut faults = Vec::new();
     let pages = pages::all(&mut faults);
@@ -33,7 +35,7 @@ fn pages() -> Vec<Page> {
     pages
 }
 
-/// Fails where there are mistakes.
+/// Fails if there are errors.
 fn report(faults: Vec<String>) {
     assert!(faults.is_empty(), "{} mistakes:\n\n{}", faults.len(), faults.join("\n\n"));
 }
@@ -63,11 +65,11 @@ fn commands_that_are_not_run_have_words_that_exist() {
     report(pages().iter().flat_map(words::check).collect());
 }
 
-/// Doctests compile the Rust blocks: here, and as a user of the crate compiles them.
+/// Doctests compile the Rust blocks, here and as a user of the crate.
 #[test]
 fn pages_with_rust_are_doctests() {
     let here = read("src/lib.rs");
-    // The package on crates.io lacks the packages within it.
+    // The package on crates.io does not have the other packages of the workspace.
     let user = std::fs::read_to_string(pages::root().join("tests/embed/rust/lib.rs")).ok();
     let has_rust = |page: &&Page| page.blocks.iter().any(|block| block.kind == Kind::Rust && block.not_run.is_none());
     for page in pages().iter().filter(has_rust) {
@@ -140,7 +142,7 @@ fn the_readme_is_short_and_names_every_page() {
     }
 }
 
-/// The figures of README.md are those of the measurements.
+/// The figures in README.md are those of the measurements.
 #[test]
 fn the_readme_has_figures_that_were_measured() {
     let (readme, measured) = (read("README.md"), read("guide/measurements.md"));

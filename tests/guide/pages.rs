@@ -1,26 +1,26 @@
-//! Reads README.md and the pages of `guide/`: their fenced blocks, what stands before each, and their links.
+//! Parses README.md and the pages of `guide/`: fenced blocks, the comments before them, and links.
 
 use std::path::{Path, PathBuf};
 
 /// The kinds of fenced blocks that a page may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A transcript: commands and what they print. The test runs it.
+    /// A transcript: commands with their output. The test runs it.
     Console,
-    /// Commands without their output, which take long or change the machine. The test checks their words.
+    /// Commands without output, which take long or change the machine. The test checks their words.
     Sh,
-    /// Rust, which doctests compile; an excerpt with `ignore` has a reason why it is not.
+    /// Rust, compiled as a doctest. An excerpt with `ignore` has a reason.
     Rust,
     /// A dependency in a `Cargo.toml`.
     Toml,
-    /// Python or JavaScript, which a file in `tests/embed` has as well.
+    /// Python or JavaScript that is also in a file of `tests/embed`.
     Embedded,
     /// A drawing, or output without a command.
     Text,
 }
 
 impl Kind {
-    /// The kind that the words behind a fence name.
+    /// The kind for the words behind a fence.
     fn of(info: &str) -> Option<Kind> {
         Some(match info.split(',').next()? {
             "console" => Kind::Console,
@@ -38,12 +38,12 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub struct Block {
     pub kind: Kind,
-    /// The number of the line after the fence.
+    /// The number of the first line after the fence.
     pub line: usize,
     pub lines: Vec<String>,
     /// The reason of the comment `<!-- not run: … -->` before the fence.
     pub not_run: Option<String>,
-    /// Whether the comment `<!-- figures vary -->` stands before the fence.
+    /// Whether it has the comment `<!-- figures vary -->`.
     pub figures_vary: bool,
     /// Whether rustdoc does not compile it.
     pub ignored: bool,
@@ -52,15 +52,15 @@ pub struct Block {
 /// A page.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// Its path within the repository.
+    /// The path in the repository.
     pub name: String,
     pub text: String,
     pub blocks: Vec<Block>,
-    /// Whether the comment `<!-- time: real -->` stands in it: its server's clock runs by itself.
+    /// Whether the page has the comment `<!-- time: real -->`: the clock of its server runs.
     pub real_time: bool,
 }
 
-/// README.md, all pages of the guide and the other pages of the project, and what is wrong with their form.
+/// README.md, all pages of the guide and the other pages of the project. Errors of their form are appended to `faults`.
 pub fn all(faults: &mut Vec<String>) -> Vec<Page> {
     let mut names = vec!["README.md".to_owned()];
     let mut guide: Vec<PathBuf> = std::fs::read_dir(root().join("guide")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -71,13 +71,13 @@ pub fn all(faults: &mut Vec<String>) -> Vec<Page> {
     names.iter().map(read).collect()
 }
 
-/// The repository.
+/// The root of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 impl Page {
-    /// Finds the blocks of a page, and reports what could hide a transcript from the test.
+    /// Finds the blocks of a page, and reports everything that could hide a transcript from the test.
     pub fn parse(name: &str, text: &str, faults: &mut Vec<String>) -> Page {
         let mut page = Page { name: name.to_owned(), text: text.to_owned(), blocks: Vec::new(), real_time: false };
         let mut open: Option<Block> = None;
@@ -138,7 +138,7 @@ impl Page {
         page
     }
 
-    /// Its lines outside of blocks, with their numbers.
+    /// The lines outside of blocks, with their numbers.
     fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
         let mut fenced = false;
         self.text.lines().enumerate().filter_map(move |(at, line)| {
@@ -148,13 +148,13 @@ impl Page {
         })
     }
 
-    /// The targets of its links, with their lines.
+    /// The targets of links, with their lines.
     pub fn links(&self) -> Vec<(usize, String)> {
         let targets = |line| str::split(line, "](").skip(1).filter_map(|part| Some(part.split(')').next()?.to_owned()));
         self.prose().flat_map(|(at, line)| targets(line).map(move |target| (at, target))).collect()
     }
 
-    /// Commands within its sentences, with their lines. Those with an ellipsis are none.
+    /// Commands in running text, with their lines. Those with an ellipsis are left out.
     pub fn commands_in_text(&self) -> Vec<(usize, String)> {
         let programs = ["cargo ", "portcullis ", "python3 ", "fuzz/long "];
         let is_command = |code: &&str| programs.iter().any(|program| code.starts_with(program)) && !code.contains('…');

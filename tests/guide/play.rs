@@ -1,12 +1,12 @@
 //! Runs the transcripts of a page, in order, against one server.
 //!
-//! The server is the program, started with `--test-mode` on a free port. Its clock stands still, and a quarter of a second passes before each
-//! request; with the comment `<!-- time: real -->` on the page the clock runs by itself. A `portcullis serve --port N` of a transcript starts
-//! another server, on a free port as well, and `-p N` or the prompt `127.0.0.1:N>` finds it.
+//! The server is the program with `--test-mode` on a free port. Its clock is frozen and moves a quarter of a second before each
+//! request. With the comment `<!-- time: real -->` on the page the clock runs. A `portcullis serve --port N` in a transcript
+//! starts another server, also on a free port; `-p N` or the prompt `127.0.0.1:N>` refers to it.
 //!
-//! A line that begins with `$ ` is a command. `redis-cli` is played by this test, on a connection of its own for each command; other commands
-//! run in a shell. A line that begins with `127.0.0.1:N> ` is a request on one connection that lasts. A command that ends with `&` waits:
-//! what it prints stands behind the output of the command that ends its wait.
+//! A line that begins with `$ ` is a command. This test stands in for `redis-cli`, with a new connection for each command; other
+//! commands run in a shell. A line that begins with `127.0.0.1:N> ` is a request on a lasting connection. A command that ends
+//! with `&` blocks: its output follows that of the command that ends its wait.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -22,43 +22,43 @@ use crate::common::wire::{Frame, Wire};
 use crate::compare::{self, Tokens};
 use crate::pages::{Block, Page, is_request};
 
-/// How long the server's clock moves before each request.
+/// Milliseconds by which the server's clock moves before each request.
 const STEP_MS: &str = "250";
-/// How long a command that waits may take to begin or end its wait.
+/// Maximum time until a command begins or ends its wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The port of a server that is started without one.
 const PORT: u16 = 6379;
 
-/// A server of the page.
+/// A running server of the page.
 struct Running {
     server: Server,
-    /// Moves the clock, and asks how many wait.
+    /// The connection that moves the clock and counts blocked clients.
     control: Wire,
     /// The connection of the prompt.
     session: Option<Wire>,
-    /// Whether time passes before each request.
+    /// Whether the clock moves before each request.
     steps: bool,
-    /// Commands that wait: where they stand, and where their output comes from.
+    /// Blocked commands: their lines, and the source of their output.
     waiting: Vec<(usize, Receiver<Vec<String>>)>,
 }
 
-/// A command and what it prints.
+/// A command with its output on the page.
 struct Step {
     line: usize,
     command: String,
     expected: Vec<String>,
 }
 
-/// Plays a page.
+/// Runs the transcripts of a page.
 pub struct Player<'a> {
     page: &'a Page,
     servers: BTreeMap<u16, Running>,
     tokens: Tokens,
-    /// Where shell commands run, with the program in `bin`.
+    /// The working directory of shell commands, with the program in `bin`.
     folder: PathBuf,
     /// The exit code of the last shell command.
     status: i32,
-    /// How many commands were run.
+    /// Number of commands that were run.
     pub played: usize,
     pub faults: Vec<String>,
 }
@@ -113,7 +113,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Runs one command, and gives what it prints.
+    /// Runs one command and returns its output.
     fn step(&mut self, step: &Step) -> Result<Vec<String>, String> {
         let Some(command) = step.command.strip_prefix("$ ") else {
             let (port, request) = step.command["127.0.0.1:".len()..].split_once("> ").unwrap_or_default();
@@ -154,7 +154,7 @@ impl<'a> Player<'a> {
         self.with_output_of_waiting(port, printed, step)
     }
 
-    /// Adds the output of commands whose wait has ended, where more is shown than this command prints.
+    /// Appends the output of commands whose wait has ended, if the page shows more than this command's output.
     fn with_output_of_waiting(&mut self, port: u16, mut printed: Vec<String>, step: &Step) -> Result<Vec<String>, String> {
         let running = self.server(port)?;
         while printed.len() < step.expected.len() && !running.waiting.is_empty() && !step.expected.iter().any(|line| line == "…")
@@ -174,7 +174,7 @@ impl<'a> Player<'a> {
         Ok(printed)
     }
 
-    /// The server of a port, which is started where the page does not start it.
+    /// The server of a port. It is started if the page does not start it.
     fn server(&mut self, port: u16) -> Result<&mut Running, String> {
         if !self.servers.contains_key(&port) {
             if port != PORT {
@@ -185,7 +185,7 @@ impl<'a> Player<'a> {
         Ok(self.servers.get_mut(&port).expect("it was started"))
     }
 
-    /// Starts a server, and gives what it prints.
+    /// Starts a server and returns its output.
     fn serve(&mut self, args: &[String]) -> Result<Vec<String>, String> {
         let mut args = args.to_vec();
         let mut port = PORT;
@@ -210,7 +210,7 @@ impl<'a> Player<'a> {
         Ok(printed)
     }
 
-    /// Runs a command in a shell, and gives what it prints to either of its outputs.
+    /// Runs a command in a shell and returns both of its outputs.
     fn shell(&mut self, command: &str, input: Option<&[String]>) -> Result<Vec<String>, String> {
         let path = format!("{}:{}", self.folder.join("bin").display(), std::env::var("PATH").unwrap_or_default());
         let given = self.folder.join("input");
@@ -234,7 +234,7 @@ impl Drop for Player<'_> {
 }
 
 impl Running {
-    /// A request on the connection of the prompt. A connection that has ended is made anew for the next one, as redis-cli does.
+    /// Sends a request on the connection of the prompt. Like redis-cli, connects again if the connection has ended.
     fn request(&mut self, args: &[String]) -> Result<Vec<String>, String> {
         self.tick()?;
         let mut wire = match self.session.take() {
@@ -251,7 +251,7 @@ impl Running {
             }
             Err(error) => return Err(error.to_string()),
         };
-        // A restart closes the connection behind its reply; the next request finds it closed.
+        // A restart closes the connection after its reply. The next request must find it closed.
         let end = Instant::now() + PATIENCE;
         if args.len() > 1 && args[0].eq_ignore_ascii_case("FAULT") && args[1].eq_ignore_ascii_case("RESTART") {
             while !wire.has_input() && Instant::now() < end {
@@ -262,7 +262,7 @@ impl Running {
         Ok(printed)
     }
 
-    /// A request on a connection of its own, which has ended when this returns.
+    /// Sends a request on a new connection, which is closed on return.
     fn once(&mut self, args: &[String], resp3: bool, raw: bool) -> Result<Vec<String>, String> {
         self.tick()?;
         let before = self.clients()?;
@@ -274,7 +274,7 @@ impl Running {
         Ok(printed)
     }
 
-    /// Sends a request that waits.
+    /// Sends a blocking request.
     fn wait_for(&mut self, line: usize, args: Vec<String>, resp3: bool) -> Result<(), String> {
         self.tick()?;
         let (sender, output) = channel();
@@ -294,7 +294,7 @@ impl Running {
         Ok(())
     }
 
-    /// Lets time pass before a request.
+    /// Moves the clock before a request.
     fn tick(&mut self) -> Result<(), String> {
         if self.steps {
             self.ask(&["CLOCK", "ADVANCE", STEP_MS])?;
@@ -302,7 +302,7 @@ impl Running {
         Ok(())
     }
 
-    /// A request of the test's own. A restart of the server closes its connection, too.
+    /// A request of the test itself. A restart of the server closes its connection too.
     fn ask(&mut self, args: &[&str]) -> Result<Frame, String> {
         let reply = self.control.call(args).or_else(|_| {
             self.control = Wire::connect(self.server.addr)?;
@@ -311,7 +311,7 @@ impl Running {
         reply.map(|reply| reply.frame).map_err(|error| error.to_string())
     }
 
-    /// How many clients wait, or run a script that is busy.
+    /// Number of clients that are blocked or run a long script.
     fn blocked(&mut self) -> Result<i64, String> {
         let reply = self.ask(&["CLOCK", "INFO"])?;
         if reply.is_error("BUSY") {
@@ -322,14 +322,14 @@ impl Running {
         found.ok_or_else(|| format!("CLOCK INFO answers {reply:?}"))
     }
 
-    /// How many clients are connected; none while a script keeps the server from telling.
+    /// Number of connected clients. 0 while a script keeps the server busy.
     fn clients(&mut self) -> Result<usize, String> {
         let reply = self.ask(&["CLIENT", "LIST"])?;
         Ok(if reply.is_error("BUSY") { 0 } else { reply.text().unwrap_or_default().split(|&byte| byte == b'\n').count() })
     }
 }
 
-/// What a server prints when it starts, with the port of the page. That it is in test mode is shown where the page asks for that.
+/// The output of a starting server, with the port of the page. Test mode is mentioned if the page asks for it.
 fn hello(server: &Server, port: u16, in_test_mode: bool) -> Vec<String> {
     let end = Instant::now() + PATIENCE;
     while !server.log().contains("ready to accept connections") && Instant::now() < end {
@@ -339,7 +339,7 @@ fn hello(server: &Server, port: u16, in_test_mode: bool) -> Vec<String> {
     log.lines().filter(|line| in_test_mode || !line.contains(" test mode: ")).map(str::to_owned).collect()
 }
 
-/// What redis-cli prints for a request on a connection of its own.
+/// The output of redis-cli for a request on a new connection.
 fn call(addr: std::net::SocketAddr, args: &[String], resp3: bool, raw: bool) -> Result<Vec<String>, String> {
     let mut wire = Wire::connect(addr).map_err(|error| error.to_string())?;
     if resp3 {
@@ -349,7 +349,7 @@ fn call(addr: std::net::SocketAddr, args: &[String], resp3: bool, raw: bool) -> 
     Ok(cli::shown(&reply.frame, raw || cli::is_raw(args)))
 }
 
-/// The commands of a transcript with their outputs.
+/// The commands of a transcript with their output.
 fn steps(block: &Block) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut continued = false;

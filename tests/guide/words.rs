@@ -1,14 +1,14 @@
-//! Checks commands that a page shows and the test does not run: their programs, flags, files and features exist.
+//! Checks commands that a page shows and the test does not run: their programs, flags, files and features must exist.
 
 use std::process::Command;
 
 use crate::cli;
 use crate::pages::{Block, Kind, Page, root};
 
-/// Programs of others, whose flags the test does not know.
+/// Other programs, whose flags the test does not know.
 const OTHERS: [&str; 10] = ["apt-get", "cd", "curl", "docker", "echo", "git", "openssl", "rustup", "sudo", "UPDATE_README=1"];
 
-/// What is wrong with the commands of a page.
+/// The errors in the commands of a page.
 pub fn check(page: &Page) -> Vec<String> {
     let mut faults = Vec::new();
     for block in &page.blocks {
@@ -51,7 +51,7 @@ pub fn check(page: &Page) -> Vec<String> {
     faults
 }
 
-/// The commands of a block with their lines: all of an `sh` block, those behind `$ ` of a transcript.
+/// The commands of a block with their lines: all lines of an `sh` block, those behind `$ ` in a transcript.
 fn commands(block: &Block) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut continued = false;
@@ -84,7 +84,7 @@ fn command_exists(command: &str) -> Result<(), String> {
         let words = cli::words(part.trim_end_matches(" &"))?;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         paths_exist(&words)?;
-        // `NAME=value` before a program sets its environment.
+        // `NAME=value` before a program sets an environment variable.
         let begin = words.iter().position(|word| !word.contains('=') || word.starts_with('-')).unwrap_or(0);
         match words[begin..] {
             ["portcullis", ref args @ ..] => portcullis(args)?,
@@ -97,7 +97,7 @@ fn command_exists(command: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Words that name files of the repository name such as there are. The package on crates.io lacks some folders.
+/// Checks that words which look like files of the repository name existing ones. The package on crates.io lacks some folders.
 fn paths_exist(words: &[&str]) -> Result<(), String> {
     let folders = ["tests/", "benches/", "fuzz/", ".ci/", "guide/", "src/"].map(|folder| (folder, root().join(folder).exists()));
     let is_ours = |word: &&str| folders.iter().any(|(folder, exists)| *exists && word.starts_with(folder));

@@ -1,5 +1,5 @@
 //! The contract of the native locks, sentence by sentence, where `rules.rs` has no rule of that name: words, replies of every
-//! command in both protocols, errors, and life beside plain keys. The clock stands still unless a scene moves it.
+//! command with both protocols, errors, and coexistence with plain keys. The clock is frozen unless a scene moves it.
 
 use std::time::Duration;
 
@@ -208,7 +208,7 @@ fn several_locks_are_taken_besides_those_that_are_held_already() {
     let tokens: Vec<i64> = reply.frame.elements().unwrap().iter().map(|token| token.integer().unwrap()).collect();
     assert_eq!(tokens, [held + 1, held, held + 2], "in the order asked, and the same where it was held");
     assert_eq!(call(&mut a, "LOCK.RELEASE m x"), ":1", "it is held twice");
-    // All of them end with the connection.
+    // All holds of A end with its connection.
     b.queue(&["LOCK.ACQUIREALL", "3", "b", "m", "z", "y", "1000", "WAIT", "0"]);
     b.flush().unwrap();
     while !call(&mut a, "LOCK.STATS").contains("waiting :1 ") {}
@@ -241,7 +241,7 @@ fn a_session_ends_for_whatever_reason_and_with_its_delay() {
              D <= +PONG"
         ));
     }
-    // The wait ends with its connection, whatever it was for.
+    // A wait for several names ends with its connection too.
     play_here(
         "A: LOCK.ACQUIRE a x 1000 => :*
          B: LOCK.ACQUIREALL 2 a b y 1000 WAIT 0
@@ -454,7 +454,7 @@ fn no_plain_command_writes_over_a_lock() {
         }
         let restored = wire.call(&[&b"RESTORE"[..], b"k", b"0", &dump, b"REPLACE"]).unwrap();
         assert!(restored.frame.is_error("WRONGTYPE"), "RESTORE on {kind}");
-        // What only takes a name that is free says that it is taken.
+        // Commands that require a free name report that it is taken.
         call(&mut wire, "SELECT 1");
         call(&mut wire, "SET string v");
         for (request, reply) in
@@ -474,7 +474,7 @@ fn no_plain_command_writes_over_a_lock() {
         ] {
             assert_eq!(call(&mut wire, request), reply, "{request} on {kind}");
         }
-        // Only a guard's deadline is for others to say: nothing else would ever end it.
+        // Only a guard's TTL can be changed by other commands: nothing else would ever delete the guard.
         let held = kind != "+guard";
         for request in ["EXPIRE k 1000", "PEXPIRE k 1000000", "EXPIREAT k 9999999999", "PEXPIREAT k 9999999999999", "PERSIST k"] {
             assert_eq!(call(&mut wire, request) == WRONGTYPE, held, "{request} on {kind}");
@@ -584,7 +584,7 @@ fn what_happens_to_locks_is_published_as_class_k() {
     scene += &message("expired", "a");
     scene += "pass 1000\nB <= :*\n";
     scene += &(message("expired", "b") + &message("granted", "b"));
-    // Whoever has not asked for the class gets none of them.
+    // Clients that did not enable the class get no such events.
     scene += "A: CONFIG SET notify-keyspace-events EA => +OK\nA: LOCK.ACQUIRE c x 1000 => :*\nS: PING => *2 $4 pong $0\n";
     play_here(&scene);
 }
@@ -646,7 +646,7 @@ fn users_may_be_let_use_locks_and_nothing_else() {
 
 #[test]
 fn rate_limits_give_the_numbers_that_redis_cell_documents() {
-    // `CL.THROTTLE user123 15 30 60 1`: fifteen in a burst, thirty a minute.
+    // `CL.THROTTLE user123 15 30 60 1`: bursts of fifteen, thirty per minute.
     play_here(
         "A: CL.THROTTLE user123 15 30 60 1 => *5 :0 :16 :15 :-1 :2
          A: CL.THROTTLE user123 15 30 60 15 => *5 :0 :16 :0 :-1 :32

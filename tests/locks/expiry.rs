@@ -1,5 +1,5 @@
-//! `lock-expiry-publish`: clients that wait on a library's unlock channel learn in the same step that the key of the lock has expired.
-//! The clock stands still unless a scene moves it, so no waiter wakes up by a timer of its own.
+//! `lock-expiry-publish`: clients that wait on a library's unlock channel learn of the expiry of the lock's key at once. The
+//! clock is frozen unless a scene moves it, so no waiter wakes up by its own timer.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use portcullis::testing::TestServer;
 use crate::common::scenes::play_here;
 use crate::common::wire::Wire;
 
-/// What Redisson's RLock sends: a reentrant lock in a hash, nil when it was had, and otherwise how long to wait at most.
+/// The script of Redisson's RLock: a reentrant lock in a hash. Returns nil if it was acquired, otherwise the maximum time to
+/// wait.
 const TRY_LOCK: &str = "if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then \
     redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
     return redis.call('pttl', KEYS[1]);";
@@ -41,7 +42,7 @@ fn subscribe_and_retry_wakes_up_when_the_lease_ends() {
     assert_eq!(call(&mut waiter, &["EVAL", TRY_LOCK, "1", "order", "30000", "waiter:1"]), ":30000");
     assert!(call(&mut listener, &["SUBSCRIBE", CHANNEL]).starts_with("*3 $9 subscribe"));
     assert_eq!(call(&mut waiter, &["EVAL", TRY_LOCK, "1", "order", "30000", "waiter:1"]), ":30000");
-    // The watchdog of the holder renews twice, and then the holder is gone.
+    // The watchdog of the holder renews twice. Then the holder dies.
     for _ in 0..2 {
         server.clock().advance(Duration::from_secs(10));
         assert_eq!(call(&mut holder, &["EVAL", RENEW, "1", "order", "30000", "holder:1"]), ":1");
@@ -52,7 +53,7 @@ fn subscribe_and_retry_wakes_up_when_the_lease_ends() {
     server.clock().advance(Duration::from_millis(1));
     assert_eq!(shown(&mut listener), format!("*3 $7 message ${} {CHANNEL} $1 0", CHANNEL.len()));
     assert_eq!(call(&mut waiter, &["EVAL", TRY_LOCK, "1", "order", "30000", "waiter:1"]), "$-1", "it has the lock");
-    // A release is told once, by the library.
+    // The library sends the message of a release, once.
     assert_eq!(call(&mut waiter, &["EVAL", UNLOCK, "2", "order", CHANNEL, "0", "30000", "waiter:1"]), ":1");
     assert!(shown(&mut listener).ends_with("$1 0"));
     assert_eq!(call(&mut waiter, &["EVAL", TRY_LOCK, "1", "order", "30000", "waiter:1"]), "$-1");

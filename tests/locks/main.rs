@@ -1,9 +1,9 @@
-//! The native locks, held against their contract over TCP.
+//! The native locks and their contract, over TCP.
 //!
 //! - `rules`: the contract, rule by rule; `contract`: sentence by sentence, where `rules` has no rule of that name;
-//! - `retried`: requests that are sent again, and sessions;
-//! - `watched`: what administrators see;
-//! - `expiry`: what clients learn when the plain key of a library's lock expires.
+//! - `retried`: repeated requests, and sessions;
+//! - `watched`: the view of administrators;
+//! - `expiry`: notifications about expired plain keys of libraries' locks.
 
 #![allow(clippy::unwrap_used)]
 

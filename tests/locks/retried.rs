@@ -1,5 +1,5 @@
-//! Requests for native locks that are sent again, tokens that name a grant, and named sessions: what a client needs whose connection
-//! breaks. The clock stands still unless a scene moves it.
+//! Repeated requests for native locks, tokens that name a grant, and named sessions: what a client needs after its connection
+//! broke. The clock is frozen unless a scene moves it.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn an_acquisition_that_is_sent_again_is_one() {
     assert_eq!(token(&mut b, "LOCK.ACQUIRE l x 500 REQUEST r"), first);
     assert_eq!(call(&mut b, "PTTL l"), ":1000", "which never makes it shorter");
     assert_eq!(call(&mut a, "LOCK.RELEASE l x"), ":0", "there is one hold");
-    // A late copy does not take the lock again.
+    // A late copy does not acquire the lock again.
     let refused = "-NOTHELD lock 'l' is not held by 'x': released 0 ms ago";
     assert_eq!(call(&mut b, "LOCK.ACQUIRE l x 1000 REQUEST r WAIT 0"), refused);
     let second = token(&mut a, "LOCK.ACQUIRE l x 1000 REQUEST s");
@@ -38,7 +38,7 @@ fn an_acquisition_that_is_sent_again_is_one() {
     server.clock().advance(Duration::from_millis(1000));
     let ended = "-NOTHELD lock 'l' is not held by 'x': its lease ended 0 ms ago";
     assert_eq!(call(&mut b, "LOCK.ACQUIRE l x 1000 REQUEST s"), ended);
-    // A minute later the id may be used for another attempt.
+    // After a minute the id can be used for another attempt.
     server.clock().advance(Duration::from_millis(59_999));
     assert!(call(&mut b, "LOCK.ACQUIRE l x 1000 REQUEST s").starts_with("-NOTHELD"));
     server.clock().advance(Duration::from_millis(1));
@@ -138,7 +138,7 @@ fn a_release_that_is_sent_again_ends_nothing_more() {
     assert_eq!(call(&mut b, &format!("LOCK.RELEASE l x TOKEN {first}")), other);
     assert_eq!(call(&mut b, &format!("LOCK.RENEW l x 5000 TOKEN {first}")), other);
     assert_eq!(call(&mut b, "PTTL l"), ":1000");
-    // A refused release has changed nothing: it is judged anew.
+    // A refused release has no effect, so its repetition is a new request.
     assert_eq!(call(&mut b, &format!("LOCK.RELEASE l x TOKEN {first} REQUEST o")), other);
     assert_eq!(call(&mut b, &format!("LOCK.RENEW l x 2000 TOKEN {second}")), ":2000");
     assert_eq!(call(&mut b, &format!("LOCK.RELEASE l x TOKEN {second} REQUEST o")), ":0");
@@ -231,7 +231,7 @@ fn another_connection_takes_a_session_over() {
 
 #[test]
 fn the_connection_that_has_a_session_is_told_what_it_loses() {
-    // By another connection than the one that acquired it, which is still there.
+    // The session was taken over from the connection that acquired the lock, which is still open.
     play_here(
         "A: HELLO 3 => %7*
          B: HELLO 3 => %7*
@@ -245,7 +245,8 @@ fn the_connection_that_has_a_session_is_told_what_it_loses() {
          B <= >5 $9 lock-lost $1 l $1 x :*
          A: PING => +PONG",
     );
-    // While no connection has the session, the one that acquired it and has left the session since.
+    // While the session has no connection, the connection that acquired the lock gets the message, even if it has left the
+    // session.
     play_here(
         "A: HELLO 3 => %7*
          A: LOCK.SESSION s GRACE 1000 => :0

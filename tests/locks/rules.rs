@@ -1,4 +1,4 @@
-//! The contract of the native locks, rule by rule, as clients see it over TCP. The clock stands still unless a scene moves it.
+//! The contract of the native locks, rule by rule, over TCP. The clock is frozen unless a scene moves it.
 
 use std::time::Duration;
 
@@ -278,7 +278,7 @@ fn rule_7_rings_of_any_size_are_refused_at_the_closing_wait() {
         assert!(refused.starts_with(&closing), "{refused}");
         assert!(refused.ends_with(&format!("held by 'owner{}'", size - 1)), "{refused}");
         assert_eq!(refused.matches("waits for").count(), size);
-        // The last one lets go, and the ring unwinds.
+        // The last holder releases its lock, and the ring unwinds.
         for at in (0..size).rev() {
             assert_eq!(call(&mut wires[at], &format!("LOCK.RELEASE lock{at} owner{at}")), ":0");
             if at > 0 {
@@ -458,7 +458,7 @@ fn a_maxhold_that_is_over_is_refused_and_changes_nothing() {
          pass 1
          A <= >5 $9 lock-lost $1 a $1 x :*",
     );
-    // A new grant begins with its own bound: one that shared the lock, and has it alone now.
+    // A new grant has its own bound: here an upgrade from a shared to an exclusive hold.
     play_here(
         "A: LOCK.ACQUIRE a x 1000 SHARED => :*
          pass 22

@@ -1,5 +1,5 @@
-//! What administrators see of native locks: INFO, the directives that bound what is remembered, LATENCY, and what holders and waiters
-//! notice when databases are emptied or change places. The clock stands still unless a scene moves it.
+//! Native locks for administrators: INFO, the directives that bound the history, LATENCY, and the effects on holders and waiters
+//! when databases are emptied or swapped. The clock is frozen unless a scene moves it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::common::scenes::play_here;
 use crate::common::talk::{call, send, told};
 use crate::common::wire::Wire;
 
-/// The fields of INFO's section of locks.
+/// The fields of INFO's section about locks.
 fn info(wire: &mut Wire) -> BTreeMap<String, u64> {
     let reply = wire.call(&["INFO", "locks"]).unwrap();
     let text = String::from_utf8(reply.frame.text().unwrap().to_vec()).unwrap();
@@ -83,7 +83,7 @@ fn info_counts_what_is_held_who_waits_and_what_has_happened() {
     ] {
         assert_eq!(fields[name], value, "{name}");
     }
-    // Waits are told apart to an eighth.
+    // The resolution of waits is an eighth.
     assert!((500_000..=562_500).contains(&fields["lock_wait_usec_p50"]), "{fields:?}");
     assert_eq!(fields["lock_wait_usec_p50"], fields["lock_wait_usec_max"]);
     for asked in ["", "all", "everything", "default", "LOCKS"] {
@@ -214,7 +214,7 @@ fn whoever_loses_a_lock_by_a_flush_is_told() {
         until_waiting(&mut c, 1);
         let id = call(&mut c, "CLIENT ID")[1..].to_owned();
         assert_eq!(call(&mut c, flush), "+OK");
-        // Whoever waits has it in the same step: nobody comes in between.
+        // The waiter was granted the lock in the same step, before any other client.
         assert_eq!(call(&mut c, "LOCK.ACQUIRE contended z 1000"), "$-1", "{flush}");
         assert!(told(&mut b).starts_with(':'));
         server.clock().advance(Duration::from_millis(5));
@@ -232,7 +232,7 @@ fn whoever_loses_a_lock_by_a_flush_is_told() {
         let events: Vec<&str> = why.split("$5 event ").skip(1).map(|event| event.split(' ').nth(1).unwrap()).collect();
         assert_eq!(events, ["granted", "queued", "deleted", "granted", "refused"], "{flush}");
         assert_eq!(info(&mut c)["lock_session_holders"], 0);
-        // What was bound to the connection is not ended a second time.
+        // The grant of the ended session does not end a second time with its connection.
         call(&mut c, "LOCK.ACQUIRE bound x 1000");
         drop(a);
         while call(&mut c, "CLIENT LIST").matches("id=").count() > 2 {}

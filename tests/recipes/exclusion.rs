@@ -1,4 +1,4 @@
-//! Many want one lock.
+//! Contention for one lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,16 +8,16 @@ use super::*;
 const CLIENTS: usize = 6;
 const TIMES: u64 = 8;
 
-/// What so many may use at a time, and which notices when more do.
+/// A resource for a number of users at a time, which notices when there are more.
 #[derive(Default)]
-struct WithWatchdog {
+struct Resource {
     inside: AtomicU64,
     most: AtomicU64,
     count: AtomicU64,
 }
 
-impl WithWatchdog {
-    /// Counts one up, in a way that loses counts when two do it at once.
+impl Resource {
+    /// Increments a counter as a read and a later write, so that concurrent increments are lost.
     async fn increment(&self) {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(inside, Ordering::SeqCst);
@@ -28,9 +28,9 @@ impl WithWatchdog {
     }
 }
 
-/// Has clients take a lock and give it back, again and again; gives how many held it at once at most, and what became of the count.
+/// Lets clients acquire and release a lock repeatedly. Returns the maximum number of concurrent holders and the final count.
 async fn contend(algorithm: Arc<dyn Algorithm<Live>>, servers: &Servers, retry: Retry) -> (u64, u64) {
-    let guarded = Arc::new(WithWatchdog::default());
+    let guarded = Arc::new(Resource::default());
     let tasks = (0..CLIENTS).map(|number| {
         let (algorithm, guarded) = (Arc::clone(&algorithm), Arc::clone(&guarded));
         let asked = request(algorithm.facts(), &format!("client-{number}"), ms(30_000)).wait(ms(30_000)).retry(retry);

@@ -1,4 +1,4 @@
-//! Guards: what they know of themselves, and that nothing is left behind.
+//! Guards: their state, and that they leave nothing behind.
 
 use portcullis::client::Error;
 use portcullis::recipes::{Lock, Reentrant, SetNx, Token, by_name};
@@ -43,7 +43,7 @@ fn a_guard_tells_when_it_is_lost() {
         assert!(guard.renew().await.unwrap() <= ms(40));
         guard.lost().await;
         assert!(guard.is_lost());
-        // The client's clock started before the server's: there it may last a little longer.
+        // The client counts the lease from before its request, so the server may hold the key a little longer.
         while world.client(0).command(&["EXISTS", "short"]).await.unwrap().as_integer() != Some(0) {
             tokio::time::sleep(ms(1)).await;
         }
@@ -57,7 +57,7 @@ fn a_guard_tells_when_it_is_lost() {
         world.client(0).command(&["DEL", "watched"]).await.unwrap();
         tokio::time::timeout(ms(1_000), guard.lost()).await.unwrap();
 
-        // One whose watchdog was stopped lasts as long as was known last.
+        // A guard whose watchdog was stopped is valid for the rest of the last known lease.
         let stopped = Lock::new(&world, Reentrant, "stopped").lease(ms(300)).watchdog().acquire().await.unwrap();
         stopped.grant().watchdog.as_ref().unwrap().stop();
         assert!(tokio::time::timeout(ms(30), stopped.lost()).await.is_err());

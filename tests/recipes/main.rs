@@ -1,11 +1,12 @@
-//! The recipes, each on this server and on a real redis-server; those of several servers on three.
+//! The recipes, each on this server and on a real redis-server; those for several servers on three.
 //!
-//! - `exclusion`: many want one lock, and the broken one is found out;
+//! - `exclusion`: contention for one lock, and the detection of the broken one;
 //! - `guards`: locks that are held by guards;
-//! - `owners`: release by a stranger, expiry, renewal, waiting;
+//! - `owners`: release by another owner, expiry, renewal, waiting;
 //! - `shapes`: reentrancy, sharing, order, permits, latches, rates.
 //!
-//! Without a redis-server on the `PATH` that half is skipped and said so; with `PORTCULLIS_REQUIRE_REDIS=1` that is a failure.
+//! Without a redis-server in `PATH` that half is skipped, and the output says so. With `PORTCULLIS_REQUIRE_REDIS=1` that is a
+//! failure.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +26,7 @@ use portcullis::TestServer;
 use portcullis::client::Client;
 use portcullis::recipes::{Algorithm, Facts, Grant, Live, Multi, Recipe, Reentrant, Request, Retry, all};
 
-/// Servers of one kind, three of them.
+/// Three servers of one kind.
 enum Servers {
     Ours(Vec<TestServer>),
     Redis(Vec<Server>),
@@ -36,7 +37,7 @@ impl Servers {
         Servers::Ours((0..3).map(|_| TestServer::builder().frozen(frozen).start()).collect())
     }
 
-    /// `None` where redis-server is not installed.
+    /// `None` if redis-server is not installed.
     fn redis() -> Option<Servers> {
         let Some(program) = on_path("redis-server") else {
             assert!(std::env::var_os("PORTCULLIS_REQUIRE_REDIS").is_none(), "no redis-server on the PATH, and it is required");
@@ -46,7 +47,7 @@ impl Servers {
         Some(Servers::Redis((0..3).map(|_| Server::redis(&program).unwrap()).collect()))
     }
 
-    /// A client of them. Recipes for one server use the first.
+    /// Connects a client to all three. Recipes for one server use the first.
     async fn world(&self) -> Live {
         let mut clients = Vec::new();
         match self {
@@ -68,7 +69,7 @@ impl Servers {
         matches!(self, Servers::Ours(_)) || !facts.native
     }
 
-    /// Moves the clocks of servers whose clocks can be moved.
+    /// Advances the clocks of servers whose clocks can be moved.
     fn advance(&self, time: Duration) {
         let Servers::Ours(servers) = self else { panic!("redis-server's clock cannot be moved") };
         servers.iter().for_each(|server| server.clock().advance(time));
@@ -81,7 +82,7 @@ impl Servers {
     }
 }
 
-/// Runs a test on servers of this crate, and on redis-server where it is installed.
+/// Runs a test on servers of this crate, and on redis-server if it is installed.
 fn on_both(test: impl AsyncFn(&Servers)) {
     for servers in [Some(Servers::ours(false)), Servers::redis()].into_iter().flatten() {
         run(test(&servers));
@@ -89,17 +90,17 @@ fn on_both(test: impl AsyncFn(&Servers)) {
     }
 }
 
-/// Runs a test on servers whose clocks only the test moves.
+/// Runs a test on servers with frozen clocks.
 fn on_frozen(test: impl AsyncFn(&Servers)) {
     let servers = Servers::ours(true);
     run(test(&servers));
     servers.check();
 }
 
-/// The locks among the recipes, but for the one that is broken on purpose.
+/// The locks among the recipes, without the deliberately broken one.
 fn locks() -> Vec<(&'static Facts, Box<dyn Algorithm<Live>>)> {
     let lock = |recipe: Recipe<Live>| {
-        // With its usual patience, those who take several in any order keep each other up for minutes.
+        // With the default patience, clients that acquire several locks in any order block each other for minutes.
         let any_order = || Box::new(Multi::new(Reentrant).unordered().part_wait(ms(5))) as Box<dyn Algorithm<Live>>;
         let algorithm = if recipe.facts.name == "multi-unordered" { any_order() } else { recipe.make?() };
         Some((recipe.facts, algorithm))
@@ -107,17 +108,17 @@ fn locks() -> Vec<(&'static Facts, Box<dyn Algorithm<Live>>)> {
     all::<Live>().into_iter().filter(|recipe| recipe.facts.number != 0).filter_map(lock).collect()
 }
 
-/// A lock of one holder by its name.
+/// The lock of a name, for one holder.
 fn lock(name: &str) -> Box<dyn Algorithm<Live>> {
     portcullis::recipes::by_name(name).unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Asks for a lock of this recipe's.
+/// A request for the lock of a recipe.
 fn request(facts: &Facts, owner: &str, lease: Duration) -> Request {
     Request::new(format!("door:{}", facts.name), owner, lease).retry(Retry::Fixed { pause: ms(2) })
 }
 
-/// One attempt, or so long a wait.
+/// Acquires with the request's wait. `None` if it was not granted.
 async fn try_for(algorithm: &dyn Algorithm<Live>, world: &Live, request: &Request) -> Option<Grant> {
     algorithm.acquire(world, request).await.unwrap_or_else(|error| panic!("{}: {error}", algorithm.facts().name))
 }
@@ -145,7 +146,7 @@ fn the_page_shows_every_recipe() {
     }
 }
 
-/// All twenty are there, under names of their own, and say how they fail.
+/// All twenty recipes exist, with unique names and their failure modes.
 #[test]
 fn every_algorithm_is_there() {
     let recipes = all::<Live>();

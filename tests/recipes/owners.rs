@@ -53,7 +53,7 @@ fn a_forgotten_lock_ends_with_its_lease_and_not_before() {
             let bob = request(facts, "bob", ms(30_000));
             assert!(try_for(&*algorithm, &world, &bob).await.is_none(), "{}", facts.name);
             let granted = try_for(&*algorithm, &world, &bob.wait(lease * 3)).await;
-            // Nobody gave it back, and its holder lives.
+            // The holder does not release it. A watchdog renews it.
             let watched = facts.name == "watchdog";
             assert_eq!(granted.is_some(), facts.expires && !watched, "{}", facts.name);
             assert!(begin.elapsed() >= lease, "{}: {:?}", facts.name, begin.elapsed());
@@ -70,7 +70,7 @@ fn a_renewed_lease_begins_anew() {
         for (facts, algorithm) in locks() {
             let lease = ms(10_000);
             let mut grant = try_for(&*algorithm, &world, &request(facts, "alice", lease)).await.unwrap();
-            // Further leases, so that there is no other to be had.
+            // Further holders, so that no other permit is free.
             for number in 1..algorithm.holders() {
                 try_for(&*algorithm, &world, &request(facts, &format!("other-{number}"), ms(60_000))).await.unwrap();
             }
@@ -81,7 +81,7 @@ fn a_renewed_lease_begins_anew() {
             }
             assert!(facts.renews, "{}", facts.name);
             if facts.name == "permits" {
-                // By the client's clock, which the test does not move.
+                // Its leases end by the client's clock, which the test does not move.
                 continue;
             }
             servers.advance(ms(9_000));
@@ -204,7 +204,8 @@ fn a_lost_reply_does_not_lose_a_lock_that_knows_its_owner() {
     });
 }
 
-/// After a long wait it is asked how much of the lease is left: where that fails, it is held all the same, and can be given back.
+/// After a long wait the client asks for the rest of the lease. If that request fails, the lock is held nevertheless and can be
+/// released.
 #[test]
 fn a_native_lock_is_not_forgotten_where_its_lease_cannot_be_asked_for() {
     run(async {

@@ -1,4 +1,4 @@
-//! What some of them can do beside keeping others out.
+//! Features of some recipes besides mutual exclusion.
 
 use std::sync::{Arc, Mutex};
 
@@ -71,11 +71,11 @@ fn each_reader_has_a_lease_of_its_own() {
         servers.advance(ms(1_000));
         assert_eq!(ReadWrite.release(&world, &short).await.unwrap(), ReleaseOutcome::NotHeld);
         assert!(ReadWrite.renew(&world, &mut long).await.unwrap());
-        // Another one whose lease is over does not hold it up when the last one leaves.
+        // The expired lease of another reader does not keep the lock held when the last reader leaves.
         try_for(&ReadWrite, &world, &ask("short", 1_000).shared()).await.unwrap();
         servers.advance(ms(1_000));
         assert_eq!(ReadWrite.release(&world, &long).await.unwrap(), ReleaseOutcome::Released);
-        // A writer who reads goes on reading when it has written.
+        // A writer that also reads still reads after it has released the write lock.
         let write = try_for(&ReadWrite, &world, &ask("writer", 10_000)).await.unwrap();
         let read = try_for(&ReadWrite, &world, &ask("writer", 10_000).shared()).await.unwrap();
         assert!(try_for(&ReadWrite, &world, &ask("long", 10_000).shared()).await.is_none());
@@ -86,7 +86,7 @@ fn each_reader_has_a_lease_of_its_own() {
     });
 }
 
-/// Has clients wait one after the other for something that is held, and gives in which order they were served.
+/// Lets clients wait one after the other for a held lock. Returns the order in which they were served.
 async fn order(algorithm: Arc<dyn Algorithm<Live>>, world: &Live) -> Vec<usize> {
     let held =
         try_for(&*algorithm, world, &Request::new(format!("queue:{}", algorithm.facts().name), "holder", LEASE)).await.unwrap();
@@ -116,7 +116,7 @@ fn those_that_queue_serve_in_order() {
             if name == "native" && matches!(servers, Servers::Redis(_)) {
                 continue;
             }
-            // A world of its own, as BLPOP and LOCK.ACQUIRE go by when a connection asked.
+            // Each client has its own world, because BLPOP and LOCK.ACQUIRE serve connections in the order of their requests.
             let world = servers.world().await;
             assert_eq!(order(lock(name).into(), &world).await, [0, 1, 2, 3, 4, 5], "{name}");
         }
@@ -186,7 +186,7 @@ fn several_are_had_together_or_not_at_all() {
     });
 }
 
-/// What an algorithm has to know to give back or renew each part is not the same for all of them.
+/// Each algorithm keeps other facts for the release or renewal of each part.
 #[test]
 fn several_are_had_of_those_that_number_their_grants() {
     on_both(async |servers| {
@@ -202,7 +202,7 @@ fn several_are_had_of_those_that_number_their_grants() {
             let next = try_for(&both, &world, &ask("bob")).await.expect("alice has given it back");
             assert_eq!(both.release(&world, &next).await.unwrap(), ReleaseOutcome::Released);
         }
-        // Each part with a watchdog of its own.
+        // Each part has its own watchdog.
         let both = Multi::new(WithWatchdog::new(Arc::<dyn Algorithm<Live>>::from(lock("reentrant"))));
         let guard = Lock::new(&world, both, "watched").lease(ms(90)).acquire().await.unwrap();
         tokio::time::sleep(ms(200)).await;
@@ -229,7 +229,7 @@ fn what_is_too_long_for_a_server_is_as_long_as_can_be() {
                     algorithm.release(&world, &held).await
                 },
                 async {
-                    // Who polls does so without any end; who waits on the server says for how long.
+                    // An algorithm that polls has no limit. One that blocks on the server sends a timeout.
                     let wish = ask("bob");
                     tokio::time::timeout(ms(5_000), algorithm.acquire(&world, &wish)).await
                 }
@@ -254,7 +254,7 @@ fn permits_are_counted() {
             algorithm.release(&world, &first).await.unwrap();
             assert!(try_for(&*algorithm, &world, &ask("c")).await.is_some());
             assert!(try_for(&*algorithm, &world, &ask("d")).await.is_none());
-            // Only the one that has numbers knows that this was given back already.
+            // Only the algorithm with numbered grants knows that this one was released already.
             let again = algorithm.release(&world, &first).await.unwrap();
             let more = try_for(&*algorithm, &world, &ask("d")).await.is_some();
             match algorithm.facts().name {

@@ -1,17 +1,17 @@
-//! Scripts that crash an interpreter, or take all memory, where nothing bounds them: what takes redis-server 7.0.15 down, and others
-//! of its kind. Each ends, the next command works, and the memory comes back.
+//! Scripts that crash an interpreter or use all memory if nothing bounds them: those that crash redis-server 7.0.15, and others
+//! of the kind. Each of them ends, the next command works, and the memory is freed.
 
 use std::path::PathBuf;
 
 use crate::common::servers::Server;
 use crate::common::wire::Wire;
 
-/// What becomes of a script.
+/// The outcome of a script.
 #[derive(Clone, Copy)]
 enum End {
-    /// An error whose text has this in it.
+    /// An error whose text contains this.
     Error(&'static str),
-    /// Any reply: it stays within the bounds.
+    /// Any reply: the script stays within the bounds.
     Reply,
 }
 use End::{Error, Reply};
@@ -21,7 +21,7 @@ const STACK: End = Error("stack overflow");
 
 /// Strings and their patterns.
 const STRINGS: &[(&str, End)] = &[
-    // Ends a redis-server 7.0.15 by itself.
+    // This alone crashes redis-server 7.0.15.
     ("return string.find(('a'):rep(3e5), ('a?'):rep(3e5) .. 'b')", Error("pattern too complex")),
     ("return string.match(('a'):rep(1e5), ('(a'):rep(31))", Error("unfinished capture")),
     ("return string.match('a', ('('):rep(1e5))", Error("too many captures")),
@@ -73,7 +73,7 @@ const TABLES: &[(&str, End)] = &[
     ("local function f() return coroutine.resume(coroutine.create(f)) end return f()", Reply),
 ];
 
-/// Functions in each other, metamethods in each other, and errors.
+/// Nested functions and metamethods, and errors.
 const RECURSION: &[(&str, End)] = &[
     ("local function f() return 1 + f() end return f()", STACK),
     ("local function f() pcall(f) end return f()", Reply),
@@ -117,7 +117,7 @@ const RECURSION: &[(&str, End)] = &[
     ("local n = 0 return load(function() n = n + 1 return ('x'):rep(1e6) .. n end)", Reply),
 ];
 
-/// The libraries that Redis brings, and commands.
+/// The libraries of Redis, and commands.
 const LIBRARIES: &[(&str, End)] = &[
     ("local t = {} t[1] = t return cjson.encode(t)", Error("excessive nesting")),
     ("local t = {} for i = 1, 1e5 do t = {t} end return cjson.encode(t)", Error("excessive nesting")),
@@ -165,7 +165,7 @@ fn start() -> Server {
     Server::portcullis(&PathBuf::from(env!("CARGO_BIN_EXE_portcullis"))).expect("portcullis starts")
 }
 
-/// The raw reply, whatever is in it: what precedes the echo that is asked for behind it.
+/// The raw reply: everything before the reply to a following ECHO.
 fn reply(wire: &mut Wire, request: &[&str]) -> Vec<u8> {
     wire.queue(request);
     wire.queue(&["ECHO", "the end of the reply"]);
@@ -187,7 +187,7 @@ fn shown(raw: &[u8]) -> String {
 fn run(run_one: impl Fn(&mut Wire, &str) -> Vec<u8>) {
     let server = start();
     let (mut wire, mut other) = (Wire::connect(server.addr).expect("connects"), Wire::connect(server.addr).expect("connects"));
-    // Bounds that are soon reached; the default is a GiB.
+    // Bounds that are reached soon. The default is a GiB.
     assert_eq!(wire.call(&["CONFIG", "SET", "script-memory-limit", "64mb"]).expect("a reply").raw, b"+OK\r\n");
     let before = info(&mut other, "used_memory_rss");
     let mut wrong = Vec::new();
@@ -261,7 +261,7 @@ fn no_source_is_too_deep_or_too_long_to_be_refused() {
     }
 }
 
-/// With the limit that a server has when nobody says otherwise.
+/// With the default limit.
 #[test]
 fn gigabytes_are_refused_and_what_was_taken_comes_back() {
     let server = start();

@@ -1,20 +1,20 @@
-//! Attempts of scripts to get out of their sandbox, or to leave something in it for the scripts that come after them.
+//! Attempts of scripts to escape from the sandbox, or to leave something behind for later scripts.
 //!
-//! Each attempt is refused with an error, or does no harm. After each of them another client's script walks all that scripts can
-//! reach and must find what a server had at its start. The same attempts are made by functions. Where a redis-server is installed,
-//! it must answer every attempt of a script with the same bytes.
+//! Each attempt is refused with an error or is harmless. After each of them a script of another client looks at everything that
+//! scripts can reach, which must be unchanged since the server's start. Functions make the same attempts. If redis-server is
+//! installed, it must reply to every attempt of a script with the same bytes.
 
 use std::path::PathBuf;
 
 use crate::common::servers::{Server, on_path};
 use crate::common::wire::Wire;
 
-/// What becomes of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy)]
 enum End {
-    /// An error whose text has this in it.
+    /// An error whose text contains this.
     Refused(&'static str),
-    /// A reply, as a client sees it, and nothing else.
+    /// This reply, as a client sees it.
     Harmless(&'static str),
 }
 use End::{Harmless, Refused};
@@ -24,7 +24,7 @@ const ABSENT: End = Refused("Script attempted to access nonexistent global varia
 const NIL: End = Harmless("$-1\r\n");
 const TRUE: End = Harmless(":1\r\n");
 
-/// Globals, created, changed, removed and read.
+/// Globals: created, changed, removed and read.
 const GLOBALS: &[(&str, End)] = &[
     ("x = 1", READ_ONLY),
     ("x = nil", READ_ONLY),
@@ -88,7 +88,7 @@ const GLOBALS: &[(&str, End)] = &[
     ("return rawequal(_G, _G._G)", TRUE),
 ];
 
-/// Libraries and the table `redis`, changed.
+/// Libraries and the table `redis`: changed.
 const LIBRARIES: &[(&str, End)] = &[
     ("string.format = nil", READ_ONLY),
     ("string.leak = 1", READ_ONLY),
@@ -146,7 +146,7 @@ const LIBRARIES: &[(&str, End)] = &[
     ("redis.call('select', 5) redis.pcall('select', 99)", NIL),
 ];
 
-/// What all strings share, and what a value may bring with it.
+/// The metatable of strings, and metatables of values.
 const METATABLES: &[(&str, End)] = &[
     ("getmetatable('').__index = nil", READ_ONLY),
     ("getmetatable('').__index = function() return 1 end", READ_ONLY),
@@ -184,7 +184,7 @@ const METATABLES: &[(&str, End)] = &[
     ("return setmetatable({}, {__index = function() return 'x' end})", Harmless("*0\r\n")),
 ];
 
-/// Code that comes from elsewhere, and what there is outside.
+/// Code from outside of the script, and the world outside of the sandbox.
 const OUTSIDE: &[(&str, End)] = &[
     ("return loadstring(string.dump(function() return 1 end))", NIL),
     ("loadstring(string.dump(function() return 1 end))()", Refused("attempt to call a nil value")),
@@ -234,7 +234,7 @@ const OUTSIDE: &[(&str, End)] = &[
     ("return redis.call('reset')", Refused("This Redis command is not allowed from script")),
 ];
 
-/// Coroutines, and what catches errors.
+/// Coroutines and protected calls.
 const COROUTINES: &[(&str, End)] = &[
     ("coroutine.yield()", Refused("attempt to yield across metamethod/C-call boundary")),
     ("return coroutine.running()", NIL),
@@ -293,7 +293,7 @@ const COROUTINES: &[(&str, End)] = &[
     ("__redis__err__handler({err = 'X y'}) return __redis__err__handler('x').err", Harmless("$5\r\nERR x\r\n")),
 ];
 
-/// Attempts that take a 7.0 server down with them, or that it answers otherwise, and why.
+/// Attempts that crash a 7.0 server, or to which it replies differently; with the reason.
 const NOT_ON_REDIS: &[(&str, End, &str)] = &[
     ("error({})", Refused("unknown error"), "ends a redis-server 7.0"),
     ("error(setmetatable({}, {__index = function() error('again') end}))", Refused("again"), "ends a redis-server 7.0"),
@@ -311,7 +311,7 @@ const NOT_ON_REDIS: &[(&str, End, &str)] = &[
     ("collectgarbage('setpause', 1e6)", NIL, "stays set in a redis-server 7.0"),
 ];
 
-/// Walks all that a script can reach: where it lies, and what it is, functions by their addresses.
+/// A script that describes everything that a script can reach, with functions by their addresses.
 const WALK: &str = "
     local seen, found = {}, {}
     local function walk(path, value)
@@ -336,7 +336,7 @@ const WALK: &str = "
 
 struct Client {
     wire: Wire,
-    /// What [`WALK`] found at the start.
+    /// The output of [`WALK`] at the start.
     whole: Vec<u8>,
 }
 
@@ -352,7 +352,7 @@ impl Client {
         self.wire.call(request).unwrap_or_else(|error| panic!("{error} instead of a reply to {request:?}")).raw
     }
 
-    /// Another script must find all as it was.
+    /// Another script must find everything unchanged.
     #[track_caller]
     fn look_round(&mut self, after: &str) {
         let now = self.call(&["EVAL", WALK, "0"]);
@@ -389,7 +389,7 @@ fn every_attempt_of_a_script_is_refused_and_leaves_nothing_behind() {
     let more = NOT_ON_REDIS.iter().map(|&(script, end, _)| (script, end));
     let (mut count, mut wrong) = (0, Vec::new());
     for (script, end) in attempts().chain(more) {
-        // From the cache as well.
+        // The second time from the cache.
         for _ in 0..2 {
             let reply = String::from_utf8_lossy(&intruder.call(&["EVAL", script, "0"])).into_owned();
             if !is_right(end, &reply) {
@@ -415,7 +415,7 @@ fn every_attempt_of_a_function_leaves_nothing_behind() {
     let more = NOT_ON_REDIS.iter().map(|&(script, end, _)| (script, end));
     for (script, _) in attempts().chain(more) {
         for library in [
-            // When it is called, and when it is loaded.
+            // When the function is called, and when the library is loaded.
             format!("#!lua name=intruder\nredis.register_function('attempt', function(KEYS, ARGV) {script}\nend)"),
             format!("#!lua name=intruder\nlocal KEYS, ARGV = {{}}, {{}}\nlocal function attempt() {script}\nend\nattempt()"),
             format!(
@@ -459,7 +459,7 @@ fn redis_answers_every_attempt_of_a_script_in_the_same_way() {
 fn one_script_shares_no_value_with_another() {
     let server = portcullis();
     let (mut one, mut two) = (Client::new(&server), Client::new(&server));
-    // A chunk that is compiled once has new locals, upvalues and tables every time.
+    // A chunk is compiled once, but has new locals, upvalues and tables in each run.
     let counter =
         "local n, t = 0, {} local function up() n = n + 1 t[#t + 1] = n return n end up() KEYS[1] = 'x' return {up(), #t, #KEYS}";
     for client in [&mut one, &mut two] {
@@ -467,7 +467,7 @@ fn one_script_shares_no_value_with_another() {
             assert_eq!(client.call(&["EVAL", counter, "0"]), b"*3\r\n:2\r\n:2\r\n:1\r\n");
         }
     }
-    // Functions of one library share its locals, as in Redis, with nobody else.
+    // Functions of one library share its locals, and only they do, as in Redis.
     let library = |name: &str| {
         format!("#!lua name={name}\nlocal n = 0\nredis.register_function('{name}', function() n = n + 1 return n end)")
     };
@@ -477,7 +477,7 @@ fn one_script_shares_no_value_with_another() {
     assert_eq!(one.call(&["FCALL", "a", "0"]), b":1\r\n");
     assert_eq!(two.call(&["FCALL", "a", "0"]), b":2\r\n");
     assert_eq!(two.call(&["FCALL", "b", "0"]), b":1\r\n");
-    // What `_G` holds for one run is gone in the next.
+    // What a run stores in `_G` is gone in the next run.
     assert_eq!(one.call(&["EVAL", "return _G.KEYS[1] .. _G.ARGV[1]", "1", "k", "a"]), b"$2\r\nka\r\n");
     assert_eq!(two.call(&["EVAL", "return {#_G.KEYS, #_G.ARGV}", "0"]), b"*2\r\n:0\r\n:0\r\n");
 }

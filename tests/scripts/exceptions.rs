@@ -1,17 +1,17 @@
-//! Where our replies are not those of redis-server 7.0: every case, with its reason.
+//! The cases in which our replies differ from those of redis-server 7.0, with the reason of each.
 
-/// Why a case is excused.
+/// The kind of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Redis 7.4, which we report to be, replies as we do.
+    /// Redis 7.4, whose version we report, replies like us.
     Newer,
-    /// It is meant to differ.
+    /// The difference is intended.
     Meant,
 }
 
 /// A case that is excused.
 pub struct Exception {
-    /// The case as the recording has it.
+    /// The case as in the recording.
     pub case: &'static str,
     /// The kind of reason.
     pub why: Why,

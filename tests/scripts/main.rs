@@ -1,5 +1,5 @@
-//! Sends every recorded script, and every recorded request about functions, to a real redis-server 7 and to Portcullis over TCP, in
-//! RESP2 and RESP3, and compares the bytes of the replies.
+//! Sends every recorded script, and every recorded request about functions, to a real redis-server 7 and to Portcullis over TCP,
+//! with RESP2 and RESP3, and compares the bytes of the replies.
 //!
 //! ```text
 //!                                  ┌─▶ redis-server ─▶ reply ─┐ equal, unless it is one of the exceptions (exceptions.rs)
@@ -7,15 +7,16 @@
 //!                                  └─▶ portcullis   ─▶ reply ─┘ equal, always
 //! ```
 //!
-//! The unit tests of `script` replay the same recordings without any server; here it shows that the recordings are true. An exception
-//! that is none any more fails as well.
+//! The unit tests of `script` replay the same recordings without a server. This test proves that the recordings are true. An
+//! exception that is no longer needed is an error.
 //!
-//! Without a redis-server of version 7.0 on the `PATH` it skips and says so. Environment:
+//! It is skipped without a redis-server of version 7.0 in `PATH`, and says so. Environment:
 //! - `PORTCULLIS_REQUIRE_REDIS=1`: fail instead of skipping;
-//! - `PORTCULLIS_REDIS8`: a redis-server of 7.4 or later, which must agree with us where 7.0 is excused for being older;
-//! - `PORTCULLIS_RECORD=1`: write the recordings anew from what the servers reply. A new case needs no more than its script.
+//! - `PORTCULLIS_REDIS8`: a redis-server of 7.4 or later, which must reply like us where 7.0 is excused because it is older;
+//! - `PORTCULLIS_RECORD=1`: write the recordings again from the servers' replies. A new case needs only its script.
 //!
-//! Beside the recordings: `crash`, scripts that take an interpreter down or all its memory, and `escape`, scripts that leave the sandbox.
+//! Beside the recordings: `crash` has scripts that crash an interpreter or use all of its memory, `escape` scripts that escape
+//! from the sandbox.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -33,14 +34,14 @@ use common::wire::Wire;
 use exceptions::{EXCEPTIONS, Exception, Why};
 use recording::{Protocol, Recording};
 
-/// Cases of scripts at least.
+/// Minimum number of cases of scripts.
 const SCRIPTS_MIN: usize = 400;
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The redis-server of the bar, where it is installed.
+/// The redis-server 7.0, if it is installed.
 fn redis_7() -> Option<Server> {
     let server = on_path("redis-server").map(|program| Server::redis(&program).expect("the redis-server starts"));
     let found = server.as_ref().map_or_else(|| "none".to_owned(), version);
@@ -59,7 +60,7 @@ fn version(server: &Server) -> String {
     text.lines().find_map(|line| line.strip_prefix("redis_version:")).expect("redis_version").trim().to_owned()
 }
 
-/// One server that the cases are played on.
+/// A server on which the cases are run.
 struct Player {
     server: Server,
     wire: Wire,
@@ -71,7 +72,7 @@ impl Player {
         Player { server, wire }
     }
 
-    /// Empties the server and begins a session.
+    /// Empties the server and opens a session.
     fn begin(&mut self, protocol: Protocol) {
         self.wire = Wire::connect(self.server.addr).expect("the server accepts");
         for request in [
@@ -99,7 +100,7 @@ impl Player {
     }
 }
 
-/// What the comparison comes to.
+/// The outcome of the comparison.
 #[derive(Default)]
 struct Outcome {
     compared: usize,
@@ -114,7 +115,7 @@ impl Outcome {
     }
 }
 
-/// Plays a recording on both servers, and on the newer one if there is one.
+/// Runs a recording on both servers, and on the newer one if there is one.
 fn play(recording: &mut Recording, redis: &mut Player, us: &mut Player, mut newer: Option<&mut Player>, outcome: &mut Outcome) {
     let record = variable("PORTCULLIS_RECORD").is_some();
     for protocol in [Protocol::Resp2, Protocol::Resp3] {

@@ -1,4 +1,4 @@
-//! The recordings: files of cases and of what Redis replied to them, which `script`'s unit tests replay too.
+//! The recordings: files of cases with Redis's replies, which the unit tests of `script` replay too.
 
 use std::path::PathBuf;
 
@@ -11,25 +11,25 @@ pub enum Protocol {
 
 /// A request and its replies.
 pub struct Case {
-    /// As the file has it: a script, or the arguments of a request.
+    /// The case as in the file: a script, or the arguments of a request.
     pub text: String,
-    /// Whether an empty server is wanted for it and those that follow.
+    /// Whether this case and those behind it begin with an empty server.
     pub begins: bool,
     /// The arguments to send.
     pub request: Vec<Vec<u8>>,
-    /// The replies over RESP2, and over RESP3 where that is another one, as the file has them.
+    /// The replies over RESP2, and over RESP3 if that is different, as in the file.
     replies: [Option<Vec<u8>>; 2],
 }
 
 impl Case {
-    /// What was recorded.
+    /// The recorded reply.
     pub fn recorded(&self, protocol: Protocol) -> &[u8] {
         let [first, second] = &self.replies;
         let reply = if protocol == Protocol::Resp3 { second.as_ref().or(first.as_ref()) } else { first.as_ref() };
         reply.map_or(b"", Vec::as_slice)
     }
 
-    /// Records a reply; that over RESP2 comes first.
+    /// Records a reply. The reply over RESP2 must come first.
     pub fn record(&mut self, protocol: Protocol, reply: &[u8]) {
         match protocol {
             Protocol::Resp2 => self.replies[0] = Some(reply.to_vec()),
@@ -46,21 +46,21 @@ enum Line {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
-    /// A line is a script and its replies, apart by tabs.
+    /// Each line is a script with its replies, separated by tabs.
     Scripts,
-    /// A request stands behind `>`, its replies in lines of their own behind `2` and `3`, and `##` begins anew.
+    /// A request follows `>`, its replies follow `2` and `3` on their own lines, and `##` begins with an empty server.
     Requests,
 }
 
 /// A file of cases.
 pub struct Recording {
-    /// Its path below the repository.
+    /// The path in the repository.
     pub name: &'static str,
     format: Format,
     lines: Vec<Line>,
 }
 
-/// All of them.
+/// All recordings.
 pub fn all() -> Vec<Recording> {
     [
         ("src/script/cases.txt", Format::Scripts),
@@ -128,7 +128,7 @@ impl Recording {
         self.format == Format::Scripts
     }
 
-    /// Writes the file as it is now.
+    /// Writes the file with the new replies.
     pub fn write(&self) {
         let mut out = String::new();
         for line in &self.lines {

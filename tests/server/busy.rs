@@ -1,4 +1,4 @@
-//! Scripts that run long, over TCP: what others are told meanwhile, and how such scripts end.
+//! Long scripts, over TCP: the replies to other clients meanwhile, and how such scripts end.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,9 +9,9 @@ use portcullis::{Server, ServerOptions};
 
 const BUSY: &str = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
 const FOREVER: &str = "while true do end";
-/// Others are told that the server is busy from here on, in milliseconds.
+/// The milliseconds after which other clients get BUSY errors.
 const THRESHOLD_MS: u64 = 50;
-/// The time in which a killed script must have ended.
+/// Maximum time for a killed script to end.
 const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
 fn start() -> Server {
@@ -34,7 +34,7 @@ impl Client {
         self.0.write_all(&requests.iter().flat_map(|request| encode(request)).collect::<Vec<_>>()).unwrap();
     }
 
-    /// The next bytes, as many as are expected, must be these.
+    /// Reads exactly these bytes.
     #[track_caller]
     fn expect(&mut self, text: &str) {
         let mut got = vec![0; text.len()];
@@ -42,7 +42,7 @@ impl Client {
         assert_eq!(String::from_utf8_lossy(&got), text);
     }
 
-    /// One line.
+    /// Reads one line.
     fn line(&mut self) -> String {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -58,7 +58,7 @@ impl Client {
         self.line()
     }
 
-    /// Waits until the script of somebody else makes the server busy.
+    /// Waits until another client's script makes the server busy.
     fn wait_until_busy(&mut self) {
         let began = Instant::now();
         while self.ask(&["PING"]) != BUSY {
@@ -109,7 +109,7 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
         "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 0) end",
         "while true do redis.call('ping') end",
         "while true do redis.pcall('nosuch') end",
-        // Twice as many calls with every level: no stack is too deep, and there is no end to it.
+        // The number of calls doubles with each level: the stack stays shallow, and the script does not end.
         "local function f() pcall(f) pcall(f) end f()",
         "local function f() xpcall(f, f) xpcall(f, f) end f()",
         "while true do pcall(pcall, pcall, function() while true do end end) end",
@@ -125,9 +125,9 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
         "while true do local ok, e = pcall(redis.call, 'nosuch') e = ok end",
         "while true do local t = {} for i = 1, 50 do t = setmetatable({}, {__index = t}) end pcall(rawget, t, t.x) end",
     ];
-    // What comes before, and then one call that takes long.
+    // A script's beginning, and then one call that takes long.
     let long_calls = [
-        // A text that grows by one byte at a time: each is the largest so far.
+        // A text that grows by one byte at a time, so that each is the largest so far.
         ("local s = ('x'):rep(1e5)", "while true do s = s .. 'x' end"),
         (
             "local t = ('x'):rep(100) for i = 1, 9 do local u = {} for n = 1, 10 do u[n] = t end t = u end",
@@ -202,7 +202,7 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
     }
 }
 
-/// Runs a script and kills it, again where it took too long: other programs may have had the processor.
+/// Runs a script and kills it. Tries again if that took too long, because other programs may have had the processor.
 fn kill_in_time(addr: SocketAddr, other: &mut Client, script: &str, mut wait: impl FnMut()) {
     let mut took = Vec::new();
     while took.len() < 3 {
@@ -214,16 +214,16 @@ fn kill_in_time(addr: SocketAddr, other: &mut Client, script: &str, mut wait: im
     panic!("{took:?} for {script}");
 }
 
-/// Runs a script and kills it when the server has become busy by it and the script is where it hangs; gives how long that took.
+/// Runs a script, and kills it once the server is busy and the script hangs. Returns how long the kill took.
 fn kill(addr: SocketAddr, other: &mut Client, script: &str, wait: impl FnOnce()) -> Duration {
     let mut runner = Client::new(addr);
-    // What is behind the script in the pipeline waits for its end.
+    // The request behind the script in the pipeline waits for its end.
     runner.send(&[&["EVAL", script, "0"], &["PING", "next"]]);
     other.wait_until_busy();
     wait();
     let began = Instant::now();
     assert_eq!(other.ask(&["PING"]), BUSY);
-    // A new client is let in.
+    // A new client can connect.
     let mut killer = Client::new(addr);
     assert_eq!(killer.ask(&["SCRIPT", "KILL"]), "+OK\r\n", "{script}");
     let reply = runner.line();
@@ -264,7 +264,7 @@ fn only_what_may_be_called_then_is_carried_out() {
     }
     other.expect("+RESET\r\n");
     other.expect("-NOPROTO unsupported protocol version\r\n");
-    // Some come to an end while the script runs.
+    // Some connections end while the script runs.
     let mut broken = Client::new(addr);
     broken.0.write_all(b"*x\r\n").unwrap();
     broken.expect("-ERR Protocol error: invalid multibulk length\r\n");
@@ -273,7 +273,7 @@ fn only_what_may_be_called_then_is_carried_out() {
     assert_eq!(quits.ask(&["QUIT"]), "+OK\r\n");
     assert_eq!(quits.0.read(&mut [0]).unwrap(), 0);
     drop(Client::new(addr));
-    // Nothing of a request that comes in pieces is lost, whenever the pieces come.
+    // No part of a request is lost, whether it comes during the script or later.
     let mut pieces = Client::new(addr);
     pieces.0.write_all(b"PING\r\n*2\r\n$4\r\nECHO\r\n$3\r\na").unwrap();
     pieces.expect(BUSY);
@@ -317,7 +317,7 @@ fn many_clients_are_answered_in_order_and_go_on_afterwards() {
                 client.wait_until_busy();
                 let texts: Vec<String> = (0..200).map(|index| format!("{number}-{index}")).collect();
                 let requests: Vec<[&str; 2]> = texts.iter().map(|text| ["PING", text.as_str()]).collect();
-                // In small pieces: some come while the script runs, others when it has ended.
+                // In small pieces: some come while the script runs, others after its end.
                 let bytes: Vec<u8> = requests.iter().flat_map(|request| encode(request)).collect();
                 for piece in bytes.chunks(7 + number) {
                     client.0.write_all(piece).unwrap();
@@ -422,7 +422,7 @@ fn locks_stay_as_they_are_until_a_long_script_has_ended() {
     let addr = server.addresses()[0];
     let clients = || Client::new(addr);
     let (mut runner, mut other, mut closing, mut first, mut second) = (clients(), clients(), clients(), clients(), clients());
-    // As many rounds as take a second here and now.
+    // A number of rounds that takes about a second on this machine.
     let began = Instant::now();
     assert_eq!(runner.ask(&["EVAL", "for _ = 1, 2e6 do end return 1", "0"]), ":1\r\n");
     let rounds = format!("{:.0}", 2e6 / began.elapsed().as_secs_f64());
@@ -430,7 +430,7 @@ fn locks_stay_as_they_are_until_a_long_script_has_ended() {
     let token = closing.ask(&["LOCK.ACQUIRE", "short", "x", "100"]);
     first.send(&[&["LOCK.ACQUIRE", "bound", "y", "100000", "WAIT", "0"]]);
     second.send(&[&["LOCK.ACQUIRE", "short", "z", "100000", "WAIT", "0"]]);
-    // Both wait, of whom nothing comes back.
+    // Until both clients are blocked.
     let mut waiting = String::new();
     while waiting != "lock_waiters:2\r\n" {
         other.send(&[&["INFO", "locks"]]);
@@ -440,7 +440,7 @@ fn locks_stay_as_they_are_until_a_long_script_has_ended() {
         let text = String::from_utf8(text).unwrap();
         waiting = text.split_inclusive('\n').find(|line| line.starts_with("lock_waiters:")).unwrap().to_owned();
     }
-    // It looks at the lock for longer than its lease lasts, and then writes.
+    // The script checks the lock until its lease is over, and then writes.
     let script = "local seen = {redis.call('lock.check', 'short', ARGV[1])} for _ = 1, ARGV[2] do end \
         for _, owner in ipairs({'x', 'z'}) do seen[#seen + 1] = redis.call('lock.check', 'short', ARGV[1]) end \
         redis.call('set', 'done', 1) return table.concat(seen)";
@@ -478,7 +478,7 @@ fn a_server_that_is_to_end_does_not_wait_for_its_scripts() {
             let server = start();
             let mut runner = Client::new(server.addresses()[0]);
             assert_eq!(runner.ask(&["CONFIG", "SET", "busy-reply-threshold", threshold_ms]), "+OK\r\n");
-            // The second one has yet to begin.
+            // The second script has not begun.
             runner.send(&[&["EVAL", script, "0"], &["EVAL", script, "0"]]);
             std::thread::sleep(Duration::from_millis(20));
             let began = Instant::now();
@@ -500,7 +500,7 @@ fn a_client_whose_replies_were_held_back_may_run_a_long_script() {
     client.send(&[&["SET", "k", &value], &["FAULT", "ADD", "slow", "DELAY-REPLY", "50", "ON", "get", "TIMES", "1"]]);
     client.send(&[&["PING"], &["GET", "k"]]);
     client.expect("+OK\r\n+OK\r\n+PONG\r\n");
-    // What is held back may be written now, but behind it comes the script, and then the server has a look at all sockets.
+    // The delayed reply is due now, but the script comes first. Then the server looks at all sockets.
     client.send(&[&["CLOCK", "ADVANCE", "50"], &["EVAL", FOREVER, "0"], &["PING"]]);
     other.wait_until_busy();
     assert_eq!(other.ask(&["SCRIPT", "KILL"]), "+OK\r\n");

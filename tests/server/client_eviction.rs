@@ -1,4 +1,4 @@
-//! `maxmemory-clients`: whose connection is closed when all of them take up too much, here and on a redis-server.
+//! `maxmemory-clients`: which connections are closed when all clients together use too much memory, here and on redis-server.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn on_both(scene: impl Fn(SocketAddr)) {
     }
 }
 
-/// One who looks at the others and is never closed.
+/// A client that inspects the others and is never evicted.
 struct Control(Wire);
 
 impl Control {
@@ -39,7 +39,7 @@ impl Control {
         assert_eq!(self.call(words), "+OK\r\n", "{words}");
     }
 
-    /// A number of each client with such a name, as `CLIENT LIST` shows it.
+    /// A number from `CLIENT LIST` for each client of this name.
     fn field(&mut self, name: &str, field: &str) -> Vec<u64> {
         let list = self.call("CLIENT LIST");
         let lines = list.lines().filter(|line| line.contains(&format!(" name={name} ")));
@@ -67,12 +67,12 @@ fn named(addr: SocketAddr, name: &str) -> Wire {
     wire
 }
 
-/// One whose request is incomplete, so that as many bytes of it are kept.
+/// A client with an incomplete request, whose bytes are kept in its query buffer.
 fn half_a_request(addr: SocketAddr, name: &str, bytes: usize) -> Wire {
     let mut wire = named(addr, name);
     let mut request = format!("*2\r\n$4\r\nECHO\r\n${bytes}\r\n").into_bytes();
     request.resize(request.len() + bytes, b'v');
-    // It may be closed before it has sent everything.
+    // The client may be evicted before everything is sent.
     let _ = wire.send_raw(&request);
     wire
 }
@@ -147,7 +147,7 @@ fn whoever_takes_up_too_much_alone_is_closed_whatever_it_is() {
             evicted += 1;
             assert_eq!(control.evicted(), evicted, "{what}");
         }
-        // Less than that is no reason.
+        // Less than the limit.
         control.ok("CONFIG SET maxmemory-clients 3000000");
         let mut wire = named(addr, "modest");
         for request in [&["MULTI"][..], &["SET", "k", &"v".repeat(700_000)], &["SET", "k", &"v".repeat(700_000)], &["EXEC"]] {
@@ -182,14 +182,14 @@ fn unread_replies_and_messages_for_others_count() {
         control.ok("CONFIG SET maxmemory-clients 3000000");
         control.0.call(&["SETRANGE", "k", "200000", "v"]).unwrap();
         let mut deaf = named(addr, "deaf");
-        // The sockets between them take some of it.
+        // The socket buffers take some of it.
         let mut request = vec!["MGET"];
         request.resize(100, "k");
         deaf.queue(&request);
         deaf.flush().unwrap();
         until("it to be closed", || control.field("deaf", "tot-mem").is_empty());
         assert_eq!(control.evicted(), 1);
-        // What one client has another one told is the other one's.
+        // Messages that one client causes for another count for the latter.
         let mut told = named(addr, "told");
         told.call(&["SUBSCRIBE", "__redis__:invalidate"]).unwrap();
         let mut tracker = named(addr, "tracker");
@@ -243,7 +243,7 @@ fn the_largest_are_closed_first_and_the_others_stay() {
         }
         let present = |control: &mut Control| ["small", "middle", "large"].map(|name| control.field(name, "db").len());
         assert_eq!(present(&mut control), [3, 3, 3]);
-        // Room for all that are smaller, and for less than one more.
+        // Room for all smaller clients, but not for one more.
         let bytes = |control: &mut Control, name: &str| control.field(name, "tot-mem").iter().sum::<u64>();
         let (small, middle) = (bytes(&mut control, "small"), bytes(&mut control, "middle"));
         control.ok(&format!("CONFIG SET maxmemory-clients {}", small + middle + (100 << 10)));

@@ -1,4 +1,4 @@
-//! What nobody should send: no crash, no growth, the error Redis gives, and other clients do not notice.
+//! Hostile input: no crash, no growth of memory, Redis's errors, and no effect on other clients.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,16 +7,16 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Nobody else's request takes longer than this meanwhile: on a machine that has nothing else to do, a few milliseconds. Generous, for the
-/// sake of loaded machines and of programs that are not optimized.
+/// Maximum latency of another client's requests during an attack. On an idle machine it is a few milliseconds. The bound is
+/// generous because of loaded machines and unoptimized builds.
 const OTHERS_WAIT: Duration = if cfg!(debug_assertions) { Duration::from_secs(2) } else { Duration::from_millis(250) };
-/// Beyond what it took before, a server whose attackers are gone takes no more memory than this.
+/// Maximum growth of the server's memory, by its own figure, after the attackers are gone.
 const MEMORY_LEFT: u64 = MIB;
-/// And the system has got back all but this.
+/// Maximum growth of the resident memory after the attackers are gone.
 const RESIDENT_LEFT: u64 = 12 * MIB;
 const MIB: u64 = 1 << 20;
 
-/// The program in a process of its own, so that its memory and descriptors are its own too.
+/// The program in its own process, so that it has its own memory and descriptors.
 struct Program {
     child: Child,
     addr: SocketAddr,
@@ -37,7 +37,7 @@ impl Program {
         let line = String::from_utf8_lossy(&line[..len]).into_owned();
         let addr = line.split("listening on ").nth(1).unwrap_or_else(|| panic!("{line:?}")).trim().parse().unwrap();
         let program = Program { child, addr };
-        // What it opens at the start is open when it has answered once.
+        // After the first reply all descriptors of the start are open.
         assert_eq!(program.info("connected_clients"), 1);
         program
     }
@@ -54,7 +54,7 @@ impl Program {
         self.status("VmRSS:")
     }
 
-    /// The most bytes that ever were.
+    /// The maximum of resident bytes so far.
     fn most_resident(&self) -> u64 {
         self.status("VmHWM:")
     }
@@ -70,19 +70,19 @@ impl Program {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// The number that `INFO` shows for a field.
+    /// A number from `INFO`.
     fn info(&self, field: &str) -> u64 {
         let text = read_all(self.connect(), b"INFO everything\r\nQUIT\r\n");
         let line = text.lines().find(|line| line.split(':').next() == Some(field));
         line.unwrap_or_else(|| panic!("INFO has no {field}")).split(':').nth(1).unwrap().trim().parse().unwrap()
     }
 
-    /// Has another client make requests while `attack` runs; none may wait for long.
+    /// Runs `attack` while another client sends requests, none of which may take long.
     fn undisturbed<T>(&self, attack: impl FnOnce() -> T) -> T {
         self.timed(attack).0
     }
 
-    /// As [`Program::undisturbed`]; gives how long the other client waited at most, and where 99.9 of a hundred requests did not wait longer.
+    /// Like [`Program::undisturbed`]. Returns the other client's maximum latency and its 99.9th percentile.
     fn timed<T>(&self, attack: impl FnOnce() -> T) -> (T, [Duration; 2]) {
         let (stop, stopped) = channel::<()>();
         let mut other = self.connect();
@@ -109,7 +109,7 @@ impl Program {
         (outcome, waited)
     }
 
-    /// Makes an attack, then ends it; others are not disturbed by either, and the memory is there again. Prints the figures.
+    /// Runs an attack and its end. Neither may disturb others, and the memory must be free afterwards. Prints the figures.
     fn withstands<T>(&self, what: &str, attack: impl FnOnce() -> T, end: impl FnOnce(T)) {
         let (used, resident) = (self.info("used_memory"), self.resident());
         let (attacker, meanwhile) = self.timed(attack);
@@ -148,12 +148,12 @@ impl Drop for Program {
     }
 }
 
-/// `PORTCULLIS_FULL_SIZE`, where it is set, has attacks made at full size.
+/// The full size if `PORTCULLIS_FULL_SIZE` is set, otherwise the quick one.
 fn scaled(quick: usize, full: usize) -> usize {
     if std::env::var_os("PORTCULLIS_FULL_SIZE").is_some() { full } else { quick }
 }
 
-/// Requests of a thousand names each.
+/// Requests with a thousand names each.
 fn by_thousands(command: &str, names: usize) -> String {
     let mut requests = String::new();
     for from in (0..names).step_by(1000) {
@@ -164,7 +164,7 @@ fn by_thousands(command: &str, names: usize) -> String {
     requests
 }
 
-/// Sends all of it, as far as the server takes it, and reads to the end.
+/// Sends as much of the requests as the server takes, and reads to the end.
 fn read_all(mut stream: TcpStream, request: &[u8]) -> String {
     let mut writer = stream.try_clone().unwrap();
     let request = request.to_vec();
@@ -217,7 +217,7 @@ fn counts_and_lengths_beyond_all_bounds_take_no_memory() {
         let reply = program.undisturbed(|| read_all(program.connect(), request.as_bytes()));
         assert_eq!(reply, format!("-ERR Protocol error: {error}\r\n"), "{request:?}");
     }
-    // What is allowed by its length takes memory only as it comes.
+    // A long argument is allowed, and takes memory only as it arrives.
     let promises: Vec<TcpStream> = (0..200)
         .map(|i| {
             let mut stream = program.connect();
@@ -276,7 +276,7 @@ fn half_a_request_left_open() {
         })
         .collect();
     program.undisturbed(|| wait_for("all of them to be read", || program.info("total_net_input_bytes") >= 500 * 10_000));
-    // What was sent is kept, and little more.
+    // The server keeps the input, and little more.
     let grown = program.resident().saturating_sub(before);
     assert!(grown < 500 * 40_000, "{grown} bytes");
     assert_eq!(program.info("connected_clients"), 501);
@@ -305,15 +305,15 @@ fn connections_opened_and_dropped() {
                     connection.write_all(b"PING\r\n*1\r\n$4\r\nPI").unwrap();
                 }
             }
-            // More than 511 that were not accepted yet, be they gone already, make the system drop what asks for a connection, and ask
-            // again a second later. Who comes last is answered when all have been accepted.
+            // With more than 511 connections that are not accepted yet, even if they have ended, the system drops further
+            // connection requests and repeats them a second later. The last client is answered when all have been accepted.
             if batch % 2 == 1 {
                 assert_eq!(read_all(program.connect(), b"PING\r\nQUIT\r\n"), "+PONG\r\n+OK\r\n");
             }
         }
     });
     wait_for("all of them to be gone", || program.info("connected_clients") == 1);
-    // The two that `undisturbed` and INFO used are gone or going.
+    // The connections that `undisturbed` and INFO used are closed or about to be.
     wait_for("their descriptors to be back", || program.descriptors() <= descriptors + 1);
     assert!(program.info("total_connections_received") >= 20_000);
     assert!(program.resident() < before + 32 * MIB, "{} MiB", program.resident() / MIB);
@@ -330,7 +330,7 @@ fn a_huge_pipeline_of_one_who_does_not_read() {
         || {
             let mut deaf = program.connect();
             deaf.set_nonblocking(true).unwrap();
-            // 36 MiB of requests (1 GiB), for 80 GiB of replies and more, or as much as the server takes.
+            // 36 MiB of requests (at full size 1 GiB) for at least 80 GiB of replies, or as much as the server takes.
             let mut sent = 0;
             let mut refused = 0;
             while sent < scaled(36 << 20, 1 << 30) && refused < 200 {
@@ -381,7 +381,7 @@ fn a_subscriber_that_does_not_read_is_let_go() {
     let publish = format!("PUBLISH c {}\r\n", "x".repeat(50_000));
     program.undisturbed(|| {
         let reply = read_all(program.connect(), (publish.repeat(400) + "QUIT\r\n").as_bytes());
-        // The socket's own buffers take some of it before the limit is felt.
+        // The socket buffers take some of it before the limit has an effect.
         assert!(reply.starts_with(":1\r\n") && reply.ends_with(":0\r\n+OK\r\n"), "{} bytes", reply.len());
     });
     assert!(program.resident() < before + 16 * MIB, "{} MiB", program.resident() / MIB);
@@ -392,7 +392,7 @@ fn a_subscriber_that_does_not_read_is_let_go() {
 fn a_reply_beyond_the_output_limit_ends_the_connection() {
     let program = Program::start(&["--client-output-buffer-limit", "normal", "1mb", "0", "0"]);
     read_all(program.connect(), format!("SET big {}\r\nQUIT\r\n", "x".repeat(60_000)).as_bytes());
-    // Read as it comes, any amount of replies is fine; in one piece, it is not.
+    // Any amount of replies is fine if the client reads them. A single huge amount is not.
     let reply = read_all(program.connect(), ("GET big\r\n".repeat(100) + "QUIT\r\n").as_bytes());
     assert!(reply.len() > 6_000_000 && reply.ends_with("+OK\r\n"));
     let reply = read_all(program.connect(), format!("MGET{}\r\nQUIT\r\n", " big".repeat(100)).as_bytes());
@@ -401,7 +401,7 @@ fn a_reply_beyond_the_output_limit_ends_the_connection() {
 
 #[test]
 fn more_clients_than_descriptors_are_told_or_wait() {
-    // The limit is set by a shell, before the program starts.
+    // A shell sets the limit before the program starts.
     let child = Command::new("sh")
         .args([
             "-c",
@@ -421,7 +421,7 @@ fn more_clients_than_descriptors_are_told_or_wait() {
     let mut served = 0;
     let mut refused = 0;
     for stream in &mut kept {
-        // One that was refused may be closed already.
+        // A refused connection may be closed already.
         let _ = stream.write_all(b"PING\r\n");
         let mut reply = Vec::new();
         let mut part = [0; 64];
@@ -442,7 +442,7 @@ fn more_clients_than_descriptors_are_told_or_wait() {
     wait_for("places to be free again", || read_all(program.connect(), b"PING\r\nQUIT\r\n") == "+PONG\r\n+OK\r\n");
 }
 
-/// Reads what comes until the connection is closed, or a line that ends it has come.
+/// Reads until the connection is closed or a line with the end has come.
 fn read_until(stream: &mut TcpStream, end: &[u8]) -> bool {
     let mut tail = Vec::new();
     let mut part = [0; 65_536];
@@ -462,7 +462,7 @@ fn read_until(stream: &mut TcpStream, end: &[u8]) -> bool {
     }
 }
 
-/// Has a client send requests and read the replies to the end; gives it while it is connected.
+/// Connects a client that sends requests and reads their replies. Returns the connection if it is still open.
 fn served(program: &Program, requests: String, end: &[u8]) -> Option<TcpStream> {
     let mut stream = program.connect();
     let mut writer = stream.try_clone().unwrap();
@@ -509,7 +509,7 @@ fn a_client_that_watches_very_many_keys() {
         || {
             let watcher = served(&program, by_thousands("WATCH", names) + "PING\r\n", b"+PONG\r\n");
             assert!(watcher.is_some() && program.info("total_watched_keys") == names as u64);
-            // What others do with all keys is no more work for it.
+            // Requests of others about all keys are no additional work.
             assert_eq!(read_all(program.connect(), b"SET own 1\r\nFLUSHALL\r\nQUIT\r\n"), "+OK\r\n+OK\r\n+OK\r\n");
             watcher
         },
@@ -537,7 +537,7 @@ fn a_client_that_tracks_very_many_keys() {
             let requests = "HELLO 3\r\nCLIENT TRACKING ON\r\n".to_owned() + &by_thousands("MGET", names) + "ECHO the-end\r\n";
             let tracker = served(&program, requests, b"the-end\r\n");
             assert!(tracker.is_some() && program.info("tracking_total_keys") == room);
-            // Another one gets its share of the room.
+            // Another client gets its share of the room.
             let own = "HELLO 3\r\nCLIENT TRACKING ON\r\nGET own\r\nECHO the-end\r\n";
             let mut other = served(&program, own.into(), b"the-end\r\n").unwrap();
             assert_eq!(read_all(program.connect(), b"SET own 1\r\nQUIT\r\n"), "+OK\r\n+OK\r\n");
@@ -551,7 +551,7 @@ fn a_client_that_tracks_very_many_keys() {
     );
 }
 
-/// Sends a request again and again until so many bytes are sent or the connection is closed; gives how many were.
+/// Sends a request repeatedly until this number of bytes is sent or the connection is closed. Returns the number of bytes sent.
 fn flood(stream: &mut TcpStream, request: &[u8], bytes: usize) -> usize {
     let part = request.repeat((MIB as usize / request.len()).max(1));
     let mut sent = 0;
@@ -565,7 +565,7 @@ fn flood(stream: &mut TcpStream, request: &[u8], bytes: usize) -> usize {
     sent
 }
 
-/// Reads and forgets all replies in a thread of its own.
+/// Reads and drops all replies in a thread.
 fn forget_replies(stream: &TcpStream) -> std::thread::JoinHandle<()> {
     let mut stream = stream.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -672,7 +672,7 @@ fn a_subscriber_that_reads_too_slowly_for_too_long_is_let_go() {
     let mut head = [0; 4];
     deaf.read_exact(&mut head).unwrap();
     let publish = format!("PUBLISH c {}\r\n", "x".repeat(50_000));
-    // More than the sockets between them hold.
+    // More than the socket buffers hold.
     let reply = read_all(program.connect(), (publish.repeat(400) + "QUIT\r\n").as_bytes());
     assert!(reply.starts_with(":1\r\n"), "it may lag behind for a while");
     wait_for("it to be gone", || program.info("connected_clients") == 1);

@@ -1,4 +1,5 @@
-//! `CONFIG SET port`, `bind` and `tls-port` while the server runs: which addresses are listened on afterwards, and who says so.
+//! `CONFIG SET port`, `bind` and `tls-port` on a running server: which addresses it listens on afterwards, and where they are
+//! shown.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -15,17 +16,17 @@ const BIND_FAILED: &str =
     "-ERR CONFIG SET failed (possibly related to argument 'bind') - Failed to bind to specified addresses.\r\n";
 const PORT_FAILED: &str =
     "-ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. Check server logs.\r\n";
-/// An address of a network that no machine is in: RFC 5737.
+/// An address of a network without machines (RFC 5737).
 const ABSENT: &str = "192.0.2.1";
 
-/// Held by each test as long as it runs. A program that is started has copies of all sockets of its parent until it runs: those that a server
-/// of this process has just closed would go on listening for that moment.
+/// A lock that each test holds while it runs. Between fork and exec, a child process has copies of all sockets of its parent, so
+/// a socket that a server of this process has just closed would still listen at that moment.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A loopback address of this test's own, so that nothing else takes its ports.
+/// A loopback address for one test, whose ports are used by nothing else.
 fn own_host(of: u8) -> String {
     let [.., high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{low}.{}", 1 + high % 254, 1 + of)
@@ -43,7 +44,7 @@ fn free_ports() -> [u16; 2] {
     }
 }
 
-/// A client of the server, and what it sees of the addresses.
+/// A client of the server, which looks at the addresses.
 struct Scene {
     wire: Wire,
     place: &'static str,
@@ -54,7 +55,7 @@ impl Scene {
         Scene { wire: Wire::connect(addr).expect("a connection"), place }
     }
 
-    /// `CONFIG SET` with these pairs, and its reply.
+    /// Sends `CONFIG SET` with these pairs and checks the reply.
     #[track_caller]
     fn set(&mut self, pairs: &[&str], reply: &str) {
         let args = [&["CONFIG", "SET"], pairs].concat();
@@ -62,7 +63,7 @@ impl Scene {
         assert_eq!(String::from_utf8_lossy(&got), reply, "{}: {pairs:?}", self.place);
     }
 
-    /// `INFO` and `CONFIG GET` name the port and the addresses.
+    /// Checks the port and the addresses in `INFO` and `CONFIG GET`.
     #[track_caller]
     fn shows(&mut self, port: u16, bind: &str) {
         let info = self.wire.call(&["INFO", "server"]).expect("a reply").raw;
@@ -76,7 +77,7 @@ impl Scene {
     }
 }
 
-/// Whether a server answers there. What does not listen refuses at once.
+/// Whether a server answers at an address. Without a listener the connection is refused at once.
 fn answers(host: &str, port: u16) -> bool {
     let ask = || Wire::connect((host, port))?.call(&["PING"]);
     match ask() {
@@ -88,7 +89,7 @@ fn answers(host: &str, port: u16) -> bool {
     }
 }
 
-/// Runs a check against a server of this crate, and against a redis-server where there is one: both give the replies that it has.
+/// Runs a check against a server of this crate, and against redis-server if it is installed. Both must give the same replies.
 fn on_both(check: impl Fn(SocketAddr, &'static str)) {
     let server = TestServer::start();
     check(server.addr(), "here");
@@ -113,7 +114,7 @@ fn another_port_is_listened_on_and_clients_stay() {
         scene.shows(first, &host);
         assert!(answers(&host, first) && !answers(&host, before), "{place}");
         assert_eq!(other.call(&["PING"]).expect("it is connected still").raw, b"+PONG\r\n");
-        // The same again changes nothing.
+        // The same values change nothing.
         scene.set(&["port", &first.to_string(), "bind", &host], "+OK\r\n");
         assert!(answers(&host, first), "{place}");
 
@@ -138,7 +139,7 @@ fn another_port_is_listened_on_and_clients_stay() {
         scene.set(&["port", &second.to_string(), "maxmemory", "zz"], refused);
         assert!(answers(&host, first) && !answers(&host, second), "{place}");
 
-        // Within a transaction it is carried out at its place.
+        // In a transaction it is executed in its place.
         for (request, reply) in [("MULTI", "+OK\r\n"), ("INFO server", "+QUEUED\r\n")] {
             let got = scene.wire.call(&request.split(' ').collect::<Vec<_>>()).expect("a reply").raw;
             assert_eq!(String::from_utf8_lossy(&got), reply, "{place}");
@@ -177,7 +178,7 @@ fn other_addresses_are_listened_on_or_all_stays_as_it_was() {
             scene.shows(port, &host);
             assert!(answers(&host, port), "{place}: {bind}: the old one is bound again");
         }
-        // The first of those that changed is named.
+        // The error names the first directive that changed.
         let elsewhere = other_port.to_string();
         scene.set(&["bind", ABSENT, "port", &elsewhere, "timeout", "7"], BIND_FAILED);
         scene.set(&["port", &elsewhere, "bind", ABSENT], PORT_FAILED);
@@ -195,7 +196,7 @@ fn other_addresses_are_listened_on_or_all_stays_as_it_was() {
         assert!(answers(&host, port) && answers(&second, port), "{place}");
         scene.set(&["bind", &second], "+OK\r\n");
         assert!(!answers(&host, port) && answers(&second, port), "{place}");
-        // What is optional may be missing, even if nothing else is named.
+        // Optional addresses may be missing, even if there are no others.
         let optional = format!("-{ABSENT}");
         scene.set(&["bind", &optional], "+OK\r\n");
         scene.shows(port, &optional);
@@ -205,7 +206,7 @@ fn other_addresses_are_listened_on_or_all_stays_as_it_was() {
         scene.set(&["bind", ""], "+OK\r\n");
         scene.shows(port, "");
         assert!(!answers(&host, port), "{place}");
-        // All addresses, where one of them was bound before, and back.
+        // To all addresses, including one that was bound before, and back.
         scene.set(&["bind", &host], "+OK\r\n");
         scene.set(&["bind", "*"], "+OK\r\n");
         assert!(answers(&host, port) && answers(&second, port), "{place}");
@@ -263,7 +264,7 @@ fn clients_come_by_the_new_address_while_a_script_runs() {
     scene.wire.queue(&["EVAL", "while true do end", "0"]);
     scene.wire.flush().expect("it is sent");
     let mut other = Wire::connect((host.as_str(), port)).expect("a connection");
-    // Before the script runs, no client is told that the server is busy.
+    // No client gets BUSY before the script runs.
     while !other.call(&["PING"]).expect("a reply").frame.is_error("BUSY") {}
     assert!(Wire::connect(before).is_err(), "nothing listens there any more");
     assert_eq!(other.call(&["SCRIPT", "KILL"]).expect("a reply").raw, b"+OK\r\n");

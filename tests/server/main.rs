@@ -1,8 +1,8 @@
-//! The server as a process and as sockets: who is let in, who is closed, and what nobody can do to the others.
+//! The server as a process with sockets: which connections are accepted and closed, and that no client can harm others.
 //!
 //! - `program`: bytes over TCP, flags, signals, and the process from its start to its end;
 //! - `connection`, `listening`, `tls`, `client_eviction`: the life of connections;
-//! - `busy`, `hostile`: scripts that run long, and what nobody should send.
+//! - `busy`, `hostile`: long scripts, and hostile input.
 
 #![allow(clippy::unwrap_used)]
 

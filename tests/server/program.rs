@@ -1,4 +1,4 @@
-//! The server over TCP and as a process, byte for byte.
+//! The server over TCP and as a process, byte by byte.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,7 +12,7 @@ use portcullis::TestServer;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection that hides nothing.
+/// A raw connection.
 struct Raw(TcpStream);
 
 impl Raw {
@@ -32,7 +32,7 @@ impl Raw {
         self
     }
 
-    /// Reads exactly this.
+    /// Reads exactly this text.
     #[track_caller]
     fn expect(&mut self, bytes: impl AsRef<[u8]>) -> &mut Raw {
         let bytes = bytes.as_ref();
@@ -55,7 +55,7 @@ impl Raw {
         self
     }
 
-    /// Reads the end of the stream.
+    /// Expects the end of the stream.
     #[track_caller]
     fn expect_end(&mut self) {
         let mut rest = Vec::new();
@@ -74,7 +74,7 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The number that `INFO` shows for a field.
+/// A number from `INFO`.
 fn info(server: &TestServer, field: &str) -> u64 {
     let mut raw = Raw::to(server);
     raw.send("INFO everything\r\n").0.shutdown(Shutdown::Write).unwrap();
@@ -116,7 +116,7 @@ fn requests_may_come_byte_by_byte_or_cut_anywhere() {
     raw.expect(reply);
     for cut in 1..request.len() {
         raw.send(&request[..cut]);
-        // Long enough for the first part to be read alone most of the time.
+        // Long enough that the server mostly reads the first part alone.
         std::thread::sleep(Duration::from_micros(300));
         raw.send(&request[cut..]).expect(reply);
     }
@@ -129,7 +129,7 @@ fn what_comes_behind_an_urgent_byte_is_read_with_what_comes_before_it() {
     for _ in 0..5 {
         let mut raw = Raw::to(&server);
         raw.send("PING\r\n").expect("+PONG\r\n");
-        // All of it is there when it is looked at: a read ends before such a byte, as a terminal sends when it is interrupted.
+        // The server finds all of it at once. A read ends before a byte that a terminal sends for an interrupt.
         other.send("DEBUG SLEEP 0.02\r\n");
         std::thread::sleep(Duration::from_millis(5));
         raw.send("PI");
@@ -179,7 +179,7 @@ fn quit_answers_and_closes_and_what_follows_it_is_not_executed() {
     let server = TestServer::start();
     Raw::to(&server).send("SET a 1\r\nQUIT\r\nSET b 1\r\n").expect("+OK\r\n+OK\r\n").expect_end();
     assert_eq!(server.keys(), ["a"]);
-    // Not even a protocol error behind it is told.
+    // Not even a protocol error behind QUIT is reported.
     Raw::to(&server).send("QUIT\r\n*x\r\n").expect("+OK\r\n").expect_end();
 }
 
@@ -258,7 +258,7 @@ fn idle_clients_are_closed_by_the_servers_clock_and_subscribers_are_not() {
         busy.send("PING\r\n").expect("+PONG\r\n");
     }
     idle.expect_end();
-    // However far the clock moves, each client is closed but once.
+    // Each client is closed once, no matter how far the clock moves.
     let mut other = Raw::to(&server);
     other.send("PING\r\n").expect("+PONG\r\n");
     server.clock().advance(Duration::from_secs(365 * 86_400));
@@ -274,7 +274,8 @@ fn idle_clients_are_closed_by_the_servers_clock_and_subscribers_are_not() {
 
 #[test]
 fn without_a_password_clients_of_other_machines_are_denied() {
-    // Connecting a datagram socket sends nothing and tells the address that this machine would use; the target is a documentation address.
+    // Connecting a datagram socket sends nothing, but shows which address this machine would use. The target is a documentation
+    // address.
     let probe = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     let Some(ip) = probe.connect("192.0.2.1:9").and_then(|()| probe.local_addr()).ok().map(|addr| addr.ip()) else { return };
     if ip.is_loopback() || ip.is_unspecified() {
@@ -288,7 +289,7 @@ fn without_a_password_clients_of_other_machines_are_denied() {
     Raw::connect((ip, server.port())).send("PING\r\n").expect("+PONG\r\n");
     near.send("CONFIG SET protected-mode yes requirepass x\r\n").expect("+OK\r\n");
     Raw::connect((ip, server.port())).send("PING\r\n").expect("-NOAUTH Authentication required.\r\n");
-    // A client that came before the password is taken away is not held to small requests after it.
+    // A client that connected before the password was removed is not limited to small requests.
     let mut early = Raw::connect(("127.0.0.1", server.port()));
     near.send("CONFIG SET requirepass \"\"\r\n").expect("+OK\r\n");
     early
@@ -343,7 +344,7 @@ fn expired_keys_are_announced_on_time_without_any_request() {
     let begin = Instant::now();
     writer.send("SET lease x PX 50\r\n").expect("+OK\r\n");
     listener.expect("*3\r\n$7\r\nmessage\r\n$22\r\n__keyevent@0__:expired\r\n$5\r\nlease\r\n");
-    // The bound is loose for the sake of loaded machines; a bench measures how punctual it is.
+    // The bound is loose because of loaded machines. A bench measures the punctuality.
     let took = begin.elapsed();
     assert!(took >= Duration::from_millis(49) && took < Duration::from_millis(2000), "{took:?}");
 }
@@ -384,7 +385,7 @@ fn traffic_is_counted() {
     assert!(info(&server, "total_net_output_bytes") >= 7);
 }
 
-/// A folder of its own for one test.
+/// A folder for one test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -422,7 +423,7 @@ fn a_unix_socket_serves_as_well() {
     assert!(!PathBuf::from(&path).exists());
 }
 
-/// The program, ended when it is dropped.
+/// The program. Dropping it ends the process.
 struct Program {
     child: Child,
     address: String,
@@ -442,7 +443,7 @@ impl Program {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// The exit code.
+    /// Waits for the end and returns the exit code.
     fn end(&mut self) -> Option<i32> {
         let begin = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! TLS over TCP: who is let in, who is not, and that nobody can hold others up.
+//! TLS: which clients are accepted, and that no client can hold up others.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,13 +23,14 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_portcullis"))
 }
 
-/// Certificates in a directory of their own.
+/// Certificates in a directory.
 struct Papers {
     dir: PathBuf,
 }
 
 impl Papers {
-    /// An authority `ca`, and by it a `server` and a `client`; another authority `foreign`, and by it `stranger` and `other`.
+    /// Creates an authority `ca` with certificates for `server` and `client`, and another authority `foreign` with `stranger` and
+    /// `other`.
     fn new(name: &str) -> Papers {
         let dir = std::env::temp_dir().join(format!("portcullis-tls-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
@@ -58,7 +59,7 @@ impl Papers {
         self.dir.join(name).to_string_lossy().into_owned()
     }
 
-    /// Flags for a server that is `holder`, and the port that it listens on for TLS.
+    /// Flags for a server with the certificate of `holder`, and its TLS port.
     fn flags(&self, holder: &str, auth: &str) -> (u16, Vec<String>) {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
         let mut flags = vec!["--tls-port".to_owned(), port.to_string(), "--tls-auth-clients".to_owned(), auth.to_owned()];
@@ -68,7 +69,7 @@ impl Papers {
         (port, flags)
     }
 
-    /// A server that listens on one port for TLS alone.
+    /// A server that listens only for TLS, on one port.
     fn server(&self, auth: &str, more: &[&str]) -> Server {
         let mut last = None;
         for _ in 0..5 {
@@ -76,7 +77,7 @@ impl Papers {
             let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
             match Server::portcullis_with(program(), &flags) {
                 Ok(server) => return server,
-                // The port that was free may be taken by another before the server has it.
+                // Another process may take the port before the server does.
                 Err(error) => last = Some(error),
             }
         }
@@ -119,7 +120,7 @@ fn connect(addr: SocketAddr, config: ClientConfig) -> Tls {
     StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a client"), stream)
 }
 
-/// Sends a request and reads as many bytes as are awaited.
+/// Sends a request and reads the expected reply.
 fn exchange(tls: &mut Tls, request: &str, awaited: &str) -> io::Result<()> {
     tls.write_all(request.as_bytes())?;
     tls.flush()?;
@@ -144,7 +145,7 @@ fn who_shows_the_right_certificate_is_served_in_both_versions() {
         exchange(&mut tls, "SET k v\r\nGET k\r\n", "+OK\r\n$1\r\nv\r\n").expect("replies");
         let wanted = if tls_version == 2 { "TLSv1_2" } else { "TLSv1_3" };
         assert_eq!(format!("{:?}", tls.conn.protocol_version().expect("a version")), wanted);
-        // The end is told, so that nobody takes a cut for it.
+        // The server sends close_notify, so that the end is not taken for a truncation.
         exchange(&mut tls, "QUIT\r\n", "+OK\r\n").expect("a reply");
         assert_eq!(tls.read(&mut [0; 1]).expect("a proper end"), 0);
     }
@@ -158,7 +159,7 @@ fn who_shows_none_or_another_is_not() {
         assert!(ping(server.addr, papers.client(None, "ca.crt", Some(tls_version))).is_err());
         assert!(ping(server.addr, papers.client(Some("stranger"), "ca.crt", Some(tls_version))).is_err());
     }
-    // Nor does a client serve itself by a server that it does not know.
+    // A client does not talk to a server whose authority it does not know.
     assert!(ping(server.addr, papers.client(Some("client"), "foreign.crt", None)).is_err());
     ping(server.addr, papers.client(Some("client"), "ca.crt", None)).expect("others are served");
 
@@ -232,7 +233,7 @@ fn tls_begins_moves_and_ends_while_the_server_runs() {
     set(&["tls-port", "0"], "+OK\r\n");
     assert!(TcpStream::connect(at(&second)).is_err(), "nothing listens there any more");
     exchange(&mut tls, "PING\r\n", "+PONG\r\n").expect("who is connected stays");
-    // Both kinds move with their addresses, or neither does.
+    // Both ports move with their addresses, or neither does.
     set(&["tls-port", &second], "+OK\r\n");
     set(&["bind", "127.0.0.2"], "+OK\r\n");
     assert!(TcpStream::connect(at(&second)).is_err() && TcpStream::connect(server.addr).is_err());
@@ -254,7 +255,7 @@ fn much_goes_both_ways() {
     exchange(&mut tls, &format!("{header}{value}\r\n"), "+OK\r\n").expect("a reply");
     let reply = format!("${}\r\n{value}\r\n", value.len());
     exchange(&mut tls, "GET k\r\n", &reply).expect("a reply");
-    // Replies wait for a client that does not read yet, and come when it does.
+    // Replies wait for a client that does not read, and arrive when it does.
     tls.write_all("GET k\r\n".repeat(4).as_bytes()).expect("it is sent");
     tls.flush().expect("it is sent");
     std::thread::sleep(Duration::from_millis(100));
@@ -274,7 +275,7 @@ fn certificates_are_read_again_when_they_are_set() {
     let server = papers.server("no", &[]);
     let mut old = ping(server.addr, papers.client(None, "ca.crt", None)).expect("a reply");
     let set = format!("CONFIG SET tls-cert-file {} tls-key-file {}\r\n", papers.path("other.crt"), papers.path("other.key"));
-    // A key that belongs to no certificate is refused, and nothing changes.
+    // A key that does not belong to the certificate is refused, and nothing changes.
     let mixed = format!("CONFIG SET tls-cert-file {}\r\n", papers.path("other.crt"));
     let refused = "-ERR CONFIG SET failed (possibly related to argument 'tls-cert-file') - Unable to update TLS configuration. Check \
                    server logs.\r\n";
@@ -285,7 +286,7 @@ fn certificates_are_read_again_when_they_are_set() {
     assert!(ping(server.addr, papers.client(None, "ca.crt", None)).is_err(), "it is another's now");
     ping(server.addr, papers.client(None, "foreign.crt", None)).expect("the new certificate");
     exchange(&mut old, "PING\r\n", "+PONG\r\n").expect("who is connected stays so");
-    // The same name again reads what is in the file now.
+    // Setting the same name again reads the file again.
     for kind in ["crt", "key"] {
         std::fs::copy(papers.path(&format!("server.{kind}")), papers.path(&format!("other.{kind}"))).expect("a copy");
     }
@@ -307,7 +308,7 @@ fn silent_clients_do_not_keep_others_out() {
     let began = Instant::now();
     let mut tls = ping(server.addr, papers.client(None, "ca.crt", None)).expect("a reply");
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    // They never were clients.
+    // These connections never became clients.
     let mut line = Vec::new();
     tls.write_all(b"INFO clients\r\n").expect("it is sent");
     while !line.ends_with(b"connected_clients:1\r\n") {
@@ -328,7 +329,7 @@ fn a_storm_of_handshakes_goes_on_among_the_requests_of_others() {
     let mut storm: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(server.addr).expect("a connection")).collect();
     exchange(&mut known, "PING\r\n", "+PONG\r\n").expect("a reply");
     std::thread::sleep(Duration::from_millis(50));
-    // All of it is there when it is looked at.
+    // The server finds all of it at once.
     sleeping.write_all(b"DEBUG SLEEP 0.2\r\n").and_then(|()| sleeping.flush()).expect("it is sent");
     std::thread::sleep(Duration::from_millis(20));
     for stream in &mut storm {
@@ -399,7 +400,7 @@ fn while_a_script_runs_long_clients_are_answered_and_new_ones_let_in() {
     exchange(&mut known, "GET k\r\nGET k\r\n", &busy.repeat(2)).expect("replies");
     let mut late = connect(server.addr, papers.client(None, "ca.crt", None));
     exchange(&mut late, "GET k\r\n", busy).expect("a reply");
-    // Its handshake begins during the script and ends after it.
+    // The handshake begins during the script and ends after it.
     let half = TcpStream::connect(server.addr).expect("a connection");
     std::thread::sleep(Duration::from_millis(100));
     exchange(&mut late, "SCRIPT KILL\r\n", "+OK\r\n").expect("a reply");
@@ -504,7 +505,7 @@ fn the_client_of_this_crate_checks_the_server_and_shows_its_own_certificate() {
         ];
         for (what, options) in refused {
             let error = Client::with(options).await.err().unwrap_or_else(|| panic!("{what}: it was let in"));
-            // A system may know no authorities at all.
+            // A system may have no authorities at all.
             assert!(matches!(error, Error::Connect(_)) || what == "those of the system", "{what}: {error}");
         }
         for file in ["nosuch.crt", "client.key"] {

@@ -1,4 +1,4 @@
-//! What goes wrong between clients and the server because a test ordered it, over TCP.
+//! Injected faults between clients and the server, over TCP.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::common::servers::Server;
 use crate::common::talk::{call, play, send, told, until, until_blocked};
 use crate::common::wire::Wire;
 
-/// A server whose clock stands still, one who orders faults, and a client called `victim` that meets them.
+/// A server with a frozen clock, a connection that injects faults, and a client called `victim`.
 fn scene() -> (TestServer, Wire, Wire) {
     let server = TestServer::builder().frozen(true).start();
     let (root, mut victim) = (Wire::connect(server.addr()).unwrap(), Wire::connect(server.addr()).unwrap());
@@ -36,7 +36,7 @@ fn a_dropped_request_is_not_carried_out_and_a_dropped_reply_is_of_one_that_was()
     let (server, mut root, mut victim) = scene();
     play(&mut root, &[("FAULT ADD f DROP ON set CLIENT victim TIMES 1", "+OK")]);
     send(&mut victim, "SET k 1");
-    // What comes next is the reply to the next request.
+    // The next reply is that to the next request.
     play(&mut victim, &[("EXISTS k", ":0")]);
     play(&mut root, &[("FAULT ADD f DROP-REPLY ON set CLIENT vic* TIMES 1", "+OK")]);
     send(&mut victim, "SET k 2");
@@ -56,7 +56,7 @@ fn the_reply_to_one_that_waits_is_lost_too() {
     until_blocked(&mut root, 1);
     play(&mut root, &[("CLOCK ADVANCE 10000", "+OK"), ("FAULT RESET", ":1")]);
     play(&mut victim, &[("PING", "+PONG")]);
-    // A connection that is closed after a wait is closed when it is over.
+    // A connection that is to be closed after a blocking command is closed when the wait is over.
     play(&mut root, &[("FAULT ADD f CLOSE-AFTER ON blpop", "+OK")]);
     send(&mut victim, "BLPOP queue 0");
     until_blocked(&mut root, 1);
@@ -78,7 +78,7 @@ fn connections_are_closed_or_reset_before_or_after() {
     ] {
         let mut victim = Wire::connect(server.addr()).unwrap();
         play(&mut root, &[("FLUSHALL", "+OK"), (&format!("FAULT ADD f {what} ON set TIMES 1"), "+OK")]);
-        // What was sent before is answered, what comes behind is not carried out.
+        // Earlier requests are answered, later ones are not executed.
         victim.queue(&["PING"]);
         victim.queue(&["SET", "k", "v"]);
         victim.queue(&["SET", "behind", "v"]);
@@ -104,7 +104,7 @@ fn a_delayed_request_is_carried_out_when_its_time_has_come() {
     server.check_invariants();
     play(&mut root, &[("CLOCK ADVANCE 499", "+OK"), ("EXISTS k", ":0"), ("CLOCK ADVANCE 1", "+OK"), ("PTTL k", ":1000")]);
     assert_eq!([told(&mut victim), told(&mut victim)], ["+OK", "$1 v"]);
-    // One whose client has gone meanwhile is not carried out.
+    // A delayed request whose client has left is not executed.
     send(&mut victim, "SET gone v");
     while !call(&mut root, "FAULT LIST").contains("fired :2") {}
     drop(victim);
@@ -130,7 +130,7 @@ fn whoever_believes_to_have_no_lock_has_it_and_a_token_shows_it() {
     send(&mut victim, "SET lock mine NX PX 10000");
     assert_eq!(victim.reply().unwrap_err().kind(), ErrorKind::ConnectionReset);
     let mut again = Wire::connect(server.addr()).unwrap();
-    // To take it once more does not work, for anybody; its value tells whose it is.
+    // No client can acquire the lock again, but its value shows the owner.
     play(&mut again, &[("SET lock mine NX PX 10000", "$-1"), ("GET lock", "$4 mine")]);
     play(&mut root, &[("CLOCK ADVANCE 10000", "+OK"), ("SET lock other NX PX 10000", "+OK")]);
 }
@@ -154,7 +154,7 @@ fn a_late_reply_is_of_a_request_that_was_carried_out_at_once() {
         victim.queue(&request.split(' ').collect::<Vec<_>>());
     }
     victim.flush().unwrap();
-    // What was asked before has its reply, and what comes behind it is carried out.
+    // Replies to earlier requests are sent, and later requests are executed.
     assert_eq!(told(&mut victim), "+PONG");
     until(&mut root, "GET n", "$1 2");
     server.check_invariants();
@@ -164,7 +164,7 @@ fn a_late_reply_is_of_a_request_that_was_carried_out_at_once() {
     assert!(victim.has_input(), "it is there before the clock's reply is");
     assert_eq!([told(&mut victim), told(&mut victim), told(&mut victim)], [":1", "$1 1", ":2"]);
     server.check_invariants();
-    // That of a request that waits is late by as much, and so is what its client is told before it comes.
+    // With a blocking command the reply is late by this time, and so are the messages to the client before it.
     play(&mut root, &[("FAULT ADD f DELAY-REPLY 500 ON blpop CLIENT victim", "+OK")]);
     send(&mut victim, "BLPOP queue 10");
     until_blocked(&mut root, 1);
@@ -175,7 +175,7 @@ fn a_late_reply_is_of_a_request_that_was_carried_out_at_once() {
     assert!(!victim.has_input());
     play(&mut root, &[("CLOCK ADVANCE 1", "+OK")]);
     assert_eq!(told(&mut victim), "*2 $5 queue $3 job");
-    // A connection that ends with a reply ends when that was written.
+    // A connection that ends with a reply ends when the reply has been written.
     play(&mut root, &[("FAULT ADD f DELAY-REPLY 500 ON quit", "+OK")]);
     send(&mut victim, "QUIT");
     until(&mut root, "FAULT LIST", "fired :1");
@@ -193,7 +193,7 @@ fn a_late_reply_comes_by_itself_on_a_clock_that_runs() {
     let begin = Instant::now();
     play(&mut victim, &[("SET k v", "+OK")]);
     assert!(begin.elapsed() >= Duration::from_millis(30) && begin.elapsed() < Duration::from_secs(5));
-    // One that is closed meanwhile leaves nothing behind.
+    // A connection that is closed meanwhile leaves nothing behind.
     play(&mut root, &[("FAULT ADD f DELAY-REPLY 3600000 ON set TIMES 1", "+OK")]);
     send(&mut victim, "SET k w");
     until(&mut root, "GET k", "$1 w");
@@ -219,7 +219,7 @@ fn a_reply_trickles() {
         play(&mut root, &[("CLOCK ADVANCE 1", "+OK")]);
     }
     assert_eq!(victim.raw_now(8).unwrap(), b"\n+PONG\r\n");
-    // As much time at once opens as much.
+    // A jump of the clock releases as many bytes at once.
     play(&mut root, &[("FAULT ADD f TRICKLE 1 1 ON get TIMES 1", "+OK")]);
     send(&mut victim, "GET k");
     until(&mut root, "FAULT LIST", "fired :1");

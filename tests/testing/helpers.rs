@@ -1,4 +1,4 @@
-//! The test server's own helpers, as a test author uses them: faults, snapshots, restarts, leaked locks.
+//! The helpers of the test server: faults, snapshots, restarts, leaked locks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -88,13 +88,13 @@ fn a_snapshot_is_put_back_between_tests() {
         assert_eq!(told(&mut subscriber), "*3 $7 message $4 news $1 x");
         server.check_invariants();
     }
-    // The grant is bound to its connection as it was.
+    // The restored grant is tied to its connection.
     drop(wire);
     let mut wire = Wire::connect(server.addr()).unwrap();
     until(&mut wire, "EXISTS door", ":0");
     server.restore(&fixture);
     play(&mut wire, &[("EXISTS door k", ":1")]);
-    // On another server, whose clock has run for another time.
+    // Restored on another server, with another uptime.
     let other = TestServer::builder().frozen(true).start();
     other.restore(&fixture);
     assert_eq!(other.ttl("k"), Some(Duration::from_millis(5000)));
@@ -160,7 +160,7 @@ fn leaked_locks_are_named() {
     assert!(text.starts_with(&start), "{text}\n{start}");
     let end = ", 'worker-1'\n  lock:order:7 (string in database 2) held by 'bob', last used 1 s ago, ends in 28500 ms";
     assert!(text.ends_with(end), "{text}");
-    // Over the wire it is the same, for tests in any language.
+    // The same over the wire, for tests in any language.
     assert!(call(&mut wire, "FAULT LEAKS").contains("$4 text $"));
     play(&mut wire, &[("SELECT 0", "+OK"), ("LOCK.RELEASE door ann", ":0")]);
     assert_eq!(
@@ -171,7 +171,7 @@ fn leaked_locks_are_named() {
     assert_eq!(server.leaked_locks().len(), 1);
     server.clock().advance(Duration::from_millis(28_500));
     server.assert_no_leaked_locks();
-    // The author says which keys are locks.
+    // The author of the test names the keys that are locks.
     let server = TestServer::builder().lock_keys("held:*").lock_keys("*.pid").start();
     for (key, leaks) in [("lock:a", 0), ("held:a", 1), ("b.pid", 2)] {
         server.execute(&["SET", key, "x"]);

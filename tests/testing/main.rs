@@ -1,4 +1,4 @@
-//! The test double, as a test author uses it: its clock (`mode`), its faults, restarts and other helpers.
+//! The test server as the author of a test uses it: its clock (`mode`), faults, restarts and other helpers.
 
 #![allow(clippy::unwrap_used)]
 

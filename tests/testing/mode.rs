@@ -1,4 +1,4 @@
-//! The clock in the hands of a test, over TCP: nothing here sleeps where it can be moved.
+//! The clock under the control of a test, over TCP. Nothing here sleeps where the clock can be moved.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::common::servers::Server;
 use crate::common::talk::{call, play, send, told, until_blocked};
 use crate::common::wire::Wire;
 
-/// What `CLOCK INFO` says: whether it is frozen, the unix time in milliseconds, and the skew.
+/// The reply to `CLOCK INFO`: whether the clock is frozen, the Unix time in milliseconds, and the skew.
 fn clock(wire: &mut Wire) -> (bool, i64, i64) {
     let reply = wire.call(&["CLOCK", "INFO"]).unwrap();
     let fields = reply.frame.elements().unwrap();
@@ -32,7 +32,7 @@ fn a_wait_of_thirty_seconds_is_over_at_once() {
     assert!(!b.has_input());
     let begin = Instant::now();
     play(&mut a, &[("CLOCK ADVANCE 1", "+OK")]);
-    // It is there before the clock's reply is.
+    // The grant arrives before the clock's reply.
     assert!(b.has_input());
     assert_eq!(told(&mut b), "*-1");
     assert!(begin.elapsed() < Duration::from_millis(50), "{:?}", begin.elapsed());
@@ -69,7 +69,7 @@ fn leases_end_by_time_and_not_by_the_wall_clock() {
     assert_eq!(clock(&mut wire), (true, start - 3_600_000, -3_600_000));
     play(&mut wire, &[("PTTL lock", ":10000"), ("CLOCK ADVANCE 9999", "+OK"), ("SET lock b NX PX 10000", "$-1")]);
     play(&mut wire, &[("CLOCK ADVANCE 1", "+OK"), ("SET lock b NX PX 10000", "+OK")]);
-    // A time ahead is reached, a time behind only shown.
+    // A later time is reached by advancing, an earlier time only changes the wall clock.
     let ahead = start - 3_600_000 + 20_000;
     play(&mut wire, &[(&format!("CLOCK SET {ahead}"), "+OK"), ("EXISTS lock", ":0"), ("SET lock c PX 500", "+OK")]);
     assert_eq!(clock(&mut wire), (true, ahead, -3_600_000));
@@ -100,7 +100,7 @@ fn a_clock_that_runs_again_ends_what_is_due_by_itself() {
     assert!(told(&mut b).ends_with("$1 k"));
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert!(!clock(&mut a).0);
-    // A running clock is moved, too.
+    // A running clock can be moved too.
     play(&mut a, &[("SET k v EX 3600", "+OK"), ("CLOCK ADVANCE 3600000", "+OK"), ("EXISTS k", ":0")]);
     play(&mut a, &[("CLOCK FREEZE", "+OK"), ("CLOCK FREEZE", "+OK")]);
     let at = clock(&mut a);
@@ -114,7 +114,7 @@ fn whoever_moves_the_clock_is_not_idle_but_others_are() {
     play(&mut b, &[("PING", "+PONG")]);
     play(&mut a, &[("CLOCK ADVANCE 60000", "+OK"), ("CLOCK ADVANCE 4000", "+OK"), ("PING", "+PONG")]);
     assert!(b.reply().is_err());
-    // It is idle like any other when time passes by somebody else's hand.
+    // It becomes idle like any other when another client moves the clock.
     let mut c = Wire::connect(server.addr()).unwrap();
     play(&mut c, &[("CLOCK ADVANCE 60000", "+OK")]);
     assert!(a.reply().is_err());
@@ -133,7 +133,7 @@ fn several_orders_of_one_write_are_carried_out_in_turn() {
     wire.flush().unwrap();
     let replies: Vec<_> = (0..6).map(|_| told(&mut wire)).collect();
     assert_eq!(replies, ["+OK", "+OK", ":1", "+OK", ":0", "+PONG"]);
-    // Moving time takes none.
+    // Moving the clock takes no time.
     play(&mut wire, &[("SLOWLOG LEN", ":0"), ("LATENCY LATEST", "*0")]);
     assert!(call(&mut wire, "INFO commandstats").contains("cmdstat_clock|advance:calls=3,usec=0,"));
 }
@@ -160,7 +160,7 @@ fn the_program_has_it_only_where_it_was_asked_to() {
     play(&mut wire, &[("CLOCK FREEZE", "+OK"), ("SET k v EX 3600", "+OK"), ("CLOCK ADVANCE 3600000", "+OK"), ("GET k", "$-1")]);
 }
 
-/// The program, which ends with a standard input, when it accepts connections.
+/// The program with `--end-with-stdin`, as soon as it accepts connections.
 #[expect(clippy::zombie_processes, reason = "whoever asks for it waits for its end")]
 fn that_ends_with(stdin: std::process::Stdio, before: &[&str]) -> (std::process::Child, String) {
     let program = env!("CARGO_BIN_EXE_portcullis");
@@ -184,7 +184,7 @@ fn the_program_does_not_end_with_an_input_that_has_nothing_yet() {
     rustix::io::ioctl_fionbio(&reader, true).unwrap();
     let (mut child, addr) = that_ends_with(reader.into(), &[]);
     let mut wire = Wire::connect(&addr).unwrap();
-    // The clock runs: it has looked at its input meanwhile.
+    // The clock runs, so the server has looked at its standard input meanwhile.
     play(&mut wire, &[("BLPOP nothing 0.2", "*-1")]);
     (&writer).write_all(b"nothing that means anything").unwrap();
     play(&mut wire, &[("BLPOP nothing 0.1", "*-1")]);
@@ -199,7 +199,7 @@ fn the_program_is_not_stopped_in_the_background_of_a_terminal() {
     rustix::pty::unlockpt(&terminal).unwrap();
     let name = rustix::pty::ptsname(&terminal, Vec::new()).unwrap();
     let typing = std::fs::OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    // What a shell does with `portcullis … &`.
+    // As a shell runs `portcullis … &`.
     let shell = ["setsid", "--ctty", "bash", "-c", "set -m; \"$@\" <&0 & wait", "-"];
     let (mut child, addr) = that_ends_with(typing.into(), &shell);
     let mut wire = Wire::connect(&addr).unwrap();
@@ -215,7 +215,7 @@ fn the_program_is_not_stopped_in_the_background_of_a_terminal() {
 fn the_program_ends_with_whoever_holds_its_standard_input() {
     let (mut child, addr) = that_ends_with(std::process::Stdio::piped(), &[]);
     let mut wire = Wire::connect(&addr).unwrap();
-    // It ends though a script runs on.
+    // It ends even while a script runs.
     wire.queue(&["EVAL", "while true do end", "0"]);
     wire.flush().unwrap();
     assert!(child.try_wait().unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Servers that are killed and started again, or fail over, because a test ordered it, over TCP.
+//! Servers that a test kills and restarts, or fails over, over TCP.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ fn scene() -> (TestServer, impl Fn() -> Wire) {
     (server, move || Wire::connect(addr).unwrap())
 }
 
-/// Whether a connection is closed, whatever it was sent before.
+/// Whether a connection is closed. Data before the end is ignored.
 fn is_closed(wire: &mut Wire) -> bool {
     loop {
         match wire.reply() {
             Ok(_) => {}
-            // Some of a reply, and its end does not come.
+            // An incomplete reply, whose end does not come.
             Err(error) if error.kind() == ErrorKind::InvalidData => {}
             Err(error) => return matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset),
         }
@@ -52,7 +52,7 @@ fn every_connection_is_closed_and_nothing_is_left() {
     );
     assert!(call(&mut root, "INFO stats").contains("total_connections_received:1 "));
     server.check_invariants();
-    // It goes on like any other.
+    // The restarted server works like any other.
     play(&mut root, &[("SET k v PX 100", "+OK"), ("CLOCK ADVANCE 100", "+OK"), ("DBSIZE", ":0")]);
 }
 
@@ -78,7 +78,7 @@ fn a_failover_gives_the_same_lock_to_two() {
     let (mut ann, mut bob) = (connect(), connect());
     play(&mut ann, &[("CLIENT SETNAME ann", "+OK")]);
     play(&mut bob, &[("SET other 1 PX 5000", "+OK"), ("SET door bob NX PX 10000", "+OK"), ("DEL door", ":1")]);
-    // Ann is told that she has it, and her server forgets about it.
+    // Ann gets the lock, but her server forgets the grant.
     play(&mut ann, &[("SET door ann NX PX 10000", "+OK")]);
     assert!(is_closed(&mut ann) && is_closed(&mut bob));
     let mut bob = connect();
@@ -98,7 +98,7 @@ fn a_token_that_was_lost_does_not_come_again() {
     assert!(next > lost);
     play(&mut wire, &[(&format!("LOCK.GUARD resource {next}"), "+OK")]);
     assert!(call(&mut wire, &format!("LOCK.GUARD resource {lost}")).starts_with("-STALE"));
-    // The one who waits is not there any more, and the holder's lease goes on.
+    // The waiter is gone, and the holder's lease continues.
     let mut waiter = connect();
     send(&mut waiter, "LOCK.ACQUIRE door cid 10000 WAIT 0");
     until_blocked(&mut wire, 1);

@@ -1,4 +1,4 @@
-//! `portcullis bench`, run in short: against itself, against a server that runs already, and with an algorithm that is broken on purpose.
+//! Short runs of `portcullis bench`: against itself, against a running server, and with a deliberately broken algorithm.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ fn bench(args: &[&str]) -> Output {
     command.output().expect("it runs")
 }
 
-fn told(output: &Output) -> String {
+fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -27,12 +27,12 @@ fn read(path: &PathBuf) -> String {
 }
 
 #[test]
-fn it_measures_itself_and_writes_what_it_found() {
+fn it_measures_itself_and_writes_the_figures() {
     let (json, chart) = (file("all.json"), file("all.html"));
     let works = ["set-nx-px", "native", "redlock", "permits", "latch", "--command", "SET {key} {client}"];
     let files = ["--json", json.to_str().expect("UTF-8"), "--chart", chart.to_str().expect("UTF-8"), "--against", "portcullis"];
     let output = bench(&[&works[..], &files].concat());
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", text(&output));
     let table = String::from_utf8_lossy(&output.stdout);
     for word in ["set-nx-px", "native", "redlock", "SET {key} {client}", "held", "portcullis 0."] {
         assert!(table.contains(word), "{word}: {table}");
@@ -59,7 +59,7 @@ fn it_measures_itself_and_writes_what_it_found() {
         assert_eq!(outcome["exclusion"]["held"].as_bool(), is_lock.then_some(true), "{outcome}");
         assert_eq!(outcome["expiry_late_us"]["p50"].is_number(), is_lock, "{outcome}");
         if is_lock {
-            assert!(outcome["expiry_late_us"]["min"].as_i64().is_some_and(|us| us >= 0), "none ended early: {outcome}");
+            assert!(outcome["expiry_late_us"]["min"].as_i64().is_some_and(|us| us >= 0), "no lease ended early: {outcome}");
         }
     }
     let page = read(&chart);
@@ -67,63 +67,63 @@ fn it_measures_itself_and_writes_what_it_found() {
 }
 
 #[test]
-fn what_is_broken_on_purpose_is_found_and_fails() {
+fn a_broken_lock_is_found_and_fails() {
     let output = bench(&["broken", "--against", "portcullis"]);
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(told(&output).contains("BROKEN") && told(&output).contains("mutual exclusion was broken: broken on portcullis"));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("BROKEN") && text(&output).contains("mutual exclusion was broken: broken on portcullis"));
 }
 
 #[test]
-fn a_server_that_runs_already_is_left_as_it_was() {
+fn a_running_server_is_left_as_it_was() {
     let server = TestServer::start();
     server.execute(&["SET", "mine", "1"]);
     let chart = file("given.svg");
     let works = ["set-nx-px", "reentrant", "blpop", "nodes", "semaphore", "unique-row", "sliding-window"];
     let args = ["--against", &server.url(), "--locks", "3", "--retry", "fixed:1", "--chart", chart.to_str().expect("UTF-8")];
     let output = bench(&[&works[..], &args].concat());
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", text(&output));
     assert_eq!(server.keys(), ["mine"]);
     assert!(read(&chart).starts_with("<svg"));
     server.check_invariants();
 }
 
 #[test]
-fn it_stands_beside_redis() {
+fn it_compares_with_redis() {
     if crate::common::servers::on_path("redis-server").is_none() {
         assert!(std::env::var_os("PORTCULLIS_REQUIRE_REDIS").is_none(), "no redis-server on the PATH, and it is required");
         println!("SKIPPED: no redis-server on the PATH");
         return;
     }
     let output = bench(&["delex", "native", "--against", "portcullis", "--against", "redis-server"]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", text(&output));
     let table = String::from_utf8_lossy(&output.stdout);
     let lines = |word: &str| table.lines().filter(|line| line.contains(word)).count();
     assert_eq!((lines("delex"), lines("redis "), lines("skipped: it needs native locks")), (2, 2, 1), "{table}");
 }
 
-/// Others take flags of their own, and are known by their programs' names.
+/// Other servers take their own flags and are recognized by their programs' names.
 #[test]
-fn it_stands_beside_other_servers() {
+fn it_compares_with_other_servers() {
     for (name, shown) in [("valkey-server", "valkey "), ("kevy", "kevy ")] {
-        if portcullis::bench::peer::Peer::by_name(name).and_then(|peer| peer.find()).is_none() {
+        if portcullis::bench::servers::kind::ServerKind::by_name(name).and_then(|peer| peer.find()).is_none() {
             println!("SKIPPED: no {name} on the PATH");
             continue;
         }
         let output = bench(&["--command", "SET {key} {client}", "--against", name]);
-        assert!(output.status.success(), "{}", told(&output));
-        assert!(String::from_utf8_lossy(&output.stdout).contains(shown), "{}", told(&output));
+        assert!(output.status.success(), "{}", text(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).contains(shown), "{}", text(&output));
     }
 }
 
 #[test]
-fn a_server_that_is_not_installed_is_told_how_to_come_by() {
+fn a_missing_server_is_named_with_a_way_to_install_it() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
     let output = command.args(["bench", "native", "--against", "kevy"]).env("KEVY", "/nosuch/kevy").output().expect("it runs");
-    assert!(!output.status.success() && told(&output).contains("cargo install kevy"), "{}", told(&output));
+    assert!(!output.status.success() && text(&output).contains("cargo install kevy"), "{}", text(&output));
 }
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_are_refused() {
     for (args, word) in [
         (&["nosuch"][..], "no recipe 'nosuch'"),
         (&["--command", "NOSUCH {key}", "--against", "portcullis"], "it never worked: NOSUCH {key} on portcullis"),
@@ -132,15 +132,15 @@ fn mistakes_are_told() {
         (&["native", "--against", "portcullis", "--json", "/nosuch/file"], "/nosuch/file"),
     ] {
         let output = bench(args);
-        assert!(!output.status.success() && told(&output).contains(word), "{args:?}: {}", told(&output));
+        assert!(!output.status.success() && text(&output).contains(word), "{args:?}: {}", text(&output));
     }
-    let list = told(&bench(&["--list"]));
+    let list = text(&bench(&["--list"]));
     assert!(list.contains("redlock") && list.contains("(flawed)"));
 }
 
-/// Servers that it has started do not outlive it, even where it is ended as a service is.
+/// The servers that a bench started end with it, even if a signal ends the bench.
 #[test]
-fn what_it_has_started_ends_with_it() {
+fn started_servers_end_with_the_bench() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_portcullis"));
     bench.args(["bench", "native", "--against", "portcullis", "--seconds", "60"]).stderr(std::process::Stdio::piped());
     let bench = bench.stdout(std::process::Stdio::null()).spawn().unwrap();
@@ -148,17 +148,17 @@ fn what_it_has_started_ends_with_it() {
     let server = loop {
         let children = std::fs::read_to_string(&children).unwrap();
         match children.split_whitespace().next() {
-            // Under its own name: it has come further than to be started.
+            // The name of the program has replaced the bench's, so the process has got past `exec`.
             Some(child) if std::fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("serve")) => {
                 break child.to_owned();
             }
             _ => std::thread::sleep(std::time::Duration::from_millis(5)),
         }
     };
-    // It listens to signals as soon as it waits for the server's first answers.
+    // The bench listens to signals as soon as it waits for the server's first replies.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(Command::new("kill").args(["-TERM", &bench.id().to_string()]).status().unwrap().success());
     let output = bench.wait_with_output().unwrap();
-    assert!(!output.status.success() && told(&output).contains("told to end"), "{}", told(&output));
+    assert!(!output.status.success() && text(&output).contains("interrupted by a signal"), "{}", text(&output));
     assert!(!std::path::Path::new(&format!("/proc/{server}")).exists(), "server {server} is still there");
 }

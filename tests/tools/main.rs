@@ -1,4 +1,4 @@
-//! The program's tools, run in short: `portcullis bench` and `portcullis torture`.
+//! Short runs of the tools `portcullis bench` and `portcullis torture`.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,26 +1,26 @@
-//! What handing a lock on costs among those who wait for it. W clients want one lock. Four ways, each with two requests an acquisition if
-//! all goes well:
+//! The cost of handing a lock on among its waiters. W clients contend for one lock, with four methods. Each method takes two
+//! requests for an acquisition if it succeeds at once:
 //!
-//! - **native**: `LOCK.ACQUIRE … WAIT 0` and `LOCK.RELEASE`; on other servers what comes closest, the next one;
-//! - **blpop**: a token in a list; whoever gets it gives it back with `RPUSH` and waits again;
-//! - **subscribe**: what libraries do today, here with Redisson's scripts: who cannot have the lock waits for a message to the lock's
-//!   channel and tries again. All stay subscribed, so that subscribing is not counted;
-//! - **polling**: `SET NX PX`, again every 10 ms until it is granted, and compare-and-delete. The lock is held for 1 ms; with the other ways
-//!   for no time at all.
+//! - **native**: `LOCK.ACQUIRE … WAIT 0` and `LOCK.RELEASE`. On other servers the closest method stands in, blpop;
+//! - **blpop**: a token in a list. The client that gets it returns it with `RPUSH` and waits again;
+//! - **subscribe**: the method of today's libraries, here with Redisson's scripts. A client that cannot get the lock waits for a
+//!   message to the lock's channel and tries again. All clients stay subscribed, so that subscribing does not count;
+//! - **polling**: `SET NX PX`, every 10 ms until it is granted, and compare-and-delete. The lock is held for 1 ms. With the other
+//!   methods it is released at once.
 //!
-//! Beside the first way stands the floor: what it costs a loop of `epoll_wait`, `recv` and `send` that does nothing else, see [`floor`].
+//! The first method is also measured on the floor, a server that does nothing but `epoll_wait`, `recv` and `send`: see [`floor`].
 //!
-//! The figure is the server's own CPU time per acquisition and release, the median of the slices; beside it, for programs, how many commands
-//! an acquisition took, and Jain's index of how fair the shares of the clients were (1: all alike; 1/W: one had everything).
+//! The figure is the server's own CPU time per acquisition and release, as the median of the slices. Details for programs are the
+//! number of commands per acquisition and Jain's index of the clients' shares (1: all equal; 1/W: one client had everything).
 
 mod client;
 mod ring;
 
 use std::io::Result;
 
-use portcullis::bench::figures::{jain, median};
-use portcullis::bench::peer::Peer;
-use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::statistics::{jain, median};
+use portcullis::bench::servers::kind::ServerKind;
 use serde_json::{Map, json};
 
 use crate::floor;
@@ -30,106 +30,108 @@ use ring::Ring;
 const NAME: &str = "handoff";
 const WAITERS: [usize; 5] = [1, 16, 64, 256, 1024];
 const QUICK_WAITERS: [usize; 3] = [1, 16, 1024];
-/// Between these the cost of a native lock is to be flat.
+/// Numbers of waiters between which the cost of a native lock should be flat.
 const FLAT: (usize, usize) = (16, 1024);
-/// What counts as flat: that many times the cost.
+/// Maximum ratio of the costs that counts as flat.
 const FLAT_MOST: f64 = 1.2;
-/// How many times the cost of a native lock that of a token in a list on Redis is to be.
+/// The goal for the ratio of the cost of a token in a list on Redis to the cost of a native lock.
 const NATIVE_LEAST: f64 = 1.5;
 
-/// How clients hand a lock on.
+/// How clients hand the lock on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     Native,
     Blpop,
     Subscribe,
     Polling,
 }
 
-impl Way {
+impl Method {
     const fn title(self) -> &'static str {
         match self {
-            Way::Native => "native: LOCK.ACQUIRE … WAIT, LOCK.RELEASE (elsewhere blpop)",
-            Way::Blpop => "blpop: BLPOP and RPUSH of a token",
-            Way::Subscribe => "subscribe: Redisson's scripts, again at each message",
-            Way::Polling => "polling: SET NX PX every 10 ms, compare-and-delete",
+            Method::Native => "native: LOCK.ACQUIRE … WAIT, LOCK.RELEASE (others: blpop)",
+            Method::Blpop => "blpop: BLPOP and RPUSH of a token",
+            Method::Subscribe => "subscribe: Redisson's scripts, again at each message",
+            Method::Polling => "polling: SET NX PX every 10 ms, compare-and-delete",
         }
     }
 
-    /// What there is of it on a server.
-    fn on(self, peer: Peer) -> Way {
-        if self == Way::Native && peer != Peer::Portcullis { Way::Blpop } else { self }
+    /// The method that a kind of server uses for this one.
+    fn on(self, kind: ServerKind) -> Method {
+        if self == Method::Native && kind != ServerKind::Portcullis { Method::Blpop } else { self }
     }
 
-    /// Acquisitions of a slice: whole rounds where that is not too many, and where each wakes everybody not more than is worth the time.
+    /// Number of acquisitions in a slice: whole rounds, but fewer where each of them wakes all waiters.
     fn hand_offs(self, waiters: usize, quick: bool) -> usize {
         let share = |all: usize| if quick { all / 4 } else { all };
         match self {
-            Way::Polling => share(128),
-            Way::Subscribe => (share(8_192) / waiters).max(share(32)),
-            Way::Native | Way::Blpop => (share(8_192) / waiters).max(1) * waiters,
+            Method::Polling => share(128),
+            Method::Subscribe => (share(8_192) / waiters).max(share(32)),
+            Method::Native | Method::Blpop => (share(8_192) / waiters).max(1) * waiters,
         }
     }
 }
 
 pub fn measure(plan: &Plan) -> Section {
-    let mut section = Section::new(NAME, "server CPU per acquisition and release of one lock that all want", "waiters");
+    let mut section = Section::new(NAME, "server CPU per acquisition and release of one contended lock", "waiters");
     let all: &[usize] = if plan.quick { &QUICK_WAITERS } else { &WAITERS };
-    let ways = [Way::Native, Way::Blpop, Way::Subscribe, Way::Polling];
-    let mut least = Vec::new();
-    for way in ways.into_iter().filter(|way| plan.wants(NAME, way.title())) {
+    let methods = [Method::Native, Method::Blpop, Method::Subscribe, Method::Polling];
+    let mut bounds = Vec::new();
+    for method in methods.into_iter().filter(|method| plan.wants(NAME, method.title())) {
         let first = section.rows.len();
         for waiters in plan.depths(all) {
-            plan.say(&format!("{NAME}: {} with {waiters} waiters", way.title()));
-            let (row, floor) = measure_way(plan, way, waiters);
-            least.extend(floor.map(|ns| format!("{ns:.0} ns with {waiters}")));
+            plan.say(&format!("{NAME}: {} with {waiters} waiters", method.title()));
+            let (row, floor) = measure_method(plan, method, waiters);
+            bounds.extend(floor.map(|ns| format!("{ns:.0} ns with {waiters}")));
             section.rows.push(row);
         }
-        if way == Way::Native {
+        if method == Method::Native {
             section.rows.extend(flatness(&section.rows[first..]));
         }
     }
-    if !least.is_empty() {
+    if !bounds.is_empty() {
         section.notes.push(format!(
-            "the least that native hand-offs can cost here, a loop of `epoll_wait`, `recv` and `send` that knows nothing else: {}",
-            least.join(", ")
+            "lower bounds of native hand-offs on this machine, from a loop of `epoll_wait`, `recv` and `send` that does nothing else: {}",
+            bounds.join(", ")
         ));
     }
     section
 }
 
-/// One way, with so many waiters, on all servers by turns; and what the floor costs.
-fn measure_way(plan: &Plan, way: Way, waiters: usize) -> (Row, Option<f64>) {
-    let mut rings: Vec<(Peer, Result<Ring>)> =
-        plan.peers().map(|peer| (peer, plan.start(peer).and_then(|process| Ring::new(process, way.on(peer), waiters)))).collect();
-    let mut floor =
-        (way == Way::Native).then(|| floor::process(floor::Kind::HandOff).and_then(|process| Ring::new(process, way, waiters)));
+/// Measures one method with a number of waiters on all servers, in turns. Also returns the floor's cost.
+fn measure_method(plan: &Plan, method: Method, waiters: usize) -> (Row, Option<f64>) {
+    let mut rings: Vec<(ServerKind, Result<Ring>)> = plan
+        .kinds()
+        .map(|kind| (kind, plan.start(kind).and_then(|process| Ring::new(process, method.on(kind), waiters))))
+        .collect();
+    let mut floor = (method == Method::Native)
+        .then(|| floor::process(floor::Kind::HandOff).and_then(|process| Ring::new(process, method, waiters)));
     for round in 0..plan.rounds {
         for turn in 0..rings.len() {
             let at = (round + turn) % rings.len();
-            slice(&mut rings[at].1, way.hand_offs(waiters, plan.quick));
+            slice(&mut rings[at].1, method.hand_offs(waiters, plan.quick));
         }
-        floor.iter_mut().for_each(|floor| slice(floor, way.hand_offs(waiters, plan.quick)));
+        floor.iter_mut().for_each(|floor| slice(floor, method.hand_offs(waiters, plan.quick)));
     }
-    let bar = (way == Way::Native && waiters >= FLAT.0).then_some(Bar::Ratio(NATIVE_LEAST));
-    let mut row = Row::new(way.title(), waiters.to_string(), Unit::Nanoseconds).bar(bar);
+    let bar = (method == Method::Native && waiters >= FLAT.0).then_some(Bar::RatioAtLeast(NATIVE_LEAST));
+    let mut row = Row::new(method.title(), waiters.to_string(), Unit::Nanoseconds).bar(bar);
     let mut more = Map::new();
-    for (peer, ring) in rings {
+    for (kind, ring) in rings {
         if let Ok(ring) = &ring {
             plan.account(&ring.process);
             let fairness = jain(&ring.shares());
             more.insert(
-                peer.name().to_owned(),
+                kind.name().to_owned(),
                 json!({ "commands_each": ring.commands_each(), "fairness_jain": fairness, "slices": ring.costs }),
             );
         }
-        row.cells.push((peer, Cell::of(ring.map(|ring| median(&ring.costs)))));
+        row.cells.push((kind, Cell::of(ring.map(|ring| median(&ring.costs)))));
     }
     row.more = more.into();
     (row, floor.and_then(|floor| floor.ok()).map(|floor| median(&floor.costs)))
 }
 
-/// Has a ring go round, unless it has failed.
+/// Runs a slice, unless an earlier one failed.
 fn slice(ring: &mut Result<Ring>, hand_offs: usize) {
     if let Ok(going) = ring
         && let Err(error) = going.slice(hand_offs)
@@ -138,15 +140,15 @@ fn slice(ring: &mut Result<Ring>, hand_offs: usize) {
     }
 }
 
-/// How many times as much it costs with many waiters as with few.
+/// The ratio of the cost with many waiters to the cost with few.
 fn flatness(rows: &[Row]) -> Option<Row> {
     let at = |waiters: usize| rows.iter().find(|row| row.at == waiters.to_string());
     let (few, many) = (at(FLAT.0)?, at(FLAT.1)?);
-    let what = format!("native, cost with {} waiters over that with {}", FLAT.1, FLAT.0);
-    let mut row = Row::new(what, "", Unit::Ratio).bar(Some(Bar::Most(FLAT_MOST)));
-    for ((peer, few), (_, many)) in few.cells.iter().zip(&many.cells) {
-        let cell = few.figure().zip(many.figure()).map_or(Cell::Foreign, |(few, many)| Cell::Is(many / few));
-        row.cells.push((*peer, cell));
+    let what = format!("native, cost with {} waiters divided by that with {}", FLAT.1, FLAT.0);
+    let mut row = Row::new(what, "", Unit::Ratio).bar(Some(Bar::AtMost(FLAT_MOST)));
+    for ((kind, few), (_, many)) in few.cells.iter().zip(&many.cells) {
+        let cell = few.figure().zip(many.figure()).map_or(Cell::Unsupported, |(few, many)| Cell::Value(many / few));
+        row.cells.push((*kind, cell));
     }
     Some(row)
 }

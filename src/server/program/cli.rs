@@ -49,7 +49,7 @@ pub fn command() -> Command {
         .arg(
             Arg::new("config-file")
                 .value_name("CONFIG-FILE")
-                .help("File in the form of redis.conf")
+                .help("Configuration file in the form of redis.conf")
                 .value_hint(ValueHint::FilePath),
         )
         .next_help_heading("Program")
@@ -57,26 +57,26 @@ pub fn command() -> Command {
             Arg::new("ready-file")
                 .long("ready-file")
                 .value_name("PATH")
-                .help("File that is written with host:port once connections are accepted, and removed at the end")
+                .help("Writes host:port to this file once the server accepts connections, and removes the file at the end")
                 .value_hint(ValueHint::FilePath),
         )
         .arg(
             Arg::new("test-mode")
                 .long("test-mode")
-                .help("For tests: CLOCK moves the server's clock, and FAULT has requests go wrong")
+                .help("For tests: CLOCK moves the server's clock, and FAULT injects faults")
                 .action(ArgAction::SetTrue),
         )
         .arg(
             Arg::new("end-with-stdin")
                 .long("end-with-stdin")
-                .help("End when standard input is closed, and so when the process at its other end ends, however it ends")
+                .help("Ends the server when standard input is closed, so that it ends with the process that started it")
                 .action(ArgAction::SetTrue),
         )
         .arg(
             Arg::new("log-format")
                 .long("log-format")
                 .value_name("FORMAT")
-                .help("How log lines look")
+                .help("Format of log lines")
                 .value_parser(LOG_FORMATS)
                 .default_value(LOG_FORMATS[0]),
         );
@@ -98,7 +98,7 @@ pub fn command() -> Command {
                 Arg::new("user")
                     .long("user")
                     .value_name("NAME RULE...")
-                    .help("A user and its rules, as in ACL SETUSER; may be given several times")
+                    .help("User and its rules, as in ACL SETUSER; may be repeated")
                     .action(ArgAction::Append)
                     .allow_hyphen_values(true),
             );

@@ -1,33 +1,36 @@
-//! Who came first is served first.
+//! First come, first served.
 
-use crate::torture::check::{Account, Accounts, Finding, Property, Violation};
+use crate::torture::check::{Acquisition, Acquisitions, Finding, Property, Violation};
 
-/// Asks of each grant whether somebody whose first command had arrived earlier was still waiting, and was granted the lock later.
-pub(super) fn check(accounts: &Accounts) -> Finding {
+/// Checks for each grant whether another client, whose first command had arrived earlier, was granted the lock later.
+pub(super) fn check(acquisitions: &Acquisitions) -> Finding {
     let mut finding = Finding::default();
-    let paused = |account: &Account| {
-        let until_us = account.granted_us.unwrap_or(u64::MAX);
-        accounts.pauses.iter().any(|(client, from, to)| *client == account.client && *from < until_us && *to > account.asked_us)
+    let paused = |acquisition: &Acquisition| {
+        let until_us = acquisition.granted_us.unwrap_or(u64::MAX);
+        acquisitions
+            .pauses
+            .iter()
+            .any(|(client, from, to)| *client == acquisition.client && *from < until_us && *to > acquisition.requested_us)
     };
-    for of_lock in accounts.by_lock() {
+    for of_lock in acquisitions.by_lock() {
         let mut grants: Vec<_> = of_lock
             .iter()
-            .filter(|account| account.trace.lost_us.is_none() && !paused(account))
-            .filter_map(|account| Some((account.trace.first?.order, account.served()?.order, account.op)))
+            .filter(|acquisition| acquisition.trace.lost_us.is_none() && !paused(acquisition))
+            .filter_map(|acquisition| Some((acquisition.trace.first?.order, acquisition.served()?.order, acquisition.op)))
             .collect();
         grants.sort_unstable();
         finding.checked += grants.len() as u64;
-        // By arrival: the latest grant so far; whoever is granted before it has overtaken it.
+        // The grants are sorted by arrival. `latest` is the latest grant so far; an earlier grant has overtaken it.
         let mut latest: Option<(u64, u32)> = None;
         for (_, granted, op) in grants {
             match latest {
                 Some((later, other)) if later > granted => {
-                    let account = accounts.get(op);
+                    let acquisition = acquisitions.get(op);
                     finding.violations.push(Violation {
                         property: Property::Fairness,
-                        at_us: account.and_then(Account::start_us).unwrap_or(0),
+                        at_us: acquisition.and_then(Acquisition::start_us).unwrap_or(0),
                         ops: vec![other, op],
-                        says: format!("#{op} came after #{other} and was served before it"),
+                        message: format!("#{op} came after #{other} and was served before it"),
                     });
                 }
                 _ => latest = Some((granted, op)),

@@ -1,12 +1,13 @@
-//! Judges of a history. Each is a pure function in a file of its own, and says nothing that the history does not prove.
+//! Checks of a history. Each is a pure function in its own file, and reports only what the history proves.
 //!
-//! A grant is counted from when a server gave it, where that is known, until the holder began to give it back, crashed, or could not think any
-//! more that it had it: within that time it was held for certain. Whether a lock was free is asked of the opposite: nobody can have held it.
+//! A check of exclusion counts a grant only while it was certainly held: from the server's grant, if known, until the holder
+//! began to release it, crashed, or stopped counting on it. A check whether a lock was free counts a grant as long as it may have
+//! been held.
 //!
-//! The outcome of an operation whose reply was lost is unknown: it may have happened, and a history has several readings ([`Account`]). A
-//! violation is what is wrong in all of them.
+//! The outcome of an operation whose reply was lost is unknown, so a history has several readings ([`Acquisition`]). A violation
+//! is wrong in all of them.
 
-mod account;
+mod acquisition;
 mod expiry;
 mod fairness;
 mod free;
@@ -20,41 +21,41 @@ mod readings;
 #[cfg(test)]
 mod tests;
 
-pub use account::{Account, Accounts};
+pub use acquisition::{Acquisition, Acquisitions};
 
 use std::fmt;
 
 use crate::torture::history::{History, Op};
 
-/// What must hold.
+/// A property that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Property {
-    /// By the order of the servers no more hold a lock than may.
+    /// By the servers' order, never more clients than permitted hold the lock.
     Exclusion,
-    /// No more are at work at once, in truth, than may.
+    /// Never more clients than permitted are in their critical sections, in true time.
     Sections,
-    /// What a lock guards accepts no write of an earlier holder after that of a later one.
+    /// The guarded resource accepts no write of an earlier holder after a write of a later one.
     Writes,
-    /// Fencing tokens grow.
+    /// Fencing tokens increase.
     Tokens,
-    /// Nobody ends what another holds.
+    /// A client does not release a lock that another client holds.
     Release,
-    /// Who waits for what was released gets it.
+    /// A waiter is granted a released lock.
     WakeUp,
-    /// Who came first is served first.
+    /// Grants are first come, first served.
     Fairness,
-    /// What is held is not lost before its lease is over.
+    /// A holder does not lose its lock before the lease ends.
     Early,
-    /// A lease that is over lets others in.
+    /// A waiter is granted a lock whose lease has ended.
     Late,
-    /// No more hold a semaphore's permits than there are.
+    /// Never more permits of a semaphore are held than it has.
     Permits,
-    /// A lock that nobody holds can be had.
+    /// A lock that nobody holds can be acquired.
     Stuck,
 }
 
 impl Property {
-    /// All of them.
+    /// All properties.
     pub const ALL: [Property; 11] = [
         Property::Exclusion,
         Property::Sections,
@@ -69,7 +70,7 @@ impl Property {
         Property::Stuck,
     ];
 
-    /// A word for it.
+    /// The short name.
     pub fn name(self) -> &'static str {
         match self {
             Property::Exclusion => "exclusion",
@@ -86,25 +87,25 @@ impl Property {
         }
     }
 
-    /// What it means that it is violated.
-    pub fn violated(self) -> &'static str {
+    /// What a violation of the property is, in words.
+    pub fn meaning(self) -> &'static str {
         match self {
             Property::Exclusion => "overlapping grants, in the servers' order",
             Property::Sections => "overlapping critical sections",
             Property::Writes => "stale writes accepted by the guarded resource",
-            Property::Tokens => "fencing tokens that do not grow",
-            Property::Release => "released by somebody who did not hold it",
-            Property::WakeUp => "waited for what had been released",
-            Property::Fairness => "served before somebody who came earlier",
+            Property::Tokens => "fencing tokens that do not increase",
+            Property::Release => "released by a client that did not hold it",
+            Property::WakeUp => "waited for a released lock",
+            Property::Fairness => "served before a client that came earlier",
             Property::Early => "lost before the lease was over",
-            Property::Late => "not to be had although the lease was over",
-            Property::Permits => "more permits out than there are",
-            Property::Stuck => "stuck: nobody holds it, and nobody can have it",
+            Property::Late => "waited for a lock whose lease was over",
+            Property::Permits => "more permits held than there are",
+            Property::Stuck => "stuck: nobody holds it, and nobody can acquire it",
         }
     }
 
-    /// The property of that name.
-    pub fn named(name: &str) -> Option<Property> {
+    /// The property of a short name.
+    pub fn from_name(name: &str) -> Option<Property> {
         Property::ALL.into_iter().find(|property| property.name() == name)
     }
 }
@@ -115,62 +116,62 @@ impl fmt::Display for Property {
     }
 }
 
-/// One time at which something did not hold.
+/// A violation of a property.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// What.
+    /// The property.
     pub property: Property,
-    /// When that was so.
+    /// True time of the violation, in microseconds.
     pub at_us: u64,
-    /// Which acquisitions are concerned.
+    /// The acquisitions involved.
     pub ops: Vec<Op>,
-    /// In words.
-    pub says: String,
+    /// What happened, in words.
+    pub message: String,
 }
 
-/// What is found of one property.
+/// The result of the check of one property.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finding {
-    /// Grants, releases, waits or writes that it was asked of.
+    /// Number of grants, releases, waits or writes that were checked.
     pub checked: u64,
-    /// When it did not hold.
+    /// The violations found.
     pub violations: Vec<Violation>,
 }
 
-/// What a history is judged by.
+/// The rules by which a history is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How many may hold at once; `None` where that is not known.
+    /// Maximum number of concurrent holders. `None` if unknown.
     pub holders: Option<u32>,
-    /// For so long a lock may be free while somebody waits for it, beyond what a lease has to do with it.
-    pub patience_us: u64,
+    /// Maximum time that a lock may be free while a client waits for it.
+    pub grace_us: u64,
 }
 
 impl Rules {
-    /// For leases of this length. Messages that are late or sent again are no reason to wait as long as this.
+    /// The rules for leases of this length. Delayed or resent messages take less than the grace period.
     pub fn new(holders: Option<u32>, lease_us: u64) -> Rules {
-        Rules { holders, patience_us: lease_us / 4 * 3 }
+        Rules { holders, grace_us: lease_us / 4 * 3 }
     }
 }
 
-/// The findings on a history, in the order of [`Property::ALL`].
+/// Checks all properties of a history. The findings are in the order of [`Property::ALL`].
 pub fn judge(history: &History, rules: &Rules) -> Vec<(Property, Finding)> {
-    let accounts = Accounts::of(history);
+    let acquisitions = Acquisitions::of(history);
     let one = rules.holders == Some(1);
-    let free = free::check(&accounts, rules);
+    let free = free::check(&acquisitions, rules);
     let find = |property: Property| match property {
-        Property::Exclusion if one => overlap::grants(&accounts, property, 1),
+        Property::Exclusion if one => overlap::grants(&acquisitions, property, 1),
         Property::Permits if !one => {
-            rules.holders.map_or_else(Finding::default, |most| overlap::grants(&accounts, property, most))
+            rules.holders.map_or_else(Finding::default, |most| overlap::grants(&acquisitions, property, most))
         }
         Property::Exclusion | Property::Permits => Finding::default(),
-        Property::Sections => rules.holders.map_or_else(Finding::default, |most| overlap::sections(&accounts, most)),
-        Property::Writes if one => stale::check(&accounts),
-        Property::Tokens => tokens::check(&accounts),
-        Property::Release if one => release::check(&accounts),
-        Property::Fairness if one => fairness::check(&accounts),
+        Property::Sections => rules.holders.map_or_else(Finding::default, |most| overlap::sections(&acquisitions, most)),
+        Property::Writes if one => stale::check(&acquisitions),
+        Property::Tokens => tokens::check(&acquisitions),
+        Property::Release if one => release::check(&acquisitions),
+        Property::Fairness if one => fairness::check(&acquisitions),
         Property::Writes | Property::Release | Property::Fairness => Finding::default(),
-        Property::Early => expiry::early(&accounts),
+        Property::Early => expiry::early(&acquisitions),
         Property::WakeUp | Property::Late | Property::Stuck => Finding {
             checked: free.checked,
             violations: free.violations.iter().filter(|violation| violation.property == property).cloned().collect(),

@@ -1,9 +1,9 @@
-//! No more at once than may: grants by the servers' order, critical sections, permits.
+//! Never more holders at once than permitted: grants by the servers' order, critical sections, permits.
 
-use crate::torture::check::{Account, Accounts, Finding, Property, Violation};
+use crate::torture::check::{Acquisition, Acquisitions, Finding, Property, Violation};
 use crate::torture::history::{Op, Seconds};
 
-/// Whether more than `most` of what lasts from one time to another last at once: gives those that make it too many, each with the others.
+/// Finds each span that starts while `most` others last. Returns its start, with the numbers of the others and its own.
 fn overlaps(mut spans: Vec<(u64, u64, Op)>, most: u32) -> Vec<(u64, Vec<Op>)> {
     spans.sort_unstable();
     let mut found = Vec::new();
@@ -19,19 +19,20 @@ fn overlaps(mut spans: Vec<(u64, u64, Op)>, most: u32) -> Vec<(u64, Vec<Op>)> {
 }
 
 fn check(
-    accounts: &Accounts,
+    acquisitions: &Acquisitions,
     property: Property,
     most: u32,
-    span: impl Fn(&Account) -> Option<(u64, u64)>,
-    says: impl Fn(&[Op], u64) -> String,
+    span: impl Fn(&Acquisition) -> Option<(u64, u64)>,
+    message: impl Fn(&[Op], u64) -> String,
 ) -> Finding {
     let mut finding = Finding::default();
-    for of_lock in accounts.by_lock() {
-        let spans: Vec<_> = of_lock.iter().filter_map(|account| span(account).map(|(from, to)| (from, to, account.op))).collect();
+    for of_lock in acquisitions.by_lock() {
+        let spans: Vec<_> =
+            of_lock.iter().filter_map(|acquisition| span(acquisition).map(|(from, to)| (from, to, acquisition.op))).collect();
         finding.checked += spans.len() as u64;
         for (at_us, ops) in overlaps(spans, most) {
-            let says = says(&ops, at_us);
-            finding.violations.push(Violation { property, at_us, ops, says });
+            let message = message(&ops, at_us);
+            finding.violations.push(Violation { property, at_us, ops, message });
         }
     }
     finding
@@ -41,20 +42,20 @@ fn names(ops: &[Op]) -> String {
     ops.iter().map(|op| format!("#{op}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Grants, as far as they were held for certain.
-pub(super) fn grants(accounts: &Accounts, property: Property, most: u32) -> Finding {
-    check(accounts, property, most, Account::certain, |ops, at_us| {
-        format!("{} are all granted at {} s, where {most} may be", names(ops), Seconds(at_us))
+/// Checks the certain spans of grants.
+pub(super) fn grants(acquisitions: &Acquisitions, property: Property, most: u32) -> Finding {
+    check(acquisitions, property, most, Acquisition::certain_span, |ops, at_us| {
+        format!("{} all hold it at {} s; at most {most} may", names(ops), Seconds(at_us))
     })
 }
 
-/// Critical sections, in truth.
-pub(super) fn sections(accounts: &Accounts, most: u32) -> Finding {
-    let span = |account: &Account| {
-        let entered_us = account.entered_us?;
-        Some((entered_us, account.exited_us.or(account.crashed_us).unwrap_or(accounts.end_us)))
+/// Checks critical sections, in true time.
+pub(super) fn sections(acquisitions: &Acquisitions, most: u32) -> Finding {
+    let span = |acquisition: &Acquisition| {
+        let entered_us = acquisition.entered_us?;
+        Some((entered_us, acquisition.exited_us.or(acquisition.crashed_us).unwrap_or(acquisitions.end_us)))
     };
-    check(accounts, Property::Sections, most, span, |ops, at_us| {
-        format!("{} are all at work at {} s, where {most} may be", names(ops), Seconds(at_us))
+    check(acquisitions, Property::Sections, most, span, |ops, at_us| {
+        format!("{} are all in their critical sections at {} s; at most {most} may be", names(ops), Seconds(at_us))
     })
 }

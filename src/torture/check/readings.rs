@@ -1,9 +1,9 @@
-//! Histories in which replies were lost: each that one reading explains away, and beside it the nearest one that none does.
+//! Histories with lost replies. Each test has one that some reading makes right, and a similar one that no reading does.
 
 use super::tests::{LEASE_US, S, Story};
 use super::*;
 use crate::recipes::ReleaseOutcome;
-use crate::torture::history::{NOBODY, Outcome, Trace, What};
+use crate::torture::history::{EventKind, NO_CLIENT, Outcome, Trace};
 
 /// The first client holds the lock from the beginning, and the second waits for it.
 fn held() -> Story {
@@ -13,26 +13,26 @@ fn held() -> Story {
 }
 
 impl Story {
-    /// A renewal that is asked for half a second before; it is valid from then where it was done.
+    /// A renewal that was requested half a second before. If it succeeds, the lease counts from the request.
     fn renews(&mut self, at_s: f64, outcome: Outcome) -> &mut Self {
-        self.at(at_s - 0.5, 0, What::Renew { op: 1 });
+        self.at(at_s - 0.5, 0, EventKind::Renew { op: 1 });
         let trace = match outcome {
             Outcome::Unknown => Trace { lost_us: Some((at_s * S as f64) as u64), ..Trace::default() },
             _ => self.served(at_s),
         };
         let until_us = if outcome == Outcome::Yes { (at_s * S as f64) as u64 + LEASE_US - S / 2 } else { 10 * S };
-        self.at(at_s, 0, What::Renewed { op: 1, outcome, valid_until_us: Some(until_us), trace })
+        self.at(at_s, 0, EventKind::Renewed { op: 1, outcome, valid_until_us: Some(until_us), trace })
     }
 
-    /// A release whose replies are lost, all of them.
+    /// A release all of whose replies are lost.
     fn released_perhaps(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
-        self.at(at_s, client, What::Release { op });
+        self.at(at_s, client, EventKind::Release { op });
         let trace = Trace { lost_us: Some((at_s * S as f64) as u64 + S), ..Trace::default() };
-        self.at(at_s + 1.0, client, What::Released { op, given: None, tries: 3, trace })
+        self.at(at_s + 1.0, client, EventKind::Released { op, given: None, tries: 3, trace })
     }
 
     fn crash(&mut self, at_s: f64) -> &mut Self {
-        self.at(at_s, 0, What::Crash { machine: false })
+        self.at(at_s, 0, EventKind::Crash { machine: false })
     }
 }
 
@@ -53,7 +53,7 @@ fn a_renewal_without_a_reply_may_have_been_made() {
 #[test]
 fn a_renewal_without_a_reply_cannot_have_been_made_after_the_end_of_the_lease() {
     let story = |granted_s| held().renews(9.0, Outcome::Unknown).crash(9.5).granted(granted_s, 1, 2).violated();
-    assert_eq!(story(27.0), [], "just before the end, for another lease, and the patience of a waiter");
+    assert_eq!(story(27.0), [], "the renewal may arrive just before the end; a lease and the grace period follow");
     assert_eq!(story(28.0), [Property::Late]);
 }
 
@@ -61,7 +61,7 @@ fn a_renewal_without_a_reply_cannot_have_been_made_after_the_end_of_the_lease() 
 fn a_crash_may_come_after_a_renewal_was_sent() {
     let crashed = held().crash(9.0).granted(18.5, 1, 2).violated();
     assert_eq!(crashed, [Property::Late]);
-    let renewing = held().at(8.9, 0, What::Renew { op: 1 }).crash(9.0).granted(18.5, 1, 2).violated();
+    let renewing = held().at(8.9, 0, EventKind::Renew { op: 1 }).crash(9.0).granted(18.5, 1, 2).violated();
     assert_eq!(renewing, []);
 }
 
@@ -71,7 +71,7 @@ fn a_watchdog_may_have_renewed_until_its_client_crashed() {
         let mut story = Story::default();
         story.acquire(0.0, 0, 1);
         let (trace, valid_until_us) = (story.answered(0.1, 1), Some(LEASE_US));
-        story.at(0.1, 0, What::Granted { op: 1, token: None, valid_until_us, watched, trace });
+        story.at(0.1, 0, EventKind::Granted { op: 1, token: None, valid_until_us, watched, trace });
         story.acquire(0.2, 1, 2).crash(9.0).granted(24.0, 1, 2).violated()
     };
     assert_eq!(story(true), []);
@@ -83,7 +83,7 @@ fn an_acquisition_without_a_reply_may_have_been_granted() {
     let story = |maybe| {
         let mut story = Story::default();
         story.acquire(0.0, 0, 1).acquire(0.2, 1, 2);
-        story.at(2.0, 0, What::Failed { op: 1, maybe, trace: Trace::default() }).granted(12.0, 1, 2).violated()
+        story.at(2.0, 0, EventKind::Failed { op: 1, maybe, trace: Trace::default() }).granted(12.0, 1, 2).violated()
     };
     assert_eq!(story(true), []);
     assert_eq!(story(false), [Property::WakeUp]);
@@ -93,7 +93,7 @@ fn an_acquisition_without_a_reply_may_have_been_granted() {
 fn an_acquisition_without_a_reply_may_not_have_been_granted() {
     let mut failed = Story::default();
     failed.acquire(0.0, 0, 1).acquire(0.2, 1, 2);
-    failed.at(2.0, 0, What::Failed { op: 1, maybe: true, trace: Trace::default() }).granted(2.1, 1, 2);
+    failed.at(2.0, 0, EventKind::Failed { op: 1, maybe: true, trace: Trace::default() }).granted(2.1, 1, 2);
     assert_eq!(failed.violated(), []);
     let mut granted = Story::default();
     granted.acquire(0.0, 0, 1).acquire(0.2, 1, 2).granted(2.0, 0, 1).granted(2.1, 1, 2);
@@ -106,7 +106,7 @@ fn a_refusal_after_a_lost_reply_may_leave_something_held() {
         let mut story = Story::default();
         story.acquire(0.0, 0, 1).acquire(0.2, 1, 2);
         let trace = Trace { lost_us, ..story.answered(1.0, 1) };
-        story.at(1.0, 0, What::NotGranted { op: 1, trace }).granted(12.0, 1, 2).violated()
+        story.at(1.0, 0, EventKind::NotGranted { op: 1, trace }).granted(12.0, 1, 2).violated()
     };
     assert_eq!(story(Some(S / 2)), []);
     assert_eq!(story(None), [Property::WakeUp]);
@@ -118,7 +118,7 @@ fn the_first_of_two_copies_may_have_been_granted() {
         let mut story = Story::default();
         story.acquire(0.0, 0, 1).acquire(0.2, 1, 2).refused(9.0, 1, 2);
         let trace = Trace { resent, lost_us: resent.then_some(S), ..story.answered(9.5, 1) };
-        let granted = What::Granted { op: 1, token: None, valid_until_us: Some(19 * S), watched: false, trace };
+        let granted = EventKind::Granted { op: 1, token: None, valid_until_us: Some(19 * S), watched: false, trace };
         story.at(9.5, 0, granted).released(9.6, 0, 1, ReleaseOutcome::Released).violated()
     };
     assert_eq!(story(true), []);
@@ -126,12 +126,12 @@ fn the_first_of_two_copies_may_have_been_granted() {
 }
 
 #[test]
-fn what_was_given_back_is_free_however_often_it_was_asked_for() {
-    // One copy is one hold, and so is the other: but its client was told that it holds it no more.
+fn a_released_lock_is_free_even_if_its_request_was_sent_twice() {
+    // The two copies may give two holds. But the client was told that it does not hold the lock any more.
     let mut story = Story::default();
     story.acquire(0.0, 0, 1);
     let trace = Trace { resent: true, lost_us: Some(S / 20), ..story.answered(0.1, 1) };
-    story.at(0.1, 0, What::Granted { op: 1, token: None, valid_until_us: Some(LEASE_US), watched: false, trace });
+    story.at(0.1, 0, EventKind::Granted { op: 1, token: None, valid_until_us: Some(LEASE_US), watched: false, trace });
     story.acquire(0.2, 1, 2).released(1.0, 0, 1, ReleaseOutcome::Released).granted(10.0, 1, 2);
     assert_eq!(story.violated(), [Property::WakeUp]);
 }
@@ -146,9 +146,9 @@ fn a_release_without_a_reply_may_not_have_been_made() {
 #[test]
 fn a_release_without_a_reply_may_have_been_made() {
     let mut lost = held();
-    lost.at(1.0, 0, What::Release { op: 1 }).granted(1.1, 1, 2).at(1.2, 0, What::Crash { machine: false });
+    lost.at(1.0, 0, EventKind::Release { op: 1 }).granted(1.1, 1, 2).at(1.2, 0, EventKind::Crash { machine: false });
     assert_eq!(lost.violated(), []);
-    assert_eq!(held().granted(1.1, 1, 2).at(1.2, 0, What::Crash { machine: false }).violated(), [Property::Exclusion]);
+    assert_eq!(held().granted(1.1, 1, 2).at(1.2, 0, EventKind::Crash { machine: false }).violated(), [Property::Exclusion]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_release_may_have_ended_a_lease_that_was_renewed_without_a_reply() {
         held().renews(5.0, Outcome::Unknown).released(12.0, 0, 1, ReleaseOutcome::Released).granted(granted_s, 1, 2).violated()
     };
     assert_eq!(story(12.1), []);
-    // In one reading it ended what another held, in the other two held it at once.
+    // In one reading this releases the lock of another client. In the other reading two clients hold it at once.
     let mut other = held();
     other.renews(5.0, Outcome::Unknown).granted(10.3, 1, 2).released(12.0, 0, 1, ReleaseOutcome::Released);
     assert_eq!(other.violated(), [Property::Exclusion]);
@@ -168,16 +168,16 @@ fn a_release_may_have_ended_a_lease_that_was_renewed_without_a_reply() {
 
 #[test]
 fn the_first_copy_of_a_release_that_was_sent_twice_may_have_ended_the_grant() {
-    // The reply to the second copy repeats that to the first one, and comes long after another was granted the lock.
+    // The reply to the second copy repeats the first reply, and comes long after another client was granted the lock.
     let story = |release_s: f64, resent: bool| {
         let mut story = held();
         if release_s < 1.5 {
-            story.at(release_s, 0, What::Release { op: 1 }).granted(1.5, 1, 2);
+            story.at(release_s, 0, EventKind::Release { op: 1 }).granted(1.5, 1, 2);
         } else {
-            story.granted(1.5, 1, 2).at(release_s, 0, What::Release { op: 1 });
+            story.granted(1.5, 1, 2).at(release_s, 0, EventKind::Release { op: 1 });
         }
         let trace = Trace { resent, lost_us: resent.then_some(2 * S), ..story.served(3.0) };
-        story.at(3.0, 0, What::Released { op: 1, given: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
+        story.at(3.0, 0, EventKind::Released { op: 1, given: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
     };
     assert_eq!(story(1.0, true), []);
     assert_eq!(story(1.0, false), [Property::Exclusion], "sent once, it was held until the server answered");
@@ -185,17 +185,17 @@ fn the_first_copy_of_a_release_that_was_sent_twice_may_have_ended_the_grant() {
 }
 
 #[test]
-fn the_first_copy_of_a_release_may_have_passed_the_lock_on_within_the_lease() {
-    // The second copy comes when another holds the lock, and has the first one's reply.
+fn the_first_copy_of_a_release_may_have_handed_the_lock_on_within_the_lease() {
+    // The second copy arrives while another client holds the lock, and gets the first copy's reply.
     let story = |release_s: f64, resent: bool| {
         let mut story = held();
         if release_s < 10.05 {
-            story.at(release_s, 0, What::Release { op: 1 }).granted(10.05, 1, 2);
+            story.at(release_s, 0, EventKind::Release { op: 1 }).granted(10.05, 1, 2);
         } else {
-            story.granted(10.15, 1, 2).at(release_s, 0, What::Release { op: 1 });
+            story.granted(10.15, 1, 2).at(release_s, 0, EventKind::Release { op: 1 });
         }
         let trace = Trace { resent, lost_us: resent.then_some(11 * S), ..story.served(12.0) };
-        story.at(12.0, 0, What::Released { op: 1, given: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
+        story.at(12.0, 0, EventKind::Released { op: 1, given: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
     };
     assert_eq!(story(10.0, true), []);
     assert_eq!(story(10.0, false), [Property::Exclusion, Property::Release], "sent once, it came when another held the lock");
@@ -203,13 +203,13 @@ fn the_first_copy_of_a_release_may_have_passed_the_lock_on_within_the_lease() {
 }
 
 #[test]
-fn who_sent_its_request_again_may_wait_unknown_to_the_server() {
+fn the_server_may_not_know_a_waiter_that_resent_its_request() {
     let story = |resent: bool| {
         let mut story = held();
         if resent {
-            story.at(0.3, 1, What::Resend { server: 0 });
+            story.at(0.3, 1, EventKind::Resend { server: 0 });
         }
-        story.at(0.5, 0, What::Crash { machine: false }).stored(60.0, &[]).violated()
+        story.at(0.5, 0, EventKind::Crash { machine: false }).stored(60.0, &[]).violated()
     };
     assert_eq!(story(true), []);
     assert_eq!(story(false), [Property::Stuck]);
@@ -219,9 +219,9 @@ fn who_sent_its_request_again_may_wait_unknown_to_the_server() {
 fn an_earlier_copy_of_a_release_may_have_succeeded() {
     let story = |lost_us| {
         let mut story = held();
-        story.at(5.0, 0, What::Release { op: 1 });
+        story.at(5.0, 0, EventKind::Release { op: 1 });
         let trace = Trace { lost_us, ..story.served(5.2) };
-        story.at(5.2, 0, What::Released { op: 1, given: Some(ReleaseOutcome::NotHeld), tries: 1, trace }).violated()
+        story.at(5.2, 0, EventKind::Released { op: 1, given: Some(ReleaseOutcome::NotHeld), tries: 1, trace }).violated()
     };
     assert_eq!(story(Some(5 * S)), []);
     assert_eq!(story(None), [Property::Early]);
@@ -235,14 +235,14 @@ fn a_renewal_without_a_reply_does_not_promise_a_lease() {
 }
 
 #[test]
-fn a_slow_clock_makes_no_lease_longer() {
+fn a_slow_clock_does_not_prolong_a_lease() {
     let story = |granted_s| {
         let mut story = Story::default();
-        story.at(0.0, 0, What::Drift { ppm: -5_000 }).acquire(0.0, 0, 1);
-        // A reply that was late: the lease began long before.
+        story.at(0.0, 0, EventKind::Drift { ppm: -5_000 }).acquire(0.0, 0, 1);
+        // The reply was late: the lease began long before.
         let trace = story.answered(0.5, 1);
         let valid_until_us = Some(LEASE_US * 1_000 / 995);
-        story.at(0.5, 0, What::Granted { op: 1, token: None, valid_until_us, watched: false, trace });
+        story.at(0.5, 0, EventKind::Granted { op: 1, token: None, valid_until_us, watched: false, trace });
         story.acquire(0.6, 1, 2).granted(granted_s, 1, 2).violated()
     };
     assert_eq!(story(10.03), [], "by its own clock it has 20 ms left");
@@ -250,14 +250,14 @@ fn a_slow_clock_makes_no_lease_longer() {
 }
 
 #[test]
-fn a_grant_counts_from_when_it_was_made_though_its_client_hears_of_it_late() {
+fn a_grant_counts_from_the_servers_time_even_if_its_client_learns_of_it_late() {
     let story = |known_by_server| {
         let mut story = Story::default();
         story.acquire(0.0, 0, 1).acquire(0.2, 1, 2);
         let served = story.served(1.0).last.filter(|_| known_by_server);
-        // What its client asked for when it knew was answered at 9.2.
+        // The reply at 9.2 is to a command that the client sent after it knew of the grant.
         let trace = Trace { served, ..story.answered(9.2, 1) };
-        let granted = What::Granted { op: 1, token: None, valid_until_us: Some(19 * S), watched: false, trace };
+        let granted = EventKind::Granted { op: 1, token: None, valid_until_us: Some(19 * S), watched: false, trace };
         story.at(9.2, 0, granted).released(9.3, 0, 1, ReleaseOutcome::Released).granted(9.4, 1, 2).violated()
     };
     assert_eq!(story(true), []);
@@ -271,7 +271,7 @@ fn a_waiter_whose_first_command_was_lost_has_no_place_in_the_queue() {
         story.acquire(0.6, 2, 3).released(1.0, 0, 1, ReleaseOutcome::Released);
         story.granted(1.5, 2, 3).released(2.0, 2, 3, ReleaseOutcome::Released);
         let trace = Trace { lost_us, ..story.answered(2.5, 2) };
-        let granted = What::Granted { op: 2, token: None, valid_until_us: Some(12 * S), watched: false, trace };
+        let granted = EventKind::Granted { op: 2, token: None, valid_until_us: Some(12 * S), watched: false, trace };
         story.at(2.5, 1, granted).released(3.0, 1, 2, ReleaseOutcome::Released).violated()
     };
     assert_eq!(story(Some(S / 2)), []);
@@ -279,12 +279,12 @@ fn a_waiter_whose_first_command_was_lost_has_no_place_in_the_queue() {
 }
 
 #[test]
-fn a_write_without_a_reply_may_have_been_accepted_or_not_but_not_after_those_of_the_next() {
+fn a_write_without_a_reply_is_not_accepted_after_those_of_the_next_holder() {
     let story = |stored: &[Op]| {
         let mut story = held();
-        story.at(0.5, 0, What::Write { op: 1 }).at(0.9, 0, What::Written { op: 1, outcome: Outcome::Unknown });
+        story.at(0.5, 0, EventKind::Write { op: 1 }).at(0.9, 0, EventKind::Written { op: 1, outcome: Outcome::Unknown });
         story.released(1.0, 0, 1, ReleaseOutcome::Released).granted(1.1, 1, 2).released(2.0, 1, 2, ReleaseOutcome::Released);
-        story.at(3.0, NOBODY, What::Stored { lock: 0, ops: stored.to_vec() }).violated()
+        story.at(3.0, NO_CLIENT, EventKind::Stored { lock: 0, ops: stored.to_vec() }).violated()
     };
     assert_eq!((story(&[2]), story(&[1, 2])), (vec![], vec![]));
     assert_eq!(story(&[2, 1]), [Property::Writes]);

@@ -1,23 +1,23 @@
-//! What a lock guards accepts no write of an earlier holder after that of a later one.
+//! The guarded resource accepts no write of an earlier holder after a write of a later one.
 
-use crate::torture::check::{Accounts, Finding, Property, Violation};
+use crate::torture::check::{Acquisitions, Finding, Property, Violation};
 
-/// Asks of each write that was accepted whether a later holder had written before.
-pub(super) fn check(accounts: &Accounts) -> Finding {
+/// Checks for each accepted write whether a later holder had written before.
+pub(super) fn check(acquisitions: &Acquisitions) -> Finding {
     let mut finding = Finding::default();
-    for (_, ops) in &accounts.stored {
+    for (_, ops) in &acquisitions.stored {
         let mut newest = None;
         for op in ops {
-            let Some(account) = accounts.get(*op) else { continue };
-            let Some(order) = account.order() else { continue };
+            let Some(acquisition) = acquisitions.get(*op) else { continue };
+            let Some(order) = acquisition.order() else { continue };
             finding.checked += 1;
             match newest {
                 Some((known, by)) if known > order => {
                     let violation = Violation {
                         property: Property::Writes,
-                        at_us: account.exited_us.or(account.crashed_us).unwrap_or(accounts.end_us),
+                        at_us: acquisition.exited_us.or(acquisition.crashed_us).unwrap_or(acquisitions.end_us),
                         ops: vec![by, *op],
-                        says: format!("a write of #{op} was accepted after one of #{by}, which was granted later"),
+                        message: format!("a write of #{op} was accepted after one of #{by}, which was granted later"),
                     };
                     finding.violations.push(violation);
                 }

@@ -1,13 +1,13 @@
-//! Each judge on histories written by hand: a good one, and ones that are as bad as can be told.
+//! Tests each check on histories written by hand: a good one, and the slightest violations.
 
 use super::*;
 use crate::recipes::ReleaseOutcome;
-use crate::torture::history::{NOBODY, Outcome, Stamp, Trace, What};
+use crate::torture::history::{EventKind, NO_CLIENT, Outcome, Stamp, Trace};
 
 pub(super) const S: u64 = 1_000_000;
 pub(super) const LEASE_US: u64 = 10 * S;
 
-/// Writes a history; times are in seconds.
+/// Builds a history. Times are in seconds.
 #[derive(Default)]
 pub(super) struct Story {
     history: History,
@@ -18,21 +18,21 @@ pub(super) struct Story {
 }
 
 impl Story {
-    pub(super) fn at(&mut self, at_s: f64, client: u32, what: What) -> &mut Self {
+    pub(super) fn at(&mut self, at_s: f64, client: u32, kind: EventKind) -> &mut Self {
         let at_us = (at_s * S as f64) as u64;
-        assert!(at_us >= self.ended_us, "in the order in which it happened");
+        assert!(at_us >= self.ended_us, "events are in order");
         self.ended_us = at_us;
-        self.history.push(at_us, client, what);
+        self.history.push(at_us, client, kind);
         self
     }
 
-    /// What servers did for an acquisition until a millisecond before.
+    /// The trace of an acquisition whose last reply was sent a millisecond before.
     pub(super) fn answered(&mut self, at_s: f64, op: Op) -> Trace {
         let arrived = self.arrived.iter().find(|(other, _)| *other == op).map(|(_, stamp)| *stamp);
         Trace { first: arrived, ..self.served(at_s) }
     }
 
-    /// What a server did a millisecond before.
+    /// The trace of a command that was answered a millisecond before.
     pub(super) fn served(&mut self, at_s: f64) -> Trace {
         self.order += 1;
         let stamp = Stamp { order: self.order, at_us: (at_s * S as f64) as u64 - 1_000 };
@@ -42,7 +42,7 @@ impl Story {
     pub(super) fn acquire(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
         self.order += 1;
         self.arrived.push((op, Stamp { order: self.order, at_us: (at_s * S as f64) as u64 + 1_000 }));
-        self.at(at_s, client, What::Acquire { op, lock: 0, lease_us: LEASE_US, wait_us: 30 * S, wish: 0 })
+        self.at(at_s, client, EventKind::Acquire { op, lock: 0, lease_us: LEASE_US, wait_us: 30 * S, job: 0 })
     }
 
     pub(super) fn granted(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
@@ -52,36 +52,36 @@ impl Story {
     pub(super) fn fenced(&mut self, at_s: f64, client: u32, op: Op, token: Option<u64>) -> &mut Self {
         let trace = self.answered(at_s, op);
         let valid_until_us = Some((at_s * S as f64) as u64 + LEASE_US - 2_000);
-        self.at(at_s, client, What::Granted { op, token, valid_until_us, watched: false, trace })
+        self.at(at_s, client, EventKind::Granted { op, token, valid_until_us, watched: false, trace })
     }
 
-    /// Without an end of the lease.
+    /// A grant whose lease does not end.
     pub(super) fn granted_for_ever(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
         let trace = self.answered(at_s, op);
-        self.at(at_s, client, What::Granted { op, token: None, valid_until_us: None, watched: false, trace })
+        self.at(at_s, client, EventKind::Granted { op, token: None, valid_until_us: None, watched: false, trace })
     }
 
     pub(super) fn refused(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
         let trace = self.answered(at_s, op);
-        self.at(at_s, client, What::NotGranted { op, trace })
+        self.at(at_s, client, EventKind::NotGranted { op, trace })
     }
 
     pub(super) fn works(&mut self, at_s: f64, until_s: f64, client: u32, op: Op) -> &mut Self {
-        self.at(at_s, client, What::Enter { op });
-        self.at(until_s, client, What::Exit { op })
+        self.at(at_s, client, EventKind::Enter { op });
+        self.at(until_s, client, EventKind::Exit { op })
     }
 
     pub(super) fn released(&mut self, at_s: f64, client: u32, op: Op, given: ReleaseOutcome) -> &mut Self {
-        self.at(at_s, client, What::Release { op });
+        self.at(at_s, client, EventKind::Release { op });
         let trace = self.served(at_s + 0.002);
-        self.at(at_s + 0.002, client, What::Released { op, given: Some(given), tries: 1, trace })
+        self.at(at_s + 0.002, client, EventKind::Released { op, given: Some(given), tries: 1, trace })
     }
 
     pub(super) fn stored(&mut self, at_s: f64, ops: &[Op]) -> &mut Self {
-        self.at(at_s, NOBODY, What::Stored { lock: 0, ops: ops.to_vec() })
+        self.at(at_s, NO_CLIENT, EventKind::Stored { lock: 0, ops: ops.to_vec() })
     }
 
-    /// What is violated.
+    /// The violated properties, for a lock with one holder.
     pub(super) fn violated(&self) -> Vec<Property> {
         self.violated_of(1)
     }
@@ -89,14 +89,14 @@ impl Story {
     fn violated_of(&self, holders: u32) -> Vec<Property> {
         let findings = judge(&self.history, &Rules::new(Some(holders), LEASE_US));
         for (_, finding) in &findings {
-            assert!(finding.violations.iter().all(|violation| !violation.ops.is_empty() && !violation.says.is_empty()));
-            assert!(finding.checked > 0 || finding.violations.is_empty(), "what is violated was asked of something");
+            assert!(finding.violations.iter().all(|violation| !violation.ops.is_empty() && !violation.message.is_empty()));
+            assert!(finding.checked > 0 || finding.violations.is_empty(), "a violation is the result of a check");
         }
         findings.into_iter().filter(|(_, finding)| !finding.violations.is_empty()).map(|(property, _)| property).collect()
     }
 }
 
-/// Two clients, one after the other, and all is well.
+/// Two clients hold a lock one after the other, and nothing goes wrong.
 fn good() -> Story {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).fenced(0.1, 0, 1, Some(7)).acquire(0.2, 1, 2).works(0.3, 1.0, 0, 1);
@@ -129,7 +129,7 @@ fn overlapping_grants_are_found() {
 }
 
 #[test]
-fn a_grant_ends_with_its_lease_whatever_its_holder_does() {
+fn a_grant_ends_with_its_lease() {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2);
     story.released(11.0, 1, 2, ReleaseOutcome::Released).released(12.0, 0, 1, ReleaseOutcome::NotHeld);
@@ -139,9 +139,13 @@ fn a_grant_ends_with_its_lease_whatever_its_holder_does() {
 #[test]
 fn overlapping_critical_sections_are_found_though_grants_do_not_overlap() {
     let mut story = Story::default();
-    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).at(0.2, 0, What::Enter { op: 1 }).at(0.3, 0, What::Pause { for_us: 15 * S });
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).at(0.2, 0, EventKind::Enter { op: 1 }).at(
+        0.3,
+        0,
+        EventKind::Pause { for_us: 15 * S },
+    );
     story.acquire(0.4, 1, 2).granted(10.2, 1, 2).works(10.3, 11.0, 1, 2).released(11.1, 1, 2, ReleaseOutcome::Released);
-    story.at(15.3, 0, What::Exit { op: 1 }).released(15.4, 0, 1, ReleaseOutcome::NotHeld);
+    story.at(15.3, 0, EventKind::Exit { op: 1 }).released(15.4, 0, 1, ReleaseOutcome::NotHeld);
     assert_eq!(story.violated(), [Property::Sections]);
 }
 
@@ -174,7 +178,7 @@ fn tokens_that_do_not_grow_are_found() {
 }
 
 #[test]
-fn who_releases_what_another_holds_is_found() {
+fn a_release_of_a_lock_that_another_client_holds_is_found() {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2).released(
         11.0,
@@ -191,13 +195,13 @@ fn who_releases_what_another_holds_is_found() {
         ReleaseOutcome::NotHeld,
     );
     assert_eq!(checked.violated(), []);
-    let mut nobodys = Story::default();
-    nobodys.acquire(0.0, 0, 1).granted(0.1, 0, 1).released(11.0, 0, 1, ReleaseOutcome::Unchecked);
-    assert_eq!(nobodys.violated(), [], "nobody held it");
+    let mut free = Story::default();
+    free.acquire(0.0, 0, 1).granted(0.1, 0, 1).released(11.0, 0, 1, ReleaseOutcome::Unchecked);
+    assert_eq!(free.violated(), [], "nobody held it");
 }
 
 #[test]
-fn who_is_not_woken_by_a_release_is_found() {
+fn a_waiter_that_a_release_does_not_wake_is_found() {
     let story = |granted_s: f64| {
         let mut story = Story::default();
         story
@@ -213,22 +217,25 @@ fn who_is_not_woken_by_a_release_is_found() {
 }
 
 #[test]
-fn what_is_not_to_be_had_after_a_pause_was_not_released_by_it() {
+fn a_lock_is_not_released_by_a_pause_of_its_waiter() {
     let mut story = Story::default();
-    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).at(0.5, 0, What::Crash { machine: false });
-    story.at(12.0, 1, What::Pause { for_us: 2 * S }).granted(29.0, 1, 2);
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).at(0.5, 0, EventKind::Crash { machine: false });
+    story.at(12.0, 1, EventKind::Pause { for_us: 2 * S }).granted(29.0, 1, 2);
     assert_eq!(story.violated(), [Property::Late]);
 }
 
 #[test]
-fn who_pauses_or_has_no_server_need_not_be_woken() {
+fn a_waiter_that_pauses_or_has_no_server_need_not_be_woken() {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, ReleaseOutcome::Released);
-    story.at(2.0, 1, What::Pause { for_us: 8 * S }).granted(10.1, 1, 2);
+    story.at(2.0, 1, EventKind::Pause { for_us: 8 * S }).granted(10.1, 1, 2);
     assert_eq!(story.violated(), []);
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, ReleaseOutcome::Released);
-    story.at(2.0, NOBODY, What::Down { server: 0, lost: Some(0) }).at(9.0, NOBODY, What::Up { server: 0 }).granted(10.1, 1, 2);
+    story
+        .at(2.0, NO_CLIENT, EventKind::Down { server: 0, lost: Some(0) })
+        .at(9.0, NO_CLIENT, EventKind::Up { server: 0 })
+        .granted(10.1, 1, 2);
     assert_eq!(story.violated(), []);
 }
 
@@ -239,7 +246,7 @@ fn a_lease_that_ends_late_is_found() {
         story
             .acquire(0.0, 0, 1)
             .granted(0.1, 0, 1)
-            .at(0.2, 0, What::Crash { machine: false })
+            .at(0.2, 0, EventKind::Crash { machine: false })
             .acquire(0.3, 1, 2)
             .granted(granted_s, 1, 2);
         story
@@ -249,42 +256,42 @@ fn a_lease_that_ends_late_is_found() {
 }
 
 #[test]
-fn a_lock_that_nobody_can_have_is_found() {
+fn a_stuck_lock_is_found() {
     let mut story = Story::default();
     story
         .acquire(0.0, 0, 1)
         .granted_for_ever(0.1, 0, 1)
-        .at(0.2, 0, What::Crash { machine: false })
+        .at(0.2, 0, EventKind::Crash { machine: false })
         .acquire(0.3, 1, 2)
         .refused(30.3, 1, 2);
     assert_eq!(story.violated(), [Property::Stuck]);
     let mut held = Story::default();
     held.acquire(0.0, 0, 1).granted_for_ever(0.1, 0, 1).acquire(0.3, 1, 2).refused(30.3, 1, 2);
-    assert_eq!(held.violated(), [], "it is held for so long");
+    assert_eq!(held.violated(), [], "it is held all the time");
 }
 
 #[test]
-fn what_is_lost_before_its_lease_is_over_is_found() {
+fn a_lock_lost_before_the_end_of_its_lease_is_found() {
     let story = |released_s: f64, tries: u32| {
         let mut story = Story::default();
-        story.acquire(0.0, 0, 1).granted(0.1, 0, 1).at(released_s, 0, What::Release { op: 1 });
+        story.acquire(0.0, 0, 1).granted(0.1, 0, 1).at(released_s, 0, EventKind::Release { op: 1 });
         let trace = story.served(released_s + 0.1);
-        story.at(released_s + 0.1, 0, What::Released { op: 1, given: Some(ReleaseOutcome::NotHeld), tries, trace });
+        story.at(released_s + 0.1, 0, EventKind::Released { op: 1, given: Some(ReleaseOutcome::NotHeld), tries, trace });
         story
     };
     assert_eq!(story(5.0, 1).violated(), [Property::Early]);
-    assert_eq!(story(5.0, 2).violated(), [], "the first time may have released it");
+    assert_eq!(story(5.0, 2).violated(), [], "the first attempt may have released it");
     assert_eq!(story(10.5, 1).violated(), []);
 }
 
 #[test]
-fn a_renewal_makes_a_grant_longer() {
+fn a_renewal_prolongs_a_grant() {
     let story = |outcome: Outcome| {
         let mut story = Story::default();
         story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2);
         let trace = story.served(5.0);
         let until_s = if outcome == Outcome::Yes { 15 } else { 10 };
-        story.at(5.0, 0, What::Renewed { op: 1, outcome, valid_until_us: Some(until_s * S), trace });
+        story.at(5.0, 0, EventKind::Renewed { op: 1, outcome, valid_until_us: Some(until_s * S), trace });
         story.granted(12.0, 1, 2).released(13.0, 0, 1, ReleaseOutcome::NotHeld);
         story
     };
@@ -293,7 +300,7 @@ fn a_renewal_makes_a_grant_longer() {
 }
 
 #[test]
-fn who_overtakes_is_found() {
+fn overtaking_is_found() {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1);
     story.acquire(0.5, 1, 2).acquire(0.6, 2, 3).released(1.0, 0, 1, ReleaseOutcome::Released);

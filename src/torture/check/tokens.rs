@@ -1,25 +1,25 @@
-//! Fencing tokens grow from grant to grant.
+//! Fencing tokens increase from grant to grant.
 
-use crate::torture::check::{Account, Accounts, Finding, Property, Violation};
+use crate::torture::check::{Acquisition, Acquisitions, Finding, Property, Violation};
 
-/// Asks of each token whether it is larger than that of the grant before. By the servers' order where it is known; otherwise of those only that
-/// were asked for when the one before was known.
-pub(super) fn check(accounts: &Accounts) -> Finding {
+/// Checks whether each token is larger than that of the grant before. The order is that of the servers if known. Otherwise only
+/// grants are compared that were requested after the client of the other grant knew its token.
+pub(super) fn check(acquisitions: &Acquisitions) -> Finding {
     let mut finding = Finding::default();
-    for of_lock in accounts.by_lock() {
-        let mut grants: Vec<&Account> = of_lock.into_iter().filter(|account| account.token.is_some()).collect();
-        grants.sort_by_key(|account| account.order());
+    for of_lock in acquisitions.by_lock() {
+        let mut grants: Vec<&Acquisition> = of_lock.into_iter().filter(|acquisition| acquisition.token.is_some()).collect();
+        grants.sort_by_key(|acquisition| acquisition.order());
         finding.checked += grants.len() as u64;
-        let mut largest: Option<&Account> = None;
+        let mut largest: Option<&Acquisition> = None;
         for grant in grants {
             if let Some(before) = largest {
-                let known = grant.trace.last.is_some() || before.granted_us < Some(grant.asked_us);
+                let known = grant.trace.last.is_some() || before.granted_us < Some(grant.requested_us);
                 if known && grant.token <= before.token {
                     finding.violations.push(Violation {
                         property: Property::Tokens,
-                        at_us: grant.granted_us.unwrap_or(grant.asked_us),
+                        at_us: grant.granted_us.unwrap_or(grant.requested_us),
                         ops: vec![before.op, grant.op],
-                        says: format!(
+                        message: format!(
                             "#{} has token {}, and #{} before it had {}",
                             grant.op,
                             grant.token.unwrap_or(0),

@@ -1,20 +1,20 @@
-//! The same workload and the same faults against real servers, in real time.
+//! A live run: the same workload and faults against real servers, in real time.
 //!
-//! Each client reaches each server through a proxy of its own, on which messages are late or lost and connections break. Servers that were
-//! started here are ended and started again; those of this crate in test mode are told to by `FAULT`, also to lose their last writes. Clients
-//! pause, crash and have wrong clocks as in the simulation. The guarded resources are on a server of this crate that nothing happens to.
+//! Each client reaches each server through its own [`proxy`], which delays and loses messages and breaks connections. Servers
+//! that were started here are stopped and started again. A given server of this crate in test mode is restarted by `FAULT`, which
+//! also makes it lose its last writes. Clients pause, crash and have wrong clocks as in the simulation. The guarded resources are
+//! on a server of this crate that has no faults.
 //!
-//! The plan follows from the seed; what happens does not, as real time comes in. In which order servers granted native locks is known of those
-//! that were started here by their change logs ([`orders`]), and of other servers of this crate by `MONITOR` ([`monitor`]), unless they refuse
-//! it. Otherwise a grant counts from when its holder knew of it.
+//! The plan follows from the seed; the history does not, because it depends on real time. The order in which a server granted
+//! native locks comes from its change log if it was started here ([`grant_log`]), and from `MONITOR` if it is another server of
+//! this crate that permits it ([`monitor`]). Otherwise a grant counts from when its holder knew of it.
 
+mod grant_log;
 mod monitor;
-mod orders;
 mod proxy;
 mod servers;
 mod world;
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,177 +22,169 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout_at;
 
-use crate::bench::unless_told_to_end;
+use crate::bench::unless_interrupted;
 use crate::client::{Client, Command, Options, Result};
 use crate::recipes::{Algorithm, Live};
-use crate::torture::history::{History, NOBODY, Op, What};
-use crate::torture::live::monitor::Following;
-use crate::torture::live::orders::Orders;
+use crate::torture::history::{EventKind, History, NO_CLIENT, Op};
+use crate::torture::live::grant_log::GrantLog;
+use crate::torture::live::monitor::MonitorFollower;
 use crate::torture::live::proxy::Proxy;
 use crate::torture::live::servers::Backend;
-use crate::torture::live::world::{LiveWorld, Machine, Order, Shared, lock};
-use crate::torture::plan::{Harm, Plan, When, Wish, purpose};
+use crate::torture::live::world::{Action, LiveWorld, Machine, Shared, lock};
+use crate::torture::plan::{Injection, Job, Plan, When, streams};
 use crate::torture::random::Random;
 use crate::torture::subject::Subject;
-use crate::torture::workload::{self, Terms};
+use crate::torture::workload::{self, Setup};
 
-/// When a server hears at the latest that a client's machine is gone, in leases.
+/// Maximum time until a server notices that a client's machine is gone, in leases.
 const UNSEEN_LEASES: u32 = 2;
-/// Between two attempts of a client that starts to connect.
+/// Pause between a starting client's attempts to connect.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What came of a live run.
-pub struct Tortured {
-    /// What has happened.
+/// The result of a live run.
+pub struct LiveResult {
+    /// The history.
     pub history: History,
-    /// By what it is known in which order servers did it; a line for each that was given by its URL and has native locks.
-    pub orders: Vec<String>,
+    /// For each server that was given by its URL and has native locks: the source of the order of its grants, in words.
+    pub order_sources: Vec<String>,
 }
 
-/// Runs a plan against servers: `self` and `redis-server` are started, all else are URLs. Gives what has happened.
+/// Runs a plan against servers. The words `self` and `redis-server` start a server; all others are URLs.
 ///
 /// # Errors
-/// Where it cannot be run.
-pub fn run(plan: &Plan, subject: &Subject, servers: &[String]) -> std::result::Result<Tortured, String> {
+/// The reason why it cannot be run, in words for people.
+pub fn run(plan: &Plan, subject: &Subject, servers: &[String]) -> std::result::Result<LiveResult, String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(unless_told_to_end(async {
+    runtime.block_on(unless_interrupted(async {
         let algorithm = subject.make().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
-        let mut torture = Torture::new(plan, algorithm, servers).await?;
+        let mut torture = LiveRun::new(plan, algorithm, servers).await?;
         torture.run().await?;
         torture.finish().await
     }))
 }
 
-struct Torture<'a> {
+struct LiveRun<'a> {
     plan: &'a Plan,
     algorithm: Arc<dyn Algorithm<LiveWorld>>,
     shared: Arc<Shared>,
-    orders: UnboundedReceiver<Order>,
-    /// What servers did in which order.
-    done: Arc<Orders>,
-    /// And what those have shown that were given by their URLs.
-    followed: Vec<Following>,
-    /// What is said of them.
-    says: Vec<String>,
-    /// The last one has the guarded resources.
+    actions: UnboundedReceiver<Action>,
+    /// The order of grants of the servers that were started here.
+    grant_log: Arc<GrantLog>,
+    /// The followers of servers that were given by their URLs.
+    followers: Vec<MonitorFollower>,
+    /// See [`LiveResult::order_sources`].
+    order_sources: Vec<String>,
+    /// The servers. The last one has the guarded resources.
     backends: Vec<Backend>,
-    /// Of each client to each server.
+    /// The proxies of each client, one for each server.
     proxies: Vec<Vec<Proxy>>,
     machines: Vec<Arc<Machine>>,
-    /// Clients that are there, by how often they have started; 0 for those that are not.
+    /// For each client, the number of its current life. 0 if it is not running.
     alive: Vec<u32>,
     lives: u32,
     up: Vec<bool>,
-    terms: Terms,
+    setup: Setup,
 }
 
-impl<'a> Torture<'a> {
+impl<'a> LiveRun<'a> {
     async fn new(
         plan: &'a Plan,
         algorithm: Arc<dyn Algorithm<LiveWorld>>,
         servers: &[String],
-    ) -> std::result::Result<Torture<'a>, String> {
-        let (sender, orders) = unbounded_channel();
+    ) -> std::result::Result<LiveRun<'a>, String> {
+        let (sender, actions) = unbounded_channel();
         let shared = Arc::new(Shared::new(sender));
-        let done = Orders::new(shared.start);
+        let grant_log = GrantLog::new(shared.start);
         let mut backends = Vec::new();
         for word in servers.iter().map(String::as_str).chain(["self"]) {
-            backends.push(Backend::new(word, Arc::clone(&done)).await?);
+            backends.push(Backend::new(word, Arc::clone(&grant_log)).await?);
         }
         let prefix = format!("torture:{:x}:", std::process::id() as u64 ^ plan.seed);
-        let (mut followed, mut says) = (Vec::new(), Vec::new());
-        for backend in backends.iter().filter(|backend| algorithm.facts().native && backend.can_be_followed()) {
-            match Following::begin(&backend.url_by(&backend.addr), &prefix, shared.start).await {
+        let (mut followers, mut order_sources) = (Vec::new(), Vec::new());
+        for backend in backends.iter().filter(|backend| algorithm.facts().native && backend.can_be_monitored()) {
+            match MonitorFollower::begin(&backend.url_by(&backend.addr), &prefix, shared.start).await {
                 Ok(following) => {
-                    followed.push(following);
-                    says.push(format!("judged by the order of {}, which MONITOR shows", backend.addr));
+                    followers.push(following);
+                    order_sources.push(format!("grants of {} are judged in the order that MONITOR shows", backend.addr));
                 }
-                Err(error) => {
-                    says.push(format!("judged without the order of {}, which does not show it by MONITOR: {error}", backend.addr))
-                }
+                Err(error) => order_sources.push(format!(
+                    "grants of {} are judged without their order, because it refuses MONITOR: {error}",
+                    backend.addr
+                )),
             }
         }
         let (mut proxies, mut machines) = (Vec::new(), Vec::new());
         for client in 0..plan.clients.len() as u32 {
             let mut of_client = Vec::new();
             for (server, backend) in backends.iter().enumerate() {
-                let random = Random::new(plan.seed, purpose::LINK, u64::from(client) << 32 | server as u64);
+                let random = Random::new(plan.seed, streams::LINK, u64::from(client) << 32 | server as u64);
                 let proxy = Proxy::start(backend.addr.clone(), shared.start, random).await;
                 of_client.push(proxy.map_err(|error| format!("proxy: {error}"))?);
             }
             proxies.push(of_client);
-            let mut triggers = Vec::new();
-            for (index, fault) in plan.faults.iter().enumerate() {
-                if let When::Sent { client: whose, nth, after_us } = fault.when
-                    && whose == client
-                {
-                    triggers.push((nth, Duration::from_micros(after_us), index as u32));
-                }
-            }
-            triggers.sort_by_key(|trigger| Reverse((trigger.0, trigger.2)));
-            machines.push(Arc::new(Machine::new(client, Arc::clone(&shared), servers.len(), triggers)));
+            machines.push(Arc::new(Machine::new(client, Arc::clone(&shared), servers.len(), plan.triggers(client))));
         }
-        let terms = Terms::new(plan, prefix);
+        let setup = Setup::new(plan, prefix);
         let (alive, up) = (vec![0; machines.len()], vec![true; backends.len()]);
-        Ok(Torture {
+        Ok(LiveRun {
             plan,
             algorithm,
             shared,
-            orders,
-            done,
-            followed,
-            says,
+            actions,
+            grant_log,
+            followers,
+            order_sources,
             backends,
             proxies,
             machines,
             alive,
             lives: 0,
             up,
-            terms,
+            setup,
         })
     }
 
     async fn run(&mut self) -> std::result::Result<(), String> {
         for (index, fault) in self.plan.faults.iter().enumerate() {
             if let When::At(at_us) = fault.when {
-                self.order(Order::Harm(index as u32, Duration::from_micros(at_us)));
+                self.send(Action::Inject(index as u32, Duration::from_micros(at_us)));
             }
         }
         (0..self.machines.len() as u32).for_each(|client| self.start(client));
         let end = (self.shared.start + Duration::from_micros(self.plan.end_us)).into();
-        // Those that crashed come again.
+        // Counts crashed clients that will restart.
         let mut gone = 0;
         while gone > 0 || self.alive.iter().any(|life| *life > 0) {
-            let Ok(Some(order)) = timeout_at(end, self.orders.recv()).await else { break };
-            match order {
-                Order::Harm(index, Duration::ZERO) => gone += self.harm(self.plan.faults[index as usize].harm).await,
-                Order::Harm(index, after) => self.later(after, Order::Harm(index, Duration::ZERO)),
-                Order::Start(client) => {
+            let Ok(Some(action)) = timeout_at(end, self.actions.recv()).await else { break };
+            match action {
+                Action::Inject(index, Duration::ZERO) => gone += self.inject(self.plan.faults[index as usize].injection).await,
+                Action::Inject(index, after) => self.later(after, Action::Inject(index, Duration::ZERO)),
+                Action::Start(client) => {
                     self.start(client);
                     gone -= 1;
                 }
-                Order::Up(server) => {
+                Action::Up(server) => {
                     self.backends[server as usize].up()?;
                     self.up[server as usize] = true;
-                    self.shared.record(NOBODY, What::Up { server });
+                    self.shared.record(NO_CLIENT, EventKind::Up { server });
                 }
-                Order::Done(client, life) if self.alive[client as usize] == life => self.alive[client as usize] = 0,
-                Order::Done(..) => {}
+                Action::Done(client, life) if self.alive[client as usize] == life => self.alive[client as usize] = 0,
+                Action::Done(..) => {}
             }
         }
         Ok(())
     }
 
-    fn order(&self, order: Order) {
-        // Somebody listens as long as this is there.
-        let _ = self.shared.orders.send(order);
+    fn send(&self, action: Action) {
+        // `self` owns the receiver, so sending cannot fail.
+        let _ = self.shared.actions.send(action);
     }
 
-    fn later(&self, after: Duration, order: Order) {
-        let orders = self.shared.orders.clone();
+    fn later(&self, after: Duration, action: Action) {
+        let actions = self.shared.actions.clone();
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
-            let _ = orders.send(order);
+            let _ = actions.send(action);
         });
     }
 
@@ -207,94 +199,94 @@ impl<'a> Torture<'a> {
             .zip(&self.proxies[client as usize])
             .map(|(backend, proxy)| backend.url_by(&proxy.addr))
             .collect();
-        let (algorithm, terms) = (Arc::clone(&self.algorithm), self.terms.clone());
-        let wishes: Arc<[Wish]> = Arc::from(self.plan.clients[client as usize].as_slice());
+        let (algorithm, setup) = (Arc::clone(&self.algorithm), self.setup.clone());
+        let jobs: Arc<[Job]> = Arc::from(self.plan.clients[client as usize].as_slice());
         let (shared, of_client) = (Arc::clone(&self.shared), Arc::clone(&machine));
         machine.run(async move {
-            let live = connect(&urls, terms.lease / 5).await;
-            workload::live(LiveWorld::new(live, of_client), client, algorithm, wishes, terms).await;
-            let _ = shared.orders.send(Order::Done(client, life));
+            let live = connect(&urls, setup.lease / 5).await;
+            workload::run_client(LiveWorld::new(live, of_client), client, algorithm, jobs, setup).await;
+            let _ = shared.actions.send(Action::Done(client, life));
         });
     }
 
-    /// Gives how many clients are gone by it, and will come again.
-    async fn harm(&mut self, harm: Harm) -> usize {
+    /// Injects a fault. Returns the number of clients that crashed by it and will restart.
+    async fn inject(&mut self, injection: Injection) -> usize {
         let now_us = self.shared.now_us();
         let soon = |us: u64| Instant::now() + Duration::from_micros(us);
-        if harm.client().is_some_and(|client| self.alive[client as usize] == 0) {
+        if injection.client().is_some_and(|client| self.alive[client as usize] == 0) {
             return 0;
         }
-        match harm {
-            Harm::Pause { client, for_us } => {
+        match injection {
+            Injection::Pause { client, for_us } => {
                 if self.machines[client as usize].pause(soon(for_us)) {
-                    self.shared.record(client, What::Pause { for_us });
+                    self.shared.record(client, EventKind::Pause { for_us });
                 }
             }
-            Harm::Jump { client, by_ms } => {
+            Injection::Jump { client, by_ms } => {
                 self.machines[client as usize].clock().set_by_ms += by_ms;
-                self.shared.record(client, What::Jump { by_ms });
+                self.shared.record(client, EventKind::Jump { by_ms });
             }
-            Harm::Drift { client, ppm } => {
+            Injection::Drift { client, ppm } => {
                 self.machines[client as usize].clock().ppm = ppm;
-                self.shared.record(client, What::Drift { ppm });
+                self.shared.record(client, EventKind::Drift { ppm });
             }
-            Harm::Crash { client, machine, again_after_us } => {
+            Injection::Crash { client, machine, again_after_us } => {
                 if machine {
-                    let unseen = (self.terms.lease * UNSEEN_LEASES).min(Duration::from_micros(again_after_us));
+                    let unseen = (self.setup.lease * UNSEEN_LEASES).min(Duration::from_micros(again_after_us));
                     self.proxies[client as usize].iter().for_each(|proxy| proxy.silent_until(Instant::now() + unseen));
                 }
-                self.shared.record(client, What::Crash { machine });
+                self.shared.record(client, EventKind::Crash { machine });
                 self.machines[client as usize].crash();
                 self.alive[client as usize] = 0;
-                self.later(Duration::from_micros(again_after_us), Order::Start(client));
+                self.later(Duration::from_micros(again_after_us), Action::Start(client));
                 return 1;
             }
-            Harm::Down { server, lost, again_after_us } => {
+            Injection::Down { server, lost, again_after_us } => {
                 let backend = &mut self.backends[server as usize];
                 if self.up[server as usize] && backend.can_go_down(lost) {
-                    self.shared.record(NOBODY, What::Down { server, lost });
+                    self.shared.record(NO_CLIENT, EventKind::Down { server, lost });
                     if backend.down(lost).await {
                         self.up[server as usize] = false;
-                        self.later(Duration::from_micros(again_after_us), Order::Up(server));
+                        self.later(Duration::from_micros(again_after_us), Action::Up(server));
                     } else {
-                        self.shared.record(NOBODY, What::Up { server });
+                        self.shared.record(NO_CLIENT, EventKind::Up { server });
                     }
                 }
             }
-            Harm::Delay { client, server, for_us, most_us } => {
+            Injection::Delay { client, server, for_us, most_us } => {
                 self.proxies[client as usize][server as usize].link().delay(now_us + for_us, most_us);
-                self.shared.record(client, What::Delay { server, for_us });
+                self.shared.record(client, EventKind::Delay { server, for_us });
             }
-            Harm::Loss { client, server, for_us, percent, breaks } => {
+            Injection::Loss { client, server, for_us, percent, breaks } => {
                 self.proxies[client as usize][server as usize].link().lose(now_us + for_us, percent, breaks);
-                self.shared.record(client, What::Loss { server, for_us });
+                self.shared.record(client, EventKind::Loss { server, for_us });
             }
-            Harm::Resend { client } => {
+            Injection::Resend { client } => {
                 self.machines[client as usize].resend();
                 self.proxies[client as usize][0].swallow();
-                self.shared.record(client, What::Resend { server: 0 });
+                self.shared.record(client, EventKind::Resend { server: 0 });
             }
         }
         0
     }
 
-    async fn finish(mut self) -> std::result::Result<Tortured, String> {
+    async fn finish(mut self) -> std::result::Result<LiveResult, String> {
         self.machines.iter().for_each(|machine| machine.crash());
-        let store = self.backends.pop().ok_or("there is no server for the resources")?;
+        let store = self.backends.pop().ok_or("the server of the guarded resources is missing")?;
         for lock in 0..self.plan.locks {
-            let ops = stored(&store, &workload::resource_name(&self.terms.prefix, lock)).await;
+            let ops = stored(&store, &workload::resource_name(&self.setup.prefix, lock)).await;
             let ops = ops.map_err(|error| format!("the guarded resource: {error}"))?;
-            self.shared.record(NOBODY, What::Stored { lock, ops });
+            self.shared.record(NO_CLIENT, EventKind::Stored { lock, ops });
         }
         for backend in &self.backends {
-            backend.clean(&self.terms.prefix).await;
+            backend.clean(&self.setup.prefix).await;
         }
         let mut history = std::mem::take(&mut *lock(&self.shared.history));
-        self.done.complete(&mut history);
-        for following in self.followed {
+        self.grant_log.complete(&mut history);
+        for following in self.followers {
             following.complete(&mut history).await;
         }
-        Ok(Tortured { history, orders: self.says })
+        Ok(LiveResult { history, order_sources: self.order_sources })
     }
 }
 
@@ -304,7 +296,7 @@ async fn stored(store: &Backend, key: &[u8]) -> Result<Vec<Op>> {
     Ok(ops.into_iter().map(|op| op as Op).collect())
 }
 
-/// Connects to all servers, however long it takes.
+/// Connects to all servers, and retries until that succeeds.
 async fn connect(urls: &[String], timeout: Duration) -> Live {
     let mut clients = Vec::new();
     for url in urls {

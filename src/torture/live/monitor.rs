@@ -1,16 +1,16 @@
-//! The order in which a server of this crate that was given by its URL carried out commands for native locks, by `MONITOR`: when each
-//! request for a lock arrived, and when each release was made.
+//! The order in which a given server of this crate executed commands for native locks, from `MONITOR`: when each request for a
+//! lock arrived, and when each release was executed.
 //!
-//! `MONITOR` shows commands and not what came of them; that is known of the clients. A grant that was given back by its token was held from
-//! when its client knew of it until the release was carried out, and was made no sooner than the release of the grant before:
+//! `MONITOR` shows commands without their replies, which only the clients know. A grant that was released by its token was held
+//! from when its client knew of it until the release was executed. It was made no earlier than the release of the previous grant:
 //!
 //! ```text
 //!   its LOCK.ACQUIRE      LOCK.RELEASE of the grant before      its client knows      its LOCK.RELEASE
 //!          ├── waits ───────────────┼── granted some time here ────────┼── held ───────────────┤
 //! ```
 //!
-//! Grants that ended otherwise stay without an order and count by what their clients know. So do those of a `redis-server`: it has no
-//! native locks, and what it shows of others (a `SET NX`, a script) does not say who holds them.
+//! Grants that ended otherwise have no order and count by what their clients know. The same holds for grants of `redis-server`:
+//! it has no native locks, and other commands (a `SET NX`, a script) do not tell who holds a lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,17 +21,17 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{Client, Command, Monitor, Options, Result};
 use crate::recipes::ReleaseOutcome;
-use crate::torture::history::{History, Op, Stamp, What};
+use crate::torture::history::{EventKind, History, Op, Stamp};
 use crate::torture::live::world::lock;
 
-/// Between two attempts to reconnect.
+/// Pause between attempts to reconnect.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long the last lines are waited for.
+/// Maximum time to wait for the last lines.
 const END_MAX: Duration = Duration::from_secs(2);
-/// Questions for the server's time.
+/// Number of `TIME` requests for an estimate of the clock's offset.
 const TIMES: usize = 8;
 
-/// What one line says.
+/// The request that a line shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Request {
     Acquire(Op),
@@ -41,21 +41,21 @@ enum Request {
 /// What a server has shown.
 #[derive(Default)]
 struct Seen {
-    /// By the server's clock, in microseconds, in its order.
+    /// The requests in the server's order, with the server's time in microseconds.
     lines: Vec<(i64, Request)>,
-    /// When nothing was shown: the connection was broken.
+    /// The times without a connection, by the run's clock.
     gaps: Vec<(u64, u64)>,
-    /// When the last line came, by the clock of the run as those are.
+    /// When the last line came, by the run's clock.
     last_us: u64,
 }
 
-/// Follows one server.
-pub struct Following {
+/// Follows one server with `MONITOR`.
+pub struct MonitorFollower {
     client: Client,
     start: Instant,
-    /// The last command that is waited for.
+    /// The argument of the `PING` that marks the end.
     last: String,
-    /// What is to be added to the server's time, so that it is that of the run or before it.
+    /// An offset to add to the server's time. The result is the run's time or an earlier one.
     offset_us: i64,
     seen: Arc<Mutex<Seen>>,
     reader: JoinHandle<()>,
@@ -65,7 +65,7 @@ fn us(start: Instant) -> u64 {
     start.elapsed().as_micros() as u64
 }
 
-/// A time of the run that is not after the server's, less the server's.
+/// A lower bound for the run's time minus the server's time, in microseconds.
 async fn offset_us(client: &Client, start: Instant) -> Result<i64> {
     let mut least_us = i64::MAX;
     for _ in 0..TIMES {
@@ -77,7 +77,7 @@ async fn offset_us(client: &Client, start: Instant) -> Result<i64> {
     Ok(least_us)
 }
 
-/// What a line says of keys that begin so, and when by the server's clock.
+/// Parses a line: the server's time and the request, if its key has this prefix.
 fn read(line: &[u8], prefix: &str) -> Option<(i64, Request)> {
     let line = std::str::from_utf8(line).ok()?;
     let (time, rest) = line.split_once(' ')?;
@@ -87,7 +87,7 @@ fn read(line: &[u8], prefix: &str) -> Option<(i64, Request)> {
     if !key.starts_with(prefix) {
         return None;
     }
-    // `c3.17`: of the third client's seventeenth acquisition.
+    // The owner `c3.17` is client 3 in acquisition 17.
     let op = owner.split_once('.')?.1.parse().ok()?;
     let request = match name.to_ascii_uppercase().as_str() {
         "LOCK.ACQUIRE" => Request::Acquire(op),
@@ -101,12 +101,12 @@ fn read(line: &[u8], prefix: &str) -> Option<(i64, Request)> {
     Some((seconds.parse::<i64>().ok()? * 1_000_000 + fraction.parse::<i64>().ok()?, request))
 }
 
-impl Following {
-    /// Follows the server of a URL, for keys that begin so, in a run that began then.
+impl MonitorFollower {
+    /// Follows the server of a URL, for keys with this prefix. The run began at `start`.
     ///
     /// # Errors
-    /// Where the server refuses.
-    pub async fn begin(url: &str, prefix: &str, start: Instant) -> Result<Following> {
+    /// Those of the connection, and of a server that refuses `MONITOR`.
+    pub async fn begin(url: &str, prefix: &str, start: Instant) -> Result<MonitorFollower> {
         let options: Options = url.parse()?;
         let client = Client::with(options.clone()).await?;
         let mut monitor = Monitor::open(&options).await?;
@@ -138,12 +138,12 @@ impl Following {
                 }
             }
         });
-        Ok(Following { client, start, last, offset_us, seen, reader })
+        Ok(MonitorFollower { client, start, last, offset_us, seen, reader })
     }
 
-    /// Puts what the server has done into a history.
+    /// Adds what the server showed to a history.
     pub async fn complete(mut self, history: &mut History) {
-        // Its clock may have run faster or slower, or have been set.
+        // The server's clock may have drifted or been set since the first estimate. The lower one is safe.
         let offset_us = offset_us(&self.client, self.start).await.map_or(self.offset_us, |later| later.min(self.offset_us));
         let asked = self.client.run(Command::new("PING").arg(&self.last)).await;
         let mut seen = match asked.is_ok() && timeout(END_MAX, &mut self.reader).await.is_ok() {
@@ -160,13 +160,13 @@ impl Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for MonitorFollower {
     fn drop(&mut self) {
         self.reader.abort();
     }
 }
 
-/// A grant of which all is known.
+/// A grant about which everything is known.
 struct Grant {
     op: Op,
     lock: u32,
@@ -182,11 +182,11 @@ impl Seen {
         let mut order = 0;
         for (server_us, request) in &self.lines {
             let at_us = (server_us + offset_us).max(0) as u64;
-            // No two have the same.
+            // Orders are unique.
             order = at_us.max(order + 1);
             let stamp = Stamp { order, at_us };
             match *request {
-                // The last one is the one that was granted: those before ended without a grant, or it was lost again.
+                // The last request is the one that was granted: earlier ones were not granted, or their grant was lost.
                 Request::Acquire(op) => drop(arrived.insert(op, stamp)),
                 Request::Release(op, token) => {
                     let (times, _) = released.entry((op, token)).or_insert((0, stamp));
@@ -205,29 +205,29 @@ impl Seen {
             before = Some(grant);
         }
         for event in &mut history.events {
-            let Some((grant, served)) = event.what.op().and_then(|op| traces.get(&op)) else { continue };
-            match &mut event.what {
-                What::Granted { trace, .. } => {
+            let Some((grant, served)) = event.kind.op().and_then(|op| traces.get(&op)) else { continue };
+            match &mut event.kind {
+                EventKind::Granted { trace, .. } => {
                     trace.first = Some(grant.arrived);
                     trace.served = Some(*served);
                     trace.last = Some(Stamp { order: grant.known_us, at_us: grant.known_us });
                 }
-                What::Released { trace, .. } => (trace.first, trace.last) = (Some(grant.released), Some(grant.released)),
+                EventKind::Released { trace, .. } => (trace.first, trace.last) = (Some(grant.released), Some(grant.released)),
                 _ => {}
             }
         }
     }
 
-    /// Those that were given back by one release, which the server has shown, as it has what came before.
+    /// The grants that ended by exactly one release, if the server showed everything from the request to the release.
     fn grants(&self, history: &History, arrived: &HashMap<Op, Stamp>, released: &HashMap<(Op, u64), (u32, Stamp)>) -> Vec<Grant> {
         let mut asked: HashMap<Op, (u64, u32)> = HashMap::new();
         let mut known: HashMap<Op, (u64, u64)> = HashMap::new();
         let mut grants = Vec::new();
         for event in &history.events {
-            match &event.what {
-                What::Acquire { op, lock, .. } => drop(asked.insert(*op, (event.at_us, *lock))),
-                What::Granted { op, token: Some(token), .. } => drop(known.insert(*op, (event.at_us, *token))),
-                What::Released { op, given: Some(ReleaseOutcome::Released), tries: 1, trace }
+            match &event.kind {
+                EventKind::Acquire { op, lock, .. } => drop(asked.insert(*op, (event.at_us, *lock))),
+                EventKind::Granted { op, token: Some(token), .. } => drop(known.insert(*op, (event.at_us, *token))),
+                EventKind::Released { op, given: Some(ReleaseOutcome::Released), tries: 1, trace }
                     if !trace.resent && trace.lost_us.is_none() =>
                 {
                     let (Some((asked_us, lock)), Some((known_us, token))) = (asked.get(op), known.get(op)) else { continue };
@@ -254,29 +254,33 @@ mod tests {
 
     const S: u64 = 1_000_000;
     const LEASE_US: u64 = 10 * S;
-    /// The server's clock at the beginning.
+    /// The server's time at the beginning.
     const SERVER_US: i64 = 1_700_000_000_000_000;
 
-    /// Two clients that acquire a lock at the same time: when each knows that it has it, and begins to release it, in tenths of a second.
+    /// Two clients request a lock at the same time. For each: when it knows of its grant and when it begins to release it, in
+    /// tenths of a second.
     fn history(times: [(u64, u64); 2]) -> History {
         let mut events = Vec::new();
         for (op, (known, release)) in times.into_iter().enumerate() {
             let (client, op) = (op as u32, op as Op + 1);
-            let mut at = |tenths: u64, what: What| events.push((tenths * S / 10, client, what));
-            at(0, What::Acquire { op, lock: 0, lease_us: LEASE_US, wait_us: 30 * S, wish: 0 });
+            let mut at = |tenths: u64, kind: EventKind| events.push((tenths * S / 10, client, kind));
+            at(0, EventKind::Acquire { op, lock: 0, lease_us: LEASE_US, wait_us: 30 * S, job: 0 });
             let valid_until_us = Some(known * S / 10 + LEASE_US);
-            at(known, What::Granted { op, token: Some(u64::from(op)), valid_until_us, watched: false, trace: Trace::default() });
-            at(release, What::Release { op });
+            at(
+                known,
+                EventKind::Granted { op, token: Some(u64::from(op)), valid_until_us, watched: false, trace: Trace::default() },
+            );
+            at(release, EventKind::Release { op });
             let given = Some(ReleaseOutcome::Released);
-            at(release + 20, What::Released { op, given, tries: 1, trace: Trace::default() });
+            at(release + 20, EventKind::Released { op, given, tries: 1, trace: Trace::default() });
         }
         events.sort_by_key(|(at_us, ..)| *at_us);
         let mut history = History::default();
-        events.into_iter().for_each(|(at_us, client, what)| history.push(at_us, client, what));
+        events.into_iter().for_each(|(at_us, client, kind)| history.push(at_us, client, kind));
         history
     }
 
-    /// What is violated when the server has shown these, in tenths of a second.
+    /// The violated properties if the server showed these lines, with times in tenths of a second.
     fn violated(mut history: History, lines: &[(i64, Request)], gaps: &[(u64, u64)]) -> Vec<Property> {
         let lines = lines.iter().map(|(tenths, request)| (SERVER_US + tenths * S as i64 / 10, *request)).collect();
         Seen { lines, gaps: gaps.to_vec(), last_us: 0 }.complete(-SERVER_US, &mut history);

@@ -1,4 +1,4 @@
-//! A TCP proxy between one client and one server, on which bytes are late or lost and connections break.
+//! A TCP proxy between one client and one server, which delays and loses bytes and breaks connections.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,16 +11,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 use crate::torture::random::Random;
-use crate::torture::sim::link::{Fate, Link};
+use crate::torture::sim::link::{Delivery, Link};
 
-/// Bytes that are taken at once.
+/// Maximum number of bytes read at once.
 const CHUNK: usize = 16 << 10;
-/// What is later than this is made late; all else takes the time that it takes.
+/// Only longer delays are added to the network's own latency.
 const LATE: Duration = Duration::from_millis(1);
 
-/// A client's way to a server.
+/// A running proxy. It stops accepting connections when dropped.
 pub struct Proxy {
-    /// Where it listens.
+    /// The address that it listens on.
     pub addr: String,
     way: Arc<Way>,
     accepting: AbortHandle,
@@ -29,11 +29,11 @@ pub struct Proxy {
 struct Way {
     target: String,
     start: Instant,
-    /// What happens to bytes: as in the simulation.
+    /// The impairments, as in the simulation.
     link: Mutex<Link>,
-    /// The next reply is lost with its connection.
+    /// Whether the next reply is lost with its connection.
     swallow: AtomicBool,
-    /// The client's machine is gone: until then nobody tells the server.
+    /// Until then the server does not learn that a connection ended, because the client's machine is gone.
     silent_until: Mutex<Option<Instant>>,
 }
 
@@ -42,10 +42,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Proxy {
-    /// Listens for connections to a server.
+    /// Starts a proxy to a server.
     ///
     /// # Errors
-    /// Where there is no port.
+    /// Those of binding a socket.
     pub async fn start(target: String, start: Instant, random: Random) -> io::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let addr = listener.local_addr()?.to_string();
@@ -55,7 +55,7 @@ impl Proxy {
         Ok(Proxy { addr, way, accepting })
     }
 
-    /// What is wrong with it.
+    /// The link that decides on delays and losses.
     pub fn link(&self) -> MutexGuard<'_, Link> {
         lock(&self.way.link)
     }
@@ -65,7 +65,7 @@ impl Proxy {
         self.way.swallow.store(true, Ordering::Relaxed);
     }
 
-    /// The client's machine is gone.
+    /// Keeps the end of connections from the server until a time.
     pub fn silent_until(&self, until: Instant) {
         *lock(&self.way.silent_until) = Some(until);
     }
@@ -81,7 +81,7 @@ async fn accept(listener: TcpListener, way: Arc<Way>) {
     while let Ok((client, _)) = listener.accept().await {
         let way = Arc::clone(&way);
         tokio::spawn(async move {
-            // Where there is no server, the client is told so by the end of its connection.
+            // If the server cannot be reached, the client's connection is closed.
             if let Ok(server) = TcpStream::connect(&way.target).await {
                 carry(client, server, &way).await;
             }
@@ -95,7 +95,7 @@ async fn carry(client: TcpStream, mut server: TcpStream, way: &Way) {
         let mut client = client;
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        // Whichever ends first takes the other with it.
+        // The end of one direction ends the other.
         tokio::select! {
             _ = pump(from_client, to_server, way, false) => {}
             _ = pump(from_server, to_client, way, true) => {}
@@ -115,13 +115,13 @@ async fn pump(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
             return Ok(());
         }
         let now_us = way.start.elapsed().as_micros() as u64;
-        let fate = lock(&way.link).send(now_us);
-        match fate {
-            Fate::Breaks => return Ok(()),
-            Fate::Arrives(after_us) if Duration::from_micros(after_us) > LATE => {
+        let delivery = lock(&way.link).send(now_us);
+        match delivery {
+            Delivery::Breaks => return Ok(()),
+            Delivery::Arrives(after_us) if Duration::from_micros(after_us) > LATE => {
                 tokio::time::sleep(Duration::from_micros(after_us)).await;
             }
-            Fate::Arrives(_) => {}
+            Delivery::Arrives(_) => {}
         }
         if back && way.swallow.swap(false, Ordering::Relaxed) {
             return Ok(());

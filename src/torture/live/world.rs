@@ -1,4 +1,4 @@
-//! A client's view of real servers: its own connections and wrong clocks, and pauses in which nothing of it runs.
+//! A client's world with real servers: its connections, its wrong clocks, and its pauses.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,75 +12,76 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::client::{Command, Result, Value};
 use crate::recipes::{Live, LiveMessages, World};
-use crate::torture::arena::Arena;
-use crate::torture::history::{History, Op, Trace, What};
+use crate::torture::history::{EventKind, History, Op, Trace};
+use crate::torture::plan::Trigger;
 use crate::torture::sim::clock::Clock;
+use crate::torture::traced_world::TracedWorld;
 
-/// What is to happen, to whoever looks after all.
-pub enum Order {
-    /// A fault, by its number in the plan, after so long.
-    Harm(u32, Duration),
-    /// A client starts again.
+/// An action for the task that controls the run.
+pub enum Action {
+    /// Inject a fault, by its index in the plan, after a delay.
+    Inject(u32, Duration),
+    /// Restart a client.
     Start(u32),
-    /// A server does.
+    /// Start a server again.
     Up(u32),
-    /// A client has nothing more to do, in this of its lives.
+    /// A client has finished its jobs; with the number of its life.
     Done(u32, u32),
 }
 
 /// What all clients share.
 pub struct Shared {
-    /// When it began.
+    /// The beginning of the run.
     pub start: Instant,
-    /// What has happened.
+    /// The history so far.
     pub history: Mutex<History>,
-    /// What is to happen.
-    pub orders: UnboundedSender<Order>,
+    /// The queue of actions.
+    pub actions: UnboundedSender<Action>,
     ops: AtomicU32,
 }
 
-/// What belongs to a client also when it starts again.
+/// The machine of a client, which outlives the client's crashes.
 pub struct Machine {
     client: u32,
     shared: Arc<Shared>,
     servers: usize,
     clock: Mutex<Clock>,
     paused_until: Mutex<Option<Instant>>,
-    /// What is to go wrong after so many commands: their number, when, and which fault; the first last.
-    triggers: Mutex<Vec<(u64, Duration, u32)>>,
+    /// See [`Plan::triggers`](crate::torture::plan::Plan::triggers). Triggers that fired are removed.
+    triggers: Mutex<Vec<Trigger>>,
     sent: AtomicU64,
-    /// The next command whose reply is lost is sent again.
+    /// Whether the next command that loses its reply is resent.
     resends: AtomicBool,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
-/// Locks for a moment.
+/// Locks a mutex.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    /// Begins now.
-    pub fn new(orders: UnboundedSender<Order>) -> Shared {
-        Shared { start: Instant::now(), history: Mutex::default(), orders, ops: AtomicU32::new(0) }
+    /// The shared state of a run that begins now.
+    pub fn new(actions: UnboundedSender<Action>) -> Shared {
+        Shared { start: Instant::now(), history: Mutex::default(), actions, ops: AtomicU32::new(0) }
     }
 
-    /// Time since the beginning.
+    /// Time since the beginning, in microseconds.
     pub fn now_us(&self) -> u64 {
         self.start.elapsed().as_micros() as u64
     }
 
-    /// Notes what happens now.
-    pub fn record(&self, client: u32, what: What) {
-        // The time is taken under the lock, so that the history is in its order.
+    /// Records an event.
+    pub fn record(&self, client: u32, kind: EventKind) {
+        // The time is read under the lock, so that the history is sorted.
         let mut history = lock(&self.history);
-        history.push(self.now_us(), client, what);
+        history.push(self.now_us(), client, kind);
     }
 }
 
 impl Machine {
-    /// A client's.
-    pub fn new(client: u32, shared: Arc<Shared>, servers: usize, triggers: Vec<(u64, Duration, u32)>) -> Machine {
+    /// The machine of a client.
+    pub fn new(client: u32, shared: Arc<Shared>, servers: usize, triggers: Vec<Trigger>) -> Machine {
         Machine {
             client,
             shared,
@@ -94,7 +95,7 @@ impl Machine {
         }
     }
 
-    /// Nothing of it runs until then. False where it pauses already.
+    /// Pauses the client until a time. Returns false if it is paused already.
     pub fn pause(&self, until: Instant) -> bool {
         let mut paused = lock(&self.paused_until);
         if paused.is_some_and(|until| until > Instant::now()) {
@@ -104,25 +105,25 @@ impl Machine {
         true
     }
 
-    /// Its clocks.
+    /// The client's clocks.
     pub fn clock(&self) -> MutexGuard<'_, Clock> {
         lock(&self.clock)
     }
 
-    /// The next command whose reply is lost is sent again.
+    /// Resends the next command that loses its reply.
     pub fn resend(&self) {
         self.resends.store(true, Ordering::Relaxed);
     }
 
-    /// Runs something of it, until it ends or the client crashes.
+    /// Spawns a task of the client. The task ends when the client crashes, and does not run while the client pauses.
     pub fn run(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        let gated = Gated { inner: Box::pin(task), machine: Arc::clone(self), pause: None };
+        let gated = Pausable { inner: Box::pin(task), machine: Arc::clone(self), pause: None };
         let mut tasks = lock(&self.tasks);
         tasks.retain(|task| !task.is_finished());
         tasks.push(tokio::spawn(gated).abort_handle());
     }
 
-    /// Nothing of it goes on.
+    /// Crashes the client: aborts its tasks.
     pub fn crash(&self) {
         *lock(&self.paused_until) = None;
         lock(&self.tasks).drain(..).for_each(|task| task.abort());
@@ -130,20 +131,21 @@ impl Machine {
 
     fn count_sent(&self) {
         let sent = self.sent.fetch_add(1, Ordering::Relaxed) + 1;
-        while let Some((_, after, fault)) = lock(&self.triggers).pop_if(|(nth, ..)| *nth <= sent) {
-            let _ = self.shared.orders.send(Order::Harm(fault, after));
+        while let Some(trigger) = lock(&self.triggers).pop_if(|trigger| trigger.nth <= sent) {
+            let after = Duration::from_micros(trigger.after_us);
+            let _ = self.shared.actions.send(Action::Inject(trigger.fault, after));
         }
     }
 }
 
-/// Something that does not run while its client pauses.
-struct Gated {
+/// A future that is not polled while its client pauses.
+struct Pausable {
     inner: Pin<Box<dyn Future<Output = ()> + Send>>,
     machine: Arc<Machine>,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl Future for Gated {
+impl Future for Pausable {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -161,17 +163,17 @@ impl Future for Gated {
     }
 }
 
-/// One life of a client.
+/// The world of one life of a client.
 #[derive(Clone)]
 pub struct LiveWorld {
     live: Live,
     machine: Arc<Machine>,
-    /// Whether a command was sent again.
+    /// Whether a command was resent.
     resent: Arc<AtomicBool>,
 }
 
 impl LiveWorld {
-    /// On these servers, of which the last has the guarded resources.
+    /// A world with these servers. The last one has the guarded resources.
     pub fn new(live: Live, machine: Arc<Machine>) -> LiveWorld {
         LiveWorld { live, machine, resent: Arc::default() }
     }
@@ -225,7 +227,7 @@ impl World for LiveWorld {
     }
 }
 
-impl Arena for LiveWorld {
+impl TracedWorld for LiveWorld {
     fn true_us(&self) -> u64 {
         self.machine.shared.now_us()
     }
@@ -238,7 +240,7 @@ impl Arena for LiveWorld {
         LiveWorld { resent: Arc::default(), ..self.clone() }
     }
 
-    /// What servers do, and in which order, is theirs to know.
+    /// The stamps stay empty: what servers did is added at the end of the run.
     fn trace(&self) -> Trace {
         Trace { resent: self.resent.load(Ordering::Relaxed), ..Trace::default() }
     }
@@ -247,8 +249,8 @@ impl Arena for LiveWorld {
         self.machine.shared.ops.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn record(&self, what: What) {
-        self.machine.shared.record(self.machine.client, what);
+    fn record(&self, kind: EventKind) {
+        self.machine.shared.record(self.machine.client, kind);
     }
 
     fn store(&self) -> usize {

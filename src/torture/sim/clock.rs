@@ -1,36 +1,36 @@
-//! A client's clocks: one that is never set back, and the wall clock, both of which may run fast or slow.
+//! A client's clocks: a monotonic clock and a wall clock, both of which may run fast or slow.
 
 use std::time::Duration;
 
-/// The wall clock of a machine that is right, at the beginning, in unix milliseconds.
+/// The correct wall clock at the beginning, in Unix milliseconds.
 pub const BEGIN_UNIX_MS: i64 = 1_700_000_000_000;
 
 /// The clocks of one machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Clock {
-    /// By so many millionths they run fast.
+    /// The rate of both clocks in parts per million. Positive is fast.
     pub ppm: i64,
-    /// By so much the wall clock was set.
+    /// The error of the wall clock, in milliseconds, beside the rate.
     pub set_by_ms: i64,
 }
 
 impl Clock {
-    /// What the clock shows that is never set back.
+    /// The reading of the monotonic clock at a true time.
     pub fn elapsed_us(&self, true_us: u64) -> u64 {
         true_us.saturating_add_signed((i128::from(true_us) * i128::from(self.ppm) / 1_000_000) as i64)
     }
 
-    /// When it shows that.
+    /// The true time at a reading of the monotonic clock.
     pub fn true_us(&self, elapsed_us: u64) -> u64 {
         (u128::from(elapsed_us) * 1_000_000 / (1_000_000 + self.ppm).max(1) as u128) as u64
     }
 
-    /// How long a time by this clock takes in truth.
+    /// The true length of a duration that is measured by this clock.
     pub fn true_duration_us(&self, time: Duration) -> u64 {
         self.true_us(time.as_micros().min(u128::from(u64::MAX >> 1)) as u64)
     }
 
-    /// What the wall clock shows.
+    /// The reading of the wall clock at a true time.
     pub fn unix_ms(&self, true_us: u64) -> i64 {
         BEGIN_UNIX_MS + (self.elapsed_us(true_us) / 1000) as i64 + self.set_by_ms
     }

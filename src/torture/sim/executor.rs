@@ -1,4 +1,4 @@
-//! Runs futures one at a time, in the order in which they were woken, on one thread: nothing in it is left to chance.
+//! A deterministic executor: runs futures one at a time on one thread, in the order in which they were woken.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -8,15 +8,15 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use slab::Slab;
 
-/// What runs.
+/// The future of a task.
 pub type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Tasks that were woken, in their order.
+/// The indices of woken tasks, in order.
 type Ready = Arc<Mutex<VecDeque<usize>>>;
 
 struct TaskWaker {
     task: usize,
-    /// Whether it is among those that are ready already.
+    /// Whether the task is in the queue.
     queued: AtomicBool,
     ready: Ready,
 }
@@ -40,17 +40,17 @@ struct Task {
     waker: Waker,
 }
 
-/// Tasks of clients.
+/// The tasks of all clients.
 #[derive(Default)]
 pub struct Executor {
     tasks: Slab<Task>,
     ready: Ready,
-    /// For each client that pauses: what it will go on with.
+    /// For each paused client: its woken tasks.
     paused: Vec<Option<VecDeque<usize>>>,
 }
 
 impl Executor {
-    /// For so many clients.
+    /// An executor for this number of clients.
     pub fn new(clients: usize) -> Executor {
         Executor { paused: vec![None; clients], ..Executor::default() }
     }
@@ -59,7 +59,7 @@ impl Executor {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Adds a task of a client, which runs soon.
+    /// Spawns a task of a client.
     pub fn spawn(&mut self, client: u32, future: Run) {
         let entry = self.tasks.vacant_entry();
         let task = entry.key();
@@ -69,10 +69,10 @@ impl Executor {
         entry.insert(Task { client, future, handle, waker });
     }
 
-    /// Runs the next task that is ready; false where none is.
+    /// Runs the next woken task. Returns whether there was one.
     pub fn run_one(&mut self) -> bool {
         let Some(index) = self.take_ready() else { return false };
-        // Tasks that are no more may have been woken.
+        // A task may have ended since it was woken.
         let Some(task) = self.tasks.get_mut(index) else { return true };
         if let Some(waiting) = &mut self.paused[task.client as usize] {
             waiting.push_back(index);
@@ -80,18 +80,18 @@ impl Executor {
         }
         task.handle.queued.store(false, Ordering::Relaxed);
         if let Poll::Ready(()) = task.future.as_mut().poll(&mut Context::from_waker(&task.waker)) {
-            // Whoever it woke by its end must not meet another task in its place: nobody is added before this returns.
+            // The waker of the removed task must not reach another task at the same index: none is spawned before this returns.
             drop(self.tasks.remove(index));
         }
         true
     }
 
-    /// From now on nothing of a client runs.
+    /// Pauses a client: none of its tasks run.
     pub fn pause(&mut self, client: u32) {
         self.paused[client as usize].get_or_insert_default();
     }
 
-    /// It goes on.
+    /// Resumes a client.
     pub fn resume(&mut self, client: u32) {
         if let Some(waiting) = self.paused[client as usize].take() {
             self.ready.lock().unwrap_or_else(PoisonError::into_inner).extend(waiting);
@@ -107,7 +107,7 @@ impl Executor {
         }
     }
 
-    /// Whether there are tasks at all.
+    /// Whether there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }

@@ -1,4 +1,8 @@
 //! The simulation: the engine, a network and clients in one process on virtual time. The same plan gives the same history.
+//!
+//! - [`net`]: the event queue, connections, calls and timers; [`link`]: delays and losses between a client and a server;
+//! - [`server`]: the real engine as a server; [`executor`]: runs the clients' tasks; [`clock`]: their clocks;
+//! - [`world`]: what algorithms and clients see of all this.
 
 pub mod clock;
 pub mod executor;
@@ -10,46 +14,47 @@ pub mod world;
 use std::sync::{Arc, Mutex};
 
 use crate::recipes::Algorithm;
-use crate::torture::history::{History, NOBODY, Op, What};
-use crate::torture::plan::{Harm, Plan, Wish, purpose};
+use crate::torture::history::{EventKind, History, NO_CLIENT, Op};
+use crate::torture::plan::{Injection, Job, Plan, streams};
 use crate::torture::random::Random;
 use crate::torture::sim::executor::Executor;
 use crate::torture::sim::net::{Event, Net};
 use crate::torture::sim::server::Server;
 use crate::torture::sim::world::{Shared, SimWorld, lock};
-use crate::torture::workload::{self, Terms};
+use crate::torture::workload::{self, Setup};
 
-/// How an algorithm is run here.
-pub type Simulated = Arc<dyn Algorithm<SimWorld>>;
+/// An algorithm for the simulation.
+pub type SimAlgorithm = Arc<dyn Algorithm<SimWorld>>;
 
-/// What a client is doing.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Lives,
-    Pauses,
-    /// Until it starts again.
+    Running,
+    Paused,
+    /// Until it restarts.
     Crashed,
 }
 
 struct Simulation<'a> {
     plan: &'a Plan,
-    algorithm: &'a Simulated,
+    algorithm: &'a SimAlgorithm,
     net: Shared,
     executor: Executor,
     servers: Vec<Server>,
     clients: Vec<State>,
-    wishes: Vec<Arc<[Wish]>>,
-    terms: Terms,
-    /// Luck of servers.
+    jobs: Vec<Arc<[Job]>>,
+    setup: Setup,
+    /// Random choices that concern servers.
     random: Random,
 }
 
-/// Runs an episode, and gives what has happened in it.
-pub fn run(plan: &Plan, algorithm: &Simulated) -> History {
+/// Runs an episode and returns its history.
+pub fn run(plan: &Plan, algorithm: &SimAlgorithm) -> History {
     let server = |number: u32| {
-        let seed = Random::new(plan.seed, purpose::ENGINE, u64::from(number)).draw();
-        let loses = |harm: &Harm| matches!(harm, Harm::Down { server, lost: Some(_), .. } if *server == number);
-        Server::new(number, seed, plan.faults.iter().any(|fault| loses(&fault.harm)))
+        let seed = Random::new(plan.seed, streams::ENGINE, u64::from(number)).draw();
+        let loses_writes =
+            |injection: &Injection| matches!(injection, Injection::Down { server, lost: Some(_), .. } if *server == number);
+        Server::new(number, seed, plan.faults.iter().any(|fault| loses_writes(&fault.injection)))
     };
     let mut simulation = Simulation {
         plan,
@@ -57,13 +62,13 @@ pub fn run(plan: &Plan, algorithm: &Simulated) -> History {
         net: Arc::new(Mutex::new(Net::new(plan))),
         executor: Executor::new(plan.clients.len()),
         servers: (0..=plan.servers).map(server).collect(),
-        clients: vec![State::Lives; plan.clients.len()],
-        wishes: plan.clients.iter().map(|wishes| Arc::from(wishes.as_slice())).collect(),
-        terms: Terms::new(plan, String::new()),
-        random: Random::new(plan.seed, purpose::ENGINE, u64::MAX),
+        clients: vec![State::Running; plan.clients.len()],
+        jobs: plan.clients.iter().map(|jobs| Arc::from(jobs.as_slice())).collect(),
+        setup: Setup::new(plan, String::new()),
+        random: Random::new(plan.seed, streams::ENGINE, u64::MAX),
     };
     for client in 0..plan.clients.len() as u32 {
-        // Who wants nothing does not appear.
+        // A client without jobs does not appear in the history.
         if !plan.clients[client as usize].is_empty() {
             simulation.start(client);
         }
@@ -80,11 +85,11 @@ impl Simulation<'_> {
                 return;
             }
             let Some(event) = lock(&self.net).next(self.plan.end_us) else { return };
-            self.happen(event);
+            self.handle(event);
         }
     }
 
-    /// Has everybody do what they can do now.
+    /// Runs all tasks that can make progress now.
     fn settle(&mut self) {
         while self.executor.run_one() {
             let spawned = std::mem::take(&mut lock(&self.net).spawned);
@@ -94,7 +99,7 @@ impl Simulation<'_> {
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::ToServer(conn) => {
                 let server = lock(&self.net).conn(conn).server;
@@ -109,90 +114,90 @@ impl Simulation<'_> {
             Event::Timer(key) => lock(&self.net).fire(key),
             Event::Timeout(key) => lock(&self.net).time_out(key),
             Event::Tick(server) => self.servers[server as usize].tick(&self.net),
-            Event::Fault(index) => self.harm(self.plan.faults[index as usize].harm),
+            Event::Fault(index) => self.inject(self.plan.faults[index as usize].injection),
             Event::Resume(client) => {
-                if self.clients[client as usize] == State::Pauses {
-                    self.clients[client as usize] = State::Lives;
+                if self.clients[client as usize] == State::Paused {
+                    self.clients[client as usize] = State::Running;
                     self.executor.resume(client);
                 }
             }
             Event::Restart(client) => self.start(client),
             Event::Up(server) => {
-                lock(&self.net).record(NOBODY, What::Up { server });
+                lock(&self.net).record(NO_CLIENT, EventKind::Up { server });
                 self.servers[server as usize].start(&self.net);
             }
         }
     }
 
     fn start(&mut self, client: u32) {
-        self.clients[client as usize] = State::Lives;
+        self.clients[client as usize] = State::Running;
         let world = SimWorld::new(Arc::clone(&self.net), client);
-        let wishes = Arc::clone(&self.wishes[client as usize]);
-        let life = workload::live(world, client, Arc::clone(self.algorithm), wishes, self.terms.clone());
+        let jobs = Arc::clone(&self.jobs[client as usize]);
+        let life = workload::run_client(world, client, Arc::clone(self.algorithm), jobs, self.setup.clone());
         self.executor.spawn(client, Box::pin(life));
     }
 
-    fn harm(&mut self, harm: Harm) {
+    fn inject(&mut self, injection: Injection) {
         let mut net = lock(&self.net);
         let now_us = net.now_us;
-        let state = harm.client().map(|client| self.clients[client as usize]);
-        match harm {
-            // Nothing more can be done to who is not there.
+        let state = injection.client().map(|client| self.clients[client as usize]);
+        match injection {
+            // A fault has no effect on a crashed client.
             _ if state == Some(State::Crashed) => {}
-            Harm::Pause { client, for_us } => {
-                if state == Some(State::Lives) {
-                    self.clients[client as usize] = State::Pauses;
+            Injection::Pause { client, for_us } => {
+                if state == Some(State::Running) {
+                    self.clients[client as usize] = State::Paused;
                     self.executor.pause(client);
-                    net.record(client, What::Pause { for_us });
+                    net.record(client, EventKind::Pause { for_us });
                     net.at(now_us + for_us, Event::Resume(client));
                 }
             }
-            Harm::Jump { client, by_ms } => {
+            Injection::Jump { client, by_ms } => {
                 net.clients[client as usize].clock.set_by_ms += by_ms;
-                net.record(client, What::Jump { by_ms });
+                net.record(client, EventKind::Jump { by_ms });
             }
-            Harm::Drift { client, ppm } => {
+            Injection::Drift { client, ppm } => {
                 net.clients[client as usize].clock.ppm = ppm;
-                net.record(client, What::Drift { ppm });
+                net.record(client, EventKind::Drift { ppm });
             }
-            Harm::Crash { client, machine, again_after_us } => {
+            Injection::Crash { client, machine, again_after_us } => {
                 self.clients[client as usize] = State::Crashed;
-                net.record(client, What::Crash { machine });
+                net.record(client, EventKind::Crash { machine });
                 net.crash(client, machine, now_us + again_after_us);
                 net.at(now_us + again_after_us, Event::Restart(client));
                 drop(net);
                 self.executor.crash(client);
             }
-            Harm::Down { server, lost, again_after_us } => {
+            Injection::Down { server, lost, again_after_us } => {
                 drop(net);
-                // A process that ends has its machine tell so; a machine tells nobody.
+                // When a process ends, its machine closes the connections. When a machine ends, nothing is sent.
                 let silent = self.random.percent(30);
                 if self.servers[server as usize].down(&self.net, lost, silent) {
                     let mut net = lock(&self.net);
-                    net.record(NOBODY, What::Down { server, lost });
+                    net.record(NO_CLIENT, EventKind::Down { server, lost });
                     net.at(now_us + again_after_us, Event::Up(server));
                 }
             }
-            Harm::Delay { client, server, for_us, most_us } => {
+            Injection::Delay { client, server, for_us, most_us } => {
                 net.link(client, server).delay(now_us + for_us, most_us);
-                net.record(client, What::Delay { server, for_us });
+                net.record(client, EventKind::Delay { server, for_us });
             }
-            Harm::Loss { client, server, for_us, percent, breaks } => {
+            Injection::Loss { client, server, for_us, percent, breaks } => {
                 net.link(client, server).lose(now_us + for_us, percent, breaks);
-                net.record(client, What::Loss { server, for_us });
+                net.record(client, EventKind::Loss { server, for_us });
             }
-            Harm::Resend { client } => {
+            Injection::Resend { client } => {
                 if let Some(server) = net.resend(client) {
-                    net.record(client, What::Resend { server });
+                    net.record(client, EventKind::Resend { server });
                 }
             }
         }
     }
 
-    /// Asks the guarded resources what they have accepted, and ends it.
+    /// Reads what the guarded resources have accepted, and returns the history.
     fn finish(mut self) -> History {
         for client in 0..self.clients.len() as u32 {
-            // Nobody is left to do anything; that is not part of what has happened.
+            // Drops the remaining tasks. This is not an event of the history.
             self.executor.crash(client);
         }
         let mut net = lock(&self.net);
@@ -200,7 +205,7 @@ impl Simulation<'_> {
         let store = &mut self.servers[self.plan.servers as usize];
         for lock in 0..self.plan.locks {
             let ops = store.list(now_us, &workload::resource_name("", lock)).into_iter().map(|op| op as Op).collect();
-            net.record(NOBODY, What::Stored { lock, ops });
+            net.record(NO_CLIENT, EventKind::Stored { lock, ops });
         }
         net.history.commands = net.clients.iter().map(|client| client.sent).sum();
         std::mem::take(&mut net.history)

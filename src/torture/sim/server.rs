@@ -20,24 +20,24 @@ use crate::torture::sim::clock::BEGIN_UNIX_MS;
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient, ToServer};
 use crate::torture::sim::world::{Shared, lock};
 
-/// The engine's clock at the beginning: it has run for a while.
+/// The engine's monotonic clock at the beginning.
 const BEGIN_US: u64 = 1_000_000_000;
-/// Bytes of a reply at most.
+/// Maximum length of a reply.
 const REPLY_MAX: usize = 16 << 20;
-/// Steps of a script at most, in thousands.
+/// Maximum number of steps of a script, in thousands.
 const SCRIPT_STEPS_MAX: u64 = 100_000;
 
-/// The engine's instant.
+/// The engine's time at a true time.
 fn now(true_us: u64) -> Now {
     Now::new(BEGIN_US + true_us, BEGIN_UNIX_MS - (BEGIN_US / 1000) as i64)
 }
 
-/// One session, on the server's side.
+/// A session of the server.
 struct Session {
     id: SessionId,
-    /// Requests behind one that waits.
+    /// Requests behind a blocking one.
     queue: VecDeque<Command>,
-    /// When requests arrived that are not answered yet.
+    /// Arrival times of the unanswered requests.
     arrived: VecDeque<Stamp>,
 }
 
@@ -47,12 +47,12 @@ pub struct Server {
     seed: u64,
     engine: Engine,
     up: bool,
-    /// Whether its machine is down, too, and answers nobody.
+    /// Whether the machine is down too, so that connections are not even refused.
     silent: bool,
     sessions: BTreeMap<ConnId, Session>,
-    /// Connections of sessions.
+    /// The connection of each session, by session id.
     conns: Vec<ConnId>,
-    /// When the engine's next deadline is, as was said to the queue, in monotonic milliseconds.
+    /// The engine's next deadline for which an event is scheduled, in monotonic milliseconds.
     tick_ms: Option<u64>,
     inbox: BytesMut,
     decoder: Decoder,
@@ -60,11 +60,11 @@ pub struct Server {
     journal: Option<Journal>,
 }
 
-/// What a server was told, so that it can be brought to where it was.
+/// The inputs of a server, from which its state can be rebuilt.
 struct Journal {
     began_us: u64,
     entries: Vec<(u64, u64, Entry)>,
-    /// Changes so far.
+    /// Number of changes so far.
     writes: Rc<Cell<u64>>,
 }
 
@@ -73,7 +73,7 @@ enum Entry {
     Disconnect(ConnId),
     Request(ConnId, Command),
     Tick,
-    /// It was started again.
+    /// The server restarted.
     Start,
 }
 
@@ -123,9 +123,9 @@ fn advance(engine: &mut Engine, at: Now) {
 }
 
 impl Server {
-    /// A server, which is up. It keeps a journal where it is to lose its last writes.
-    pub fn new(number: u32, seed: u64, loses: bool) -> Server {
-        let journal = loses.then(|| Journal { began_us: 0, entries: Vec::new(), writes: Rc::default() });
+    /// A server that is up. With `keeps_journal` it can lose its last writes.
+    pub fn new(number: u32, seed: u64, keeps_journal: bool) -> Server {
+        let journal = keeps_journal.then(|| Journal { began_us: 0, entries: Vec::new(), writes: Rc::default() });
         let mut server = Server {
             number,
             seed,
@@ -156,7 +156,7 @@ impl Server {
         }
     }
 
-    /// A message of a connection arrives.
+    /// Receives a message of a connection.
     pub fn arrive(&mut self, net: &Shared, conn: ConnId) {
         let mut world = lock(net);
         let Some(message) = world.take_to_server(conn) else { return };
@@ -202,7 +202,7 @@ impl Server {
         self.note(at_us, || Entry::Connect(conn));
     }
 
-    /// Executes a request. What comes of it is in the outboxes.
+    /// Executes a request. Replies go to the sessions' outboxes.
     fn execute(&mut self, at_us: u64, conn: ConnId, command: Command) {
         let Some(session) = self.sessions.get(&conn) else { return };
         let id = session.id;
@@ -211,7 +211,7 @@ impl Server {
         self.note(at_us, || Entry::Request(conn, command));
     }
 
-    /// The connection is closed, or the server notices that it is broken.
+    /// Ends a session, because its connection was closed or the server notices that it is broken.
     pub fn disconnect(&mut self, net: &Shared, conn: ConnId) {
         let mut world = lock(net);
         world.end_session(conn);
@@ -222,7 +222,7 @@ impl Server {
         }
     }
 
-    /// Time has come for the engine to do something.
+    /// Runs the engine's deadlines.
     pub fn tick(&mut self, net: &Shared) {
         let mut world = lock(net);
         self.tick_ms = None;
@@ -237,7 +237,8 @@ impl Server {
         }
     }
 
-    /// Sends what is in outboxes, has those go on who do not wait any more, and says when it is to be woken.
+    /// Sends the contents of outboxes, executes queued requests of sessions that do not block any more, and schedules the next
+    /// deadline.
     fn flush(&mut self, net: &mut Net) {
         loop {
             let mut dirty = std::mem::take(&mut self.dirty);
@@ -266,7 +267,7 @@ impl Server {
         session.out.clear();
         let conn = self.conns[id.0 as usize];
         let Some(of) = self.sessions.get_mut(&conn) else { return self.inbox.clear() };
-        // What the engine writes is whole, and is what it should be.
+        // The engine writes complete, valid replies.
         while let Ok(Some(value)) = self.decoder.decode(&mut self.inbox) {
             match value {
                 Value::Push(parts) => net.send_back(conn, ToClient::Push(parts)),
@@ -291,7 +292,8 @@ impl Server {
         }
     }
 
-    /// It ends. So many of its last writes will be lost; all of them where it is `None`. False where it is down already.
+    /// Takes the server down. `lost` is the number of its last writes that will be lost, `None` for all data. Returns false if it
+    /// is down already.
     pub fn down(&mut self, net: &Shared, lost: Option<u64>, silent: bool) -> bool {
         if !self.up {
             return false;
@@ -304,7 +306,7 @@ impl Server {
         let at_us = net.now_us;
         match (lost, &mut self.journal) {
             (Some(lost), Some(journal)) => {
-                // What came before the first of those writes is what there is.
+                // The entries before the first lost write stay.
                 let left = journal.writes.get().saturating_sub(lost);
                 let kept = journal.entries.iter().position(|(_, writes, _)| *writes > left).unwrap_or(journal.entries.len());
                 journal.entries.truncate(kept);
@@ -317,7 +319,7 @@ impl Server {
         true
     }
 
-    /// It starts again.
+    /// Starts the server again.
     pub fn start(&mut self, net: &Shared) {
         let at_us = lock(net).now_us;
         self.up = true;
@@ -339,7 +341,7 @@ impl Server {
         self.flush(&mut lock(net));
     }
 
-    /// Does again all that is in the journal.
+    /// Rebuilds the engine from the journal.
     fn restore(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         let mut engine = engine(self.seed, journal.began_us);
@@ -366,9 +368,9 @@ impl Server {
                 }
                 Entry::Tick => advance(&mut engine, at),
                 Entry::Start => {
-                    // Tokens go on above all that were ever given, before anything can be granted: as on a server that starts.
+                    // As at a real start: before any grant, the next token is set above all tokens ever given.
                     engine.keyspace.first_token(at);
-                    // Its connections ended with it, before time went on.
+                    // The connections ended with the server, at the time of its last input.
                     for id in std::mem::take(&mut sessions).into_values() {
                         engine.disconnect(now(last_us), id);
                     }
@@ -382,11 +384,11 @@ impl Server {
         self.engine = engine;
     }
 
-    /// What a list has in it, at the end.
+    /// The elements of a list of numbers, at the end of an episode.
     pub fn list(&mut self, at_us: u64, key: &[u8]) -> Vec<u64> {
         let id = connect(&mut self.engine, now(at_us));
         execute(&mut self.engine, now(at_us), id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
-        // The lines of the reply: those of lengths, and those that are numbers.
+        // The lines of the reply that are numbers; the others are lengths.
         let lines = self.engine.sessions[id.0 as usize].out.split(|byte| *byte == b'\n');
         lines.filter_map(|line| std::str::from_utf8(line.strip_suffix(b"\r")?).ok()?.parse().ok()).collect()
     }
@@ -400,7 +402,7 @@ mod tests {
     use super::*;
     use crate::torture::plan::{Plan, Settings};
 
-    /// Has everything happen until then.
+    /// Runs the server's events until a time.
     fn run(net: &Shared, server: &mut Server, until_us: u64) {
         loop {
             let Some(event) = lock(net).next(until_us) else { break };
@@ -427,13 +429,13 @@ mod tests {
         lock(&net).call(0, 0, acquire("alice"));
         run(&net, &mut server, 1_000_000);
         lock(&net).call(1, 0, acquire("bob").arg("WAIT").arg(0));
-        // Alice's lease ends, and bob is granted the lock.
+        // Alice's lease ends, and Bob is granted the lock.
         run(&net, &mut server, 10_500_000);
         let next = |server: &Server| server.engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
         let of_bob = next(&server) - 1;
         let check = |token: u64| Command::new("LOCK.CHECK").arg("door").arg(token);
         assert_eq!(ask(&mut server, 10_500_000, check(of_bob)), ":1\r\n");
-        // The replica has not heard of that, and its clock is past the end of Alice's lease.
+        // The replica does not know of the grant, and its clock is past the end of Alice's lease.
         assert!(server.down(&net, Some(1), false));
         lock(&net).now_us = 11_000_000;
         server.start(&net);

@@ -1,4 +1,4 @@
-//! A client's view of the simulation: what algorithms and the workload stand on.
+//! A client's world in the simulation, which algorithms and the workload use.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use crate::client::{Command, Error, Message, Result, Value};
 use crate::recipes::{Messages, World};
-use crate::torture::arena::Arena;
-use crate::torture::history::{Op, Trace, What};
-use crate::torture::sim::net::{Answer, ConnId, Key, Net};
+use crate::torture::history::{EventKind, Op, Trace};
+use crate::torture::sim::net::{Answer, ConnId, Net, SlabKey};
+use crate::torture::traced_world::TracedWorld;
 
-/// The world that all clients share. It is locked for a moment at a time, and never by two, as there is one thread.
+/// The network, shared by all clients. The lock is never contended, because there is one thread.
 pub type Shared = Arc<Mutex<Net>>;
 
-/// Locks the world.
+/// Locks the network.
 pub fn lock(net: &Shared) -> MutexGuard<'_, Net> {
     net.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -36,12 +36,12 @@ impl SimWorld {
     }
 }
 
-/// Waits for a reply.
+/// The future of a reply.
 struct Reply {
     world: SimWorld,
-    /// Until it is sent.
+    /// The request, until it is sent.
     request: Option<(u32, Command)>,
-    key: Option<Key>,
+    key: Option<SlabKey>,
 }
 
 impl Future for Reply {
@@ -75,12 +75,12 @@ impl Drop for Reply {
     }
 }
 
-/// Waits for a time.
+/// The future of a sleep.
 struct Sleep {
     net: Shared,
     client: u32,
     time: Duration,
-    key: Option<Key>,
+    key: Option<SlabKey>,
 }
 
 impl Future for Sleep {
@@ -124,12 +124,12 @@ impl SimWorld {
                 trace.last = Some(trace.last.map_or(answered, |last| last.max(answered)));
                 let served = match &answer.result {
                     Ok(value) => *value != Value::Null,
-                    // It was served, and lost that again.
+                    // The lock was granted and lost again.
                     Err(Error::NotHeld(_)) => true,
                     Err(_) => false,
                 };
                 if answer.waited && trace.served.is_some() {
-                    // What it was served before is lost, and it waits anew: at the end of the queue.
+                    // The earlier grant is lost. The client waits again, at the end of the queue.
                     trace.first = Some(arrived);
                 }
                 if answer.waited && served {
@@ -183,7 +183,7 @@ impl World for SimWorld {
     }
 }
 
-impl Arena for SimWorld {
+impl TracedWorld for SimWorld {
     fn true_us(&self) -> u64 {
         lock(&self.net).now_us
     }
@@ -204,8 +204,8 @@ impl Arena for SimWorld {
         lock(&self.net).next_op()
     }
 
-    fn record(&self, what: What) {
-        lock(&self.net).record(self.client, what);
+    fn record(&self, kind: EventKind) {
+        lock(&self.net).record(self.client, kind);
     }
 
     fn store(&self) -> usize {
@@ -275,12 +275,12 @@ mod tests {
             waited,
         };
         let world = SimWorld::new(net, 0);
-        // It waits in vain, and waits on; it is served, and asks what is left of its lease.
+        // A wait times out, the next one is granted, and a command asks for the rest of the lease.
         world.note(&answer(Value::Null, true, 1, 2), 0);
         world.note(&answer(Value::Integer(7), true, 3, 4), 0);
         world.note(&answer(Value::Integer(9_000), false, 5, 6), 0);
         assert_eq!(world.trace(), Trace { first: Some(at(1)), last: Some(at(6)), served: Some(at(4)), ..Trace::default() });
-        // Nothing is left of it.
+        // The lease is over.
         world.note(&answer(Value::Integer(8), true, 7, 8), 0);
         assert_eq!(world.trace(), Trace { first: Some(at(7)), last: Some(at(8)), served: Some(at(8)), ..Trace::default() });
     }

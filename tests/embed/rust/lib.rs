@@ -1,8 +1,9 @@
-//! The Rust examples of the README and the guide, compiled and run as a user of the crate does it: without the feature `internals`, and
-//! without those of the program.
+//! The Rust examples of the README and the guide, compiled and run as a user of the crate does: without the feature `internals`
+//! and without those of the program.
 //!
-//! The crate's own tests cannot show this, because they are always built with all features. It runs by `cargo test -p portcullis-embed`;
-//! with `--no-default-features` it is a project that has the test server alone, and shows how long that takes to build.
+//! The crate's own tests cannot show this, because they are always built with all features. To run it: `cargo test -p
+//! portcullis-embed`. With `--no-default-features` it is a project that uses only the test server, and shows how long that takes
+//! to build.
 
 #[cfg(feature = "client")]
 #[doc = include_str!("../../../README.md")]
@@ -17,7 +18,7 @@ pub struct ChoosingALock;
 #[doc = include_str!("../../../guide/testing.md")]
 pub struct Testing;
 
-/// A test server on plain TCP needs no feature. What is missing then is refused, and says what it is.
+/// A test server on plain TCP needs no feature. Features that are missing are refused by name.
 ///
 /// ```
 /// use portcullis::TestServer;
@@ -34,7 +35,7 @@ pub struct Testing;
 /// ```
 pub struct Light;
 
-/// A server as a part of another program.
+/// A server inside another program.
 ///
 /// ```
 /// use portcullis::{Config, Server, ServerOptions};
@@ -50,7 +51,7 @@ pub struct Light;
 /// ```
 pub struct Embedded;
 
-/// The insides stay closed. (Were one of these modules public, its example would compile, and fail.)
+/// The internals are private. (If one of these modules were public, its example would compile, and the test would fail.)
 ///
 /// ```compile_fail,E0603
 /// use portcullis::store::table::Table;

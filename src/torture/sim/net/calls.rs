@@ -1,18 +1,18 @@
-//! Calls, which wait for replies, and subscriptions, which wait for messages.
+//! Calls, which wait for replies; and subscriptions, which wait for messages.
 
 use std::cmp::Reverse;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{Answer, Call, Conn, ConnId, Event, Key, Net, ToServer, Use, keep};
+use super::{Answer, Call, Conn, ConnId, Event, Net, SlabKey, ToServer, Usage, store_waker};
 use crate::client::{Blocking, Command, Error, Message, Result, Value};
 use crate::torture::history::Stamp;
 
 impl Net {
-    /// Sends a command.
-    pub fn call(&mut self, client: u32, server: u32, command: Command) -> Key {
+    /// Sends a command of a client, on a shared or a pooled connection.
+    pub fn call(&mut self, client: u32, server: u32, command: Command) -> SlabKey {
         let blocking = command.blocking();
-        let usage = if blocking == Blocking::No { Use::Shared } else { Use::Pooled };
+        let usage = if blocking == Blocking::No { Usage::Shared } else { Usage::Pooled };
         let conn = self.conn_for(client, server, usage);
         let wait = match blocking {
             Blocking::No => Some(Duration::ZERO),
@@ -23,16 +23,16 @@ impl Net {
     }
 
     /// Sends a command on a connection.
-    fn begin(&mut self, conn: ConnId, command: Command, wait: Option<Duration>) -> Key {
+    fn begin(&mut self, conn: ConnId, command: Command, wait: Option<Duration>) -> SlabKey {
         self.last += 1;
         let number = self.last;
-        // As the client of this crate does: what does no harm twice is sent again.
-        let again = self.loses && command.is_idempotent();
-        let kept = (again || self.keeps).then(|| command.clone());
+        // Like the client of this crate, resends idempotent commands.
+        let again = self.may_lose_replies && command.is_idempotent();
+        let kept = (again || self.may_resend).then(|| command.clone());
         let call = Call { number, conn, command: kept, again, resent_us: None, waker: None, done: None };
-        let key = Key { index: self.calls.insert(call) as u32, number };
+        let key = SlabKey { index: self.calls.insert(call) as u32, number };
         self.conns[conn as usize].in_flight.push_back(key);
-        if let Some(wait) = wait.filter(|_| self.loses) {
+        if let Some(wait) = wait.filter(|_| self.may_lose_replies) {
             let client = self.conns[conn as usize].client;
             let after_us = self.clients[client as usize].clock.true_duration_us(wait + Duration::from_micros(self.timeout_us()));
             self.at(self.now_us + after_us, Event::Timeout(key));
@@ -42,24 +42,25 @@ impl Net {
         key
     }
 
-    /// Has go wrong what is to go wrong after that many commands.
+    /// Counts a sent command, and schedules the faults that follow it.
     fn count_sent(&mut self, conn: ConnId) {
         let now_us = self.now_us;
         let client = self.conns[conn as usize].client;
         let of = &mut self.clients[client as usize];
         of.sent += 1;
         of.last_conn = Some(conn);
-        while let Some((_, after_us, fault)) = of.triggers.pop_if(|(nth, ..)| *nth <= of.sent) {
+        while let Some(trigger) = of.triggers.pop_if(|trigger| trigger.nth <= of.sent) {
             self.last += 1;
-            self.queue.push(Reverse((now_us + after_us, self.last, Event::Fault(fault))));
+            self.queue.push(Reverse((now_us + trigger.after_us, self.last, Event::Fault(trigger.fault))));
         }
     }
 
-    /// The reply to the last command that a client has sent is lost, and the command sent again. Gives its server.
+    /// Loses the reply to the last command of a client with its connection. The command is resent. Returns the number of the
+    /// server.
     pub fn resend(&mut self, client: u32) -> Option<u32> {
         let id = self.clients[client as usize].last_conn?;
         let conn = &mut self.conns[id as usize];
-        if !conn.open || conn.in_flight.is_empty() || conn.usage == Use::Subscription {
+        if !conn.open || conn.in_flight.is_empty() || conn.usage == Usage::Subscription {
             return None;
         }
         let server = conn.server;
@@ -68,7 +69,7 @@ impl Net {
                 call.again = true;
             }
         }
-        // What was sent arrives.
+        // Sent messages still arrive.
         conn.cut = true;
         let arrived_us = conn.arrives_us.0.max(self.now_us);
         let now_us = self.now_us;
@@ -79,7 +80,7 @@ impl Net {
         Some(server)
     }
 
-    pub(super) fn finish(&mut self, key: Key, result: Result<Value>, stamps: Option<(Stamp, Stamp)>) {
+    pub(super) fn finish(&mut self, key: SlabKey, result: Result<Value>, stamps: Option<(Stamp, Stamp)>) {
         let Some(call) = self.calls.get_mut(key.index as usize).filter(|call| call.number == key.number) else { return };
         if call.again
             && matches!(result, Err(Error::Disconnected { .. }))
@@ -92,15 +93,15 @@ impl Net {
             self.conns[conn as usize].in_flight.push_back(key);
             return self.send(conn, ToServer::Request(command));
         }
-        let waited = self.conns[call.conn as usize].usage == Use::Pooled;
+        let waited = self.conns[call.conn as usize].usage == Usage::Pooled;
         call.done = Some(Answer { result, stamps, resent_us: call.resent_us, waited });
         if let Some(waker) = call.waker.take() {
             waker.wake();
         }
     }
 
-    /// What has become of a call, or whom to wake when that is known.
-    pub fn poll_call(&mut self, key: Key, waker: &Waker) -> Option<Answer> {
+    /// Returns the result of a call. If there is none yet, it will wake the waker.
+    pub fn poll_call(&mut self, key: SlabKey, waker: &Waker) -> Option<Answer> {
         let call = self.calls.get_mut(key.index as usize).filter(|call| call.number == key.number)?;
         match call.done.take() {
             Some(done) => {
@@ -108,24 +109,24 @@ impl Net {
                 Some(done)
             }
             None => {
-                keep(&mut call.waker, waker);
+                store_waker(&mut call.waker, waker);
                 None
             }
         }
     }
 
-    /// Nobody waits for a reply any more. A connection that waits on the server for it is closed.
-    pub fn drop_call(&mut self, key: Key) {
+    /// Drops a call. Its connection is closed, unless it is shared.
+    pub fn drop_call(&mut self, key: SlabKey) {
         let Some(call) = self.calls.get(key.index as usize).filter(|call| call.number == key.number) else { return };
         let (conn, done) = (call.conn, call.done.is_some());
         self.calls.remove(key.index as usize);
-        if !done && self.conns[conn as usize].usage != Use::Shared {
+        if !done && self.conns[conn as usize].usage != Usage::Shared {
             self.close(conn);
         }
     }
 
-    /// A call has waited for too long: it fails, and its connection is closed.
-    pub fn time_out(&mut self, key: Key) {
+    /// A call times out: it fails, and its connection is closed.
+    pub fn time_out(&mut self, key: SlabKey) {
         let Some(call) = self.calls.get(key.index as usize).filter(|call| call.number == key.number && call.done.is_none())
         else {
             return;
@@ -138,14 +139,14 @@ impl Net {
         }
     }
 
-    /// Begins to listen to a channel on a connection of its own, and gives that and the call that waits for it.
-    pub fn subscribe(&mut self, client: u32, server: u32, channel: &[u8]) -> (ConnId, Key) {
-        let conn = self.open(client, server, Use::Subscription);
+    /// Subscribes to a channel on a new connection. Returns the connection and the call that waits for the confirmation.
+    pub fn subscribe(&mut self, client: u32, server: u32, channel: &[u8]) -> (ConnId, SlabKey) {
+        let conn = self.open(client, server, Usage::Subscription);
         let key = self.begin(conn, Command::new("SUBSCRIBE").arg(channel), Some(Duration::ZERO));
         (conn, key)
     }
 
-    /// The next message; an error where the connection is broken; `None` where there is none, and whom to wake then.
+    /// The next message, or an error if the connection is broken. If there is neither yet, `None`, and it will wake the waker.
     pub fn poll_message(&mut self, id: ConnId, waker: &Waker) -> Option<Result<Message>> {
         let conn = &mut self.conns[id as usize];
         if let Some(message) = conn.messages.pop_front() {
@@ -155,11 +156,11 @@ impl Net {
             let reason = "connection reset by peer".to_owned();
             return Some(Err(Error::Disconnected { maybe_applied: false, reason }));
         }
-        keep(&mut conn.waker, waker);
+        store_waker(&mut conn.waker, waker);
         None
     }
 
-    /// Nobody listens any more.
+    /// Drops a subscription.
     pub fn drop_subscription(&mut self, id: ConnId) {
         self.close(id);
     }

@@ -1,39 +1,39 @@
-//! What the system has noted of servers that a bench started, and their end without being dropped.
+//! CPU time and memory of servers that a bench started, from the system; and how to kill those servers without dropping them.
 
 use std::fs::File;
 use std::io::{Error, Result};
 use std::os::unix::fs::FileExt;
 
-use crate::bench::process::{Process, cpu_ns, folder_prefix, scheduled};
+use crate::bench::servers::process::{Process, cpu_ns, folder_prefix, scheduled};
 
 impl Process {
-    /// Nanoseconds of CPU that its threads have used.
+    /// Nanoseconds of CPU time that the threads have used.
     ///
     /// # Errors
-    /// Where it has ended.
+    /// The process has ended.
     pub fn cpu_ns(&self) -> Result<u64> {
         cpu_ns(self.pid()).ok_or_else(ended)
     }
 
-    /// Nanoseconds that its threads were ready to run and waited for a processor: how far other processes disturbed it.
+    /// Nanoseconds that the threads were ready to run and waited for a processor, because other processes had it.
     ///
     /// # Errors
-    /// Where it has ended.
+    /// The process has ended.
     pub fn waited_ns(&self) -> Result<u64> {
         waited_ns(self.pid()).ok_or_else(ended)
     }
 
-    /// Its resident memory.
+    /// Resident memory.
     ///
     /// # Errors
-    /// Where it has ended.
+    /// The process has ended.
     pub fn resident_bytes(&self) -> Result<u64> {
         resident_bytes(self.pid()).ok_or_else(ended)
     }
 }
 
-/// Ends all processes that this one has started, and removes their folders: for one that is about to end without dropping them.
-pub fn end_all() {
+/// Kills all child processes and removes their folders, before an exit that does not drop them.
+pub fn kill_children() {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
     for pid in children.flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()) {
@@ -51,33 +51,33 @@ fn ended() -> Error {
     Error::other("the server has ended")
 }
 
-/// The accounts of those threads of a process that there are now, kept open: to be read often.
+/// The CPU time of the present threads of a process. Their files stay open, so that it can be read often.
 #[derive(Debug)]
-pub struct Meter(Vec<File>);
+pub struct CpuMeter(Vec<File>);
 
-impl Meter {
-    /// Of a process.
+impl CpuMeter {
+    /// A meter of a process.
     ///
     /// # Errors
-    /// Where the system does not tell.
-    pub fn of(process: &Process) -> Result<Meter> {
+    /// Those of opening the files.
+    pub fn new(process: &Process) -> Result<CpuMeter> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid()))?;
-        tasks.map(|task| File::open(task?.path().join("schedstat"))).collect::<Result<_>>().map(Meter)
+        tasks.map(|task| File::open(task?.path().join("schedstat"))).collect::<Result<_>>().map(CpuMeter)
     }
 
-    /// Nanoseconds of CPU that those of them have used that have not ended.
+    /// Nanoseconds of CPU time of those threads that have not ended since.
     pub fn cpu_ns(&self) -> u64 {
-        let spent = |file: &File| {
+        let used = |file: &File| {
             let mut text = [0; 64];
             let count = file.read_at(&mut text, 0).ok()?;
             let first = text[..count].iter().take_while(|byte| byte.is_ascii_digit());
             Some(first.fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
         };
-        self.0.iter().filter_map(spent).sum()
+        self.0.iter().filter_map(used).sum()
     }
 }
 
-/// Nanoseconds that its threads were ready to run and waited for a processor: how far other processes disturbed it.
+/// Nanoseconds that the threads of a process were ready to run and waited for a processor.
 pub fn waited_ns(pid: u32) -> Option<u64> {
     scheduled(pid, 1)
 }

@@ -1,19 +1,20 @@
-//! A client that asks every 200 µs whatever happens, and notes how long each reply took: so each stretch of time counts alike, stalled or not.
+//! A client that sends a request every 200 µs, even while earlier ones are unanswered, and records the latency of each. So every
+//! stretch of time has the same weight, whether the server stalls or not.
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use portcullis::bench::wire::{PATIENCE, call_for, connect, encode, wrong};
+use portcullis::bench::servers::wire::{REPLY_TIMEOUT, call_expecting, connect, encode, unexpected_reply};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Distance of the requests.
+/// Interval between requests.
 const PACE: Duration = Duration::from_micros(200);
 const VALUE: &str = "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21";
 
-/// Sends PING and GET by turns.
-pub struct Asker {
+/// Sends PING and GET in turns.
+pub struct Prober {
     socket: TcpStream,
     requests: [Vec<u8>; 2],
     replies: [Vec<u8>; 2],
@@ -22,19 +23,19 @@ pub struct Asker {
     answered: usize,
     received: Vec<u8>,
     due: Instant,
-    /// Nothing is asked any more, and replies are waited for.
+    /// Whether all requests are sent, and only replies are awaited.
     is_last: bool,
-    /// Microseconds that replies took, and when their requests were sent.
+    /// Latencies in microseconds, with the times when the requests were sent.
     pub latencies: Vec<(Instant, i64)>,
 }
 
-impl Asker {
-    /// Connects, and sets the key that is asked for.
-    pub fn new(addr: SocketAddr) -> Result<Asker> {
-        call_for(addr, &["SET", "stays", VALUE], "+OK\r\n")?;
+impl Prober {
+    /// Connects, and sets the key of the GET requests.
+    pub fn new(addr: SocketAddr) -> Result<Prober> {
+        call_expecting(addr, &["SET", "stays", VALUE], "+OK\r\n")?;
         let socket = connect(addr)?;
         socket.set_nonblocking(true)?;
-        Ok(Asker {
+        Ok(Prober {
             socket,
             requests: [encode(&["PING"]), encode(&["GET", "stays"])],
             replies: [b"+PONG\r\n".to_vec(), format!("${}\r\n{VALUE}\r\n", VALUE.len()).into_bytes()],
@@ -48,7 +49,8 @@ impl Asker {
         })
     }
 
-    /// Waits until the next request is due, or something has come here or on the other socket; sends what is due, and reads what has come.
+    /// Waits until the next request is due or a socket is readable: the own one or `other`. Sends the request if it is due, and
+    /// reads replies.
     pub fn turn(&mut self, other: Option<&TcpStream>) -> Result<()> {
         let left = self.due.saturating_duration_since(Instant::now());
         let wait = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
@@ -61,18 +63,18 @@ impl Asker {
         let now = Instant::now();
         if now >= self.due {
             self.sent.push_back(now);
-            // A request is small, and its replies are read: there is room.
+            // Requests are small and replies are read, so the socket's buffer has room.
             self.socket.write_all(&self.requests[self.asked % 2])?;
             self.asked += 1;
             self.due = (self.due + PACE).max(now);
         }
         match self.sent.front() {
-            Some(sent) if sent.elapsed() > PATIENCE => Err(Error::other("it does not answer")),
+            Some(sent) if sent.elapsed() > REPLY_TIMEOUT => Err(Error::other("it does not answer")),
             _ => Ok(()),
         }
     }
 
-    /// Waits for the replies to what has been asked.
+    /// Waits for the outstanding replies.
     pub fn finish(&mut self) -> Result<()> {
         self.is_last = true;
         self.socket.set_nonblocking(false)?;
@@ -94,13 +96,13 @@ impl Asker {
         self.received.extend_from_slice(&buffer[..read]);
         let mut rest = self.received.as_slice();
         while let Some(after) = rest.strip_prefix(&self.replies[self.answered % 2][..]) {
-            let since = self.sent.pop_front().ok_or_else(|| wrong("PING and GET", rest))?;
+            let since = self.sent.pop_front().ok_or_else(|| unexpected_reply("PING and GET", rest))?;
             self.latencies.push((since, (now - since).as_micros() as i64));
             self.answered += 1;
             rest = after;
         }
         if !self.replies[self.answered % 2].starts_with(rest) {
-            return Err(wrong("PING and GET", rest));
+            return Err(unexpected_reply("PING and GET", rest));
         }
         self.received.drain(..self.received.len() - rest.len());
         Ok(())

@@ -1,4 +1,4 @@
-//! The world of an algorithm that is measured: the live one, and how many commands were sent.
+//! A world for measurements: counts the commands that an algorithm sends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,26 +7,26 @@ use std::time::Duration;
 use crate::client::{Command, Result, Value};
 use crate::recipes::{Live, LiveMessages, World};
 
-/// A [`Live`] world that counts what is sent: each command once, and each subscription twice, as it has an end.
+/// A [`Live`] world that counts commands. A subscription counts twice, because an unsubscription follows.
 #[derive(Clone)]
-pub struct Counted {
+pub struct CountingWorld {
     live: Live,
     sent: Arc<AtomicU64>,
 }
 
-impl Counted {
-    /// Counts what is sent in this world.
-    pub fn new(live: Live) -> Counted {
-        Counted { live, sent: Arc::default() }
+impl CountingWorld {
+    /// Wraps a world, with a count of 0.
+    pub fn new(live: Live) -> CountingWorld {
+        CountingWorld { live, sent: Arc::default() }
     }
 
-    /// Commands that were sent so far.
+    /// Number of commands sent so far.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 }
 
-impl World for Counted {
+impl World for CountingWorld {
     type Messages = LiveMessages;
 
     fn servers(&self) -> usize {

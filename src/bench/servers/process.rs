@@ -1,4 +1,4 @@
-//! Servers as processes on loopback: started, measured by the system's accounts, ended.
+//! Servers as child processes on loopback.
 
 use std::future::poll_fn;
 use std::io::{Error, Result};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long a server may take until it listens.
-const STARTS_WITHIN: Duration = Duration::from_secs(10);
+/// Maximum time from the start of a server until it accepts connections.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A running server; ended when dropped.
+/// A running server. Dropping it kills the process and removes its folder.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -22,11 +22,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts something that will listen on a port of 127.0.0.1, in an empty folder of its own, where it finds no configuration and
-    /// leaves no file.
+    /// Starts a command that will listen on a port of 127.0.0.1. Its working directory is a new, empty folder, so that it finds
+    /// no configuration and leaves no file.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// Those of the folder and of starting the process.
     pub fn spawn(mut command: Command, port: u16) -> Result<Process> {
         let folder = std::env::temp_dir().join(format!("{}{port}", folder_prefix()));
         std::fs::create_dir_all(&folder)?;
@@ -40,30 +40,30 @@ impl Process {
         }
     }
 
-    /// Waits until it listens.
+    /// Waits until the server accepts connections.
     ///
     /// # Errors
-    /// Where it ends before, or does not listen in time.
-    pub fn until_it_listens(&mut self) -> Result<()> {
+    /// The process ended, or does not listen in time.
+    pub fn wait_until_listening(&mut self) -> Result<()> {
         let started = Instant::now();
         while TcpStream::connect(self.addr).is_err() {
             if let Some(status) = self.child.try_wait()? {
-                return Err(Error::other(format!("it ended: {status}")));
+                return Err(Error::other(format!("the process ended: {status}")));
             }
-            if started.elapsed() > STARTS_WITHIN {
-                return Err(Error::other("it does not listen"));
+            if started.elapsed() > START_TIMEOUT {
+                return Err(Error::other("the process does not listen"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -77,43 +77,44 @@ impl Drop for Process {
     }
 }
 
+/// What the names of the folders of this process's servers begin with.
 pub(super) fn folder_prefix() -> String {
     format!("portcullis-bench-{}-", std::process::id())
 }
 
-/// Returns when this process is told to end (SIGINT, SIGTERM, SIGHUP): whatever was started by then has to be dropped, which a process that
-/// just ends does not do. Never where signals cannot be listened to.
-pub async fn told_to_end() {
-    let of = |kind| signal(kind).ok();
+/// Returns when this process receives SIGINT, SIGTERM or SIGHUP. The caller can then drop the servers that it started, which the
+/// default action of these signals would leave running. Never returns if signals cannot be listened to.
+pub async fn shutdown_signal() {
+    let listen = |kind| signal(kind).ok();
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let mut signals: Vec<Signal> = kinds.into_iter().filter_map(of).collect();
+    let mut signals: Vec<Signal> = kinds.into_iter().filter_map(listen).collect();
     poll_fn(|context| {
-        let told = signals.iter_mut().any(|signal| matches!(signal.poll_recv(context), Poll::Ready(Some(()))));
-        if told { Poll::Ready(()) } else { Poll::Pending }
+        let received = signals.iter_mut().any(|signal| matches!(signal.poll_recv(context), Poll::Ready(Some(()))));
+        if received { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }
 
-/// A port that nobody listens on. Somebody may, a moment later.
+/// A port that is free at this moment. Another process may take it later.
 ///
 /// # Errors
-/// Where there is none.
+/// Those of binding a socket.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// A field of what the scheduler has noted of all threads of a process, added up.
+/// The sum of a field of `schedstat` over all threads of a process.
 pub(super) fn scheduled(pid: u32, field: usize) -> Option<u64> {
     let spent = |task: Result<std::fs::DirEntry>| -> Option<u64> {
         let stat = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
         stat.split(' ').nth(field)?.trim().parse().ok()
     };
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    // A thread may end between the listing and the look.
+    // A thread may end after it is listed; it is left out.
     Some(tasks.filter_map(spent).sum())
 }
 
-/// Nanoseconds of CPU that a process's threads have used; `None` where the system does not tell.
+/// Nanoseconds of CPU time that a process's threads have used. `None` if the system does not say.
 pub fn cpu_ns(pid: u32) -> Option<u64> {
     scheduled(pid, 0)
 }

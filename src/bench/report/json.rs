@@ -1,13 +1,14 @@
-//! The figures as JSON, for programs.
+//! The outcomes as JSON, for programs.
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use crate::bench::cli::Plan;
-use crate::bench::figures::{Outcome, quantile};
+use crate::bench::plan::Plan;
+use crate::bench::report::outcome::Outcome;
+use crate::bench::report::statistics::quantile;
 
-/// All of it.
-pub fn of(plan: &Plan, outcomes: &[Outcome]) -> String {
+/// Renders the outcomes, and the parts of the plan that they depend on.
+pub fn render(plan: &Plan, outcomes: &[Outcome]) -> String {
     let all = json!({
         "clients": plan.clients,
         "locks": plan.locks,
@@ -26,10 +27,10 @@ fn ms(time: std::time::Duration) -> u64 {
 
 fn outcome(outcome: &Outcome) -> Value {
     if let Some(reason) = &outcome.skipped {
-        return json!({ "work": outcome.work, "server": outcome.target, "skipped": reason });
+        return json!({ "work": outcome.workload, "server": outcome.target, "skipped": reason });
     }
     json!({
-        "work": outcome.work,
+        "work": outcome.workload,
         "server": outcome.target,
         "per_second": outcome.per_second(),
         "per_second_of_slices": outcome.rates,
@@ -49,10 +50,10 @@ fn outcome(outcome: &Outcome) -> Value {
         "refused": outcome.refused,
         "failed": outcome.failed,
         "error": outcome.error,
-        "exclusion": outcome.seen.map(|seen| json!({
+        "exclusion": outcome.violations.map(|violations| json!({
             "held": (outcome.done > 0).then(|| !outcome.is_broken()),
-            "violations": seen.violations,
-            "lost_counts": seen.lost,
+            "violations": violations.overlaps,
+            "lost_counts": violations.lost_counts,
         })),
     })
 }

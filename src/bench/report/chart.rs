@@ -1,15 +1,15 @@
-//! The figures as bars, in SVG, alone or in a page.
+//! The outcomes as a bar chart in SVG, alone or in a page of HTML.
 
 use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::bench::cli::Plan;
-use crate::bench::figures::Outcome;
-use crate::bench::table;
+use crate::bench::plan::Plan;
+use crate::bench::report::outcome::Outcome;
+use crate::bench::report::table;
 
-/// A figure that is drawn, and what it is called.
+/// The title of a panel, and the figure that its bars show.
 type Figure = (&'static str, fn(&Outcome) -> Option<f64>);
 
 const FIGURES: [Figure; 4] = [
@@ -30,19 +30,19 @@ const COLOURS: [RGBColor; 6] = [
 ];
 const WIDTH: u32 = 960;
 const BAR: u32 = 16;
-/// Between the works.
+/// Space between workloads.
 const GAP: u32 = 10;
 const TITLE: u32 = 40;
-/// For the names of the works.
+/// Space for the names of the workloads.
 const LEFT: i32 = 250;
-/// For figures behind the longest bar.
+/// Space for the figure behind the longest bar.
 const RIGHT: i32 = 80;
 
-/// The chart as the file's name asks for: SVG, or a page with the table beneath it.
+/// Renders the chart. The file's name selects the form: SVG, or a page of HTML with the table below the chart.
 ///
 /// # Errors
-/// Where it cannot be drawn, in words for people.
-pub fn of(plan: &Plan, outcomes: &[Outcome], path: &Path) -> Result<String, String> {
+/// The reason why the chart cannot be drawn, in words for people.
+pub fn render(plan: &Plan, outcomes: &[Outcome], path: &Path) -> Result<String, String> {
     let svg = svg(outcomes).map_err(|error| format!("the chart cannot be drawn: {error}"))?;
     if path.extension().is_some_and(|extension| extension == "svg") {
         return Ok(svg);
@@ -51,7 +51,7 @@ pub fn of(plan: &Plan, outcomes: &[Outcome], path: &Path) -> Result<String, Stri
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>portcullis bench</title>\
          <style>body{{font-family:sans-serif;margin:2em}}pre{{font-size:13px;overflow-x:auto}}</style></head>\n\
          <body><h1>portcullis bench</h1>\n{svg}\n<pre>{}</pre>\n</body></html>\n",
-        escape(&table::of(plan, outcomes))
+        escape(&table::render(plan, outcomes))
     ))
 }
 
@@ -60,17 +60,17 @@ fn escape(text: &str) -> String {
 }
 
 fn svg(outcomes: &[Outcome]) -> Result<String, Box<dyn std::error::Error>> {
-    let (mut works, mut targets): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let (mut workloads, mut targets): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for outcome in outcomes {
-        if !works.contains(&outcome.work.as_str()) {
-            works.push(&outcome.work);
+        if !workloads.contains(&outcome.workload.as_str()) {
+            workloads.push(&outcome.workload);
         }
         if !targets.contains(&outcome.target.as_str()) {
             targets.push(&outcome.target);
         }
     }
     let legend = 30;
-    let height = TITLE + works.len() as u32 * (targets.len() as u32 * BAR + GAP);
+    let height = TITLE + workloads.len() as u32 * (targets.len() as u32 * BAR + GAP);
     let mut out = String::new();
     {
         let root = SVGBackend::with_string(&mut out, (WIDTH, legend + FIGURES.len() as u32 * height)).into_drawing_area();
@@ -82,18 +82,18 @@ fn svg(outcomes: &[Outcome]) -> Result<String, Box<dyn std::error::Error>> {
             head.draw(&Text::new((*target).to_owned(), (x + 20, 11), ("sans-serif", 14)))?;
         }
         for (area, figure) in rest.split_evenly((FIGURES.len(), 1)).into_iter().zip(FIGURES) {
-            panel(&area, figure, &works, &targets, outcomes)?;
+            panel(&area, figure, &workloads, &targets, outcomes)?;
         }
         root.present()?;
     }
     Ok(out)
 }
 
-/// One figure: a group of bars for each work, a bar for each server.
+/// Draws the panel of one figure: a group of bars for each workload, a bar for each server.
 fn panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     (title, figure): Figure,
-    works: &[&str],
+    workloads: &[&str],
     targets: &[&str],
     outcomes: &[Outcome],
 ) -> Result<(), Box<dyn std::error::Error>> {
@@ -101,11 +101,11 @@ fn panel(
     let measured = |outcome: &Outcome| if outcome.skipped.is_none() { figure(outcome) } else { None };
     let most = outcomes.iter().filter_map(measured).fold(0.0, f64::max);
     let scale = f64::from(WIDTH as i32 - LEFT - RIGHT) / if most > 0.0 { most } else { 1.0 };
-    for (row, work) in works.iter().enumerate() {
+    for (row, workload) in workloads.iter().enumerate() {
         let top = (TITLE + row as u32 * (targets.len() as u32 * BAR + GAP)) as i32;
-        area.draw(&Text::new(shortened(work), (20, top + 2), ("sans-serif", 13)))?;
+        area.draw(&Text::new(shortened(workload), (20, top + 2), ("sans-serif", 13)))?;
         for (number, target) in targets.iter().enumerate() {
-            let found = outcomes.iter().find(|outcome| outcome.work == *work && outcome.target == *target);
+            let found = outcomes.iter().find(|outcome| outcome.workload == *workload && outcome.target == *target);
             let y = top + (number as u32 * BAR) as i32;
             let Some(value) = found.and_then(measured) else {
                 area.draw(&Text::new("–", (LEFT + 4, y + 1), ("sans-serif", 12)))?;

@@ -1,14 +1,15 @@
-//! The figures as a table for people.
+//! The outcomes as a table, for people.
 
 use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
 
-use crate::bench::cli::Plan;
-use crate::bench::figures::{Outcome, quantile};
+use crate::bench::plan::Plan;
+use crate::bench::report::outcome::Outcome;
+use crate::bench::report::statistics::quantile;
 
 const HEAD: [&str; 12] = [
-    "work",
+    "workload",
     "server",
     "per s",
     "wait p50",
@@ -22,14 +23,14 @@ const HEAD: [&str; 12] = [
     "exclusion",
 ];
 
-/// What is told of each outcome, and how it was come by.
-pub fn of(plan: &Plan, outcomes: &[Outcome]) -> String {
+/// Renders a line on how the figures were measured, a row for each outcome, and notes on errors and refusals.
+pub fn render(plan: &Plan, outcomes: &[Outcome]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     rows.extend(outcomes.iter().map(row));
     let widths: Vec<usize> =
         (0..HEAD.len()).map(|column| rows.iter().map(|row| width(&row[column])).max().unwrap_or(0)).collect();
     let mut out = format!(
-        "{} clients, {} {}, held for {} ms, leased for {} ms; {} {} of {} ms of each, by turns\n\n",
+        "{} clients, {} {}, held for {} ms, lease of {} ms; {} {} of {} ms each, in turns\n\n",
         plan.clients,
         plan.locks,
         if plan.locks == 1 { "lock" } else { "locks" },
@@ -54,10 +55,10 @@ pub fn of(plan: &Plan, outcomes: &[Outcome]) -> String {
     }
     for outcome in outcomes {
         if let Some(error) = &outcome.error {
-            let _ = writeln!(out, "\n{} on {}: {} errors, the first: {error}", outcome.work, outcome.target, outcome.failed);
+            let _ = writeln!(out, "\n{} on {}: {} errors, first: {error}", outcome.workload, outcome.target, outcome.failed);
         }
         if outcome.refused > 0 {
-            let _ = writeln!(out, "\n{} on {}: not granted in time {} times", outcome.work, outcome.target, outcome.refused);
+            let _ = writeln!(out, "\n{} on {}: not granted in time {} times", outcome.workload, outcome.target, outcome.refused);
         }
     }
     out
@@ -69,7 +70,7 @@ fn width(cell: &str) -> usize {
 
 fn row(outcome: &Outcome) -> Vec<String> {
     if let Some(reason) = &outcome.skipped {
-        let mut row = vec![outcome.work.clone(), outcome.target.clone()];
+        let mut row = vec![outcome.workload.clone(), outcome.target.clone()];
         row.resize(HEAD.len() - 1, "–".to_owned());
         row.push(format!("skipped: {reason}"));
         return row;
@@ -77,7 +78,7 @@ fn row(outcome: &Outcome) -> Vec<String> {
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     let late = |part| quantile(&outcome.late_us, part).map(|us| time(us as f64));
     vec![
-        outcome.work.clone(),
+        outcome.workload.clone(),
         outcome.target.clone(),
         format!("{:.0}", outcome.per_second()),
         or_dash(percentile(&outcome.waits_us, 0.5)),
@@ -88,11 +89,11 @@ fn row(outcome: &Outcome) -> Vec<String> {
         or_dash(outcome.fairness().map(|index| format!("{index:.3}"))),
         or_dash(percentile(&outcome.hand_offs_us, 0.5)),
         or_dash(late(0.5).zip(late(1.0)).map(|(half, most)| format!("{half}/{most}"))),
-        match outcome.seen {
+        match outcome.violations {
             None => "–".to_owned(),
             Some(_) if outcome.done == 0 => "never granted".to_owned(),
             Some(_) if !outcome.is_broken() => "held".to_owned(),
-            Some(seen) => format!("BROKEN {} times, {} counts lost", seen.violations, seen.lost),
+            Some(violations) => format!("BROKEN {} times, {} counts lost", violations.overlaps, violations.lost_counts),
         },
     ]
 }
@@ -101,7 +102,7 @@ fn percentile(times: &Histogram<u64>, part: f64) -> Option<String> {
     (!times.is_empty()).then(|| time(times.value_at_quantile(part) as f64))
 }
 
-/// Microseconds as people read them.
+/// Microseconds in a unit that suits them.
 pub fn time(us: f64) -> String {
     match us {
         us if us.abs() < 1000.0 => format!("{us:.0} µs"),

@@ -1,0 +1,217 @@
+//! A target: the server or servers that a workload runs on, started here or given by their URLs.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::bench::servers::info::{field, name_and_version};
+use crate::bench::servers::kind::{ServerKind, on_path};
+use crate::bench::servers::process::{self, Process};
+use crate::client::{Client, Command, Error, Options};
+
+/// Number of servers to start for workloads that need several.
+const SEVERAL: usize = 3;
+/// Maximum difference in CPU seconds between the system's figure for a process and the server's own, for both to be the same
+/// process.
+const SAME_PROCESS_S: f64 = 0.25;
+
+/// A server that the command line names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerSpec {
+    /// This program.
+    Own,
+    /// redis-server, valkey-server, kevy, or another program that takes Redis's flags.
+    Program(PathBuf),
+    /// Running servers: one, or several for workloads that need several.
+    Urls(Vec<String>),
+}
+
+impl FromStr for ServerSpec {
+    type Err = String;
+
+    /// Parses `portcullis`, one or more URLs separated by commas, or a program's name or path.
+    fn from_str(text: &str) -> Result<ServerSpec, String> {
+        if text == "portcullis" {
+            return Ok(ServerSpec::Own);
+        }
+        if text.contains(':') {
+            let urls: Vec<String> = text.split(',').map(str::to_owned).collect();
+            for url in &urls {
+                Options::from_str(url).map_err(|error| format!("{url}: {error}"))?;
+            }
+            return Ok(ServerSpec::Urls(urls));
+        }
+        let path = PathBuf::from(text);
+        let program = match ServerKind::by_name(text) {
+            _ if text.contains('/') => Some(path).filter(|path| path.is_file()),
+            Some(kind) => kind.find(),
+            None => on_path(text),
+        };
+        program.map(ServerSpec::Program).ok_or_else(|| match ServerKind::by_name(text) {
+            Some(kind) => format!(
+                "{text} is not in PATH, and {} does not name it; to install it: {}",
+                kind.variable(),
+                kind.how_to_install()
+            ),
+            None => format!("there is no program '{text}', and it is not a URL"),
+        })
+    }
+}
+
+/// A running server, or several.
+pub struct Target {
+    /// The name in tables.
+    pub name: String,
+    /// Whether the servers were started here, and end when the target is dropped.
+    pub started: bool,
+    /// The URL of each server.
+    pub urls: Vec<String>,
+    cpu: Vec<CpuSource>,
+    _processes: Vec<Process>,
+}
+
+/// The source of a server's CPU time.
+enum CpuSource {
+    /// The system's scheduler, for a process on this machine.
+    Process(u32),
+    /// The server's `INFO`, which has a coarse resolution.
+    Info(Client),
+}
+
+impl Target {
+    /// Starts or connects to the servers, and reads their name from `INFO`. `several` asks for several servers.
+    ///
+    /// # Errors
+    /// The reason of a failure, in words for people.
+    pub async fn start(spec: &ServerSpec, several: bool) -> Result<Target, String> {
+        let count = if several { SEVERAL } else { 1 };
+        let start = |kind: ServerKind, program: &std::path::Path| {
+            let message = |error| format!("{}: {error}", program.display());
+            (0..count).map(|_| kind.start(program)).collect::<std::io::Result<Vec<_>>>().map_err(message)
+        };
+        let processes = match spec {
+            ServerSpec::Own => start(ServerKind::Portcullis, &std::env::current_exe().map_err(|error| error.to_string())?)?,
+            ServerSpec::Program(program) => start(ServerKind::of(program), program)?,
+            ServerSpec::Urls(_) => Vec::new(),
+        };
+        let urls = match spec {
+            ServerSpec::Urls(urls) => urls.clone(),
+            _ => processes.iter().map(|process| format!("redis://{}", process.addr())).collect(),
+        };
+        let (mut name, mut cpu) = (String::new(), Vec::new());
+        for (number, url) in urls.iter().enumerate() {
+            let message = |error: Error| format!("{url}: {error}");
+            let client = Client::connect(url).await.map_err(message)?;
+            let info: String = client.query(Command::new("INFO")).await.map_err(message)?;
+            if number == 0 {
+                name = name_and_version(&info);
+            }
+            cpu.push(match processes.get(number) {
+                Some(process) if process::cpu_ns(process.pid()).is_some() => CpuSource::Process(process.pid()),
+                _ => same_process(&info).map_or(CpuSource::Info(client), CpuSource::Process),
+            });
+        }
+        Ok(Target { name, started: !processes.is_empty(), urls, cpu, _processes: processes })
+    }
+
+    /// Nanoseconds of CPU time that the first `servers` servers have used.
+    ///
+    /// # Errors
+    /// The reason why a server's figure is missing, in words for people.
+    pub async fn cpu_ns(&self, servers: usize) -> Result<u64, String> {
+        let mut sum = 0;
+        for source in &self.cpu[..servers.min(self.cpu.len())] {
+            sum += match source {
+                CpuSource::Process(pid) => process::cpu_ns(*pid).ok_or("a server ended during the measurement")?,
+                CpuSource::Info(client) => {
+                    let info: Result<String, Error> = client.query(Command::new("INFO").arg("cpu")).await;
+                    (used_cpu_s(&info.map_err(|error| error.to_string())?) * 1e9) as u64
+                }
+            };
+        }
+        Ok(sum)
+    }
+
+    /// The name of the CPU time's source.
+    pub fn cpu_source(&self) -> &'static str {
+        match self.cpu.first() {
+            Some(CpuSource::Process(_)) => "scheduler",
+            _ => "INFO",
+        }
+    }
+
+    /// Deletes the keys with this prefix from servers that were not started here.
+    pub async fn delete_leftovers(&self, prefix: &str) {
+        for url in self.urls.iter().filter(|_| !self.started) {
+            // Best effort: the names of keys that stay say what they are.
+            if let Ok(client) = Client::connect(url).await {
+                delete_keys(&client, prefix).await;
+            }
+        }
+    }
+}
+
+/// Deletes all keys of a server that have `part` in their names. Stops at the first error.
+pub async fn delete_keys(client: &Client, part: &str) {
+    let mut cursor = "0".to_owned();
+    loop {
+        let scan = Command::new("SCAN").arg(&cursor).arg("MATCH").arg(format!("*{part}*")).arg("COUNT").arg(1000);
+        let Ok((next, keys)) = client.query::<(String, Vec<Vec<u8>>)>(scan).await else { return };
+        if !keys.is_empty() && client.run(Command::new("DEL").args(keys)).await.is_err() {
+            return;
+        }
+        if next == "0" {
+            return;
+        }
+        cursor = next;
+    }
+}
+
+/// Appends numbers to the names of targets that have the same name.
+pub fn number_equal_names(targets: &mut [Target]) {
+    for index in 0..targets.len() {
+        let name = targets[index].name.clone();
+        let same = targets.iter().filter(|target| target.name == name).count();
+        if same > 1 {
+            targets.iter_mut().filter(|target| target.name == name).enumerate().for_each(|(number, target)| {
+                target.name = format!("{name} #{}", number + 1);
+            });
+        }
+    }
+}
+
+fn used_cpu_s(info: &str) -> f64 {
+    ["used_cpu_sys", "used_cpu_user"].iter().filter_map(|name| field(info, name)?.parse::<f64>().ok()).sum()
+}
+
+/// The process of a server that runs on this machine: the process with the id in `INFO`, if it has used as much CPU time as
+/// `INFO` says.
+fn same_process(info: &str) -> Option<u32> {
+    let pid = field(info, "process_id")?.parse().ok()?;
+    let used = Duration::from_nanos(process::cpu_ns(pid)?).as_secs_f64();
+    ((used - used_cpu_s(info)).abs() < SAME_PROCESS_S).then_some(pid)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_is_a_name_a_program_or_urls() {
+        assert_eq!("portcullis".parse(), Ok(ServerSpec::Own));
+        let urls = ServerSpec::Urls(vec!["redis://a:1".to_owned(), "redis://b:2".to_owned()]);
+        assert_eq!("redis://a:1,redis://b:2".parse(), Ok(urls));
+        assert_eq!("sh".parse::<ServerSpec>().unwrap(), ServerSpec::Program(on_path("sh").unwrap()));
+        for wrong in ["nosuch-program", "/nosuch/program", "redis://a:x", "http://a"] {
+            assert!(wrong.parse::<ServerSpec>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cpu_time_tells_whether_a_process_is_the_server() {
+        let info = format!("process_id:{}\r\nused_cpu_sys:1000000\r\n", std::process::id());
+        assert_eq!(same_process(&info), None);
+        assert!((used_cpu_s("used_cpu_sys:1.5\r\nused_cpu_user:2.25\r\nused_cpu_sys_children:7\r\n") - 3.75).abs() < 1e-9);
+    }
+}
