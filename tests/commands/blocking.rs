@@ -186,7 +186,7 @@ fn who_is_served_may_feed_others() {
          A <= $1 2
          B <= $1 1
          F: LRANGE r 0 -1 => *2 $1 1 $1 2
-         # A destination of another type: an error, and the element stays for the next.
+         # A destination of another type is an error, and the next waiter gets the element.
          F: SET s text => +OK
          A: BLMOVE q s LEFT LEFT 0
          B: BLPOP q 0
@@ -222,7 +222,7 @@ fn whatever_makes_the_key_a_list_feeds() {
          A: BLPOP l 0
          F: MOVE l 0 => :1
          A <= *2 $1 l $1 8
-         # What is no list does not, and LPUSHX has nothing to push to.
+         # Neither another type nor LPUSHX on a missing list serves the waiter.
          F: SELECT 0 => +OK
          A: BLPOP l 0
          F: LPUSHX l 1 => :0
@@ -438,7 +438,7 @@ fn who_waits_is_fed_by_what_was_held_back() {
          A <= *2 $1 l $1 1
          F: RPUSH l 2 => :1
          C <= *2 $1 l $1 2
-         # A time-out does not wait for the end of a pause.
+         # A timeout does not wait for the end of a pause.
          A: BLPOP l 0.6
          F: CLIENT PAUSE 100000 WRITE => +OK
          pass 800

@@ -8,7 +8,7 @@ fn a_queue_with_a_list_of_what_is_being_done_loses_nothing() {
         "A: RPUSH jobs 1 2 3 => :3
          B: LMOVE jobs doing:b LEFT RIGHT => $1 1
          C: LMOVE jobs doing:c LEFT RIGHT => $1 2
-         # B has done it; C is gone, and what it held goes back to where it was.
+         # B has done its job. C has died, and its job goes back to the queue.
          B: LREM doing:b 1 1 => :1
          B: EXISTS doing:b => :0
          A: LMOVE doing:c jobs RIGHT LEFT => $1 2

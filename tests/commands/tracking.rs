@@ -11,12 +11,12 @@ fn a_key_that_was_read_is_told_once_when_it_changes() {
          A: MGET k l => *2 _ _
          B: SET k 1 => +OK
          A <= >2 $10 invalidate *1 $1 k
-         # Nobody has it any more.
+         # After an invalidation the key is not tracked any more.
          B: SET k 2 => +OK
          B: SET l 1 => +OK
          A <= >2 $10 invalidate *1 $1 l
          A: PING => +PONG
-         # Whatever changes it: a lease as well, and what it is renamed to.
+         # Every kind of change: also a TTL, and RENAME.
          A: GET k => $1 2
          B: EXPIRE k 1000 => :1
          A <= >2 $10 invalidate *1 $1 k
@@ -33,7 +33,7 @@ fn a_key_that_was_read_is_told_once_when_it_changes() {
          A: LRANGE list 0 -1 => *0
          B: RPUSH list a b c => :3
          A <= >2 $10 invalidate *1 $4 list
-         # What only tries to change it changes nothing.
+         # Commands that change nothing invalidate nothing.
          A: GET m => $2 2x
          B: SETNX m 9 => :0
          B: HSET m f v => -WRONGTYPE*
@@ -78,7 +78,7 @@ fn one_is_told_of_its_own_changes_after_the_reply_unless_it_does_not_care() {
          A: GET k => +QUEUED
          A: EXEC => *3 $1 1 +OK $1 2
          A <= >2 $10 invalidate *1 $1 k
-         # The last one in there has read it again.
+         # The transaction's last GET comes after its SET, so the key is tracked again.
          B: SET k 3 => +OK
          A <= >2 $10 invalidate *1 $1 k
          A: CLIENT TRACKING ON NOLOOP => +OK
@@ -102,14 +102,14 @@ fn what_a_script_reads_is_tracked() {
     play(
         r"A: HELLO 3 => %7*
           A: CLIENT TRACKING ON OPTOUT NOLOOP => +OK
-          # A lock that is taken and read in one step.
+          # A lock that is set and read in one script.
           A: EVAL redis.call('set',KEYS[1],ARGV[1],'NX','PX',100000)return\sredis.call('get',KEYS[1]) 1 lock me => $2 me
           B: DEL lock => :1
           A <= >2 $10 invalidate *1 $4 lock
           A: EVAL redis.call('set',KEYS[1],ARGV[1],'NX','PX',50)return\sredis.call('get',KEYS[1]) 1 lock me => $2 me
           pass 100
           A <= >2 $10 invalidate *1 $4 lock
-          # A script that calls nothing that reads is tracked by none of its keys.
+          # A script that calls no reading command tracks none of its keys.
           A: EVAL return\s1 1 k => :1
           A: EVAL_RO return\s1 1 k => :1
           A: EVAL_RO redis.call('ping') 1 k => _
@@ -134,14 +134,14 @@ fn a_script_that_reads_is_tracked_by_all_keys_that_it_declares_and_by_no_other()
           A <= >2 $10 invalidate *1 $4 key1
           A: EVAL return\sredis.call('get','key1') 0 => $1 1
           B: SET key1 2 => +OK
-          # Any command that reads will do, even one without keys, and one that fails.
+          # Any reading command suffices, even one without keys, and one that fails.
           A: EVAL_RO redis.call('dbsize') 1 key1 => _
           B: DEL key1 => :1
           A <= >2 $10 invalidate *1 $4 key1
           A: EVAL redis.pcall('llen','key2') 1 key1 => _
           B: SET key1 1 => +OK
           A <= >2 $10 invalidate *1 $4 key1
-          # They are tracked when a command has read, not when the script ends.
+          # The keys are tracked from the first reading command on, not from the end of the script.
           A: EVAL redis.call('set',KEYS[1],5)redis.call('get',KEYS[1]) 1 key1 => _
           B: SET key1 1 => +OK
           A <= >2 $10 invalidate *1 $4 key1
@@ -152,11 +152,11 @@ fn a_script_that_reads_is_tracked_by_all_keys_that_it_declares_and_by_no_other()
           A <= >2 $10 invalidate *1 $4 key1
           B: SET key1 1 => +OK
           A <= >2 $10 invalidate *1 $4 key1
-          # What another script changes is told as soon as it has ended.
+          # Changes of another script are reported when it has ended.
           A: EVAL_RO return\sredis.call('get','a') 1 a => _
           B: EVAL redis.call('set','a',2)return\sredis.call('set','a',3) 0 => +OK
           A <= >2 $10 invalidate *1 $1 a
-          # A transaction tracks each script by its own keys.
+          # In a transaction each script tracks its own keys.
           A: MULTI => +OK
           A: EVAL redis.call('get','x') 1 key1 => +QUEUED
           A: EVAL redis.call('ping') 1 key2 => +QUEUED
@@ -165,7 +165,7 @@ fn a_script_that_reads_is_tracked_by_all_keys_that_it_declares_and_by_no_other()
           B: MSET key1 1 key2 1 key3 1 => +OK
           A <= >2 $10 invalidate *1 $4 key1
           A <= >2 $10 invalidate *1 $4 key3
-          # A cached script, and one that does not end well.
+          # A cached script, and one that ends with an error.
           A: SCRIPT LOAD return\sredis.call('get','x') => $40*
           A: EVALSHA db94c2918043c41a85e5c7f5b637c7a9c9c7119c 1 key1 => _
           B: SET key1 1 => +OK
@@ -173,7 +173,7 @@ fn a_script_that_reads_is_tracked_by_all_keys_that_it_declares_and_by_no_other()
           A: EVAL redis.call('get','x')error('no') 1 key1 => -*
           B: SET key1 1 => +OK
           A <= >2 $10 invalidate *1 $4 key1
-          # B's scripts track nothing for A.
+          # B's scripts do not track keys for A.
           B: EVAL redis.call('get','x') 1 key1 => $-1
           B: SET key1 2 => +OK
           A: PING => +PONG",
@@ -202,13 +202,13 @@ fn what_a_script_reads_is_tracked_as_the_client_asked_for() {
           B: SET k 2 => +OK
           A <= >2 $10 invalidate *1 $1 k
           A: CLIENT TRACKING OFF => +OK
-          # All of its own keys, but not what it changes itself.
+          # All keys of the script, except those that it changes itself.
           A: CLIENT TRACKING ON NOLOOP => +OK
           A: EVAL redis.call('get','x')redis.call('set','l',1) 2 k l => _
           B: MSET k 1 l 2 => +OK
           A <= >2 $10 invalidate *1 $1 k
           A: CLIENT TRACKING OFF => +OK
-          # Prefixes are told of what changes, not of what was read.
+          # With prefixes, changes are reported regardless of what was read.
           A: CLIENT TRACKING ON BCAST PREFIX p => +OK
           A: EVAL redis.call('get','x') 2 k p1 => _
           B: MSET k 1 p1 2 => +OK
@@ -268,7 +268,7 @@ fn all_keys_are_told_at_once_when_a_database_is_emptied() {
          B: SET k 1 => +OK
          A: FLUSHDB => +OK
          A <= >2 $10 invalidate _
-         # A key is its name, in whichever database.
+         # Keys are tracked by name, regardless of the database.
          A: GET k => _
          B: SELECT 3 => +OK
          B: SET k 2 => +OK
@@ -293,7 +293,7 @@ fn a_resp2_client_has_another_connection_told() {
          B <= *3 $7 message $20 __redis__:invalidate *1 $1 k
          C: FLUSHALL => +OK
          B <= *3 $7 message $20 __redis__:invalidate $-1
-         # It need not listen to that channel, only be in the mode for messages.
+         # The target does not need to subscribe to that channel, but must be in subscribed mode.
          B: UNSUBSCRIBE => *3 $11 unsubscribe $20 __redis__:invalidate :0
          A: GET k => $-1
          C: SET k 3 => +OK
@@ -301,13 +301,13 @@ fn a_resp2_client_has_another_connection_told() {
          A: GET k => $1 3
          C: SET k 4 => +OK
          B <= *3 $7 message $20 __redis__:invalidate *1 $1 k
-         # A RESP3 connection is pushed to.
+         # A RESP3 connection receives pushes.
          D: HELLO 3 => %7*
          A: CLIENT TRACKING ON REDIRECT <D> => +OK
          A: GET k => $1 4
          C: SET k 5 => +OK
          D <= >2 $10 invalidate *1 $1 k
-         # Without another connection there is no place to say it.
+         # A RESP2 client without another connection cannot be notified.
          A: CLIENT TRACKING ON => +OK
          A: GET k => $1 5
          C: SET k 6 => +OK
@@ -349,7 +349,7 @@ fn prefixes_are_told_whether_they_were_read_or_not() {
          B: SET job:1 x => +QUEUED
          B: SET user:2 y => +QUEUED
          B: EXEC => *4 +OK +OK +OK +OK
-         # Each prefix for itself, keys in order, each once.
+         # A message for each prefix, with the keys in order and without repetitions.
          A <= >2 $10 invalidate *1 $5 job:1
          A <= >2 $10 invalidate *2 $6 user:2 $6 user:3
          A: SET job:2 x => +OK
@@ -365,7 +365,7 @@ fn prefixes_are_told_whether_they_were_read_or_not() {
          C: SET job:5 1 => +OK
          A <= >2 $10 invalidate *1 $5 job:5
          C: PING => +PONG
-         # Of what its scripts change it is told nonetheless.
+         # Changes by its own scripts are reported nevertheless.
          C: EVAL redis.call('set',KEYS[1],1) 1 job:5 => _
          A <= >2 $10 invalidate *1 $5 job:5
          C <= >2 $10 invalidate *1 $5 job:5
@@ -375,7 +375,7 @@ fn prefixes_are_told_whether_they_were_read_or_not() {
          B: FLUSHALL => +OK
          A <= >2 $10 invalidate _
          C <= >2 $10 invalidate _
-         # More may be asked for.
+         # Another call adds prefixes.
          A: CLIENT TRACKING ON BCAST PREFIX z => +OK
          B: SET z 1 => +OK
          A <= >2 $10 invalidate *1 $1 z
@@ -402,7 +402,7 @@ fn caching_is_said_for_one_command_or_transaction() {
          A: NOSUCH => -ERR unknown command*
          A: GET k => $1 2
          B: SET k 3 => +OK
-         # Of a transaction, all of it.
+         # CACHING YES applies to all commands of a transaction.
          A: CLIENT CACHING YES => +OK
          A: MULTI => +OK
          A: GET k => +QUEUED
@@ -459,7 +459,7 @@ fn what_cannot_be_combined_is_refused() {
          A: CLIENT TRACKING ON BCAST PREFIX a => -ERR Prefix 'a' overlaps with an existing prefix 'ab'. \
             Prefixes for a single client must not overlap.
          A: CLIENT TRACKING ON => -ERR You can't switch BCAST mode on/off {OTHER_MODE}
-         # All keys may be asked for beside some; everything overlaps with these then.
+         # Tracking of all keys can be added to prefixes. Afterwards every prefix overlaps with it.
          A: CLIENT TRACKING ON BCAST => +OK
          A: CLIENT TRACKING ON BCAST PREFIX ab => -ERR Prefix 'ab' overlaps with an existing prefix ''. \
             Prefixes for a single client must not overlap.
@@ -517,7 +517,7 @@ fn events_and_invalidations_come_in_order() {
          B: SET k 1 => +OK
          A <= >2 $10 invalidate *1 $1 k
          A <= >4 $8 pmessage $6 __key* $16 __keyspace@0__:k $3 set
-         # One's own come behind its reply, invalidations last.
+         # Messages caused by the client itself follow its reply, and invalidations come last.
          A: GET k => $1 1
          A: SET k 2 => +OK
          A <= >4 $8 pmessage $6 __key* $16 __keyspace@0__:k $3 set
@@ -568,7 +568,7 @@ fn who_tracks_shows_in_lists_and_counters() {
 #[test]
 fn where_redis_differs() {
     play_here(
-        "# Whoever ceases to track is told nothing more of what it had; Redis remembers it until the key changes.
+        "# Tracking that was turned off sends nothing more. Redis still reports keys that were read before.
          A: HELLO 3 => %7*
          A: CLIENT TRACKING ON => +OK
          A: GET k => _
@@ -582,7 +582,7 @@ fn where_redis_differs() {
          A: CLIENT TRACKING OFF => +QUEUED
          A: EXEC => *2 +OK +OK
          A: CLIENT TRACKING ON => +OK
-         # A connection that speaks RESP2 is told of everything's end in RESP2; Redis speaks as the one that tracks does.
+         # A RESP2 target gets the invalidation of everything as RESP2. Redis uses the protocol of the tracking client.
          C: SUBSCRIBE c => *3 $9 subscribe $1 c :1
          A: CLIENT TRACKING ON REDIRECT <C> => +OK
          B: FLUSHALL => +OK

@@ -58,7 +58,7 @@ fn what_cannot_be_queued_makes_exec_fail() {
          A: MULTI => +OK
          A: CLIENT NOSUCH => -ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP.
          A: EXEC => -EXECABORT Transaction discarded because of previous errors.
-         # Errors of what is executed at once make nothing fail.
+         # Errors of commands that are not queued do not fail the transaction.
          A: MULTI => +OK
          A: MULTI => -ERR MULTI calls can not be nested
          A: WATCH k => -ERR WATCH inside MULTI is not allowed
@@ -111,12 +111,12 @@ fn a_watched_key_that_changes_makes_exec_do_nothing() {
          A: SET k 3 => +QUEUED
          A: EXEC => *-1
          A: GET k => $1 2
-         # It is watched no more.
+         # EXEC ended the watch.
          B: SET k 4 => +OK
          A: MULTI => +OK
          A: GET k => +QUEUED
          A: EXEC => *1 $1 4
-         # What changes nothing does nothing.
+         # Commands that change nothing do not count.
          A: WATCH k none => +OK
          B: DEL none => :0
          B: SETNX k 9 => :0
@@ -125,13 +125,13 @@ fn a_watched_key_that_changes_makes_exec_do_nothing() {
          A: MULTI => +OK
          A: PING => +QUEUED
          A: EXEC => *1 +PONG
-         # One's own changes count as well.
+         # The client's own changes count too.
          A: WATCH k => +OK
          A: INCR k => :5
          A: MULTI => +OK
          A: PING => +QUEUED
          A: EXEC => *-1
-         # Another client's transaction, another database.
+         # Not another client's transaction, and not a change in another database.
          A: WATCH k => +OK
          B: SELECT 1 => +OK
          B: SET k x => +OK
@@ -185,7 +185,7 @@ fn keys_of_several_databases_may_be_watched_until_all_are_forgotten() {
          A: RESET => +RESET
          A: MULTI => +OK
          A: EXEC => *0
-         # WATCH after the change, and before EXEC, does not mend it.
+         # A later WATCH does not undo the effect of the change.
          A: WATCH a => +OK
          A: SET a 1 => +OK
          A: WATCH b => +OK
@@ -224,7 +224,7 @@ fn whole_databases_touch_the_keys_that_are_in_there() {
          B: SWAPDB 0 1 => +OK
          A: MULTI => +OK
          A: EXEC => *0
-         # The same key in both is another one all the same.
+         # The same value in the other database is a change nevertheless.
          A: SET k 1 => +OK
          A: WATCH k => +OK
          B: SWAPDB 0 1 => +OK
@@ -246,14 +246,14 @@ fn a_key_that_ends_meanwhile_was_changed() {
          pass 600
          A: MULTI => +OK
          A: EXEC => *-1
-         # One that ends without anybody removing it, too.
+         # A key that expires without being removed is a change too.
          B: DEBUG SET-ACTIVE-EXPIRE 0 => +OK
          A: SET k 1 PX 400 => +OK
          A: WATCH k => +OK
          pass 600
          A: MULTI => +OK
          A: EXEC => *-1
-         # One that had ended is as good as none, whoever removes it.
+         # The removal of a key that had expired before WATCH is no change.
          A: WATCH k => +OK
          B: GET k => $-1
          A: MULTI => +OK

@@ -164,7 +164,7 @@ fn scripts_take_and_give_back_but_never_wait() {
          A: EVAL return\\sredis.call('lock.renew','a','x',5000) 1 a => :5000
          A: EVAL return\\sredis.call('type','a').ok 1 a => $4 lock
          A: EVAL return\\sredis.call('lock.release','a','x') 1 a => :0
-         # What a script frees goes to whoever waits when it has ended, and to nobody before.
+         # A lock that a script frees is granted to a waiter when the script has ended, and to no client before.
          A: LOCK.ACQUIRE a x 1000 => :*
          B: LOCK.ACQUIRE a w 1000 WAIT 0
          A: EVAL redis.call('del','a')return\\sredis.call('lock.acquire','a','x',1000) 1 a => $-1
@@ -260,7 +260,7 @@ fn whoever_speaks_resp2_is_not_told_of_a_loss() {
          A: LOCK.ACQUIRE a x 1000 => :*
          B: DEL a => :1
          A: PING => +PONG
-         # The connection that acquired it is told, not the one that renews.
+         # The message goes to the connection that acquired the lock, not to the one that renewed it.
          C: HELLO 3 => %7*
          A: LOCK.ACQUIRE a x 10 => :*
          C: LOCK.RENEW a x 20 => :20
@@ -275,7 +275,7 @@ fn rule_7_semaphores_count_only_with_one_permit() {
         "A: LOCK.ACQUIRE a x 1000 => :*
          B: SEM.ACQUIRE s y 1000 LIMIT 2 PERMITS 2 => :*
          A: SEM.ACQUIRE s x 1000 LIMIT 2 WAIT 0
-         # It would be a cycle if they did.
+         # With a lock this would be a cycle.
          B: LOCK.ACQUIRE a y 1000 WAIT 10
          pass 10
          B <= $-1
@@ -327,7 +327,7 @@ fn a_latch_is_counted_down_by_many_and_opens_once() {
          A: LATCH.DOWN l => :0
          A: LATCH.SET l 1 => :1
          B: LATCH.AWAIT l WAIT 0
-         # One that is deleted does not open.
+         # A deleted latch does not open.
          A: DEL l => :1
          A: LATCH.SET l 1 => :1
          A: MULTI => +OK
@@ -520,7 +520,7 @@ fn a_plain_lock_of_any_kind_is_waited_for() {
          B: LOCK.ACQUIRE a y 1000 SHARED WAIT 0
          C: SEM.ACQUIRE a z 1000 LIMIT 2 WAIT 0
          A: DEL a => :1
-         # One comes first, and then the other finds what it is no wait for.
+         # The first waiter is granted the lock. Then the second one wants another type.
          B <= :*
          C <= -WRONGTYPE Operation against a key holding the wrong kind of value
          B: LOCK.RELEASE a y => :0
@@ -530,7 +530,7 @@ fn a_plain_lock_of_any_kind_is_waited_for() {
          A: UNLINK a => :1
          B <= *2 :*
          B: LOCK.RELEASE a y => :0
-         # A lock that moves to another name, or another database, or that a script gives back.
+         # A plain lock's name becomes free by MOVE to another database, or by a script.
          A: SET a token => +OK
          B: LOCK.ACQUIRE a y 1000 WAIT 0
          A: MOVE a 1 => :1
@@ -541,7 +541,7 @@ fn a_plain_lock_of_any_kind_is_waited_for() {
          A: EVAL if\\sredis.call('get',KEYS[1])==ARGV[1]then\\sreturn\\sredis.call('del',KEYS[1])end 1 a token => :1
          B <= :*
          B: LOCK.RELEASE a y => :0
-         # One that comes to be a guard turns those away who wait.
+         # Waiters for a name that becomes a guard get an error.
          A: SET a token => +OK
          B: LOCK.ACQUIRE a y 1000 WAIT 0
          A: MULTI => +OK

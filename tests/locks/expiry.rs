@@ -109,7 +109,7 @@ fn only_what_has_expired_is_told_by_whatever_way_it_did() {
          A: SET a 1 PX 10 => +OK
          A: FLUSHALL => +OK
          pass 10
-         # A hash with the key's deadline, and one whose last field ends.
+         # A hash with a TTL, and a hash whose last field expires.
          A: HSET h f v => :1
          A: PEXPIRE h 10 => :1
          pass 10
@@ -120,20 +120,20 @@ fn only_what_has_expired_is_told_by_whatever_way_it_did() {
          pass 10
          pass 10
          S <= *3 $7 message $1 c $1 h
-         # What is found to have ended is told of before the reply to whoever found it is followed by anything else.
+         # The message about a key that a command finds expired comes with that command, before anything later.
          A: DEBUG SET-ACTIVE-EXPIRE 0 => +OK
          A: SET lazy 1 PX 10 => +OK
          pass 10
          A: EVAL return\\sredis.call('get','lazy') 0 => $-1
          S <= *3 $7 message $1 c $4 lazy
          A: DEBUG SET-ACTIVE-EXPIRE 1 => +OK
-         # While writes are paused nothing ends, and all of it does then.
+         # While writes are paused nothing expires. It does at the end of the pause.
          A: SET p 1 PX 10 => +OK
          A: CLIENT PAUSE 50 WRITE => +OK
          pass 10
          pass 40
          S <= *3 $7 message $1 c $1 p
-         # Of a native lock its lease's end is told, too: who waits may be a client of the old sort.
+         # The end of a native lock's lease is published too, for waiters that use a library.
          A: LOCK.ACQUIRE n x 10 => :*
          pass 10
          S <= *3 $7 message $1 c $1 n
@@ -152,7 +152,7 @@ fn the_first_of_a_fair_lock_s_queue_is_told_on_its_own_channel() {
          A: PEXPIRE order 100 => :1
          pass 100
          S <= *3 $7 message $37 redisson_lock__channel:{order}:uuid:7 $1 0
-         # A name that has a tag already gets no braces, and nobody waits in line.
+         # A name with a hash tag gets no braces, and there is no queue of waiters.
          T: SUBSCRIBE redisson_lock__channel:{shop}order => *3*
          A: HSET {shop}order uuid:1 1 => :1
          A: PEXPIRE {shop}order 100 => :1

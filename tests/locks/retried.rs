@@ -75,7 +75,7 @@ fn a_request_that_waits_moves_to_the_newer_connection() {
          D <= :*
          D: LOCK.RELEASE l y => :0
          C <= :*
-         # Its wait limit counts, and when it is over it begins anew, behind the others.
+         # The new time limit applies. After it the request waits again, behind the others.
          D: LOCK.ACQUIRE l y 1000 WAIT 20 REQUEST s
          E: LOCK.ACQUIRE l w 1000 WAIT 0
          pass 20
@@ -83,7 +83,7 @@ fn a_request_that_waits_moves_to_the_newer_connection() {
          D: LOCK.ACQUIRE l y 1000 WAIT 0 REQUEST s
          C: LOCK.RELEASE l z => :0
          E <= :*
-         # One that does not wait gives the place up.
+         # A repetition that does not wait gives up the place.
          A: LOCK.ACQUIRE l y 1000 REQUEST s => $-1
          D <= $-1
          A: LOCK.INFO l => *14*",
@@ -198,18 +198,18 @@ fn another_connection_takes_a_session_over() {
          B: LOCK.SESSION s => :2
          pass 1000
          B: LOCK.RELEASE m x => :0
-         # The newer one wins, and the older one's end means nothing to it.
+         # The session belongs to the newer connection. The end of the older one has no effect.
          C: LOCK.SESSION s GRACE 10 => :1
          B closes
          pass 1000
          C: EXISTS l => :1
-         # One that names another leaves its own.
+         # A connection that names another session leaves its own.
          C: LOCK.SESSION t => :0
          pass 9
          C: EXISTS l => :1
          pass 1
          C: EXISTS l => :0
-         # It has no grace, unless one is given.
+         # A session without GRACE ends with its connection.
          C: LOCK.ACQUIRE l x 100000 SESSION => :*
          D: LOCK.ACQUIRE l y 1000 WAIT 0
          C: RESET => +RESET
@@ -222,7 +222,7 @@ fn another_connection_takes_a_session_over() {
          C: LOCK.SESSION s END => :1
          B <= :*
          C: LOCK.SESSION s END => :0
-         # A session has ended: without a name, a connection's grants end with it.
+         # The named session has ended, so the grants of a connection end with it again.
          A: LOCK.ACQUIRE m x 100000 SESSION => :*
          A closes
          C: LOCK.ACQUIRE m y 1000 WAIT 0 => :*",

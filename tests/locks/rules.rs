@@ -42,7 +42,7 @@ fn rule_1_a_semaphore_never_has_more_than_its_limit_of_permits_out() {
          B: SEM.ACQUIRE s 6 1000 LIMIT 3 PERMITS 2 WAIT 0
          C: SEM.ACQUIRE s 7 1000 LIMIT 3 WAIT 0
          A: SEM.RELEASE s 3 => :0
-         # The first in line wants two: the one behind it does not come in before it.
+         # The first waiter wants two permits. The second one is not served before it.
          A: SEM.RELEASE s 1 => :0
          B <= :*
          C <= :*
@@ -83,11 +83,11 @@ fn rule_2_a_shared_request_queues_behind_an_exclusive_one() {
          D: LOCK.ACQUIRE a w 9000 SHARED WAIT 0
          A: LOCK.RELEASE a x => :0
          B <= :*
-         # Both who share stand next to each other, and come in together.
+         # Both shared waiters are adjacent and are granted the lock together.
          B: LOCK.RELEASE a y => :0
          C <= :*
          D <= :*
-         # When the exclusive one gives up, those behind it join those who share.
+         # When the exclusive waiter gives up, the shared ones behind it join the holders.
          B: LOCK.ACQUIRE a y 9000 WAIT 100
          A: LOCK.ACQUIRE a x 9000 SHARED WAIT 0
          pass 100
@@ -101,14 +101,14 @@ fn rule_3_a_freed_lock_is_granted_in_the_same_step() {
     play_here(
         "A: LOCK.ACQUIRE a x 1000 => :*
          B: LOCK.ACQUIRE a b 1000 WAIT 0
-         # Whoever releases cannot have it back before the one who waits.
+         # The releasing client cannot acquire the lock again before the waiter.
          A: MULTI => +OK
          A: LOCK.RELEASE a x => +QUEUED
          A: LOCK.ACQUIRE a x 1000 => +QUEUED
          A: EXEC => *2 :0 $-1
          B <= :*
          C: LOCK.ACQUIRE a c 1000 WAIT 0
-         # By the end of the lease, and nobody comes in between.
+         # At the end of the lease the waiter is granted the lock, before any other client.
          pass 1000
          C <= :*
          A: SET a 1 NX => $-1
@@ -132,9 +132,9 @@ fn rule_3_a_session_ends_and_the_next_one_is_served() {
          B: LOCK.ACQUIRE a y 1000 WAIT 0
          A closes
          B <= :*
-         # What was not bound to the connection stays held.
+         # A lock without SESSION stays held.
          B: LOCK.ACQUIRE b y 1000 => $-1
-         # And a wait ends with its connection.
+         # A wait ends with its connection.
          C: LOCK.ACQUIRE a z 1000 WAIT 0
          D: LOCK.ACQUIRE a w 1000 WAIT 0
          C closes
@@ -233,10 +233,10 @@ fn rule_7_a_wait_that_would_close_a_cycle_is_refused_with_the_cycle() {
          B: LOCK.ACQUIRE b y 9000 => :*
          B: LOCK.ACQUIRE a y 9000 WAIT 0
          A: LOCK.ACQUIRE b x 9000 WAIT 0 => -DEADLOCK 'x' waits for 'b' held by 'y', who waits for 'a' held by 'x'
-         # Nobody else is disturbed, and what is refused changed nothing.
+         # Other clients are not affected, and the refused request changed nothing.
          A: LOCK.RELEASE a x => :0
          B <= :*
-         # Two who share and both want to be alone.
+         # Two shared holders that both want an exclusive hold.
          A: LOCK.ACQUIRE c x 9000 SHARED => :*
          B: LOCK.ACQUIRE c y 9000 SHARED => :*
          A: LOCK.ACQUIRE c x 9000 WAIT 0
@@ -297,9 +297,9 @@ fn rule_8_several_locks_are_taken_in_one_step_or_not_at_all() {
          B: LOCK.ACQUIREALL 3 a b c y 9000 => *-1
          B: EXISTS a c => :0
          B: LOCK.ACQUIREALL 3 a b c y 9000 WAIT 0
-         # In the other order, and neither blocks the other for good.
+         # Names in the opposite order do not cause a deadlock.
          C: LOCK.ACQUIREALL 3 c b a z 9000 WAIT 0
-         # It has its place in all queues: what is free is not had by those who come later.
+         # A waiter is in all queues: later clients do not get the names that are free.
          D: LOCK.ACQUIRE a w 9000 => $-1
          A: LOCK.RELEASE b x => :0
          B <= *3 :*
@@ -366,7 +366,7 @@ fn waits_are_bounded_and_scripts_and_transactions_do_not_wait() {
 fn a_lock_lives_beside_plain_keys() {
     play_here(
         "A: SET a token NX PX 100 => +OK
-         # Whoever comes with a native lock waits for the plain one.
+         # A native lock waits for the plain key of the same name.
          B: LOCK.ACQUIRE a y 1000 => $-1
          B: LOCK.ACQUIRE a y 1000 WAIT 0
          pass 100

@@ -303,15 +303,15 @@ fn databases_change_places_and_locks_with_them() {
          A: LOCK.ACQUIRE b y 500 SHARED => :*
          B: LOCK.ACQUIRE a y 1000 WAIT 0
          C: SWAPDB 0 1 => +OK
-         # The one who waits does so in its database, where the name is free now.
+         # The waiter stays in its database, where the name is free now.
          B <= :*
          A: LOCK.RELEASE a x => -NOTHELD lock 'a' is not held by 'x': held by 'y' for 0 ms
          C: SELECT 1 => +OK
          C: LOCK.ACQUIRE a z 1000 => $-1
-         # What is shared is watched over there: the one left is alone when the other's lease has ended.
+         # A shared lock keeps working in the other database: the second holder is alone when the first lease has ended.
          pass 300
          C: LOCK.ACQUIRE b y 500 => :*
-         # And what is bound to a connection ends with it, wherever it is.
+         # A grant that is tied to a connection ends with it in any database.
          C: LOCK.ACQUIRE a z 1000 WAIT 0
          A closes
          C <= :*",
