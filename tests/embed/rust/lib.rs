@@ -35,6 +35,18 @@ pub struct Testing;
 /// ```
 pub struct Light;
 
+/// A client of a build without the feature `tls` refuses an address that asks for TLS, and names the feature.
+///
+/// ```
+/// use portcullis::client::Client;
+///
+/// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+/// let refused = runtime.block_on(Client::connect("rediss://127.0.0.1:1/")).err().expect("no TLS");
+/// assert!(refused.to_string().contains("built without TLS (cargo feature 'tls')"), "{refused}");
+/// ```
+#[cfg(feature = "client")]
+pub struct LightClient;
+
 /// A server inside another program.
 ///
 /// ```
