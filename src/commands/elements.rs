@@ -1,7 +1,7 @@
 //! What the commands of several types share: `HSCAN`, `SSCAN` and `ZSCAN`; `HRANDFIELD`, `SRANDMEMBER` and `ZRANDMEMBER`; index
 //! ranges of `LRANGE` and `ZRANGE`; the arguments of `LMPOP` and `ZMPOP`.
 //!
-//! Hashes, sets and sorted sets are [`Collection`]s of an [`Element`] type. Their handlers look up the key; [`scan`] and
+//! Hashes, sets and sorted sets are [`Collection`]s of an [`Element`] type. Their handlers look up the key; [`scan()`] and
 //! [`Draw::reply`] write the reply.
 
 use std::ops::Range;
@@ -95,7 +95,7 @@ pub struct Sequence(pub u64);
 
 impl Sequence {
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -145,9 +145,9 @@ impl Draw {
         match (collection, self.count) {
             (None, None) => reply.null(),
             (None, Some(_)) => reply.array(0),
-            (Some(collection), None) => write_element(reply, &collection.pick_one(|| self.sequence.next()), false),
+            (Some(collection), None) => write_element(reply, &collection.pick_one(|| self.sequence.next_u64()), false),
             (Some(collection), Some(count)) if count >= 0 => {
-                let elements = collection.sample(usize::try_from(count).unwrap_or(usize::MAX), || self.sequence.next());
+                let elements = collection.sample(usize::try_from(count).unwrap_or(usize::MAX), || self.sequence.next_u64());
                 write_head(reply, elements.len(), self.with_values);
                 elements.iter().for_each(|element| write_element(reply, element, self.with_values));
             }
@@ -158,7 +158,7 @@ impl Draw {
                 }
                 write_head(reply, count as usize, self.with_values);
                 (0..count).for_each(|_| {
-                    let element = picker.pick(|| self.sequence.next());
+                    let element = picker.pick(|| self.sequence.next_u64());
                     write_element(reply, &element, self.with_values);
                 });
             }
@@ -173,7 +173,7 @@ impl Draw {
             let value_len = if self.with_values { element.value_len() } else { 0 };
             element.name(&mut digits).len() + value_len
         };
-        (0..count).map(|_| len(picker.pick(|| sequence.next()))).sum()
+        (0..count).map(|_| len(picker.pick(|| sequence.next_u64()))).sum()
     }
 }
 

@@ -1,4 +1,5 @@
-//! The command table: one file per family, rows beside their handlers. Every list of all commands derives from it.
+//! The command table: one file per family, rows beside their handlers. Every list of all commands derives from it. [`elements`] has
+//! what the families of several types share.
 
 pub mod clients;
 pub mod compat;

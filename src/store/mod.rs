@@ -1,14 +1,15 @@
-//! The purpose-built store: where keys, values and deadlines live. It knows nothing of commands, sessions or replies.
+//! The store of keys, values and deadlines. It knows nothing about commands, sessions or replies.
 //!
 //! ```text
-//!   Dict ── 1,024 Tables by the top bits of a seeded hash; a Trie of Tables serves as a big set or hash
-//!     Table ── 8-byte slots in hash order: 45 bits of address, 19 bits of hash
+//!   Dict ── 1,024 Tables by the top bits of a seeded hash; large sets and hashes are a Trie of Tables
+//!     Table ── slots of 8 bytes in the order of hashes: 45 bits of address, 19 bits of hash
 //!       Entry ── one allocation: 16-byte head (deadline, timer, lengths, kind), key, short string or a boxed Value
 //!   SlotIndex ── in a cluster, the hashes of the keys of each slot
-//!   Wheel ── deadlines, 1 ms a slot; its nodes name entries
+//!   Wheel ── deadlines, one slot per millisecond; its nodes refer to entries
 //! ```
 //!
-//! [`chunks`] and [`segments`] hold what sessions may have a million of: watched keys, channels, keys in caches.
+//! Data of which a session may have a million, such as watched keys, channels and tracked keys, is stored in
+//! [`crate::base::chunks`] and [`crate::base::segments`].
 
 pub mod dict;
 pub mod entry;

@@ -276,7 +276,7 @@ fn spop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             if let Some(count) = count {
                 reply.set(count);
             }
-            edit.pop(count.unwrap_or(1), || sequence.next(), |member| reply.bulk(member));
+            edit.pop(count.unwrap_or(1), || sequence.next_u64(), |member| reply.bulk(member));
             edit.finish(&[Event::SPOP]);
         }
     }

@@ -1,8 +1,7 @@
 //! Lists in a database: every change is reported, and an empty list is removed.
 //!
 //! Commands that read call [`Db::list`]. Commands that write take a [`ListEdit`] and call [`ListEdit::finish`], which publishes
-//! the events and removes the key with its last element. [`Db::list_pop`], [`Db::list_push`] and [`Db::list_move`] are complete
-//! operations.
+//! the events and removes the key with its last element. [`Db::list_push`] and [`Db::list_move`] are complete operations.
 
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Classes, Effect, Event};

@@ -266,7 +266,7 @@ impl ZSet {
                 return old;
             }
         }
-        let large = self.to_large(hasher);
+        let large = self.large_mut(hasher);
         let hash = hasher.hash(member);
         let Some(old) = large.members.get(hash, member).map(score_of) else {
             large.insert(hasher, item);
@@ -323,10 +323,10 @@ impl ZSet {
 
     /// Converts it to the large form.
     pub fn make_large(&mut self, hasher: &KeyHasher) {
-        self.to_large(hasher);
+        self.large_mut(hasher);
     }
 
-    fn to_large(&mut self, hasher: &KeyHasher) -> &mut Large {
+    fn large_mut(&mut self, hasher: &KeyHasher) -> &mut Large {
         if let Form::Compact(compact) = &self.0 {
             let mut large = Box::<Large>::default();
             compact.iter().for_each(|item| large.insert(hasher, item));
