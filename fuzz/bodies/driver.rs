@@ -1,4 +1,4 @@
-//! An engine with one session and a clock that stands still, for the smaller targets.
+//! An engine with one session and a clock that stands still, for the targets that need no more.
 
 use crate::frames;
 use portcullis::base::ids::SessionId;
@@ -8,7 +8,7 @@ use portcullis::engine::config::Config;
 use portcullis::engine::session::Peer;
 
 /// Longer replies are not decoded, which would be slow.
-const DECODED_MAX: usize = 16 * 1024;
+const DECODED_MAX: usize = 64 * 1024;
 
 /// The time at the beginning of every input.
 pub const START: Now = Now::new(1_000_000, 1_700_000_000_000);

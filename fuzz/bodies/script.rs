@@ -11,15 +11,9 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use crate::frames;
-use portcullis::base::ids::SessionId;
-use portcullis::base::time::Now;
-use portcullis::engine::Engine;
+use crate::driver::Driver;
 use portcullis::engine::config::Config;
-use portcullis::engine::session::Peer;
 
-/// Longer replies are not decoded, which would be slow.
-const DECODED_MAX: usize = 64 * 1024;
 /// Maximum number of steps: enough for thousands of instructions, and few enough for a thousand scripts per second.
 const STEPS_MAX: u64 = 10_000;
 const MEMORY_MAX: u64 = 2 << 20;
@@ -122,18 +116,18 @@ fn play(data: &[u8], thorough: Thorough) {
         let now = run.walk();
         assert!(now == whole, "another script finds {}", now.escape_ascii());
     }
-    run.engine.check_invariants();
+    run.driver.engine.check_invariants();
     // A library, a flush, and the deferred freeing of memory.
     if thorough.library {
         run.call(&[b"FUNCTION", b"LOAD", &[b"#!lua name=loaded\n".as_slice(), &rest].concat()]);
         run.call(&[b"SCRIPT", b"FLUSH"]);
         run.call(&[b"FUNCTION", b"FLUSH"]);
         for _ in 0..1000 {
-            if !run.engine.advance(run.now) {
+            if !run.driver.engine.advance(run.driver.now) {
                 break;
             }
         }
-        run.engine.check_invariants();
+        run.driver.engine.check_invariants();
     }
 }
 
@@ -149,20 +143,16 @@ fn with_keys<'a>(words: &[&'a [u8]], keys: &[&'a [u8]]) -> Vec<&'a [u8]> {
 }
 
 struct Run {
-    engine: Engine,
-    now: Now,
-    session: SessionId,
+    driver: Driver,
     resp3: bool,
 }
 
 impl Run {
     fn new(resp3: bool) -> Self {
-        let now = Now::new(1_000_000, 1_700_000_000_000);
         let config = Config { proto_max_bulk_len: 1 << 20, script_memory_limit: MEMORY_MAX, ..Config::default() };
-        let mut engine = Engine::new(config, 1, now, portcullis::commands::table());
-        engine.script_steps_max = Some(STEPS_MAX);
-        let session = engine.connect(now, Peer::default());
-        let mut run = Run { engine, now, session, resp3 };
+        let mut driver = Driver::new(config);
+        driver.engine.script_steps_max = Some(STEPS_MAX);
+        let mut run = Run { driver, resp3 };
         if resp3 {
             run.call(&[b"HELLO", b"3"]);
         }
@@ -173,23 +163,14 @@ impl Run {
 
     /// What a script can reach, as text.
     fn walk(&mut self) -> Vec<u8> {
-        self.engine.script_steps_max = None;
+        self.driver.engine.script_steps_max = None;
         let found = self.call(&[b"EVAL", WALK.as_bytes(), b"0"]);
-        self.engine.script_steps_max = Some(STEPS_MAX);
+        self.driver.engine.script_steps_max = Some(STEPS_MAX);
         found
     }
 
     fn call(&mut self, args: &[&[u8]]) -> Vec<u8> {
-        self.engine.execute(self.now, self.session, args);
-        self.engine.take_dirty(&mut Vec::new());
-        self.engine.take_actions();
-        let session = &mut self.engine.sessions[self.session.0 as usize];
-        let out = std::mem::take(&mut session.out);
-        assert!(!out.is_empty(), "no reply");
-        if out.len() <= DECODED_MAX {
-            frames::assert_whole(&out, session.protocol, true);
-        }
-        out
+        self.driver.call(args, true)
     }
 }
 

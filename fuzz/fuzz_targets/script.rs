@@ -2,6 +2,8 @@
 
 #[path = "../bodies/script.rs"]
 mod body;
+#[path = "../bodies/driver.rs"]
+mod driver;
 #[path = "../bodies/frames.rs"]
 mod frames;
 

@@ -76,7 +76,10 @@ pub fn reason(label: &str, faults: &[Fault], property: Property) -> Option<Strin
     let shows = |known: &KnownVerdict| known.violated.iter().any(|(violated, _)| *violated == property);
     let alone = |known: &KnownVerdict| known.faults.len() <= 1 && known.faults.iter().all(|fault| faults.contains(fault));
     if let Some(known) = all().iter().find(|known| known.label == label && alone(known) && shows(known)) {
-        return Some(format!("so it does under {} alone", Fault::format_list(&known.faults)));
+        return Some(match known.faults.as_slice() {
+            [] => "it also shows without faults".to_owned(),
+            faults => format!("it also shows under {} alone", Fault::format_list(faults)),
+        });
     }
     REASONS.lines().find_map(|line| {
         let mut words = line.splitn(4, ' ');
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_faults_together_is_what_is_known_of_each() {
+    fn the_violations_under_two_faults_include_those_under_each() {
         let (crash, both) =
             (violations("setnx", &[Fault::Crash]).unwrap(), violations("setnx", &[Fault::Crash, Fault::Pause]).unwrap());
         assert!(crash.iter().any(|(property, episode)| *property == Property::Stuck && episode.is_some()));
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_faults_show_together_has_a_reason() {
+    fn each_violation_under_several_faults_has_a_reason() {
         let (mut without, mut combined) = (Vec::new(), 0);
         for known in all().into_iter().filter(|known| known.faults.len() > 1) {
             combined += 1;
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_one_for_something() {
+    fn every_reason_explains_a_known_violation() {
         for line in REASONS.lines() {
             let mut words = line.splitn(4, ' ');
             let property = Property::from_name(words.next().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! A waiter gets a lock that nobody holds: after a release (otherwise a lost wake-up), after the end of a lease (otherwise a late
-//! expiry), and ever (otherwise the lock is stuck).
+//! A waiter gets a lock that no client holds: soon after a release (otherwise a lost wake-up), soon after the end of a lease
+//! (otherwise a late expiry), and some time at all (otherwise the lock is stuck).
 
 use crate::torture::check::{Acquisition, Acquisitions, Finding, Property, Rules, Violation};
 use crate::torture::history::{Op, Seconds};
@@ -146,7 +146,7 @@ fn violation(acquisitions: &Acquisitions, waiter: &Acquisition, gap: &Gap, rules
     let released = before
         .is_none_or(|before| before.given.is_some() && before.possible_span().is_none_or(|(_, to)| to < before.latest_us()));
     let (property, since) = match (in_vain, released) {
-        (true, _) => (Property::Stuck, "nobody held it"),
+        (true, _) => (Property::Stuck, "no client held it"),
         (false, true) => (Property::WakeUp, "it was released"),
         (false, false) => (Property::Late, "the lease was over"),
     };

@@ -50,7 +50,7 @@ pub enum Property {
     Late,
     /// Never more permits of a semaphore are held than it has.
     Permits,
-    /// A lock that nobody holds can be acquired.
+    /// A lock that no client holds can be acquired.
     Stuck,
 }
 
@@ -100,7 +100,7 @@ impl Property {
             Property::Early => "lost before the lease was over",
             Property::Late => "waited for a lock whose lease was over",
             Property::Permits => "more permits held than there are",
-            Property::Stuck => "stuck: nobody holds it, and nobody can acquire it",
+            Property::Stuck => "stuck: no client holds it, and none can acquire it",
         }
     }
 

@@ -197,7 +197,7 @@ fn a_release_of_a_lock_that_another_client_holds_is_found() {
     assert_eq!(checked.violated(), []);
     let mut free = Story::default();
     free.acquire(0.0, 0, 1).granted(0.1, 0, 1).released(11.0, 0, 1, ReleaseOutcome::Unchecked);
-    assert_eq!(free.violated(), [], "nobody held it");
+    assert_eq!(free.violated(), [], "no client held it");
 }
 
 #[test]
