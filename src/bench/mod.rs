@@ -53,17 +53,13 @@ pub fn run(plan: &Plan) -> ExitCode {
 /// What makes a run a failure, in words for people: workloads whose mutual exclusion was broken, and workloads that never
 /// succeeded.
 fn problems(outcomes: &[Outcome]) -> Vec<String> {
-    let kinds: [(fn(&Outcome) -> bool, &str); 2] =
-        [(Outcome::is_broken, "mutual exclusion was broken"), (Outcome::is_failure, "it never worked")];
-    let mut problems = Vec::new();
-    for (applies, what) in kinds {
+    let named = |applies: fn(&Outcome) -> bool, what: &str| {
         let name = |outcome: &Outcome| format!("{} on {}", outcome.workload, outcome.target);
         let names: Vec<String> = outcomes.iter().filter(|outcome| applies(outcome)).map(name).collect();
-        if !names.is_empty() {
-            problems.push(format!("{what}: {}", names.join(", ")));
-        }
-    }
-    problems
+        (!names.is_empty()).then(|| format!("{what}: {}", names.join(", ")))
+    };
+    let kinds = [named(Outcome::is_broken, "mutual exclusion was broken"), named(Outcome::is_failure, "it never worked")];
+    kinds.into_iter().flatten().collect()
 }
 
 /// Runs a future to its end unless this process receives a signal to terminate. In that case the future is dropped with
