@@ -77,6 +77,9 @@ pub mod keyspace;
 mod lock;
 #[cfg(feature = "internals")]
 pub mod lock;
+// The server does not use it yet.
+#[cfg(feature = "internals")]
+pub mod persist;
 #[cfg(not(feature = "internals"))]
 mod resp;
 #[cfg(feature = "internals")]

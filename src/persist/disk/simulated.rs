@@ -1,0 +1,312 @@
+//! A disk in memory that loses what a real one may lose.
+//!
+//! A crash keeps everything that was synced. Of what was not, it keeps an arbitrary part: each write as a whole, up to some byte,
+//! with sectors missing in the middle (they read as zeros), or not at all, independent of the order of the writes; each change of
+//! the folder or not. Errors are injected by the number of the operation.
+
+use std::collections::BTreeMap;
+
+use crate::persist::disk::{Disk, DiskError, Result};
+
+/// Bytes that a real disk writes as a unit.
+const SECTOR: usize = 512;
+
+/// An error to inject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injected {
+    /// The disk is full: an append writes a part of its bytes, then fails.
+    Full,
+    /// The operation fails with EIO. A failed sync makes an arbitrary part durable.
+    Failed,
+}
+
+/// Content of one file.
+#[derive(Clone, Debug, Default)]
+struct Content {
+    /// What reads return.
+    bytes: Vec<u8>,
+    /// What is durable.
+    durable: Vec<u8>,
+    /// Writes since the last sync: their ranges in `bytes`.
+    unsynced: Vec<(usize, usize)>,
+    /// Whether the file was cut since the last sync.
+    cut: bool,
+}
+
+/// A change of the folder that is not durable yet.
+#[derive(Clone, Debug)]
+enum Change {
+    Created { name: String, inode: usize },
+    Renamed { from: String, to: String },
+    Removed { name: String },
+}
+
+/// The disk.
+#[derive(Clone, Debug)]
+pub struct SimulatedDisk {
+    inodes: Vec<Content>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    changes: Vec<Change>,
+    /// State of the random sequence (splitmix64).
+    random: u64,
+    /// Number of operations so far.
+    operations: u64,
+    /// The operation that is to fail, and how.
+    fails: Option<(u64, Injected)>,
+    /// Operations from this number on do nothing and fail: the machine has crashed.
+    crashes_at: Option<u64>,
+}
+
+impl SimulatedDisk {
+    /// An empty disk. Everything random in it follows from the seed.
+    pub fn new(seed: u64) -> SimulatedDisk {
+        SimulatedDisk {
+            inodes: Vec::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            changes: Vec::new(),
+            random: seed,
+            operations: 0,
+            fails: None,
+            crashes_at: None,
+        }
+    }
+
+    /// Number of operations so far.
+    pub fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// Makes the operation with this number fail.
+    pub fn fail_at(&mut self, operation: u64, how: Injected) {
+        self.fails = Some((operation, how));
+    }
+
+    /// Lets the machine crash in the operation with this number: it and all later ones fail, until [`SimulatedDisk::restart`].
+    pub fn crash_at(&mut self, operation: u64) {
+        self.crashes_at = Some(operation);
+    }
+
+    /// Whether the machine has crashed.
+    pub fn has_crashed(&self) -> bool {
+        self.crashes_at.is_some_and(|at| self.operations > at)
+    }
+
+    /// Starts the machine again: what was not durable is lost, or kept in part.
+    pub fn restart(&mut self) {
+        self.crashes_at = None;
+        self.fails = None;
+        for inode in 0..self.inodes.len() {
+            self.settle_by_chance(inode);
+        }
+        for change in std::mem::take(&mut self.changes) {
+            if self.below(2) == 0 {
+                continue;
+            }
+            match change {
+                Change::Created { name, inode } => drop(self.durable_names.insert(name, inode)),
+                Change::Renamed { from, to } => {
+                    if let Some(inode) = self.durable_names.remove(&from) {
+                        self.durable_names.insert(to, inode);
+                    }
+                }
+                Change::Removed { name } => drop(self.durable_names.remove(&name)),
+            }
+        }
+        self.names = self.durable_names.clone();
+    }
+
+    /// Makes an arbitrary part of a file's unsynced content durable, and forgets the rest.
+    fn settle_by_chance(&mut self, inode: usize) {
+        let mut content = std::mem::take(&mut self.inodes[inode]);
+        if content.cut && self.below(2) == 0 {
+            let len = content.durable.len().min(content.bytes.len());
+            content.durable.truncate(len);
+        }
+        for (start, end) in std::mem::take(&mut content.unsynced) {
+            let kept = match self.below(4) {
+                0 => continue,
+                1 => end,
+                _ => start + self.below(end - start + 1),
+            };
+            let end = kept.min(content.bytes.len());
+            if start >= end {
+                continue;
+            }
+            if content.durable.len() < end {
+                content.durable.resize(end, 0);
+            }
+            let mut at = start;
+            while at < end {
+                let next = ((at / SECTOR + 1) * SECTOR).min(end);
+                // One sector in eight is lost, and reads as before.
+                if self.below(8) > 0 {
+                    content.durable[at..next].copy_from_slice(&content.bytes[at..next]);
+                }
+                at = next;
+            }
+        }
+        content.bytes = content.durable.clone();
+        content.cut = false;
+        self.inodes[inode] = content;
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound.max(1) as u64) as usize
+    }
+
+    /// Counts an operation. Returns the error to inject, if any.
+    fn step(&mut self) -> Result<Option<Injected>> {
+        let number = self.operations;
+        self.operations += 1;
+        if self.crashes_at.is_some_and(|at| number >= at) {
+            return Err(DiskError::Failed("the machine has crashed".to_owned()));
+        }
+        Ok(self.fails.filter(|(at, _)| *at == number).map(|(_, how)| how))
+    }
+
+    fn simple_step(&mut self) -> Result {
+        match self.step()? {
+            None => Ok(()),
+            Some(Injected::Full) => Err(DiskError::Full),
+            Some(Injected::Failed) => Err(eio()),
+        }
+    }
+}
+
+fn eio() -> DiskError {
+    DiskError::Failed("Input/output error".to_owned())
+}
+
+fn missing(name: &str) -> DiskError {
+    DiskError::Failed(format!("{name}: No such file or directory"))
+}
+
+impl Disk for SimulatedDisk {
+    type File = usize;
+
+    fn open(&mut self, name: &str) -> Result<(usize, u64)> {
+        self.simple_step()?;
+        if let Some(&inode) = self.names.get(name) {
+            return Ok((inode, self.inodes[inode].bytes.len() as u64));
+        }
+        let inode = self.inodes.len();
+        self.inodes.push(Content::default());
+        self.names.insert(name.to_owned(), inode);
+        self.changes.push(Change::Created { name: name.to_owned(), inode });
+        Ok((inode, 0))
+    }
+
+    fn append(&mut self, file: &mut usize, bytes: &[u8]) -> Result<usize> {
+        // The write in which the machine crashes has begun.
+        let crashes = self.crashes_at == Some(self.operations);
+        let injected = self.step();
+        let count = match &injected {
+            Ok(None) => {
+                if self.below(4) == 0 {
+                    // A short write.
+                    1 + self.below(bytes.len())
+                } else {
+                    bytes.len()
+                }
+            }
+            Ok(Some(Injected::Full)) => self.below(bytes.len() + 1),
+            Ok(Some(Injected::Failed)) => 0,
+            Err(_) if crashes => bytes.len(),
+            Err(_) => 0,
+        }
+        .min(bytes.len());
+        let content = &mut self.inodes[*file];
+        let start = content.bytes.len();
+        content.bytes.extend_from_slice(&bytes[..count]);
+        if count > 0 {
+            content.unsynced.push((start, start + count));
+        }
+        match injected? {
+            None => Ok(count),
+            // A write that fails with ENOSPC has written nothing; the part before it was a short write.
+            Some(Injected::Full) if count > 0 => {
+                self.fails = Some((self.operations, Injected::Full));
+                Ok(count)
+            }
+            Some(Injected::Full) => Err(DiskError::Full),
+            Some(Injected::Failed) => Err(eio()),
+        }
+    }
+
+    fn truncate(&mut self, file: &mut usize, len: u64) -> Result {
+        self.simple_step()?;
+        let content = &mut self.inodes[*file];
+        content.bytes.truncate(len as usize);
+        content.unsynced.retain_mut(|(start, end)| {
+            *end = (*end).min(len as usize);
+            *start < *end
+        });
+        content.cut |= content.durable.len() > len as usize;
+        Ok(())
+    }
+
+    fn sync(&mut self, file: &mut usize) -> Result {
+        let crashes = self.crashes_at == Some(self.operations);
+        match self.step() {
+            Ok(None) => {
+                let Content { bytes, durable, unsynced, cut } = &mut self.inodes[*file];
+                durable.truncate(bytes.len());
+                for (start, end) in unsynced.drain(..) {
+                    durable.resize(durable.len().max(end), 0);
+                    durable[start..end].copy_from_slice(&bytes[start..end]);
+                }
+                *cut = false;
+                debug_assert_eq!(bytes, durable, "all is durable");
+                Ok(())
+            }
+            Ok(Some(_)) => {
+                // The kernel drops the pages that it could not write: reads show them until they leave the cache.
+                let shown = self.inodes[*file].bytes.clone();
+                self.settle_by_chance(*file);
+                self.inodes[*file].bytes = shown;
+                Err(eio())
+            }
+            Err(error) => {
+                if crashes {
+                    let shown = self.inodes[*file].bytes.clone();
+                    self.settle_by_chance(*file);
+                    self.inodes[*file].bytes = shown;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn sync_folder(&mut self) -> Result {
+        self.simple_step()?;
+        self.durable_names = self.names.clone();
+        self.changes.clear();
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result {
+        self.simple_step()?;
+        let inode = self.names.remove(from).ok_or_else(|| missing(from))?;
+        self.names.insert(to.to_owned(), inode);
+        self.changes.push(Change::Renamed { from: from.to_owned(), to: to.to_owned() });
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> Result {
+        self.simple_step()?;
+        self.names.remove(name).ok_or_else(|| missing(name))?;
+        self.changes.push(Change::Removed { name: name.to_owned() });
+        Ok(())
+    }
+
+    fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.simple_step()?;
+        Ok(self.names.get(name).map(|inode| self.inodes[*inode].bytes.clone()))
+    }
+}
