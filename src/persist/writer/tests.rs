@@ -49,17 +49,20 @@ fn whole(log: &[u8], planted: Planted) -> (Vec<u64>, usize) {
     (numbers, at)
 }
 
-/// Opens the log as a starting server does. Returns the writer and the numbers of the batches in the log.
-fn start(mut disk: SimulatedDisk, planted: Planted) -> std::result::Result<(Writer<SimulatedDisk>, Vec<u64>), SimulatedDisk> {
+/// A writer and the numbers of the batches in its log, or the disk of a machine that has crashed.
+type Started = std::result::Result<(Writer<SimulatedDisk>, Vec<u64>), Box<SimulatedDisk>>;
+
+/// Opens the log as a starting server does.
+fn start(mut disk: SimulatedDisk, planted: Planted) -> Started {
     let kept = disk.clone();
-    let Ok(log) = disk.read(NAME) else { return Err(disk) };
+    let Ok(log) = disk.read(NAME) else { return Err(Box::new(disk)) };
     let (numbers, valid) = whole(&log.unwrap_or_default(), planted);
     if planted == Planted::NoSyncOfFolder {
         return match disk.open(NAME) {
             Ok((file, len)) if len == valid as u64 => {
                 Ok((Writer { disk, file, len, torn: false, written: 0, durable: 0, failed: None }, numbers))
             }
-            _ => Err(kept),
+            _ => Err(Box::new(kept)),
         };
     }
     // A writer that cannot open the log does not give the disk back. The crash is one of its operations.
@@ -76,7 +79,7 @@ fn start(mut disk: SimulatedDisk, planted: Planted) -> std::result::Result<(Writ
                 again.sync_folder()
             });
             assert!(opened.is_err(), "the same operations on the same disk end alike");
-            Err(again)
+            Err(Box::new(again))
         }
     }
 }
@@ -101,7 +104,7 @@ fn history(seed: u64, crash_at: Option<u64>, fail: Option<(u64, Injected)>, plan
     }
     let mut acknowledged = 0;
     let mut disk = match start(disk, planted) {
-        Err(disk) => disk,
+        Err(disk) => *disk,
         Ok((mut writer, _)) => {
             let mut next = 0;
             'writes: for group in 0..6 {

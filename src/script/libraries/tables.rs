@@ -232,82 +232,102 @@ impl Sort {
     /// Sorts the elements from `low` to `high`. It calls itself only for the smaller part, so its depth is at most the logarithm of the
     /// length.
     unsafe fn run(&self, mut low: c_int, mut high: c_int) {
-        let lua = self.lua;
         // SAFETY: see above; at most four values are on the stack at each depth, and all are popped before it calls itself.
         unsafe {
             while low < high {
-                // Sorts the first, the middle and the last element.
-                self.push(low);
-                self.push(high);
-                if self.before(-1, -2) {
-                    self.set_two(low, high);
-                } else {
-                    lua_pop(lua, 2);
-                }
-                if high - low == 1 {
-                    return;
-                }
                 let middle = ((i64::from(low) + i64::from(high)) / 2) as c_int;
-                self.push(middle);
-                self.push(low);
-                if self.before(-2, -1) {
-                    self.set_two(middle, low);
-                } else {
-                    lua_pop(lua, 1);
-                    self.push(high);
-                    if self.before(-1, -2) {
-                        self.set_two(middle, high);
-                    } else {
-                        lua_pop(lua, 2);
-                    }
-                }
-                if high - low == 2 {
+                self.sort_three(low, middle, high);
+                if high - low <= 2 {
                     return;
                 }
-                // The middle element is the pivot. It is moved to the last place but one, and a copy stays on the stack.
-                self.push(middle);
-                lua_pushvalue(lua, -1);
-                self.push(high - 1);
-                self.set_two(middle, high - 1);
-                let (mut left, mut right) = (low, high - 1);
-                loop {
-                    left += 1;
-                    self.push(left);
-                    while self.before(-1, -2) {
-                        if left > high {
-                            self.raise_invalid_order();
-                        }
-                        lua_pop(lua, 1);
-                        left += 1;
-                        self.push(left);
-                    }
-                    right -= 1;
-                    self.push(right);
-                    while self.before(-3, -1) {
-                        if right < low {
-                            self.raise_invalid_order();
-                        }
-                        lua_pop(lua, 1);
-                        right -= 1;
-                        self.push(right);
-                    }
-                    if right < left {
-                        lua_pop(lua, 3);
-                        break;
-                    }
-                    self.set_two(left, right);
-                }
-                self.push(high - 1);
-                self.push(left);
-                self.set_two(high - 1, left);
-                if left - low < high - left {
-                    self.run(low, left - 1);
-                    low = left + 1;
+                let pivot = self.partition(low, middle, high);
+                if pivot - low < high - pivot {
+                    self.run(low, pivot - 1);
+                    low = pivot + 1;
                 } else {
-                    self.run(left + 1, high);
-                    high = left - 1;
+                    self.run(pivot + 1, high);
+                    high = pivot - 1;
                 }
             }
+        }
+    }
+
+    /// Sorts the first, the middle and the last element; of two elements, the first and the last.
+    #[inline]
+    unsafe fn sort_three(&self, low: c_int, middle: c_int, high: c_int) {
+        let lua = self.lua;
+        // SAFETY: see above; at most two values are on the stack, and both are popped.
+        unsafe {
+            self.push(low);
+            self.push(high);
+            if self.before(-1, -2) {
+                self.set_two(low, high);
+            } else {
+                lua_pop(lua, 2);
+            }
+            if high - low == 1 {
+                return;
+            }
+            self.push(middle);
+            self.push(low);
+            if self.before(-2, -1) {
+                self.set_two(middle, low);
+                return;
+            }
+            lua_pop(lua, 1);
+            self.push(high);
+            if self.before(-1, -2) {
+                self.set_two(middle, high);
+            } else {
+                lua_pop(lua, 2);
+            }
+        }
+    }
+
+    /// Moves the elements that come before the middle one, the pivot, to its left, and those that come after it to its right. Returns
+    /// the new index of the pivot. [`Sort::sort_three`] must have sorted the three.
+    #[inline]
+    unsafe fn partition(&self, low: c_int, middle: c_int, high: c_int) -> c_int {
+        let lua = self.lua;
+        // SAFETY: see above; at most four values are on the stack, and all are popped.
+        unsafe {
+            // The pivot is moved to the last place but one, and a copy stays on the stack.
+            self.push(middle);
+            lua_pushvalue(lua, -1);
+            self.push(high - 1);
+            self.set_two(middle, high - 1);
+            let (mut left, mut right) = (low, high - 1);
+            loop {
+                left += 1;
+                self.push(left);
+                while self.before(-1, -2) {
+                    if left > high {
+                        self.raise_invalid_order();
+                    }
+                    lua_pop(lua, 1);
+                    left += 1;
+                    self.push(left);
+                }
+                right -= 1;
+                self.push(right);
+                while self.before(-3, -1) {
+                    if right < low {
+                        self.raise_invalid_order();
+                    }
+                    lua_pop(lua, 1);
+                    right -= 1;
+                    self.push(right);
+                }
+                if right < left {
+                    lua_pop(lua, 3);
+                    break;
+                }
+                self.set_two(left, right);
+            }
+            self.push(high - 1);
+            self.push(left);
+            self.set_two(high - 1, left);
+            left
         }
     }
 
