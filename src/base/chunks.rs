@@ -78,6 +78,7 @@ impl<T> Chunks<T> {
     }
 
     /// Adds a value. Returns its number.
+    #[inline]
     pub fn insert(&mut self, value: T) -> u32 {
         let number = match self.open {
             NIL => self.unused.pop().unwrap_or_else(|| self.add_chunk()),
@@ -140,6 +141,7 @@ impl<T> Chunks<T> {
     }
 
     /// Removes a value; `None` if the number is not in use.
+    #[inline]
     pub fn try_remove(&mut self, number: u32) -> Option<T> {
         let (number, place) = (number / CHUNK, number % CHUNK);
         let chunk = self.chunks.get_mut(number as usize)?;

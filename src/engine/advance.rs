@@ -75,8 +75,8 @@ impl Engine {
         if self.keyspace.changes.attention || self.pause.held() > 0 {
             self.attend(now);
         }
-        self.stats.turns += 1;
-        self.stats.full_turns += (budget == 0) as u64;
+        self.stats.advances += 1;
+        self.stats.full_advances += (budget == 0) as u64;
         self.has_work(now)
     }
 

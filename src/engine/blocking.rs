@@ -1,14 +1,14 @@
 //! Blocking commands: which sessions wait for which keys, until when, and how they are served.
 //!
 //! A handler that finds nothing to take calls [`Context::block`]. The engine keeps the request and appends the session to the
-//! queue of each of its keys; nothing more is read from its connection. Every change of a key passes through
-//! [`crate::keyspace::change::Changes::emit`], which marks an awaited key as ready, once. When the command, the transaction or
+//! queue of each of its keys; nothing more is read from its connection. Every change of a key that has observers passes through
+//! [`crate::keyspace::change::Changes::report`], which marks an awaited key as ready, once. When the command, the transaction or
 //! the script that changed it has ended, in the same step, the waiters of the ready keys are served in FIFO order: their requests
 //! are executed again, as long as the key holds what they wait for.
 //!
 //! ```text
 //!   BLPOP ─▶ nothing there ─▶ block ─▶ (database, key) ─▶ waiter ─▶ waiter ─▶ …
-//!   LPUSH ─▶ emit ─▶ ready keys ─▶ after the command: waiters, first come first served ─▶ BLPOP again ─▶ reply
+//!   LPUSH ─▶ report ─▶ ready keys ─▶ after the command: waiters, first come first served ─▶ BLPOP again ─▶ reply
 //!                       ▲                                                                      │
 //!                       └──────────── BLMOVE has fed another key ◀────────────────────────────┘
 //! ```

@@ -14,9 +14,9 @@
 //!          ├▶ perform          settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
 //!          │  └▶ Context::run  counts the call; run_slowly where locks, expired leases or observers need a look
 //!          │     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
-//!          │                      └▶ Sink: the reply              └▶ Changes::emit ─▶ events, watches, waits, change log
+//!          │                      └▶ Sink: the reply              └▶ Changes::report ─▶ events, watches, waits, change log
 //!          └▶ attend           serves the sessions whose keys or locks have become ready
-//!    ◀─ Outbox::put_back ◀─ Shell::settle wakes the other sessions with replies ◀─ Connection::flush writes to the socket
+//!    ▶ Outbox::put_back ▶ Shell::finish_batch wakes the other sessions that have replies ▶ Connection::flush writes to the socket
 //! ```
 //!
 //! # The way of a native lock
@@ -24,18 +24,20 @@
 //! ```text
 //!   LOCK.ACQUIRE ▶ commands::locks::acquire ▶ Keyspace::with_locks ▶ lock::Locks: granted, or queued
 //!   RELEASE ▶ Locks::release ▶ grant_waiters ▶ make_grant ▶ Outcome
-//!     after the command: attend ▶ attend_locks ▶ reply_to_lock_waiters ▶ the waiter's reply
-//!   lease of a queued lock ▶ end_expired_leases ▶ Locks::end_due ▶ reply_to_lock_waiters
+//!     after the command: attend ▶ attend_locks ▶ reply_to_lock_waiters ▶ the reply is in the waiter's outbox
+//!     ▶ mark_dirty ▶ Shell::finish_batch ▶ wake_dirty ▶ the waiter's turn: Connection::flush
+//!   lease of a lock with waiters ▶ end_expired_leases ▶ Locks::end_due ▶ reply_to_lock_waiters
+//!   lease of a lock without waiters: the key expires, as below ▶ Keyspace::lock_lapsed ▶ Locks::key_expired
 //! ```
 //!
 //! # The way of a deadline
 //!
 //! ```text
 //!   timer ▶ Shell::tick ▶ Engine::advance ▶ Keyspace::expire_due ▶ Space::take_due removes the key ▶ the event `expired`
-//!   a command that meets an expired key first: Db::locate_here ▶ Db::end
+//!   a command that meets an expired key first: Db::locate_here ▶ Db::end ▶ Db::expire
 //! ```
 //!
-//! Folders: `pubsub`, `users`, `config`, `memory`, `locks`, `observe` (what INFO, SLOWLOG and MONITOR show) and `faults` (what tests order).
+//! Folders: `command` (rows), `table` (how rows are found), `transaction`, `jobs`, `pause`, `slow_path`, `scripting`, `pubsub`, `users`, `config`, `memory`, `locks`, `observe` (what INFO, SLOWLOG and MONITOR show) and `faults` (what tests order).
 
 pub mod advance;
 pub mod blocking;

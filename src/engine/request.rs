@@ -128,7 +128,7 @@ impl Engine {
             }
             None => self.refuse_unknown(now, id, args, unknown, &mut reply),
         }
-        if self.on_slow_path(SlowPath::OBSERVERS) {
+        if self.on_slow_path(SlowPath::MONITOR_OR_TRACKING) {
             self.end_observed(id, found);
         }
         self.keyspace.changes.end();
@@ -176,7 +176,7 @@ impl Engine {
                 self.refuse(&Error::CROSS_SLOT, reply);
             }
             Err(error) => {
-                if self.on_slow_path(SlowPath::OBSERVERS) {
+                if self.on_slow_path(SlowPath::MONITOR_OR_TRACKING) {
                     self.show_refused(now, id, args);
                 }
                 self.command_stats.of(command).rejected += 1;
@@ -197,7 +197,7 @@ impl Engine {
             tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
             self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
         } else {
-            if self.on_slow_path(SlowPath::OBSERVERS) {
+            if self.on_slow_path(SlowPath::MONITOR_OR_TRACKING) {
                 self.show_refused(now, id, args);
             }
             if let Some(command) = self.commands.named(args) {
@@ -248,7 +248,7 @@ impl Context<'_> {
         let engine = &mut *self.engine;
         engine.stats.commands += 1;
         engine.keyspace.lru.begin();
-        let observed = engine.on_slow_path(SlowPath::OBSERVERS);
+        let observed = engine.on_slow_path(SlowPath::MONITOR_OR_TRACKING);
         let counted = engine.command_stats.slot(self.slot);
         counted.calls += 1;
         if observed | engine.keyspace.leases_overdue | (engine.keyspace.natives & counted.guarded) {
@@ -287,7 +287,7 @@ impl Context<'_> {
             // Expired keys and leases were settled before the refusal.
             return engine.publish_events();
         }
-        if engine.on_slow_path(SlowPath::OBSERVERS) {
+        if engine.on_slow_path(SlowPath::MONITOR_OR_TRACKING) {
             return self.run_observed(args);
         }
         self.handle(args);

@@ -161,7 +161,7 @@ impl Session {
     }
 
     /// Whether this session allows the fast path: it may do everything, queues nothing, does not monitor, has no subscriptions
-    /// and receives its replies.
+    /// and no pending `CLIENT REPLY SKIP`. After `CLIENT REPLY OFF` it stays on the fast path.
     #[inline]
     pub(super) fn is_ordinary(&self) -> bool {
         const ASKED: SessionFlags = SessionFlags::UNRESTRICTED

@@ -158,7 +158,7 @@ impl Keyspace {
 
     /// Exchanges two databases.
     pub fn swap(&mut self, a: u32, b: u32, now: Now) {
-        if self.changes.is_observed() {
+        if self.changes.has_key_observers() {
             self.touch_swapped(a, b, now);
         }
         self.numbers.swap(a as usize, b as usize);
@@ -623,7 +623,7 @@ impl<'a> Db<'a> {
 
     /// Empties the database in one step. Returns the number of keys.
     pub fn flush(&mut self) -> usize {
-        if self.keyspace.changes.is_observed() {
+        if self.keyspace.changes.has_key_observers() {
             self.keyspace.touch_flushed(self.index);
         }
         let next_token = self.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());

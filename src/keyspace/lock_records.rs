@@ -104,7 +104,7 @@ impl Changes {
         let Some(mut locks) = self.locks.take() else { return };
         let mut requests = std::mem::take(&mut locks.requests.news);
         let mut sessions = std::mem::take(&mut locks.sessions.news);
-        if self.is_followed() {
+        if self.is_recorded() {
             for news in &requests {
                 self.tell_request(now, &locks, news);
             }

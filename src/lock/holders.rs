@@ -75,7 +75,7 @@ impl Holders {
     }
 
     /// An owner's grant.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, owner: &[u8]) -> Option<&Grant> {
         match self {
             Holders::Few(few) => few.iter().find(|grant| grant.owner[..] == *owner),

@@ -104,7 +104,7 @@ pub enum Refusal {
         /// The request's `MAXHOLD`, in milliseconds.
         at_most_ms: u64,
     },
-    /// The wait would close this cycle.
+    /// The wait would close this cycle. Empty: the cycle may go through overdue leases; end them and try again.
     Deadlock(Vec<u8>),
     /// The owner that wants to release or renew does not hold the lock.
     NotHeld(Cause),

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Mode, Owner, Reason};
-use crate::lock::held::HeldByDb;
+use crate::lock::held_counts::HeldByDb;
 use crate::lock::history::{History, What};
 use crate::lock::holders::{Holder, Lock};
 pub use crate::lock::interface::{Acquired, AllAcquired, Cause, Claim, Found, Keys, Outcome, Refusal, Request};
@@ -67,16 +67,16 @@ pub struct Locks {
     next_ms: u64,
     /// Queues whose first waiters may be eligible for a grant.
     todo: Vec<u32>,
-    /// Queues to serve again, with an owner that was granted the queue's name and has further waits, perhaps in the same queue.
+    /// A queue and an owner that was just granted its lock, and that may also wait for that lock on other connections.
     again: Vec<(u32, Owner)>,
     /// Results that connections have to be told.
     pub outcomes: Vec<Outcome>,
-    /// Grants that end with their connections or named sessions: [`Bound::key`], the token, and the name in the database with
-    /// that [`Locks::home`]. A grant that was lost with its database stays here until its holder is notified.
+    /// Grants that end with their connections or named sessions, by the id of the connection or session ([`Bound::key`]) and the
+    /// token: the lock's name and its database, as an id that SWAPDB does not change ([`Locks::home`]). A grant that was lost with its database stays here until its holder is notified.
     bound: BTreeMap<(u64, u64), Name>,
-    /// Keys of ended named sessions whose grants are still being ended, with the last connections of those sessions.
+    /// Ids of ended named sessions whose grants are still being ended, with the last connections of those sessions.
     over: VecDeque<(u64, Option<Client>)>,
-    /// Keys of ended connections and sessions with too many grants to end at once, with the connection to notify. A request that
+    /// Ids of ended connections and sessions with too many grants to end at once, with the connection to notify. A request that
     /// meets one of the remaining grants ends it first, so that another connection of its owner does not re-enter it.
     ending: Vec<(u64, Option<Client>)>,
     /// [`Locks::home`] of each database index, once databases were swapped.
@@ -158,6 +158,7 @@ impl Locks {
             return answer;
         }
         match self.try_acquire(keys, now, name, request, wait) {
+            // The cycle may go through overdue leases. They end first.
             Err(Refusal::Deadlock(cycle)) if cycle.is_empty() => {
                 self.end_due(keys, now, &mut { u32::MAX });
                 self.try_acquire(keys, now, name, request, wait)
@@ -243,6 +244,7 @@ impl Locks {
             return answer;
         }
         match self.try_acquire_all(keys, now, db, names, request, wait) {
+            // The cycle may go through overdue leases. They end first.
             Err(Refusal::Deadlock(cycle)) if cycle.is_empty() => {
                 self.end_due(keys, now, &mut { u32::MAX });
                 self.try_acquire_all(keys, now, db, names, request, wait)
@@ -434,6 +436,7 @@ impl Locks {
     }
 
     /// Takes what a name holds, and ends grants whose leases have ended; see [`Keys::take`].
+    #[inline(always)]
     fn open(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) -> Found {
         let found = keys.take(db, name, lock);
         if found == Found::Lock && (lock.due_ms().is_some_and(|at| now.reached(at)) || self.has_ending(lock)) {

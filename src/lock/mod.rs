@@ -38,12 +38,12 @@
 
 pub mod grant;
 pub mod graph;
-pub mod held;
+pub mod held_counts;
 pub mod history;
 pub mod holders;
-pub mod holds;
 pub mod interface;
 pub mod locks;
+pub mod owner_queues;
 pub mod queue;
 pub mod requests;
 pub mod sessions;

@@ -20,8 +20,8 @@ use smallvec::SmallVec;
 use crate::base::chunks::Chunks;
 use crate::base::segments::Segments;
 use crate::lock::grant::{Bound, Client, Mode, Owner};
-use crate::lock::holds::Holds;
 use crate::lock::interface::Request;
+use crate::lock::owner_queues::Holds;
 
 /// End of a list, and a number that refers to nothing.
 pub const NIL: u32 = u32::MAX;

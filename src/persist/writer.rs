@@ -6,7 +6,7 @@
 //!              └─▶ cut back to the last whole batch; the caller keeps the batch and tries again
 //! ```
 //!
-//! It has no thread and no clock: the server calls it from the thread of the log, and tests call it on a simulated disk.
+//! It has no thread and no clock, and the server does not use it yet. Tests call it on a simulated disk.
 
 use crate::persist::disk::{Disk, DiskError, Result};
 

@@ -5,9 +5,9 @@
 //!         └─ clock ──────┘└─ clock ──────────────────┘└──────── clock ┘              turns, as they are counted
 //! ```
 //!
-//! A client's turn is counted as ending when the next client's requests are about to execute, because the clock is read there
-//! anyway. So the time in which a connection receives counts with the turn before it. A connection that sends without having
-//! executed anything, or keeps input that it cannot execute, reads the clock first. While the clock is frozen, turns are not
+//! A client's turn is charged up to the next reading of the clock, which is when the next client's requests are about to execute.
+//! So the time in which a connection receives counts with the turn before it. A connection that sends without having executed
+//! anything, or keeps input that it cannot execute, reads the clock first. While the clock is frozen, turns are not
 //! counted.
 //!
 //! Reading the thread's processor time takes a system call. So it is read at most once per millisecond of work, and at the end of

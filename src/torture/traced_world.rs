@@ -1,4 +1,4 @@
-//! A world that the simulation or a live run can observe: what the workload of a test needs beyond what algorithms need.
+//! A [`World`] with true time and a history of what happened, for the workload of torture only.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Acquires locks: chooses the connection, sends the request again when the connection breaks, and cleans up when the caller goes
-//! away.
+//! Acquires locks: chooses the connection, sends the request again when the connection breaks, and cleans up when the caller drops
+//! the future (cancellation).
 //!
 //! Each acquisition runs as a task of its own, so that it can clean up after its caller is gone:
 //!
@@ -181,7 +181,7 @@ impl Acquisition {
             },
         };
         let outcome = match outcome {
-            // A broken connection stays leased until the back-off is over.
+            // A broken connection stays checked out of the pool until the back-off is over.
             Err(error) if error.is_of_connection() => return self.connection_broke(attempts, sent, error).await,
             outcome => outcome.and_then(|reply| self.request.parse_tokens(reply)),
         };
@@ -212,7 +212,7 @@ impl Acquisition {
         }
     }
 
-    /// The connection for an attempt: a leased one for a wait, or for a grant that is bound to it; otherwise the shared one.
+    /// The connection for an attempt: one of the pool for a wait, or for a grant that is bound to it; otherwise the shared one.
     async fn connection(&self) -> Result<(Connection, Option<Leased>)> {
         let deadline = self.core.deadline();
         if self.request.wait == Blocking::No && !self.request.session {

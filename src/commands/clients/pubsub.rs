@@ -342,7 +342,7 @@ impl Work for UnsubscribeAll {
     }
 
     fn kind(&self) -> ReplyKind {
-        ReplyKind::Told
+        ReplyKind::AlreadySent
     }
 }
 

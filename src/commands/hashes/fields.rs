@@ -85,7 +85,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hgetall",
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: 2,
         flags: READ,
@@ -99,7 +99,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hkeys",
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: 2,
         flags: READ,
@@ -113,7 +113,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hvals",
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: 2,
         flags: READ,

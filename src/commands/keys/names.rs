@@ -34,7 +34,7 @@ const DELETE: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
-    Command { name: "del", traits: Traits::BOUNDED, flags: Flags::WRITE, summary: "Deletes keys.", ..DELETE },
+    Command { name: "del", traits: Traits::BOUNDED_COST, flags: Flags::WRITE, summary: "Deletes keys.", ..DELETE },
     Command {
         name: "unlink",
         flags: WRITE_FAST,

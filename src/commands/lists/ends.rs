@@ -115,7 +115,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "lmove",
         replies: Replies::Scalar,
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: 5,
         flags: GROW,
@@ -130,7 +130,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "rpoplpush",
         replies: Replies::Scalar,
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: 3,
         flags: GROW,

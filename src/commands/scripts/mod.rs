@@ -7,7 +7,7 @@ use crate::engine::command::{Access, Command, Flags, Group, Keys, Traits};
 
 /// What the rows of `EVAL`, `FCALL` and their variants have in common.
 const RUN: Command = Command {
-    traits: Traits::BOUNDED,
+    traits: Traits::BOUNDED_COST,
     arity: -3,
     flags: Flags::NOSCRIPT
         .union(Flags::STALE)

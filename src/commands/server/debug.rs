@@ -1,4 +1,4 @@
-//! DEBUG: commands for tests and for inspecting a server.
+//! DEBUG: commands for tests and for inspecting a server. Its row is in `process.rs`.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{parse_f64, parse_i64};

@@ -145,7 +145,7 @@ fn portcullis(r: &mut Report<'_>) {
     let (timers, late_ms_max) = (r.engine.keyspace.timers(), r.engine.keyspace.stats.late_ms_max);
     let next_ms = r.engine.next_deadline().map_or(-1, |at| r.now.left_ms(at) as i64);
     let unfreed = r.engine.keyspace.has_unfreed() as u8;
-    let (changes, turns, full_turns) = (r.engine.keyspace.changes.count, r.engine.stats.turns, r.engine.stats.full_turns);
+    let (changes, turns, full_turns) = (r.engine.keyspace.changes.count, r.engine.stats.advances, r.engine.stats.full_advances);
     r.line("portcullis_version", PORTCULLIS_VERSION);
     r.line("timers", timers);
     r.line("next_wake_in_milliseconds", next_ms);
@@ -319,7 +319,7 @@ fn stats(r: &mut Report<'_>) {
     r.line("expired_subkeys", keys.expired_fields);
     r.line("expired_keys", keys.expired);
     r.line("expired_stale_perc", "0.00");
-    r.line("expired_time_cap_reached_count", counters.full_turns);
+    r.line("expired_time_cap_reached_count", counters.full_advances);
     r.line("expire_cycle_cpu_milliseconds", counters.expiring_ns / 1_000_000);
     r.line("evicted_keys", keys.evicted);
     r.line("evicted_clients", counters.evicted_clients);

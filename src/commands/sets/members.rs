@@ -107,7 +107,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "smembers",
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: 2,
         flags: Flags::READONLY,

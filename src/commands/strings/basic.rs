@@ -146,7 +146,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "setex",
         replies: Replies::Scalar,
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: 4,
         flags: WRITE,
@@ -160,7 +160,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "psetex",
         replies: Replies::Scalar,
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: 4,
         flags: WRITE,
@@ -202,7 +202,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "getrange",
         replies: Replies::Scalar,
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: 4,
         flags: READ,

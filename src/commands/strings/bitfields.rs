@@ -118,8 +118,8 @@ impl Encoding {
         if self.signed { (value << (64 - self.bits)) as i64 >> (64 - self.bits) } else { value as i64 }
     }
 
-    /// The bytes of a string that contain the integer at an offset, with this value in its place, and the position of the first
-    /// byte.
+    /// Writes the integer at an offset into the bytes of a string that contain it. Returns these bytes, the position of the first,
+    /// and how many of the nine are used.
     fn put(self, bytes: &[u8], offset: u64, value: i64) -> ([u8; 9], usize, usize) {
         let (from, shift) = ((offset >> 3) as usize, (offset & 7) as u32);
         let count = ((shift + self.bits).div_ceil(8)) as usize;

@@ -20,7 +20,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "set",
         replies: Replies::Scalar,
-        traits: Traits::BOUNDED,
+        traits: Traits::BOUNDED_COST,
 
         arity: -3,
         flags: Flags::WRITE.union(Flags::DENYOOM),

@@ -104,7 +104,7 @@ bitflags::bitflags! {
     pub struct Traits: u8 {
         /// Its cost is bounded by its arguments and its reply, although it is not [`Flags::FAST`]: it defers freeing memory.
         /// Scripts count their own work.
-        const BOUNDED = 1 << 0;
+        const BOUNDED_COST = 1 << 0;
         /// Runs immediately, even between `MULTI` and `EXEC`.
         const AT_ONCE = 1 << 1;
         /// Allowed for a RESP2 client with subscriptions.

@@ -113,7 +113,7 @@ impl Command {
 
     /// Whether its cost is bounded by its arguments and its reply.
     pub fn is_bounded(&self) -> bool {
-        self.flags.contains(Flags::FAST) || self.traits.contains(Traits::BOUNDED)
+        self.flags.contains(Flags::FAST) || self.traits.contains(Traits::BOUNDED_COST)
     }
 
     /// Whether it is `EXEC`.

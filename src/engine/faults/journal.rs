@@ -9,7 +9,7 @@ impl Engine {
         self.scripts.libraries()
     }
 
-    /// Keeps as many of the last writes as the rules of faults and the tests want to lose.
+    /// Sizes the journal to the largest number of writes that a rule of faults or a test may lose.
     pub(crate) fn update_journal(&mut self) {
         let limit = self.faults.loses().max(self.faults.journal).min(WRITES_MAX) as usize;
         self.settle_journal();

@@ -5,7 +5,7 @@
 //! exactly once; elements that come or go meanwhile may or may not be in it. In a transaction or a script, and without a running
 //! clock (simulations), the work is one step, as in Redis.
 //!
-//! This file has the types that name the engine, because they call back into it. `run.rs` begins, continues and ends jobs,
+//! This file has the trait [`Work`] and the list of jobs. `run.rs` begins, continues and ends jobs,
 //! `keys.rs` is the job over the keys of a database, and `long_run.rs` has the state of a script that runs long.
 
 pub(crate) mod keys;
@@ -45,8 +45,8 @@ pub(crate) enum ReplyKind {
     Array(usize),
     /// A text.
     Text,
-    /// None, besides what was sent meanwhile.
-    Told,
+    /// No final reply: its parts were sent during the job.
+    AlreadySent,
 }
 
 /// One job.
@@ -82,8 +82,8 @@ impl Jobs {
     }
 }
 
-/// Called repeatedly while a script runs. The arguments are the engine, in the middle of a command of this session, the session,
-/// the instant of that command, and whether this is the first call of this run. It may execute other sessions' requests.
+/// Called repeatedly while a script runs. The arguments are the engine, in the middle of a command; the instant of that command; its
+/// session; and whether this is the first call of this run. It may execute other sessions' requests.
 pub type Supervisor = Box<dyn FnMut(&mut Engine, Now, SessionId, bool) -> Verdict>;
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl Engine {
         let session = &mut self.sessions[id.0 as usize];
         session.flags.remove(SessionFlags::BLOCKED);
         let kind = work.kind();
-        if session.silenced() || kind == ReplyKind::Told {
+        if session.silenced() || kind == ReplyKind::AlreadySent {
             self.discard(reply);
         } else {
             let mut head = Vec::with_capacity(HEADROOM);

@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::command::keys::{KeyAt, KeyUse};
 use crate::engine::command::{Access, Command, Flags, Group, Natives};
 use crate::keyspace::natives::lock_of;
-use crate::lock::held::Held;
+use crate::lock::held_counts::Held;
 use crate::store::entry::EntryRef;
 
 impl Engine {

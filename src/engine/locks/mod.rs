@@ -128,7 +128,7 @@ impl Keys for KeyspaceKeys<'_> {
             db.put_at(hash, place, name, NewValue::Boxed(Box::new(Value::Lock(Box::new(lock)))), deadline);
         }
         let Keyspace { space, changes, .. } = &mut *db.keyspace;
-        if changes.is_heeded()
+        if changes.must_report()
             && let Some(place) = space.find(db.dict, hash, name)
             && let ValueRef::Boxed(Value::Lock(lock)) = space.get(db.dict, place).value()
         {
@@ -201,7 +201,7 @@ impl Keyspace {
         let name: Box<[u8]> = entry.read().key().into();
         let Some(lock) = lock_in(entry) else { return };
         self.with_locks(now, |locks, keys| {
-            if let Some(mut left) = locks.lapsed(keys, now, (db, &name), lock) {
+            if let Some(mut left) = locks.key_expired(keys, now, (db, &name), lock) {
                 keys.put(db, &name, &mut left);
             }
         });

@@ -49,7 +49,7 @@ impl Context<'_> {
         (tracking.current, tracking.from_script) = (outer, from_outer);
         engine.invalidate_others();
         engine.publish_events();
-        if !engine.on_slow_path(SlowPath::OBSERVERS) {
+        if !engine.on_slow_path(SlowPath::MONITOR_OR_TRACKING) {
             // The last tracking session may have ended tracking, in a transaction that has changed its own keys.
             engine.invalidate_own();
         }

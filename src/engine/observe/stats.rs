@@ -40,9 +40,9 @@ pub struct Stats {
     /// Connections closed for `maxmemory-clients`.
     pub evicted_clients: u64,
     /// Calls of [`crate::engine::Engine::advance`].
-    pub turns: u64,
+    pub advances: u64,
     /// Calls that used up their budget.
-    pub full_turns: u64,
+    pub full_advances: u64,
     /// Maximum memory in use over all queries of it, bytes.
     pub memory_peak: u64,
 }

@@ -1,7 +1,11 @@
 //! Engine-wide states that take requests off the fast path.
 //!
 //! Each of these states is rare, and seldom begins or ends. They share one word, so that a request needs a single test to find
-//! that none is active. The code that handles each state explains it. `update.rs` finds which states are active.
+//! that none is active. `update.rs` finds which states are active.
+//!
+//! A request is on the fast path if no state here is active and `Session::is_ordinary` holds: `Engine::perform` then skips `may_run`.
+//! There are three further detours: `Context::run_slowly`, where a request meets observers, overdue leases or native locks;
+//! `executed_alone`, where it reads the clock for itself; and faults that a test has ordered.
 
 mod update;
 
@@ -16,9 +20,9 @@ bitflags::bitflags! {
         /// The server is a node of a cluster.
         const CLUSTER = 1 << 2;
         /// `maxmemory` is set.
-        const BOUNDED = 1 << 3;
+        const MAXMEMORY = 1 << 3;
         /// A session monitors or tracks keys.
-        const OBSERVERS = 1 << 4;
+        const MONITOR_OR_TRACKING = 1 << 4;
         /// A script runs long, and other sessions are served meanwhile.
         const LONG_RUN = 1 << 5;
         /// The timing of commands is not the default: the next command, every command or no command reads the clock itself.

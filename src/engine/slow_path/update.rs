@@ -21,8 +21,8 @@ impl Engine {
         all.set(SlowPath::CLIENTS_COUNTED, self.counts_clients());
         all.set(SlowPath::PAUSE, self.pause.is_on());
         all.set(SlowPath::CLUSTER, self.in_cluster());
-        all.set(SlowPath::BOUNDED, self.config.maxmemory != 0);
-        all.set(SlowPath::OBSERVERS, self.has_observers());
+        all.set(SlowPath::MAXMEMORY, self.config.maxmemory != 0);
+        all.set(SlowPath::MONITOR_OR_TRACKING, self.has_observers());
         all.set(SlowPath::LONG_RUN, self.long_run.is_some());
         all.set(SlowPath::TIMED, self.timing.is_particular());
         all.set(SlowPath::ACTIONS, !self.actions.is_empty());

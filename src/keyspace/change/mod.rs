@@ -209,7 +209,7 @@ pub struct Changes {
     pub locks_due_ms: u64,
     /// The client whose command runs: it counts as the one that deletes a lock.
     pub client: Client,
-    /// Whether there is work after the running command: see [`crate::engine::Engine::execute`].
+    /// Set when a waiter, an outcome of a lock or the journal needs `Engine::attend` after the running command.
     pub attention: bool,
 }
 
@@ -241,7 +241,7 @@ impl Changes {
     #[inline(always)]
     pub fn emit(&mut self, change: Change<'_>) {
         self.count += 1;
-        if self.is_heeded() {
+        if self.must_report() {
             self.report(change);
         }
     }
@@ -250,13 +250,13 @@ impl Changes {
     #[inline(always)]
     pub(crate) fn note(&mut self, effect: &Effect<'_>) -> bool {
         self.count += effect.weight();
-        self.is_heeded()
+        self.must_report()
     }
 
     /// Reports a change that does not count: a key has expired.
     #[inline]
     pub(crate) fn emit_end(&mut self, change: Change<'_>) {
-        if self.is_heeded() {
+        if self.must_report() {
             self.report(change);
         }
     }
@@ -269,12 +269,12 @@ impl Changes {
 
     /// Whether changes have any observer.
     #[inline]
-    pub(crate) fn is_heeded(&self) -> bool {
+    pub(crate) fn must_report(&self) -> bool {
         self.has_listeners || self.observed || self.log.is_some()
     }
 
     /// Whether all changes are recorded.
-    pub(crate) fn is_followed(&self) -> bool {
+    pub(crate) fn is_recorded(&self) -> bool {
         self.log.is_some() || self.journal.is_some()
     }
 
@@ -366,7 +366,7 @@ impl Changes {
 
     /// Whether changes of keys have observers.
     #[inline]
-    pub fn is_observed(&self) -> bool {
+    pub fn has_key_observers(&self) -> bool {
         self.observed
     }
 

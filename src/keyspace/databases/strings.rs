@@ -84,7 +84,7 @@ impl Db<'_> {
         }
         *last = b'0' + digit as u8;
         entry.set_form(Form::Shortest);
-        if lru.counted || changes.is_heeded() {
+        if lru.counted || changes.must_report() {
             self.note_use(place);
             self.emit_stored(place, key, event);
         } else {

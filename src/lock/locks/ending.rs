@@ -74,7 +74,7 @@ impl Locks {
 
     /// Handles a lock that was removed from its key because the lease of its last holder or its delay has ended. Returns the lock
     /// if it must be kept.
-    pub fn lapsed(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), mut lock: Lock) -> Option<Lock> {
+    pub fn key_expired(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), mut lock: Lock) -> Option<Lock> {
         self.expire(keys, now, (db, name), &mut lock);
         if let Some(queue) = self.queues.find(db, name) {
             self.todo.push(queue);

@@ -7,23 +7,23 @@ use crate::lock::sessions::Session;
 
 /// The session belongs to another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OfOther;
+pub struct OwnedByOtherUser;
 
 impl Locks {
-    /// Names a connection's session, and takes the session over where one with this id exists. Without a grace, the session keeps
-    /// its grace, which is 0 for a new one. Returns the number of its grants.
+    /// Attaches the connection to the named session with this id, and creates the session if it does not exist. Without `grace_ms`,
+    /// the session keeps its grace; a new one has none. Returns the number of its grants.
     pub fn name_session(
         &mut self,
         now: Now,
         client: Client,
         (id, user): (&[u8], &[u8]),
         grace_ms: Option<u64>,
-    ) -> Result<u64, OfOther> {
+    ) -> Result<u64, OwnedByOtherUser> {
         let known = self.sessions.find(id);
         if let Some(session) = known.and_then(|number| self.sessions.get(number))
             && *session.user != *user
         {
-            return Err(OfOther);
+            return Err(OwnedByOtherUser);
         }
         let before = self.sessions.of_client(client.id);
         if before.is_some() && before != known {
@@ -49,11 +49,11 @@ impl Locks {
         now: Now,
         (id, user): (&[u8], &[u8]),
         budget: &mut u32,
-    ) -> Result<u64, OfOther> {
+    ) -> Result<u64, OwnedByOtherUser> {
         let Some(number) = self.sessions.find(id) else { return Ok(0) };
         let Some(session) = self.sessions.get(number) else { return Ok(0) };
         if *session.user != *user {
-            return Err(OfOther);
+            return Err(OwnedByOtherUser);
         }
         let grants = session.grants;
         self.end_named(number);

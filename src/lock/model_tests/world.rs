@@ -559,7 +559,7 @@ impl World {
             self.map.held.iter().filter(|(_, lock)| lock.as_ref().is_some_and(ended)).map(|n| *n.0).collect();
         for name in over {
             let Some(Some(lock)) = self.map.held.remove(name) else { continue };
-            if let Some(lock) = self.locks.lapsed(&mut self.map, self.now, (0, name.as_bytes()), lock) {
+            if let Some(lock) = self.locks.key_expired(&mut self.map, self.now, (0, name.as_bytes()), lock) {
                 self.map.held.insert(name, Some(lock));
             }
         }

@@ -79,7 +79,7 @@ impl World {
         self.compare_records()?;
         prop_assert!(self.map.taken.is_empty(), "all that was taken was put back");
         self.locks.check_invariants();
-        let mut held = crate::lock::held::Held::default();
+        let mut held = crate::lock::held_counts::Held::default();
         for lock in self.map.held.values().flatten().filter(|lock| !lock.holders.is_empty()) {
             held.locks += u64::from(lock.limit == 0);
             held.semaphores += u64::from(lock.limit > 0);
