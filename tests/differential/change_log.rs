@@ -188,11 +188,14 @@ fn change_stream(stream: &mut StreamContent, effect: &Effect<'_>) {
             assert!(stream.entries.remove(id).is_some(), "deleted an entry that was not there");
             stream.max_deleted_id = stream.max_deleted_id.max(*id);
         }
-        Effect::StreamTrim { below } => stream.entries = stream.entries.split_off(below),
+        Effect::StreamTrim { below } => {
+            stream.entries = below.map_or_else(BTreeMap::new, |below| stream.entries.split_off(&below));
+        }
         Effect::StreamSet { last_id, entries_added, max_deleted_id } => {
             (stream.last_id, stream.added, stream.max_deleted_id) = (*last_id, *entries_added, *max_deleted_id);
         }
-        Effect::GroupSet { group, last_id, entries_read } => {
+        Effect::GroupSet { group, last_id, entries_read, created } => {
+            assert_eq!(*created, !stream.groups.contains_key(*group), "a group is created once");
             let group = stream.groups.entry(group.to_vec()).or_default();
             (group.last_id, group.entries_read) = (*last_id, *entries_read);
         }
@@ -277,7 +280,7 @@ impl ChangeLog for Follower {
                 let Content::Bytes(string) = &mut keys.entry(key).or_insert(new).content else {
                     panic!("a part of what is no string: {change:?}");
                 };
-                assert!(string.len() <= *len, "a string that got shorter: {change:?}");
+                assert_eq!((*offset + bytes.len()).max(string.len()), *len, "its length follows: {change:?}");
                 string.resize(*len, 0);
                 string[*offset..*offset + bytes.len()].copy_from_slice(bytes);
             }
@@ -456,7 +459,11 @@ fn change_elements(list: &mut VecDeque<Vec<u8>>, effect: &Effect<'_>) {
             }
         }
         Effect::ListSet { index, element } => list[*index] = element.to_vec(),
-        Effect::ListInsert { index, element } => list.insert(*index, element.to_vec()),
+        Effect::ListInsert { index, element, pivot, after } => {
+            let found = list.iter().position(|held| held == pivot).expect("the pivot is there");
+            assert_eq!(found + usize::from(*after), *index, "inserted beside the pivot");
+            list.insert(*index, element.to_vec());
+        }
         Effect::ListRemove { from, count, element } => {
             for _ in 0..*count {
                 let at = match from {

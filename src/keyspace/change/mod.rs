@@ -253,7 +253,7 @@ impl Changes {
         self.is_heeded()
     }
 
-    /// Reports a change that does not count: a key has expired.
+    /// Reports a change that does not count, such as a key that has expired.
     #[inline]
     pub(crate) fn emit_end(&mut self, change: Change<'_>) {
         if self.is_heeded() {
