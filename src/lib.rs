@@ -77,6 +77,12 @@ pub mod keyspace;
 mod lock;
 #[cfg(feature = "internals")]
 pub mod lock;
+// Only tests use it until a server writes files.
+#[cfg(not(feature = "internals"))]
+#[allow(dead_code)]
+mod persist;
+#[cfg(feature = "internals")]
+pub mod persist;
 #[cfg(not(feature = "internals"))]
 mod resp;
 #[cfg(feature = "internals")]
