@@ -9,7 +9,7 @@ use crate::store::values::value::Value;
 
 /// The effect of a change on the data. It contains nothing relative: the same effects, applied in order to equal states, give
 /// equal states. Deadlines are unix times in milliseconds.
-#[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "the log that reads it is to come; tests read it"))]
+#[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "followers in tests read all of it"))]
 #[derive(Debug)]
 pub enum Effect<'a> {
     /// The key holds this string now.
