@@ -162,9 +162,10 @@ impl Keyspace {
             self.touch_swapped(a, b, now);
         }
         self.numbers.swap(a as usize, b as usize);
-        self.with_locks(now, |locks, keys| locks.swapped(keys, now, a, b));
+        // Before the changes of locks that follow from it: these name the databases as they are now.
         let event = Event::new(Default::default(), "swapdb");
         self.changes.emit(Change { now, db: a, key: b"", event, effect: Effect::Swap { with: b } });
+        self.with_locks(now, |locks, keys| locks.swapped(keys, now, a, b));
     }
 
     /// Moves a key to another name or another database, and replaces the key there. Returns false if the source does not exist.

@@ -1,6 +1,11 @@
-//! Persistence, without files: formats, and the rules by which bytes become durable.
+//! Persistence: the contents of the files from which a server starts again, as bytes, and the rules by which bytes become durable.
+//! This layer opens no file. The server does not use it yet, so it is compiled for tests only (cargo feature `persist`).
 //!
-//! Start with [`disk`] for what a disk promises, and with [`writer`] for how the log is written so that nothing acknowledged is lost.
+//! ```text
+//!   keyspace::change ─▶ append: the append-only file, written and read ─▶ writer: batches, synced ─▶ disk
+//!   keyspace         ─▶ rdb_file: all keys in one file, written and read
+//! ```
 
+pub mod append;
 pub mod disk;
 pub mod writer;

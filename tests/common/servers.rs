@@ -25,11 +25,17 @@ impl Server {
 
     /// Like [`Server::redis`], with additional flags.
     pub fn redis_with(program: &Path, args: &[&str]) -> io::Result<Server> {
+        Server::redis_in(program, args, |_| Ok(()))
+    }
+
+    /// Like [`Server::redis_with`], in a directory that is filled first.
+    pub fn redis_in(program: &Path, args: &[&str], fill: impl Fn(&Path) -> io::Result<()>) -> io::Result<Server> {
         let mut last = io::Error::other("never tried");
         // Another process may take the port before the server does.
         for _ in 0..5 {
             let addr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
             let dir = scratch()?;
+            fill(&dir)?;
             let log = std::fs::File::create(dir.join("log"))?;
             let child = Command::new(program)
                 .args([

@@ -35,10 +35,10 @@ use crate::common::random::Random;
 use crate::generate::{Catalogue, Generator};
 
 /// The value of a field and its deadline in Unix milliseconds.
-type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
+pub type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
 
 #[derive(Clone, Debug, PartialEq)]
-enum Content {
+pub enum Content {
     Bytes(Vec<u8>),
     Fields(Fields),
     Elements(VecDeque<Vec<u8>>),
@@ -52,25 +52,25 @@ enum Content {
 }
 
 /// Owner, token, holds, permits and the end in Unix milliseconds of each holder.
-type Holders = Vec<(Vec<u8>, u64, u32, u32, i64)>;
+pub type Holders = Vec<(Vec<u8>, u64, u32, u32, i64)>;
 
-fn holders(lock: &Lock, now: Now) -> Holders {
+pub fn holders(lock: &Lock, now: Now) -> Holders {
     let of = |grant: &Grant| (grant.owner.to_vec(), grant.token, grant.holds, grant.permits, now.unix_of(grant.end_ms));
     lock.holders.iter().map(of).collect()
 }
 
 /// Remembered requests by database, name and owner: ids with replies, and the time in Unix milliseconds at which they are
 /// forgotten.
-type Requests = BTreeMap<(u32, Vec<u8>, Vec<u8>), (Vec<(Vec<u8>, String)>, Option<i64>)>;
+pub type Requests = BTreeMap<(u32, Vec<u8>, Vec<u8>), (Vec<(Vec<u8>, String)>, Option<i64>)>;
 
 /// Named sessions by number: id, user, grace period, and the end in Unix milliseconds if there is no connection.
-type Sessions = BTreeMap<u64, (Vec<u8>, Vec<u8>, u64, Option<i64>)>;
+pub type Sessions = BTreeMap<u64, (Vec<u8>, Vec<u8>, u64, Option<i64>)>;
 
 fn unix(at_ms: u64, now: Now) -> Option<i64> {
     (at_ms != 0).then(|| now.unix_of(at_ms))
 }
 
-fn requests_of(remembered: &Remembered, now: Now) -> (Vec<(Vec<u8>, String)>, Option<i64>) {
+pub fn requests_of(remembered: &Remembered, now: Now) -> (Vec<(Vec<u8>, String)>, Option<i64>) {
     let answers = remembered.answers.iter().map(|answered| (answered.id.to_vec(), format!("{:?}", answered.answer)));
     (answers.collect(), unix(remembered.forget_ms, now))
 }
@@ -80,7 +80,7 @@ fn session_of(session: &Session, now: Now) -> (Vec<u8>, Vec<u8>, u64, Option<i64
 }
 
 /// The engine's remembered requests and named sessions.
-fn lock_records(engine: &Engine, now: Now) -> (Requests, Sessions) {
+pub fn lock_records(engine: &Engine, now: Now) -> (Requests, Sessions) {
     let locks = engine.keyspace.changes.locks.as_ref().expect("locks");
     let requests = locks.requests.iter().map(|(whose, remembered)| {
         ((locks.db_at_home(whose.home), whose.name.to_vec(), whose.owner.to_vec()), requests_of(remembered, now))
@@ -91,33 +91,33 @@ fn lock_records(engine: &Engine, now: Now) -> (Requests, Sessions) {
 
 /// A stream, without the times of consumers' last requests, which are not in the log.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct StreamContent {
+pub struct StreamContent {
     entries: BTreeMap<StreamId, Vec<Vec<u8>>>,
     last_id: StreamId,
     max_deleted_id: StreamId,
     added: u64,
-    groups: BTreeMap<Vec<u8>, GroupContent>,
+    pub groups: BTreeMap<Vec<u8>, GroupContent>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct GroupContent {
+pub struct GroupContent {
     last_id: StreamId,
     entries_read: Option<u64>,
     /// When each consumer last received entries.
-    consumers: BTreeMap<Vec<u8>, Option<i64>>,
+    pub consumers: BTreeMap<Vec<u8>, Option<i64>>,
     /// The pending entries: consumer, time and number of deliveries.
-    pending: BTreeMap<StreamId, (Vec<u8>, i64, i64)>,
+    pub pending: BTreeMap<StreamId, (Vec<u8>, i64, i64)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Item {
-    content: Content,
+pub struct Item {
+    pub content: Content,
     /// The deadline in Unix milliseconds.
-    deadline: Option<i64>,
+    pub deadline: Option<i64>,
 }
 
 /// Databases by index, without empty ones.
-type Databases = BTreeMap<u32, BTreeMap<Vec<u8>, Item>>;
+pub type Databases = BTreeMap<u32, BTreeMap<Vec<u8>, Item>>;
 
 fn fields(hash: &Hash, now: Now) -> Fields {
     hash.iter().map(|field| (field.name.to_vec(), (field.value.to_vec(), field.deadline.map(|d| now.unix_of(d))))).collect()
@@ -141,7 +141,7 @@ fn members(set: &Set) -> BTreeSet<Vec<u8>> {
 }
 
 /// The sources of libraries, by their names.
-type Libraries = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type Libraries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The state of a follower.
 #[derive(Default)]
@@ -188,11 +188,14 @@ fn change_stream(stream: &mut StreamContent, effect: &Effect<'_>) {
             assert!(stream.entries.remove(id).is_some(), "deleted an entry that was not there");
             stream.max_deleted_id = stream.max_deleted_id.max(*id);
         }
-        Effect::StreamTrim { below } => stream.entries = stream.entries.split_off(below),
+        Effect::StreamTrim { below } => {
+            stream.entries = below.map_or_else(BTreeMap::new, |below| stream.entries.split_off(&below));
+        }
         Effect::StreamSet { last_id, entries_added, max_deleted_id } => {
             (stream.last_id, stream.added, stream.max_deleted_id) = (*last_id, *entries_added, *max_deleted_id);
         }
-        Effect::GroupSet { group, last_id, entries_read } => {
+        Effect::GroupSet { group, last_id, entries_read, created } => {
+            assert_eq!(*created, !stream.groups.contains_key(*group), "a group is created once");
             let group = stream.groups.entry(group.to_vec()).or_default();
             (group.last_id, group.entries_read) = (*last_id, *entries_read);
         }
@@ -277,7 +280,7 @@ impl ChangeLog for Follower {
                 let Content::Bytes(string) = &mut keys.entry(key).or_insert(new).content else {
                     panic!("a part of what is no string: {change:?}");
                 };
-                assert!(string.len() <= *len, "a string that got shorter: {change:?}");
+                assert_eq!((*offset + bytes.len()).max(string.len()), *len, "its length follows: {change:?}");
                 string.resize(*len, 0);
                 string[*offset..*offset + bytes.len()].copy_from_slice(bytes);
             }
@@ -411,12 +414,12 @@ fn library_name(source: &[u8]) -> Vec<u8> {
 }
 
 /// The libraries that the engine holds.
-fn held_libraries(engine: &Engine) -> Libraries {
+pub fn held_libraries(engine: &Engine) -> Libraries {
     engine.lua().functions.list().map(|library| (library.name.to_vec(), library.source.to_vec())).collect()
 }
 
 /// A random request about libraries.
-fn library_call(random: &mut Random, engine: &Engine) -> Vec<Vec<u8>> {
+pub fn library_call(random: &mut Random, engine: &Engine) -> Vec<Vec<u8>> {
     let name = ["a", "b", "c"][random.below(3) as usize];
     let source = format!("#!lua name={name}\nredis.register_function('f{name}', function() return {} end)", random.below(10));
     let mut words = match random.below(8) {
@@ -456,7 +459,11 @@ fn change_elements(list: &mut VecDeque<Vec<u8>>, effect: &Effect<'_>) {
             }
         }
         Effect::ListSet { index, element } => list[*index] = element.to_vec(),
-        Effect::ListInsert { index, element } => list.insert(*index, element.to_vec()),
+        Effect::ListInsert { index, element, pivot, after } => {
+            let found = list.iter().position(|held| held == pivot).expect("the pivot is there");
+            assert_eq!(found + usize::from(*after), *index, "inserted beside the pivot");
+            list.insert(*index, element.to_vec());
+        }
         Effect::ListRemove { from, count, element } => {
             for _ in 0..*count {
                 let at = match from {
@@ -471,7 +478,7 @@ fn change_elements(list: &mut VecDeque<Vec<u8>>, effect: &Effect<'_>) {
 }
 
 /// The contents of the engine.
-fn held(engine: &mut Engine, now: Now) -> Databases {
+pub fn held(engine: &mut Engine, now: Now) -> Databases {
     let mut databases = Databases::new();
     for index in 0..engine.keyspace.databases() as u32 {
         let db = engine.keyspace.db(index, now);

@@ -11,12 +11,14 @@
 //! - `PORTCULLIS_REDIS8`: a newer redis-server to compare with as well, including deadlines of hash fields;
 //! - `PORTCULLIS_DIFF_SUBJECT`: a redis-server to test instead of Portcullis, which shows whether rules and generator are sound.
 //!
-//! Two more tests use the generated calls without a redis-server: `change_log` and `determinism`.
+//! Two more tests use the generated calls without a redis-server: `change_log` and `determinism`. In another one, `append_only`, a
+//! redis-server loads the append-only file of an engine that got them.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod administration;
+mod append_only;
 mod bending;
 mod catalogue;
 mod change_log;

@@ -9,7 +9,7 @@ use crate::store::values::value::Value;
 
 /// The effect of a change on the data. It contains nothing relative: the same effects, applied in order to equal states, give
 /// equal states. Deadlines are unix times in milliseconds.
-#[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "the log that reads it is to come; tests read it"))]
+#[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "followers in tests read all of it"))]
 #[derive(Debug)]
 pub enum Effect<'a> {
     /// The key holds this string now.
@@ -19,13 +19,14 @@ pub enum Effect<'a> {
         /// Its deadline.
         deadline: Option<i64>,
     },
-    /// The string has these bytes from an offset on and this length, with zeros in the gaps. The key may be new.
+    /// The string has these bytes from an offset on, after zeros if it was shorter. The key may be new. Without bytes, an existing
+    /// string is unchanged.
     SetRange {
         /// Where the bytes begin.
         offset: usize,
         /// The bytes.
         bytes: &'a [u8],
-        /// Bytes of the whole string.
+        /// Bytes of the whole string: its previous length or the end of the bytes, whichever is larger.
         len: usize,
     },
     /// The key holds this value now, whatever it held before.
@@ -74,12 +75,16 @@ pub enum Effect<'a> {
         /// The new element.
         element: &'a [u8],
     },
-    /// An element was inserted into the list; later elements move by one.
+    /// An element was inserted into the list beside the first one that equals the pivot; later elements move by one.
     ListInsert {
         /// Its new index.
         index: usize,
         /// The element.
         element: &'a [u8],
+        /// The pivot.
+        pivot: &'a [u8],
+        /// Whether it was inserted behind the pivot.
+        after: bool,
     },
     /// The first elements of the list, from an end, that equal this one were removed; with the last one, the key.
     ListRemove {
@@ -126,8 +131,8 @@ pub enum Effect<'a> {
     },
     /// All entries of the stream before this id were removed.
     StreamTrim {
-        /// The id.
-        below: StreamId,
+        /// The id; `None` if no larger id than those of the removed entries is possible.
+        below: Option<StreamId>,
     },
     /// The counters of the stream were set.
     StreamSet {
@@ -146,6 +151,8 @@ pub enum Effect<'a> {
         last_id: StreamId,
         /// Number of entries of the stream up to that one, where it is known.
         entries_read: Option<u64>,
+        /// Whether the group was created.
+        created: bool,
     },
     /// A group of the stream was removed.
     GroupRemove {

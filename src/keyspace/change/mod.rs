@@ -130,7 +130,6 @@ impl Event {
 }
 
 /// One change of the data.
-#[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "the log that reads it is to come; tests read it"))]
 #[derive(Debug)]
 pub struct Change<'a> {
     /// The time.
@@ -253,7 +252,7 @@ impl Changes {
         self.must_report()
     }
 
-    /// Reports a change that does not count: a key has expired.
+    /// Reports a change that does not count, such as a key that has expired.
     #[inline]
     pub(crate) fn emit_end(&mut self, change: Change<'_>) {
         if self.must_report() {

@@ -163,6 +163,16 @@ fn put_run(out: &mut Vec<u8>, run: &[Entry<'_>]) {
 /// delivery; if that equals the time of its last read, the older form says as much.
 pub fn put_stream(out: &mut Vec<u8>, stream: &Stream) -> u16 {
     let older = stream.groups().all(|(_, group)| group.consumers().all(|consumer| consumer.active_ms == Some(consumer.seen_ms)));
+    put_stream_as(out, stream, older);
+    if older { 10 } else { 11 }
+}
+
+/// Writes a stream with its type in the form that Redis 7.0 reads, without the times of consumers' last deliveries.
+pub fn put_stream_for_7_0(out: &mut Vec<u8>, stream: &Stream) {
+    put_stream_as(out, stream, true);
+}
+
+fn put_stream_as(out: &mut Vec<u8>, stream: &Stream, older: bool) {
     out.push(if older { kind::STREAM_LISTPACKS_2 } else { kind::STREAM_LISTPACKS_3 });
     let runs = runs(stream);
     put_length(out, runs.len());
@@ -198,7 +208,6 @@ pub fn put_stream(out: &mut Vec<u8>, stream: &Stream) -> u16 {
             }
         }
     }
-    if older { 10 } else { 11 }
 }
 
 fn id_of(bytes: [u8; 16]) -> StreamId {

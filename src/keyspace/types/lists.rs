@@ -232,12 +232,13 @@ impl ListEdit<'_, '_> {
 
     /// Inserts an element before or behind the first that equals `pivot`. Returns false if there is none.
     pub fn insert(&mut self, pivot: &[u8], element: &[u8], after: bool) -> bool {
-        let (limits, pivot) = (self.limits(), Needle::new(pivot));
+        let (limits, needle) = (self.limits(), Needle::new(pivot));
         let list = self.list_mut();
         list.make_room(limits, element.len(), 1);
-        let Some(index) = list.iter(End::Left).position(|held| pivot.is(held)) else { return false };
-        list.insert(index, element, after);
-        self.db.emit(self.key, Event::SILENT, Effect::ListInsert { index: index + usize::from(after), element });
+        let Some(found) = list.iter(End::Left).position(|held| needle.is(held)) else { return false };
+        list.insert(found, element, after);
+        let index = found + usize::from(after);
+        self.db.emit(self.key, Event::SILENT, Effect::ListInsert { index, element, pivot, after });
         true
     }
 

@@ -139,7 +139,7 @@ impl StreamEdit<'_, '_> {
     pub fn trim(&mut self, trim: Trim) -> u64 {
         let (removed, below) = self.stream_mut().trim(trim);
         if removed > 0 {
-            self.emit(Effect::StreamTrim { below: below.unwrap_or(StreamId::MAX) });
+            self.emit(Effect::StreamTrim { below });
         }
         removed
     }
@@ -158,11 +158,17 @@ impl StreamEdit<'_, '_> {
 
     /// Sets how far a group has read. Creates the group if it does not exist.
     pub fn set_group(&mut self, name: &[u8], last_id: StreamId, entries_read: Option<u64>) {
-        match self.stream_mut().group_mut(name) {
-            Some(group) => (group.last_id, group.entries_read) = (last_id, entries_read),
-            None => self.stream_mut().add_group(name, Group::new(last_id, entries_read)),
-        }
-        self.emit(Effect::GroupSet { group: name, last_id, entries_read });
+        let created = match self.stream_mut().group_mut(name) {
+            Some(group) => {
+                (group.last_id, group.entries_read) = (last_id, entries_read);
+                false
+            }
+            None => {
+                self.stream_mut().add_group(name, Group::new(last_id, entries_read));
+                true
+            }
+        };
+        self.emit(Effect::GroupSet { group: name, last_id, entries_read, created });
     }
 
     /// Removes a group. Returns false if it does not exist.

@@ -93,15 +93,21 @@ impl StringEdit<'_, '_> {
     }
 
     fn report(&mut self, offset: usize, bytes: &[u8]) {
-        self.grown = false;
         let len = self.bytes().len();
+        if std::mem::take(&mut self.grown) && offset + bytes.len() < len {
+            // The string has grown beyond the written bytes. Its last byte is zero: every write since then would have been
+            // reported. The growth does not count as a change of its own.
+            let before = self.db.keyspace.changes.count;
+            self.db.emit(self.key, Event::SILENT, Effect::SetRange { offset: len - 1, bytes: b"\0", len });
+            self.db.keyspace.changes.count_as(before, 0);
+        }
         self.db.emit(self.key, Event::SILENT, Effect::SetRange { offset, bytes, len });
     }
 
     /// Stores the result as a string of this form, and publishes the event.
     pub fn finish(mut self, form: Form, event: Option<Event>) {
         if self.grown {
-            self.report(self.bytes().len(), b"");
+            self.report(self.bytes().len() - 1, b"\0");
         }
         if let Some(short) = &self.short {
             self.db.put_at(self.hash, self.place, self.key, NewValue::Bytes(short), Ttl::Keep);

@@ -50,10 +50,20 @@ pub fn flush(cx: &mut Context<'_>) {
 
 /// Loads the libraries of a payload. If one fails, none is loaded.
 pub fn restore(cx: &mut Context<'_>, payload: &[u8], policy: Policy) -> Result {
-    // SAFETY: `with_functions` has taken the functions out of the engine, which is reached through the environment only.
-    let names = with_functions(cx, |functions, environment| unsafe { functions.restore(environment, payload, policy) })?;
+    let (old, names) = with_functions(cx, |functions, environment| {
+        let old: Vec<Vec<u8>> = functions.libraries.by_name.keys().cloned().collect();
+        // SAFETY: `with_functions` has taken the functions out of the engine, which is reached through the environment only.
+        unsafe { functions.restore(environment, payload, policy) }.map(|names| (old, names))
+    })?;
     if policy == Policy::Flush {
         emit(&mut cx.engine.keyspace.changes, cx.now, Effect::FlushLibraries);
+    } else {
+        // Two replaced libraries may have exchanged functions: none may be loaded while an old one is there.
+        for name in old.iter().filter(|name| names.contains(name)) {
+            let event = Event::new(Classes::empty(), "function");
+            let change = Change { now: cx.now, db: 0, key: b"", event, effect: Effect::DeleteLibrary { name } };
+            cx.engine.keyspace.changes.emit_end(change);
+        }
     }
     for name in &names {
         let Engine { scripts, keyspace, .. } = &mut *cx.engine;

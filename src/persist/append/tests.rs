@@ -1,0 +1,102 @@
+//! What is written is read: requests, batches, native records; and whatever is done to a file is found.
+
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use smallvec::SmallVec;
+
+use crate::base::time::Now;
+use crate::engine::harness::Harness;
+use crate::keyspace::change::{Change, ChangeLog, Effect, Event};
+use crate::lock::grant::{Owner, SessionNumber};
+use crate::lock::requests::{Answer, Answered, Remembered};
+use crate::lock::sessions::Session;
+use crate::lock::{Bound, Client, Grant, Lock, Mode};
+use crate::persist::append::batch::{START, seal};
+use crate::persist::append::clock::{BootClock, Moment};
+use crate::persist::append::log::AppendLog;
+use crate::persist::append::native::{self, Native, Refusal};
+use crate::persist::append::read::{Damage, Ending, Reader, Reason, Request, Step};
+use crate::persist::append::request::put_request;
+
+mod log;
+mod records;
+mod torn;
+
+/// Requests, each a list of arguments.
+type Requests = Vec<Vec<Vec<u8>>>;
+
+/// The units of a file, and how it ends, when it comes in pieces of this length.
+fn read_in_pieces(file: &[u8], piece: usize) -> (Vec<Requests>, Result<Ending, Damage>) {
+    let mut reader = Reader::new(file.len() as u64);
+    let mut pieces = file.chunks(piece);
+    let mut units = Vec::new();
+    loop {
+        match reader.step() {
+            Ok(Step::Unit(unit)) => {
+                assert!(unit.len() > 0);
+                units.push(unit.raw().map(|(_, args)| args.iter().map(|arg| arg.to_vec()).collect()).collect());
+            }
+            Ok(Step::Preamble) => panic!("no RDB was written"),
+            Ok(Step::More) => match pieces.next() {
+                Some(piece) => reader.feed(piece),
+                None => return (units, Ok(reader.finish())),
+            },
+            Err(damage) => return (units, Err(damage)),
+        }
+    }
+}
+
+fn read(file: &[u8]) -> (Vec<Requests>, Result<Ending, Damage>) {
+    read_in_pieces(file, usize::MAX)
+}
+
+/// The requests of a unit in one line each.
+fn lines(units: &[Requests]) -> Vec<String> {
+    let line = |args: &Vec<Vec<u8>>| args.iter().map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
+    units.iter().map(|unit| unit.iter().map(line).collect::<Vec<_>>().join("; ")).collect()
+}
+
+/// Writes a unit as a server does.
+fn put_unit(file: &mut Vec<u8>, unit: &Requests) {
+    let mut put = |args: &[&[u8]]| put_request(file, args);
+    let requests = unit.iter().map(|args| args.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    if unit.len() == 1 {
+        requests.for_each(|args| put(&args));
+    } else {
+        put(&[b"MULTI"]);
+        requests.for_each(|args| put(&args));
+        put(&[b"EXEC"]);
+    }
+}
+
+/// Requests with some contents that look like parts of the format.
+fn any_unit() -> impl Strategy<Value = Requests> {
+    let arg = prop_oneof![
+        4 => prop::collection::vec(any::<u8>(), 0..12),
+        1 => Just(b"#PC\r\n".to_vec()),
+        1 => Just(b"\r\n#PC\r\n*1\r\n$1\r\nx\r\n#PC:9:0123456789abcdef\r\n".to_vec()),
+        1 => Just(b"*1\r\n$4\r\nEXEC\r\n".to_vec()),
+    ];
+    let request = (prop_oneof![Just("SET"), Just("multi2"), Just("DEL")], prop::collection::vec(arg, 1..5));
+    let request = request.prop_map(|(name, args)| std::iter::once(name.into()).chain(args).collect::<Vec<_>>());
+    prop::collection::vec(request, 1..4)
+}
+
+/// Batches of units.
+fn any_batches() -> impl Strategy<Value = Vec<Vec<Requests>>> {
+    prop::collection::vec(prop::collection::vec(any_unit(), 1..4), 1..4)
+}
+
+/// The file with these batches, and their ends.
+fn file_of(batches: &[Vec<Requests>]) -> (Vec<u8>, Vec<usize>) {
+    let (mut file, mut ends) = (Vec::new(), Vec::new());
+    for units in batches {
+        let mut batch = START.to_vec();
+        units.iter().for_each(|unit| put_unit(&mut batch, unit));
+        seal(&mut batch);
+        file.extend(batch);
+        ends.push(file.len());
+    }
+    (file, ends)
+}

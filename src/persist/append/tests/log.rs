@@ -1,0 +1,160 @@
+//! The log: effects of requests as units of requests.
+
+use super::*;
+
+struct Logged {
+    harness: Harness,
+    log: AppendLog,
+    file: Vec<u8>,
+}
+
+impl Logged {
+    fn new() -> Self {
+        let mut harness = Harness::new();
+        let log = AppendLog::new(harness.now, BootClock { id: [1; 16], now_ms: 77_000 });
+        harness.engine.keyspace.changes.log = Some(Box::new(log.clone()));
+        Logged { harness, log, file: Vec::new() }
+    }
+
+    /// The units of a request.
+    fn units(&mut self, request: &str) -> Vec<String> {
+        let reply = self.harness.run(request);
+        assert!(!reply.starts_with('-'), "{request}: {reply}");
+        self.batch()
+    }
+
+    fn batch(&mut self) -> Vec<String> {
+        let batch = self.log.take_batch();
+        let (units, ending) = read(&batch);
+        assert_eq!(ending, Ok(Ending::Whole));
+        self.file.extend(batch);
+        lines(&units)
+    }
+}
+
+#[test]
+fn effects_become_requests() {
+    let mut logged = Logged::new();
+    let unix = |logged: &Logged, ms: i64| logged.harness.now.unix_ms() + ms;
+    let none: [&str; 0] = [];
+    assert_eq!(logged.units("SET a 1"), ["SELECT 0", "SET a 1"]);
+    let at = unix(&logged, 1000);
+    assert_eq!(logged.units("SET a 2 PX 1000"), [format!("SET a 2 PXAT {at}")]);
+    assert_eq!(logged.units("PEXPIRE a 1000"), [format!("PEXPIREAT a {at}")]);
+    assert_eq!(logged.units("PERSIST a"), ["PERSIST a"]);
+    assert_eq!(logged.units("GET a"), none);
+    assert_eq!(logged.units("APPEND a xy"), ["SETRANGE a 1 xy"]);
+    assert_eq!(logged.units("BITFIELD b SET u8 #0 65 SET u8 #9 0"), ["SETRANGE b 9 \\x00; SETRANGE b 0 A"]);
+    assert_eq!(logged.units("BITFIELD b SET u8 #19 0"), ["SETRANGE b 19 \\x00"]);
+    assert_eq!(logged.units("RPUSH l a b c"), ["RPUSH l a b c"]);
+    assert_eq!(logged.units("LINSERT l AFTER b x"), ["LINSERT l AFTER b x"]);
+    assert_eq!(logged.units("LREM l -1 x"), ["LREM l -1 x"]);
+    assert_eq!(logged.units("LSET l -1 z"), ["LSET l 2 z"]);
+    assert_eq!(logged.units("LTRIM l 1 1"), ["LPOP l 1; RPOP l 1"]);
+    assert_eq!(logged.units("LTRIM l 0 -1"), none);
+    assert_eq!(logged.units("ZADD z 0.1 m -inf n"), ["ZADD z 0.10000000000000001 m; ZADD z -inf n"]);
+    assert_eq!(logged.units("ZREM z m"), ["ZREM z m"]);
+    assert_eq!(logged.units("SADD s 7"), ["SADD s 7"]);
+    assert_eq!(logged.units("SREM s 7"), ["SREM s 7"]);
+    assert_eq!(logged.units("HSET h f v"), ["HSET h f v"]);
+    assert_eq!(logged.units("HPEXPIRE h 1000 FIELDS 1 f"), [format!("HSET h f v; HPEXPIREAT h {at} FIELDS 1 f")]);
+    assert_eq!(logged.units("HDEL h f"), ["HDEL h f"]);
+    assert_eq!(logged.units("SELECT 3"), none);
+    assert_eq!(logged.units("MSET a 1 b 2"), ["SELECT 3; SET a 1; SET b 2"]);
+    assert_eq!(logged.units("COPY a c DB 2"), ["SELECT 2", "SET c 1"]);
+    assert_eq!(logged.units("SWAPDB 1 2"), ["SWAPDB 1 2"]);
+    assert_eq!(logged.units("SET a 3"), ["SELECT 3", "SET a 3"]);
+    assert_eq!(logged.units("FLUSHDB"), ["FLUSHDB"]);
+    assert_eq!(logged.units("FUNCTION FLUSH"), ["FUNCTION FLUSH"]);
+    // Another file begins by selecting its database.
+    logged.log.begin_file();
+    assert_eq!(logged.units("SET a 3"), ["SELECT 3", "SET a 3"]);
+}
+
+#[test]
+fn effects_on_streams_become_requests() {
+    let mut logged = Logged::new();
+    logged.units("SET a 1");
+    let ms = logged.harness.now.unix_ms();
+    assert_eq!(logged.units("XADD x 1-1 a 1"), ["XADD x 1-1 a 1"]);
+    logged.units("XADD x 1-2 a 2");
+    logged.units("XADD x 1-3 a 3");
+    assert_eq!(logged.units("XADD x MAXLEN 3 1-4 a 4"), ["XADD x 1-4 a 4; XTRIM x MINID = 1-2"]);
+    assert_eq!(logged.units("XGROUP CREATE x g 0"), ["XGROUP CREATE x g 0-0 MKSTREAM ENTRIESREAD -1"]);
+    assert_eq!(
+        logged.units("XREADGROUP GROUP g c COUNT 1 STREAMS x >"),
+        [format!(
+            "XGROUP CREATECONSUMER x g c; XGROUP SETID x g 1-2 ENTRIESREAD 2; \
+             XCLAIM x g c 0 1-2 TIME {ms} RETRYCOUNT 1 FORCE JUSTID"
+        )]
+    );
+    assert_eq!(logged.units("XACK x g 1-2"), ["XACK x g 1-2"]);
+    assert_eq!(logged.units("XDEL x 1-2"), ["XDEL x 1-2"]);
+    assert_eq!(logged.units("XSETID x 9-9 ENTRIESADDED 12 MAXDELETEDID 1-2"), ["XSETID x 9-9 ENTRIESADDED 12 MAXDELETEDID 1-2"]);
+    assert_eq!(logged.units("XGROUP DELCONSUMER x g c"), ["XGROUP DELCONSUMER x g c"]);
+    assert_eq!(logged.units("XGROUP DESTROY x g"), ["XGROUP DESTROY x g"]);
+    let last = "18446744073709551615-18446744073709551615";
+    logged.units(&format!("XADD x {last} a 1"));
+    assert_eq!(logged.units("XTRIM x MAXLEN 0"), ["XTRIM x MAXLEN = 0"]);
+}
+
+#[test]
+fn only_whole_units_are_taken() {
+    let mut logged = Logged::new();
+    let now = logged.harness.now;
+    let mut log = logged.log.clone();
+    let set = |log: &mut AppendLog, db: u32, key: &[u8]| {
+        let effect = Effect::SetString { value: b"v", deadline: None };
+        log.record(&Change { now, db, key, event: Event::SILENT, effect });
+    };
+    let none: [&str; 0] = [];
+    set(&mut log, 1, b"a");
+    assert_eq!(logged.batch(), none);
+    set(&mut log, 1, b"b");
+    log.commit();
+    set(&mut log, 1, b"c");
+    assert_eq!(logged.batch(), ["SELECT 1; SET a v; SET b v"]);
+    assert_eq!(logged.batch(), none);
+    // Another file begins in the middle of a unit.
+    log.begin_file();
+    set(&mut log, 2, b"d");
+    log.commit();
+    assert_eq!(logged.batch(), ["SELECT 1; SET c v; SELECT 2; SET d v"]);
+    set(&mut log, 2, b"e");
+    log.commit();
+    set(&mut log, 2, b"never");
+    drop(log);
+    assert_eq!(logged.batch(), ["SET e v"]);
+    assert_eq!(logged.batch(), none);
+}
+
+#[test]
+fn native_effects_become_records() {
+    let mut logged = Logged::new();
+    let mut natives = Vec::new();
+    for request in ["LOCK.ACQUIRE door alice 5000", "LOCK.ACQUIRE hall bob 5000 REQUEST r1", "DEL other"] {
+        logged.harness.run(request);
+        logged.batch();
+    }
+    logged.harness.pass(1_000);
+    let file = logged.file.clone();
+    let mut reader = Reader::new(file.len() as u64);
+    reader.feed(&file);
+    // Half a second later in another process.
+    let clock = BootClock { id: [1; 16], now_ms: 77_500 };
+    let moment = Moment { now: Now::new(1_000_000_000, 0), boot: clock };
+    while let Ok(Step::Unit(unit)) = reader.step() {
+        for request in unit.requests(&moment) {
+            if let Request::Native(native) = request.unwrap() {
+                natives.push(format!("{native:?}"));
+                if let Native::Lock { name, lock } = native {
+                    let grant = lock.holders.only().unwrap();
+                    let owner: &[u8] = if name == b"door" { b"alice" } else { b"bob" };
+                    assert_eq!((&grant.owner[..], grant.end_ms), (owner, 1_000_000 + 4_501));
+                }
+            }
+        }
+    }
+    let kinds: Vec<&str> = natives.iter().filter_map(|native| native.split(' ').next()).collect();
+    assert_eq!(kinds, ["Lock", "Lock", "Requests"]);
+}
