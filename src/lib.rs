@@ -78,6 +78,11 @@ mod lock;
 #[cfg(feature = "internals")]
 pub mod lock;
 #[cfg(not(feature = "internals"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "the log that uses it is to come; tests use it"))]
+mod persist;
+#[cfg(feature = "internals")]
+pub mod persist;
+#[cfg(not(feature = "internals"))]
 mod resp;
 #[cfg(feature = "internals")]
 pub mod resp;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The folders of `src/` with the engine's layers.
-const PURE: [&str; 8] = ["base", "resp", "lock", "store", "keyspace", "engine", "script", "commands"];
+const PURE: [&str; 9] = ["base", "resp", "lock", "store", "keyspace", "persist", "engine", "script", "commands"];
 
 /// Names that they must not contain, with the reason.
 const FORBIDDEN: &[(&str, &str)] = &[
@@ -140,6 +140,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lock", &["base"]),
     ("store", &["base", "lock"]),
     ("keyspace", &["base", "resp", "lock", "store"]),
+    ("persist", &["base", "resp", "lock", "store", "keyspace"]),
     ("engine", &["base", "resp", "lock", "store", "keyspace"]),
     ("script", &["base", "resp", "keyspace", "engine"]),
     ("commands", &["base", "resp", "lock", "store", "keyspace", "engine", "script"]),
