@@ -152,6 +152,11 @@ impl Requests {
         self.records.iter().map(|(_, record)| (&record.whose, &record.remembered))
     }
 
+    /// An upper bound: all numbers of records are below this.
+    pub fn numbers(&self) -> u32 {
+        u32::try_from(self.records.places()).unwrap_or(u32::MAX)
+    }
+
     /// The record with a number, if it still exists.
     pub fn get(&self, number: u32) -> Option<(&Whose, &Remembered)> {
         self.records.get(number).map(|record| (&record.whose, &record.remembered))

@@ -61,6 +61,11 @@ impl Sessions {
         self.sessions.iter().map(|(&number, session)| (number, session))
     }
 
+    /// All with this number or a larger one, in their order.
+    pub fn from(&self, number: u64) -> impl Iterator<Item = (u64, &Session)> {
+        self.sessions.range(number..).map(|(&number, session)| (number, session))
+    }
+
     /// A session by its number.
     pub fn get(&self, number: u64) -> Option<&Session> {
         self.sessions.get(&number)

@@ -8,4 +8,5 @@
 
 pub mod append;
 pub mod disk;
+pub mod rdb_file;
 pub mod writer;

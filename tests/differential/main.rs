@@ -18,6 +18,7 @@
 mod common;
 
 mod administration;
+#[cfg(feature = "persist")]
 mod append_only;
 mod bending;
 mod catalogue;

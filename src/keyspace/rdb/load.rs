@@ -35,6 +35,21 @@ pub struct Builder<'a> {
     pub deadline_at: &'a dyn Fn(i64) -> Option<u64>,
 }
 
+/// What is in a serialized value.
+#[derive(Debug)]
+pub enum Loaded {
+    /// This value. A hash whose fields have all expired has no fields.
+    Value(Value),
+    /// An aggregate without elements, which versions of Redis with an error wrote.
+    Empty,
+    /// It cannot be read.
+    Malformed,
+}
+
+/// The forms of a node of a list: a single element, or a listpack.
+const PLAIN: usize = 1;
+const PACKED: usize = 2;
+
 type Text<'a> = Cow<'a, [u8]>;
 
 impl Builder<'_> {
@@ -44,6 +59,16 @@ impl Builder<'_> {
         let (&kind, mut rest) = body.split_first()?;
         let value = self.value(kind, &mut rest)?;
         rest.is_empty().then_some(value)
+    }
+
+    /// A value of a type from its bytes in a file.
+    pub fn read(&self, kind: u8, bytes: &[u8]) -> Loaded {
+        let mut rest = bytes;
+        match self.value(kind, &mut rest) {
+            Some(value) if rest.is_empty() => Loaded::Value(value),
+            None if is_empty(kind, bytes) == Some(true) => Loaded::Empty,
+            _ => Loaded::Malformed,
+        }
     }
 
     fn value(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
@@ -62,8 +87,8 @@ impl Builder<'_> {
             kind::HASH_ZIPMAP => self.hash(compact::zipmap(&string(rest)?)?),
             kind::HASH_ZIPLIST => self.hash(compact::ziplist(&string(rest)?)?),
             kind::HASH_LISTPACK => self.hash(compact::listpack(&string(rest)?)?),
-            kind::HASH_METADATA => self.hash_with_deadlines(rest),
-            kind::HASH_LISTPACK_EX => self.hash_listpack_with_deadlines(rest),
+            kind::HASH_METADATA | kind::HASH_METADATA_PRE_GA => self.hash_with_deadlines(kind, rest),
+            kind::HASH_LISTPACK_EX | kind::HASH_LISTPACK_EX_PRE_GA => self.hash_listpack_with_deadlines(kind, rest),
             kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
                 Some(Value::Stream(Box::new(read_stream(kind, rest, self.streams)?)))
             }
@@ -78,8 +103,6 @@ impl Builder<'_> {
 
     /// A list as nodes. Those of the older type are ziplists; those of the newer one are listpacks or single elements.
     fn quicklist(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
-        const PLAIN: usize = 1;
-        const PACKED: usize = 2;
         let mut elements = Elements::new();
         for _ in 0..plain_length(rest)? {
             if kind == kind::LIST_QUICKLIST {
@@ -157,8 +180,9 @@ impl Builder<'_> {
         fields.finish()
     }
 
-    fn hash_with_deadlines(&self, rest: &mut &[u8]) -> Option<Value> {
-        let earliest = i64::from_le_bytes(chunk(rest)?);
+    fn hash_with_deadlines(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+        // Deadlines are relative to the earliest one plus one, because 0 stands for none. Those of the first form are absolute.
+        let earliest = if kind == kind::HASH_METADATA { i64::from_le_bytes(chunk(rest)?) } else { 1 };
         let mut fields = Fields::default();
         for _ in 0..plain_length(rest)? {
             let later = i64::try_from(plain_length(rest)?).ok()?;
@@ -168,8 +192,10 @@ impl Builder<'_> {
         fields.finish()
     }
 
-    fn hash_listpack_with_deadlines(&self, rest: &mut &[u8]) -> Option<Value> {
-        let _earliest = i64::from_le_bytes(chunk(rest)?);
+    fn hash_listpack_with_deadlines(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+        if kind == kind::HASH_LISTPACK_EX {
+            let _earliest = i64::from_le_bytes(chunk(rest)?);
+        }
         let buffer = string(rest)?;
         let elements = compact::listpack(&buffer)?;
         let mut fields = Fields::default();
@@ -207,6 +233,45 @@ impl Fields {
     fn finish(self) -> Option<Value> {
         (!self.hash.is_empty() || self.ended > 0).then_some(Value::Hash(self.hash))
     }
+}
+
+/// Whether a value of a type is an aggregate without elements; `None` if it cannot be read.
+fn is_empty(kind: u8, bytes: &[u8]) -> Option<bool> {
+    let mut rest = bytes;
+    let empty = match kind {
+        kind::LIST | kind::SET | kind::ZSET | kind::ZSET_2 | kind::HASH | kind::HASH_METADATA_PRE_GA => {
+            plain_length(&mut rest)? == 0
+        }
+        kind::HASH_METADATA => {
+            let _earliest = chunk::<8>(&mut rest)?;
+            plain_length(&mut rest)? == 0
+        }
+        kind::LIST_ZIPLIST | kind::ZSET_ZIPLIST | kind::HASH_ZIPLIST => compact::ziplist(&string(&mut rest)?)?.is_empty(),
+        kind::ZSET_LISTPACK | kind::HASH_LISTPACK | kind::SET_LISTPACK | kind::HASH_LISTPACK_EX_PRE_GA => {
+            compact::listpack(&string(&mut rest)?)?.is_empty()
+        }
+        kind::HASH_LISTPACK_EX => {
+            let _earliest = chunk::<8>(&mut rest)?;
+            compact::listpack(&string(&mut rest)?)?.is_empty()
+        }
+        kind::HASH_ZIPMAP => compact::zipmap(&string(&mut rest)?)?.is_empty(),
+        kind::SET_INTSET => compact::intset(&string(&mut rest)?)?.is_empty(),
+        kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => {
+            let mut empty = true;
+            for _ in 0..plain_length(&mut rest)? {
+                let plain = kind == kind::LIST_QUICKLIST_2 && plain_length(&mut rest)? == PLAIN;
+                let node = string(&mut rest)?;
+                empty &= !plain
+                    && match kind {
+                        kind::LIST_QUICKLIST => compact::ziplist(&node)?.is_empty(),
+                        _ => compact::listpack(&node)?.is_empty(),
+                    };
+            }
+            empty
+        }
+        _ => false,
+    };
+    Some(empty && rest.is_empty())
 }
 
 /// Reads a count, and as many groups of `each` strings.

@@ -38,6 +38,9 @@ pub mod kind {
     pub const SET_LISTPACK: u8 = 20;
     /// With the time of each consumer's last delivery.
     pub const STREAM_LISTPACKS_3: u8 = 21;
+    /// The two types below as the release candidates of 7.4 wrote them, with absolute deadlines.
+    pub const HASH_METADATA_PRE_GA: u8 = 22;
+    pub const HASH_LISTPACK_EX_PRE_GA: u8 = 23;
     /// Fields with deadlines; the earliest of them comes first.
     pub const HASH_METADATA: u8 = 24;
     pub const HASH_LISTPACK_EX: u8 = 25;

@@ -2,7 +2,11 @@
 
 use std::borrow::Cow;
 
-/// The newest version that is accepted, that of Redis 7.4.
+/// The version that every server since Redis 7.0 reads.
+pub const VERSION: u16 = 10;
+/// The version with the time of a consumer's last delivery, from Redis 7.2.
+pub const VERSION_WITH_DELIVERIES: u16 = 11;
+/// The version with deadlines of hash fields, from Redis 7.4. It is the newest that is accepted.
 pub const VERSION_MAX: u16 = 12;
 
 /// Bytes of version and checksum.
@@ -147,9 +151,15 @@ fn expand(compressed: &[u8], len: usize) -> Option<Vec<u8>> {
 
 /// CRC-64 of Jones, reflected bits, initial value 0.
 pub fn crc64(bytes: &[u8]) -> u64 {
-    const TABLE: [u64; 256] = {
+    crc64_of_more(0, bytes)
+}
+
+/// The CRC-64 of bytes with the CRC `crc` followed by more bytes. Eight bytes at a time: table `n` has the CRC of a byte that is
+/// followed by `n` zeros.
+pub fn crc64_of_more(mut crc: u64, bytes: &[u8]) -> u64 {
+    static TABLES: [[u64; 256]; 8] = {
         const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();
-        let mut table = [0; 256];
+        let mut tables = [[0; 256]; 8];
         let mut byte = 0;
         while byte < 256 {
             let mut crc = byte as u64;
@@ -158,10 +168,42 @@ pub fn crc64(bytes: &[u8]) -> u64 {
                 crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
                 bit += 1;
             }
-            table[byte] = crc;
+            tables[0][byte] = crc;
             byte += 1;
         }
-        table
+        let mut zeros = 1;
+        while zeros < 8 {
+            let mut byte = 0;
+            while byte < 256 {
+                let before = tables[zeros - 1][byte];
+                tables[zeros][byte] = tables[0][before as u8 as usize] ^ before >> 8;
+                byte += 1;
+            }
+            zeros += 1;
+        }
+        tables
     };
-    bytes.iter().fold(0, |crc, &byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        let mixed = (crc ^ u64::from_le_bytes(*word)).to_le_bytes();
+        crc = 0;
+        for (zeros, &byte) in mixed.iter().rev().enumerate() {
+            crc ^= TABLES[zeros][usize::from(byte)];
+        }
+    }
+    rest.iter().fold(crc, |crc, &byte| TABLES[0][usize::from(crc as u8 ^ byte)] ^ crc >> 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_those_of_redis_in_one_piece_or_in_many() {
+        assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+        let bytes: Vec<u8> = (0..200u8).collect();
+        for cut in 0..bytes.len() {
+            assert_eq!(crc64_of_more(crc64(&bytes[..cut]), &bytes[cut..]), crc64(&bytes));
+        }
+    }
 }

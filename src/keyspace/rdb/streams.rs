@@ -13,7 +13,7 @@ use crate::base::number::parse_i64;
 use crate::keyspace::rdb::compact;
 use crate::keyspace::rdb::compact::Elements;
 use crate::keyspace::rdb::kind;
-use crate::keyspace::rdb::parts::{chunk, plain_length, put_length, put_string, string};
+use crate::keyspace::rdb::parts::{VERSION, VERSION_WITH_DELIVERIES, chunk, plain_length, put_length, put_string, string};
 use crate::store::values::stream::{BlockLimits, Entry, Group, Stream, StreamId};
 
 /// The entry was deleted and does not count.
@@ -159,21 +159,31 @@ fn put_run(out: &mut Vec<u8>, run: &[Entry<'_>]) {
     put_string(out, &listpack.finish());
 }
 
-/// Writes a stream with its type. Returns the version of the format that it needs. Redis 7.2 added the time of a consumer's last
-/// delivery; if that equals the time of its last read, the older form says as much.
-pub fn put_stream(out: &mut Vec<u8>, stream: &Stream) -> u16 {
-    let older = stream.groups().all(|(_, group)| group.consumers().all(|consumer| consumer.active_ms == Some(consumer.seen_ms)));
-    put_stream_as(out, stream, older);
-    if older { 10 } else { 11 }
+/// Whether the older form of a stream says everything: each consumer's last delivery is as old as its last read.
+pub fn fits_older_form(stream: &Stream) -> bool {
+    stream.groups().all(|(_, group)| group.consumers().all(|consumer| consumer.active_ms == Some(consumer.seen_ms)))
+}
+
+/// The type under which a stream is written, and the version of the format that it needs, which is at most `newest`. Redis 7.2
+/// added the time of a consumer's last delivery; the older form takes the last read for it.
+pub fn kind_of(stream: &Stream, newest: u16) -> (u8, u16) {
+    if newest < VERSION_WITH_DELIVERIES || fits_older_form(stream) {
+        (kind::STREAM_LISTPACKS_2, VERSION)
+    } else {
+        (kind::STREAM_LISTPACKS_3, VERSION_WITH_DELIVERIES)
+    }
 }
 
 /// Writes a stream with its type in the form that Redis 7.0 reads, without the times of consumers' last deliveries.
+#[cfg(any(test, feature = "persist"))]
 pub fn put_stream_for_7_0(out: &mut Vec<u8>, stream: &Stream) {
-    put_stream_as(out, stream, true);
+    out.push(kind::STREAM_LISTPACKS_2);
+    put_stream(out, kind::STREAM_LISTPACKS_2, stream);
 }
 
-fn put_stream_as(out: &mut Vec<u8>, stream: &Stream, older: bool) {
-    out.push(if older { kind::STREAM_LISTPACKS_2 } else { kind::STREAM_LISTPACKS_3 });
+/// Writes a stream without its type, which [`kind_of`] returned.
+pub fn put_stream(out: &mut Vec<u8>, kind: u8, stream: &Stream) {
+    let older = kind == kind::STREAM_LISTPACKS_2;
     let runs = runs(stream);
     put_length(out, runs.len());
     for run in &runs {
