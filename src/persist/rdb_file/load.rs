@@ -43,6 +43,9 @@ pub struct Tally {
     pub natives: u64,
 }
 
+/// Why a field is refused, and the key that it is about.
+type Refusal = (Reason, Option<Box<[u8]>>);
+
 /// A value of a file. A string is copied once, into the keyspace.
 enum Content<'a> {
     Text(Cow<'a, [u8]>),
@@ -123,7 +126,7 @@ impl Loader {
     }
 
     /// Applies a named field. An error names the key where there is one.
-    fn field(&mut self, keyspace: &mut Keyspace, field: &[u8], value: &[u8]) -> Result<(), (Reason, Option<Box<[u8]>>)> {
+    fn field(&mut self, keyspace: &mut Keyspace, field: &[u8], value: &[u8]) -> Result<(), Refusal> {
         let damaged = || (Reason::Native(String::from_utf8_lossy(field).into_owned()), None);
         let mono_of = |unix_ms| self.lease_ms(unix_ms);
         match field {
@@ -230,7 +233,7 @@ impl Loader {
         debug_assert!(stored.is_ok(), "the name is free");
     }
 
-    fn lock(&mut self, keyspace: &mut Keyspace, name: Box<[u8]>, lock: Lock) -> Result<(), (Reason, Option<Box<[u8]>>)> {
+    fn lock(&mut self, keyspace: &mut Keyspace, name: Box<[u8]>, lock: Lock) -> Result<(), Refusal> {
         self.check_free(keyspace, &name).map_err(|reason| (reason, Some(name.clone())))?;
         self.adopt_records(keyspace);
         self.tally.natives += 1;

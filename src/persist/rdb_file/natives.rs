@@ -349,13 +349,16 @@ pub fn consumers(name: &[u8], stream: &Stream) -> Vec<u8> {
     out
 }
 
+/// A group, a consumer, and the time of its last delivery in Unix milliseconds, if there was one.
+pub type Delivery = (Box<[u8]>, Box<[u8]>, Option<i64>);
+
 /// Times of last deliveries, of consumers of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deliveries {
     /// The name of the stream.
     pub stream: Box<[u8]>,
-    /// A group, a consumer, and the time in Unix milliseconds, if there was a delivery.
-    pub consumers: Vec<(Box<[u8]>, Box<[u8]>, Option<i64>)>,
+    /// Of each consumer.
+    pub consumers: Vec<Delivery>,
 }
 
 /// Reads [`consumers`].
