@@ -407,12 +407,15 @@ fn a_redis_server_loads_the_file() {
     assert!(units > 3000 && keys > 200 && timed > 10 && pending > 10, "{compared}");
 }
 
+/// The database, the name and the owner of remembered requests.
+type Asked = (u32, Vec<u8>, Vec<u8>);
+
 /// Native keys, named sessions and remembered requests as they are read from a file.
 #[derive(Default)]
 struct Natives {
     selected: u32,
     keys: BTreeMap<(u32, Vec<u8>), Content>,
-    requests: BTreeMap<(u32, Vec<u8>, Vec<u8>), Vec<(Vec<u8>, String)>>,
+    requests: BTreeMap<Asked, Vec<(Vec<u8>, String)>>,
     sessions: BTreeMap<u64, (Vec<u8>, Vec<u8>, u64)>,
 }
 

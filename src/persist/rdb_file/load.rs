@@ -43,6 +43,9 @@ pub struct Tally {
     pub natives: u64,
 }
 
+/// Why a field is refused, and the key that it is about.
+type Refusal = (Reason, Option<Box<[u8]>>);
+
 /// A value of a file. A string is copied once, into the keyspace.
 enum Content<'a> {
     Text(Cow<'a, [u8]>),
@@ -62,9 +65,6 @@ pub struct Loader {
     /// For the stream that follows.
     deliveries: Option<Deliveries>,
 }
-
-/// Why a record is refused, and its key if there is one.
-type Refusal = (Reason, Option<Box<[u8]>>);
 
 impl Loader {
     /// Begins to load a file at `now`.

@@ -357,7 +357,7 @@ pub type Delivery = (Box<[u8]>, Box<[u8]>, Option<i64>);
 pub struct Deliveries {
     /// The name of the stream.
     pub stream: Box<[u8]>,
-    /// The times of last deliveries.
+    /// Of each consumer.
     pub consumers: Vec<Delivery>,
 }
 
