@@ -18,7 +18,7 @@
 mod common;
 
 mod administration;
-#[cfg(feature = "persist")]
+#[cfg(feature = "durable")]
 mod append_only;
 mod bending;
 mod catalogue;
