@@ -153,7 +153,7 @@ impl Requests {
     }
 
     /// An upper bound: all numbers of records are below this.
-    #[cfg(any(test, feature = "durable"))]
+    #[cfg(feature = "durable")]
     pub fn numbers(&self) -> u32 {
         u32::try_from(self.records.places()).unwrap_or(u32::MAX)
     }

@@ -62,7 +62,7 @@ impl Sessions {
     }
 
     /// All with this number or a larger one, in their order.
-    #[cfg(any(test, feature = "durable"))]
+    #[cfg(feature = "durable")]
     pub fn from(&self, number: u64) -> impl Iterator<Item = (u64, &Session)> {
         self.sessions.range(number..).map(|(&number, session)| (number, session))
     }

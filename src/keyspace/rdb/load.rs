@@ -36,7 +36,7 @@ pub struct Builder<'a> {
 }
 
 /// What is in a serialized value.
-#[cfg(any(test, feature = "durable"))]
+#[cfg(feature = "durable")]
 #[derive(Debug)]
 pub enum Loaded {
     /// This value. A hash whose fields have all expired has no fields.
@@ -63,7 +63,7 @@ impl Builder<'_> {
     }
 
     /// A value of a type from its bytes in a file.
-    #[cfg(any(test, feature = "durable"))]
+    #[cfg(feature = "durable")]
     pub fn read(&self, kind: u8, bytes: &[u8]) -> Loaded {
         let mut rest = bytes;
         match self.value(kind, &mut rest) {
@@ -238,7 +238,7 @@ impl Fields {
 }
 
 /// Whether a value of a type is an aggregate without elements; `None` if it cannot be read.
-#[cfg(any(test, feature = "durable"))]
+#[cfg(feature = "durable")]
 fn is_empty(kind: u8, bytes: &[u8]) -> Option<bool> {
     let mut rest = bytes;
     let empty = match kind {

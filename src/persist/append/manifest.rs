@@ -193,7 +193,7 @@ fn leading_number(text: &[u8]) -> i64 {
 
 /// Writes a name, in quotes where it would not be read as one word.
 fn put_name(text: &mut Vec<u8>, name: &[u8]) {
-    let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'"');
+    let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'"' | b'\'');
     if name.iter().all(plain) {
         text.extend_from_slice(name);
         return;
