@@ -1,8 +1,9 @@
-//! Links the program with the static half of GCC's runtime where the compiler has it, and names the sanitizer that code is built for.
+//! Links the program with the static half of GCC's runtime where the compiler has it, and names the sanitizer that code is built
+//! for.
 //!
-//! All that is wanted of `libgcc_s.so.1` is the unwinder. As a library of its own it has to be found, mapped and bound at each start, and it
-//! asks the processor what it can do, which a virtual one takes its time to answer: 0.15 ms of 2.5 from exec to the first reply. Whoever
-//! embeds the library links as ever.
+//! All that is wanted of `libgcc_s.so.1` is the unwinder. As a library of its own it has to be found, mapped and bound at each
+//! start, and it asks the processor what it can do, which a virtual one takes its time to answer: 0.15 ms of 2.5 from exec to the
+//! first reply. Whoever embeds the library links as ever.
 
 use std::path::Path;
 use std::process::Command;

@@ -78,7 +78,7 @@ mod lock;
 #[cfg(feature = "internals")]
 pub mod lock;
 // The server does not use it yet.
-#[cfg(feature = "durable")]
+#[cfg(feature = "internals")]
 pub mod persist;
 #[cfg(not(feature = "internals"))]
 mod resp;

@@ -40,8 +40,14 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
         let path = entry.expect("it can be read").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         if path.is_dir() {
-            sources(&path, files);
-        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") && name != "harness.rs" && name != "forms.rs" {
+            if name != "tests" {
+                sources(&path, files);
+            }
+        } else if name.ends_with(".rs")
+            && !name.ends_with("tests.rs")
+            && name != "harness.rs"
+            && !path.ends_with("reference/forms.rs")
+        {
             files.push(path);
         }
     }

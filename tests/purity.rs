@@ -90,9 +90,8 @@ fn the_engine_side_names_no_clock_thread_socket_file_or_source_of_randomness() {
     let mut files = Vec::new();
     for folder in PURE {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder);
-        if folder.is_dir() {
-            sources(&folder, &mut files);
-        }
+        assert!(folder.is_dir(), "there is no {}", folder.display());
+        sources(&folder, &mut files);
     }
     assert!(files.len() > 20, "the sources are there");
     for path in files {
@@ -154,8 +153,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lib", &["engine", "server", "testing"]),
 ];
 
-/// Maximum number of files in a circle of imports. The largest circles: rows, their context, the engine and the users, who know rows;
-/// and the databases with the observers of their changes.
+/// Maximum number of files in a circle of imports. The largest circles: rows, their context, the engine and the users, who know
+/// rows; and the databases with the observers of their changes.
 const CIRCLE_MAX: usize = 10;
 
 /// Maximum number of files in a folder.

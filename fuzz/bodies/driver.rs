@@ -7,7 +7,7 @@ use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::engine::session::Peer;
 
-/// Longer replies are not decoded, which would be slow.
+/// Maximum size in bytes of a reply that is decoded. Decoding a longer one would be slow.
 const DECODED_MAX: usize = 64 * 1024;
 
 /// The time at the beginning of every input.

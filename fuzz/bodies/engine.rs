@@ -22,7 +22,7 @@ use portcullis::resp::request::{Limits, Progress, RequestParser};
 const REQUESTS_MAX: usize = 150;
 /// One input in this many is run twice.
 const RERUN_EVERY: u64 = 8;
-/// Longer replies are not decoded, which would be slow.
+/// Maximum size in bytes of a reply that is decoded. Decoding a longer one would be slow.
 const DECODED_MAX: usize = 16 * 1024;
 /// Replacements for scripts, so that no script runs forever.
 const SCRIPTS: [&[u8]; 6] = [

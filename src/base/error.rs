@@ -1,4 +1,5 @@
-//! Every error text that goes on the wire, in one place.
+//! Error replies: the texts that several commands share, and the functions that build texts with arguments. A text that one place
+//! uses is written there.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -45,8 +45,8 @@ pub trait Scanned: Collection<Element: Element> {
     }
 }
 
-/// Replies to `HSCAN`, `SSCAN` or `ZSCAN`; `args` are the options after the cursor. A missing key is an empty collection, whose options
-/// Redis does not check.
+/// Replies to `HSCAN`, `SSCAN` or `ZSCAN`; `args` are the options after the cursor. A missing key is an empty collection, whose
+/// options Redis does not check.
 pub fn scan<C: Scanned>(reply: &mut dyn Sink, collection: Option<C>, cursor: u64, args: &[&[u8]]) -> Result {
     let Some(collection) = collection else {
         scan::write_cursor(reply, 0);

@@ -132,7 +132,7 @@ mod tests {
     use crate::engine::harness::Harness;
 
     #[test]
-    fn those_who_listen_to_what_ends_have_their_part_of_a_turn() {
+    fn notifying_listeners_uses_up_the_budget_of_advance() {
         // The number of turns in which a thousand keys expire, by number of listeners.
         let turns = [0, 20].map(|listeners| {
             let mut h = Harness::new();

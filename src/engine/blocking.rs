@@ -43,6 +43,22 @@ impl Context<'_> {
         self.wait(args, keys, wake, deadline, time_out);
     }
 
+    /// Blocks the session as [`Context::block`] does, or writes the reply of a command that may not block.
+    pub fn block_or_reply(
+        &mut self,
+        args: &[&[u8]],
+        keys: &[&[u8]],
+        wake: Wake,
+        deadline: Option<u64>,
+        reply: fn(&mut dyn Sink),
+    ) {
+        if self.may_block() {
+            self.block(args, keys.iter().copied(), wake, deadline);
+        } else {
+            reply(self.reply);
+        }
+    }
+
     /// Blocks the session until a deadline (monotonic milliseconds) for something that never comes. The reply is then this many
     /// zeros.
     pub fn block_in_vain(&mut self, args: &[&[u8]], deadline: Option<u64>, zeros: usize) {

@@ -22,7 +22,7 @@ impl Engine {
         self.check_access_invariants();
         self.check_client_memory();
         self.check_observers();
-        assert_eq!(self.slow_path, self.find_slow_path(), "what makes requests other than ordinary is known");
+        assert_eq!(self.slow_path, self.find_slow_path(), "slow_path is up to date");
         for (number, session) in &self.sessions {
             for kind in pubsub::Kind::ALL {
                 let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));

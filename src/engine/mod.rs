@@ -1,9 +1,9 @@
 //! The engine: a state machine that turns requests and the passing of time into replies and changes.
 //!
 //! It has no socket, no clock, no thread and no source of randomness: `now`, the session, the request, the command table and a seed
-//! come in as arguments, and the same inputs give the same state and the same bytes. The server shell, the test server, fuzz targets
-//! and benches call the same three functions: [`Engine::execute`] (a connection: [`Engine::execute_next`] for each request of a batch),
-//! [`Engine::advance`] and [`Engine::next_deadline`].
+//! come in as arguments, and the same inputs give the same state and the same bytes. The server shell, the test server, fuzz
+//! targets and benches call the same three functions: [`Engine::execute`] (a connection: [`Engine::execute_next`] for each request
+//! of a batch), [`Engine::advance`] and [`Engine::next_deadline`].
 //!
 //! # The way of a request
 //!
@@ -37,7 +37,13 @@
 //!   a command that meets an expired key first: Db::locate_here ▶ Db::end ▶ Db::expire
 //! ```
 //!
-//! Folders: `command` (rows), `table` (how rows are found), `transaction`, `jobs`, `pause`, `slow_path`, `scripting`, `pubsub`, `users`, `config`, `memory`, `locks`, `observe` (what INFO, SLOWLOG and MONITOR show) and `faults` (what tests order).
+//! # Folders
+//!
+//! - `command`: rows; `table`: how they are found
+//! - `transaction`, `scripting`, `pubsub`, `locks`: state of these commands
+//! - `jobs`: work in steps; `pause`: `CLIENT PAUSE`; `slow_path`: what takes requests off the fast path
+//! - `users`, `config`, `memory`: access, directives, limits
+//! - `observe`: what INFO, SLOWLOG and MONITOR show; `faults`: what tests order
 
 pub mod advance;
 pub mod blocking;
@@ -111,7 +117,8 @@ pub enum Action {
     Sleep(u64),
     /// Move the clock, and reply to the session that asked for it (`CLOCK`).
     Clock(SessionId, ClockOrder),
-    /// Behave as a process that was killed and started again: [`Engine::restart`]. The session gets its reply before its connection closes.
+    /// Behave as a process that was killed and started again: [`Engine::restart`]. The session gets its reply before its
+    /// connection closes.
     Restart {
         /// The session whose connection is closed once its outbox is written.
         last: SessionId,
@@ -127,8 +134,8 @@ pub enum Action {
 /// Writes a configuration, and users as lines of it, to its file.
 pub type RewriteConfig = Box<dyn FnMut(&Config, &[Vec<u8>]) -> Result<(), String>>;
 
-/// Applies a new configuration, in which the named directives were set, outside of the engine and before the engine applies it. Records
-/// in the environment what that changes about the process. Refuses with the directive's name and the reason.
+/// Applies a new configuration, in which the named directives were set, outside of the engine and before the engine applies it.
+/// Records in the environment what that changes about the process. Refuses with the directive's name and the reason.
 pub type ApplyConfig = Box<dyn FnMut(&Config, &[&'static str], &mut Environment) -> Result<(), (&'static str, String)>>;
 
 /// Fills a buffer with unpredictable bytes. Returns false where no source is available.
@@ -171,9 +178,10 @@ pub struct Engine {
     /// Number of requests in the running transaction, and the bytes of their queue.
     pub(crate) executing: (usize, usize),
     /// Scripts and libraries of functions, and their interpreters.
-    pub scripts: Box<dyn Scripting>,
-    /// Whether `scripts` may hold garbage: it was borrowed mutably since it last had none. Saves asking the trait object.
-    pub(crate) scripts_touched: bool,
+    pub(crate) scripts: Box<dyn Scripting>,
+    /// Whether `scripts` may have garbage: [`Engine::scripts_mut`] was called since it last had none. Saves
+    /// asking the trait object.
+    scripts_touched: bool,
     /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: whether scripts may call DEBUG.
     pub debug_from_scripts: bool,
     /// Test mode: `CLOCK` and `FAULT` are allowed.
@@ -186,8 +194,8 @@ pub struct Engine {
     pub supervisor: Option<Supervisor>,
     /// The script run that the supervisor is deciding about.
     pub long_run: Option<Run>,
-    /// Steps (Lua instructions, or as much other work) after which a script is killed, even one that has written. Simulations, which
-    /// have no clock, bound scripts by it. Counted in thousands.
+    /// Steps (Lua instructions, or as much other work) after which a script is killed, even one that has written. Simulations,
+    /// which have no clock, bound scripts by it. Counted in thousands.
     pub script_steps_max: Option<u64>,
     /// Number of elements that commands visited besides those in their arguments and replies, such as the receivers of a message.
     /// Scripts are charged for them.
@@ -297,6 +305,13 @@ impl Engine {
         engine.users.set_default_password(&engine.config.requirepass);
         engine.update_slow_path();
         engine
+    }
+
+    /// The scripts and functions, to change them.
+    #[inline]
+    pub(crate) fn scripts_mut(&mut self) -> &mut dyn Scripting {
+        self.scripts_touched = true;
+        &mut *self.scripts
     }
 
     /// The next number of the seeded sequence (splitmix64).

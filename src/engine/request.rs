@@ -16,8 +16,9 @@ use crate::engine::transaction::exec::Fate;
 use crate::resp::reply::{Sink, WireReply};
 use crate::store::dict::KeyHash;
 
-/// Maximum number of expired leases and waits settled before a command, besides those of its own keys.
-pub(super) const LEASES_BEFORE_REQUEST: u32 = ADVANCE_BUDGET;
+/// Maximum number of steps in which expired leases and waits are settled before a command, besides those of its own keys. Each
+/// takes [`DUE_STEPS`](crate::lock::locks::DUE_STEPS) of them.
+pub(super) const STEPS_BEFORE_REQUEST: u32 = ADVANCE_BUDGET;
 
 /// A request of a session, and what its driver has found out about it ahead of its execution.
 #[derive(Clone, Copy, Debug)]
@@ -56,13 +57,16 @@ impl Engine {
     /// As [`Engine::execute_request`], for one of several requests of a session between [`Engine::begin_batch`] and
     /// [`Engine::end_batch`]. The reply is appended to the session's outbox, which the caller has taken. Returns the session's
     /// flags.
-    #[inline]
+    #[inline(always)]
     pub fn execute_next(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {
         if let Some((key, hash)) = request.key {
             self.keyspace.cache_hash(key, hash);
         }
         let flags = self.perform(now, request, outbox);
-        self.keyspace.uncache_hash();
+        // A request without a key may run inside a script, which needs its own cached hash.
+        if request.key.is_some() {
+            self.keyspace.uncache_hash();
+        }
         if !self.keyspace.changes.attention {
             return flags;
         }
@@ -85,7 +89,7 @@ impl Engine {
     /// Executes one request without serving the sessions that wait for its effects. Returns the session's flags.
     #[inline(always)]
     fn perform(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {
-        debug_assert_eq!(self.slow_path, self.find_slow_path(), "the states are known");
+        debug_assert_eq!(self.slow_path, self.find_slow_path(), "slow_path is up to date");
         let (id, args) = (outbox.session, request.args);
         let Some(name) = args.first() else { return self.sessions[id.0 as usize].flags };
         if self.on_slow_path(SlowPath::CLIENTS_COUNTED) && outbox.in_place(self, |engine| engine.evict_clients_before(now, id)) {
@@ -94,7 +98,7 @@ impl Engine {
         // Not in the middle of a script that lets other sessions run.
         if now.reached(self.keyspace.changes.locks_due_ms) {
             if self.long_run.is_none() && !self.keyspace.keep_expired {
-                let mut budget = LEASES_BEFORE_REQUEST;
+                let mut budget = STEPS_BEFORE_REQUEST;
                 self.end_expired_leases(now, &mut budget);
             }
             self.keyspace.leases_overdue = now.reached(self.keyspace.changes.locks_due_ms);
@@ -258,8 +262,8 @@ impl Context<'_> {
         self.engine.publish_events();
     }
 
-    /// Runs another command for the same session, which replies in place of this one: a queued request of a transaction. Returns the
-    /// number of the command's slot in the statistics.
+    /// Runs another command for the same session, which replies in place of this one: a queued request of a transaction. Returns
+    /// the number of the command's slot in the statistics.
     pub(super) fn call(&mut self, command: &'static Command, args: &[&[u8]]) -> usize {
         let Context { now, session, db, origin, .. } = *self;
         let slot = self.engine.command_stats.find(command);

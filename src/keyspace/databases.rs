@@ -162,7 +162,7 @@ impl Keyspace {
             self.touch_swapped(a, b, now);
         }
         self.numbers.swap(a as usize, b as usize);
-        // Before the changes of locks that follow from it: these name the databases as they are now.
+        // Reported before the changes of locks that follow from the swap, because these name databases by their new indexes.
         let event = Event::new(Default::default(), "swapdb");
         self.changes.emit(Change { now, db: a, key: b"", event, effect: Effect::Swap { with: b } });
         self.with_locks(now, |locks, keys| locks.swapped(keys, now, a, b));

@@ -1,4 +1,6 @@
-//! The journal, an undo log for tests (not the append-only file): the previous values of the last writes, so that a test can have a server lose these writes, as a failover does.
+//! The journal: an undo log for tests, and not the append-only file.
+//!
+//! It has the previous values of the last writes, so that a test can make a server lose them, as a failover does.
 //!
 //! ```text
 //!   change ─▶ touched keys ─ end of the request ─▶ unit: what they held before   unit   unit   unit ◀─ at most so many

@@ -1,8 +1,8 @@
 //! `CLIENT TRACKING`: which clients may cache which keys, and the invalidations they get when keys change.
 //!
-//! Every change of a key that has observers comes by [`crate::keyspace::change::Changes::report`]. There, each client that has read the key since its
-//! last invalidation gets one queued, and is removed from the key's readers. A client that tracks a prefix is notified at the end
-//! of the turn, of all changed keys at once.
+//! If clients track keys, each change of a key is passed to [`Changes::report`](crate::keyspace::change::Changes::report). Each
+//! client that has read the key since its last invalidation then gets one queued, and is removed from the key's readers. A client
+//! that tracks a prefix is notified at the end of the turn, of all changed keys at once.
 //!
 //! ```text
 //!   GET k  ─▶ remember ─▶ name ─▶ reader ─▶ reader ─▶ …

@@ -1,7 +1,8 @@
 //! `WATCH`: keys whose change aborts the next `EXEC` of a session.
 //!
-//! Every change of a key that has observers comes by [`crate::keyspace::change::Changes::report`], which marks all watchers of the key as touched and
-//! removes them from the key: each `WATCH` costs at most one such mark, however often the key changes.
+//! If sessions watch keys, each change of a key is passed to [`Changes::report`](crate::keyspace::change::Changes::report). It
+//! marks all watchers of the key as touched and removes them from the key: each `WATCH` costs at most one such mark, however often
+//! the key changes.
 //!
 //! An expired key does not exist, so its removal is no change to a session that began to watch it after it expired. A key that
 //! expires between `WATCH` and `EXEC` counts as changed, whether it was removed yet or not.

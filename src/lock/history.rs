@@ -244,8 +244,8 @@ impl History {
         }
         let owner = Owner::from_slice(owner);
         record.events.push_back(Event { at_ms, what, owner, client });
-        if record.events.len() > self.events_max {
-            record.events.drain(..record.events.len() - self.events_max);
+        while record.events.len() > self.events_max {
+            record.events.pop_front();
         }
     }
 

@@ -1,5 +1,5 @@
-//! The operations on locks. Every operation is atomic. `release` serves the waiters itself; after `acquire` and `renew` the caller calls
-//! [`Locks::work`], which grants to all eligible waiters.
+//! The operations on locks. Every operation is atomic. `release` serves the waiters itself; after `acquire` and `renew` the caller
+//! calls [`Locks::work`], which grants to all eligible waiters.
 
 mod adopting;
 mod ending;
@@ -71,8 +71,9 @@ pub struct Locks {
     again: Vec<(u32, Owner)>,
     /// Results that connections have to be told.
     pub outcomes: Vec<Outcome>,
-    /// Grants that end with their connections or named sessions, by the id of the connection or session ([`Bound::key`]) and the
-    /// token: the lock's name and its database, as an id that SWAPDB does not change ([`Locks::home`]). A grant that was lost with its database stays here until its holder is notified.
+    /// Grants that end with their connections or named sessions. The key is the id of the connection or session ([`Bound::key`])
+    /// and the token. The value is the database, as an id that SWAPDB does not change ([`Locks::home`]), and the lock's name. A
+    /// grant that was lost with its database stays here until its holder is notified.
     bound: BTreeMap<(u64, u64), Name>,
     /// Ids of ended named sessions whose grants are still being ended, with the last connections of those sessions.
     over: VecDeque<(u64, Option<Client>)>,
@@ -209,7 +210,7 @@ impl Locks {
             self.stats.immediate += 1;
             let token = self.make_grant(keys, &mut lock, &Granting { now, place: (db, name), queue, request, waited_us: None });
             if let Some(queue) = queue {
-                self.grant_waiters_again(queue, request.owner);
+                self.schedule_same_owner(queue, request.owner);
             }
             self.close(keys, (db, name), &mut lock);
             return Ok(Acquired::Granted(token));

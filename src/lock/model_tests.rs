@@ -117,8 +117,8 @@ proptest! {
     }
 }
 
-/// A connection that has ended loses its grants some at a time. Between two of those times a waiter of the same owner was granted what was
-/// about to end, and lost it.
+/// A connection that has ended loses its grants some at a time. Between two of those times a waiter of the same owner was granted
+/// what was about to end, and lost it.
 #[test]
 fn what_is_about_to_end_with_its_connection_is_not_held_by_another() {
     let with = |client, wait| With { client, lease: 1, wait, request: None };

@@ -7,35 +7,35 @@ use smallvec::SmallVec;
 /// Maximum number that is searched linearly.
 const FEW: usize = 32;
 
-/// A set of numbers of queues.
+/// The queues of the names that an owner holds, by number.
 #[derive(Clone, Debug)]
-pub enum Holds {
+pub enum OwnerQueues {
     /// A few, in the order of insertion.
     Few(SmallVec<[u32; 2]>),
     /// More of them.
     Many(BTreeSet<u32>),
 }
 
-impl Default for Holds {
+impl Default for OwnerQueues {
     fn default() -> Self {
-        Holds::Few(SmallVec::new())
+        OwnerQueues::Few(SmallVec::new())
     }
 }
 
-impl Holds {
+impl OwnerQueues {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         match self {
-            Holds::Few(few) => few.is_empty(),
-            Holds::Many(many) => many.is_empty(),
+            OwnerQueues::Few(few) => few.is_empty(),
+            OwnerQueues::Many(many) => many.is_empty(),
         }
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let (few, many) = match self {
-            Holds::Few(few) => (Some(few.iter()), None),
-            Holds::Many(many) => (None, Some(many.iter())),
+            OwnerQueues::Few(few) => (Some(few.iter()), None),
+            OwnerQueues::Many(many) => (None, Some(many.iter())),
         };
         few.into_iter().flatten().chain(many.into_iter().flatten()).copied()
     }
@@ -43,17 +43,17 @@ impl Holds {
     /// Whether a queue is among them.
     pub fn contains(&self, queue: u32) -> bool {
         match self {
-            Holds::Few(few) => few.contains(&queue),
-            Holds::Many(many) => many.contains(&queue),
+            OwnerQueues::Few(few) => few.contains(&queue),
+            OwnerQueues::Many(many) => many.contains(&queue),
         }
     }
 
     /// Adds a queue that is not among them.
     pub fn insert(&mut self, queue: u32) {
         match self {
-            Holds::Few(few) if few.len() < FEW => few.push(queue),
-            Holds::Few(few) => *self = Holds::Many(few.drain(..).chain([queue]).collect()),
-            Holds::Many(many) => {
+            OwnerQueues::Few(few) if few.len() < FEW => few.push(queue),
+            OwnerQueues::Few(few) => *self = OwnerQueues::Many(few.drain(..).chain([queue]).collect()),
+            OwnerQueues::Many(many) => {
                 many.insert(queue);
             }
         }
@@ -62,8 +62,8 @@ impl Holds {
     /// Removes a queue.
     pub fn remove(&mut self, queue: u32) {
         match self {
-            Holds::Few(few) => few.retain(|held| *held != queue),
-            Holds::Many(many) => {
+            OwnerQueues::Few(few) => few.retain(|held| *held != queue),
+            OwnerQueues::Many(many) => {
                 many.remove(&queue);
             }
         }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn few_and_many_are_the_same_set() {
-        let mut holds = Holds::default();
+        let mut holds = OwnerQueues::default();
         for queue in 0..100 {
             assert!(!holds.contains(queue));
             holds.insert(queue);

@@ -21,7 +21,7 @@ use crate::base::chunks::Chunks;
 use crate::base::segments::Segments;
 use crate::lock::grant::{Bound, Client, Mode, Owner};
 use crate::lock::interface::Request;
-use crate::lock::owner_queues::Holds;
+use crate::lock::owner_queues::OwnerQueues;
 
 /// End of a list, and a number that refers to nothing.
 pub const NIL: u32 = u32::MAX;
@@ -118,7 +118,7 @@ pub struct OwnerNode {
     /// The numbers of its waiters.
     pub waits: SmallVec<[u32; 1]>,
     /// The queues of the names it holds.
-    pub holds: Holds,
+    pub holds: OwnerQueues,
     /// At most the level of every node that it leads to.
     level: u32,
 }
@@ -257,7 +257,7 @@ impl Queues {
             return owner;
         }
         let hash = self.hash((NIL, name));
-        let (waits, holds) = (SmallVec::new(), Holds::default());
+        let (waits, holds) = (SmallVec::new(), OwnerQueues::default());
         let node = OwnerNode { name: Owner::from_slice(name), hash, waits, holds, level: 0 };
         let number = self.owners.insert(node);
         self.owner_names.insert(hash, number);

@@ -152,9 +152,9 @@ impl Requests {
         self.records.iter().map(|(_, record)| (&record.whose, &record.remembered))
     }
 
-    /// An upper bound: all numbers of records are below this.
-    #[cfg(feature = "durable")]
-    pub fn numbers(&self) -> u32 {
+    /// All numbers of records are below this.
+    #[cfg(feature = "internals")]
+    pub fn number_bound(&self) -> u32 {
         u32::try_from(self.records.places()).unwrap_or(u32::MAX)
     }
 

@@ -61,9 +61,9 @@ impl Sessions {
         self.sessions.iter().map(|(&number, session)| (number, session))
     }
 
-    /// All with this number or a larger one, in their order.
-    #[cfg(feature = "durable")]
-    pub fn from(&self, number: u64) -> impl Iterator<Item = (u64, &Session)> {
+    /// The sessions with this number or a larger one, in the order of numbers.
+    #[cfg(feature = "internals")]
+    pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &Session)> {
         self.sessions.range(number..).map(|(&number, session)| (number, session))
     }
 

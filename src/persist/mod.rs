@@ -1,5 +1,5 @@
 //! Persistence: the contents of the files from which a server starts again, as bytes, and the rules by which bytes become durable.
-//! This layer opens no file. The server does not use it yet, so it is compiled for tests only (cargo feature `durable`).
+//! This layer opens no file. The server does not use it yet, so it is compiled for tests only (cargo feature `internals`).
 //!
 //! ```text
 //!   keyspace::change ─▶ append: the append-only file, written and read ─▶ writer: batches, synced ─▶ disk

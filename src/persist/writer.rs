@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   batch ─▶ append ─▶ whole in the file ─▶ sync ─▶ durable
-//!              │ full, or an error              └── an error: the log has failed, nobody knows what is durable
+//!              │ full, or an error              └── an error: the log has failed, and what is durable is unknown
 //!              └─▶ cut back to the last whole batch; the caller keeps the batch and tries again
 //! ```
 //!

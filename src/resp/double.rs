@@ -1,8 +1,8 @@
 //! Doubles as text, digit for digit as Redis 7.2 and later writes them.
 //!
-//! Redis finds the digits with Grisu2 (Florian Loitsch, "Printing Floating-Point Numbers Quickly and Accurately with Integers", 2010):
-//! 64-bit arithmetic that always gives digits which read back as the same double, and in all but about one case in a thousand the
-//! fewest. Because of that one case a shortest-digits algorithm will not do here: clients compare replies as text.
+//! Redis finds the digits with Grisu2 (Florian Loitsch, "Printing Floating-Point Numbers Quickly and Accurately with Integers",
+//! 2010): 64-bit arithmetic that always gives digits which read back as the same double, and in all but about one case in a
+//! thousand the fewest. Because of that one case a shortest-digits algorithm will not do here: clients compare replies as text.
 
 /// No double is written longer than this, in bytes.
 pub const DOUBLE_MAX: usize = 32;
@@ -12,8 +12,8 @@ const DIGITS_MAX: usize = 18;
 /// Integers up to this magnitude, 2^62, are written with all their digits.
 const PLAIN_INTEGER_MAX: f64 = 4_611_686_018_427_387_904.0;
 
-/// The form in which Redis 7.2 and later writes a double: integers plainly up to 2^62, otherwise digits that read back the same, with an
-/// exponent (`1e+20`, `1.5e-7`) where the number is long without one; `inf`, `-inf`, `nan` and `-0`.
+/// The form in which Redis 7.2 and later writes a double: integers plainly up to 2^62, otherwise digits that read back the same,
+/// with an exponent (`1e+20`, `1.5e-7`) where the number is long without one; `inf`, `-inf`, `nan` and `-0`.
 pub fn format_double(value: f64, buf: &mut [u8; DOUBLE_MAX]) -> &[u8] {
     let mut text = Text { buf, len: 0 };
     if value.is_nan() {
@@ -89,7 +89,7 @@ impl<'a> Text<'a> {
     /// Writes `digits` × 10^`exponent`.
     fn number(&mut self, digits: &[u8], exponent: i32) {
         let count = digits.len() as i32;
-        // Where the decimal point stands: behind so many digits, or so many zeros before them.
+        // Position of the decimal point: after this many digits or, if negative, after a zero and this many zeros more.
         let point = count + exponent;
         let scientific = point - 1;
         if exponent >= 0 && scientific < count + 7 {
@@ -208,7 +208,8 @@ fn generate(middle: Float, upper: Float, lower: Float, digits: &mut [u8; DIGITS_
     }
 }
 
-/// Lowers the last digit while that brings the number, `left` below the upper bound, nearer to the one `distance` below it.
+/// Lowers the last digit while that brings the number nearer to the target. `left` and `distance` are the distances of the number and
+/// of the target from the upper bound.
 fn round(digits: &mut [u8], width: u64, mut left: u64, unit: u64, distance: u64) {
     let Some(last) = digits.last_mut() else { return };
     while left < distance && width - left >= unit && (left + unit < distance || distance - left > left + unit - distance) {
@@ -217,7 +218,7 @@ fn round(digits: &mut [u8], width: u64, mut left: u64, unit: u64, distance: u64)
     }
 }
 
-/// A power of ten, and which, that brings a normalized number with this binary exponent to one of -60 or a little more.
+/// A power of ten and its exponent. Its product with a normalized number of this binary exponent has an exponent slightly above -60.
 fn power_of_ten_for(exponent: i32) -> (Float, i32) {
     // log10(2) in 32 fractional bits; the product is rounded up.
     let least = ((-61 - exponent) as i64 * 1_292_913_986 + u32::MAX as i64) >> 32;

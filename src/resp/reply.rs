@@ -1,4 +1,4 @@
-//! Replies: what a handler says, and how it looks on the wire.
+//! Replies: the interface of handlers, and the encoding on the wire.
 //!
 //! Handlers speak to a [`Sink`]. [`WireReply`] writes RESP2 or RESP3 into a session's outbox; the script side has a sink that
 //! pushes straight onto the Lua stack. A handler says what it means (`map`, `set`, `double`) and the sink lowers it to what the
@@ -63,20 +63,21 @@ pub trait Sink {
         self.verbatim(&String::from_utf8_lossy(&format), text);
     }
 
-    /// `pairs` keys and values about the reply that comes after them; false where those are not to be said: on RESP2, and in scripts.
+    /// Begins an attribute of `pairs` keys and values about the next reply. Returns false if attributes are not sent: in RESP2 and in
+    /// scripts.
     fn attribute(&mut self, _pairs: usize) -> bool {
         false
     }
 
-    /// How far the reply has come, in bytes; 0 always for sinks that have no wire.
+    /// Number of bytes written so far; always 0 for sinks that write no bytes.
     fn mark(&self) -> usize {
         0
     }
 
-    /// Takes back what was said since [`Sink::mark`] gave this.
+    /// Discards everything written since this [`Sink::mark`].
     fn rewind(&mut self, _mark: usize) {}
 
-    /// Goes on in another protocol, as `HELLO` asks for; sinks that have no wire ignore it.
+    /// Switches to another protocol, for `HELLO`. Sinks that write no bytes ignore it.
     fn switch(&mut self, _protocol: Protocol) {}
 
     /// The status `OK`.
@@ -90,7 +91,7 @@ pub trait Sink {
     }
 }
 
-/// What stands round the bytes of a bulk string, at most: its kind, its length, and two ends of lines.
+/// Maximum number of bytes of a bulk string besides its own: kind, length and two line ends.
 const BULK_FRAME_MAX: usize = 1 + 20 + 4;
 
 /// Writes replies as bytes at the end of a buffer.
@@ -130,7 +131,7 @@ impl<'a> WireReply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// What stands before a text of so many bytes, behind which there is an end of a line: [`Sink::verbatim_of`].
+    /// Writes the header of a verbatim string of `len` bytes; see [`Sink::verbatim_of`].
     pub(crate) fn verbatim_head(&mut self, format: [u8; 3], len: usize) {
         if self.resp3() {
             self.header(b'=', len as i64 + 4);

@@ -1,11 +1,11 @@
 //! The request parser: finds the arguments of one request in a read buffer, without copying them and without reading a byte twice.
 //!
-//! Two forms are understood, as Redis does: the multibulk form that clients send (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) and the inline form
-//! for people (`GET k`, with quotes and escapes). What is taken for a number, a line end or a quote follows Redis to the byte, and so
-//! do the texts of [`ProtocolError`].
+//! Two forms are understood, as Redis does: the multibulk form that clients send (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) and the inline
+//! form for people (`GET k`, with quotes and escapes). What is taken for a number, a line end or a quote follows Redis to the
+//! byte, and so do the texts of [`ProtocolError`].
 //!
-//! The parser holds no bytes and no socket. Its caller keeps the buffer, calls [`RequestParser::parse`] again when more has come, and
-//! drops what a finished request consumed:
+//! The parser holds no bytes and no socket. Its caller keeps the buffer, calls [`RequestParser::parse`] again when more has come,
+//! and drops what a finished request consumed:
 //!
 //! ```text
 //!   read buffer ─▶ parse ─▶ Incomplete ─▶ read more (needed() bytes at least)
@@ -13,11 +13,11 @@
 //!                     └───▶ Empty ─────▶ reset, drop `consumed` bytes
 //! ```
 //!
-//! Nearly every request has come whole when it is first looked at, and is plain: [`whole_request`] finds the arguments of such a one, and
-//! the parser, to which one that is cut off is new, is for what remains.
+//! Nearly every request is complete when it is first read, and plain: [`whole_request`] finds its arguments. The parser handles all
+//! others.
 //!
-//! A declared length or a count of more than two digits reserves nothing: memory grows with the bytes that are there. Whether a request is accepted never depends on how
-//! the stream was cut into pieces.
+//! A declared length or count of more than two digits reserves no memory: memory grows with the bytes received. Whether a request is
+//! accepted never depends on how the stream was cut into pieces.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -63,7 +63,7 @@ impl Default for Limits {
     }
 }
 
-/// What a call of [`RequestParser::parse`] came to.
+/// The result of [`RequestParser::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The request goes on behind the end of the buffer; see [`RequestParser::needed`].
@@ -106,8 +106,8 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// The error as it goes on the wire, without the leading `-`: `ERR Protocol error: …`. May hold a CR, an LF or bytes that are not
-    /// UTF-8, which is for [`Sink::error`](crate::resp::reply::Sink::error) to mend.
+    /// The error as it goes on the wire, without the leading `-`: `ERR Protocol error: …`. May hold a CR, an LF or bytes that are
+    /// not UTF-8, which is for [`Sink::error`](crate::resp::reply::Sink::error) to mend.
     pub fn text(&self) -> Cow<'static, [u8]> {
         Cow::Borrowed(match self {
             Self::InvalidMultibulkLength => b"ERR Protocol error: invalid multibulk length",
@@ -189,8 +189,8 @@ impl RequestParser {
         RequestParser::default()
     }
 
-    /// Goes on with the current request. `buf` begins at the first byte of it, and on each later call holds the same bytes and more
-    /// behind them, possibly at another address. After an error there is nothing more to parse on this stream.
+    /// Continues the current request. `buf` begins with the first byte of the request; on each later call it has the same bytes and
+    /// more after them, possibly at another address. After an error, nothing more can be parsed on this stream.
     #[inline]
     pub fn parse(&mut self, buf: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
         if self.stage == Stage::Done {
@@ -220,7 +220,8 @@ impl RequestParser {
         spans.iter().map(move |span| source.get(span.start..span.start + span.len).unwrap_or_default())
     }
 
-    /// Appends the arguments of the complete request. False for an inline request that had quotes, whose arguments do not lie in `buf`.
+    /// Appends the arguments of the complete request. Returns false for an inline request with quotes, whose arguments are not in
+    /// `buf`.
     pub fn append_arguments<'a>(&self, buf: &'a [u8], arguments: &mut Vec<&'a [u8]>) -> bool {
         if self.unquoted.is_some() || self.stage != Stage::Done {
             return false;
@@ -229,8 +230,8 @@ impl RequestParser {
         true
     }
 
-    /// Forgets the finished request; the next one starts at the beginning of the next buffer. Room for the arguments is kept, unless
-    /// there were many.
+    /// Forgets the finished request; the next one starts at the beginning of the next buffer. Room for the arguments is kept,
+    /// unless there were many.
     #[inline]
     pub fn reset(&mut self) {
         if self.spans.capacity() > SPANS_KEPT {
@@ -333,7 +334,7 @@ impl RequestParser {
         }
     }
 
-    /// Goes on with arguments as nearly all are: all there, and their lengths short and sound. Gives where the first begins that is not.
+    /// Fast path: reads complete arguments with short, valid lengths. Returns the start of the first other one.
     #[inline(always)]
     fn parse_short(&mut self, buf: &[u8], at: usize, limits: &Limits) -> usize {
         let longest = longest_argument(limits);
@@ -370,9 +371,9 @@ impl RequestParser {
     }
 }
 
-/// Appends the arguments of the request at the beginning of `buf` and gives what is behind it, where it is as nearly every request is: in
-/// the multibulk form, all there, its count and lengths short, sound and within the limits. Otherwise nothing is appended, and what the
-/// request is, or lacks, is for a [`RequestParser`] to say.
+/// Fast path: appends the arguments of a complete multibulk request at the beginning of `buf`, and returns the bytes after it. Its
+/// count and lengths are short, valid and within the limits. Returns `None` for any other request; then `arguments` is unchanged, and
+/// a [`RequestParser`] must parse the request.
 #[inline(always)]
 pub fn whole_request<'a>(buf: &'a [u8], limits: &Limits, arguments: &mut Vec<&'a [u8]>) -> Option<&'a [u8]> {
     let most = if limits.authenticated { limits.max_args } else { limits.max_args.min(UNAUTHENTICATED_ARGS as u64) };
@@ -382,14 +383,14 @@ pub fn whole_request<'a>(buf: &'a [u8], limits: &Limits, arguments: &mut Vec<&'a
         return None;
     }
     let mut rest = buf.get(line..)?;
-    // Their number is known, so that room is made once for all of them. What follows one that is not sound is not looked at.
+    // Room is made once, because the number of arguments is known.
     arguments.reserve(count);
     for place in &mut arguments.spare_capacity_mut()[..count] {
         let (argument, behind) = whole_argument(rest, longest)?;
         place.write(argument);
         rest = behind;
     }
-    // SAFETY: so many places behind those that were taken have just been written to.
+    // SAFETY: the loop has initialized `count` places after the existing arguments.
     unsafe { arguments.set_len(arguments.len() + count) };
     Some(rest)
 }
@@ -400,8 +401,8 @@ fn longest_argument(limits: &Limits) -> u64 {
     if limits.authenticated { limits.max_bulk_len } else { limits.max_bulk_len.min(UNAUTHENTICATED_BULK as u64) }
 }
 
-/// The argument at the beginning of `rest` and what is behind it, where the argument is all there, and its length short and sound;
-/// `longest` is at least [`SHORTEST_NUMBER_MAX`].
+/// The argument at the beginning of `rest` and the bytes after it, if it is complete and its length is short and valid. `longest` must
+/// be at least [`SHORTEST_NUMBER_MAX`].
 #[inline(always)]
 fn whole_argument(rest: &[u8], longest: u64) -> Option<(&[u8], &[u8])> {
     let word = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
@@ -428,8 +429,8 @@ enum Line {
     Incomplete,
 }
 
-/// Reads the line at `at`: the byte `kind`, a number, CR and one byte more. The search for its end begins at `*scanned` when that is
-/// not 0, and leaves there how far it came. That the line begins with another byte than `kind` is for the caller to see.
+/// Reads the line at `at`: the byte `kind`, a number, CR and one more byte. The search for its end starts at `*scanned` unless that
+/// is 0, and stores there how far it came. The caller checks that the line begins with `kind`.
 #[inline(always)]
 fn number_line(buf: &[u8], kind: u8, at: usize, scanned: &mut usize, max_len: usize) -> Line {
     if *scanned == 0
@@ -440,7 +441,7 @@ fn number_line(buf: &[u8], kind: u8, at: usize, scanned: &mut usize, max_len: us
     number_line_anywhere(buf, at, scanned, max_len)
 }
 
-/// The number and the length of a line as nearly every line is: all there, the number short and sound.
+/// The number and the length of a line, if the line is complete and its number short and valid.
 #[inline(always)]
 fn short_number_line(rest: &[u8], kind: u8) -> Option<(i64, usize)> {
     let word = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
@@ -465,7 +466,7 @@ fn shortest_number_line(word: u64, kind: u8) -> Option<(usize, usize)> {
     sound.then_some((digit(1) * 10 + digit(2), 5))
 }
 
-/// As [`short_number_line`], for a number of some more digits, or at the end of the buffer.
+/// As [`short_number_line`] for more digits, or at the end of the buffer.
 fn longer_number_line(rest: &[u8], kind: u8) -> Option<(i64, usize)> {
     if *rest.first()? != kind {
         return None;
@@ -510,15 +511,15 @@ enum LineEnd {
     Incomplete,
 }
 
-/// Where the first byte is that is one of two. A short text is looked through right away: before it looks through its first one,
-/// [`memchr2`] asks the processor what it can do, which takes a virtual one 50 µs, and delays the first request to a new server.
+/// The position of the first byte that equals `a` or `b`. Short texts are searched here: the first call of [`memchr2`] detects the
+/// processor, which takes 50 µs on a virtual machine and would delay the first request.
 fn find_either(a: u8, b: u8, text: &[u8]) -> Option<usize> {
     const SHORT: usize = 32;
     if text.len() <= SHORT { text.iter().position(|&byte| byte == a || byte == b) } else { memchr2(a, b, text) }
 }
 
-/// The end of the line that starts at `at`. A NUL hides everything behind it, as Redis searches with the C library: such a line has no
-/// end and is refused when it has grown too long.
+/// The end of the line that starts at `at`. As in Redis, which searches with the C library, a NUL hides everything after it: such a
+/// line has no end, and is refused once it is too long.
 fn line_end(buf: &[u8], end: u8, at: usize, scanned: &mut usize, max_len: usize) -> LineEnd {
     let from = (*scanned).max(at);
     let found = buf.get(from..).and_then(|rest| find_either(end, 0, rest)).map(|offset| from + offset);

@@ -57,6 +57,7 @@ impl<'a> Request<'a> {
 /// Runs a script and replies with its result.
 #[inline]
 pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Result {
+    // Not `lua_mut`: running a script leaves no garbage, so `scripts_touched` stays as it is.
     let scripts = &mut ScriptState::of_mut(&mut *cx.engine.scripts).scripts;
     scripts.leak_poisoned_interpreter();
     let index = match source {
@@ -73,6 +74,7 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Re
 }
 
 /// Runs a program and replies with its result. `name` returns the program's name in errors; it is called only for an error.
+#[inline(always)]
 pub(crate) fn execute(
     cx: &mut Context<'_>,
     interpreter: NonNull<Interpreter>,

@@ -125,8 +125,8 @@ proptest! {
 fn a_key_dropped_by_a_script_is_not_confused_with_another() {
     let mut harness = Harness::new();
     harness.run("SET key:0000 41");
-    // If the key's string were freed, one of these strings of the same length would get its address. No constant of the script is the
-    // same string.
+    // If the key's string were freed, one of these strings of the same length would get its address. No constant of the script is
+    // the same string.
     let script = "redis.call('incr', KEYS[1])
         KEYS[1] = nil
         for round = 1, 3 do

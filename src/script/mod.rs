@@ -17,8 +17,8 @@
 //! - `calls`: `redis.call`. `conversion`: values between Lua and Redis. `plan`: small scripts that run without Lua.
 //! - `fuel`: counts the work of a script and ends scripts that run too long.
 //!
-//! The code calls Lua's C interface directly rather than through a safe binding, because a call through a binding's closures costs more
-//! than most commands. Three rules make that sound:
+//! The code calls Lua's C interface directly rather than through a safe binding, because a call through a binding's closures costs
+//! more than most commands. Three rules make that sound:
 //!
 //! - Lua raises errors, which jump over Rust frames, only where nothing with a destructor is alive.
 //! - Allocations cannot fail outside of a script's own code (see [`lua::memory`]).

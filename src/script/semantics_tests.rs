@@ -1,5 +1,5 @@
-//! Semantics of scripts besides replies: what flags allow, which commands scripts may call, which database, time and memory they see,
-//! and what other clients see of them.
+//! Semantics of scripts besides replies: what flags allow, which commands scripts may call, which database, time and memory they
+//! see, and what other clients see of them.
 
 use crate::commands;
 use crate::engine::command::{Command, Flags};
@@ -27,8 +27,8 @@ const READ_ONLY: &str = "-ERR Write commands are not allowed from read-only scri
 const NOT_RO: &str = "-ERR Can not execute a script with write flag using *_ro command.";
 const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 
-/// The replies of EVAL, EVALSHA and FCALL, and those of their read-only variants, to a script or function with these flags. It calls the
-/// command in its arguments.
+/// The replies of EVAL, EVALSHA and FCALL, and those of their read-only variants, to a script or function with these flags. It
+/// calls the command in its arguments.
 fn run_all(h: &mut Harness, flags: &str, command: &[&str]) -> (Vec<String>, Vec<String>) {
     let script = format!("#!lua flags={flags}\nreturn redis.call(unpack(ARGV))");
     let listed: Vec<String> = flags.split(',').filter(|flag| !flag.is_empty()).map(|flag| format!("'{flag}'")).collect();

@@ -56,8 +56,7 @@ impl Engine {
     /// See [`Engine::lua`].
     #[inline]
     pub fn lua_mut(&mut self) -> &mut ScriptState {
-        self.scripts_touched = true;
-        ScriptState::of_mut(&mut *self.scripts)
+        ScriptState::of_mut(self.scripts_mut())
     }
 }
 

@@ -51,11 +51,11 @@ use crate::server::net::tls::Tls;
 
 /// Minimum interval between polls of the sockets, in microseconds: short enough for a client that waits for each reply, long
 /// enough for the script to make progress.
-const LOOK_EVERY_US: u64 = 2_000;
-/// With very many clients, the script runs for this many times the duration of a poll, but at most for `LOOK_AGAIN_US`
+const CHECK_EVERY_US: u64 = 2_000;
+/// With very many clients, the script runs for this many times the duration of a poll, but at most for `CHECK_AGAIN_US`
 /// microseconds.
-const LOOK_SHARE: u64 = 10;
-const LOOK_AGAIN_US: u64 = 20_000;
+const CHECK_SHARE: u64 = 10;
+const CHECK_AGAIN_US: u64 = 20_000;
 /// Maximum number of bytes received at once.
 const RECEIVED_MAX: usize = 16 << 10;
 /// A client with more unsent reply bytes than this is not read from.
@@ -166,7 +166,7 @@ pub(super) struct Watch {
     ending_since_us: Option<u64>,
     /// When the current run was first checked.
     began_us: u64,
-    look_us: u64,
+    next_check_us: u64,
     long: bool,
     buffer: Vec<u8>,
 }
@@ -174,11 +174,11 @@ pub(super) struct Watch {
 impl Watch {
     /// Creates the supervisor of this shell's engine.
     pub(super) fn new(busy: Rc<Busy>, listening: Rc<Listening>, ending: Arc<AtomicBool>) -> Self {
-        Watch { busy, listening, ending, ending_since_us: None, began_us: 0, look_us: 0, long: false, buffer: Vec::new() }
+        Watch { busy, listening, ending, ending_since_us: None, began_us: 0, next_check_us: 0, long: false, buffer: Vec::new() }
     }
 
     /// The engine's supervisor: serves the sockets when it is time to.
-    pub(super) fn look(&mut self, engine: &mut Engine, now: Now, running: SessionId, first: bool) -> Verdict {
+    pub(super) fn check(&mut self, engine: &mut Engine, now: Now, running: SessionId, first: bool) -> Verdict {
         if self.ending.load(Ordering::Relaxed) {
             let at_us = monotonic_us();
             if at_us - *self.ending_since_us.get_or_insert(at_us) >= ENDING_GRACE_US {
@@ -191,9 +191,9 @@ impl Watch {
         }
         let at_us = monotonic_us();
         if first {
-            (self.began_us, self.look_us, self.long) = (at_us, 0, false);
+            (self.began_us, self.next_check_us, self.long) = (at_us, 0, false);
         }
-        if at_us - self.began_us < threshold_us || at_us < self.look_us {
+        if at_us - self.began_us < threshold_us || at_us < self.next_check_us {
             return Verdict::Continue;
         }
         if !self.long {
@@ -206,7 +206,7 @@ impl Watch {
         }
         let verdict = self.serve_others(engine, now, running);
         let done_us = monotonic_us();
-        self.look_us = done_us + ((done_us - at_us) * LOOK_SHARE).clamp(LOOK_EVERY_US, LOOK_AGAIN_US);
+        self.next_check_us = done_us + ((done_us - at_us) * CHECK_SHARE).clamp(CHECK_EVERY_US, CHECK_AGAIN_US);
         verdict
     }
 
@@ -316,12 +316,12 @@ impl Watch {
     }
 
     fn welcome(&self, engine: &mut Engine, now: Now, accepted: Accepted) {
-        let Some(newcomer) = listener::welcome(engine, now, accepted) else { return };
-        self.busy.watch(newcomer.id, newcomer.fd());
-        if let Stream::Tls(tls) = &newcomer.stream {
-            self.busy.watch_tls(newcomer.id, Rc::clone(tls));
+        let Some(connection) = listener::welcome(engine, now, accepted) else { return };
+        self.busy.watch(connection.id, connection.fd());
+        if let Stream::Tls(tls) = &connection.stream {
+            self.busy.watch_tls(connection.id, Rc::clone(tls));
         }
-        self.busy.new_connections.borrow_mut().push(newcomer);
+        self.busy.new_connections.borrow_mut().push(connection);
     }
 }
 

@@ -302,7 +302,7 @@ impl Executor {
         let listening = Listening::new(self.listeners, endpoints, self.addresses, handshakes, poller.registry.clone())?;
         let listening = Rc::new(listening);
         let mut watch = Watch::new(Rc::clone(&shell.busy), Rc::clone(&listening), self.ending);
-        shell.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.look(engine, now, id, first)));
+        shell.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.check(engine, now, id, first)));
         let applied = Rc::clone(&listening);
         shell.engine.apply_config =
             Some(Box::new(move |config, names, environment| apply_config(&applied, config, names, environment)));

@@ -35,7 +35,7 @@ impl Shell {
         self.asking = None;
         // The clock may run again, or the timer's deadline may belong to another reading.
         self.timer.reset();
-        self.yields = true;
+        self.wait_for_others = true;
         let now = self.clock.now();
         let (frozen, skew_ms) = (self.clock.is_frozen(), self.clock.stepped_ms());
         let blocked = if order == ClockOrder::Info { self.engine.blocked_clients() } else { 0 };
@@ -71,9 +71,9 @@ impl Shell {
         self.timer.reset();
     }
 
-    /// Whether the current turn must wait until others have received the results of its requests.
+    /// Whether the current turn must wait until others have received the results of its requests. Clears the flag.
     #[inline]
-    pub(super) fn must_yield(&mut self) -> bool {
-        self.yields && std::mem::take(&mut self.yields)
+    pub(super) fn take_yield(&mut self) -> bool {
+        self.wait_for_others && std::mem::take(&mut self.wait_for_others)
     }
 }

@@ -104,7 +104,7 @@ pub struct Shell {
     /// The session whose `CLOCK` command is moving the clock.
     pub(super) asking: Option<SessionId>,
     /// The current turn lets others run before it writes.
-    pub(super) yields: bool,
+    pub(super) wait_for_others: bool,
 }
 
 impl Shell {
@@ -134,7 +134,7 @@ impl Shell {
             yield_turn: false,
             help_from_us: 0,
             asking: None,
-            yields: false,
+            wait_for_others: false,
         })
     }
 

@@ -22,7 +22,7 @@ use crate::server::shell::Shell;
 
 /// Counters of the polls of the descriptors.
 #[derive(Clone, Copy, Default)]
-struct Looks {
+struct Polls {
     /// Number of polls, with or without a wait.
     count: u64,
     /// Nanoseconds for which the executor was busy before its last wait.
@@ -32,12 +32,12 @@ struct Looks {
 }
 
 thread_local! {
-    static LOOKS: Cell<Looks> = const { Cell::new(Looks { count: 0, busy_ns: 0, woke_ns: 0 }) };
+    static POLLS: Cell<Polls> = const { Cell::new(Polls { count: 0, busy_ns: 0, woke_ns: 0 }) };
 }
 
 /// Number of polls by the executor of this thread, and the microseconds for which it was busy.
 pub(super) fn event_loop() -> [u64; 2] {
-    let Looks { count, busy_ns, woke_ns } = LOOKS.get();
+    let Polls { count, busy_ns, woke_ns } = POLLS.get();
     let since_ns = if woke_ns == 0 { 0 } else { monotonic_ns().saturating_sub(woke_ns) };
     [count, (busy_ns + since_ns) / 1000]
 }
@@ -45,8 +45,8 @@ pub(super) fn event_loop() -> [u64; 2] {
 /// Counts a poll that does not wait.
 #[inline]
 pub(super) fn count_poll() {
-    let looks = LOOKS.get();
-    LOOKS.set(Looks { count: looks.count + 1, ..looks });
+    let polls = POLLS.get();
+    POLLS.set(Polls { count: polls.count + 1, ..polls });
 }
 
 /// State of the current turn, in nanoseconds of the monotonic clock.
@@ -146,12 +146,12 @@ impl Shell {
     pub(super) fn while_waiting<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let at_ns = monotonic_ns();
         self.close_turn_at(at_ns);
-        let looks = LOOKS.get();
-        let busy_ns = looks.busy_ns + if looks.woke_ns == 0 { 0 } else { at_ns.saturating_sub(looks.woke_ns) };
+        let polls = POLLS.get();
+        let busy_ns = polls.busy_ns + if polls.woke_ns == 0 { 0 } else { at_ns.saturating_sub(polls.woke_ns) };
         let waited = wait();
         let woke_ns = monotonic_ns();
         self.turn.began_ns = woke_ns;
-        LOOKS.set(Looks { count: looks.count + 1, busy_ns, woke_ns });
+        POLLS.set(Polls { count: polls.count + 1, busy_ns, woke_ns });
         waited
     }
 }

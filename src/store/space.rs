@@ -237,7 +237,7 @@ impl Space {
     }
 
     /// As [`Space::replace`], if `may` accepts the present entry. Returns whether it was replaced.
-    #[inline]
+    #[inline(always)]
     pub fn replace_where(
         &mut self,
         dict: usize,

@@ -261,7 +261,7 @@ impl Table {
         }
         self.len += 1;
         if last + 1 == slots.len() {
-            return self.append(hash, address);
+            return self.restore_end(hash, address);
         }
         Position(at as u32)
     }
@@ -278,10 +278,10 @@ impl Table {
         }
     }
 
-    /// Restores the slot that is always empty after an insertion took it. Returns the position of the inserted entry.
+    /// Grows the table after an insertion took the last slot, which must stay empty. Returns the new position of the entry.
     #[cold]
     #[inline(never)]
-    fn append(&mut self, hash: u32, address: u64) -> Position {
+    fn restore_end(&mut self, hash: u32, address: u64) -> Position {
         self.grow();
         self.find_address(hash, address).expect("the entry was put in a moment ago")
     }

@@ -90,8 +90,8 @@ impl Node {
 enum Turn {
     /// The slot of level 0 with this millisecond is due.
     Due(u64),
-    /// Something moved; another turn is necessary.
-    Moved,
+    /// The wheel made progress; another turn is necessary.
+    Again,
     /// No timer is due.
     Done,
 }
@@ -328,7 +328,7 @@ impl Wheel {
                 Some(ms) => ms,
                 None => match self.turn(budget, &mut deadline_of) {
                     Turn::Due(ms) => ms,
-                    Turn::Moved => continue,
+                    Turn::Again => continue,
                     Turn::Done => return None,
                 },
             };
@@ -358,10 +358,10 @@ impl Wheel {
                 && start <= self.seen.saturating_add(URGENT_MS)
             {
                 self.move_down(level, start, budget, deadline_of);
-                return Turn::Moved;
+                return Turn::Again;
             }
             if self.horizon != horizon {
-                return Turn::Moved;
+                return Turn::Again;
             }
         }
         let near = self.next_near(self.at).unwrap_or(u64::MAX);
@@ -372,7 +372,7 @@ impl Wheel {
         debug_assert!(at >= self.at, "the wheel turns back from {} to {at}", self.at);
         self.at = at;
         if self.horizon <= self.seen {
-            return Turn::Moved;
+            return Turn::Again;
         }
         self.move_ahead(budget, deadline_of);
         Turn::Done

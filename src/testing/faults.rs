@@ -159,7 +159,7 @@ impl TestServer {
         });
         assert!(
             writes <= kept as u64,
-            "the last {kept} writes are kept, not {writes}: have more kept with TestServerBuilder::journal"
+            "the last {kept} writes are kept, not {writes}; TestServerBuilder::journal sets their number"
         );
         lost
     }

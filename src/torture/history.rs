@@ -139,7 +139,7 @@ pub enum EventKind {
         /// Number of the acquisition.
         op: Op,
         /// The result. `None` if the release failed and may have been carried out.
-        given: Option<ReleaseOutcome>,
+        outcome: Option<ReleaseOutcome>,
         /// Number of attempts.
         tries: u32,
         /// What servers did for the last attempt.
@@ -323,8 +323,8 @@ impl Event {
             EventKind::Renewed { op, outcome, valid_until_us, trace } => {
                 out.number(u64::from(*op) << 2 | *outcome as u64).maybe(*valid_until_us).trace(trace)
             }
-            EventKind::Released { op, given, tries, trace } => {
-                out.number(u64::from(*op) << 8 | u64::from(*tries)).maybe(given.map(|given| given as u64)).trace(trace)
+            EventKind::Released { op, outcome, tries, trace } => {
+                out.number(u64::from(*op) << 8 | u64::from(*tries)).maybe(outcome.map(|outcome| outcome as u64)).trace(trace)
             }
             EventKind::Start | EventKind::Done => &mut out,
             EventKind::Crash { machine } => out.number(u64::from(*machine)),
@@ -481,14 +481,14 @@ impl fmt::Display for EventKind {
                 write!(f, "renewed #{op}: {outcome}{}{trace}", Validity(*valid_until_us))
             }
             EventKind::Release { op } => write!(f, "release #{op}"),
-            EventKind::Released { op, given, trace, .. } => {
-                let given = match given {
+            EventKind::Released { op, outcome, trace, .. } => {
+                let outcome = match outcome {
                     Some(ReleaseOutcome::Released) => "ok",
                     Some(ReleaseOutcome::NotHeld) => "not held",
                     Some(ReleaseOutcome::Unchecked) => "deleted without a check",
                     None => "unknown",
                 };
-                write!(f, "released #{op}: {given}{trace}")
+                write!(f, "released #{op}: {outcome}{trace}")
             }
             EventKind::Start => f.write_str("starts"),
             EventKind::Done => f.write_str("is done"),

@@ -6,6 +6,10 @@ use std::fmt;
 
 use crate::torture::random::Random;
 
+/// For this many leases a server may serve a client that is gone, and a command may be in transit after its client gave it up. The
+/// simulation and the live run keep to it; the checks rest on it.
+pub const UNSEEN_LEASES: u32 = 2;
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {

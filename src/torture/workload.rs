@@ -189,16 +189,16 @@ async fn renew<A: TracedWorld>(world: &A, algorithm: &dyn Algorithm<A>, setup: &
 async fn release<A: TracedWorld>(world: &A, algorithm: &dyn Algorithm<A>, op: Op, grant: &Grant) {
     world.record(EventKind::Release { op });
     let mut tries = 0;
-    let (given, trace) = loop {
+    let (outcome, trace) = loop {
         let traced = world.traced();
         let released = algorithm.release(&traced, grant).await;
         tries += 1;
         match released {
-            Ok(given) => break (Some(given), traced.trace()),
+            Ok(outcome) => break (Some(outcome), traced.trace()),
             Err(Error::NotHeld(_)) => break (Some(crate::recipes::ReleaseOutcome::NotHeld), traced.trace()),
             Err(_) if tries == RELEASES_MAX => break (None, traced.trace()),
             Err(_) => world.sleep(RELEASE_PAUSE).await,
         }
     };
-    world.record(EventKind::Released { op, given, tries, trace });
+    world.record(EventKind::Released { op, outcome, tries, trace });
 }

@@ -18,7 +18,6 @@
 mod common;
 
 mod administration;
-#[cfg(feature = "durable")]
 mod append_only;
 mod bending;
 mod catalogue;

@@ -77,8 +77,8 @@ impl Generator<'_> {
             // In a cluster Redis checks later keys of a transaction against the slot that a script without keys used last.
             let stray = self.catalogue.cluster
                 && ["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO", "DEBUG"].contains(&name.as_str());
-            // RESET ends the transaction, and a later blocking call would wait forever. QUIT, SYNC, PSYNC and MONITOR change or end the
-            // exchange of requests and replies. A failed AUTH may stay unanswered in a pipeline (see the session).
+            // RESET ends the transaction, and a later blocking call would wait forever. QUIT, SYNC, PSYNC and MONITOR change or
+            // end the exchange of requests and replies. A failed AUTH may stay unanswered in a pipeline (see the session).
             if ["QUIT", "RESET", "SYNC", "PSYNC", "MONITOR"].contains(&name.as_str()) && call.len() == 1 || authenticates || stray
             {
                 continue;

@@ -157,9 +157,14 @@ impl Page {
     /// Commands in running text, with their lines. Those with an ellipsis are left out.
     pub fn commands_in_text(&self) -> Vec<(usize, String)> {
         let programs = ["cargo ", "portcullis ", "python3 ", "fuzz/long "];
-        let is_command = |code: &&str| programs.iter().any(|program| code.starts_with(program)) && !code.contains('…');
-        let found = |line| str::split(line, '`').skip(1).step_by(2).filter(is_command).map(str::to_owned).collect::<Vec<_>>();
-        self.prose().flat_map(|(at, line)| found(line).into_iter().map(move |command| (at, command))).collect()
+        let is_command = |code: &str| programs.iter().any(|program| code.starts_with(program)) && !code.contains('…');
+        self.code_in_text().filter(|(_, code)| is_command(code)).collect()
+    }
+
+    /// What stands between backticks in running text, with its line.
+    pub fn code_in_text(&self) -> impl Iterator<Item = (usize, String)> {
+        let code = |line| str::split(line, '`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        self.prose().flat_map(move |(at, line)| code(line).into_iter().map(move |code| (at, code)))
     }
 
     /// The anchors of its headings, as GitHub makes them.

@@ -7,8 +7,8 @@ use crate::subject::Subject;
 const UNIX_MS: i64 = 1_700_000_000_000;
 /// Number of damaged files; `PORTCULLIS_DAMAGED_FILES` has another one.
 const FILES: usize = 3000;
-/// Memory bound in bytes for each byte of a file. While an element of a list is read, it takes a `Cow` and the text of its integer; a
-/// compressed byte stands for up to 88.
+/// Memory bound in bytes for each byte of a file. While an element of a list is read, it takes a `Cow` and the text of its
+/// integer; a compressed byte stands for up to 88.
 const EACH: usize = 88 * 48;
 /// Memory bound beyond that: tables of databases.
 const ROOM: usize = 4 << 20;

@@ -1,5 +1,5 @@
-//! RDB files and a real redis-server: what it writes is read here, and what is written here it loads. And files that were damaged, with
-//! a bound on the memory that they may use.
+//! RDB files and a real redis-server: what it writes is read here, and what is written here it loads. And files that were damaged,
+//! with a bound on the memory that they may use.
 //!
 //! ```text
 //!   redis-server ─ SAVE ─▶ file ─▶ Reader, Loader ─▶ engine ─▶ DUMP, TTL ─▶ equal to those of redis-server

@@ -100,7 +100,8 @@ fn on_frozen(test: impl AsyncFn(&Servers)) {
 /// The locks among the recipes, without the deliberately broken one.
 fn locks() -> Vec<(&'static Facts, Box<dyn Algorithm<Live>>)> {
     let lock = |recipe: Recipe<Live>| {
-        // With the default patience, clients that acquire several locks in any order block each other for minutes.
+        // With the default `part_wait` of half a second, clients that acquire several locks in any order block each other for
+        // minutes.
         let any_order = || Box::new(Multi::new(Reentrant).unordered().part_wait(ms(5))) as Box<dyn Algorithm<Live>>;
         let algorithm = if recipe.facts.name == "multi-unordered" { any_order() } else { recipe.make?() };
         Some((recipe.facts, algorithm))

@@ -151,14 +151,15 @@ impl Target {
     }
 }
 
-/// Deletes all keys of a server that have `part` in their names. Stops at the first error.
+/// Deletes all keys of a server that have `part` in their names. A key that cannot be deleted stays.
 pub async fn delete_keys(client: &Client, part: &str) {
     let mut cursor = "0".to_owned();
     loop {
         let scan = Command::new("SCAN").arg(&cursor).arg("MATCH").arg(format!("*{part}*")).arg("COUNT").arg(1000);
         let Ok((next, keys)) = client.query::<(String, Vec<Vec<u8>>)>(scan).await else { return };
-        if !keys.is_empty() && client.run(Command::new("DEL").args(keys)).await.is_err() {
-            return;
+        for key in keys {
+            // One key at a time: a cluster node refuses keys of several slots.
+            let _ = client.run(Command::new("DEL").arg(key)).await;
         }
         if next == "0" {
             return;

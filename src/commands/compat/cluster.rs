@@ -59,7 +59,8 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 tips: NONDETERMINISTIC,
-                handler: |cx, _| in_cluster(cx, |cx| cx.reply.simple("STILL 1")),
+                refused: "",
+                handler: |cx, _| reply_in_cluster(cx, |cx| cx.reply.simple("STILL 1")),
                 ..change(
                     "bumpepoch",
                     2,
@@ -119,18 +120,18 @@ pub const COMMANDS: &[Command] = &[
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
                 ..query("links", 2, "", "Returns the connections to other nodes: none.", |cx, _| {
-                    in_cluster(cx, |cx| cx.reply.array(0))
+                    reply_in_cluster(cx, |cx| cx.reply.array(0))
                 })
             },
             change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the cluster consists of this node alone."),
             query("myid", 2, "", "Returns the ID of the node.", |cx, _| {
-                in_cluster(cx, |cx| cx.reply.bulk(cx.engine.run_id.clone().as_bytes()))
+                reply_in_cluster(cx, |cx| cx.reply.bulk(cx.engine.run_id.clone().as_bytes()))
             }),
             Command {
                 since: "7.2.0",
                 tips: NONDETERMINISTIC,
                 ..query("myshardid", 2, "", "Returns the ID of the node's shard.", |cx, _| {
-                    in_cluster(cx, |cx| cx.reply.bulk(shard_id(&cx.engine.run_id).as_bytes()))
+                    reply_in_cluster(cx, |cx| cx.reply.bulk(shard_id(&cx.engine.run_id).as_bytes()))
                 })
             },
             Command {
@@ -208,7 +209,7 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 /// Writes a reply if the server is a cluster; otherwise fails.
-fn in_cluster(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
+fn reply_in_cluster(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
     }
@@ -217,7 +218,7 @@ fn in_cluster(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Res
 }
 
 fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    in_cluster(cx, |cx| cx.reply.ok())
+    reply_in_cluster(cx, |cx| cx.reply.ok())
 }
 
 /// The handler of subcommands that would change the cluster.
@@ -243,7 +244,7 @@ fn endpoint(cx: &mut Context<'_>) -> (String, u16) {
 }
 
 fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    in_cluster(cx, |cx| {
+    reply_in_cluster(cx, |cx| {
         let lines = [
             ("cluster_slots_assigned", SLOTS),
             ("cluster_slots_ok", SLOTS),
@@ -269,14 +270,14 @@ fn node_line(cx: &mut Context<'_>) -> String {
 }
 
 fn nodes(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    in_cluster(cx, |cx| {
+    reply_in_cluster(cx, |cx| {
         let line = node_line(cx);
         cx.reply.verbatim("txt", line.as_bytes());
     })
 }
 
 fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    in_cluster(cx, |cx| {
+    reply_in_cluster(cx, |cx| {
         let (ip, port) = endpoint(cx);
         cx.reply.array(1);
         cx.reply.array(3);
@@ -291,7 +292,7 @@ fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    in_cluster(cx, |cx| {
+    reply_in_cluster(cx, |cx| {
         let (ip, port) = endpoint(cx);
         let id = cx.engine.run_id.clone();
         let reply = &mut *cx.reply;
@@ -321,7 +322,7 @@ fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn key_slot_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    in_cluster(cx, |cx| cx.reply.integer(i64::from(key_slot(args[2]))))
+    reply_in_cluster(cx, |cx| cx.reply.integer(i64::from(key_slot(args[2]))))
 }
 
 fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

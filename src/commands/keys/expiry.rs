@@ -1,4 +1,4 @@
-//! EXPIRE, PERSIST, TTL and their variants. `Keyspace::advance` expires keys at their deadlines.
+//! EXPIRE, PERSIST, TTL and their variants. `Keyspace::expire_due` expires keys at their deadlines.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;

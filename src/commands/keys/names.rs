@@ -39,7 +39,7 @@ pub const COMMANDS: &[Command] = &[
         name: "unlink",
         flags: WRITE_FAST,
         since: "4.0.0",
-        summary: "Deletes keys. The same as DEL, which frees memory in the background, too.",
+        summary: "Deletes keys. The same as DEL, which also frees large values in steps.",
         ..DELETE
     },
     Command {

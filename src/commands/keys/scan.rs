@@ -86,7 +86,7 @@ fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The types that Redis accepts, even those of which there are no keys here.
+/// The names that `TYPE` accepts: Redis's types and our own.
 const TYPES: [&[u8]; 10] = [b"string", b"list", b"set", b"zset", b"hash", b"stream", b"lock", b"semaphore", b"latch", b"guard"];
 
 /// Maximum number of elements that one call of the `SCAN` family visits. `COUNT` is only a hint: visiting more would delay

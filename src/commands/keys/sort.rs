@@ -45,7 +45,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sort",
         flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: Keys::Specified(SORT_KEYS),
-        key_notes: &["", PATTERNS_NOTE, "STORE may be any option after the key."],
+        key_notes: &["", PATTERNS_NOTE, "STORE may be at any position after the key."],
         summary: "Sorts the elements of a list, a set or a sorted set. Returns or stores them, or the values of keys derived from them.",
         syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
                  [ALPHA] [STORE destination]",

@@ -89,7 +89,7 @@ fn sets_and_sorted_sets_are_sorted_too() {
 }
 
 #[test]
-fn the_destination_is_a_key_that_is_told_of() {
+fn store_publishes_an_event_of_the_destination() {
     let mut h = Harness::new();
     h.script(&[
         ("RPUSH l 2 1", ":2"),

@@ -9,7 +9,6 @@ use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
 use crate::engine::context::Context;
 use crate::keyspace::waits::Wake;
-use crate::resp::reply::Sink;
 use crate::store::values::list::End;
 
 /// Flags of all blocking commands.
@@ -97,7 +96,7 @@ fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
             return Ok(());
         }
     }
-    wait(cx, args, keys, Wake::LIST, deadline, |reply| reply.null_array());
+    cx.block_or_reply(args, keys, Wake::LIST, deadline, |reply| reply.null_array());
     Ok(())
 }
 
@@ -105,7 +104,7 @@ fn blmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let request = PopRequest::parse(&args[2..], parse_end)?;
     let deadline = deadline(cx.now, args[1])?;
     if !pop_first(cx, &request)? {
-        wait(cx, args, request.keys, Wake::LIST, deadline, |reply| reply.null_array());
+        cx.block_or_reply(args, request.keys, Wake::LIST, deadline, |reply| reply.null_array());
     }
     Ok(())
 }
@@ -124,23 +123,7 @@ fn brpoplpush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn move_element(cx: &mut Context<'_>, args: &[&[u8]], from: End, to: End, deadline: Option<u64>) -> Result {
     match cx.db().list_move((args[1], from), (args[2], to))? {
         Some(element) => cx.reply.bulk(&element),
-        None => wait(cx, args, &args[1..2], Wake::LIST, deadline, |reply| reply.null()),
+        None => cx.block_or_reply(args, &args[1..2], Wake::LIST, deadline, |reply| reply.null()),
     }
     Ok(())
-}
-
-/// Blocks until one of the keys has a value of this type, or writes the reply to a command that may not block.
-pub(crate) fn wait(
-    cx: &mut Context<'_>,
-    args: &[&[u8]],
-    keys: &[&[u8]],
-    wake: Wake,
-    deadline: Option<u64>,
-    none: fn(&mut dyn Sink),
-) {
-    if cx.may_block() {
-        cx.block(args, keys.iter().copied(), wake, deadline);
-    } else {
-        none(cx.reply);
-    }
 }

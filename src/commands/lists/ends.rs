@@ -201,7 +201,7 @@ pub(crate) fn write_element(reply: &mut dyn Sink, element: Element<'_>) {
 }
 
 /// Pops up to `count` elements from an end of a list, writes them as an array and publishes the event.
-pub(crate) fn pop_into(mut edit: ListEdit<'_, '_>, reply: &mut dyn Sink, end: End, count: usize) {
+fn pop_into(mut edit: ListEdit<'_, '_>, reply: &mut dyn Sink, end: End, count: usize) {
     let list = edit.list();
     let count = count.min(list.len());
     reply.array(count);

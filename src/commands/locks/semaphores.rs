@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sem.release",
         arity: -3,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Releases permits of a semaphore.",
+        summary: "Releases the permits that an owner holds of a semaphore.",
         syntax: "key id [ALL] [TOKEN token] [REQUEST id]",
         handler: |cx, args| release(cx, args, true),
         ..LOCK

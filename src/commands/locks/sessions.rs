@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::commands::locks::acquire::{LOCK, milliseconds};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
+use crate::engine::locks::ENDED_AT_ONCE;
 use crate::lock::sessions::ID_MAX;
 
 /// The rows.
@@ -18,9 +19,6 @@ pub const COMMANDS: &[Command] = &[Command {
     handler: session,
     ..LOCK
 }];
-
-/// Maximum number of a session's grants that end within the command; the others follow later.
-const ENDED_AT_ONCE: u32 = 1024;
 
 fn session(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let id = args[1];

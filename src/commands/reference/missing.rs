@@ -3,8 +3,8 @@
 /// Names, grouped by the reason why they are missing.
 pub type Reasons = &'static [(&'static str, &'static [&'static str])];
 
-/// Missing commands and subcommands. They are answered with Redis's `ERR unknown command` or `unknown subcommand`, from which libraries
-/// learn what the server supports.
+/// Missing commands and subcommands. They are answered with Redis's `ERR unknown command` or `unknown subcommand`, from which
+/// libraries learn what the server supports.
 pub const COMMANDS: Reasons =
     &[("The cluster is one node: there is no other node to move keys to.", &["migrate", "restore-asking"])];
 

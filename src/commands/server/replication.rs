@@ -16,6 +16,7 @@ const REPLICA_OF: Command = Command {
     arity: 3,
     flags: ROW.flags.union(Flags::NO_ASYNC_LOADING),
     handler: replicaof,
+    refused: "",
     syntax: "<host port:integer | NO ONE>",
     ..ROW
 };

@@ -86,7 +86,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sdiffstore",
         replies: Replies::Integer,
 
-        summary: "Stores the members of the first set that no other one has in another key.",
+        summary: "Stores the difference of the first set and all others in another key.",
         complexity: SUM,
         handler: |cx, args| store(cx, args, Event::SDIFFSTORE, difference),
         ..STORE

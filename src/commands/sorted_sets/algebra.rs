@@ -77,7 +77,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "zdiffstore",
         since: "6.2.0",
-        summary: "Stores the members of the first sorted set that no other one has in another key.",
+        summary: "Stores the difference of the first sorted set and all others in another key.",
         complexity: DIFF_COST,
         syntax: "destination numkeys key [key ...]",
         handler: |cx, args| store(cx, args, Operation::Diff, "zdiffstore"),

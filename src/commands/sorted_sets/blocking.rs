@@ -2,7 +2,7 @@
 
 use crate::base::error::Result;
 use crate::commands::elements::PopRequest;
-use crate::commands::lists::blocking::{BLOCKING, WAIT, wait};
+use crate::commands::lists::blocking::{BLOCKING, WAIT};
 use crate::commands::sorted_sets::pops::{Form, parse_end, pop_first};
 use crate::engine::blocking::deadline;
 use crate::engine::command::{Command, Flags, Group, Keys};
@@ -63,7 +63,7 @@ fn bzmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn pop_or_wait(cx: &mut Context<'_>, args: &[&[u8]], request: &PopRequest<'_, End>, form: Form, deadline: Option<u64>) -> Result {
     if !pop_first(cx, request, form)? {
-        wait(cx, args, request.keys, Wake::ZSET, deadline, |reply| reply.null_array());
+        cx.block_or_reply(args, request.keys, Wake::ZSET, deadline, |reply| reply.null_array());
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ pub enum Form {
 
 /// Pops up to `count` members from one end of a key and writes them in this format. Returns false, and writes nothing, if the key
 /// does not exist. Fails if it holds another type.
-pub fn pop(db: &mut Db<'_>, reply: &mut dyn Sink, key: &[u8], end: End, count: usize, form: Form) -> Result<bool> {
+fn pop(db: &mut Db<'_>, reply: &mut dyn Sink, key: &[u8], end: End, count: usize, form: Form) -> Result<bool> {
     let Some(mut edit) = db.edit_zset(key)? else { return Ok(false) };
     let given = count.min(edit.len());
     match form {

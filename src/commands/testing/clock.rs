@@ -103,7 +103,7 @@ mod tests {
     const REFUSED: &str = "-ERR CLOCK works only in test mode: start the server with --test-mode";
 
     #[test]
-    fn it_is_refused_where_nobody_tests() {
+    fn clock_is_refused_outside_of_test_mode() {
         let mut h = Harness::new();
         for request in ["CLOCK FREEZE", "CLOCK RESUME", "CLOCK ADVANCE 1", "CLOCK SET 1", "CLOCK SKEW 1", "CLOCK INFO"] {
             assert_eq!(h.run(request), REFUSED, "{request}");

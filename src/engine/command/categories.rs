@@ -3,8 +3,8 @@
 use crate::engine::command::{Categories, Command, Flags, Group};
 
 impl Command {
-    /// The categories of a command: those of its row, of its group and of its flags. A container has its group's category only if its
-    /// row says so, because it does nothing by itself.
+    /// The categories of a command: those of its row, of its group and of its flags. A container has its group's category only if
+    /// its row says so, because it does nothing by itself.
     pub fn acl_categories(&self) -> Categories {
         let mut all = self.categories;
         if self.subcommands.is_empty() {

@@ -1,4 +1,6 @@
 //! What kind of command a row is: its flags, group and ACL categories, and the further facts that the engine needs about it.
+//!
+//! Code that the engine's state is made of imports from here, not from `command`, because a row's handler names the whole engine.
 
 bitflags::bitflags! {
     /// Flags of a command, with the names of `COMMAND INFO`.
@@ -48,7 +50,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// ACL categories that do not follow from the group and the flags.
+    /// ACL categories. A row names only those that do not follow from its group and flags.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Categories: u32 {
         /// `@keyspace`

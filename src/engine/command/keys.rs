@@ -1,4 +1,4 @@
-//! Where the arguments of a request are that name keys or channels, and how a command uses its keys: the vocabulary of the rows.
+//! Which arguments of a request are keys or channels, and how a command uses its keys: the vocabulary of the rows.
 //!
 //! `Command::key_positions` in `command/positions.rs` applies it to a request.
 

@@ -1,8 +1,8 @@
 //! The rules of `lock-expiry-publish`: which messages are published to which channels when a key has expired.
 //!
-//! A library whose waiters listen to a channel publishes there when a lock is released, but no message is published when it expires. A
-//! rule closes that gap. It consists of three words: a pattern of keys, a channel and a message. Placeholders in braces in the
-//! channel and the message are filled in. Sets of rules are shipped under the names of their libraries.
+//! A library whose waiters listen to a channel publishes there when a lock is released, but no message is published when it
+//! expires. A rule closes that gap. It consists of three words: a pattern of keys, a channel and a message. Placeholders in braces
+//! in the channel and the message are filled in. Sets of rules are shipped under the names of their libraries.
 
 use std::sync::Arc;
 
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_and_change_nothing() {
+    fn invalid_rules_are_refused_with_a_reason() {
         for (text, told) in [
             ("a", "'a' is neither a rule (a pattern, a channel and a message) nor the name of a shipped set of rules: redisson,"),
             ("a b", "'a' is neither a rule"),

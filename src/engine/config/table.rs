@@ -98,7 +98,7 @@ directives! {
     Limits "maxmemory" => maxmemory: u64 = 0, Memory(0, ULONG), live, "Memory limit in bytes; 0 for none. Beyond it, keys are evicted according to maxmemory-policy, or commands that need memory are refused.";
     Limits "maxmemory-policy" => maxmemory_policy: &'static str = "noeviction", Choice(&POLICY_NAMES), live, "Which keys are evicted when maxmemory is reached. noeviction: none, so that no lock is lost silently.";
     Limits "maxmemory-samples" => maxmemory_samples: u32 = 5, Integer(1, 64), live, "Number of sampled keys for each evicted key.";
-    Limits "maxmemory-eviction-tenacity" => maxmemory_eviction_tenacity: u32 = 10, Integer(0, 100), live, "Number of keys evicted in one step, 0 to 10. Larger values count as 10, so that no step is long.";
+    Limits "maxmemory-eviction-tenacity" => maxmemory_eviction_tenacity: u32 = 10, Integer(0, 100), live, "How much eviction work is done in one step: 0 the least, 10 the most. Larger values count as 10, so that no step is long.";
     Limits "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "How slowly the access counter of a key grows under an LFU policy.";
     Limits "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Minutes without access after which the access counter decreases by one; 0 never.";
     Limits "databases" => databases: u32 = 16, Integer(1, 16_384), fixed, "Number of databases.";

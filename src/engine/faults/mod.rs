@@ -130,6 +130,10 @@ impl Faults {
     /// The time of the first delayed request, in monotonic milliseconds; `u64::MAX` without one.
     #[inline]
     pub fn next_ms(&self) -> u64 {
+        // Asked at every turn, and nearly always without delayed requests.
+        if self.delayed.is_empty() {
+            return u64::MAX;
+        }
         self.delayed.first_key_value().map_or(u64::MAX, |(&(due_ms, _), _)| due_ms)
     }
 

@@ -73,6 +73,9 @@ impl Engine {
         self.update_slow_path();
         self.stats.event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
         self.sessions = old.sessions;
+        // Sessions name their last command by its slot.
+        self.command_stats = old.command_stats;
+        self.command_stats.reset();
         self.end_sessions(last);
         let next_token = old.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
         if let Some(locks) = &mut self.keyspace.changes.locks {
@@ -139,7 +142,7 @@ impl Engine {
         connected: impl Fn(Client) -> bool,
     ) {
         for source in libraries {
-            match self.scripts.load_library(source) {
+            match self.scripts_mut().load_library(source) {
                 Ok(()) => self.keyspace.changes.emit(Change {
                     now,
                     db: 0,
@@ -207,8 +210,7 @@ impl Engine {
                 self.keyspace.db(db, now).flush();
             }
         }
-        self.scripts_touched = true;
-        if self.scripts.flush() {
+        if self.scripts_mut().flush() {
             let event = Event::SILENT;
             self.keyspace.changes.emit(Change { now, db: 0, key: b"", event, effect: Effect::FlushLibraries });
         }
@@ -220,7 +222,7 @@ impl Engine {
         self.attend_locks(now);
         self.keyspace.with_locks(now, |locks, _| locks.forget_all());
         for source in &snapshot.scripts {
-            if let Err(error) = self.scripts.load_script(source) {
+            if let Err(error) = self.scripts_mut().load_script(source) {
                 tracing::error!(%error, "cannot reload a cached script");
             }
         }

@@ -82,8 +82,8 @@ impl Jobs {
     }
 }
 
-/// Called repeatedly while a script runs. The arguments are the engine, in the middle of a command; the instant of that command; its
-/// session; and whether this is the first call of this run. It may execute other sessions' requests.
+/// Called repeatedly while a script runs. The arguments are the engine, in the middle of a command; the instant of that command;
+/// its session; and whether this is the first call of this run. It may execute other sessions' requests.
 pub type Supervisor = Box<dyn FnMut(&mut Engine, Now, SessionId, bool) -> Verdict>;
 
 #[cfg(test)]

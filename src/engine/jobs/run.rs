@@ -9,17 +9,18 @@ use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Sink, WireReply};
 
 /// Work on up to this many elements is done in one step.
-const JOB_MIN: usize = 1024;
+const ONE_STEP_MAX: usize = 1024;
 /// Room in front of the reply's elements for its head, which is known only at the end.
 const HEADROOM: usize = 32;
 
 impl Context<'_> {
     /// Whether to work in slices over this many elements, because one step would delay others for too long.
     pub(crate) fn may_start_job(&mut self, len: usize) -> bool {
-        len > JOB_MIN && self.engine.time_passes() && self.may_block()
+        len > ONE_STEP_MAX && self.engine.time_passes() && self.may_block()
     }
 
-    /// Blocks the session until the job is done. The handler must not have replied, and must have checked [`Context::may_start_job`].
+    /// Blocks the session until the job is done. The handler must not have replied, and must have checked
+    /// [`Context::may_start_job`].
     pub(crate) fn start_job(&mut self, work: impl Work + 'static) {
         let (session, command) = (self.session, self.command);
         let job = Job { session, command, work: Box::new(work), reply: vec![0; HEADROOM], ns: 0 };

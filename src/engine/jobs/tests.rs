@@ -232,7 +232,7 @@ fn very_many_subscriptions_end_a_few_a_turn() {
 }
 
 #[test]
-fn who_is_closed_or_wants_no_replies_is_told_as_before() {
+fn unsubscribing_in_steps_respects_closing_and_reply_off() {
     let mut h = Harness::new();
     h.run("HELLO 3");
     h.run("CLIENT REPLY OFF");

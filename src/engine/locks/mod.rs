@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A lock with a single holder is packed into its entry, and its lease is the key's deadline. A contended lock, or one with
-//! several holders, has a deadline in [`Locks`]. `Engine::end_expired_leases` handles these deadlines before any later command runs: no
-//! command can come between the end of a lease and the grant to the first waiter.
+//! several holders, has a deadline in [`Locks`]. `Engine::end_expired_leases` handles these deadlines before any later command
+//! runs: no command can come between the end of a lease and the grant to the first waiter.
 
 pub mod guard;
 
@@ -34,7 +34,7 @@ use crate::store::entry::{Entry, NewValue, ValueRef};
 use crate::store::values::value::Value;
 
 /// Maximum number of grants of a closed connection that end in one step.
-const ENDED_AT_ONCE: u32 = 1024;
+pub(crate) const ENDED_AT_ONCE: u32 = 1024;
 
 impl Event {
     /// A lock was granted.
@@ -277,8 +277,9 @@ impl Engine {
         self.keyspace.natives = true;
     }
 
-    /// Settles leases and waits that have ended and that have waiters, in their order and at most `budget` of them, before a
-    /// command that might come in between. If there are more, [`Engine::end_expired_leases_of`] settles those of the command's keys.
+    /// Settles leases and waits that have ended and that have waiters, in their order and in at most `budget` steps, before
+    /// a command that might come in between. If there are more, [`Engine::end_expired_leases_of`] settles those of the command's
+    /// keys.
     #[cold]
     pub(super) fn end_expired_leases(&mut self, now: Now, budget: &mut u32) {
         self.keyspace.with_locks(now, |locks, keys| locks.end_due(keys, now, budget));

@@ -3,12 +3,12 @@
 
 use super::*;
 use crate::engine::harness::Harness;
-use crate::engine::request::LEASES_BEFORE_REQUEST;
+use crate::engine::request::STEPS_BEFORE_REQUEST;
 use crate::engine::session::Peer;
 use crate::lock::locks::DUE_STEPS;
 
 /// Maximum number of leases that are settled before a command.
-const ONE: usize = (LEASES_BEFORE_REQUEST / DUE_STEPS) as usize;
+const ONE: usize = (STEPS_BEFORE_REQUEST / DUE_STEPS) as usize;
 
 impl Harness {
     /// Executes a request for another session. Returns the output that it was sent.
@@ -79,7 +79,7 @@ fn many_due(h: &mut Harness, count: usize) -> Vec<SessionId> {
 }
 
 #[test]
-fn of_many_leases_that_end_at_once_those_are_seen_to_that_a_command_would_notice() {
+fn a_command_settles_the_expired_leases_of_its_own_keys_first() {
     let mut h = Harness::new();
     let count = 5 * ONE;
     let waiters = many_due(&mut h, count);
@@ -154,7 +154,7 @@ fn a_connection_that_ends_with_very_many_grants_ends_them_bit_by_bit() {
 }
 
 #[test]
-fn what_ended_before_a_command_that_is_refused_is_told_at_once() {
+fn a_refused_command_still_publishes_what_expired_before_it() {
     for refused in ["MSET a 1 held 2", "RENAME a held"] {
         let mut h = Harness::new();
         h.run("CONFIG SET notify-keyspace-events Ex");

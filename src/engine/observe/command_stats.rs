@@ -5,6 +5,7 @@ use crate::engine::observe::histogram::Histogram;
 
 /// Number of slots of the table: a power of two, more than twice the number of rows.
 const SLOTS: usize = 1024;
+const _: () = assert!(SLOTS <= 1 << u16::BITS, "a slot's number fits into a u16");
 
 /// Statistics of one command.
 #[derive(Debug, Default)]
@@ -26,7 +27,8 @@ pub struct Slot {
     pub histogram: Option<Histogram>,
 }
 
-/// Statistics of all commands. A row is found by its address, which takes a nanosecond or two.
+/// Statistics of all commands. A row is found by its address, which takes a nanosecond or two. Queued requests of transactions and
+/// sessions hold slot numbers, so a row never leaves its slot.
 #[derive(Debug)]
 pub struct CommandStats {
     slots: Box<[Slot; SLOTS]>,

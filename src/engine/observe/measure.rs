@@ -1,4 +1,5 @@
-//! How requests are timed: what the engine does with [`Timing`](crate::engine::observe::timing::Timing), whose page says which requests share a clock read.
+//! How requests are timed: what the engine does with [`Timing`](crate::engine::observe::timing::Timing), whose page says which
+//! requests share a clock read.
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -231,7 +232,7 @@ impl Engine {
         self.timing.look(now)
     }
 
-    /// Applies the configuration, and updates the circumstances.
+    /// Applies the threshold of the slow log. The caller updates the slow path.
     pub(crate) fn update_timing(&mut self) {
         let threshold_us = if self.config.slowlog_max_len > 0 { self.config.slowlog_log_slower_than } else { -1 };
         self.timing.each = (0..EACH_BELOW_US).contains(&threshold_us);

@@ -134,7 +134,7 @@ impl Engine {
         for (number, session) in &self.sessions {
             let id = SessionId(number as u32);
             let listed = self.monitors.iter().filter(|&&other| other == id).count();
-            assert_eq!(listed, usize::from(session.flags.contains(SessionFlags::MONITOR)), "who monitors is listed, once");
+            assert_eq!(listed, usize::from(session.flags.contains(SessionFlags::MONITOR)), "each monitor is listed once");
             if let Some(tracker) = tracking.get(session.tracker) {
                 assert_eq!((tracker.client.number, tracker.client.id), (session.id, id), "a session knows its tracker");
                 trackers += 1;

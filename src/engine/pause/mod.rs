@@ -77,6 +77,6 @@ impl Pause {
 
     /// Panics unless the held request belongs to this session.
     pub fn check_held(&self, number: u64, id: SessionId) {
-        assert!(self.held.get(&number).is_some_and(|held| held.0 == id), "a session knows what of it is held back");
+        assert!(self.held.get(&number).is_some_and(|held| held.0 == id), "a session's held request is its own");
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Topic {
     /// First and last subscription.
     first: u32,
     last: u32,
-    /// Number of subscriptions without an owner, included in the count.
+    /// Number of subscriptions, including those without an owner.
     count: u32,
     /// Neighbours in the list of all topics.
     prev: u32,
@@ -380,7 +380,7 @@ impl Registry {
             let number = number as u32;
             match own.session {
                 Some(session) => assert_eq!(self.sessions.get(&session), Some(&number), "a session knows its subscriptions"),
-                None => assert!(self.retired.contains(&number), "a name without subscribers is being removed"),
+                None => assert!(self.retired.contains(&number), "an owner without a session is being removed"),
             }
             let (mut at, mut before, mut count, mut name_bytes) = (own.first, NIL, 0, 0);
             while let Some(node) = self.subscriptions.get(at) {

@@ -3,9 +3,9 @@
 //! Each of these states is rare, and seldom begins or ends. They share one word, so that a request needs a single test to find
 //! that none is active. `update.rs` finds which states are active.
 //!
-//! A request is on the fast path if no state here is active and `Session::is_ordinary` holds: `Engine::perform` then skips `may_run`.
-//! There are three further detours: `Context::run_slowly`, where a request meets observers, overdue leases or native locks;
-//! `executed_alone`, where it reads the clock for itself; and faults that a test has ordered.
+//! A request is on the fast path if no state here is active and `Session::is_ordinary` holds: `Engine::perform` then skips
+//! `may_run`. There are three further detours: `Context::run_slowly`, where a request meets observers, overdue leases or native
+//! locks; `executed_alone`, where it reads the clock for itself; and faults that a test has ordered.
 
 mod update;
 

@@ -1,4 +1,6 @@
 //! Finds a command by its name in a few nanoseconds: names of up to 16 bytes are compared case-insensitively as two words.
+//!
+//! Knows no rows, so that it can be read without the engine: [`super::CommandTable`] passes in what it needs.
 
 /// The longest name that is compared as two words, in bytes.
 const PACKED_MAX: usize = 16;
@@ -61,19 +63,19 @@ fn half(name: &[u8], at: usize) -> u64 {
 
 /// What is found by a name.
 #[derive(Clone, Copy)]
-struct Row<T> {
+struct Entry<T> {
     name: Packed,
     /// The bits of the name to compare: all except the case bits of letters.
     bits: Packed,
     /// Position of the first key among the arguments; 0 if unknown.
     first_key: u32,
-    command: Option<T>,
+    value: Option<T>,
 }
 
 /// What is found by each name, and the position of its first key.
 pub struct Index<T> {
     /// Short names, each at its own slot, or in the next free one behind it.
-    short: Box<[Row<T>; SLOTS]>,
+    short: Box<[Entry<T>; SLOTS]>,
     /// The few long names.
     long: Vec<(&'static str, usize, T)>,
 }
@@ -82,19 +84,19 @@ impl<T: Copy> Index<T> {
     /// An index of names, each with the position of its first key (0 if unknown) and what it stands for.
     pub(super) fn new(entries: impl Iterator<Item = (&'static str, usize, T)>) -> Index<T> {
         // A vector allocates in place; an array would be made on the stack first.
-        let none = Row { name: Packed::NONE, bits: Packed::NONE, first_key: 0, command: None };
+        let none = Entry { name: Packed::NONE, bits: Packed::NONE, first_key: 0, value: None };
         let short = vec![none; SLOTS].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("there are as many"));
         let mut index = Index { short, long: Vec::new() };
-        for (text, first_key, command) in entries {
+        for (text, first_key, value) in entries {
             let bits = text.bytes().map(|byte| if byte.is_ascii_alphabetic() { !0x20 } else { !0 }).collect::<Vec<u8>>();
             match Packed::new(text.as_bytes()).zip(Packed::new(&bits)) {
-                None => index.long.push((text, first_key, command)),
+                None => index.long.push((text, first_key, value)),
                 Some((name, bits)) => {
                     let mut at = name.slot();
-                    while index.short[at].command.is_some() {
+                    while index.short[at].value.is_some() {
                         at = (at + 1) % SLOTS;
                     }
-                    index.short[at] = Row { name, bits, first_key: first_key as u32, command: Some(command) };
+                    index.short[at] = Entry { name, bits, first_key: first_key as u32, value: Some(value) };
                 }
             }
         }
@@ -108,8 +110,8 @@ impl<T: Copy> Index<T> {
         let mut at = packed.slot();
         loop {
             let row = &self.short[at];
-            if packed.is(row.name, row.bits) || row.command.is_none() {
-                return (row.command, row.first_key as usize);
+            if packed.is(row.name, row.bits) || row.value.is_none() {
+                return (row.value, row.first_key as usize);
             }
             at = (at + 1) % SLOTS;
         }

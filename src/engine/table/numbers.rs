@@ -1,4 +1,6 @@
 //! Numbers the rows of the table, including subcommands, so that a set of commands can be a bit set.
+//!
+//! Knows no rows, so that it can be read without the engine: [`super::CommandTable`] passes in what it needs.
 
 use std::ops::Range;
 

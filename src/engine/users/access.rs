@@ -294,7 +294,7 @@ impl Engine {
         self.users.check_invariants();
         for (number, session) in &self.sessions {
             let marked = session.flags.contains(SessionFlags::UNRESTRICTED);
-            assert_eq!(marked, self.unrestricted(SessionId(number as u32)), "a session is marked by what its user may do");
+            assert_eq!(marked, self.unrestricted(SessionId(number as u32)), "UNRESTRICTED matches the user's rules");
             assert!(session.user == UserId::INSIDE || self.users.get(session.user).is_some(), "a session's user is there");
         }
     }

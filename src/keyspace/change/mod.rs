@@ -237,7 +237,7 @@ impl Changes {
         }
     }
 
-    /// Reports a change.
+    /// Counts a change, and reports it if anyone observes changes.
     #[inline(always)]
     pub fn emit(&mut self, change: Change<'_>) {
         self.count += 1;
@@ -278,7 +278,7 @@ impl Changes {
         self.log.is_some() || self.journal.is_some()
     }
 
-    /// Reports a change that was counted.
+    /// Reports a change to channels, observers and the log.
     #[inline(never)]
     pub(crate) fn report(&mut self, change: Change<'_>) {
         self.publish(change.db, change.event, change.key);

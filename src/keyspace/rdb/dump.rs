@@ -2,7 +2,7 @@
 
 use crate::base::number::parse_i64;
 use crate::keyspace::rdb::kind;
-use crate::keyspace::rdb::parts::{VERSION, VERSION_MAX, put_length, put_string, seal};
+use crate::keyspace::rdb::parts::{VERSION, VERSION_WITH_FIELD_DEADLINES, put_length, put_string, seal};
 use crate::keyspace::rdb::streams::{kind_of, put_stream};
 use crate::store::entry::ValueRef;
 use crate::store::values::hash::Hash;
@@ -31,7 +31,7 @@ fn put_text(out: &mut Vec<u8>, bytes: &[u8]) {
 /// of a monotonic deadline.
 pub fn dump(value: ValueRef<'_>, now_ms: u64, unix_of: impl Fn(u64) -> i64) -> Vec<u8> {
     let mut out = Vec::new();
-    let version = put_value(&mut out, None, value, VERSION_MAX, now_ms, unix_of);
+    let version = put_value(&mut out, None, value, VERSION_WITH_FIELD_DEADLINES, now_ms, unix_of);
     seal(&mut out, version);
     out
 }
@@ -120,5 +120,5 @@ fn put_hash(out: &mut Vec<u8>, begin: impl Fn(&mut Vec<u8>, u8), hash: &Hash, no
         put_text(out, field.name);
         put_text(out, field.value);
     }
-    if earliest.is_some() { VERSION_MAX } else { VERSION }
+    if earliest.is_some() { VERSION_WITH_FIELD_DEADLINES } else { VERSION }
 }

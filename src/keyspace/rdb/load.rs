@@ -36,7 +36,7 @@ pub struct Builder<'a> {
 }
 
 /// What is in a serialized value.
-#[cfg(feature = "durable")]
+#[cfg(feature = "internals")]
 #[derive(Debug)]
 pub enum Loaded {
     /// This value. A hash whose fields have all expired has no fields.
@@ -63,7 +63,7 @@ impl Builder<'_> {
     }
 
     /// A value of a type from its bytes in a file.
-    #[cfg(feature = "durable")]
+    #[cfg(feature = "internals")]
     pub fn read(&self, kind: u8, bytes: &[u8]) -> Loaded {
         let mut rest = bytes;
         match self.value(kind, &mut rest) {
@@ -238,7 +238,7 @@ impl Fields {
 }
 
 /// Whether a value of a type is an aggregate without elements; `None` if it cannot be read.
-#[cfg(feature = "durable")]
+#[cfg(feature = "internals")]
 fn is_empty(kind: u8, bytes: &[u8]) -> Option<bool> {
     let mut rest = bytes;
     let empty = match kind {
@@ -262,7 +262,12 @@ fn is_empty(kind: u8, bytes: &[u8]) -> Option<bool> {
         kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => {
             let mut empty = true;
             for _ in 0..plain_length(&mut rest)? {
-                let plain = kind == kind::LIST_QUICKLIST_2 && plain_length(&mut rest)? == PLAIN;
+                let plain = kind == kind::LIST_QUICKLIST_2
+                    && match plain_length(&mut rest)? {
+                        PLAIN => true,
+                        PACKED => false,
+                        _ => return None,
+                    };
                 let node = string(&mut rest)?;
                 empty &= !plain
                     && match kind {

@@ -6,8 +6,10 @@ use std::borrow::Cow;
 pub const VERSION: u16 = 10;
 /// The version with the time of a consumer's last delivery, from Redis 7.2.
 pub const VERSION_WITH_DELIVERIES: u16 = 11;
-/// The version with deadlines of hash fields, from Redis 7.4. It is the newest that is accepted.
-pub const VERSION_MAX: u16 = 12;
+/// The version with deadlines of hash fields, from Redis 7.4.
+pub const VERSION_WITH_FIELD_DEADLINES: u16 = 12;
+/// The newest version that is read.
+pub const VERSION_MAX: u16 = VERSION_WITH_FIELD_DEADLINES;
 
 /// Bytes of version and checksum.
 const FOOTER: usize = 10;

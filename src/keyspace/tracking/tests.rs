@@ -169,7 +169,7 @@ fn many_prefixes_go_bit_by_bit() {
     assert_eq!(
         (tracking.trackers(), tracking.prefixes()),
         (0, 1000),
-        "trackers of few keys are gone, trackers of many are going"
+        "trackers of few prefixes are gone, trackers of many are going"
     );
     assert_eq!(texts(tracking.take_changed()), [], "and is told nothing");
     tracking.note(&change("prefix:0500:k", Event::SET, Effect::Delete));

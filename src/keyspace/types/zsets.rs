@@ -116,8 +116,7 @@ impl<'a> Collection for ZSetView<'a> {
     }
 
     fn pick_one(&self, mut random: impl FnMut() -> u64) -> Item<'a> {
-        // A sorted set in the database is never empty.
-        self.get(below(random(), self.len())).unwrap_or(Item { member: b"", score: 0.0 })
+        self.get(below(random(), self.len())).unwrap_or_else(|| unreachable!("a sorted set in the database is never empty"))
     }
 
     fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Item<'a>> {

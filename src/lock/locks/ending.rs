@@ -62,7 +62,7 @@ impl Locks {
     }
 
     /// Whether a grant of this lock ends with a connection or session that has ended.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_ending(&self, lock: &Lock) -> bool {
         !self.ending.is_empty() && lock.holders.iter().any(|grant| self.ending_of(grant).is_some())
     }

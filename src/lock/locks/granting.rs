@@ -91,8 +91,9 @@ impl Locks {
         }
     }
 
-    /// Schedules a queue for an owner that was granted its name and may wait for it in another connection, too.
-    pub(super) fn grant_waiters_again(&mut self, queue: u32, owner: &[u8]) {
+    /// Schedules the queue of a lock for its new owner, which may also wait for the lock on other connections. [`Locks::work`]
+    /// grants these waits.
+    pub(super) fn schedule_same_owner(&mut self, queue: u32, owner: &[u8]) {
         let node = self.queues.find_owner(owner).and_then(|owner| self.queues.owner(owner));
         if node.is_some_and(|node| !node.waits.is_empty()) {
             self.again.push((queue, Owner::from_slice(owner)));
@@ -170,7 +171,7 @@ impl Locks {
         let queue = self.queues.find(db, name);
         let token = self.make_grant(keys, &mut lock, &Granting { now, place: (db, name), queue, request, waited_us });
         if let Some(queue) = queue {
-            self.grant_waiters_again(queue, request.owner);
+            self.schedule_same_owner(queue, request.owner);
         }
         self.close(keys, (db, name), &mut lock);
         token

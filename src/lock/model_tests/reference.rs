@@ -1,5 +1,5 @@
-//! The naive reference: plain lists. It finds out who can be granted what by looking at every holder and waiter, and finds cycles by walking
-//! from owner to owner.
+//! The naive reference: plain lists. It finds out who can be granted what by looking at every holder and waiter, and finds cycles
+//! by walking from owner to owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 

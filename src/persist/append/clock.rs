@@ -1,8 +1,8 @@
 //! Times in native records.
 //!
 //! A lease counts on while the server is down, but it never ends early. The engine's monotonic times mean nothing to another
-//! process, and the wall clock may be set. So a record has the moment at which it was written, by the wall clock and by the clock of
-//! the machine's boot, and every other time as a distance from that moment:
+//! process, and the wall clock may be set. So a record has the moment at which it was written, by the wall clock and by the clock
+//! of the machine's boot, and every other time as a distance from that moment:
 //!
 //! ```text
 //!   written ──────────── 8 s ────────────▶ end of the lease

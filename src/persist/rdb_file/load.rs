@@ -196,8 +196,8 @@ impl Loader {
         }
     }
 
-    /// What is added to Unix times of the file: the time that has passed since it was written counts. The wall clock tells it only if
-    /// the machine was started anew, and a wall clock that went back does not make leases longer.
+    /// What is added to Unix times of the file: the time that has passed since it was written counts. The wall clock tells it only
+    /// if the machine was started anew, and a wall clock that went back does not make leases longer.
     fn lease_shift(&self, clock: &Clock) -> i64 {
         let passed_ms = match (&clock.boot, &self.options.boot) {
             (Some(then), Some(here)) if then.id == here.id => here.ms.saturating_sub(then.ms),

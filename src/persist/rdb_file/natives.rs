@@ -11,8 +11,8 @@
 //!   portcullis-consumers  name of the stream that follows · { group · consumer · time of its last delivery }
 //! ```
 //! Numbers are lengths and texts are strings, both as in the rest of the file. Times are eight bytes: Unix milliseconds, the
-//! smallest number for none and the largest for never. A connection is not written, because it does not outlive the process: a grant
-//! that ends with its connection comes back as one whose connection is gone.
+//! smallest number for none and the largest for never. A connection is not written, because it does not outlive the process: a
+//! grant that ends with its connection comes back as one whose connection is gone.
 
 use crate::keyspace::rdb::parts::{chunk, plain_length, put_length, put_string, string};
 use crate::lock::grant::{Owner, SessionNumber};

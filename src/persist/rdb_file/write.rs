@@ -8,7 +8,7 @@ use crate::keyspace::eviction::Order;
 use crate::keyspace::lru::idle_seconds;
 use crate::keyspace::natives::lock_of;
 use crate::keyspace::rdb::dump::put_value;
-use crate::keyspace::rdb::parts::{VERSION, VERSION_MAX, crc64_of_more, put_length, put_string};
+use crate::keyspace::rdb::parts::{VERSION, VERSION_WITH_FIELD_DEADLINES, crc64_of_more, put_length, put_string};
 use crate::keyspace::rdb::streams::fits_older_form;
 use crate::persist::rdb_file::natives::{self, BootTime, Clock, name};
 use crate::persist::rdb_file::{SIGNATURE, opcode};
@@ -36,8 +36,8 @@ pub struct Options {
     pub libraries: Vec<Box<[u8]>>,
 }
 
-/// The keyspace changed between two slices: a hash got a field with a deadline, which the version of the file does not know. The file
-/// must be written anew.
+/// The keyspace changed between two slices: a hash got a field with a deadline, which the version of the file does not know. The
+/// file must be written anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
@@ -86,7 +86,7 @@ impl Writer {
             Some(Order::Lfu) => Uses::Frequency,
             _ => Uses::None,
         };
-        let version = if timed_fields { VERSION_MAX } else { VERSION };
+        let version = if timed_fields { VERSION_WITH_FIELD_DEADLINES } else { VERSION };
         Writer { options, now, stage: Stage::Head, crc: 0, version, uses, keys: 0 }
     }
 
@@ -137,14 +137,14 @@ impl Writer {
                 }
                 None => Stage::Sessions(0),
             },
-            Stage::Sessions(from) => match locks.and_then(|locks| locks.sessions.from(from).next()) {
+            Stage::Sessions(from) => match locks.and_then(|locks| locks.sessions.iter_from(from).next()) {
                 Some((number, session)) => {
                     put_aux(out, name::SESSION, &natives::session(number, session, &unix_of));
                     Stage::Sessions(number + 1)
                 }
                 None => Stage::Requests(0),
             },
-            Stage::Requests(number) => match locks.filter(|locks| number < locks.requests.numbers()) {
+            Stage::Requests(number) => match locks.filter(|locks| number < locks.requests.number_bound()) {
                 Some(locks) => {
                     if let Some((whose, remembered)) = locks.requests.get(number) {
                         let db = locks.db_at_home(whose.home);
@@ -226,7 +226,7 @@ impl Writer {
                 put_aux(out, name::GUARD, &natives::counter(key, *token, deadline, &unix_of));
                 return Ok(());
             }
-            ValueRef::Boxed(Value::Stream(stream)) if self.version < VERSION_MAX && !fits_older_form(stream) => {
+            ValueRef::Boxed(Value::Stream(stream)) if self.version < VERSION_WITH_FIELD_DEADLINES && !fits_older_form(stream) => {
                 put_aux(out, name::CONSUMERS, &natives::consumers(key, stream));
             }
             _ => {}

@@ -92,8 +92,8 @@ enum Found {
     Violation,
 }
 
-/// Writes batches in groups, each with a sync, until the machine crashes at an operation. Starts again and looks at the log. Returns what it
-/// found, and the number of operations without a crash.
+/// Writes batches in groups, each with a sync, until the machine crashes at an operation. Starts again and looks at the log.
+/// Returns what it found, and the number of operations without a crash.
 fn history(seed: u64, crash_at: Option<u64>, fail: Option<(u64, Injected)>, planted: Planted) -> (Found, u64) {
     let mut disk = SimulatedDisk::new(seed);
     if let Some(at) = crash_at {

@@ -9,7 +9,7 @@ use crate::recipes::world::World;
 
 // Failures of both variants.
 const FAST_CLOCK: &str = "a client whose clock is fast takes over a lock that is still held";
-const NO_OWNER: &str =
+const NO_OWNER_SLOW_HOLDER: &str =
     "no owner check: any client's DEL frees the lock, and a slow holder's DEL frees the lock of the next holder";
 
 /// Facts about [`TimeStamp`] with takeover by `GETSET`.
@@ -21,7 +21,7 @@ pub static GETSET: Facts = Facts {
     failures: &[
         FAST_CLOCK,
         "a client that loses the race of GETSETs overwrites the winner's expiry time, and so lengthens the winner's lease",
-        NO_OWNER,
+        NO_OWNER_SLOW_HOLDER,
         "the release is two commands: the check of the expiry time, and the DEL",
         "the key never expires on the server",
     ],
@@ -35,7 +35,7 @@ pub static NAIVE: Facts = Facts {
     name: "setnx-getset-naive",
     summary: "SETNX with the expiry time as the value; an expired lock is deleted and set again",
     guarantees: &[],
-    failures: &["two clients take over the same lock: C1 DEL, C1 SETNX, C2 DEL, C2 SETNX", FAST_CLOCK, NO_OWNER],
+    failures: &["two clients take over the same lock: C1 DEL, C1 SETNX, C2 DEL, C2 SETNX", FAST_CLOCK, NO_OWNER_SLOW_HOLDER],
     source: "the mistake that Redis's documentation of SETNX warns of",
     ..GETSET
 };

@@ -1,7 +1,8 @@
 //! Frees the scripts and interpreters that a flush has removed, in small steps, so that no client waits for it.
 //!
-//! Lua can free a state only at once, and a script may have left millions of tables in it. Therefore the references that keep objects
-//! alive are removed first, a few at a time. Then the state's own collector frees the objects in steps. The rest of the state is small.
+//! Lua can free a state only at once, and a script may have left millions of tables in it. Therefore the references that keep
+//! objects alive are removed first, a few at a time. Then the state's own collector frees the objects in steps. The rest of the
+//! state is small.
 
 use std::ptr::NonNull;
 

@@ -41,8 +41,8 @@ pub struct Scripts {
     pub(crate) interpreter: Option<NonNull<Interpreter>>,
     by_sha: HashMap<Sha, usize, BuildHasherDefault<ShaHasher>>,
     scripts: Slab<Script>,
-    /// Indices of the scripts found most recently, by a hash of the SHA-1 and by the length of the source. A slot may be outdated, so
-    /// its script is compared with the request.
+    /// Indices of the scripts found most recently, by a hash of the SHA-1 and by the length of the source. A slot may be outdated,
+    /// so its script is compared with the request.
     recent_by_sha: [usize; RECENT],
     recent_by_source: [usize; RECENT],
     /// The least and the most recently used evaluated script.
@@ -230,8 +230,8 @@ impl Scripts {
         Ok(index)
     }
 
-    /// If a run has not ended, as when a command's handler panicked, leaks the interpreter and removes all scripts. The interpreter's
-    /// state is unknown, so it is not closed.
+    /// If a run has not ended, as when a command's handler panicked, leaks the interpreter and removes all scripts. The
+    /// interpreter's state is unknown, so it is not closed.
     #[inline]
     pub(crate) fn leak_poisoned_interpreter(&mut self) {
         // SAFETY: it is valid as long as it is here.

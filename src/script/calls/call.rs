@@ -27,7 +27,9 @@ use crate::script::lua::stack::{bytes, push_bytes};
 pub(crate) const INLINE_ARGUMENTS: usize = 16;
 
 /// The error for an argument that is neither a string nor a number.
-pub(crate) const ARGUMENT_TYPES: &[u8] = b"Lua redis lib command arguments must be strings or integers";
+pub(crate) const ARGUMENT_TYPES: &str = "Lua redis lib command arguments must be strings or integers";
+/// The error for a call without arguments.
+pub(crate) const NO_ARGUMENTS: &str = "Please specify at least one argument for this redis lib call";
 
 /// `redis.call`
 pub(crate) unsafe extern "C-unwind" fn call(lua: *mut lua_State) -> c_int {
@@ -82,7 +84,7 @@ unsafe fn call_with_many_arguments(interpreter: *mut Interpreter, lua: *mut lua_
     // SAFETY: as for `generic_call`.
     unsafe {
         if count == 0 {
-            errors::push(lua, b"Please specify at least one argument for this redis lib call");
+            errors::push(lua, NO_ARGUMENTS.as_bytes());
             return true;
         }
         let mut number = MaybeUninit::uninit();
@@ -110,7 +112,7 @@ unsafe fn call_with_many_arguments(interpreter: *mut Interpreter, lua: *mut lua_
 
 unsafe fn push_type_error(lua: *mut lua_State) -> bool {
     // SAFETY: a C function has room for twenty values beyond its arguments.
-    unsafe { errors::push(lua, ARGUMENT_TYPES) };
+    unsafe { errors::push(lua, ARGUMENT_TYPES.as_bytes()) };
     true
 }
 
@@ -172,7 +174,7 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
         let base = layout::stack_len(lua);
         let mut sink = LuaSink::new(lua, (*interpreter).frame.protocol);
         run_command(interpreter, callable, args, &mut sink);
-        fuel::add_call(interpreter, callable.min_cost, args.len(), sink.elements());
+        fuel::consume_call(interpreter, callable.min_cost, args.len(), sink.elements());
         if sink.too_large() || layout::stack_len(lua) != base + 1 {
             lua_settop(lua, base as c_int);
             let text = if sink.too_large() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };

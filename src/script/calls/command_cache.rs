@@ -1,7 +1,7 @@
 //! Commands that scripts have called, by the address of their names: scripts call the same few commands again and again.
 //!
-//! Equal strings of a Lua state are one object, so the address of a string in use identifies its text. The cache keeps its strings in
-//! use.
+//! Equal strings of a Lua state are one object, so the address of a string in use identifies its text. The cache keeps its strings
+//! in use.
 
 use std::os::raw::c_int;
 

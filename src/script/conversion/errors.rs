@@ -137,8 +137,8 @@ unsafe fn is_c_function(what: *const c_char) -> bool {
     unsafe { !what.is_null() && CStr::from_ptr(what) == c"C" }
 }
 
-/// The text of an error with blanks in place of line ends at its beginning. Only a script can make such an error; errors of commands
-/// lose those line ends.
+/// The text of an error with blanks in place of line ends at its beginning. Only a script can make such an error; errors of
+/// commands lose those line ends.
 pub(crate) fn blank_leading_line_ends(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.first().is_some_and(is_line_end) {
         return text.into();

@@ -47,8 +47,8 @@ pub(crate) struct LuaSink {
     elements: usize,
     /// Whether the reply is an error.
     failed: bool,
-    /// Whether the reply is nested deeper than the stack allows, or an aggregate has more than [`TABLE_MAX`] elements. The rest of the
-    /// reply is then discarded.
+    /// Whether the reply is nested deeper than the stack allows, or an aggregate has more than [`TABLE_MAX`] elements. The rest of
+    /// the reply is then discarded.
     too_large: bool,
 }
 
@@ -113,7 +113,8 @@ impl LuaSink {
             }
             let room = c_int::try_from(len).unwrap_or(c_int::MAX);
             match kind {
-                // In RESP3 a null is a hole, and `#` of a table with holes depends on how the table grew. Redis grows it one by one.
+                // In RESP3 a null is a hole, and `#` of a table with holes depends on how the table grew. Redis grows it one by
+                // one.
                 Kind::Array => lua_createtable(lua, if self.protocol == Protocol::Resp3 { 0 } else { room }, 0),
                 // Likewise for the order in which a script iterates over its entries.
                 Kind::Map | Kind::Set => {

@@ -93,8 +93,8 @@ impl Level {
     }
 }
 
-/// Writes the value on top of the stack as a reply and pops it. Returns whether the reply is or contains an error. `protocol` is the
-/// one that the script has chosen (`redis.setresp`).
+/// Writes the value on top of the stack as a reply and pops it. Returns whether the reply is or contains an error. `protocol` is
+/// the one that the script has chosen (`redis.setresp`).
 ///
 /// # Safety
 /// There is a value on the stack, and allocations cannot fail.
@@ -258,8 +258,8 @@ unsafe fn write_or_open_table(lua: *mut lua_State, engine: &mut Engine, reply: &
     }
 }
 
-/// Whether the table on top is a short list with no entries besides its `len` elements, and so has none of the fields (`err`, `map`, …)
-/// that would make it another reply. False for long tables: those fields are looked up instead.
+/// Whether the table on top is a short list with no entries besides its `len` elements, and so has none of the fields (`err`,
+/// `map`, …) that would make it another reply. False for long tables: those fields are looked up instead.
 unsafe fn is_list(lua: *mut lua_State, len: c_int) -> bool {
     if len > 16 {
         return false;

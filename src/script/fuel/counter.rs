@@ -12,8 +12,8 @@ use crate::engine::command::Command;
 pub(crate) const CHECK_INTERVAL: c_int = 10_000;
 
 /// Nanoseconds by which `os.clock()` advances per step, the same on every machine. An instruction of a loop over numbers and tables
-/// takes 2 to 4 ns. Costs of other work are right within a factor of four, except that the creation of a short string takes ten times
-/// as long as it costs.
+/// takes 2 to 4 ns. Costs of other work are right within a factor of four, except that the creation of a short string takes ten
+/// times as long as it costs.
 const STEP_NS: u64 = 3;
 
 /// Cost of a call of `os.clock()`.
@@ -22,13 +22,14 @@ pub(crate) const CLOCK_COST: u64 = 10;
 /// Bytes copied, compared or searched in one step.
 pub(crate) const BYTES_PER_STEP: u64 = 64;
 
-/// Costs of a command called by a script: of the call, of each argument, and of each element that the command visits or replies with.
+/// Costs of a command called by a script: of the call, of each argument, and of each element that the command visits or replies
+/// with.
 pub(crate) const CALL_COST: u64 = 20;
 const ARGUMENT_COST: u64 = 4;
 const ELEMENT_COST: u64 = 8;
 
-/// Once there is a block of this size in bytes, the hook runs more often in proportion to the largest block, because one instruction
-/// may copy all of it.
+/// Once there is a block of this size in bytes, the hook runs more often in proportion to the largest block, because one
+/// instruction may copy all of it.
 pub(crate) const LARGE_BLOCK: usize = 64 << 10;
 
 /// Kilobytes of one step of the garbage collector, and its cost.
@@ -67,8 +68,8 @@ impl Fuel {
         Fuel { command: NonNull::new(command as *mut [&'static [u8]]), ..Fuel::default() }
     }
 
-    /// Estimated duration of the run so far in nanoseconds. The hook counts 10,000 instructions at once, so the value moves in steps of
-    /// 30 µs, and with each call of a command.
+    /// Estimated duration of the run so far in nanoseconds. The hook counts 10,000 instructions at once, so the value moves in
+    /// steps of 30 µs, and with each call of a command.
     pub(crate) fn elapsed_ns(&self) -> u64 {
         self.steps.saturating_add(self.unchecked).saturating_sub(self.padding).saturating_mul(STEP_NS)
     }

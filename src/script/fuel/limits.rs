@@ -51,8 +51,8 @@ unsafe extern "C-unwind" fn count_hook(lua: *mut lua_State, _: *mut lua_Debug) {
 /// Counts steps, asks the supervisor, and returns whether the script must end.
 #[cold]
 pub(super) unsafe fn should_end(interpreter: *mut Interpreter, steps: u64) -> bool {
-    // SAFETY: a script runs, so its frame's engine is valid. Between two instructions, or in a function of the interpreter that has no
-    // reference to the engine, no other reference to it exists. The supervisor runs no script.
+    // SAFETY: a script runs, so its frame's engine is valid. Between two instructions, or in a function of the interpreter that
+    // has no reference to the engine, no other reference to it exists. The supervisor runs no script.
     unsafe {
         let frame = &raw mut (*interpreter).frame;
         if (*frame).fuel.killed {
@@ -95,8 +95,8 @@ pub(super) unsafe fn should_end(interpreter: *mut Interpreter, steps: u64) -> bo
     }
 }
 
-/// Raises the error that ends a killed script. The script may catch it: from now on the hook runs at every instruction of this thread
-/// and of the main thread, which catches errors of coroutines.
+/// Raises the error that ends a killed script. The script may catch it: from now on the hook runs at every instruction of this
+/// thread and of the main thread, which catches errors of coroutines.
 ///
 /// # Safety
 /// As for [`consume`](super::consume).

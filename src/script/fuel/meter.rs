@@ -41,12 +41,12 @@ pub(crate) unsafe fn try_consume(interpreter: *mut Interpreter, steps: u64) -> b
     }
 }
 
-/// Adds fuel without a check. The caller must call [`check`] or [`try_check`] afterwards.
+/// Consumes fuel without a check. The caller must call [`check`] or [`try_check`] afterwards.
 ///
 /// # Safety
 /// As for [`try_consume`].
 #[inline]
-pub(crate) unsafe fn add(interpreter: *mut Interpreter, steps: u64) {
+pub(crate) unsafe fn consume_unchecked(interpreter: *mut Interpreter, steps: u64) {
     // SAFETY: as promised.
     unsafe {
         let fuel = &mut (*interpreter).frame.fuel;
@@ -55,18 +55,18 @@ pub(crate) unsafe fn add(interpreter: *mut Interpreter, steps: u64) {
 }
 
 /// Adds the cost of a command that has replied, from its arguments, the elements that it visited and those of its reply. It is at
-/// least `min_cost`, the command's [`min_call_cost`](super::counter::min_call_cost). The caller must call [`check`] as soon as it owns
-/// nothing with a destructor.
+/// least `min_cost`, the command's [`min_call_cost`](super::counter::min_call_cost). The caller must call [`check`] as soon as it
+/// owns nothing with a destructor.
 ///
 /// # Safety
 /// As for [`try_consume`].
 #[inline]
-pub(crate) unsafe fn add_call(interpreter: *mut Interpreter, min_cost: u64, arguments: usize, elements: usize) {
+pub(crate) unsafe fn consume_call(interpreter: *mut Interpreter, min_cost: u64, arguments: usize, elements: usize) {
     // SAFETY: as promised; the engine is used nowhere else now.
     unsafe {
         let visited = (elements as u64).saturating_add((*(*interpreter).frame.engine).visited);
         let cost = if visited == 0 { call_cost(arguments, 0) } else { take_visited_cost(interpreter, arguments, visited) };
-        add(interpreter, cost);
+        consume_unchecked(interpreter, cost);
         if min_cost > CALL_COST {
             add_padding(interpreter, min_cost.saturating_sub(cost));
         }
@@ -76,9 +76,9 @@ pub(crate) unsafe fn add_call(interpreter: *mut Interpreter, min_cost: u64, argu
 /// Adds steps that stand for no work, so that a check follows.
 #[inline(never)]
 unsafe fn add_padding(interpreter: *mut Interpreter, steps: u64) {
-    // SAFETY: as for `add_call`.
+    // SAFETY: as for `consume_call`.
     unsafe {
-        add(interpreter, steps);
+        consume_unchecked(interpreter, steps);
         (*interpreter).frame.fuel.padding += steps;
     }
 }
@@ -86,23 +86,23 @@ unsafe fn add_padding(interpreter: *mut Interpreter, steps: u64) {
 /// The cost of a call that has visited elements. Resets the engine's count of visited elements, which is included in `visited`.
 #[inline(never)]
 unsafe fn take_visited_cost(interpreter: *mut Interpreter, arguments: usize, visited: u64) -> u64 {
-    // SAFETY: as for `add_call`.
+    // SAFETY: as for `consume_call`.
     unsafe { (*(*interpreter).frame.engine).visited = 0 };
     call_cost(arguments, visited)
 }
 
-/// As [`add_call`] for a call in a plan. `cost` is its cost if the command visits no elements.
+/// As [`consume_call`] for a call in a plan. `cost` is its cost if the command visits no elements.
 ///
 /// # Safety
 /// As for [`try_consume`].
 #[inline]
-pub(crate) unsafe fn add_planned_call(interpreter: *mut Interpreter, cost: u64, (min_cost, arguments): (u64, usize)) {
+pub(crate) unsafe fn consume_planned_call(interpreter: *mut Interpreter, cost: u64, (min_cost, arguments): (u64, usize)) {
     // SAFETY: as promised; the engine is used nowhere else now.
     unsafe {
         if (*(*interpreter).frame.engine).visited > 0 {
-            add_call(interpreter, min_cost, arguments, 0);
+            consume_call(interpreter, min_cost, arguments, 0);
         } else {
-            add(interpreter, cost);
+            consume_unchecked(interpreter, cost);
         }
     }
 }

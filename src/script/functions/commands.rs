@@ -13,8 +13,11 @@ use crate::script::state::ScriptState;
 
 /// Reports a change of the libraries.
 fn emit(changes: &mut Changes, now: Now, effect: Effect<'_>) {
-    let event = Event::new(Classes::empty(), "function");
-    changes.emit(Change { now, db: 0, key: b"", event, effect });
+    changes.emit(change_of(now, effect));
+}
+
+fn change_of(now: Now, effect: Effect<'_>) -> Change<'_> {
+    Change { now, db: 0, key: b"", event: Event::new(Classes::empty(), "function"), effect }
 }
 
 /// Takes the functions out of the engine while `work` runs: a library that loads reaches the engine through its environment.
@@ -60,9 +63,7 @@ pub fn restore(cx: &mut Context<'_>, payload: &[u8], policy: Policy) -> Result {
     } else {
         // Two replaced libraries may have exchanged functions: none may be loaded while an old one is there.
         for name in old.iter().filter(|name| names.contains(name)) {
-            let event = Event::new(Classes::empty(), "function");
-            let change = Change { now: cx.now, db: 0, key: b"", event, effect: Effect::DeleteLibrary { name } };
-            cx.engine.keyspace.changes.emit_end(change);
+            cx.engine.keyspace.changes.emit_end(change_of(cx.now, Effect::DeleteLibrary { name }));
         }
     }
     for name in &names {

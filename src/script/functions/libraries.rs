@@ -81,8 +81,8 @@ impl Libraries {
     /// Loads a library and returns its name. With `replace`, it may replace a library of the same name.
     ///
     /// # Safety
-    /// The interpreter is that of all these functions, and runs nothing. The environment's engine is null, or is reached through the
-    /// environment only.
+    /// The interpreter is that of all these functions, and runs nothing. The environment's engine is null, or is reached through
+    /// the environment only.
     pub(super) unsafe fn load(
         &mut self,
         interpreter: NonNull<Interpreter>,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::script::interpreter::function::Function;
 use crate::script::shebang::ScriptFlags;
 
-/// Maximum number of bytes of names and descriptions that one library may register. They are not part of Lua's memory and its limit.
+/// Maximum number of bytes of names and descriptions that one library may register. They are not part of Lua's memory and its
+/// limit.
 const REGISTERED_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// One function of a library.

@@ -1,8 +1,8 @@
 //! Loads a library: runs its source once.
 //!
-//! While it runs, the globals are a table that contains only a small `redis` table with `register_function`. Functions see the ordinary
-//! globals. Neither can be modified, so a library shares data between its functions in local variables, which other libraries cannot
-//! reach.
+//! While it runs, the globals are a table that contains only a small `redis` table with `register_function`. Functions see the
+//! ordinary globals. Neither can be modified, so a library shares data between its functions in local variables, which other
+//! libraries cannot reach.
 
 use std::collections::BTreeMap;
 use std::os::raw::c_void;
@@ -109,8 +109,8 @@ pub(super) unsafe fn load(
         let compiled = lua_load(lua, Source::read, (&raw mut source).cast(), c"@user_function".as_ptr());
         let mut status = compiled;
         if compiled == LUA_OK {
-            ((*this).memory.thread, (*this).memory.largest) = (lua, 0);
             fuel::arm_hook(lua);
+            ((*this).memory.thread, (*this).memory.largest) = (lua, 0);
             status = lua_pcall(lua, 0, 0, 0);
             lua_sethook(lua, None, 0, 0);
             (*this).memory.thread = std::ptr::null_mut();

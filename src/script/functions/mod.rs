@@ -5,10 +5,11 @@
 //!   FCALL ─▶ Callback by name ─▶ execute, as scripts
 //! ```
 //!
-//! Functions have an interpreter of their own, so a flush of the scripts does not affect them. They belong to the server rather than to
-//! a database.
+//! Functions have an interpreter of their own, so a flush of the scripts does not affect them. They belong to the server rather
+//! than to a database.
 //!
-//! [`store`] has the struct [`Functions`](store::Functions) and is the place to begin. [`commands`] has the operations for a session.
+//! [`store`] has the struct [`Functions`](store::Functions) and is the place to begin. [`commands`] has the operations for a
+//! session.
 
 mod commands;
 mod libraries;

@@ -8,8 +8,8 @@ use crate::script::fuel::{self, COLLECT_COST, COLLECT_KB};
 use crate::script::globals::base::call_original;
 use crate::script::interpreter::Interpreter;
 
-// SAFETY of the functions below: Lua calls `collectgarbage`, with room for twenty values beyond its arguments, and with the upvalues
-// that `install` has given it. They own nothing that has a destructor.
+// SAFETY of the functions below: Lua calls `collectgarbage`, with room for twenty values beyond its arguments, and with the
+// upvalues that `install` has given it. They own nothing that has a destructor.
 
 /// `collectgarbage([option [, argument]])`. A script can make the collector work, but cannot stop it or slow it down, which would
 /// outlast the script.

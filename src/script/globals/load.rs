@@ -53,8 +53,8 @@ struct SourcePieces<'a> {
 impl SourcePieces<'_> {
     /// Gives Lua the next piece (`lua_Reader`).
     unsafe extern "C-unwind" fn read(lua: *mut lua_State, pieces: *mut c_void, size: *mut usize) -> *const c_char {
-        // SAFETY: called by `lua_load` on behalf of `load` and `loadstring`, in their frame. The result of the function stays at index 3
-        // until its next result.
+        // SAFETY: called by `lua_load` on behalf of `load` and `loadstring`, in their frame. The result of the function stays at
+        // index 3 until its next result.
         unsafe {
             let pieces = &mut *pieces.cast::<SourcePieces>();
             if !std::mem::replace(&mut pieces.begun, true) {

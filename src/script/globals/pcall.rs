@@ -1,4 +1,5 @@
-//! Functions that catch errors: `pcall`, `xpcall` and those that resume coroutines. After a script was killed they raise its error again.
+//! Functions that catch errors: `pcall`, `xpcall` and those that resume coroutines. After a script was killed they raise its error
+//! again.
 
 use std::os::raw::{c_int, c_void};
 
@@ -28,8 +29,8 @@ pub(super) unsafe fn install_coroutines(lua: *mut lua_State, interpreter: *mut I
     }
 }
 
-// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and with the upvalues they were
-// installed with. They own nothing that has a destructor.
+// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and with the upvalues they
+// were installed with. They own nothing that has a destructor.
 
 /// `pcall(function, …)`. An error table with a text in `err` is returned as that text, as scripts for Redis before 7.0 expect.
 pub(super) unsafe extern "C-unwind" fn pcall(lua: *mut lua_State) -> c_int {
@@ -127,8 +128,8 @@ unsafe extern "C-unwind" fn wrap(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The function that [`wrap`] returns. Its first upvalue is the coroutine, because Lua's own function, the third upvalue, expects it
-/// there.
+/// The function that [`wrap`] returns. Its first upvalue is the coroutine, because Lua's own function, the third upvalue, expects
+/// it there.
 unsafe extern "C-unwind" fn resume_wrapped(lua: *mut lua_State) -> c_int {
     // SAFETY: see above; the third upvalue is a function of the type that Lua gave to `wrap`. An error of the coroutine is raised
     // from it: the function that catches it records which thread runs.
@@ -153,8 +154,8 @@ unsafe fn enter_coroutine(lua: *mut lua_State, interpreter: *mut Interpreter, co
     }
 }
 
-/// Records that this thread runs again, after it has caught an error or a coroutine has returned. If the script was killed, raises that
-/// error again.
+/// Records that this thread runs again, after it has caught an error or a coroutine has returned. If the script was killed, raises
+/// that error again.
 ///
 /// # Safety
 /// Called from a function of the interpreter; nothing with a destructor is alive.

@@ -1,8 +1,8 @@
 //! Read-only tables.
 //!
-//! Lua 5.1 has none. Each table that scripts share is therefore hidden behind an empty table, its proxy: `__index` forwards reads to the
-//! table, and `__newindex` refuses writes. Functions that bypass metatables (`next`, `pairs`, `rawget`, `rawset`, `getmetatable`,
-//! `setmetatable`, `table.insert`) are replaced by ones that recognize proxies.
+//! Lua 5.1 has none. Each table that scripts share is therefore hidden behind an empty table, its proxy: `__index` forwards reads
+//! to the table, and `__newindex` refuses writes. Functions that bypass metatables (`next`, `pairs`, `rawget`, `rawset`,
+//! `getmetatable`, `setmetatable`, `table.insert`) are replaced by ones that recognize proxies.
 
 use std::ffi::CStr;
 use std::os::raw::{c_int, c_void};
@@ -14,7 +14,7 @@ use crate::script::lua::stack::{push_bytes, set_field};
 /// Its address is the key under which a proxy's metatable keeps the hidden table.
 static HIDDEN: u8 = 0;
 
-const READ_ONLY: &str = "Attempt to modify a readonly table";
+const READ_ONLY: &CStr = c"Attempt to modify a readonly table";
 
 fn hidden_key() -> *mut c_void {
     (&raw const HIDDEN).cast_mut().cast()
@@ -65,8 +65,8 @@ pub(crate) unsafe fn unwrap(lua: *mut lua_State, index: c_int) -> bool {
     }
 }
 
-/// Pops a library's table and adds its proxy to the table of globals under these names. The table of globals lies at the stack index
-/// `globals`.
+/// Pops a library's table and adds its proxy to the table of globals under these names. The table of globals lies at the stack
+/// index `globals`.
 ///
 /// # Safety
 /// As for [`wrap`].
@@ -116,7 +116,7 @@ pub(crate) unsafe fn show_globals(lua: *mut lua_State) {
 /// `__newindex` of proxies.
 unsafe extern "C-unwind" fn refuse_write(lua: *mut lua_State) -> c_int {
     // SAFETY: Lua calls this, with room for twenty values; nothing with a destructor is alive.
-    unsafe { luaL_error(lua, c"Attempt to modify a readonly table".as_ptr()) }
+    unsafe { luaL_error(lua, READ_ONLY.as_ptr()) }
 }
 
 /// Raises the error of a write to a read-only table, from a function. Unlike that of [`refuse_write`], it does not name the line.
@@ -126,7 +126,7 @@ unsafe extern "C-unwind" fn refuse_write(lua: *mut lua_State) -> c_int {
 pub(crate) unsafe fn raise(lua: *mut lua_State) -> c_int {
     // SAFETY: as promised.
     unsafe {
-        push_bytes(lua, READ_ONLY.as_bytes());
+        push_bytes(lua, READ_ONLY.to_bytes());
         lua_error(lua)
     }
 }

@@ -78,7 +78,8 @@ fn version_number(version: &str) -> c_int {
 // when it allocates while `may_fail` is set, and where one is raised.
 
 unsafe extern "C-unwind" fn log(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above. All arguments are converted to strings first, which may raise an error. Nothing else does until the text is dropped.
+    // SAFETY: see above. All arguments are converted to strings first, which may raise an error. Nothing else does until the text
+    // is dropped.
     unsafe {
         let count = lua_gettop(lua);
         if count < 2 {
@@ -216,10 +217,10 @@ unsafe extern "C-unwind" fn acl_check_cmd(lua: *mut lua_State) -> c_int {
     unsafe {
         let count = lua_gettop(lua);
         if count == 0 {
-            return errors::raise(lua, "Please specify at least one argument for this redis lib call");
+            return errors::raise(lua, call::NO_ARGUMENTS);
         }
         if (1..=count).any(|index| lua_isstring(lua, index) == 0) {
-            return errors::raise(lua, "Lua redis lib command arguments must be strings or integers");
+            return errors::raise(lua, call::ARGUMENT_TYPES);
         }
         match call::is_permitted(lua) {
             Some(permitted) => lua_pushboolean(lua, permitted.into()),

@@ -4,9 +4,10 @@
 //! than many of those functions do. Therefore the text of a script is prefixed with a line such as
 //! `local KEYS, ARGV, redis, string = ...;`.
 //!
-//! A name becomes a local only if the script's text shows that nothing else changes: `KEYS` and `ARGV` are not assigned to; a library
-//! is used only to call its functions by name, because the local is the library without its read-only proxy; a function is only
-//! called. The text is searched without regard to comments and strings, so that some scripts receive fewer locals than they could.
+//! A name becomes a local only if the script's text shows that nothing else changes: `KEYS` and `ARGV` are not assigned to; a
+//! library is used only to call its functions by name, because the local is the library without its read-only proxy; a function is
+//! only called. The text is searched without regard to comments and strings, so that some scripts receive fewer locals than they
+//! could.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
@@ -15,6 +16,7 @@ use mlua::ffi::*;
 
 use crate::script::globals::read_only;
 use crate::script::lua::layout;
+use crate::script::plan::tokens::is_name_byte;
 
 /// Libraries and functions that can become locals, besides `KEYS` and `ARGV`.
 const NAMES: [&CStr; 18] = [
@@ -74,8 +76,8 @@ impl Locals {
         2 + self.0.count_ones() as c_int
     }
 
-    /// The text before the script. It has no line end, so the script keeps its line numbers, and it ends with a semicolon, so that it
-    /// does not merge with the script's first statement.
+    /// The text before the script. It has no line end, so the script keeps its line numbers, and it ends with a semicolon, so that
+    /// it does not merge with the script's first statement.
     pub(super) fn prefix(self) -> Vec<u8> {
         let mut text = b"local KEYS, ARGV".to_vec();
         for (number, name) in NAMES.iter().enumerate() {
@@ -127,10 +129,6 @@ impl LocalValues {
     }
 }
 
-fn is_name_byte(byte: &u8) -> bool {
-    byte.is_ascii_alphanumeric() || *byte == b'_'
-}
-
 /// The text before and after each place where `name` is a whole word.
 fn words<'s>(script: &'s [u8], name: &'s [u8]) -> impl Iterator<Item = (&'s [u8], &'s [u8])> {
     memchr::memmem::find_iter(script, name)
@@ -152,8 +150,8 @@ fn is_call(mut text: &[u8], member: bool) -> bool {
     text.trim_ascii_start().first() == Some(&b'(')
 }
 
-/// Whether `KEYS` and `ARGV` must be globals of a script: it reads `...`, which would contain them; it may assign to them, which is an
-/// error for globals; or it may use one in an operation that fails for tables, whose error says that it is a global.
+/// Whether `KEYS` and `ARGV` must be globals of a script: it reads `...`, which would contain them; it may assign to them, which
+/// is an error for globals; or it may use one in an operation that fails for tables, whose error says that it is a global.
 fn needs_globals(script: &[u8]) -> bool {
     memchr::memmem::find(script, b"...").is_some()
         || [b"KEYS", b"ARGV"].into_iter().any(|name| assigns(script, name) || is_called_or_operand(script, name))

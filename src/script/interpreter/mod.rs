@@ -8,8 +8,9 @@
 //!
 //! [`state`] has the struct [`Interpreter`] and is the place to begin. [`frame`] is what a running script can reach.
 //!
-//! An interpreter is reached through a raw pointer: from Rust by its owner (the cache of scripts or the libraries of functions), and
-//! from our C functions by [`Interpreter::of`]. No reference to the whole of it is held across a call into Lua or into the engine.
+//! An interpreter is reached through a raw pointer: from Rust by its owner (the cache of scripts or the libraries of functions),
+//! and from our C functions by [`Interpreter::of`]. No reference to the whole of it is held across a call into Lua or into the
+//! engine.
 
 mod compile;
 mod create;

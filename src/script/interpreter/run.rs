@@ -51,8 +51,8 @@ impl Interpreter {
                 None => lua_pop(lua, 2),
                 Some(locals) => (*this).local_values.push(lua, locals),
             }
-            ((*this).memory.thread, (*this).memory.largest) = (lua, 0);
             fuel::arm_hook(lua);
+            ((*this).memory.thread, (*this).memory.largest) = (lua, 0);
             (*this).memory.may_fail = true;
             let status = lua_pcall(lua, function.locals.map_or(0, Locals::count), 1, ERROR_FUNCTION);
             (*this).memory.may_fail = false;
@@ -72,8 +72,8 @@ impl Interpreter {
         }
     }
 
-    /// Makes the keyspace remember the location of the first key, because most calls use that key. They receive its copy in the table
-    /// of keys, which lies below that of arguments.
+    /// Makes the keyspace remember the location of the first key, because most calls use that key. They receive its copy in the
+    /// table of keys, which lies below that of arguments.
     unsafe fn remember_first_key(this: *mut Interpreter, key: &[u8]) {
         // SAFETY: as for `run`, which has put a nil in the place for the copy, and a table with the key in the one for keys.
         unsafe {

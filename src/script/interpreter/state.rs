@@ -115,8 +115,8 @@ impl Interpreter {
         unsafe { !(*this).frame.engine.is_null() }
     }
 
-    /// Empties the stack except for the error function, after a run whose result has been read. Returns whether the run ended with a
-    /// full garbage collection.
+    /// Empties the stack except for the error function, after a run whose result has been read. Returns whether the run ended with
+    /// a full garbage collection.
     ///
     /// # Safety
     /// `this` is valid and no script runs on it.

@@ -8,8 +8,8 @@ use crate::script::interpreter::state::Interpreter;
 use crate::script::lua::stack::push_bytes;
 
 impl Interpreter {
-    /// Frees an interpreter. If a run has begun and not ended, the interpreter and its memory are leaked instead: the run may continue,
-    /// as when the engine's supervisor drops the scripts during a run, or a panic has interrupted it.
+    /// Frees an interpreter. If a run has begun and not ended, the interpreter and its memory are leaked instead: the run may
+    /// continue, as when the engine's supervisor drops the scripts during a run, or a panic has interrupted it.
     ///
     /// # Safety
     /// The interpreter came from [`Interpreter::create`], and only an unfinished run still uses it.

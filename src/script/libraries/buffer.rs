@@ -1,7 +1,7 @@
 //! The buffer in which a library function writes its result, and the levels of nested tables.
 //!
-//! Both belong to the interpreter rather than to the function: Lua's errors jump over Rust frames, so the function could not free them.
-//! The next function that uses them discards what an error has left behind.
+//! Both belong to the interpreter rather than to the function: Lua's errors jump over Rust frames, so the function could not free
+//! them. The next function that uses them discards what an error has left behind.
 
 use crate::script::lua::memory::Memory;
 
@@ -59,8 +59,8 @@ impl Buffer {
     }
 }
 
-/// An array or a map that is being read or written. The interpreter has a list of them, so nested tables use none of the Rust stack.
-/// There are never more of them than the Lua stack has room for.
+/// An array or a map that is being read or written. The interpreter has a list of them, so nested tables use none of the Rust
+/// stack. There are never more of them than the Lua stack has room for.
 #[derive(Clone, Copy)]
 pub(crate) struct Level {
     pub kind: Kind,

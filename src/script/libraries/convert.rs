@@ -1,20 +1,17 @@
-//! Conversion of numbers to integers, as in a build of Redis for x86. A number out of the type's range becomes a fixed value there, which
-//! scripts can see. In Rust it would become the nearest integer.
+//! Conversion of numbers to integers, as in a build of Redis for x86. A number out of the type's range becomes a fixed value
+//! there, which scripts can see. In Rust it would become the nearest integer.
+
+pub(super) use crate::script::conversion::to_reply::truncate as to_i64;
 
 const BEYOND_I64: f64 = 9_223_372_036_854_775_808.0;
-
-/// The number without its fraction. Numbers out of range and NaN become `i64::MIN`.
-pub(super) fn to_i64(value: f64) -> i64 {
-    if (-BEYOND_I64..BEYOND_I64).contains(&value) { value as i64 } else { i64::MIN }
-}
 
 /// The number without its fraction. Numbers out of range and NaN become `i32::MIN`.
 pub(super) fn to_i32(value: f64) -> i32 {
     if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i32 } else { i32::MIN }
 }
 
-/// The number without its fraction; negative numbers in two's complement. Numbers above the range become 0. NaN and numbers below the
-/// range of `i64` become 2⁶³.
+/// The number without its fraction; negative numbers in two's complement. Numbers above the range become 0. NaN and numbers below
+/// the range of `i64` become 2⁶³.
 pub(super) fn to_u64(value: f64) -> u64 {
     if value >= BEYOND_I64 { (to_i64(value - BEYOND_I64) as u64) ^ (1 << 63) } else { to_i64(value) as u64 }
 }

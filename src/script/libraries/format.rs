@@ -12,8 +12,8 @@ const SMALL: usize = 64 << 10;
 /// Maximum number of characters in the flags, width and precision of a field. Lua accepts fewer.
 const FIELD_MAX: usize = 16;
 
-// SAFETY of the functions below: Lua calls `format`, with room for twenty values beyond its arguments and with the interpreter as its
-// first upvalue, while a script runs. Nothing has a destructor.
+// SAFETY of the functions below: Lua calls `format`, with room for twenty values beyond its arguments and with the interpreter as
+// its first upvalue, while a script runs. Nothing has a destructor.
 
 /// `string.format(format, …)`
 pub(super) unsafe extern "C-unwind" fn format(lua: *mut lua_State) -> c_int {

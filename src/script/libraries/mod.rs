@@ -1,6 +1,7 @@
 //! The libraries of scripts: those that Redis adds to Lua, and replacements for functions of `string`, `table` and `math`.
 //!
-//! [`writer`] writes results and [`buffer`] holds them, [`raise`] raises errors in deep nesting, [`convert`] converts numbers as C does.
+//! [`writer`] writes results and [`buffer`] holds them, [`raise`] raises errors in deep nesting, [`convert`] converts numbers as C
+//! does.
 
 mod bit;
 pub(crate) mod buffer;

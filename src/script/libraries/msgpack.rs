@@ -1,8 +1,8 @@
 //! `cmsgpack`: conversion to and from MessagePack.
 //!
-//! A table with the keys 1 to n becomes an array, any other table a map. A whole number becomes the shortest integer, any other number a
-//! float of four bytes if that is exact, otherwise of eight. Values without counterpart, such as functions, and tables nested too deep
-//! become nil. The types `bin` and `ext`, which were added to the format later, are not supported.
+//! A table with the keys 1 to n becomes an array, any other table a map. A whole number becomes the shortest integer, any other
+//! number a float of four bytes if that is exact, otherwise of eight. Values without counterpart, such as functions, and tables
+//! nested too deep become nil. The types `bin` and `ext`, which were added to the format later, are not supported.
 
 use std::os::raw::c_int;
 
@@ -88,8 +88,8 @@ unsafe fn encode(lua: *mut lua_State, out: Writer, level: u32) {
     }
 }
 
-/// Writes a type and a length. `fixed` is the type and the maximum length if the length is part of the first byte. Otherwise a length of
-/// 8, 16 or 32 bits follows the first byte. The type with 32 bits is that with 16 bits plus one.
+/// Writes a type and a length. `fixed` is the type and the maximum length if the length is part of the first byte. Otherwise a
+/// length of 8, 16 or 32 bits follows the first byte. The type with 32 bits is that with 16 bits plus one.
 unsafe fn head(out: Writer, len: usize, fixed: Option<(u8, usize)>, of_8_bits: Option<u8>, of_16_bits: u8) {
     // SAFETY: see above.
     unsafe {

@@ -1,7 +1,7 @@
 //! The matcher of Lua's string patterns.
 //!
-//! It behaves as that of Lua 5.1, but within limits. Lua's own recurses until the stack of the process overflows, and runs without a
-//! limit of time. Here a match goes at most [`DEPTH_MAX`] deep and takes at most [`STEPS_MAX`] steps.
+//! It behaves as that of Lua 5.1, but within limits. Lua's own recurses until the stack of the process overflows, and runs without
+//! a limit of time. Here a match goes at most [`DEPTH_MAX`] deep and takes at most [`STEPS_MAX`] steps.
 
 use std::mem::MaybeUninit;
 

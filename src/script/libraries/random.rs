@@ -1,9 +1,9 @@
 //! `math.random` and `math.randomseed`: the 48-bit generator of `lrand48`.
 //!
-//! Every server starts with the same sequence. Each run, of a script or a function, continues where the last one stopped, even after a
-//! flush. Redis before 7.0 seeded the generator for every script, because scripts were replicated as a whole and had to draw the same
-//! numbers on a replica. Since 7.0 only effects are replicated, and a script that draws a token or a delay gets another one each time. A
-//! script that needs the same numbers each time begins with `math.randomseed`.
+//! Every server starts with the same sequence. Each run, of a script or a function, continues where the last one stopped, even
+//! after a flush. Redis before 7.0 seeded the generator for every script, because scripts were replicated as a whole and had to
+//! draw the same numbers on a replica. Since 7.0 only effects are replicated, and a script that draws a token or a delay gets
+//! another one each time. A script that needs the same numbers each time begins with `math.randomseed`.
 
 use std::os::raw::c_int;
 

@@ -1,5 +1,5 @@
-//! Functions of `string` whose time depends on their arguments: those that match patterns, and those that write a string byte by byte.
-//! They behave as Lua's own, but consume fuel while they work. [`format`](super::format) is in its own file.
+//! Functions of `string` whose time depends on their arguments: those that match patterns, and those that write a string byte by
+//! byte. They behave as Lua's own, but consume fuel while they work. [`format`](super::format) is in its own file.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -76,9 +76,9 @@ unsafe fn matcher<'a>(
     Matcher::new(subject, pattern, move |steps| unsafe { fuel::try_consume(interpreter, steps) })
 }
 
-// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as their
-// first upvalue, while a script runs. Subject and pattern stay on the stack or in an upvalue, which keeps their bytes. Nothing has
-// a destructor, a matcher included.
+// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as
+// their first upvalue, while a script runs. Subject and pattern stay on the stack or in an upvalue, which keeps their bytes.
+// Nothing has a destructor, a matcher included.
 
 /// Raises the error of a match.
 unsafe fn raise(lua: *mut lua_State, interpreter: *mut Interpreter, fault: Fault) -> c_int {
@@ -203,7 +203,8 @@ unsafe extern "C-unwind" fn gmatch(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The iterator that [`gmatch`] returns. Its upvalues are the interpreter, the subject, the pattern and the position to continue from.
+/// The iterator that [`gmatch`] returns. Its upvalues are the interpreter, the subject, the pattern and the position to continue
+/// from.
 unsafe extern "C-unwind" fn next_match(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {

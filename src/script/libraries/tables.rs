@@ -1,5 +1,5 @@
-//! Functions of `table` whose time depends on the size of the table. They behave as Lua's own, without metamethods, but consume fuel while
-//! they work.
+//! Functions of `table` whose time depends on the size of the table. They behave as Lua's own, without metamethods, but consume
+//! fuel while they work.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
@@ -38,8 +38,8 @@ pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
     }
 }
 
-// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as their
-// first upvalue. They own nothing that has a destructor.
+// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as
+// their first upvalue. They own nothing that has a destructor.
 
 /// Number of elements of the first argument. Raises an error if that is not a table.
 unsafe fn length(lua: *mut lua_State) -> c_int {
@@ -229,8 +229,8 @@ struct Sort {
 }
 
 impl Sort {
-    /// Sorts the elements from `low` to `high`. It calls itself only for the smaller part, so its depth is at most the logarithm of the
-    /// length.
+    /// Sorts the elements from `low` to `high`. It calls itself only for the smaller part, so its depth is at most the logarithm
+    /// of the length.
     unsafe fn run(&self, mut low: c_int, mut high: c_int) {
         // SAFETY: see above; at most four values are on the stack at each depth, and all are popped before it calls itself.
         unsafe {
@@ -284,8 +284,8 @@ impl Sort {
         }
     }
 
-    /// Moves the elements that come before the middle one, the pivot, to its left, and those that come after it to its right. Returns
-    /// the new index of the pivot. [`Sort::sort_three`] must have sorted the three.
+    /// Moves the elements that come before the middle one, the pivot, to its left, and those that come after it to its right.
+    /// Returns the new index of the pivot. [`Sort::sort_three`] must have sorted the three.
     #[inline]
     unsafe fn partition(&self, low: c_int, middle: c_int, high: c_int) -> c_int {
         let lua = self.lua;

@@ -15,8 +15,8 @@ pub(super) const PIECE: usize = 4 << 10;
 /// Bytes written in one step, if they are written one by one.
 const WRITTEN_PER_STEP: u64 = 4;
 
-/// Writes to the interpreter's buffer. Only one writer is in use at a time: while a library function writes, it calls nothing that could
-/// run a script's code.
+/// Writes to the interpreter's buffer. Only one writer is in use at a time: while a library function writes, it calls nothing that
+/// could run a script's code.
 #[derive(Clone, Copy)]
 pub(super) struct Writer {
     lua: *mut lua_State,
@@ -44,8 +44,8 @@ impl Writer {
     /// Appends bytes. Raises an error if there is no memory for them, or the script must end.
     ///
     /// # Safety
-    /// An error jumps over the caller and all frames up to Lua: nothing with a destructor is alive in them. `bytes` are not part of the
-    /// buffer.
+    /// An error jumps over the caller and all frames up to Lua: nothing with a destructor is alive in them. `bytes` are not part
+    /// of the buffer.
     #[inline]
     pub(super) unsafe fn put(self, bytes: &[u8]) {
         // SAFETY: as for `clear`.

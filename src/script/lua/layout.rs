@@ -1,7 +1,7 @@
 //! The memory layout of Lua's values, strings and tables.
 //!
-//! In a few places a call of a C function costs more than the work itself: the arguments and results of `redis.call`, and the tables
-//! `KEYS` and `ARGV`. Those places read and write Lua's memory directly.
+//! In a few places a call of a C function costs more than the work itself: the arguments and results of `redis.call`, and the
+//! tables `KEYS` and `ARGV`. Those places read and write Lua's memory directly.
 //!
 //! The layout is that of PUC Lua 5.1, which is compiled into this crate and has not changed since 2012. [`check`] compares it with
 //! the answers of Lua's own functions in every new state.
@@ -250,7 +250,8 @@ impl Table {
 pub(crate) fn check_at_start() {
     let mut memory = Memory::new(usize::MAX);
     let data: *mut c_void = (&raw mut memory).cast();
-    // SAFETY: `memory` outlives the state, which is new and is closed as it was made. Allocations cannot fail: `may_fail` is not set.
+    // SAFETY: `memory` outlives the state, which is new and is closed as it was made. Allocations cannot fail: `may_fail` is not
+    // set.
     unsafe {
         let lua = lua_newstate(memory::allocate, data);
         assert!(!lua.is_null(), "the state is allocated or the process ends");

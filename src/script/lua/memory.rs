@@ -52,7 +52,7 @@ pub(crate) struct Memory {
     /// Whether the current run ended with a full collection.
     pub collected: bool,
     lua: *mut lua_State,
-    /// The running Lua thread (the state itself or a coroutine). Null while no script runs.
+    /// The running Lua thread (the state itself or a coroutine). Its hook is installed. Null while no script runs.
     pub thread: *mut lua_State,
     /// Size in bytes of the largest block since the run began, within a factor of two. 0 until a block has [`LARGE_BLOCK`] bytes.
     pub largest: usize,
@@ -89,9 +89,9 @@ impl Memory {
         unsafe { self.relax_collection(lua) }
     }
 
-    /// Whether the memory may hold too much garbage to leave it to the incremental collector: it has grown by more than it held after
-    /// the last full collection plus [`GARBAGE_MAX`], or by more than a quarter of the limit. So garbage never takes more than a
-    /// quarter of the limit from later scripts.
+    /// Whether the memory may hold too much garbage to leave it to the incremental collector: it has grown by more than it held
+    /// after the last full collection plus [`GARBAGE_MAX`], or by more than a quarter of the limit. So garbage never takes more
+    /// than a quarter of the limit from later scripts.
     #[inline]
     pub(crate) fn needs_full_collection(&self) -> bool {
         let growth_max = GARBAGE_MAX.saturating_add(self.used_after_collection).min(self.limit / 4);
@@ -150,6 +150,7 @@ pub(crate) unsafe extern "C" fn allocate(data: *mut c_void, block: *mut c_void, 
         // largest block has doubled, because a change restarts the count: a hook that is changed all the time never runs.
         if new >= LARGE_BLOCK && new / 2 >= memory.largest && memory.may_fail && !memory.thread.is_null() {
             memory.largest = new;
+            debug_assert!(lua_gethook(memory.thread).is_some(), "a running thread has a hook");
             lua_sethook(memory.thread, lua_gethook(memory.thread), LUA_MASKCOUNT, check_interval(new));
         }
         if memory.used >= SMALL && !memory.fast_collection && !memory.lua.is_null() {
@@ -215,8 +216,8 @@ impl Memory {
         self.free_bytes += bytes;
     }
 
-    /// Resizes a block from `old` to `new` bytes and keeps its contents as far as they fit. Returns null, and keeps the old block, if
-    /// the global allocator has none.
+    /// Resizes a block from `old` to `new` bytes and keeps its contents as far as they fit. Returns null, and keeps the old block,
+    /// if the global allocator has none.
     ///
     /// # Safety
     /// As for [`Memory::free_block`].

@@ -32,8 +32,8 @@ pub(crate) unsafe fn bytes<'a>(lua: *mut lua_State, index: c_int) -> Option<&'a 
 /// The string argument at `index`. A number is converted to a string in place. Raises an error for other types.
 ///
 /// # Safety
-/// Called from a C function that Lua called; nothing with a destructor is alive. The string stays on the stack as long as the bytes are
-/// used.
+/// Called from a C function that Lua called; nothing with a destructor is alive. The string stays on the stack as long as the
+/// bytes are used.
 #[inline]
 pub(crate) unsafe fn check_string<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
     // SAFETY: as promised.

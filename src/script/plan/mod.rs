@@ -1,8 +1,8 @@
 //! Plans: small scripts that run without Lua.
 //!
 //! Lock libraries send scripts of a few calls with conditions between them: compare and delete, compare and renew, the steps of a
-//! reentrant lock. In such a script Lua costs more than the commands: the entry into its interpreter, its strings (each argument and
-//! each reply is hashed and looked up) and its tables. A script that consists only of
+//! reentrant lock. In such a script Lua costs more than the commands: the entry into its interpreter, its strings (each argument
+//! and each reply is hashed and looked up) and its tables. A script that consists only of
 //!
 //! ```text
 //!   local name = value      if value then … elseif value then … else … end      return value      redis.call(…)
@@ -12,9 +12,9 @@
 //! therefore runs as a [`Plan`]. All other scripts run in Lua. Clients cannot see the difference: replies, errors and their lines,
 //! statistics, users' rules, limits and the change log are the same. A property test compares plans with Lua.
 //!
-//! Two properties keep plans simple. A plan is made only of a script that Lua has compiled, so the parser never has to report an error:
-//! it gives up. And only a call can fail: `<` is accepted only for expressions that are always numbers, and a command only if its reply is
-//! never an aggregate. There are no loops, so a plan always ends.
+//! Two properties keep plans simple. A plan is made only of a script that Lua has compiled, so the parser never has to report an
+//! error: it gives up. And only a call can fail: `<` is accepted only for expressions that are always numbers, and a command only
+//! if its reply is never an aggregate. There are no loops, so a plan always ends.
 //!
 //! [`parse`] makes a plan of a source, from the tokens of [`tokens`]. [`mod@run`] runs it, with the values in [`values`].
 
@@ -24,7 +24,7 @@ mod run;
 mod sink;
 #[cfg(test)]
 mod tests;
-mod tokens;
+pub(crate) mod tokens;
 mod values;
 
 use crate::script::calls::command_cache::CallableCommand;
@@ -86,7 +86,7 @@ enum Comparison {
 /// `redis.call(…)`
 struct Call {
     callable: CallableCommand,
-    /// Its fuel if the command visits no elements; see [`fuel::add_planned_call`](super::fuel::add_planned_call).
+    /// Its fuel if the command visits no elements; see [`fuel::consume_planned_call`](super::fuel::consume_planned_call).
     cost: u64,
     /// The command's name as the script spells it.
     name: Box<[u8]>,

@@ -31,8 +31,8 @@ type Result<T> = std::result::Result<T, Box<PlanError>>;
 /// Runs a plan and replies with the value that it returns.
 ///
 /// # Safety
-/// The interpreter is valid and runs nothing else. Its frame is that of this run; the frame's engine is valid, and reached through the
-/// frame only until this returns.
+/// The interpreter is valid and runs nothing else. Its frame is that of this run; the frame's engine is valid, and reached through
+/// the frame only until this returns.
 #[inline(always)]
 pub(crate) unsafe fn run(
     plan: &Plan,
@@ -52,8 +52,8 @@ pub(crate) unsafe fn run(
     let done = run.block(&plan.statements);
     // SAFETY: as promised.
     unsafe {
-        if let Some(none_was_known) = remembered {
-            (*engine).keyspace.space.uncache_place(none_was_known);
+        if let Some(none_was_cached) = remembered {
+            (*engine).keyspace.space.uncache_place(none_was_cached);
         }
         (*interpreter).frame.engine = std::ptr::null_mut();
     }
@@ -156,10 +156,7 @@ impl<'r> Run<'r> {
             Expr::Or(sides) => self.holds(&sides[0])? || self.holds(&sides[1])?,
             Expr::Unequal(sides) => !self.equal(sides)?,
             Expr::Compare(comparison, sides) => {
-                // The parser accepts only numbers here.
-                let mut number =
-                    |expr| self.evaluate(expr).map(|value| if let Value::Number(number) = value { number } else { f64::NAN });
-                let (left, right) = (number(&sides[0])?, number(&sides[1])?);
+                let (left, right) = (self.number(&sides[0])?, self.number(&sides[1])?);
                 match comparison {
                     Comparison::Less => left < right,
                     Comparison::LessOrEqual => left <= right,
@@ -169,6 +166,12 @@ impl<'r> Run<'r> {
             }
             _ => self.evaluate(expr)?.is_true(),
         })
+    }
+
+    /// The value of an expression that the parser has found to be a number.
+    #[inline(always)]
+    fn number(&mut self, expr: &'r Expr) -> Result<f64> {
+        Ok(if let Value::Number(number) = self.evaluate(expr)? { number } else { f64::NAN })
     }
 
     fn equal(&mut self, sides: &'r [Expr; 2]) -> Result<bool> {
@@ -237,7 +240,7 @@ impl<'r> Run<'r> {
             };
             match text {
                 Some(text) => arguments[1 + at].write(text),
-                None => return Err(call.error(&[b"ERR ", call::ARGUMENT_TYPES].concat(), false)),
+                None => return Err(call.error(format!("ERR {}", call::ARGUMENT_TYPES).as_bytes(), false)),
             };
         }
         // The array is large enough: the parser rejects calls with more arguments.
@@ -254,7 +257,7 @@ impl<'r> Run<'r> {
                 return Err(call.error(errors::without_line_ends(error.text()), true));
             }
             call::run_command(interpreter, &call.callable, arguments, &mut sink);
-            fuel::add_planned_call(interpreter, call.cost, (call.callable.min_cost, arguments.len()));
+            fuel::consume_planned_call(interpreter, call.cost, (call.callable.min_cost, arguments.len()));
             fuel::is_check_due(interpreter)
         };
         let CallSink { value, overflow, .. } = sink;
@@ -268,7 +271,7 @@ impl<'r> Run<'r> {
             && text.len() > SHORT
         {
             // SAFETY: as promised to `run`.
-            unsafe { fuel::add(self.interpreter, text.len() as u64 / fuel::BYTES_PER_STEP) }
+            unsafe { fuel::consume_unchecked(self.interpreter, text.len() as u64 / fuel::BYTES_PER_STEP) }
         }
         // SAFETY: as promised to `run`; no reference to the engine or to the frame is alive.
         if unsafe { fuel::try_check(self.interpreter) } {

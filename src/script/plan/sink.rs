@@ -4,7 +4,8 @@ use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::resp::reply::{Protocol, Sink};
 use crate::script::plan::values::{Arena, Text, Value};
 
-/// Receives the reply to one call. The values are those that Lua gets in RESP2; see [`LuaSink`](crate::script::conversion::to_lua::LuaSink).
+/// Receives the reply to one call. The values are those that Lua gets in RESP2; see
+/// [`LuaSink`](crate::script::conversion::to_lua::LuaSink).
 pub(super) struct CallSink<'c, 'r> {
     pub arena: &'c mut Arena<'r>,
     /// The number of the call in the run.

@@ -107,7 +107,8 @@ impl<'a> Tokens<'a> {
     }
 }
 
-fn is_name_byte(byte: &u8) -> bool {
+/// Whether a name in Lua may contain the byte.
+pub(crate) fn is_name_byte(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || *byte == b'_'
 }
 

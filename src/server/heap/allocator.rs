@@ -128,8 +128,9 @@ unsafe fn alloc(layout: Layout) -> *mut u8 {
     unsafe { System.alloc(layout) }
 }
 
-// SAFETY: a block comes either from the executor's heap (`blocks`), which upholds the contract of `GlobalAlloc`, or from the system's
-// allocator. `blocks::owns` tells which, so a block goes back to where it came from, with its layout. Counting allocates nothing.
+// SAFETY: a block comes either from the executor's heap (`blocks`), which upholds the contract of `GlobalAlloc`, or from the
+// system's allocator. `blocks::owns` tells which, so a block goes back to where it came from, with its layout. Counting allocates
+// nothing.
 unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

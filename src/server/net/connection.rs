@@ -232,7 +232,7 @@ impl Connection {
             if shell.aborted(self.id) {
                 return Err(Next::Close);
             }
-            if shell.must_yield() {
+            if shell.take_yield() {
                 return Err(Next::Later);
             }
             if std::mem::take(&mut shell.yield_turn) && turn_left > 0 {

@@ -31,7 +31,7 @@ use crate::server::turns;
 /// Number of connection turns before the other sources are checked.
 const TURNS_MAX: usize = 64;
 /// Maximum number of TLS handshakes continued per round: with RSA, each takes up to a millisecond.
-const GREETED_MAX: usize = 4;
+const HANDSHAKES_MAX: usize = 4;
 /// Maximum number of control orders carried out per round.
 const ORDERS_MAX: usize = 64;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -240,7 +240,7 @@ impl EventLoop {
     fn finish_handshakes(&mut self) {
         let handshakes = Rc::clone(self.listening.handshakes());
         self.shell.close_turn();
-        for number in (0..GREETED_MAX).map_while(|_| handshakes.next_queued()) {
+        for number in (0..HANDSHAKES_MAX).map_while(|_| handshakes.next_queued()) {
             if let Some(TlsAccepted { tls, addr }) = handshakes.go_on(number) {
                 self.welcome(Accepted::tls(tls, addr));
             }

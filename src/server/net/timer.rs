@@ -1,9 +1,8 @@
 //! The timer: wakes the engine for its next deadline and for nothing else.
 //!
-//! It is a timerfd, because the timeout of `epoll_wait` counts whole milliseconds, and `epoll_pwait2`, which counts nanoseconds, needs
-//! Linux 5.11. It is armed again only when the next deadline
-//! is earlier than the one it is armed for, or after it has fired: a server whose leases all have one length hardly ever touches
-//! it.
+//! It is a timerfd. The timeout of `epoll_wait` counts whole milliseconds, and `epoll_pwait2`, which counts nanoseconds, needs
+//! Linux 5.11. It is armed again only when the next deadline is earlier than the one it is armed for, or after it has fired: a
+//! server whose leases all have one length hardly ever touches it.
 
 use std::io;
 use std::os::fd::OwnedFd;

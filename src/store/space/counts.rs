@@ -1,4 +1,4 @@
-//! Numbers of keys of each kind in a dictionary, updated as keys add and go.
+//! Numbers of keys of each kind in a dictionary, updated as keys are added and removed.
 
 use crate::store::entry::EntryRef;
 

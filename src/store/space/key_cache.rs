@@ -124,7 +124,7 @@ impl Space {
         debug_assert_eq!(
             found.map(|found| (found.place, found.address)),
             self.find_entry(dict, self.hashed.hash, key).map(|(place, entry)| (place, entry.address())),
-            "what moves keys has them looked for again"
+            "the cached place is outdated"
         );
         // SAFETY: the dictionary still has the entry, and `&self` keeps it unchanged.
         found.map(|found| (found.place, unsafe { EntryRef::at(found.address) }))

@@ -275,23 +275,23 @@ proptest! {
     fn behaves_like_plain_maps(steps in prop::collection::vec(step(), 1..120), seed in any::<u64>()) {
         let mut model = Model { space: Space::new(DICTS, seed, 5), now: 5, keys: Default::default() };
         model.space.index_slots(SLOTS, slot_of);
-        let known = key_of(3);
-        let hash = model.space.hash(&known);
-        let none_was_known = model.space.cache_place(&known);
-        prop_assert!(none_was_known);
+        let cached = key_of(3);
+        let hash = model.space.hash(&cached);
+        let none_was_cached = model.space.cache_place(&cached);
+        prop_assert!(none_was_cached);
         for (number, step) in steps.into_iter().enumerate() {
             model.apply(step);
-            // Not after every step, and sometimes twice, so that the remembered place may be outdated.
+            // Not after every step, and sometimes twice, so that the cached place may be outdated.
             for dict in [number % 2, number % 3, number % 5] {
                 if dict < DICTS {
-                    prop_assert_eq!(place_of(model.space.locate(dict, &known)), (hash, model.find(dict, 3)));
+                    prop_assert_eq!(place_of(model.space.locate(dict, &cached)), (hash, model.find(dict, 3)));
                 }
             }
             model.compare();
         }
         prop_assert!(!model.space.cache_place(b"other"));
-        model.space.uncache_place(none_was_known);
-        prop_assert_eq!(place_of(model.space.locate(0, &known)), (hash, model.find(0, 3)));
+        model.space.uncache_place(none_was_cached);
+        prop_assert_eq!(place_of(model.space.locate(0, &cached)), (hash, model.find(0, 3)));
         model.advance(FAR * 8, 1000);
         let mut budget = u32::MAX;
         model.space.free_some(&mut budget);

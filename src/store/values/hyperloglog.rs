@@ -1,4 +1,5 @@
-//! HyperLogLogs: estimates of the number of different elements, in at most 12 KiB, in exactly Redis's format.
+//! HyperLogLogs: estimates of the number of different elements, in at most 12 KiB and a header of 16 bytes, in exactly Redis's
+//! format.
 //!
 //! ```text
 //!   "HYLL" │ encoding │ 3 unused │ count, 8 bytes │ registers

@@ -29,8 +29,8 @@ pub enum Value {
     Set(Set),
     /// A stream.
     Stream(Box<Stream>),
-    /// A semaphore, or a lock that cannot be packed into its entry (see [`crate::lock::grant::pack`]): a shared or delayed one, or one
-    /// with unusually large fields.
+    /// A semaphore, or a lock that cannot be packed into its entry (see [`crate::lock::grant::pack`]): a shared or delayed one, or
+    /// one with unusually large fields.
     Lock(Box<Lock>),
     /// A latch: the remaining count.
     Latch(u64),

@@ -15,9 +15,7 @@
 
 use crate::recipes::ReleaseOutcome;
 use crate::torture::history::{Event, EventKind, History, NO_CLIENT, Op, Outcome, Stamp, Trace};
-
-/// For this many leases a server may serve a client that is gone, and a command may be in transit after its client gave it up.
-const UNSEEN_LEASES: u64 = 2;
+use crate::torture::plan::UNSEEN_LEASES;
 
 /// One acquisition.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,7 +59,7 @@ pub struct Acquisition {
     /// When the release ended.
     pub released_us: Option<u64>,
     /// The outcome of the release. `None` if it is unknown.
-    pub given: Option<ReleaseOutcome>,
+    pub outcome: Option<ReleaseOutcome>,
     /// Number of attempts to release.
     pub release_tries: u32,
     /// What servers did for the last attempt to release.
@@ -96,7 +94,7 @@ impl Acquisition {
         // A checked release that succeeded proves that the lock was held until then, perhaps by a renewal of unknown outcome. A
         // release that was sent twice proves nothing: a server that recognizes repeated requests repeats its first reply.
         if let (Some(ReleaseOutcome::Released), Some(first), false) =
-            (self.given, self.release_trace.first, self.release_trace.resent)
+            (self.outcome, self.release_trace.first, self.release_trace.resent)
         {
             end_us = end_us.max(first.at_us.min(self.latest_us()));
         }
@@ -113,7 +111,7 @@ impl Acquisition {
                 // The client was told that it does not hold the lock.
                 (_, Some(_), None) => None,
                 (None, Some(ended_us), Some(_)) | (Some(ended_us), ..) => {
-                    Some((self.requested_us, ended_us.saturating_add((UNSEEN_LEASES + 1) * self.lease_us)))
+                    Some((self.requested_us, ended_us.saturating_add((u64::from(UNSEEN_LEASES) + 1) * self.lease_us)))
                 }
                 (None, None, _) => Some((self.requested_us, u64::MAX)),
             };
@@ -123,7 +121,7 @@ impl Acquisition {
             Some(_) => self.trace.first.map_or(self.requested_us, |first| first.at_us.min(self.requested_us)),
             None => self.served().map_or(self.requested_us, |served| served.at_us),
         };
-        let ended_us = match (self.released_us, self.given) {
+        let ended_us = match (self.released_us, self.outcome) {
             (Some(at_us), Some(_)) => self.release_trace.last.map_or(at_us, |last| last.at_us),
             // It may not have been released and has no end, but the client does not count on it any more.
             (Some(at_us), None) if self.possible_end_us.is_none() => at_us,
@@ -148,7 +146,7 @@ impl Acquisition {
     /// The latest end of a lease that ends at `end_us` without a renewal whose client gave it up at `given_up_us`. That renewal
     /// may have arrived later, but not after the end of the lease.
     fn prolonged_us(&self, end_us: u64, given_up_us: u64) -> u64 {
-        let arrived_us = given_up_us.saturating_add(UNSEEN_LEASES * self.lease_us).min(end_us);
+        let arrived_us = given_up_us.saturating_add(u64::from(UNSEEN_LEASES) * self.lease_us).min(end_us);
         end_us.max(arrived_us.saturating_add(self.lease_us))
     }
 
@@ -206,9 +204,9 @@ impl Acquisition {
                 }
             }
             EventKind::Release { .. } => self.release_us = Some(at_us),
-            EventKind::Released { given, tries, trace, .. } => {
+            EventKind::Released { outcome, tries, trace, .. } => {
                 self.released_us = Some(at_us);
-                (self.given, self.release_tries, self.release_trace) = (*given, *tries, *trace);
+                (self.outcome, self.release_tries, self.release_trace) = (*outcome, *tries, *trace);
             }
             _ => {}
         }

@@ -8,14 +8,14 @@ use crate::torture::history::Seconds;
 pub(super) fn early(acquisitions: &Acquisitions) -> Finding {
     let mut finding = Finding::default();
     for acquisition in &acquisitions.all {
-        let (Some(_), Some(_), Some(released_us)) = (acquisition.granted_us, acquisition.given, acquisition.released_us) else {
+        let (Some(_), Some(_), Some(released_us)) = (acquisition.granted_us, acquisition.outcome, acquisition.released_us) else {
             continue;
         };
         finding.checked += 1;
         // If a reply was lost or a command was sent twice, an earlier copy may have released the lock.
         let lost = acquisition.trace.lost_us.or(acquisition.release_trace.lost_us).is_some() || acquisition.release_tries > 1;
         let over_us = acquisition.certain_end_us.unwrap_or(u64::MAX);
-        if acquisition.given == Some(ReleaseOutcome::NotHeld) && released_us < over_us && !lost {
+        if acquisition.outcome == Some(ReleaseOutcome::NotHeld) && released_us < over_us && !lost {
             finding.violations.push(Violation {
                 property: Property::Early,
                 at_us: released_us,

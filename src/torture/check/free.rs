@@ -144,7 +144,7 @@ fn violation(acquisitions: &Acquisitions, waiter: &Acquisition, gap: &Gap, rules
     let before = gap.after.and_then(|op| acquisitions.get(op));
     let in_vain = waiter.granted_us.is_none() && free_us > 3 * rules.grace_us;
     let released = before
-        .is_none_or(|before| before.given.is_some() && before.possible_span().is_none_or(|(_, to)| to < before.latest_us()));
+        .is_none_or(|before| before.outcome.is_some() && before.possible_span().is_none_or(|(_, to)| to < before.latest_us()));
     let (property, since) = match (in_vain, released) {
         (true, _) => (Property::Stuck, "no client held it"),
         (false, true) => (Property::WakeUp, "it was released"),

@@ -28,7 +28,7 @@ impl Story {
     fn released_perhaps(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
         self.at(at_s, client, EventKind::Release { op });
         let trace = Trace { lost_us: Some((at_s * S as f64) as u64 + S), ..Trace::default() };
-        self.at(at_s + 1.0, client, EventKind::Released { op, given: None, tries: 3, trace })
+        self.at(at_s + 1.0, client, EventKind::Released { op, outcome: None, tries: 3, trace })
     }
 
     fn crash(&mut self, at_s: f64) -> &mut Self {
@@ -177,7 +177,7 @@ fn the_first_copy_of_a_release_that_was_sent_twice_may_have_ended_the_grant() {
             story.granted(1.5, 1, 2).at(release_s, 0, EventKind::Release { op: 1 });
         }
         let trace = Trace { resent, lost_us: resent.then_some(2 * S), ..story.served(3.0) };
-        story.at(3.0, 0, EventKind::Released { op: 1, given: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
+        story.at(3.0, 0, EventKind::Released { op: 1, outcome: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
     };
     assert_eq!(story(1.0, true), []);
     assert_eq!(story(1.0, false), [Property::Exclusion], "sent once, it was held until the server answered");
@@ -195,7 +195,7 @@ fn the_first_copy_of_a_release_may_have_handed_the_lock_on_within_the_lease() {
             story.granted(10.15, 1, 2).at(release_s, 0, EventKind::Release { op: 1 });
         }
         let trace = Trace { resent, lost_us: resent.then_some(11 * S), ..story.served(12.0) };
-        story.at(12.0, 0, EventKind::Released { op: 1, given: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
+        story.at(12.0, 0, EventKind::Released { op: 1, outcome: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
     };
     assert_eq!(story(10.0, true), []);
     assert_eq!(story(10.0, false), [Property::Exclusion, Property::Release], "sent once, it came when another held the lock");
@@ -221,7 +221,7 @@ fn an_earlier_copy_of_a_release_may_have_succeeded() {
         let mut story = held();
         story.at(5.0, 0, EventKind::Release { op: 1 });
         let trace = Trace { lost_us, ..story.served(5.2) };
-        story.at(5.2, 0, EventKind::Released { op: 1, given: Some(ReleaseOutcome::NotHeld), tries: 1, trace }).violated()
+        story.at(5.2, 0, EventKind::Released { op: 1, outcome: Some(ReleaseOutcome::NotHeld), tries: 1, trace }).violated()
     };
     assert_eq!(story(Some(5 * S)), []);
     assert_eq!(story(None), [Property::Early]);

@@ -15,7 +15,7 @@ pub(super) fn check(acquisitions: &Acquisitions) -> Finding {
         held.sort_unstable();
         for acquisition in of_lock {
             let (Some(ReleaseOutcome::Released | ReleaseOutcome::Unchecked), Some(released_us)) =
-                (acquisition.given, acquisition.released_us)
+                (acquisition.outcome, acquisition.released_us)
             else {
                 continue;
             };
@@ -31,7 +31,7 @@ pub(super) fn check(acquisitions: &Acquisitions) -> Finding {
             // If two clients hold the lock at once, each may release it. A checked release is also right as long as renewals of
             // unknown outcome may have prolonged the lease. An unchecked release is not.
             let own = acquisition.start_us().is_some_and(|start_us| start_us <= to_us) && from_us <= acquisition.latest_us();
-            if own && acquisition.given == Some(ReleaseOutcome::Released) {
+            if own && acquisition.outcome == Some(ReleaseOutcome::Released) {
                 continue;
             }
             let began = held.partition_point(|(start_us, ..)| *start_us < from_us);

@@ -71,10 +71,10 @@ impl Story {
         self.at(until_s, client, EventKind::Exit { op })
     }
 
-    pub(super) fn released(&mut self, at_s: f64, client: u32, op: Op, given: ReleaseOutcome) -> &mut Self {
+    pub(super) fn released(&mut self, at_s: f64, client: u32, op: Op, outcome: ReleaseOutcome) -> &mut Self {
         self.at(at_s, client, EventKind::Release { op });
         let trace = self.served(at_s + 0.002);
-        self.at(at_s + 0.002, client, EventKind::Released { op, given: Some(given), tries: 1, trace })
+        self.at(at_s + 0.002, client, EventKind::Released { op, outcome: Some(outcome), tries: 1, trace })
     }
 
     pub(super) fn stored(&mut self, at_s: f64, ops: &[Op]) -> &mut Self {
@@ -276,7 +276,7 @@ fn a_lock_lost_before_the_end_of_its_lease_is_found() {
         let mut story = Story::default();
         story.acquire(0.0, 0, 1).granted(0.1, 0, 1).at(released_s, 0, EventKind::Release { op: 1 });
         let trace = story.served(released_s + 0.1);
-        story.at(released_s + 0.1, 0, EventKind::Released { op: 1, given: Some(ReleaseOutcome::NotHeld), tries, trace });
+        story.at(released_s + 0.1, 0, EventKind::Released { op: 1, outcome: Some(ReleaseOutcome::NotHeld), tries, trace });
         story
     };
     assert_eq!(story(5.0, 1).violated(), [Property::Early]);

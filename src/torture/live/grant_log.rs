@@ -68,7 +68,7 @@ impl GrantLog {
                         tokens.insert(*op, *token);
                     }
                 }
-                EventKind::Released { op, given: Some(ReleaseOutcome::Released), trace, .. } => {
+                EventKind::Released { op, outcome: Some(ReleaseOutcome::Released), trace, .. } => {
                     let grant = tokens.get(op).and_then(|token| seen.grants.get(token));
                     // A later end has another reason: the grant was restored by a failover.
                     let ended = grant.and_then(|(_, ended)| *ended).filter(|ended| ended.at_us <= event.at_us);
@@ -145,7 +145,7 @@ mod tests {
         history.push(2_000_000, granted_first as u32, EventKind::Release { op: granted_first as Op });
         let released = EventKind::Released {
             op: granted_first as Op,
-            given: Some(ReleaseOutcome::Released),
+            outcome: Some(ReleaseOutcome::Released),
             tries: 1,
             trace: Trace::default(),
         };

@@ -31,13 +31,11 @@ use crate::torture::live::monitor::MonitorFollower;
 use crate::torture::live::proxy::Proxy;
 use crate::torture::live::servers::Backend;
 use crate::torture::live::world::{Action, LiveWorld, Machine, Shared, lock};
-use crate::torture::plan::{Injection, Job, Plan, When, streams};
+use crate::torture::plan::{Injection, Job, Plan, UNSEEN_LEASES, When, streams};
 use crate::torture::random::Random;
 use crate::torture::subject::Subject;
 use crate::torture::workload::{self, Setup};
 
-/// Maximum time until a server notices that a client's machine is gone, in leases.
-const UNSEEN_LEASES: u32 = 2;
 /// Pause between a starting client's attempts to connect.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 

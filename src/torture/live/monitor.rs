@@ -227,7 +227,7 @@ impl Seen {
             match &event.kind {
                 EventKind::Acquire { op, lock, .. } => drop(asked.insert(*op, (event.at_us, *lock))),
                 EventKind::Granted { op, token: Some(token), .. } => drop(known.insert(*op, (event.at_us, *token))),
-                EventKind::Released { op, given: Some(ReleaseOutcome::Released), tries: 1, trace }
+                EventKind::Released { op, outcome: Some(ReleaseOutcome::Released), tries: 1, trace }
                     if !trace.resent && trace.lost_us.is_none() =>
                 {
                     let (Some((asked_us, lock)), Some((known_us, token))) = (asked.get(op), known.get(op)) else { continue };
@@ -271,8 +271,8 @@ mod tests {
                 EventKind::Granted { op, token: Some(u64::from(op)), valid_until_us, watched: false, trace: Trace::default() },
             );
             at(release, EventKind::Release { op });
-            let given = Some(ReleaseOutcome::Released);
-            at(release + 20, EventKind::Released { op, given, tries: 1, trace: Trace::default() });
+            let outcome = Some(ReleaseOutcome::Released);
+            at(release + 20, EventKind::Released { op, outcome, tries: 1, trace: Trace::default() });
         }
         events.sort_by_key(|(at_us, ..)| *at_us);
         let mut history = History::default();

@@ -21,7 +21,7 @@ enum Kind {
     /// A process of `redis-server`; `None` while it is down.
     Redis(Option<Process>),
     /// A running server that was given by its URL: whether it is in test mode, and whether it is a server of this crate.
-    ReleaseOutcome { test_mode: bool, native: bool },
+    Given { test_mode: bool, native: bool },
 }
 
 /// A server.
@@ -68,7 +68,7 @@ impl Backend {
         let test_mode = client.command(&["FAULT", "JOURNAL", &JOURNAL.to_string()]).await.is_ok();
         let info = client.query::<String>(Command::new("INFO").arg("portcullis")).await;
         let native = info.is_ok_and(|info| info.contains("portcullis_version:"));
-        Ok(Backend { addr, around, kind: Kind::ReleaseOutcome { test_mode, native }, grant_log })
+        Ok(Backend { addr, around, kind: Kind::Given { test_mode, native }, grant_log })
     }
 
     /// The server's URL with another address.
@@ -78,15 +78,15 @@ impl Backend {
 
     /// Whether the server was given and has native locks, so that `MONITOR` tells the order of its grants.
     pub fn can_be_monitored(&self) -> bool {
-        matches!(self.kind, Kind::ReleaseOutcome { native: true, .. })
+        matches!(self.kind, Kind::Given { native: true, .. })
     }
 
     /// Whether the server can be restarted with the loss of its last `lost` writes, or of all data.
     pub fn can_go_down(&self, lost: Option<u64>) -> bool {
         match self.kind {
-            Kind::Own(_) | Kind::ReleaseOutcome { test_mode: true, .. } => true,
+            Kind::Own(_) | Kind::Given { test_mode: true, .. } => true,
             Kind::Redis(_) => lost.is_none(),
-            Kind::ReleaseOutcome { test_mode: false, .. } => false,
+            Kind::Given { test_mode: false, .. } => false,
         }
     }
 
@@ -129,7 +129,7 @@ impl Backend {
 
     /// Deletes the keys with this prefix, if the server outlives the run.
     pub async fn clean(&self, prefix: &str) {
-        if !matches!(self.kind, Kind::ReleaseOutcome { .. }) {
+        if !matches!(self.kind, Kind::Given { .. }) {
             return;
         }
         if let Ok(client) = Client::connect(&self.url_by(&self.addr)).await {

@@ -108,7 +108,7 @@ mod tests {
         assert!((0..100).all(|_| matches!(link.send(0), Delivery::Arrives(100..500))));
         let again = |link: &mut Link| (link.send(5), link.send(5), link.send(7));
         let (first, second) = (again(&mut link), again(&mut link));
-        assert_eq!(first, second, "the same moments, the same random_state");
+        assert_eq!(first, second, "the same moments give the same deliveries");
         link.lose(1_000_000, 100, false);
         assert!((0..100).all(|_| matches!(link.send(0), Delivery::Arrives(1_000_000..2_500_000))));
         assert!((0..100).all(|_| matches!(link.send(1_000_000), Delivery::Arrives(100..500))), "it is over");

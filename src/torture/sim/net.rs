@@ -25,8 +25,6 @@ use crate::torture::sim::link::Link;
 /// The time-out of a reply is a lease divided by this, plus the time that the command may block on the server. A client also
 /// notices a dead connection within that time, by keep-alive.
 const TIMEOUTS_IN_LEASE: u64 = 5;
-/// A server notices a dead connection within this number of leases.
-const NOTICED_LEASES: u64 = 2;
 
 /// Initial capacity of the history: enough for most episodes.
 const HISTORY_USUAL: usize = 4_096;
@@ -128,7 +126,7 @@ pub struct Conn {
     /// The server has ended the session.
     gone: bool,
     /// Whether a message was sent: the first one waits for the handshake.
-    is_established: bool,
+    has_sent: bool,
     to_server: VecDeque<ToServer>,
     to_client: VecDeque<ToClient>,
     /// Arrival time of the last message to the server and to the client.

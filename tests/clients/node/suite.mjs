@@ -30,7 +30,7 @@ export async function rejects(promise) {
   throw new Error('was not rejected')
 }
 
-// Stands in a critical section and notes whoever comes in while somebody is there.
+// A critical section that records every entry while another worker is inside.
 export class Witness {
   constructor(limit = 1) {
     Object.assign(this, { limit, inside: 0, most: 0, entries: 0 })

@@ -52,7 +52,7 @@ def main(before_each=None):
 
 
 class Witness:
-    """Stands in a critical section and notes whoever comes in while somebody is there."""
+    """A critical section that records every entry while another worker is inside."""
 
     def __init__(self, limit=1):
         self.limit = limit

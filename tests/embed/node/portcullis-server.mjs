@@ -38,7 +38,7 @@ export async function start({ flags = [], program = process.env.PORTCULLIS ?? 'p
     child.on('exit', (code, signal) => resolve((gone = `ended with ${code ?? signal}`)))
   })
   child.stdin.on('error', () => {})
-  // It keeps nobody from ending.
+  // Does not keep the process alive.
   for (const handle of [child, child.stdin, child.stdout, child.stderr]) handle.unref()
   const end = performance.now() + patience
   let address
@@ -75,7 +75,7 @@ export class Server {
     this.#child = child
     this.#ended = ended
     this.#options = { host, port: this.port, ...options }
-    // It says nothing when it connects that could meet a fault: whatever goes wrong, CLOCK and FAULT are heard.
+    // This connection sends nothing at connect that a fault could hit, so CLOCK and FAULT always work.
     const silent = { connectionName: undefined, enableReadyCheck: false, disableClientInfo: true }
     this.#control = new Redis({ ...this.#options, protocol: 2, db: 0, ...silent, retryStrategy: () => 1 })
     this.#control.on('error', () => {})
@@ -83,11 +83,11 @@ export class Server {
     this.clock = {
       freeze: () => clock('FREEZE'),
       resume: () => clock('RESUME'),
-      // All that is due within these milliseconds has happened when the promise is fulfilled, and replies to whoever waited are on their way.
+      // When the promise resolves, everything due within these milliseconds has happened, and replies to waiters are sent.
       advance: (ms) => clock('ADVANCE', ms),
       // Forward to a unix time in milliseconds or a Date; back to it, the wall clock alone is stepped.
       set: (time) => clock('SET', Number(time)),
-      // Steps the wall clock alone, to either side; no lease and no TTL notices.
+      // Steps the wall clock alone, forward or back. Leases and TTLs do not change.
       skew: (ms) => clock('SKEW', ms),
       info: async () => pairs(await clock('INFO')),
     }
@@ -101,7 +101,7 @@ export class Server {
       },
       remove: (name) => fault('DEL', name),
       reset: () => fault('RESET'),
-      // Begins the sequence anew from which chance is drawn.
+      // Restarts the random sequence from this seed.
       seed: (seed) => fault('SEED', seed),
       fired: async (name) => (await fault('LIST')).map(pairs).find((rule) => rule.name === name)?.fired ?? 0,
     }
@@ -120,8 +120,8 @@ export class Server {
     return this.#control.call(...words)
   }
 
-  // Begins anew: no data, scripts, functions and faults, and a running clock that shows the time. Configuration and users stay, and so do connections;
-  // one that still waits for something is told to wait no more, and one whose request is held up by a fault is closed.
+  // Resets the server: deletes data, scripts, functions and faults, and lets the clock run at the real time. Configuration, users and connections
+  // stay. A client that is still blocked is unblocked, and a connection whose request is delayed by a fault is closed.
   async reset() {
     this.leaksAllowed = false
     await this.faults.reset()
@@ -136,8 +136,8 @@ export class Server {
     for (const [error] of replies) if (error) throw error
   }
 
-  // As if it were killed and started again, with nothing left; with `lose`, a failover that loses the last so many writes, as far as `journal` had them
-  // kept: gives how many they were. Connections are closed.
+  // Restarts the server without its data. With `lose`, simulates a failover that loses that many last writes, if `journal` kept them; resolves with
+  // their number. Connections are closed.
   async restart({ lose } = {}) {
     const closed = new Promise((resolve) => this.#control.once('close', resolve))
     const lost = await this.order('FAULT', 'RESTART', ...(lose === undefined ? [] : ['LOSE', lose]))
@@ -145,12 +145,12 @@ export class Server {
     return lose === undefined ? undefined : lost
   }
 
-  // Has the last so many writes kept from now on, for `restart` to lose.
+  // Keeps this many last writes from now on, so that `restart` can lose them.
   journal(writes) {
     return this.order('FAULT', 'JOURNAL', writes)
   }
 
-  // Waits until so many clients wait in it, be it for BLPOP, a lock, or the end of a pause or of a delay.
+  // Waits until this many clients are blocked: in BLPOP, on a lock, by a pause or by a delay.
   async untilBlocked(count = 1, patience = 10_000) {
     const end = performance.now() + patience
     for (;;) {

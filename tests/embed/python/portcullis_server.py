@@ -62,7 +62,7 @@ class Portcullis:
         self.port = int(port)
         self.url = f"redis://{self.host}:{self.port}/0"
         self._password = flags[flags.index("--requirepass") + 1] if "--requirepass" in flags else None
-        # It says nothing when it connects that could meet a fault: whatever goes wrong, CLOCK and FAULT are heard.
+        # This connection sends nothing at connect that a fault could hit, so CLOCK and FAULT always work.
         known = inspect.signature(redis.Redis).parameters
         options = ("driver_info",) if "driver_info" in known else ("lib_name", "lib_version")
         silent = {option: None for option in options if option in known}
@@ -85,10 +85,10 @@ class Portcullis:
         return self._control.execute_command(*words)
 
     def reset(self):
-        """Begins anew: no data, scripts, functions and faults, and a running clock that shows the time. Takes a fraction of a millisecond.
+        """Resets the server: deletes data, scripts, functions and faults, and lets the clock run at the real time. Takes under a millisecond.
 
-        Configuration and users stay, and so do connections. A client of an earlier test that still waits for something is told to wait no more;
-        one whose request is held up by a fault loses its connection, and the request is lost with it."""
+        Configuration, users and connections stay. A client that is still blocked since an earlier test is unblocked. A client whose request
+        is delayed by a fault loses its connection and the request."""
         self._order("FAULT", "RESET")
         if self.clock.info()["blocked-clients"]:
             clients = self._order("CLIENT", "LIST")
@@ -105,18 +105,18 @@ class Portcullis:
         pipeline.execute()
 
     def restart(self, lose=None):
-        """As if it were killed and started again, with nothing left; with `lose`, a failover that loses the last so many writes, as far as
-        `journal` had them kept: gives how many they were."""
+        """Restarts the server without its data. With `lose`, simulates a failover that loses that many last writes, if `journal` kept them;
+        returns their number."""
         lost = self._order("FAULT", "RESTART", *(() if lose is None else ("LOSE", lose)))
         self._control.connection_pool.disconnect()
         return None if lose is None else lost
 
     def journal(self, writes):
-        """Has the last so many writes kept from now on, for `restart` to lose."""
+        """Keeps this many last writes from now on, so that `restart` can lose them."""
         self._order("FAULT", "JOURNAL", writes)
 
     def until_blocked(self, count=1, patience=10.0):
-        """Waits until so many clients wait in it, be it for BLPOP, a lock, or the end of a pause or of a delay."""
+        """Waits until this many clients are blocked: in BLPOP, on a lock, by a pause or by a delay."""
         end = time.monotonic() + patience
         while (blocked := self.clock.info()["blocked-clients"]) != count:
             if time.monotonic() > end:
@@ -161,7 +161,7 @@ class Clock:
         self._order("CLOCK", "RESUME")
 
     def advance(self, seconds):
-        """Moves it forward. All that is due meanwhile has happened when this returns, and replies to whoever waited are on their way."""
+        """Moves the clock forward. When this returns, everything due has happened, and replies to waiters are sent."""
         self._order("CLOCK", "ADVANCE", _ms(seconds))
 
     def set(self, unix_seconds):
@@ -169,7 +169,7 @@ class Clock:
         self._order("CLOCK", "SET", _ms(unix_seconds))
 
     def skew(self, seconds):
-        """Steps the wall clock alone, to either side; no lease and no TTL notices."""
+        """Steps the wall clock alone, forward or back. Leases and TTLs do not change."""
         self._order("CLOCK", "SKEW", _ms(seconds))
 
     def info(self):
@@ -200,7 +200,7 @@ class Faults:
         return self._order("FAULT", "RESET")
 
     def seed(self, seed):
-        """Begins the sequence anew from which chance is drawn."""
+        """Restarts the random sequence from this seed."""
         self._order("FAULT", "SEED", seed)
 
     def fired(self, name):

@@ -1,9 +1,9 @@
 //! The Rust examples of the README and the guide, compiled and run as a user of the crate does: without the feature `internals`
 //! and without those of the program.
 //!
-//! The crate's own tests cannot show this, because they are always built with all features. To run it: `cargo test -p
-//! portcullis-embed`. With `--no-default-features` it is a project that uses only the test server, and shows how long that takes
-//! to build.
+//! The crate's own tests cannot show this, because they are always built with the default features and `internals`. To run
+//! it: `cargo test -p portcullis-embed`. With `--no-default-features` it is a project that uses only the test server, and shows
+//! how long that takes to build.
 
 #[cfg(feature = "client")]
 #[doc = include_str!("../../../README.md")]

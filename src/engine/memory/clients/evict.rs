@@ -114,7 +114,8 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::evict_clients`], before a request of a session. Returns whether the request must not run, because the session is to be closed.
+    /// As [`Engine::evict_clients`], before a request of a session. Returns whether the request must not run, because the session
+    /// is to be closed.
     #[cold]
     pub(crate) fn evict_clients_before(&mut self, now: Now, id: SessionId) -> bool {
         self.evict_clients(now);
@@ -125,11 +126,15 @@ impl Engine {
     pub(crate) fn check_client_memory(&self) {
         let ClientMemory { charges, total, order, .. } = &self.clients;
         assert_eq!(charges.iter().map(|charge| charge.bytes).sum::<u64>(), *total, "charges are summed up");
-        assert_eq!(charges.iter().filter(|charge| charge.place.is_some()).count(), order.len(), "who may be closed is in order");
+        assert_eq!(
+            charges.iter().filter(|charge| charge.place.is_some()).count(),
+            order.len(),
+            "every session that may be closed is in the order"
+        );
         for (index, charge) in charges.iter().enumerate() {
-            assert!(charge.bytes == 0 || self.sessions.contains(index), "who is gone is not counted");
+            assert!(charge.bytes == 0 || self.sessions.contains(index), "a closed session is not counted");
             if let Some((size, serial)) = charge.place {
-                assert!(order.contains(&(Reverse(size), serial, SessionId(index as u32))), "whom to close first is known");
+                assert!(order.contains(&(Reverse(size), serial, SessionId(index as u32))), "the order has the session's place");
             }
         }
         assert!(self.counts_clients() || charges.is_empty(), "nothing is counted without a limit");

@@ -51,8 +51,8 @@ impl World {
                     }
                     _ => false,
                 };
-                // Waits of one owner that are granted in the same step are answered in no order that a client can tell. From here on the
-                // order is what it is: the oldest are forgotten first.
+                // Waits of one owner that are granted in the same step are answered in no order that a client can tell. From here
+                // on the order is what it is: the oldest are forgotten first.
                 let found = answers.said[at..].iter().position(is_it);
                 let Some(found) = found else {
                     let failure = format!("{owner} for {name}: {:?} is not answer {at} of {:?}", got.answers, answers.said);
@@ -90,8 +90,8 @@ impl World {
         let (none, free) = (Name::default(), Lock::default());
         for name in NAMES {
             if let (Some(of), Some(Some(lock))) = (self.reference.names.get_mut(name), self.map.held.get(name)) {
-                // Of several connections in which one owner waited for it at a time, any may be the one that it is bound to: where leases
-                // of several names end at once, it is a matter of which is seen to first.
+                // Of several connections in which one owner waited for it at a time, any may be the one that it is bound to: where
+                // leases of several names end at once, it is a matter of which is seen to first.
                 for held in of.holders.iter_mut().filter(|held| held.holds > 1 && matches!(held.tie, Tie::Client(_))) {
                     let bound = lock.holders.get(held.owner.as_bytes()).filter(|grant| grant.bound == Bound::Connection);
                     held.tie = bound.map_or(held.tie, |grant| Tie::Client(grant.client.id));

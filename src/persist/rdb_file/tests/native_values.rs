@@ -115,8 +115,8 @@ fn a_grant_of_a_connection_ends_with_the_process_and_its_delay_begins() {
     assert!(other.run("LOCK.ACQUIRE l you 1000").starts_with(':'));
 }
 
-/// The rest of a lease of 60 seconds after a restart: the boot ids before and after, the milliseconds that the boot clock and the wall
-/// clock tell.
+/// The rest of a lease of 60 seconds after a restart: the boot ids before and after, the milliseconds that the boot clock and the
+/// wall clock tell.
 fn rest_of_a_lease(boots: (&[u8], &[u8]), boot_ms: u64, wall_ms: i64) -> i64 {
     let mut h = Harness::new();
     h.run("LOCK.ACQUIRE l me 60000");

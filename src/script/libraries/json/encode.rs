@@ -39,8 +39,8 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Writes the value on top and everything in it, without popping it. Surrounding tables are in `levels`. On the stack each of them
-    /// lies below its current element, or below the key and the value.
+    /// Writes the value on top and everything in it, without popping it. Surrounding tables are in `levels`. On the stack each of
+    /// them lies below its current element, or below the key and the value.
     unsafe fn run(&self, levels: *mut Vec<Level>) {
         let (lua, out) = (self.lua, self.out);
         // SAFETY: see above; nothing else uses the levels meanwhile, as nothing here calls a script's code.

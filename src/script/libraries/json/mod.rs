@@ -1,7 +1,7 @@
 //! `cjson`: conversion to and from JSON, and its settings.
 //!
-//! The settings belong to the table `cjson`. As in Redis, they outlast the script that changes them, and `cjson.new()` returns a table with
-//! its own settings. JSON's null is the null pointer `cjson.null`.
+//! The settings belong to the table `cjson`. As in Redis, they outlast the script that changes them, and `cjson.new()` returns a
+//! table with its own settings. JSON's null is the null pointer `cjson.null`.
 
 mod decode;
 mod encode;
@@ -127,8 +127,8 @@ unsafe fn set_number(lua: *mut lua_State, index: c_int, setting: &mut c_int, min
     }
 }
 
-/// Sets a choice from an argument that is not nil, and pushes the setting. The choices are `off` and `on`, also as booleans, and with
-/// `or_null` also `null`.
+/// Sets a choice from an argument that is not nil, and pushes the setting. The choices are `off` and `on`, also as booleans, and
+/// with `or_null` also `null`.
 unsafe fn set_choice(lua: *mut lua_State, index: c_int, setting: &mut c_int, or_null: bool) {
     // SAFETY: see above; the list ends with a null.
     unsafe {

@@ -1,7 +1,7 @@
 //! Poisons free blocks of the heap for the address sanitizer. Without the sanitizer, this does nothing.
 //!
-//! The sanitizer knows only the blocks of `malloc`, and would accept any access to the memory that our heap took from the system. The first word of a free block
-//! stays accessible: it links to the next one.
+//! The sanitizer knows only the blocks of `malloc`. It would accept any access to the memory that our heap takes from the system.
+//! The first word of a free block stays accessible: it links to the next one.
 
 pub(crate) use told::{allow, forbid, forbid_free};
 

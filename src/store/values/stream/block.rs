@@ -8,6 +8,7 @@
 //! of the block. Entries with the same fields as the first entry of the block, as most have, omit the names.
 
 use crate::store::values::list::encoded_len;
+use crate::store::values::packed::push_part;
 use crate::store::values::stream::id::StreamId;
 
 /// Maximum size of a block.
@@ -110,11 +111,6 @@ fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-fn put_part(bytes: &mut Vec<u8>, part: &[u8]) {
-    put_number(bytes, part.len() as u64);
-    bytes.extend_from_slice(part);
-}
-
 /// Bytes of an integer in one of Redis's listpacks, including the length after it.
 fn counted_integer(n: i64) -> usize {
     match n {
@@ -131,7 +127,7 @@ impl Block {
     /// A block for a first entry with these names and values.
     pub fn new(pairs: &[&[u8]]) -> Self {
         let mut names = Vec::new();
-        pairs.iter().step_by(2).for_each(|name| put_part(&mut names, name));
+        pairs.iter().step_by(2).for_each(|name| push_part(&mut names, name));
         // The header and the end of the listpack, two counts, the number of names, the names and a zero.
         let head = 7 + 2 + 2 + counted_integer(pairs.len() as i64 / 2) + 2;
         let counted = head + pairs.iter().step_by(2).map(|name| encoded_len(name)).sum::<usize>();
@@ -181,7 +177,7 @@ impl Block {
             2 + counted_integer(id.ms.wrapping_sub(base.ms) as i64) + counted_integer(id.seq.wrapping_sub(base.seq) as i64);
         for (at, part) in pairs.iter().enumerate() {
             if at % 2 == 1 || !same {
-                put_part(&mut self.bytes, part);
+                push_part(&mut self.bytes, part);
                 self.counted += encoded_len(part);
                 parts += 1;
             }

@@ -257,12 +257,6 @@ impl Order {
         self.len
     }
 
-    /// Whether it has no keys.
-    #[allow(dead_code, reason = "stands beside len")]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Bytes of the nodes. Walks them.
     pub fn allocated(&self) -> usize {
         self.root.allocated()
@@ -307,12 +301,6 @@ impl Order {
                 }
             }
         }
-    }
-
-    /// The key of a rank.
-    #[allow(dead_code, reason = "for tests and for those who want one key")]
-    pub fn get(&self, rank: usize) -> Option<Key> {
-        self.walk(rank..rank.saturating_add(1), false).next()
     }
 
     /// The keys of these ranks, in descending order if `reverse`.
@@ -431,7 +419,7 @@ mod tests {
         let bytes = order.allocated();
         assert!(bytes < 100_000 * 20, "{bytes} bytes");
         for n in (0..100_000u64).rev().step_by(7) {
-            assert_eq!(order.get(n as usize).map(|key| key.address), Some(n));
+            assert_eq!(order.walk(n as usize..n as usize + 1, false).next().map(|key| key.address), Some(n));
         }
         for _ in 0..99_990 {
             assert!(order.remove(5).is_some());

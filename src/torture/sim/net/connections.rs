@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{Conn, ConnId, Event, NOTICED_LEASES, Net, ToClient, ToServer, Usage};
+use super::{Conn, ConnId, Event, Net, ToClient, ToServer, Usage};
 use crate::client::{Error, Message, Value};
+use crate::torture::plan::UNSEEN_LEASES;
 use crate::torture::sim::link::Delivery;
 
 impl Net {
@@ -16,7 +17,7 @@ impl Net {
             open: true,
             cut: false,
             gone: false,
-            is_established: false,
+            has_sent: false,
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
             arrives_us: (0, 0),
@@ -49,14 +50,14 @@ impl Net {
         if conn.cut {
             return;
         }
-        let is_established = conn.is_established;
+        let has_sent = conn.has_sent;
         let link = self.link_of(id);
-        let handshake_us = if is_established { 0 } else { link.latency_us(now_us) + link.latency_us(now_us) };
+        let handshake_us = if has_sent { 0 } else { link.latency_us(now_us) + link.latency_us(now_us) };
         match link.send(now_us) {
             Delivery::Breaks => self.cut(id),
             Delivery::Arrives(after_us) => {
                 let conn = &mut self.conns[id as usize];
-                conn.is_established = true;
+                conn.has_sent = true;
                 let at_us = (now_us + handshake_us + after_us).max(conn.arrives_us.0);
                 conn.arrives_us.0 = at_us;
                 conn.to_server.push_back(message);
@@ -91,7 +92,7 @@ impl Net {
         }
         let (now_us, lease_us, timeout_us) = (self.now_us, self.lease_us, self.timeout_us());
         let random = self.link_of(id).random(now_us);
-        let (client_us, server_us) = (random.below(timeout_us), random.below(NOTICED_LEASES * lease_us));
+        let (client_us, server_us) = (random.below(timeout_us), random.below(u64::from(UNSEEN_LEASES) * lease_us));
         self.at(self.now_us + client_us, Event::Broken(id));
         self.at(self.now_us + server_us, Event::BrokenAtServer(id));
     }
@@ -205,7 +206,7 @@ impl Net {
                 true => {
                     self.conns[id as usize].cut = true;
                     let (now_us, lease_us) = (self.now_us, self.lease_us);
-                    let noticed_us = self.link_of(id).random(now_us).below(NOTICED_LEASES * lease_us);
+                    let noticed_us = self.link_of(id).random(now_us).below(u64::from(UNSEEN_LEASES) * lease_us);
                     self.at((self.now_us + noticed_us).min(again_us), Event::BrokenAtServer(id));
                 }
             }

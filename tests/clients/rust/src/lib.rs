@@ -63,7 +63,7 @@ impl Suite {
     }
 }
 
-/// Stands in a critical section and notes whoever comes in while somebody is there.
+/// A critical section that records every entry while another worker is inside.
 #[derive(Default)]
 pub struct Witness {
     inside: AtomicUsize,
