@@ -406,7 +406,15 @@ impl Locks {
     }
 
     /// Serves the queues that may have eligible waiters.
+    #[inline]
     pub fn work(&mut self, keys: &mut impl Keys, now: Now) {
+        if !self.todo.is_empty() {
+            self.serve_queues(keys, now);
+        }
+    }
+
+    #[inline(never)]
+    fn serve_queues(&mut self, keys: &mut impl Keys, now: Now) {
         while let Some(number) = self.todo.pop() {
             let Some(queue) = self.queues.get(number) else { continue };
             let (db, name) = (queue.db, queue.name.clone());

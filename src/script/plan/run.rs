@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use smallvec::SmallVec;
 
+use crate::base::error::Error;
 use crate::resp::double::DOUBLE_MAX;
 use crate::resp::reply::Sink;
 use crate::script::calls::call::{self, INLINE_ARGUMENTS};
@@ -240,7 +241,7 @@ impl<'r> Run<'r> {
             };
             match text {
                 Some(text) => arguments[1 + at].write(text),
-                None => return Err(call.error(format!("ERR {}", call::ARGUMENT_TYPES).as_bytes(), false)),
+                None => return Err(call.error_of_arguments()),
             };
         }
         // The array is large enough: the parser rejects calls with more arguments.
@@ -254,7 +255,7 @@ impl<'r> Run<'r> {
         let is_check_due = unsafe {
             if let Err(error) = check_call(interpreter, &call.callable, arguments) {
                 (*(*interpreter).frame.engine).stats.error(&error);
-                return Err(call.error(errors::without_line_ends(error.text()), true));
+                return Err(call.error_of_check(&error));
             }
             call::run_command(interpreter, &call.callable, arguments, &mut sink);
             fuel::consume_planned_call(interpreter, call.cost, (call.callable.min_cost, arguments.len()));
@@ -296,6 +297,19 @@ impl<'r> Run<'r> {
 }
 
 impl Call {
+    /// The error for an argument that is neither a string nor a number.
+    #[cold]
+    #[inline(never)]
+    fn error_of_arguments(&self) -> Box<PlanError> {
+        self.error(format!("ERR {}", call::ARGUMENT_TYPES).as_bytes(), false)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn error_of_check(&self, error: &Error) -> Box<PlanError> {
+        self.error(errors::without_line_ends(error.text()), true)
+    }
+
     /// The error with which a run ends at this call. The text ends at its first NUL, as for Redis.
     #[cold]
     fn error(&self, text: &[u8], counted: bool) -> Box<PlanError> {
