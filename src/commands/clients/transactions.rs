@@ -93,3 +93,18 @@ fn unwatch(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.reply.ok();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+    use crate::engine::session::Peer;
+
+    #[test]
+    fn resetting_statistics_leaves_queued_commands_as_they_are() {
+        let mut h = Harness::new();
+        let other = h.engine.connect(h.now, Peer::default());
+        h.script(&[("MULTI", "+OK"), ("SET k v", "+QUEUED"), ("CONFIG RESETSTAT", "+QUEUED"), ("GET k", "+QUEUED")]);
+        h.engine.execute(h.now, other, &[b"CONFIG", b"RESETSTAT"]);
+        h.script(&[("EXEC", "*3 +OK +OK $1 v")]);
+    }
+}

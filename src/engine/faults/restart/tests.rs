@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use crate::base::ids::SessionId;
 use crate::engine::Action;
 use crate::engine::harness::Harness;
+use crate::engine::observe::turns::Task;
 use crate::engine::request::Request;
 use crate::engine::session::{Peer, SessionFlags};
 use crate::keyspace::images::Key;
@@ -31,6 +32,20 @@ fn carry_out(h: &mut Harness) {
     }
     h.session = h.engine.connect(h.now, Peer::default());
     h.engine.check_invariants();
+}
+
+#[test]
+fn a_restart_leaves_sessions_their_last_command() {
+    let mut h = harness();
+    h.run("LPUSH l a");
+    h.run("FAULT RESTART");
+    for action in h.engine.take_actions() {
+        let Action::Restart { last, lose } = action else { continue };
+        h.engine.restart(h.now, Some(last), lose);
+    }
+    // The server counts the turn that restarted it afterwards.
+    h.engine.note_turn(h.now, Task::Client(h.session), 5_000_000, None);
+    assert_eq!(h.engine.turns.longest.as_ref().and_then(|longest| longest.command.as_deref()), Some("fault|restart"));
 }
 
 /// The whole state: for each key its lock or its `DEBUG DIGEST-VALUE`, and its deadline; and the function libraries.
