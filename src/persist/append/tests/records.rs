@@ -55,8 +55,8 @@ fn any_grant() -> impl Strategy<Value = Grant> {
 fn made(grants: Vec<Grant>, shared: bool, free: Option<u32>, held_back_ms: u64) -> Lock {
     let mut lock = Lock { held_back_ms, ..Lock::default() };
     for (grant, token) in grants.into_iter().zip((1u64 << 40..).step_by(3)) {
-        let exclusive = free.is_none() && !shared;
-        if lock.holders.get(&grant.owner).is_none() && !(exclusive && !lock.holders.is_empty()) {
+        let has_room = shared || free.is_some() || lock.holders.is_empty();
+        if has_room && lock.holders.get(&grant.owner).is_none() {
             let (mode, permits) = match free {
                 Some(_) => (grant.mode, grant.permits),
                 None => (if shared { Mode::Shared } else { Mode::Exclusive }, 1),
