@@ -54,6 +54,15 @@ impl Image {
         }
     }
 
+    /// The value, if it is neither a string nor a lock.
+    #[cfg(test)]
+    pub(crate) fn other(&self) -> Option<&Value> {
+        match &self.value {
+            ImageValue::Other(value) => Some(value),
+            _ => None,
+        }
+    }
+
     /// The lock, if the value is one.
     pub(crate) fn lock(&self) -> Option<&Lock> {
         match &self.value {

@@ -5,6 +5,10 @@ use smallvec::SmallVec;
 /// The name of an owner; most are a UUID and the number of a thread.
 pub type Owner = SmallVec<[u8; 40]>;
 
+/// Fencing tokens and numbers of sessions are below this: a double, as JSON and Lua have it, holds them exactly.
+#[cfg(feature = "internals")]
+pub const TOKEN_END: u64 = 1 << 53;
+
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

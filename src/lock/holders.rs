@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use crate::lock::grant::{Grant, Owner};
+#[cfg(feature = "internals")]
+use crate::lock::grant::{Mode, TOKEN_END};
 
 /// Maximum number of holders that are searched linearly.
 const FEW: usize = 16;
@@ -263,6 +265,28 @@ pub struct Lock {
 }
 
 impl Lock {
+    /// The lock with these parts, which may come from a file. `None` if no operation makes such a lock: it is free, an exclusive
+    /// holder is not alone, a grant of a lock has several permits, holders of a semaphore have more than its limit, a grant has
+    /// no holds or permits, an owner comes twice, or tokens do not grow or reach [`TOKEN_END`].
+    #[cfg(feature = "internals")]
+    pub fn from_parts(limit: u32, held_back_ms: u64, grants: Vec<Grant>) -> Option<Lock> {
+        let alone = grants.len() == 1;
+        let mut lock = Lock { limit, held_back_ms, holders: Holders::default() };
+        let mut last_token = None;
+        for grant in grants {
+            let counts = grant.holds > 0 && grant.permits > 0;
+            let fits = limit > 0 || grant.permits == 1 && (alone || grant.mode == Mode::Shared);
+            let follows = last_token < Some(grant.token) && grant.token < TOKEN_END;
+            if !counts || !fits || !follows || lock.holders.get(&grant.owner).is_some() {
+                return None;
+            }
+            last_token = Some(grant.token);
+            lock.holders.insert(grant);
+        }
+        let within = limit == 0 || lock.holders.permits() <= u64::from(limit);
+        (within && !lock.is_free()).then_some(lock)
+    }
+
     /// The next change that happens on its own, in monotonic milliseconds: a lease or the delay ends.
     pub fn due_ms(&self) -> Option<u64> {
         let held_back = (self.held_back_ms != 0).then_some(self.held_back_ms);

@@ -55,6 +55,19 @@ pub struct Remembered {
     pub forget_ms: u64,
 }
 
+impl Remembered {
+    /// Whether operations could have left these answers: there are some, not too many, with ids that are not too long and tokens
+    /// below [`TOKEN_END`](crate::lock::grant::TOKEN_END).
+    #[cfg(feature = "internals")]
+    pub fn is_valid(&self) -> bool {
+        let fits = |answered: &Answered| {
+            let token = if let Answer::Granted(token) = answered.answer { token } else { 0 };
+            answered.id.len() <= ID_MAX && token < crate::lock::grant::TOKEN_END
+        };
+        (1..=ANSWERS).contains(&self.answers.len()) && self.answers.iter().all(fits)
+    }
+}
+
 /// The key of a record: an owner and a lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Whose {

@@ -4,9 +4,11 @@
 //! ```text
 //!   keyspace::change ─▶ append: the append-only file, written and read ─▶ writer: batches, synced ─▶ disk
 //!   keyspace         ─▶ rdb_file: all keys in one file, written and read
+//!   lock             ─▶ natives: locks and what belongs to them, as bytes in both files
 //! ```
 
 pub mod append;
 pub mod disk;
+pub mod natives;
 pub mod rdb_file;
 pub mod writer;

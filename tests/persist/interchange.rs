@@ -8,8 +8,9 @@ use crate::common::servers::{Server, on_path};
 use crate::common::wire::{Frame, Wire};
 use crate::subject::Subject;
 
-/// Requests that make every type in every encoding, with the default limits or with small ones.
-fn fill(wire: &mut Wire, tag: &str) {
+/// Requests that make every type in every encoding, with the default limits or with small ones. A newer server gets hashes whose
+/// fields have deadlines, too.
+fn fill(wire: &mut Wire, tag: &str, newer: bool) {
     let mut run = |args: &[&str]| {
         let reply = wire.call(args).unwrap();
         assert!(!reply.frame.is_error(""), "{args:?}: {:?}", reply.frame);
@@ -41,6 +42,16 @@ fn fill(wire: &mut Wire, tag: &str) {
     all(with("SADD", "ints64", &(0..20_i64).map(|n| (n << 40).to_string()).collect::<Vec<_>>()));
     all(with("HSET", "hash", &elements));
     all(with("HSET", "long", &["f".to_owned(), "v".repeat(300)]));
+    if newer {
+        for name in ["hash-timed", "long-timed"] {
+            all(with(
+                "HSET",
+                name,
+                &["a".to_owned(), "1".repeat(if name == "long-timed" { 300 } else { 1 }), "b".to_owned(), "2".to_owned()],
+            ));
+            all(with("HPEXPIRE", name, &["100000000", "FIELDS", "1", "a"].map(str::to_owned)));
+        }
+    }
     let scores: Vec<String> =
         ["-inf", "a", "-1.5", "b", "0", "c", "3", "d", "1.25e30", "e", "inf", "f"].map(str::to_owned).to_vec();
     all(with("ZADD", "zset", &scores));
@@ -122,6 +133,10 @@ fn compare(wire: &mut Wire, subject: &mut Subject, db: u32) -> usize {
                 request[0].escape_ascii()
             );
         }
+        if name.ends_with("-timed") {
+            let request = &[&b"HPEXPIRETIME"[..], key, b"FIELDS", b"2", b"a", b"b"];
+            assert_eq!(subject.args(request), wire.call(request).unwrap().raw, "deadlines of fields of {name}");
+        }
         if wire.call(&[b"TYPE", &key[..]]).unwrap().raw == b"+stream\r\n" {
             for request in [&[&b"XINFO"[..], b"GROUPS", key][..], &[b"XRANGE", key, b"-", b"+"]] {
                 assert_eq!(
@@ -158,23 +173,39 @@ const SMALL: [&str; 14] = [
     "1",
 ];
 
-fn redis() -> Option<PathBuf> {
-    let found = on_path("redis-server");
+/// The program, unless it is missing and tests may be skipped.
+fn required(found: Option<PathBuf>, name: &str) -> Option<PathBuf> {
     if found.is_none() {
-        assert!(std::env::var_os("PORTCULLIS_REQUIRE_REDIS").is_none(), "no redis-server on the PATH");
-        println!("SKIPPED: no redis-server on the PATH");
+        let required = std::env::var_os("PORTCULLIS_REQUIRE_REDIS").is_some_and(|value| !value.is_empty());
+        assert!(!required, "no {name} on the PATH, and PORTCULLIS_REQUIRE_REDIS is set");
+        println!("SKIPPED: no {name} on the PATH");
     }
     found
 }
 
+/// The redis-servers to exchange files with, and whether they are newer than 7.2.
+fn servers() -> Vec<(PathBuf, bool)> {
+    let installed = required(on_path("redis-server"), "redis-server").map(|program| (program, false));
+    let newer = std::env::var_os("PORTCULLIS_REDIS8").filter(|value| !value.is_empty());
+    if newer.is_none() {
+        println!("SKIPPED: PORTCULLIS_REDIS8 names no redis-server");
+    }
+    installed.into_iter().chain(newer.map(|program| (program.into(), true))).collect()
+}
+
 fn read_from_redis(args: &[&str], uses: Option<&str>) {
-    let Some(program) = redis() else { return };
-    let server = Server::redis_with(&program, args).unwrap();
+    for (program, newer) in servers() {
+        read_from(&program, newer, args, uses);
+    }
+}
+
+fn read_from(program: &Path, newer: bool, args: &[&str], uses: Option<&str>) {
+    let server = Server::redis_with(program, args).unwrap();
     let mut wire = Wire::connect(server.addr).unwrap();
-    fill(&mut wire, "a");
+    fill(&mut wire, "a", newer);
     wire.call(&["FUNCTION", "LOAD", LIBRARY]).unwrap();
     wire.call(&["SELECT", "9"]).unwrap();
-    fill(&mut wire, "b");
+    fill(&mut wire, "b", newer);
     wire.call(&["SELECT", "0"]).unwrap();
     if uses.is_some() {
         std::thread::sleep(std::time::Duration::from_millis(2100));
@@ -225,12 +256,17 @@ fn files_of_redis_with_frequencies_are_read() {
 
 #[test]
 fn redis_loads_our_files_with_every_type_and_skips_native_locks() {
-    let Some(program) = redis() else { return };
-    let source = Server::redis_with(&program, &[]).unwrap();
+    for (program, newer) in servers() {
+        exchange(&program, newer);
+    }
+}
+
+fn exchange(program: &Path, newer: bool) {
+    let source = Server::redis_with(program, &[]).unwrap();
     let mut wire = Wire::connect(source.addr).unwrap();
-    fill(&mut wire, "a");
+    fill(&mut wire, "a", newer);
     wire.call(&["SELECT", "9"]).unwrap();
-    fill(&mut wire, "b");
+    fill(&mut wire, "b", newer);
     wire.call(&["SELECT", "0"]).unwrap();
     let mut subject = Subject::new(unix_ms());
     let (tally, _) = subject.load(&saved(&mut wire), 1 << 20).unwrap();
@@ -248,11 +284,14 @@ fn redis_loads_our_files_with_every_type_and_skips_native_locks() {
         assert!(!subject.run(request).starts_with(b"-"), "{request}");
     }
     let file = subject.file(vec![LIBRARY.as_bytes().into()]);
-    let server = Server::redis_with(&program, &[]).unwrap();
+    let server = Server::redis_with(program, &[]).unwrap();
     let mut loaded = Wire::connect(server.addr).unwrap();
     let path = file_of(&mut loaded);
     std::fs::write(&path, &file).unwrap();
-    if let Some(check) = on_path("redis-check-rdb") {
+    // The newer one is beside its server.
+    let beside = program.with_file_name("redis-check-rdb");
+    let check = if newer { Some(beside).filter(|check| check.is_file()) } else { on_path("redis-check-rdb") };
+    if let Some(check) = required(check, "redis-check-rdb") {
         let output = Command::new(check).arg(&path).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && said.contains("Checksum OK") && said.contains("\\o/ RDB looks OK! \\o/"), "{said}");

@@ -2,10 +2,15 @@
 //! with a bound on the memory that they may use.
 //!
 //! ```text
-//!   redis-server ─ SAVE ─▶ file ─▶ Reader, Loader ─▶ engine ─▶ DUMP, TTL ─▶ equal to those of redis-server
-//!   engine ─▶ Writer ─▶ file ─▶ redis-check-rdb; redis-server --dbfilename ─▶ DEBUG DIGEST-VALUE, TTL ─▶ equal
+//!   redis-server ─ SAVE ─▶ file ─▶ Reader, Loader ─▶ engine ─┐
+//!                                                            ├─ DEBUG DIGEST-VALUE, TYPE, PEXPIRETIME of every key are equal
+//!   engine ─▶ Writer ─▶ file ─▶ redis-check-rdb ─▶ redis-server: DEBUG RELOAD NOSAVE ─┘
 //! ```
-//! Without a redis-server on the `PATH` they say so.
+//!
+//! Without a redis-server on the `PATH` they say so. Environment:
+//! - `PORTCULLIS_REQUIRE_REDIS=1`: fail instead, also without redis-check-rdb;
+//! - `PORTCULLIS_REDIS8`: a newer redis-server with which files are exchanged as well;
+//! - `PORTCULLIS_DAMAGED_FILES`: the number of damaged files.
 
 #![allow(clippy::unwrap_used)]
 

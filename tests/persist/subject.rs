@@ -5,6 +5,7 @@ use portcullis::base::time::Now;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::engine::session::Peer;
+use portcullis::persist::natives::clock::BootClock;
 use portcullis::persist::rdb_file::fault::Fault;
 use portcullis::persist::rdb_file::load::{Loader, Options as LoadOptions, Tally};
 use portcullis::persist::rdb_file::read::{Event, Reader};
@@ -41,7 +42,7 @@ impl Subject {
 
     /// The file of the state.
     pub fn file(&self, libraries: Vec<Box<[u8]>>) -> Vec<u8> {
-        let options = Options { checksum: true, is_base: false, used_memory: 1 << 20, boot: None, libraries };
+        let options = Options { checksum: true, is_base: false, used_memory: 1 << 20, boot: BootClock::default(), libraries };
         let mut writer = Writer::new(&self.engine.keyspace, self.now, options);
         let mut file = Vec::new();
         while writer.next_chunk(&self.engine.keyspace, &mut file, 4096).unwrap() {}
@@ -50,7 +51,7 @@ impl Subject {
 
     /// Loads a file that arrives in pieces. Returns the numbers of keys, and the sources of libraries.
     pub fn load(&mut self, file: &[u8], piece: usize) -> Result<(Tally, Vec<Vec<u8>>), Fault> {
-        let mut reader = Reader::new(Some(file.len() as u64), true);
+        let mut reader = Reader::new(Some(file.len() as u64), true, self.now.unix_ms());
         let mut loader = Loader::new(self.now, LoadOptions::default());
         let mut libraries = Vec::new();
         self.engine.keyspace.changes.begin();

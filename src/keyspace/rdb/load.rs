@@ -35,16 +35,20 @@ pub struct Builder<'a> {
     pub deadline_at: &'a dyn Fn(i64) -> Option<u64>,
 }
 
-/// What is in a serialized value.
-#[cfg(feature = "internals")]
+/// What is in a serialized value that is well formed.
 #[derive(Debug)]
 pub enum Loaded {
     /// This value. A hash whose fields have all expired has no fields.
     Value(Value),
     /// An aggregate without elements, which versions of Redis with an error wrote.
     Empty,
-    /// It cannot be read.
-    Malformed,
+}
+
+impl Loaded {
+    /// The value, unless it is empty.
+    fn unless(is_empty: bool, value: impl FnOnce() -> Value) -> Loaded {
+        if is_empty { Loaded::Empty } else { Loaded::Value(value()) }
+    }
 }
 
 /// The forms of a node of a list: a single element, or a listpack.
@@ -58,24 +62,23 @@ impl Builder<'_> {
     /// without fields.
     pub fn load(&self, body: &[u8]) -> Option<Value> {
         let (&kind, mut rest) = body.split_first()?;
-        let value = self.value(kind, &mut rest)?;
-        rest.is_empty().then_some(value)
-    }
-
-    /// A value of a type from its bytes in a file.
-    #[cfg(feature = "internals")]
-    pub fn read(&self, kind: u8, bytes: &[u8]) -> Loaded {
-        let mut rest = bytes;
-        match self.value(kind, &mut rest) {
-            Some(value) if rest.is_empty() => Loaded::Value(value),
-            None if is_empty(kind, bytes) == Some(true) => Loaded::Empty,
-            _ => Loaded::Malformed,
+        match self.value(kind, &mut rest)? {
+            Loaded::Value(value) if rest.is_empty() => Some(value),
+            _ => None,
         }
     }
 
-    fn value(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+    /// A value of a type from its bytes in a file; `None` if it is malformed.
+    #[cfg(feature = "internals")]
+    pub fn read(&self, kind: u8, bytes: &[u8]) -> Option<Loaded> {
+        let mut rest = bytes;
+        self.value(kind, &mut rest).filter(|_| rest.is_empty())
+    }
+
+    /// Reads a value of a type; `None` if it is malformed.
+    fn value(&self, kind: u8, rest: &mut &[u8]) -> Option<Loaded> {
         match kind {
-            kind::STRING => Some(Value::Bytes(string(rest)?.into_owned())),
+            kind::STRING => Some(Loaded::Value(Value::Bytes(string(rest)?.into_owned()))),
             kind::LIST => self.list(strings(rest, 1)?),
             kind::LIST_ZIPLIST => self.list(compact::ziplist(&string(rest)?)?),
             kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => self.quicklist(kind, rest),
@@ -92,19 +95,19 @@ impl Builder<'_> {
             kind::HASH_METADATA | kind::HASH_METADATA_PRE_GA => self.hash_with_deadlines(kind, rest),
             kind::HASH_LISTPACK_EX | kind::HASH_LISTPACK_EX_PRE_GA => self.hash_listpack_with_deadlines(kind, rest),
             kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
-                Some(Value::Stream(Box::new(read_stream(kind, rest, self.streams)?)))
+                Some(Loaded::Value(Value::Stream(Box::new(read_stream(kind, rest, self.streams)?))))
             }
             _ => None,
         }
     }
 
-    fn list(&self, elements: Elements<'_>) -> Option<Value> {
+    fn list(&self, elements: Elements<'_>) -> Option<Loaded> {
         let list = List::from_elements(elements.iter().map(|element| &**element), self.lists);
-        (!list.is_empty()).then_some(Value::List(list))
+        Some(Loaded::unless(list.is_empty(), || Value::List(list)))
     }
 
     /// A list as nodes. Those of the older type are ziplists; those of the newer one are listpacks or single elements.
-    fn quicklist(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+    fn quicklist(&self, kind: u8, rest: &mut &[u8]) -> Option<Loaded> {
         let mut elements = Elements::new();
         for _ in 0..plain_length(rest)? {
             if kind == kind::LIST_QUICKLIST {
@@ -120,21 +123,22 @@ impl Builder<'_> {
         self.list(elements)
     }
 
-    fn set(&self, members: Elements<'_>, packed: bool) -> Option<Value> {
+    fn set(&self, members: Elements<'_>, packed: bool) -> Option<Loaded> {
         // Redis stores a set that was no listpack as a table if it has more members than a set of integers may have, whatever
         // they are.
         let table = !packed && members.len() > self.sets.ints;
         let limits = if table { Limits { ints: 0, entries: 0, ..self.sets } } else { self.sets };
-        let mut set = Set::for_members(members.first()?, members.len(), limits);
+        let Some(first) = members.first() else { return Some(Loaded::Empty) };
+        let mut set = Set::for_members(first, members.len(), limits);
         for member in &members {
             if !set.add(self.hasher, limits, Member::Bytes(member)) {
                 return None;
             }
         }
-        Some(Value::Set(set))
+        Some(Loaded::Value(Value::Set(set)))
     }
 
-    fn intset(&self, buffer: &[u8]) -> Option<Value> {
+    fn intset(&self, buffer: &[u8]) -> Option<Loaded> {
         let mut digits = itoa::Buffer::new();
         let integers = compact::intset(buffer)?;
         self.set(integers.into_iter().map(|n| Cow::Owned(digits.format(n).as_bytes().to_vec())).collect(), false)
@@ -145,17 +149,17 @@ impl Builder<'_> {
         fits.then_some(())
     }
 
-    fn zset(&self, elements: Elements<'_>) -> Option<Value> {
+    fn zset(&self, elements: Elements<'_>) -> Option<Loaded> {
         let mut zset = ZSet::default();
         let (pairs, []) = elements.as_chunks::<2>() else { return None };
         for [member, score] in pairs {
             self.rank(&mut zset, member, parse_f64(score)?)?;
         }
-        (!zset.is_empty()).then_some(Value::ZSet(zset))
+        Some(Loaded::unless(zset.is_empty(), || Value::ZSet(zset)))
     }
 
     /// A sorted set as pairs. The scores of the older type are text; those of the newer one are eight bytes.
-    fn plain_zset(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+    fn plain_zset(&self, kind: u8, rest: &mut &[u8]) -> Option<Loaded> {
         let mut pairs = Vec::new();
         for _ in 0..plain_length(rest)? {
             let member = string(rest)?;
@@ -170,19 +174,19 @@ impl Builder<'_> {
         for (member, score) in &pairs {
             self.rank(&mut zset, member, *score)?;
         }
-        (!zset.is_empty()).then_some(Value::ZSet(zset))
+        Some(Loaded::unless(zset.is_empty(), || Value::ZSet(zset)))
     }
 
-    fn hash(&self, elements: Elements<'_>) -> Option<Value> {
+    fn hash(&self, elements: Elements<'_>) -> Option<Loaded> {
         let mut fields = Fields::default();
         let (pairs, []) = elements.as_chunks::<2>() else { return None };
         for [name, value] in pairs {
             fields.add(self, name, value, None)?;
         }
-        fields.finish()
+        Some(fields.finish())
     }
 
-    fn hash_with_deadlines(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+    fn hash_with_deadlines(&self, kind: u8, rest: &mut &[u8]) -> Option<Loaded> {
         // Deadlines are relative to the earliest one plus one, because 0 stands for none. Those of the first form are absolute.
         let earliest = if kind == kind::HASH_METADATA { i64::from_le_bytes(chunk(rest)?) } else { 1 };
         let mut fields = Fields::default();
@@ -191,10 +195,10 @@ impl Builder<'_> {
             let unix_ms = if later == 0 { None } else { Some(earliest.checked_add(later - 1)?) };
             fields.add(self, &string(rest)?, &string(rest)?, unix_ms)?;
         }
-        fields.finish()
+        Some(fields.finish())
     }
 
-    fn hash_listpack_with_deadlines(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+    fn hash_listpack_with_deadlines(&self, kind: u8, rest: &mut &[u8]) -> Option<Loaded> {
         if kind == kind::HASH_LISTPACK_EX {
             let _earliest = i64::from_le_bytes(chunk(rest)?);
         }
@@ -206,7 +210,7 @@ impl Builder<'_> {
             let unix_ms = parse_i64(deadline)?;
             fields.add(self, name, value, (unix_ms != 0).then_some(unix_ms))?;
         }
-        fields.finish()
+        Some(fields.finish())
     }
 }
 
@@ -232,54 +236,9 @@ impl Fields {
         self.hash.set(builder.hasher, builder.hashes, name, value, ttl).then_some(())
     }
 
-    fn finish(self) -> Option<Value> {
-        (!self.hash.is_empty() || self.ended > 0).then_some(Value::Hash(self.hash))
+    fn finish(self) -> Loaded {
+        Loaded::unless(self.hash.is_empty() && self.ended == 0, || Value::Hash(self.hash))
     }
-}
-
-/// Whether a value of a type is an aggregate without elements; `None` if it cannot be read.
-#[cfg(feature = "internals")]
-fn is_empty(kind: u8, bytes: &[u8]) -> Option<bool> {
-    let mut rest = bytes;
-    let empty = match kind {
-        kind::LIST | kind::SET | kind::ZSET | kind::ZSET_2 | kind::HASH | kind::HASH_METADATA_PRE_GA => {
-            plain_length(&mut rest)? == 0
-        }
-        kind::HASH_METADATA => {
-            let _earliest = chunk::<8>(&mut rest)?;
-            plain_length(&mut rest)? == 0
-        }
-        kind::LIST_ZIPLIST | kind::ZSET_ZIPLIST | kind::HASH_ZIPLIST => compact::ziplist(&string(&mut rest)?)?.is_empty(),
-        kind::ZSET_LISTPACK | kind::HASH_LISTPACK | kind::SET_LISTPACK | kind::HASH_LISTPACK_EX_PRE_GA => {
-            compact::listpack(&string(&mut rest)?)?.is_empty()
-        }
-        kind::HASH_LISTPACK_EX => {
-            let _earliest = chunk::<8>(&mut rest)?;
-            compact::listpack(&string(&mut rest)?)?.is_empty()
-        }
-        kind::HASH_ZIPMAP => compact::zipmap(&string(&mut rest)?)?.is_empty(),
-        kind::SET_INTSET => compact::intset(&string(&mut rest)?)?.is_empty(),
-        kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => {
-            let mut empty = true;
-            for _ in 0..plain_length(&mut rest)? {
-                let plain = kind == kind::LIST_QUICKLIST_2
-                    && match plain_length(&mut rest)? {
-                        PLAIN => true,
-                        PACKED => false,
-                        _ => return None,
-                    };
-                let node = string(&mut rest)?;
-                empty &= !plain
-                    && match kind {
-                        kind::LIST_QUICKLIST => compact::ziplist(&node)?.is_empty(),
-                        _ => compact::listpack(&node)?.is_empty(),
-                    };
-            }
-            empty
-        }
-        _ => false,
-    };
-    Some(empty && rest.is_empty())
 }
 
 /// Reads a count, and as many groups of `each` strings.

@@ -150,6 +150,37 @@ mod tests {
         }
     }
 
+    /// Hashes with field deadlines as release candidates of Redis 7.4 wrote them: a table, and a listpack, with absolute deadlines.
+    #[test]
+    fn hashes_of_release_candidates_are_read() {
+        let mut harness = Harness::new();
+        let at = harness.now.unix_ms() + 5000;
+        let table = |a: i64| {
+            let deadline = |ms: i64| [&[0x81][..], &ms.to_be_bytes()].concat();
+            let fields = [&deadline(a)[..], b"\x01a\x011\x00\x01b\x012"].concat();
+            sealed(&[&[kind::HASH_METADATA_PRE_GA, 2][..], &fields].concat())
+        };
+        let listpack = |a: i64| {
+            let deadline = [&[0xf4][..], &a.to_le_bytes(), &[9]].concat();
+            let elements = [&b"\x81a\x02\x01\x01"[..], &deadline, b"\x81b\x02\x02\x01\x00\x01\xff"].concat();
+            let buffer = [&(elements.len() as u32 + 6).to_le_bytes()[..], &[6, 0], &elements].concat();
+            sealed(&[&[kind::HASH_LISTPACK_EX_PRE_GA, buffer.len() as u8][..], &buffer].concat())
+        };
+        for payload in [table(at), listpack(at)] {
+            assert_eq!(restore(&mut harness, "h", &payload), "+OK\r\n");
+            harness.script(&[("HMGET h a b", "*2 $1 1 $1 2"), ("HPEXPIRETIME h FIELDS 2 a b", &format!("*2 :{at} :-1"))]);
+        }
+        // A deadline that has passed.
+        for payload in [table(1), listpack(1)] {
+            assert_eq!(restore(&mut harness, "h", &payload), "+OK\r\n");
+            harness.script(&[("HGETALL h", "*2 $1 b $1 2")]);
+        }
+        for body in [&[kind::HASH_METADATA_PRE_GA, 0][..], b"\x17\x07\x07\0\0\0\0\0\xff", b"\x16\x01\x00\x01a"] {
+            let reply = restore(&mut harness, "empty", &sealed(body));
+            assert_eq!(reply, "-ERR Bad data format\r\n", "{}", body.escape_ascii());
+        }
+    }
+
     #[test]
     fn what_is_not_well_formed_is_refused() {
         let mut harness = Harness::new();

@@ -2,6 +2,8 @@
 
 use super::{Due, Keys, Locks};
 use crate::base::time::Now;
+#[cfg(feature = "internals")]
+use crate::lock::grant::Grant;
 use crate::lock::grant::{Bound, Client, Owner, Reason};
 use crate::lock::holders::{Holders, Lock};
 use crate::lock::requests::{Remembered, Whose};
@@ -41,6 +43,12 @@ impl Locks {
             }
         }
         self.close(keys, (db, name), &mut kept);
+    }
+
+    /// Whether a grant with the token of this one is already bound to the same session. Adopting both would lose one of them.
+    #[cfg(feature = "internals")]
+    pub fn is_bound(&self, grant: &Grant) -> bool {
+        grant.bound.key(grant.client).is_some_and(|key| self.bound.contains_key(&(key, grant.token)))
     }
 
     /// Restores a named session; its grants are adopted later. It has a live connection or an end.

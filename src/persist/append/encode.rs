@@ -1,7 +1,7 @@
 //! Effects as requests. They contain nothing relative, as far as Redis has a request for it.
 //!
-//! Whoever applies them must do as Redis does while it loads: nothing expires meanwhile, no deadline has passed, and no limit on
-//! sizes applies. Then Redis 7.0 answers none of them with an error; deadlines of hash fields need Redis 7.4, and native records
+//! The reader must apply them as Redis does while it loads: nothing expires, no deadline counts as passed, and no size limit
+//! applies. Then Redis 7.0 answers none of them with an error; deadlines of hash fields need Redis 7.4, and native records
 //! are for Portcullis alone.
 //!
 //! Redis has no requests for these parts of the state, which its own append-only file loses, too:
@@ -13,7 +13,7 @@
 use crate::base::time::Now;
 use crate::keyspace::change::{Change, Effect};
 use crate::keyspace::rdb::dump::dump;
-use crate::keyspace::rdb::parts::seal;
+use crate::keyspace::rdb::parts::{VERSION, seal};
 use crate::keyspace::rdb::streams::put_stream_for_7_0;
 use crate::persist::append::clock::{BootClock, Moment};
 use crate::persist::append::native;
@@ -23,9 +23,6 @@ use crate::store::entry::ValueRef;
 use crate::store::values::list::End;
 use crate::store::values::stream::StreamId;
 use crate::store::values::value::Value;
-
-/// The version of payloads that Redis 7.0 reads.
-const RDB_VERSION: u16 = 10;
 
 /// Digits of a number.
 struct Digits(itoa::Buffer);
@@ -58,7 +55,7 @@ impl Encoder {
         self.selected
     }
 
-    /// Sets what [`Encoder::selected`] answers. With `None`, the next request begins by selecting its database.
+    /// Sets the selected database. `None` makes the next request select its database.
     pub fn set_selected(&mut self, db: Option<u32>) {
         self.selected = db;
     }
@@ -131,8 +128,8 @@ fn put_change(out: &mut Vec<u8>, change: &Change<'_>, boot: BootClock) -> usize 
         Effect::SetRange { offset, bytes, .. } => put_request(out, &[b"SETRANGE", key, Digits::new().of(offset), bytes]),
         Effect::SetLock { lock } => native::put_lock(out, &moment, key, lock),
         Effect::Store { value: Value::Lock(lock), .. } => native::put_lock(out, &moment, key, lock),
-        Effect::Store { value: Value::Latch(left), deadline } => native::put_latch(out, &moment, key, *left, deadline),
-        Effect::Store { value: Value::Guard(seen), deadline } => native::put_guard(out, &moment, key, *seen, deadline),
+        Effect::Store { value: Value::Latch(left), deadline } => native::put_latch(out, key, *left, deadline),
+        Effect::Store { value: Value::Guard(seen), deadline } => native::put_guard(out, key, *seen, deadline),
         Effect::Store { value, deadline } => {
             let mut digits = Digits::new();
             // 0 stands for no deadline.
@@ -262,7 +259,7 @@ fn payload(value: &Value, now: Now) -> Vec<u8> {
     if let Value::Stream(stream) = value {
         let mut payload = Vec::new();
         put_stream_for_7_0(&mut payload, stream);
-        seal(&mut payload, RDB_VERSION);
+        seal(&mut payload, VERSION);
         return payload;
     }
     dump(ValueRef::Boxed(value), 0, |deadline| now.unix_of(deadline))

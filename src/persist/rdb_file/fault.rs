@@ -1,18 +1,23 @@
-//! Why a file cannot be read, with Redis's texts, and what `redis-check-rdb` would say about it.
+//! Why a file cannot be read, and what `redis-check-rdb` would say about it. Faults that Redis finds, too, have its texts. Texts of
+//! our own begin with "Portcullis: ".
 
 use std::fmt;
+
+use crate::persist::natives::Refusal;
 
 /// The reason for which a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// It does not begin as an RDB file does.
     Signature,
-    /// Its version is none that is known.
+    /// The format version is unknown.
     Version(i64),
     /// It ends too early.
     End,
-    /// This byte begins neither a length nor a string.
+    /// This byte begins no length.
     Length(u8),
+    /// This byte begins no string.
+    Encoding(u8),
     /// There is no such type of a value.
     Type(u8),
     /// A string cannot be decompressed, or a value does not have the form of its type.
@@ -25,12 +30,16 @@ pub enum Reason {
     ModuleAux(String),
     /// A library in the form of the release candidates of Redis 7.0.
     FunctionsPreGa,
-    /// A database beyond the number of those that there are.
+    /// A database index out of range; the number of databases.
     Databases(usize),
     /// A key comes twice: this one, in this database.
     Duplicate(Box<[u8]>, u32),
-    /// A field of ours has a newer form, or cannot be read.
-    Native(String),
+    /// A native record of this name is refused.
+    Native(String, Refusal),
+    /// A second record of this session, of this owner's requests, or with this token of a session.
+    Repeated(String),
+    /// A record of this name comes after the first lock, which may need it.
+    Late(String),
     /// The checksum of what was read, and the one at the end of the file.
     Checksum {
         /// Computed.
@@ -83,13 +92,15 @@ impl Doing {
     }
 }
 
-/// Numbers of what was read so far.
+/// Numbers of what was read so far, as `redis-check-rdb` counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Keys.
+    /// Keys whose names were read.
     pub keys: u64,
-    /// Keys with deadlines.
+    /// Keys with deadlines whose values were read.
     pub expires: u64,
+    /// Those of them whose deadlines have passed.
+    pub already_expired: u64,
 }
 
 /// Why a file cannot be read, and where.
@@ -148,10 +159,11 @@ impl fmt::Display for Reason {
             Reason::Signature => f.write_str("Wrong signature trying to load DB from file"),
             Reason::Version(version) => write!(f, "Can't handle RDB format version {version}"),
             Reason::End => f.write_str("Unexpected EOF reading RDB file"),
-            Reason::Length(byte) if byte >> 6 == 3 => write!(f, "Unknown RDB string encoding type {}", byte & 0x3f),
-            Reason::Length(byte) => write!(f, "Unknown length encoding {byte} in rdbLoadLen()"),
+            Reason::Length(byte) if byte >> 6 == 2 => f.write_str("Unknown length encoding 2 in rdbLoadLen()"),
+            Reason::Length(byte) => write!(f, "Portcullis: the byte {byte} begins no length"),
+            Reason::Encoding(byte) => write!(f, "Unknown RDB string encoding type {}", byte & 0x3f),
             Reason::Type(kind) => write!(f, "Invalid object type: {kind}"),
-            Reason::Malformed => f.write_str("Bad data format"),
+            Reason::Malformed => f.write_str("Portcullis: the value does not have the form of its type"),
             Reason::ModuleValue(name) => {
                 write!(f, "The RDB file contains module data I can't load: no matching module type '{name}'")
             }
@@ -159,13 +171,15 @@ impl fmt::Display for Reason {
             Reason::ModuleAux(name) => {
                 write!(f, "The RDB file contains AUX module data I can't load: no matching module '{name}'")
             }
-            Reason::FunctionsPreGa => f.write_str("Failed loading library, Pre-release function format not supported."),
+            Reason::FunctionsPreGa => f.write_str("Pre-release function format not supported."),
             Reason::Databases(count) => write!(
                 f,
                 "FATAL: Data file was created with a Redis server configured to handle more than {count} databases. Exiting"
             ),
             Reason::Duplicate(key, db) => write!(f, "RDB has duplicated key '{}' in DB {db}", key.escape_ascii()),
-            Reason::Native(name) => write!(f, "The field {name} has a newer form or is damaged"),
+            Reason::Native(name, refusal) => write!(f, "Portcullis: {refusal} ({name})"),
+            Reason::Repeated(what) => write!(f, "Portcullis: a second record of {what}"),
+            Reason::Late(name) => write!(f, "Portcullis: {name} comes after the first lock"),
             Reason::Checksum { expected, got } => {
                 write!(f, "Wrong RDB checksum expected: ({expected:x}) but got ({got:x}). Aborting now.")
             }
@@ -197,6 +211,7 @@ impl Fault {
         lines.extend(self.kind.iter().map(|&kind| format!("[additional info] Reading type {kind} ({})", kind_name(kind))));
         lines.push(format!("[info] {} keys read", self.counts.keys));
         lines.push(format!("[info] {} expires", self.counts.expires));
+        lines.push(format!("[info] {} already expired", self.counts.already_expired));
         lines.join("\n")
     }
 }

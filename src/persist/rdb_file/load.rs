@@ -1,6 +1,7 @@
 //! Loading: puts what a reader returns into a keyspace.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use crate::base::time::Now;
 use crate::keyspace::change::Event as Published;
@@ -10,8 +11,12 @@ use crate::keyspace::rdb::kind;
 use crate::keyspace::rdb::load::{Builder, Loaded};
 use crate::keyspace::rdb::parts::string;
 use crate::lock::Lock;
-use crate::persist::rdb_file::fault::{Counts, Doing, Fault, Reason};
-use crate::persist::rdb_file::natives::{self, BootTime, Clock, Deliveries, name};
+use crate::lock::requests::{Remembered, Whose};
+use crate::lock::sessions::Session;
+use crate::persist::natives::clock::{BootClock, Moment};
+use crate::persist::natives::{self, Native, Refusal};
+use crate::persist::rdb_file::consumers::{self, Deliveries};
+use crate::persist::rdb_file::fault::{Doing, Fault, Reason};
 use crate::persist::rdb_file::read::{Checksum, Event, Key};
 use crate::store::values::value::Value;
 
@@ -21,13 +26,13 @@ const EMPTY_NAMED_MAX: u64 = 10;
 /// How a file is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Keys that have expired are loaded, too: they expire afterwards. For the base of an append-only file, whose commands meet the
-    /// keys as they were.
+    /// Keys and fields of hashes that have expired are loaded, too: they expire afterwards. For the base of an append-only file,
+    /// whose commands meet the keys as they were.
     pub keep_expired: bool,
     /// Milliseconds that a named session gets at least for its client to come back.
     pub session_grace_ms: u64,
-    /// The present time on the clock that runs from the start of the machine on.
-    pub boot: Option<BootTime>,
+    /// The present time of the boot clock.
+    pub boot: BootClock,
 }
 
 /// Numbers of keys in a file.
@@ -44,7 +49,7 @@ pub struct Tally {
 }
 
 /// Why a field is refused, and the key that it is about.
-type Refusal = (Reason, Option<Box<[u8]>>);
+type Refused = (Reason, Option<Box<[u8]>>);
 
 /// A value of a file. A string is copied once, into the keyspace.
 enum Content<'a> {
@@ -58,10 +63,11 @@ pub struct Loader {
     now: Now,
     db: u32,
     tally: Tally,
-    /// What is added to a Unix time to give the monotonic time of leases, in milliseconds.
-    lease_shift_ms: i64,
     /// Sessions and requests, which must be there before the locks.
     records: LockRecords,
+    session_ids: BTreeSet<Box<[u8]>>,
+    /// Whether a lock was stored.
+    has_locks: bool,
     /// For the stream that follows.
     deliveries: Option<Deliveries>,
 }
@@ -69,15 +75,8 @@ pub struct Loader {
 impl Loader {
     /// Begins to load a file at `now`.
     pub fn new(now: Now, options: Options) -> Loader {
-        Loader {
-            options,
-            now,
-            db: 0,
-            tally: Tally::default(),
-            lease_shift_ms: -now.wall_offset_ms,
-            records: LockRecords::default(),
-            deliveries: None,
-        }
+        let (records, tally) = (LockRecords::default(), Tally::default());
+        Loader { options, now, db: 0, tally, records, session_ids: BTreeSet::new(), has_locks: false, deliveries: None }
     }
 
     /// The numbers of keys so far.
@@ -89,24 +88,17 @@ impl Loader {
     pub fn apply(&mut self, keyspace: &mut Keyspace, event: Event<'_>) -> Result<(), Fault> {
         match event {
             Event::Version(_) | Event::Library(_) | Event::Sizes { .. } | Event::Slot { .. } => Ok(()),
-            Event::Database { db, offset } => {
+            Event::Database { db, offset, counts } => {
                 if db as usize >= keyspace.databases() {
                     let reason = Reason::Databases(keyspace.databases());
-                    return Err(Fault { reason, offset, doing: Doing::Length, key: None, kind: None, counts: self.counts() });
+                    return Err(Fault { reason, offset, doing: Doing::Length, key: None, kind: None, counts });
                 }
                 self.db = db;
                 Ok(())
             }
-            Event::Aux { name, value, offset } => {
-                let counts = self.counts();
-                self.field(keyspace, &name, &value).map_err(|(reason, key)| Fault {
-                    reason,
-                    offset,
-                    doing: Doing::Aux,
-                    key,
-                    kind: None,
-                    counts,
-                })
+            Event::Aux { name, value, offset, counts } => {
+                let fault = |(reason, key)| Fault { reason, offset, doing: Doing::Aux, key, kind: None, counts };
+                self.field(keyspace, &name, &value).map_err(fault)
             }
             Event::Key(key) => self.key(keyspace, key),
             Event::End(checksum) => {
@@ -116,62 +108,77 @@ impl Loader {
         }
     }
 
-    fn counts(&self) -> Counts {
-        Counts { keys: self.tally.loaded + self.tally.expired + self.tally.empty, expires: 0 }
-    }
-
-    /// The monotonic time of a Unix time at which a lease ends.
-    fn lease_ms(&self, unix_ms: i64) -> u64 {
-        u64::try_from(unix_ms.saturating_add(self.lease_shift_ms)).unwrap_or(0).max(1)
-    }
-
     /// Applies a named field. An error names the key where there is one.
-    fn field(&mut self, keyspace: &mut Keyspace, field: &[u8], value: &[u8]) -> Result<(), Refusal> {
-        let damaged = || (Reason::Native(String::from_utf8_lossy(field).into_owned()), None);
-        let mono_of = |unix_ms| self.lease_ms(unix_ms);
-        match field {
-            name::CLOCK => {
-                let clock = natives::read_clock(value).ok_or_else(damaged)?;
-                self.lease_shift_ms = self.lease_shift(&clock);
-            }
-            name::TOKEN => {
-                let token = natives::read_next_token(value).ok_or_else(damaged)?;
-                if let Some(locks) = &mut keyspace.changes.locks {
-                    locks.set_next_token(token);
-                }
-            }
-            name::SESSION => {
-                let (number, session) = natives::read_session(value, &mono_of).ok_or_else(damaged)?;
-                self.records.sessions.insert(number, session);
-            }
-            name::REQUESTS => {
-                let (whose, remembered) = natives::read_requests(value, &mono_of).ok_or_else(damaged)?;
-                if whose.home as usize >= keyspace.databases() {
-                    return Err((Reason::Databases(keyspace.databases()), None));
-                }
-                self.records.requests.insert(whose, remembered);
-            }
-            name::LOCK => {
-                let (name, lock) = natives::read_lock(value, &mono_of).ok_or_else(damaged)?;
-                self.lock(keyspace, name, lock)?;
-            }
-            name::LATCH | name::GUARD => {
-                // Keys have absolute deadlines.
-                let deadline_of = |unix_ms| self.deadline(unix_ms);
-                let (key, number, deadline) = natives::read_counter(value, &deadline_of).ok_or_else(damaged)?;
-                let value = if field == name::LATCH { Value::Latch(number) } else { Value::Guard(number) };
-                self.check_free(keyspace, &key).map_err(|reason| (reason, Some(key.clone())))?;
-                if self.is_left_out(deadline) {
-                    return Ok(());
-                }
-                self.tally.natives += 1;
-                keyspace.natives = true;
-                self.put(keyspace, &key, value, deadline);
-            }
-            name::CONSUMERS => self.deliveries = Some(natives::read_consumers(value).ok_or_else(damaged)?),
-            _ if field.starts_with(name::PREFIX) => return Err(damaged()),
-            _ => self.log(field, value),
+    fn field(&mut self, keyspace: &mut Keyspace, field: &[u8], value: &[u8]) -> Result<(), Refused> {
+        if !natives::is_native(field) {
+            self.log(field, value);
+            return Ok(());
         }
+        let text = || String::from_utf8_lossy(field).into_owned();
+        let refused = |refusal| (Reason::Native(text(), refusal), None);
+        if field == consumers::NAME {
+            self.deliveries = Some(Deliveries::read(value).map_err(refused)?);
+            return Ok(());
+        }
+        match natives::read(&[field, value], &self.moment()).map_err(refused)? {
+            Native::Session { .. } | Native::Requests { .. } if self.has_locks => Err((Reason::Late(text()), None)),
+            Native::Session { number, session } => self.session(number, session),
+            Native::Requests { name, owner, remembered } => self.requests(name, owner, remembered),
+            Native::Lock { name, lock } => self.lock(keyspace, name, lock),
+            Native::Latch { name, left, deadline } => self.count(keyspace, name, Value::Latch(left), deadline),
+            Native::Guard { name, seen, deadline } => self.count(keyspace, name, Value::Guard(seen), deadline),
+            Native::Token(next) => {
+                if let Some(locks) = &mut keyspace.changes.locks {
+                    locks.set_next_token(next);
+                }
+                Ok(())
+            }
+            // A state has no such records.
+            Native::Forget { .. } | Native::EndSession { .. } => Err(refused(Refusal::Malformed)),
+        }
+    }
+
+    fn session(&mut self, number: u64, session: Session) -> Result<(), Refused> {
+        let sessions = &mut self.records.sessions;
+        if sessions.contains_key(&number) || !self.session_ids.insert(session.id.clone()) {
+            return Err((Reason::Repeated(format!("the session '{}'", session.id.escape_ascii())), None));
+        }
+        sessions.insert(number, session);
+        Ok(())
+    }
+
+    fn requests(&mut self, name: &[u8], owner: &[u8], remembered: Remembered) -> Result<(), Refused> {
+        let whose = Whose { home: self.db, name: name.into(), owner: owner.into() };
+        match self.records.requests.insert(whose, remembered) {
+            None => Ok(()),
+            Some(_) => Err((Reason::Repeated(format!("the requests of '{}'", owner.escape_ascii())), Some(name.into()))),
+        }
+    }
+
+    fn lock(&mut self, keyspace: &mut Keyspace, name: &[u8], lock: Lock) -> Result<(), Refused> {
+        self.check_free(keyspace, name).map_err(|reason| (reason, Some(name.into())))?;
+        self.adopt_records(keyspace);
+        self.has_locks = true;
+        keyspace.natives = true;
+        let twice = keyspace.changes.locks.as_ref().and_then(|locks| lock.holders.iter().find(|grant| locks.is_bound(grant)));
+        if let Some(grant) = twice {
+            return Err((Reason::Repeated(format!("the token {}", grant.token)), Some(name.into())));
+        }
+        self.tally.natives += 1;
+        keyspace.with_locks(self.now, |locks, keys| locks.adopt(keys, self.now, (self.db, name), lock, |_| false));
+        Ok(())
+    }
+
+    /// Stores a latch or a guard.
+    fn count(&mut self, keyspace: &mut Keyspace, name: &[u8], value: Value, deadline: Option<u64>) -> Result<(), Refused> {
+        let refused = |reason| (reason, Some(name.into()));
+        self.check_free(keyspace, name).map_err(refused)?;
+        if self.is_left_out(deadline) {
+            return Ok(());
+        }
+        keyspace.natives = true;
+        self.put(keyspace, name, value, deadline).map_err(refused)?;
+        self.tally.natives += 1;
         Ok(())
     }
 
@@ -196,21 +203,9 @@ impl Loader {
         }
     }
 
-    /// What is added to Unix times of the file: the time that has passed since it was written counts. The wall clock tells it only
-    /// if the machine was started anew, and a wall clock that went back does not make leases longer.
-    fn lease_shift(&self, clock: &Clock) -> i64 {
-        let passed_ms = match (&clock.boot, &self.options.boot) {
-            (Some(then), Some(here)) if then.id == here.id => here.ms.saturating_sub(then.ms),
-            _ => u64::try_from(self.now.unix_ms().saturating_sub(clock.unix_ms)).unwrap_or(0),
-        };
-        // A time `t` of the file is `t - clock.unix_ms - passed_ms` from now. Rounded up, so that no lease ends early.
-        let now_ms = self.now.deadline_in(0) as i64;
-        now_ms.saturating_sub(clock.unix_ms).saturating_sub(i64::try_from(passed_ms).unwrap_or(i64::MAX))
-    }
-
-    /// The monotonic deadline of a Unix time, which may have passed.
-    fn deadline(&self, unix_ms: i64) -> u64 {
-        u64::try_from(unix_ms.saturating_sub(self.now.wall_offset_ms)).unwrap_or(0).max(1)
+    /// The present by all clocks.
+    fn moment(&self) -> Moment {
+        Moment { now: self.now, boot: self.options.boot }
     }
 
     /// Whether a key with this deadline has expired and is not loaded. Counts it.
@@ -220,26 +215,20 @@ impl Loader {
         left_out
     }
 
-    fn check_free(&self, keyspace: &mut Keyspace, key: &[u8]) -> Result<(), Reason> {
-        let free = keyspace.end_of(self.db, key).is_none();
-        if free { Ok(()) } else { Err(Reason::Duplicate(key.into(), self.db)) }
+    fn check_free(&self, keyspace: &Keyspace, key: &[u8]) -> Result<(), Reason> {
+        if keyspace.end_of(self.db, key).is_none() { Ok(()) } else { Err(self.duplicate(key)) }
     }
 
-    /// Stores a value under a free name, so that nothing can be in its way.
-    fn put(&self, keyspace: &mut Keyspace, key: &[u8], value: Value, deadline: Option<u64>) {
+    /// Another value is in the way of this key.
+    fn duplicate(&self, key: &[u8]) -> Reason {
+        Reason::Duplicate(key.into(), self.db)
+    }
+
+    /// Stores a value under a free name.
+    fn put(&self, keyspace: &mut Keyspace, key: &[u8], value: Value, deadline: Option<u64>) -> Result<(), Reason> {
         let ttl = deadline.map_or(Ttl::Clear, Ttl::At);
-        let mut db = keyspace.db(self.db, self.now);
-        let stored = db.put(key, Box::new(value), ttl, Published::SILENT);
-        debug_assert!(stored.is_ok(), "the name is free");
-    }
-
-    fn lock(&mut self, keyspace: &mut Keyspace, name: Box<[u8]>, lock: Lock) -> Result<(), Refusal> {
-        self.check_free(keyspace, &name).map_err(|reason| (reason, Some(name.clone())))?;
-        self.adopt_records(keyspace);
-        self.tally.natives += 1;
-        keyspace.natives = true;
-        keyspace.with_locks(self.now, |locks, keys| locks.adopt(keys, self.now, (self.db, &name), lock, |_| false));
-        Ok(())
+        let stored = keyspace.db(self.db, self.now).put(key, Box::new(value), ttl, Published::SILENT);
+        stored.map_err(|_| self.duplicate(key))
     }
 
     fn adopt_records(&mut self, keyspace: &mut Keyspace) {
@@ -251,7 +240,7 @@ impl Loader {
     }
 
     fn key(&mut self, keyspace: &mut Keyspace, key: Key<'_>) -> Result<(), Fault> {
-        let deadline = key.deadline.map(|unix_ms| self.deadline(unix_ms));
+        let deadline = key.deadline.map(|unix_ms| self.moment().deadline_ms(unix_ms));
         let deliveries = self.deliveries.take();
         // As Redis, which reads a value before it sees that the key has expired.
         let content = match key.kind {
@@ -269,7 +258,7 @@ impl Loader {
             Content::Text(bytes) => {
                 let ttl = deadline.map_or(Ttl::Clear, Ttl::At);
                 let stored = keyspace.db(key.db, self.now).put_string(&key.name, &bytes, ttl, Published::SILENT);
-                debug_assert!(stored.is_ok(), "the name is free");
+                stored.map_err(|_| key.fault(self.duplicate(&key.name)))?;
             }
             Content::Value(Value::Hash(hash)) if hash.is_empty() => {
                 // All its fields have expired.
@@ -282,7 +271,7 @@ impl Loader {
                 {
                     deliveries.set_in(stream);
                 }
-                self.put(keyspace, &key.name, value, deadline);
+                self.put(keyspace, &key.name, value, deadline).map_err(|reason| key.fault(reason))?;
             }
         }
         self.tally.loaded += 1;
@@ -304,12 +293,15 @@ impl Loader {
             sets: keyspace.set_limits,
             zsets: keyspace.zset_limits,
             streams: keyspace.stream_limits,
-            deadline_at: &|unix_ms| self.now.deadline_at(unix_ms),
+            deadline_at: &|unix_ms| {
+                let at_ms = self.moment().deadline_ms(unix_ms);
+                (self.options.keep_expired || !self.now.reached(at_ms)).then_some(at_ms)
+            },
         };
         match builder.read(key.kind, key.value) {
-            Loaded::Value(value) => Ok(Some(value)),
-            Loaded::Malformed => Err(key.fault(Reason::Malformed)),
-            Loaded::Empty => {
+            Some(Loaded::Value(value)) => Ok(Some(value)),
+            None => Err(key.fault(Reason::Malformed)),
+            Some(Loaded::Empty) => {
                 if self.tally.empty < EMPTY_NAMED_MAX {
                     tracing::warn!("rdbLoadObject skipping empty key: {}", key.name.escape_ascii());
                 }

@@ -9,12 +9,13 @@
 //!
 //! [`shape`] says of which parts each item consists, so that the reader knows where a value ends before it has seen all of it.
 //!
-//! Native locks, semaphores, latches, guards, sessions, remembered requests and the token counter are fields of the kind AUX, which
-//! Redis skips if it does not know them: [`natives`] has their form. A field of a lock stands in the section of its database.
+//! [Native records](super::natives) are fields of the kind AUX, which Redis skips if it does not know them: sessions and remembered
+//! requests before the first key, locks, latches and guards among the keys. Each is in the section of its database; sessions and
+//! the token belong to none.
 
+pub mod consumers;
 pub mod fault;
 pub mod load;
-pub mod natives;
 pub mod read;
 pub mod shape;
 pub mod write;

@@ -31,6 +31,8 @@ pub enum Event<'a> {
         value: Cow<'a, [u8]>,
         /// Where it begins.
         offset: u64,
+        /// What was read before.
+        counts: Counts,
     },
     /// The source of a library of functions.
     Library(Cow<'a, [u8]>),
@@ -40,6 +42,8 @@ pub enum Event<'a> {
         db: u32,
         /// Where it begins.
         offset: u64,
+        /// What was read before.
+        counts: Counts,
     },
     /// How many keys the database has: a hint.
     Sizes {
@@ -82,7 +86,7 @@ pub struct Key<'a> {
     pub frequency: Option<u8>,
     /// Where its type stands.
     pub offset: u64,
-    /// The number of keys up to this one.
+    /// What was read before, and the name of this one.
     pub counts: Counts,
 }
 
@@ -143,6 +147,8 @@ pub struct Reader {
     /// The length of the file, if it is known.
     len: Option<u64>,
     checks: bool,
+    /// The time of reading, as a Unix time in milliseconds.
+    unix_ms: i64,
     crc: u64,
     /// 0 before the head is read.
     version: u16,
@@ -158,14 +164,15 @@ pub struct Reader {
 
 impl Reader {
     /// Begins a file, whose checksum is compared if `checks`. With the length of the file, one that is cut off is found as soon as
-    /// a length reaches beyond its end.
-    pub fn new(len: Option<u64>, checks: bool) -> Reader {
+    /// a length reaches beyond its end. `unix_ms` is the present time, by which expired keys are counted.
+    pub fn new(len: Option<u64>, checks: bool, unix_ms: i64) -> Reader {
         Reader {
             buffer: Vec::new(),
             start: 0,
             offset: 0,
             len,
             checks,
+            unix_ms,
             crc: 0,
             version: 0,
             item: None,
@@ -208,8 +215,8 @@ impl Reader {
         self.ended
     }
 
-    /// The fault of a file that ends here, unless it is whole. To be asked when there is no more input and [`Reader::next`] has
-    /// returned nothing.
+    /// The fault of a file that ends here, unless it is whole. Call it when there is no more input and [`Reader::next`] has returned
+    /// `None`.
     pub fn check_end(&self) -> Result<(), Fault> {
         if self.ended { Ok(()) } else { Err(self.fault_here(Reason::End, self.offset + self.rest().len() as u64)) }
     }
@@ -227,11 +234,8 @@ impl Reader {
             let Some(taken) = self.take_item()? else { return Ok(None) };
             let item = &self.buffer[taken.start..taken.end];
             match taken.tag {
+                opcode::EXPIRETIME => self.deadline = Some(i64::from(i32::from_le_bytes(fixed(&item[1..]))) * 1000),
                 // Negative times have passed, but -1 stands for none.
-                opcode::EXPIRETIME => {
-                    let seconds = i32::from_le_bytes(fixed(&item[1..]));
-                    self.deadline = Some(i64::from(seconds) * 1000).filter(|_| seconds != -1);
-                }
                 opcode::EXPIRETIME_MS => self.deadline = Some(i64::from_le_bytes(fixed(&item[1..]))).filter(|&ms| ms != -1),
                 opcode::FREQ => self.frequency = Some(item[1]),
                 opcode::IDLE => self.idle_seconds = numbers::<1>(item).map(|[seconds]| seconds),
@@ -244,11 +248,14 @@ impl Reader {
     fn head(&mut self) -> Result<Option<u16>, Fault> {
         let head = &self.buffer[..self.buffer.len().min(HEAD)];
         let fault = |reason, offset| Err(self.fault_here(reason, offset));
-        if head.iter().zip(SIGNATURE).any(|(a, b)| a != b) {
-            return fault(Reason::Signature, HEAD as u64);
-        }
         if head.len() < HEAD {
-            return if self.len.is_some_and(|len| len < HEAD as u64) { fault(Reason::End, head.len() as u64) } else { Ok(None) };
+            return match self.len {
+                Some(len) if len < HEAD as u64 => fault(Reason::End, len),
+                _ => Ok(None),
+            };
+        }
+        if !head.starts_with(SIGNATURE) {
+            return fault(Reason::Signature, HEAD as u64);
         }
         // As `atoi` reads it: up to the first other character.
         let digits = head[SIGNATURE.len()..].iter().take_while(|byte| byte.is_ascii_digit());
@@ -293,9 +300,13 @@ impl Reader {
                         _ => Ok(None),
                     };
                 }
-                Walked::Malformed(byte) => {
+                Walked::NoLength(byte) => {
                     let offset = self.offset + item.walk.at() as u64;
                     return Err(self.fault_here(Reason::Length(byte), offset));
+                }
+                Walked::NoString(byte) => {
+                    let offset = self.offset + item.walk.at() as u64;
+                    return Err(self.fault_here(Reason::Encoding(byte), offset));
                 }
                 Walked::Whole(end) if item.is_key && item.name_end.is_none() => {
                     item.name_end = Some(end);
@@ -346,12 +357,14 @@ impl Reader {
         if let Some(name_end) = name_end {
             let (deadline, idle_seconds, frequency) = (self.deadline.take(), self.idle_seconds.take(), self.frequency.take());
             self.counts.keys += 1;
+            let counts = self.counts;
             self.counts.expires += u64::from(deadline.is_some());
+            self.counts.already_expired += u64::from(deadline.is_some_and(|deadline| deadline < self.unix_ms));
             let item = &self.buffer[start..end];
             let Some(name) = string(&mut &item[1..name_end]) else {
                 return Err(self.fault_of(Reason::Malformed, offset, Doing::Key));
             };
-            let (db, value, counts) = (self.db, &item[name_end..], self.counts);
+            let (db, value) = (self.db, &item[name_end..]);
             return Ok(Event::Key(Key { db, name, kind: tag, value, deadline, idle_seconds, frequency, offset, counts }));
         }
         let malformed = |doing| self.fault_of(Reason::Malformed, offset, doing);
@@ -361,13 +374,13 @@ impl Reader {
                 let mut rest = &item[1..];
                 let read = (|| Some((string(&mut rest)?, string(&mut rest)?)))();
                 let (name, value) = read.ok_or_else(|| malformed(Doing::Aux))?;
-                Ok(Event::Aux { name, value, offset })
+                Ok(Event::Aux { name, value, offset, counts: self.counts })
             }
             opcode::FUNCTION2 => string(&mut &item[1..]).map(Event::Library).ok_or_else(|| malformed(Doing::Functions)),
             opcode::SELECTDB => {
                 let db = numbers::<1>(item).and_then(|[db]| u32::try_from(db).ok());
                 self.db = db.ok_or_else(|| self.fault_of(Reason::Databases(u32::MAX as usize), offset, Doing::Length))?;
-                Ok(Event::Database { db: self.db, offset })
+                Ok(Event::Database { db: self.db, offset, counts: self.counts })
             }
             opcode::RESIZEDB => {
                 let [keys, expires] = numbers(item).ok_or_else(|| malformed(Doing::Length))?;
@@ -421,7 +434,9 @@ impl Reader {
             let mut name = self.rest().get(1..item.name_end?)?;
             string(&mut name).map(|name| name.as_ref().into())
         });
-        Fault { reason, offset, doing, key, kind: item.map(|item| item.tag), counts: self.counts }
+        let mut counts = self.counts;
+        counts.keys += u64::from(item.is_some_and(|item| item.name_end.is_some()));
+        Fault { reason, offset, doing, key, kind: item.map(|item| item.tag), counts }
     }
 }
 

@@ -112,8 +112,10 @@ pub enum Walked {
     Whole(usize),
     /// There must be this many bytes before the walk can go on.
     Needs(usize),
-    /// This byte begins neither a length nor a string.
-    Malformed(u8),
+    /// This byte begins no length.
+    NoLength(u8),
+    /// This byte begins no string.
+    NoString(u8),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -194,7 +196,7 @@ fn number(rest: &[u8]) -> Result<(usize, u64), Walked> {
         (1, _) => (2, u64::from(first & 0x3f) << 8 | number(needs(2)?)),
         (2, 0x80) => (5, number(needs(5)?)),
         (2, 0x81) => (9, number(needs(9)?)),
-        _ => return Err(Walked::Malformed(first)),
+        _ => return Err(Walked::NoLength(first)),
     })
 }
 
@@ -211,6 +213,7 @@ fn text_len(rest: &[u8]) -> Result<usize, Walked> {
             let (full, _) = beyond(rest, 1 + compressed)?;
             (1 + compressed + full).saturating_add(usize::try_from(len).unwrap_or(usize::MAX))
         }
+        0xc4..=0xff => return Err(Walked::NoString(first)),
         _ => {
             let (head, len) = number(rest)?;
             head.saturating_add(usize::try_from(len).unwrap_or(usize::MAX))

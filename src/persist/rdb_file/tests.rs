@@ -8,13 +8,16 @@ use proptest::prelude::*;
 
 use crate::engine::harness::Harness;
 use crate::keyspace::rdb::parts::crc64;
+use crate::persist::natives::clock::BootClock;
 use crate::persist::rdb_file::fault::{Fault, Reason};
 use crate::persist::rdb_file::load::{Loader, Options as LoadOptions, Tally};
 use crate::persist::rdb_file::opcode;
 use crate::persist::rdb_file::read::{Event, Reader};
 use crate::persist::rdb_file::write::{Changed, Options, Writer};
+use crate::store::values::value::Value;
 
-const PLAIN: Options = Options { checksum: true, is_base: false, used_memory: 0, boot: None, libraries: Vec::new() };
+const PLAIN: Options =
+    Options { checksum: true, is_base: false, used_memory: 0, boot: BootClock { id: [0; 16], now_ms: 0 }, libraries: Vec::new() };
 
 /// The file of a state in slices.
 fn slices(h: &Harness, options: Options, room: usize) -> Vec<Vec<u8>> {
@@ -37,7 +40,7 @@ fn file(h: &Harness) -> Vec<u8> {
 
 /// Loads a file that arrives in pieces of this size.
 fn load_in_pieces(h: &mut Harness, file: &[u8], options: LoadOptions, piece: usize) -> Result<Tally, Fault> {
-    let mut reader = Reader::new(None, true);
+    let mut reader = Reader::new(None, true, h.now.unix_ms());
     let mut loader = Loader::new(h.now, options);
     h.engine.keyspace.changes.begin();
     let mut read = || {
@@ -149,13 +152,26 @@ fn slices_have_the_size_that_was_asked_for_and_make_the_same_file() {
         h.args(&[b"SET", format!("key:{n}").as_bytes(), b"value", b"PX", b"60000"]);
     }
     let whole = file(&h);
+    // The largest item but one, which is the last stream.
+    let small = 300;
     for room in [1, 100, 5000] {
         let slices = slices(&h, PLAIN, room);
         assert_eq!(slices.concat(), whole);
         let longest = slices.iter().filter(|slice| slice.len() < 80_000).map(Vec::len).max().unwrap();
-        assert!(longest < room + 1000, "{longest} for {room}");
-        assert!(slices.len() >= whole.len().saturating_sub(80_000) / (room + 1000), "{} slices", slices.len());
+        assert!(longest < room + small, "{longest} for {room}");
+        assert!(slices.len() >= whole.len().saturating_sub(80_000) / (room + small), "{} slices", slices.len());
     }
+}
+
+#[test]
+fn a_slice_has_no_more_than_one_large_key_beyond_its_size() {
+    let mut h = Harness::new();
+    for n in 0..200 {
+        h.args(&[b"SET", format!("large:{n}").as_bytes(), &b"x".repeat(10_000)]);
+    }
+    let slices = slices(&h, PLAIN, 1000);
+    let longest = slices.iter().map(Vec::len).max().unwrap();
+    assert!(longest < 1000 + 10_100, "{longest}");
 }
 
 #[test]
@@ -177,6 +193,61 @@ fn expired_keys_are_neither_written_nor_loaded_unless_commands_follow() {
     let options = LoadOptions { keep_expired: true, ..LoadOptions::default() };
     assert_eq!(load_in_pieces(&mut other, &all, options, 1000).unwrap().loaded, 3);
     other.script(&[("DBSIZE", ":2"), ("PTTL b", ":990"), ("GET c", "$1 3")]);
+}
+
+#[test]
+fn expired_fields_of_hashes_are_kept_where_commands_follow() {
+    let mut h = Harness::new();
+    h.script(&[
+        ("HSET h a 1 b 2 c 3", ":3"),
+        ("HPEXPIRE h 50 FIELDS 1 a", "*1 :1"),
+        ("HPEXPIRE h 5000 FIELDS 1 b", "*1 :1"),
+        ("PEXPIRE h 9000", ":1"),
+        ("HSET all a 1", ":1"),
+        ("HPEXPIRE all 50 FIELDS 1 a", "*1 :1"),
+    ]);
+    let file = file(&h);
+    let unix_ms = h.now.unix_ms();
+    for keep_expired in [false, true] {
+        let mut other = Harness::new();
+        other.now = h.now;
+        other.now.mono_us += 50_000;
+        // As while a file is loaded, nothing expires until all is there.
+        let mut reader = Reader::new(None, true, 0);
+        reader.feed(&file);
+        let mut loader = Loader::new(other.now, LoadOptions { keep_expired, ..LoadOptions::default() });
+        while let Some(event) = reader.next().unwrap() {
+            loader.apply(&mut other.engine.keyspace, event).unwrap();
+        }
+        let images = other.engine.keyspace.images(None);
+        let fields = |key: &[u8]| {
+            let image = images.get(&(0, key.into()))?;
+            let Some(Value::Hash(hash)) = image.other() else { return None };
+            Some(
+                hash.iter()
+                    .map(|field| (field.name.to_vec(), field.deadline.map(|at| other.now.unix_of(at) - unix_ms)))
+                    .collect(),
+            )
+        };
+        let (h_fields, all): (Option<BTreeMap<_, _>>, Option<BTreeMap<_, _>>) = (fields(b"h"), fields(b"all"));
+        let kept = [(b"b".to_vec(), Some(5000)), (b"c".to_vec(), None)];
+        if keep_expired {
+            let gone = (b"a".to_vec(), Some(50));
+            assert_eq!(h_fields, Some(kept.into_iter().chain([gone.clone()]).collect()));
+            assert_eq!(all, Some([gone].into()));
+        } else {
+            assert_eq!((h_fields, all), (Some(kept.into()), None));
+        }
+        // Clients do not see what has expired, and may set it anew.
+        other.script(&[
+            ("HLEN h", ":2"),
+            ("HMGET h a b c", "*3 $-1 $1 2 $1 3"),
+            ("HSET h a 9", ":1"),
+            ("HPTTL h FIELDS 3 a b c", "*3 :-1 :4950 :-1"),
+            ("PTTL h", ":8950"),
+            ("EXISTS all", ":0"),
+        ]);
+    }
 }
 
 #[test]
@@ -247,7 +318,7 @@ fn libraries_come_before_the_keys() {
     h.run("SET k v");
     let options = Options { libraries: vec![b"#!lua name=a\n".as_slice().into(), b"#!lua name=b\n".as_slice().into()], ..PLAIN };
     let file = slices(&h, options, 10).concat();
-    let mut reader = Reader::new(Some(file.len() as u64), true);
+    let mut reader = Reader::new(Some(file.len() as u64), true, 0);
     reader.feed(&file);
     let mut seen = Vec::new();
     while let Some(event) = reader.next().unwrap() {
@@ -269,7 +340,7 @@ fn a_file_without_a_checksum_is_accepted_and_what_follows_is_left() {
     assert!(file.ends_with(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]));
     let len = file.len();
     file.extend_from_slice(b"*1\r\n$4\r\nPING\r\n");
-    let mut reader = Reader::new(None, true);
+    let mut reader = Reader::new(None, true, 0);
     reader.feed(&file);
     let mut loader = Loader::new(h.now, LoadOptions::default());
     let mut other = Harness::new();
@@ -286,7 +357,7 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
     let h = with_locks();
     let file = file(&h);
     for end in 0..file.len() {
-        let mut reader = Reader::new(None, true);
+        let mut reader = Reader::new(None, true, 0);
         reader.feed(&file[..end]);
         let fault = loop {
             match reader.next() {

@@ -10,18 +10,18 @@ use crate::keyspace::natives::lock_of;
 use crate::keyspace::rdb::dump::put_value;
 use crate::keyspace::rdb::parts::{VERSION, VERSION_WITH_FIELD_DEADLINES, crc64_of_more, put_length, put_string};
 use crate::keyspace::rdb::streams::fits_older_form;
-use crate::persist::rdb_file::natives::{self, BootTime, Clock, name};
+use crate::persist::natives::clock::{BootClock, Moment};
+use crate::persist::natives::{self, name};
+use crate::persist::rdb_file::consumers::{self, consumers};
 use crate::persist::rdb_file::{SIGNATURE, opcode};
 use crate::store::entry::{EntryRef, ValueRef};
 use crate::store::frequency;
 use crate::store::values::value::Value;
 
-/// Keys that are visited at a time. A slice is longer than was asked for by at most this many small keys, or one large one.
-const KEYS: usize = 16;
 /// Maximum number of keys, sessions and records that one slice visits, even if they take no bytes.
 const VISITS_MAX: usize = 16 * 1024;
 
-/// What a file has besides the keyspace.
+/// Options of a file.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `rdbchecksum`: whether the file gets a checksum.
@@ -30,8 +30,8 @@ pub struct Options {
     pub is_base: bool,
     /// Bytes of memory in use, which Redis shows when it loads the file.
     pub used_memory: u64,
-    /// The present time on the clock that runs from the start of the machine on.
-    pub boot: Option<BootTime>,
+    /// The time of the boot clock at the time of the file.
+    pub boot: BootClock,
     /// Sources of the libraries of functions.
     pub libraries: Vec<Box<[u8]>>,
 }
@@ -70,6 +70,8 @@ pub struct Writer {
     options: Options,
     now: Now,
     stage: Stage,
+    /// The database of the last remembered request.
+    selected: Option<u32>,
     crc: u64,
     version: u16,
     uses: Uses,
@@ -87,7 +89,11 @@ impl Writer {
             _ => Uses::None,
         };
         let version = if timed_fields { VERSION_WITH_FIELD_DEADLINES } else { VERSION };
-        Writer { options, now, stage: Stage::Head, crc: 0, version, uses, keys: 0 }
+        Writer { options, now, stage: Stage::Head, selected: None, crc: 0, version, uses, keys: 0 }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now: self.now, boot: self.options.boot }
     }
 
     /// The version of the file's format.
@@ -100,7 +106,8 @@ impl Writer {
         self.keys
     }
 
-    /// Appends the next slice to `out`: about `room` bytes, and more only to complete the last keys. Returns whether there is more.
+    /// Appends the next slice to `out`. It ends with the first item that reaches `room` bytes. An item is a key, a record, or a
+    /// library; keys whose hashes are equal are one item. Returns whether there is more.
     pub fn next_chunk(&mut self, keyspace: &Keyspace, out: &mut Vec<u8>, room: usize) -> Result<bool, Changed> {
         let start = out.len();
         let mut visits = 0;
@@ -123,7 +130,7 @@ impl Writer {
     /// Writes the next few items. Returns how many were visited.
     fn step(&mut self, keyspace: &Keyspace, out: &mut Vec<u8>) -> Result<usize, Changed> {
         let locks = keyspace.changes.locks.as_ref();
-        let unix_of = |at_ms: u64| self.now.unix_of(at_ms);
+        let moment = self.moment();
         self.stage = match self.stage {
             Stage::Head => {
                 self.put_head(keyspace, out);
@@ -139,7 +146,7 @@ impl Writer {
             },
             Stage::Sessions(from) => match locks.and_then(|locks| locks.sessions.iter_from(from).next()) {
                 Some((number, session)) => {
-                    put_aux(out, name::SESSION, &natives::session(number, session, &unix_of));
+                    put_aux(out, name::SESSION, &natives::session(&moment, number, session));
                     Stage::Sessions(number + 1)
                 }
                 None => Stage::Requests(0),
@@ -148,7 +155,11 @@ impl Writer {
                 Some(locks) => {
                     if let Some((whose, remembered)) = locks.requests.get(number) {
                         let db = locks.db_at_home(whose.home);
-                        put_aux(out, name::REQUESTS, &natives::requests(db, whose, remembered, &unix_of));
+                        if self.selected != Some(db) {
+                            put_select(out, db);
+                            self.selected = Some(db);
+                        }
+                        put_aux(out, name::REQUESTS, &natives::requests(&moment, &whose.name, &whose.owner, remembered));
                     }
                     Stage::Requests(number + 1)
                 }
@@ -160,8 +171,7 @@ impl Writer {
                 if keyspace.space.dict(dict).is_empty() {
                     Stage::Database(db + 1, None)
                 } else {
-                    out.push(opcode::SELECTDB);
-                    put_length(out, db as usize);
+                    put_select(out, db);
                     out.push(opcode::RESIZEDB);
                     put_length(out, keyspace.space.plain(dict, false));
                     put_length(out, keyspace.space.plain(dict, true));
@@ -172,7 +182,7 @@ impl Writer {
                 let dict = usize::from(keyspace.numbers[db as usize]);
                 let mut done = Ok(());
                 let (mut visited, mut keys) = (0, 0);
-                let next = keyspace.space.dict(dict).scan(cursor, KEYS, |entry| {
+                let next = keyspace.space.dict(dict).scan(cursor, 1, |entry| {
                     visited += 1;
                     if !ended(entry, self.now) && done.is_ok() {
                         keys += 1;
@@ -202,10 +212,8 @@ impl Writer {
         ] {
             put_aux(out, name, itoa::Buffer::new().format(number).as_bytes());
         }
-        let clock = Clock { unix_ms: self.now.unix_ms(), boot: self.options.boot.clone() };
-        put_aux(out, name::CLOCK, &natives::clock(&clock));
         if let Some(locks) = &keyspace.changes.locks {
-            put_aux(out, name::TOKEN, &natives::next_token(locks.next_token()));
+            put_aux(out, name::TOKEN, &natives::token(locks.next_token()));
         }
     }
 
@@ -214,20 +222,20 @@ impl Writer {
         let unix_of = |at_ms: u64| self.now.unix_of(at_ms);
         let (key, deadline) = (entry.key(), entry.deadline());
         if let Some(lock) = lock_of(entry) {
-            put_aux(out, name::LOCK, &natives::lock(key, &lock, &unix_of));
+            put_aux(out, name::LOCK, &natives::lock(&self.moment(), key, &lock));
             return Ok(());
         }
         match entry.value() {
             ValueRef::Boxed(Value::Latch(count)) => {
-                put_aux(out, name::LATCH, &natives::counter(key, *count, deadline, &unix_of));
+                put_aux(out, name::LATCH, &natives::count(key, *count, deadline.map(unix_of)));
                 return Ok(());
             }
             ValueRef::Boxed(Value::Guard(token)) => {
-                put_aux(out, name::GUARD, &natives::counter(key, *token, deadline, &unix_of));
+                put_aux(out, name::GUARD, &natives::count(key, *token, deadline.map(unix_of)));
                 return Ok(());
             }
             ValueRef::Boxed(Value::Stream(stream)) if self.version < VERSION_WITH_FIELD_DEADLINES && !fits_older_form(stream) => {
-                put_aux(out, name::CONSUMERS, &natives::consumers(key, stream));
+                put_aux(out, consumers::NAME, &consumers(key, stream));
             }
             _ => {}
         }
@@ -256,4 +264,10 @@ fn put_aux(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.push(opcode::AUX);
     put_string(out, name);
     put_string(out, value);
+}
+
+/// Begins the section of a database.
+fn put_select(out: &mut Vec<u8>, db: u32) {
+    out.push(opcode::SELECTDB);
+    put_length(out, db as usize);
 }

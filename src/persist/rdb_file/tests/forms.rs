@@ -3,7 +3,7 @@
 use super::*;
 use crate::keyspace::rdb::kind;
 use crate::keyspace::rdb::parts::put_string;
-use crate::persist::rdb_file::fault::Doing;
+use crate::persist::rdb_file::fault::{Counts, Doing};
 
 #[test]
 fn items_of_all_versions_are_read() {
@@ -31,6 +31,12 @@ fn items_of_all_versions_are_read() {
     items.push(0);
     string(&mut items, b"past");
     string(&mut items, b"v");
+    // In seconds, this is no deadline that stands for none.
+    items.push(opcode::EXPIRETIME);
+    items.extend_from_slice(&(-1_i32).to_le_bytes());
+    items.push(0);
+    string(&mut items, b"before 1970");
+    string(&mut items, b"v");
     // A name and a value that are compressed: "aaaaaaaaaaaa", and a number as such.
     items.extend_from_slice(b"\0\xc3\x05\x0c\x00a\xe0\x02\x00");
     items.extend_from_slice(&[0xc1, 0x39, 0x30]);
@@ -43,7 +49,7 @@ fn items_of_all_versions_are_read() {
         }
         let tally = load_in_pieces(&mut h2, &file, LoadOptions::default(), 3);
         h = h2;
-        assert_eq!(tally.map(|tally| (tally.loaded, tally.expired)), Ok((3, 1)), "version {version}");
+        assert_eq!(tally.map(|tally| (tally.loaded, tally.expired)), Ok((3, 2)), "version {version}");
     }
     h.script(&[
         ("SELECT 2", "+OK"),
@@ -128,21 +134,26 @@ fn keys_without_elements_are_skipped() {
 #[test]
 fn faults_are_told_with_redis_texts_the_offset_and_the_key() {
     let text = |file: &[u8]| fault_of(file).reason.to_string();
+    // Texts of Redis.
     assert_eq!(text(b"RODIS0010"), "Wrong signature trying to load DB from file");
     assert_eq!(text(b"REDIS0013\xff"), "Can't handle RDB format version 13");
     assert_eq!(text(b"REDIS0000\xff"), "Can't handle RDB format version 0");
     assert_eq!(text(b"REDISabcd\xff"), "Can't handle RDB format version 0");
     assert_eq!(text(b""), "Unexpected EOF reading RDB file");
+    assert_eq!(text(b"RODIS"), "Unexpected EOF reading RDB file");
     assert_eq!(text(b"REDIS0010\xfe"), "Unexpected EOF reading RDB file");
     assert_eq!(text(b"REDIS0010\x1e\x01k"), "Invalid object type: 30");
     assert_eq!(text(b"REDIS0010\x08\x01k"), "Invalid object type: 8");
     assert_eq!(text(b"REDIS0010\x00\x01k\xc7"), "Unknown RDB string encoding type 7");
-    assert_eq!(text(b"REDIS0010\x00\x01k\x83"), "Unknown length encoding 131 in rdbLoadLen()");
-    assert_eq!(text(b"REDIS0010\xf6"), "Failed loading library, Pre-release function format not supported.");
+    assert_eq!(text(b"REDIS0010\x00\x01k\x83"), "Unknown length encoding 2 in rdbLoadLen()");
+    assert_eq!(text(b"REDIS0010\x06\x01k"), "Pre-release module format not supported");
+    assert_eq!(text(b"REDIS0010\xf6"), "Pre-release function format not supported.");
     assert_eq!(
         text(b"REDIS0010\xfe\x10"),
         "FATAL: Data file was created with a Redis server configured to handle more than 16 databases. Exiting"
     );
+    // Texts of our own.
+    assert_eq!(text(b"REDIS0010\x01\x01k\xc5"), "Portcullis: the byte 197 begins no length");
     // The name "ReJSON-RL" and version 3 in an id.
     let letters: Vec<u64> = b"ReJSON-RL".iter().map(|&c| letter(c)).collect();
     let number = letters.iter().fold(0, |id, letter| id << 6 | letter) << 10 | 3;
@@ -156,23 +167,39 @@ fn faults_are_told_with_redis_texts_the_offset_and_the_key() {
     );
     assert_eq!(text(&sealed("0010", b"\x00\x01k\x01v\x00\x01k\x01w")), "RDB has duplicated key 'k' in DB 0");
 
-    let cut = fault_of(b"REDIS0010\x00\x01a\x01v\x04\x03key\x02\x01f");
-    assert_eq!((cut.offset, cut.doing), (22, Doing::Value));
+    // As `redis-check-rdb` says it of this file.
+    let cut = fault_of(b"REDIS0010\xfc\x01\0\0\0\0\0\0\0\x00\x01a\x01v\x04\x03key\x02\x01f");
+    assert_eq!((cut.offset, cut.doing), (31, Doing::Value));
     assert_eq!(
         cut.explanation(),
-        "--- RDB ERROR DETECTED ---\n[offset 22] Unexpected EOF reading RDB file\n[additional info] While doing: read-object-value\n\
-         [additional info] Reading key 'key'\n[additional info] Reading type 4 (hash-hashtable)\n[info] 1 keys read\n[info] 0 expires"
+        "--- RDB ERROR DETECTED ---\n[offset 31] Unexpected EOF reading RDB file\n[additional info] While doing: read-object-value\n\
+         [additional info] Reading key 'key'\n[additional info] Reading type 4 (hash-hashtable)\n[info] 2 keys read\n[info] 1 expires\n\
+         [info] 1 already expired"
     );
     let malformed = fault_of(&sealed("0010", b"\x10\x01k\x01x"));
-    assert_eq!(malformed.to_string(), "Bad data format at offset 9, while doing: read-object-value, key 'k'");
+    assert_eq!(
+        malformed.to_string(),
+        "Portcullis: the value does not have the form of its type at offset 9, while doing: read-object-value, key 'k'"
+    );
     let mut file = sealed("0010", b"\x00\x01k\x01v");
     let at = file.len() - 10;
     file[at] ^= 1;
     let wrong = fault_of(&file);
     assert!(matches!(wrong.reason, Reason::Checksum { .. }), "{wrong}");
     assert!(wrong.to_string().starts_with("Wrong RDB checksum expected: ("), "{wrong}");
+    // A fault in what is no key has the counts of the keys before it.
+    let beyond = fault_of(b"REDIS0010\xfc\x01\0\0\0\0\0\0\0\x00\x01a\x01v\xfe\x10");
+    assert_eq!((beyond.doing, beyond.counts), (Doing::Length, Counts { keys: 1, expires: 1, already_expired: 1 }));
+    // A short file with a wrong beginning has no ninth byte.
+    for len in [None, Some(5)] {
+        let mut reader = Reader::new(len, true, 0);
+        reader.feed(b"RODIS");
+        let first = reader.next().map(|event| assert!(event.is_none()));
+        let fault = first.and_then(|()| reader.check_end()).unwrap_err();
+        assert_eq!((fault.reason, fault.offset), (Reason::End, 5));
+    }
     // A length beyond the end of the file is found before the bytes arrive.
-    let mut reader = Reader::new(Some(100), true);
+    let mut reader = Reader::new(Some(100), true, 0);
     reader.feed(b"REDIS0010\x00\x01k\x80\x10\0\0\0");
     assert!(matches!(reader.next(), Ok(Some(Event::Version(10)))));
     assert_eq!(reader.next().unwrap_err().reason, Reason::End);

@@ -1,8 +1,13 @@
 //! Native locks and what belongs to them, written and loaded.
 
 use super::*;
-use crate::keyspace::rdb::parts::{put_length, put_string};
-use crate::persist::rdb_file::natives::BootTime;
+use crate::keyspace::rdb::parts::put_string;
+use crate::lock::grant::Owner;
+use crate::lock::requests::{Answer, Answered, Remembered};
+use crate::lock::sessions::Session;
+use crate::lock::{Bound, Client, Grant, Lock, Mode};
+use crate::persist::natives::clock::Moment;
+use crate::persist::natives::{self, Refusal, name};
 
 pub(super) fn with_locks() -> Harness {
     let mut h = Harness::new();
@@ -34,20 +39,28 @@ pub(super) fn with_locks() -> Harness {
     h
 }
 
+/// A reply without what another process does not know: numbers of connections, and how often a name was granted before.
+fn masked(reply: &str) -> String {
+    let words: Vec<&str> = reply.split(' ').collect();
+    let is_masked = |at: usize| words[..at].ends_with(&["client"]) || words[..at].ends_with(&["granted"]);
+    words.iter().enumerate().map(|(at, word)| if is_masked(at) { ":masked" } else { word }).collect::<Vec<_>>().join(" ")
+}
+
 /// What clients see of native locks.
 fn natives(h: &mut Harness) -> Vec<String> {
     let mut seen = Vec::new();
     for key in ["plain", "shared", "bound", "gone", "delayed"] {
-        seen.push(h.run(&format!("LOCK.INFO {key}")));
+        seen.push(masked(&h.run(&format!("LOCK.INFO {key}"))));
     }
-    for request in ["SEM.INFO sem", "SEM.INFO many", "TYPE latch", "PTTL latch", "PTTL timed", "LATCH.DOWN timed 1", "TYPE guard"]
-    {
-        seen.push(h.run(request));
+    for key in ["sem", "many"] {
+        seen.push(masked(&h.run(&format!("SEM.INFO {key}"))));
     }
+    let requests =
+        ["TYPE latch", "PTTL latch", "PTTL timed", "LATCH.DOWN timed 1", "TYPE guard", "LOCK.SESSION mine", "PTTL plain"];
+    seen.extend(requests.iter().map(|request| h.run(request)));
     h.run("SELECT 5");
-    seen.push(h.run("LOCK.INFO plain"));
+    seen.push(masked(&h.run("LOCK.INFO plain")));
     h.run("SELECT 0");
-    // Numbers of connections are those of another process.
     seen
 }
 
@@ -83,7 +96,7 @@ fn native_locks_come_back() {
     // The session has no connection yet. Another one takes it over.
     assert_eq!(other.run("LOCK.SESSION mine"), ":1");
     let (before, after) = (natives(&mut h), natives(&mut other));
-    assert_eq!(after.len(), before.len());
+    assert_eq!(after, before);
     other.script(&[("LOCK.GUARD guard 16", &h.run("LOCK.GUARD guard 16")), ("LATCH.DOWN latch 2", ":1")]);
     // A repeated request gets its first answer.
     assert_eq!(other.run("LOCK.ACQUIRE plain me 60000 REQUEST first"), h.run("LOCK.ACQUIRE plain me 60000 REQUEST first"));
@@ -115,45 +128,164 @@ fn a_grant_of_a_connection_ends_with_the_process_and_its_delay_begins() {
     assert!(other.run("LOCK.ACQUIRE l you 1000").starts_with(':'));
 }
 
-/// The rest of a lease of 60 seconds after a restart: the boot ids before and after, the milliseconds that the boot clock and the
-/// wall clock tell.
-fn rest_of_a_lease(boots: (&[u8], &[u8]), boot_ms: u64, wall_ms: i64) -> i64 {
+/// What is left of a lease of 60 seconds before and after a restart, in microseconds. Arguments: the boots before and after; the
+/// microseconds that pass by the boot clock and the wall clock; fractions of a millisecond, in microseconds, of the monotonic clock
+/// and the boot clock before, and of the monotonic clock after.
+fn rest_of_a_lease(boots: (u8, u8), boot_us: u64, wall_us: i64, fractions: [u64; 3]) -> [i64; 2] {
+    let [mono_before, boot_before, mono_after] = fractions;
     let mut h = Harness::new();
+    h.now.mono_us = h.now.mono_us / 1000 * 1000 + mono_before;
     h.run("LOCK.ACQUIRE l me 60000");
-    let boot = |id: &[u8], ms| Some(BootTime { id: id.into(), ms });
-    let file = slices(&h, Options { boot: boot(boots.0, 1000), ..PLAIN }, 1 << 20).concat();
+    let boot = |id, us: u64| BootClock { id: [id; 16], now_ms: us / 1000 };
+    let options = Options { boot: boot(boots.0, 1_000_000 + boot_before), ..PLAIN };
+    let file = slices(&h, options, 1 << 20).concat();
     let mut other = Harness::new();
-    other.now = crate::base::time::Now::new(5_000_300, h.now.unix_ms() + wall_ms - 5000);
-    let options = LoadOptions { boot: boot(boots.1, 1000 + boot_ms), ..LoadOptions::default() };
+    let unix_ms = (h.now.unix_us() + wall_us).div_euclid(1000);
+    other.now = crate::base::time::Now::new(5_000_000 + mono_after, unix_ms - 5000);
+    let options = LoadOptions { boot: boot(boots.1, 1_000_000 + boot_before + boot_us), ..LoadOptions::default() };
     load_in_pieces(&mut other, &file, options, 1000).unwrap();
-    other.run("PTTL l").trim_start_matches(':').parse().unwrap()
+    [h, other].map(|h| {
+        let images = h.engine.keyspace.images(None);
+        let end_ms = images[&(0, b"l"[..].into())].lock().unwrap().holders.only().unwrap().end_ms;
+        end_ms as i64 * 1000 - h.now.mono_us as i64
+    })
 }
 
 #[test]
 fn leases_run_on_while_the_server_is_down_and_never_end_early() {
-    // By the boot clock within one boot, whatever the wall clock says.
-    assert_eq!(rest_of_a_lease((b"a", b"a"), 20_000, 20_000), 40_000);
-    assert_eq!(rest_of_a_lease((b"a", b"a"), 20_000, 5_000_000), 40_000);
-    assert_eq!(rest_of_a_lease((b"a", b"a"), 20_000, -5_000_000), 40_000);
+    let rest = |boots, boot_ms: u64, wall_ms: i64| rest_of_a_lease(boots, boot_ms * 1000, wall_ms * 1000, [0; 3])[1] / 1000;
+    // By the boot clock within one boot, whatever the wall clock says. A millisecond is left over.
+    assert_eq!(rest((1, 1), 20_000, 20_000), 40_001);
+    assert_eq!(rest((1, 1), 20_000, 5_000_000), 40_001);
+    assert_eq!(rest((1, 1), 20_000, -5_000_000), 40_001);
     // By the wall clock otherwise, but never more than the lease.
-    assert_eq!(rest_of_a_lease((b"a", b"b"), 20_000, 30_000), 30_000);
-    assert_eq!(rest_of_a_lease((b"a", b"b"), 20_000, -5_000_000), 60_000);
-    assert_eq!(rest_of_a_lease((b"a", b"b"), 20_000, 59_999), 1);
+    assert_eq!(rest((1, 2), 20_000, 30_000), 30_001);
+    assert_eq!(rest((1, 2), 20_000, -5_000_000), 60_000);
+    assert_eq!(rest((1, 2), 20_000, 59_999), 2);
+    // An unknown boot is no other boot.
+    assert_eq!(rest((0, 0), 20_000, 30_000), 30_001);
+}
+
+#[test]
+fn no_fraction_of_a_millisecond_ends_a_lease_early() {
+    for n in 0..500u64 {
+        let fractions = [n * 37 % 1000, n * 101 % 1000, n * 53 % 1000];
+        let passed_us = 20_000_000 + n * 7 % 3000;
+        let [before_us, after_us] = rest_of_a_lease((1, 1), passed_us, 0, fractions);
+        let late_us = after_us - (before_us - passed_us as i64);
+        assert!((0..4000).contains(&late_us), "{late_us} µs late with {fractions:?}");
+    }
+}
+
+#[test]
+fn deadlines_of_latches_and_guards_are_those_of_the_wall_clock() {
+    let h = with_locks();
+    let file = slices(&h, Options { boot: BootClock { id: [1; 16], now_ms: 1000 }, ..PLAIN }, 1 << 20).concat();
+    let mut other = Harness::new();
+    other.now = h.now;
+    other.now.wall_offset_ms += 15_000;
+    let boot = BootClock { id: [1; 16], now_ms: 1000 };
+    load_in_pieces(&mut other, &file, LoadOptions { boot, ..LoadOptions::default() }, 1000).unwrap();
+    // By the boot clock, no time has passed.
+    other.script(&[("PTTL timed", ":25000"), ("PTTL plain", ":60000")]);
+}
+
+fn moment() -> Moment {
+    Moment { now: Harness::new().now, boot: BootClock::default() }
+}
+
+/// A native record as an item of a file.
+fn aux(name: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut item = vec![opcode::AUX];
+    put_string(&mut item, name);
+    put_string(&mut item, payload);
+    item
+}
+
+fn session(number: u64, id: &[u8]) -> Vec<u8> {
+    let session = Session { id: id.into(), user: b"u"[..].into(), grace_ms: 5000, client: None, end_ms: 0, grants: 0 };
+    aux(name::SESSION, &natives::session(&moment(), number, &session))
+}
+
+fn requests() -> Vec<u8> {
+    let answers = [Answered { id: b"r"[..].into(), answer: Answer::Granted(5) }].into_iter().collect();
+    aux(name::REQUESTS, &natives::requests(&moment(), b"a", b"o", &Remembered { answers, forget_ms: 0 }))
+}
+
+/// A lock with a grant of this token that is bound to the session 7.
+fn bound(name: &[u8], token: u64) -> Vec<u8> {
+    let mut lock = Lock::default();
+    lock.holders.insert(Grant {
+        owner: Owner::from_slice(b"o"),
+        token,
+        holds: 1,
+        mode: Mode::Exclusive,
+        permits: 1,
+        granted_ms: 1,
+        end_ms: moment().now.mono_ms() + 60_000,
+        max_end_ms: 0,
+        delay_ms: 0,
+        bound: Bound::Session(crate::lock::grant::SessionNumber::new(7)),
+        client: Client::default(),
+    });
+    aux(name::LOCK, &natives::lock(&moment(), name, &lock))
+}
+
+#[test]
+fn records_that_come_twice_or_too_late_are_refused() {
+    let reason = |items: &[Vec<u8>]| fault_of(&sealed("0010", &items.concat())).reason;
+    let mut h = Harness::new();
+    let file = sealed("0010", &[session(7, b"x"), session(8, b"y"), requests(), bound(b"a", 5), bound(b"b", 6)].concat());
+    assert_eq!(load(&mut h, &file).unwrap().natives, 2);
+    h.engine.check_invariants();
+    let twice = |what: &str| Reason::Repeated(what.to_owned());
+    assert_eq!(reason(&[session(7, b"x"), session(7, b"y")]), twice("the session 'y'"));
+    assert_eq!(reason(&[session(7, b"x"), session(8, b"x")]), twice("the session 'x'"));
+    assert_eq!(reason(&[requests(), requests()]), twice("the requests of 'o'"));
+    assert_eq!(reason(&[session(7, b"x"), bound(b"a", 5), bound(b"b", 5)]), twice("the token 5"));
+    assert_eq!(reason(&[bound(b"a", 5), session(7, b"x")]), Reason::Late("PORTCULLIS.SESSION".to_owned()));
+    assert_eq!(reason(&[bound(b"a", 5), requests()]), Reason::Late("PORTCULLIS.REQUESTS".to_owned()));
+    assert_eq!(reason(&[session(7, b"x"), bound(b"a", 5), bound(b"a", 6)]), Reason::Duplicate(b"a"[..].into(), 0));
+    let of_another_database = [requests(), vec![opcode::SELECTDB, 3], requests()].concat();
+    assert!(load(&mut Harness::new(), &sealed("0010", &of_another_database)).is_ok());
+}
+
+#[test]
+fn remembered_requests_are_those_of_their_databases() {
+    let mut h = Harness::new();
+    for (db, request) in
+        [(3, "LOCK.ACQUIRE l a 1000 REQUEST x"), (0, "LOCK.ACQUIRE l a 1000 REQUEST y"), (3, "LOCK.ACQUIRE l b 1 REQUEST z")]
+    {
+        h.run(&format!("SELECT {db}"));
+        h.run(request);
+    }
+    let mut other = Harness::new();
+    other.now = h.now;
+    load(&mut other, &file(&h)).unwrap();
+    let records = h.engine.keyspace.lock_records();
+    assert_eq!(records.requests.keys().map(|whose| whose.home).collect::<Vec<_>>(), [0, 3]);
+    assert_eq!(other.engine.keyspace.lock_records().requests, records.requests);
 }
 
 #[test]
 fn fields_of_ours_in_another_form_are_refused() {
     let h = with_locks();
     let file = file(&h);
-    let at = file.windows(15).position(|window| window == b"portcullis-lock").unwrap();
+    let at = file.windows(name::LOCK.len()).position(|window| window == name::LOCK).unwrap();
     let mut newer = file.clone();
-    // Behind the name and the length of the value.
-    newer[at + 15 + 1] += 1;
+    // Behind the name and the length of the payload, which takes two bytes.
+    let version = at + name::LOCK.len() + 1 + usize::from(newer[at + name::LOCK.len()] >= 0x40);
+    newer[version] += 1;
     let mut other = Harness::new();
     let fault = load(&mut other, &newer).unwrap_err();
-    assert_eq!(fault.reason, Reason::Native("portcullis-lock".to_owned()));
-    let mut items = vec![opcode::AUX];
-    put_string(&mut items, b"portcullis-newest");
-    put_length(&mut items, 0);
-    assert_eq!(fault_of(&sealed("0010", &items)).reason, Reason::Native("portcullis-newest".to_owned()));
+    assert_eq!(fault.reason, Reason::Native("PORTCULLIS.LOCK".to_owned(), Refusal::Newer(2)));
+    assert_eq!(
+        fault.reason.to_string(),
+        "Portcullis: a record in version 2 of its format, from a newer version of Portcullis (PORTCULLIS.LOCK)"
+    );
+    let reason = |name: &[u8], payload: &[u8]| fault_of(&sealed("0010", &aux(name, payload))).reason;
+    let refused = |name: &str, refusal| Reason::Native(name.to_owned(), refusal);
+    assert_eq!(reason(b"PORTCULLIS.DOOR", b""), refused("PORTCULLIS.DOOR", Refusal::Unknown));
+    assert_eq!(reason(b"PORTCULLIS.FORGET", b"x"), refused("PORTCULLIS.FORGET", Refusal::Malformed));
+    assert_eq!(reason(b"PORTCULLIS.CONSUMERS", b"\x01\x05x"), refused("PORTCULLIS.CONSUMERS", Refusal::Malformed));
 }
