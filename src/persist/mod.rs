@@ -3,10 +3,12 @@
 //!
 //! ```text
 //!   keyspace::change ─▶ append: the append-only file, written and read ─▶ writer: batches, synced ─▶ disk
+//!                                                    resume: after a start ──┘
 //!   keyspace         ─▶ rdb_file: all keys in one file, written and read
 //! ```
 
 pub mod append;
 pub mod disk;
 pub mod rdb_file;
+pub mod resume;
 pub mod writer;
