@@ -9,14 +9,16 @@
 //! ```
 //!
 //! A unit is a request, or all between `MULTI` and `EXEC`. Nothing of a batch comes out before its checksum was seen to be right, and
-//! nothing of a unit before it is whole. What follows a bad batch decides whether it is damage or a torn tail: see
-//! [`tail`](super::tail). In what a redis-server wrote, only a last request without its end is a torn tail; anything else is damage,
-//! as for Redis. A file without our first line is read as Redis reads it; so are requests behind our last batch, where a redis-server
-//! went on writing.
+//! nothing of a unit before it is whole. What follows a bad batch decides whether it is damage or a torn tail (`tail.rs`). A file
+//! without our first line is read as Redis reads it; so are requests behind our last batch, where a redis-server went on writing. In
+//! these, only a last request without its end is a torn tail, and anything else is damage, as for Redis.
 //!
-//! Memory: one batch, or one unit of a redis-server, and a fed piece; beside it an index of one unit, with 16 bytes an argument and
-//! 24 bytes a request; each of these up to twice, as buffers grow by doubling. Only a batch is laid out at once, with the length that
-//! its header says. A length that exceeds the rest of the file is not waited for. Behind a bad batch nothing is kept.
+//! The limits on requests ([`ARGUMENT_BYTES_MAX`], [`ARGUMENTS_MAX`]) are for what a redis-server wrote. A batch of ours may have a
+//! longer argument: the payload of a large value.
+//!
+//! Memory: the largest batch and two fed pieces; for requests of a redis-server, up to three times the largest unit and a piece, as
+//! the buffer grows by doubling. Beside it an index of one unit, with 16 bytes an argument and 24 bytes a request, which grows alike.
+//! A length that exceeds the rest of the file is not waited for. Behind a bad batch nothing is kept.
 
 use std::fmt;
 use std::ops::Range;
@@ -332,9 +334,7 @@ impl Reader {
                 }
             }
             _ => {
-                self.buffer.drain(..self.origin);
-                self.base += self.origin as u64;
-                self.origin = 0;
+                self.drop_read();
                 self.buffer.extend_from_slice(bytes);
             }
         }
@@ -504,8 +504,7 @@ impl Reader {
             return self.begin_tail(HEADER, Reason::Short);
         }
         if header.bytes > have {
-            // The last piece has bytes behind the batch.
-            self.buffer.reserve_exact((header.bytes - have) as usize + self.piece);
+            self.lay_out(header.bytes);
             return Ok(Advance::More);
         }
         if crc64(&bytes[HEADER..][..header.bytes as usize]) != header.crc {
@@ -594,6 +593,24 @@ impl Reader {
 
     fn damage_at(&self, at: usize, reason: Reason) -> Damage {
         Damage { offset: self.offset() + at as u64, whole: self.offset(), reason }
+    }
+
+    /// Drops what is before the current unit or batch.
+    fn drop_read(&mut self) {
+        self.buffer.drain(..self.origin);
+        self.base += self.origin as u64;
+        self.origin = 0;
+    }
+
+    /// Makes room for a batch with a body of this length, and for what the last piece has behind it.
+    fn lay_out(&mut self, body: u64) {
+        self.drop_read();
+        let room = HEADER + body as usize + self.piece;
+        if self.buffer.capacity() < room {
+            // The old room and the new one are not there at once.
+            self.buffer.shrink_to_fit();
+            self.buffer.reserve_exact(room - self.buffer.len());
+        }
     }
 
     /// Drops what was fed. The offset stays where it is.
