@@ -202,7 +202,7 @@ mod tests {
 
     fn crc64_by_bits(bytes: &[u8]) -> u64 {
         bytes.iter().fold(0, |crc, &byte| {
-            (0..8).fold(crc ^ u64::from(byte), |crc, _| crc >> 1 ^ (crc & 1) * 0xad93_d235_94c9_35a9_u64.reverse_bits())
+            (0..8).fold(crc ^ u64::from(byte), |crc, _| (crc >> 1) ^ ((crc & 1) * 0xad93_d235_94c9_35a9_u64.reverse_bits()))
         })
     }
 
