@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   keyspace::change ─▶ append: the append-only file, written and read ─▶ writer: batches, synced ─▶ disk
+//!                                                    resume: after a start ──┘
 //!   keyspace         ─▶ rdb_file: all keys in one file, written and read
 //!   lock             ─▶ natives: locks and what belongs to them, as bytes in both files
 //! ```
@@ -11,4 +12,5 @@ pub mod append;
 pub mod disk;
 pub mod natives;
 pub mod rdb_file;
+pub mod resume;
 pub mod writer;

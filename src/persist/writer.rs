@@ -6,9 +6,12 @@
 //!              └─▶ cut back to the last whole batch; the caller keeps the batch and tries again
 //! ```
 //!
+//! A file is written by one process, and after a clean stop by none: the next start begins another one (see
+//! [`resume`](crate::persist::resume)).
+//!
 //! It has no thread and no clock, and the server does not use it yet. Tests call it on a simulated disk.
 
-use crate::persist::disk::{Disk, DiskError, Result};
+use crate::persist::disk::{Disk, DiskError, Result, append_all};
 
 /// When a batch counts as settled, which is when its effects may be shown: `appendfsync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +27,13 @@ pub enum Policy {
 pub struct Writer<D: Disk> {
     disk: D,
     file: D::File,
-    /// Bytes of the whole batches in the file.
+    /// Bytes of the first line and the whole batches in the file.
     len: u64,
+    /// Bytes of those that are durable.
+    durable_len: u64,
     /// Whether the file may have part of a batch behind them.
     torn: bool,
-    /// Number of batches in the file, since it was opened.
+    /// Number of batches in the file.
     written: u64,
     /// How many of them are durable.
     durable: u64,
@@ -37,22 +42,18 @@ pub struct Writer<D: Disk> {
 }
 
 impl<D: Disk> Writer<D> {
-    /// Opens the log's file, of which the first `valid` bytes are whole batches; what is behind them is cut off. Creates the file
-    /// if it does not exist. Afterwards its existence and content are durable.
+    /// Creates a file with this first line ([`AppendLog::begin_file`](crate::persist::append::log::AppendLog::begin_file)), and makes
+    /// it durable. A file that has the name is replaced: it must not be in the manifest.
     ///
     /// # Errors
-    /// The disk's. A file that is shorter than `valid` is an error, too.
-    pub fn open(mut disk: D, name: &str, valid: u64) -> Result<Writer<D>> {
-        let (mut file, len) = disk.open(name)?;
-        if len < valid {
-            return Err(DiskError::Failed(format!("{name} has {len} bytes, where {valid} were read before")));
-        }
-        if len > valid {
-            disk.truncate(&mut file, valid)?;
-        }
+    /// The disk's; then the file may exist.
+    pub fn create(mut disk: D, name: &[u8], first_line: &[u8]) -> Result<Writer<D>> {
+        let mut file = disk.create(name)?;
+        append_all(&mut disk, &mut file, first_line)?;
         disk.sync(&mut file)?;
         disk.sync_folder()?;
-        Ok(Writer { disk, file, len: valid, torn: false, written: 0, durable: 0, failed: None })
+        let len = first_line.len() as u64;
+        Ok(Writer { disk, file, len, durable_len: len, torn: false, written: 0, durable: 0, failed: None })
     }
 
     /// Appends a batch as a whole or not at all.
@@ -60,29 +61,25 @@ impl<D: Disk> Writer<D> {
     /// # Errors
     /// The disk's; then the batch is not in the log, and the caller may try again later. After a failed sync, always that error.
     pub fn append(&mut self, batch: &[u8]) -> Result {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        self.cut_torn_batch()?;
-        let mut rest = batch;
-        while !rest.is_empty() {
-            self.torn = true;
-            match self.disk.append(&mut self.file, rest) {
-                Ok(0) => return self.give_up_batch(DiskError::Failed("nothing was written".to_owned())),
-                Ok(count) => rest = &rest[count.min(rest.len())..],
-                Err(error) => return self.give_up_batch(error),
-            }
-        }
-        self.torn = false;
-        self.len += batch.len() as u64;
+        self.append_whole(batch)?;
         self.written += 1;
         Ok(())
     }
 
-    fn give_up_batch(&mut self, error: DiskError) -> Result {
-        // If this fails as well, the next append tries again before it writes.
-        let _ = self.cut_torn_batch();
-        Err(error)
+    fn append_whole(&mut self, bytes: &[u8]) -> Result {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.cut_torn_batch()?;
+        self.torn = true;
+        if let Err(error) = append_all(&mut self.disk, &mut self.file, bytes) {
+            // If this fails as well, the next append tries again before it writes.
+            let _ = self.cut_torn_batch();
+            return Err(error);
+        }
+        self.torn = false;
+        self.len += bytes.len() as u64;
+        Ok(())
     }
 
     fn cut_torn_batch(&mut self) -> Result {
@@ -97,19 +94,30 @@ impl<D: Disk> Writer<D> {
     ///
     /// # Errors
     /// The disk's. The log has failed then: it is unknown which batches are durable, a second sync may succeed without writing
-    /// them, and no operation succeeds any more.
+    /// them, and no operation succeeds any more. The process must end: [`resume`](crate::persist::resume) copies what is read.
     pub fn sync(&mut self) -> Result {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        if self.durable < self.written {
+        if self.durable_len < self.len {
             self.disk.sync(&mut self.file).inspect_err(|error| self.failed = Some(error.clone()))?;
-            self.durable = self.written;
+            (self.durable_len, self.durable) = (self.len, self.written);
         }
         Ok(())
     }
 
-    /// Number of batches, since the file was opened, whose effects may be shown.
+    /// Ends the file after a clean stop: makes all batches durable, and then its last line, which says so. `last_line` is
+    /// [`AppendLog::end_file`](crate::persist::append::log::AppendLog::end_file) of [`Writer::bytes`].
+    ///
+    /// # Errors
+    /// The disk's; then the file may lack its last line, and the next start takes it for one that was not closed.
+    pub fn close(mut self, last_line: &[u8]) -> Result {
+        self.sync()?;
+        self.append_whole(last_line)?;
+        self.sync()
+    }
+
+    /// Number of batches whose effects may be shown.
     pub fn settled(&self, policy: Policy) -> u64 {
         match policy {
             Policy::Always => self.durable,
@@ -117,14 +125,19 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Bytes of the whole batches in the file.
+    /// Bytes of the first line and the whole batches in the file.
     pub fn bytes(&self) -> u64 {
         self.len
     }
 
-    /// The disk, when the log is closed.
-    pub fn into_disk(self) -> D {
-        self.disk
+    /// Bytes of the file that are durable: the `synced` of the next batch.
+    pub fn durable_bytes(&self) -> u64 {
+        self.durable_len
+    }
+
+    /// The disk, for operations on other files.
+    pub fn disk(&mut self) -> &mut D {
+        &mut self.disk
     }
 }
 

@@ -20,7 +20,7 @@ use portcullis::persist::append::clock::{BootClock, Moment};
 use portcullis::persist::append::log::AppendLog;
 use portcullis::persist::append::manifest::Manifest;
 use portcullis::persist::append::native::Native;
-use portcullis::persist::append::read::{Ending, Reader, Request, Step};
+use portcullis::persist::append::read::{Ending, Reader, Reason, Request, Step};
 use portcullis::script::functions::store::Functions;
 
 use crate::change_log::{Content, Databases, Libraries, held, held_libraries, holders, library_call, lock_records, requests_of};
@@ -51,7 +51,7 @@ impl Writer {
         let now = Now::new(5_000_000, start_ms - 5_000);
         let config = Config { proto_max_bulk_len: 1 << 20, ..Config::default() };
         let mut engine = Engine::new(config, seed, now, portcullis::commands::table());
-        let log = AppendLog::new(now, boot_at(now));
+        let log = AppendLog::new(now, boot_at(now), seed);
         engine.keyspace.changes.log = Some(Box::new(log.clone()));
         let session = enter(&mut engine, now);
         let mut writer =
@@ -63,15 +63,19 @@ impl Writer {
     /// Begins the next increment.
     fn begin_file(&mut self) {
         self.take_batch();
-        self.log.begin_file();
+        if let Some(file) = self.increments.last_mut() {
+            let line = self.log.end_file(file.len() as u64);
+            file.extend(line);
+        }
         self.manifest.increments.push(self.manifest.next_increment(NAME));
-        self.increments.push(Vec::new());
+        self.increments.push(self.log.begin_file(self.increments.len() as u64 + 1));
     }
 
     fn take_batch(&mut self) {
-        let batch = self.log.take_batch();
-        if let Some(file) = self.increments.last_mut() {
-            file.extend(batch);
+        if let Some(file) = self.increments.last_mut()
+            && let Some(batch) = self.log.take_batch(file.len() as u64)
+        {
+            file.extend(batch.bytes);
         }
     }
 
@@ -131,7 +135,7 @@ impl Writer {
     fn read(&self, mut each: impl FnMut(Request<'_>)) -> usize {
         let moment = Moment { now: self.now, boot: boot_at(self.now) };
         let mut units = 0;
-        for file in &self.increments {
+        for (at, file) in self.increments.iter().enumerate() {
             let mut reader = Reader::new(file.len() as u64);
             let mut pieces = file.chunks(1000);
             loop {
@@ -147,7 +151,8 @@ impl Writer {
                     },
                 }
             }
-            assert_eq!(reader.finish(), Ending::Whole);
+            let ending = if at + 1 < self.increments.len() { Ending::Closed } else { Ending::Whole };
+            assert_eq!(reader.finish(), Ok(ending));
         }
         units
     }
@@ -510,4 +515,56 @@ fn native_locks_are_read_back() {
     }
     println!("{locks} locks, {requests} owners with remembered requests and {sessions} sessions were read back");
     assert!(locks > 20 && requests > 20 && sessions > 5, "{locks} locks, {requests} requests, {sessions} sessions");
+}
+
+/// Cuts our file within its last batch, lets a redis-server load it and write on, and reads the result: nothing that the redis-server
+/// acknowledged is taken for a torn tail.
+#[test]
+fn a_redis_server_continues_a_torn_file() {
+    let Some(program) = on_path("redis-server") else {
+        assert!(
+            variable("PORTCULLIS_REQUIRE_REDIS").is_none(),
+            "no redis-server on the PATH, and PORTCULLIS_REQUIRE_REDIS is set"
+        );
+        println!("SKIPPED: no redis-server on the PATH, nothing was compared");
+        return;
+    };
+    let mut writer = Writer::new(1, 4_000_000_000_000);
+    let mut ends = Vec::new();
+    for calls in [&["SET a 1"][..], &["SET b 2", "MSET c 3 d a-longer-value", "SET e 5"]] {
+        for call in calls {
+            let args: Vec<&[u8]> = call.split(' ').map(str::as_bytes).collect();
+            writer.engine.execute(writer.now, writer.session, &args);
+        }
+        writer.take_batch();
+        ends.push(writer.increments[0].len());
+    }
+    let whole = writer.increments[0].clone();
+    // Within the header, the first request, the second one, the transaction, and the last request; and not at all.
+    let transaction = memchr::memmem::find(&whole, b"MULTI").expect("a transaction");
+    let cuts = [ends[0] + 30, ends[0] + 74, ends[0] + 80, transaction - 5, transaction + 40, whole.len() - 3, whole.len()];
+    let mut continued = 0;
+    for cut in cuts {
+        writer.increments[0] = whole[..cut].to_vec();
+        let args = ["--appendonly", "yes", "--appendfsync", "always"];
+        let server = &mut Server::redis_in(&program, &args, |dir| writer.write_into(dir)).expect("the redis-server starts");
+        let mut wire = loaded(server);
+        answer(&mut wire, &[b"SET", b"x", b"acknowledged"]);
+        let dir = text(&answer(&mut wire, &[b"CONFIG", b"GET", b"dir"]).elements().expect("a pair")[1]);
+        let path = Path::new(&String::from_utf8_lossy(&dir).into_owned()).join("appendonlydir/appendonly.aof.1.incr.aof");
+        let file = std::fs::read(path).expect("it has gone on in our file");
+        let mut reader = Reader::new(file.len() as u64);
+        reader.feed(&file);
+        let mut last = Vec::new();
+        while let Ok(Step::Unit(unit)) = reader.step() {
+            last = unit.raw().last().expect("a request").1[1].to_vec();
+        }
+        match reader.finish() {
+            Ok(Ending::Whole) => assert_eq!(last, b"x", "cut at {cut}"),
+            Err(damage) if damage.reason == Reason::Continued => continued += 1,
+            other => panic!("cut at {cut}: {other:?}"),
+        }
+    }
+    println!("{continued} of {} files were continued behind a torn batch", cuts.len());
+    assert!((4..7).contains(&continued), "{continued}");
 }

@@ -21,6 +21,7 @@ mod common;
 
 mod damage;
 mod interchange;
+mod log_memory;
 mod subject;
 
 #[global_allocator]

@@ -2,21 +2,59 @@
 //!
 //! ```text
 //!   engine ── record, commit ─▶ AppendLog ◀─ take_batch ── server, once a turn
-//!                                 batch: #PC · whole units │ the unit in progress
+//!                                 bytes: room for a header · whole units │ the unit in progress
+//!                                 keys:  hashes of what they changed     │ of what it changed
 //! ```
 
 use std::cell::RefCell;
+use std::hash::{BuildHasher, Hasher};
 use std::rc::Rc;
 
+use foldhash::quality::FixedState;
+
 use crate::base::time::Now;
-use crate::keyspace::change::{Change, ChangeLog};
-use crate::persist::append::batch::{START, seal};
+use crate::keyspace::change::{Change, ChangeLog, Effect};
+use crate::persist::append::batch::{HEADER, first_line, last_line, seal};
 use crate::persist::append::clock::BootClock;
 use crate::persist::append::encode::{Encoder, put_select};
 use crate::persist::append::request::put_request;
 
 /// Maximum number of bytes for which a batch has room before it has any.
 const CAPACITY_MAX: usize = 64 << 10;
+
+/// Stands for a database in the hashes of named sessions, which are in none.
+const NO_DB: u32 = u32::MAX;
+
+/// The hash of a key, by which a batch tells what it changed. The seed is that of [`AppendLog::new`].
+pub fn key_hash(seed: u64, db: u32, key: &[u8]) -> u64 {
+    let mut hasher = FixedState::with_seed(seed).build_hasher();
+    hasher.write_u32(db);
+    hasher.write(key);
+    hasher.finish()
+}
+
+/// As [`key_hash`], of a named session of locks.
+pub fn session_hash(seed: u64, id: &[u8]) -> u64 {
+    key_hash(seed, NO_DB, id)
+}
+
+/// What the units of a batch changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// These keys and named sessions, by [`key_hash`] and [`session_hash`]; some more than once.
+    Keys(Vec<u64>),
+    /// Possibly all: a whole database, or the libraries of functions.
+    Everything,
+}
+
+/// A batch to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Header and body, as they are in the file.
+    pub bytes: Vec<u8>,
+    /// What its units changed.
+    pub changed: Changed,
+}
 
 /// The gathered batch, shared by the engine, which records, and the server, which takes batches.
 #[derive(Clone, Debug)]
@@ -25,7 +63,7 @@ pub struct AppendLog(Rc<RefCell<Gathered>>);
 #[derive(Debug)]
 struct Gathered {
     encoder: Encoder,
-    /// The batch without its last line, and behind its whole units the one in progress.
+    /// Room for the header, whole units, and behind them the one in progress.
     bytes: Vec<u8>,
     /// Where the unit in progress begins.
     unit: usize,
@@ -33,20 +71,35 @@ struct Gathered {
     requests: usize,
     /// The database that was selected before it.
     selected_before: Option<u32>,
+    /// What the whole units changed, and behind them the one in progress.
+    keys: Vec<u64>,
+    /// Where the keys of the unit in progress begin.
+    unit_keys: usize,
+    /// Whether the whole units changed everything, and whether the one in progress did.
+    everything: [bool; 2],
     /// The boot, and its clock at the origin of the engine's monotonic clock, in milliseconds.
     boot: ([u8; 16], i64),
+    /// The seed of the hashes.
+    seed: u64,
+    /// The salt of the file.
+    salt: u64,
 }
 
 impl AppendLog {
-    /// An empty log at the beginning of a file.
-    pub fn new(now: Now, boot: BootClock) -> Self {
+    /// An empty log, for which [`AppendLog::begin_file`] must be called before a batch is taken. `seed` is that of [`key_hash`].
+    pub fn new(now: Now, boot: BootClock, seed: u64) -> Self {
         let gathered = Gathered {
             encoder: Encoder::default(),
-            bytes: START.to_vec(),
-            unit: START.len(),
+            bytes: vec![0; HEADER],
+            unit: HEADER,
             requests: 0,
             selected_before: None,
+            keys: Vec::new(),
+            unit_keys: 0,
+            everything: [false; 2],
             boot: (boot.id, 0),
+            seed,
+            salt: 0,
         };
         let log = AppendLog(Rc::new(RefCell::new(gathered)));
         log.set_boot_clock(now, boot);
@@ -60,26 +113,39 @@ impl AppendLog {
         self.0.borrow_mut().boot = (boot.id, origin_ms as i64);
     }
 
-    /// Takes the whole units since the last call as a batch; empty if there are none. A unit in progress remains.
-    pub fn take_batch(&self) -> Vec<u8> {
-        let gathered = &mut *self.0.borrow_mut();
-        if gathered.unit == START.len() {
-            return Vec::new();
-        }
-        let mut rest = Vec::with_capacity(gathered.bytes.len().min(CAPACITY_MAX));
-        rest.extend_from_slice(START);
-        rest.extend_from_slice(&gathered.bytes[gathered.unit..]);
-        let mut batch = std::mem::replace(&mut gathered.bytes, rest);
-        batch.truncate(gathered.unit);
-        gathered.unit = START.len();
-        seal(&mut batch);
-        batch
+    /// Whether there are whole units that no batch has.
+    pub fn has_pending(&self) -> bool {
+        self.0.borrow().unit > HEADER
     }
 
-    /// Must be called when another file begins: the next batch is its first one. All batches before must have been taken.
-    pub fn begin_file(&self) {
+    /// Takes the whole units since the last call as a batch; `None` if there are none. A unit in progress remains. `synced` is the
+    /// number of bytes of the file that are durable: [`Writer::durable_bytes`](crate::persist::writer::Writer::durable_bytes).
+    pub fn take_batch(&self, synced: u64) -> Option<Batch> {
         let gathered = &mut *self.0.borrow_mut();
-        debug_assert_eq!(gathered.unit, START.len(), "all batches of the last file were taken");
+        if gathered.unit == HEADER {
+            return None;
+        }
+        let mut rest = Vec::with_capacity(gathered.bytes.len().min(CAPACITY_MAX));
+        rest.resize(HEADER, 0);
+        rest.extend_from_slice(&gathered.bytes[gathered.unit..]);
+        let mut bytes = std::mem::replace(&mut gathered.bytes, rest);
+        bytes.truncate(gathered.unit);
+        gathered.unit = HEADER;
+        seal(&mut bytes, gathered.salt, synced);
+
+        let rest = gathered.keys.split_off(gathered.unit_keys);
+        let keys = std::mem::replace(&mut gathered.keys, rest);
+        gathered.unit_keys = 0;
+        let everything = std::mem::take(&mut gathered.everything[0]);
+        Some(Batch { bytes, changed: if everything { Changed::Everything } else { Changed::Keys(keys) } })
+    }
+
+    /// Must be called when a file begins, with a random number that no client can know and no other file has. Returns the file's
+    /// first line; the next batch follows it. All batches before must have been taken.
+    pub fn begin_file(&self, salt: u64) -> Vec<u8> {
+        let gathered = &mut *self.0.borrow_mut();
+        debug_assert_eq!(gathered.unit, HEADER, "all batches of the last file were taken");
+        gathered.salt = salt;
         match gathered.selected_before {
             // The beginning of the unit in progress is of this database.
             Some(db) if gathered.requests > 0 => {
@@ -93,12 +159,21 @@ impl AppendLog {
                 gathered.selected_before = None;
             }
         }
+        first_line(salt)
+    }
+
+    /// The last line of the file, which has this many bytes, for [`Writer::close`](crate::persist::writer::Writer::close). All
+    /// batches must have been written. Nothing may follow it: another file must begin.
+    pub fn end_file(&self, offset: u64) -> Vec<u8> {
+        debug_assert!(!self.has_pending(), "all batches of the file were taken");
+        last_line(self.0.borrow().salt, offset)
     }
 }
 
 impl ChangeLog for AppendLog {
     fn record(&mut self, change: &Change<'_>) {
-        let Gathered { encoder, bytes, unit, requests, boot: (id, origin_ms), .. } = &mut *self.0.borrow_mut();
+        let Gathered { encoder, bytes, unit, requests, keys, unit_keys, everything, boot: (id, origin_ms), seed, .. } =
+            &mut *self.0.borrow_mut();
         let boot = BootClock { id: *id, now_ms: change.now.mono_ms().saturating_add_signed(*origin_ms) };
         let before = *requests;
         *requests += encoder.encode(bytes, change, boot);
@@ -107,13 +182,35 @@ impl ChangeLog for AppendLog {
             put_request(&mut multi, &[b"MULTI"]);
             bytes.splice(*unit..*unit, multi);
         }
+        if *requests == before {
+            return;
+        }
+        let hash = match change.effect {
+            Effect::Flush
+            | Effect::Swap { .. }
+            | Effect::LoadLibrary { .. }
+            | Effect::DeleteLibrary { .. }
+            | Effect::FlushLibraries => {
+                everything[1] = true;
+                return;
+            }
+            Effect::SetSession { .. } | Effect::EndSession { .. } => session_hash(*seed, change.key),
+            _ => key_hash(*seed, change.db, change.key),
+        };
+        // A unit often changes a key several times in a row.
+        if keys.get(*unit_keys..).and_then(<[u64]>::last) != Some(&hash) {
+            keys.push(hash);
+        }
     }
 
     fn commit(&mut self) {
-        let Gathered { encoder, bytes, unit, requests, selected_before, .. } = &mut *self.0.borrow_mut();
-        if *requests > 1 {
-            put_request(bytes, &[b"EXEC"]);
+        let gathered = &mut *self.0.borrow_mut();
+        if gathered.requests > 1 {
+            put_request(&mut gathered.bytes, &[b"EXEC"]);
         }
-        (*unit, *requests, *selected_before) = (bytes.len(), 0, encoder.selected());
+        (gathered.unit, gathered.requests) = (gathered.bytes.len(), 0);
+        gathered.selected_before = gathered.encoder.selected();
+        gathered.unit_keys = gathered.keys.len();
+        gathered.everything[0] |= std::mem::take(&mut gathered.everything[1]);
     }
 }

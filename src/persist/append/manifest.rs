@@ -15,6 +15,12 @@ use crate::resp::request::split_words;
 /// Maximum number of bytes of a line, its end included.
 const LINE_MAX: usize = 1024;
 
+/// Ends of the names of bases.
+const BASE_ENDS: &[&[u8]] = &[b".base.rdb", b".base.aof"];
+
+/// Ends of the names of increments.
+const INCREMENT_ENDS: &[&[u8]] = &[b".incr.aof"];
+
 /// What a file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -160,16 +166,23 @@ impl Manifest {
         text
     }
 
-    /// The next base. `name` is `appendfilename`.
+    /// The next base. `name` is `appendfilename`. Its number is above those of all bases, also in history.
     pub fn next_base(&self, name: &[u8], rdb: bool) -> File {
-        let seq = self.base.as_ref().map_or(0, |base| base.seq).saturating_add(1);
+        let seq = self.seq_max(self.base.as_ref(), INCREMENT_ENDS).saturating_add(1);
         File { name: [name, format!(".{seq}.base.{}", if rdb { "rdb" } else { "aof" }).as_bytes()].concat(), seq }
     }
 
-    /// The next increment. `name` is `appendfilename`.
+    /// The next increment. `name` is `appendfilename`. Its number is above those of all increments, also in history.
     pub fn next_increment(&self, name: &[u8]) -> File {
-        let seq = self.increments.last().map_or(0, |last| last.seq).saturating_add(1);
+        let seq = self.seq_max(self.increments.last(), BASE_ENDS).saturating_add(1);
         File { name: [name, format!(".{seq}.incr.aof").as_bytes()].concat(), seq }
+    }
+
+    /// The largest number of a kind: that of its last file, or of a file in history, unless its name is one of the
+    /// other kind. History does not say of which kind a file was.
+    fn seq_max(&self, last: Option<&File>, other: &[&[u8]]) -> i64 {
+        let of_kind = self.history.iter().filter(|file| !other.iter().any(|end| file.name.ends_with(end)));
+        of_kind.chain(last).map(|file| file.seq).max().unwrap_or(0).max(0)
     }
 }
 
@@ -244,6 +257,23 @@ mod tests {
         assert_eq!(manifest.next_base(b"x.aof", true), file("x.aof.2.base.rdb", 2));
         assert_eq!(manifest.next_increment(b"x.aof"), file("x.aof.7.incr.aof", 7));
         assert_eq!(Manifest::default().next_base(b"x", false), file("x.1.base.aof", 1));
+    }
+
+    #[test]
+    fn no_name_of_history_is_given_again() {
+        let mut manifest = Manifest::default();
+        for (name, seq) in [("x.7.base.rdb", 7), ("x.9.incr.aof", 9), ("a.base.rdb.8.incr.aof", 8)] {
+            manifest.history.push(file(name, seq));
+        }
+        assert_eq!(manifest.next_base(b"x", true), file("x.8.base.rdb", 8));
+        assert_eq!(manifest.next_increment(b"x"), file("x.10.incr.aof", 10));
+        manifest.increments.push(file("x.11.incr.aof", 11));
+        manifest.base = Some(file("x.2.base.rdb", 2));
+        assert_eq!(manifest.next_base(b"x", true).seq, 8);
+        assert_eq!(manifest.next_increment(b"x").seq, 12);
+        // A name of another form may be of either kind.
+        manifest.history.push(file("other", 20));
+        assert_eq!((manifest.next_base(b"x", true).seq, manifest.next_increment(b"x").seq), (21, 21));
     }
 
     /// The texts are those of redis-server 7.0.15 for the same manifests.

@@ -6,11 +6,12 @@
 //! ```
 //!
 //! The format is Redis's: RESP arrays of bulk strings, `MULTI` and `EXEC` around a unit of several requests. Lines that begin with
-//! `#` are annotations, which Redis skips; ours bound and check [batches](batch). Redis loads such a file as long as it has no
+//! `#` are annotations, which Redis skips; ours begin the file and check [batches](batch). Redis loads such a file as long as it has no
 //! native locks: those are in it as requests of our own, named `PORTCULLIS.…` (see [`native`]).
 
 pub mod batch;
 pub mod clock;
+mod damage;
 pub mod encode;
 pub mod log;
 pub mod manifest;
@@ -18,6 +19,7 @@ pub mod native;
 pub mod read;
 pub mod request;
 mod scan;
+mod tail;
 
 #[cfg(test)]
 mod tests;

@@ -1,121 +1,62 @@
 //! Reads an append-only file: bytes in, whole units of requests out.
 //!
 //! ```text
-//!   feed ─▶ plain: requests of a redis-server ── unit ─────────────────────────────▶ Step::Unit
-//!             ▲ │ #PC                                                                    ▲
-//!             │ ▼                                                                        │
-//!           batch: ours ── units, held back ── #PC:<bytes>:<crc64> fits ─────────────────┘
-//!             └── does not fit ─▶ suspect: looks for a later batch that fits ── found ─▶ Damage: in the middle
-//!                                                                            └── end ──▶ Ending::Torn
+//!   feed ─▶ Beginning ─┬─ no first line of ours ─▶ Plain: requests of a redis-server ────────────▶ Step::Unit
+//!                      │                             ▲ │                                              ▲
+//!                      │                             │ ▼                                              │
+//!                      └─ #PCF ────────────────▶ Between ── header, body and checksum right ─▶ Batch ─┘
+//!                                                    └── bad batch ─▶ Tail ─▶ Damage, or Ending::Torn
 //! ```
 //!
-//! A unit is a request, or all between `MULTI` and `EXEC`. Nothing of a batch comes out before its last line was seen to fit, and
-//! nothing of a unit before it is whole. In what a redis-server wrote, only requests without an end are a torn tail; anything else
-//! is damage, as for Redis.
+//! A unit is a request, or all between `MULTI` and `EXEC`. Nothing of a batch comes out before its checksum was seen to be right, and
+//! nothing of a unit before it is whole. What follows a bad batch decides whether it is damage or a torn tail (`tail.rs`). A file
+//! without our first line is read as Redis reads it; so are requests behind our last batch, where a redis-server went on writing. In
+//! these, only a last request without its end is a torn tail, and anything else is damage, as for Redis.
 //!
-//! Memory: what is not read yet, which is at most a batch or a unit and a fed piece. A length that exceeds the rest of the file is
-//! not waited for. After damage to a batch, at most one later batch is kept.
+//! The limits on requests ([`ARGUMENT_BYTES_MAX`], [`ARGUMENTS_MAX`]) are for what a redis-server wrote. A batch of ours may have a
+//! longer argument: the payload of a large value.
+//!
+//! Memory: the largest batch and two fed pieces; for requests of a redis-server, up to three times the largest unit and a piece, as
+//! the buffer grows by doubling. Beside it an index of one unit, with 16 bytes an argument and 24 bytes a request, which grows alike.
+//! A length that exceeds the rest of the file is not waited for. Behind a bad batch nothing is kept.
 
-use std::fmt;
 use std::ops::Range;
 
-use memchr::memmem;
 use smallvec::SmallVec;
 
-use crate::persist::append::batch::{END, START, Seal};
+use crate::keyspace::rdb::parts::{crc64, crc64_of_more};
+use crate::persist::append::batch::{
+    BATCH_TAG, CLOSE_TAG, FILE_TAG, FIRST_LINE, FirstLineError, HEADER, Header, LAST_LINE, TAG, last_line, salt_of,
+};
 use crate::persist::append::clock::Moment;
-use crate::persist::append::native::{self, Native, Refusal};
-use crate::persist::append::scan::{Item, Scanner};
+use crate::persist::append::native::{self, Native};
+use crate::persist::append::scan::{Item, Scanner, plain_number};
+use crate::persist::append::tail::{TIMESTAMP, Tail};
+
+pub use crate::persist::append::damage::{Damage, Reason};
+pub use crate::persist::append::scan::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, LINE_MAX};
 
 /// The first bytes of a file that begins with an RDB.
 const RDB_MAGIC: &[u8] = b"REDIS";
 
-/// What is wrong with a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The file ends within a unit or a batch, or a length exceeds what is left of the file.
-    Short,
-    /// There is a NUL: space that was laid out and never written.
-    Unwritten,
-    /// There is neither a request nor an annotation.
-    NoRequest,
-    /// The number of arguments of a request is malformed.
-    BadCount,
-    /// The length of an argument is malformed.
-    BadLength,
-    /// An argument is longer or shorter than its length says.
-    BadEnd,
-    /// An annotation is malformed.
-    BadLine,
-    /// `MULTI` within `MULTI`.
-    NestedMulti,
-    /// `EXEC` without `MULTI`.
-    ExecWithoutMulti,
-    /// A batch begins between `MULTI` and `EXEC`.
-    MultiWithoutExec,
-    /// The last line of a batch is malformed.
-    BadSeal,
-    /// The length of a batch is not what its last line says.
-    WrongBytes,
-    /// The checksum of a batch is not what its last line says.
-    WrongChecksum,
-    /// A batch begins before the end of the previous one.
-    UnsealedBatch,
-    /// A batch ends that has not begun.
-    UnstartedBatch,
-    /// A native record is not read.
-    Refused(Refusal),
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Short => "the file ends too early",
-            Reason::Unwritten => "space that was never written",
-            Reason::NoRequest => "neither a request nor an annotation",
-            Reason::BadCount => "a malformed number of arguments",
-            Reason::BadLength => "a malformed length of an argument",
-            Reason::BadEnd => "an argument of another length than is written before it",
-            Reason::BadLine => "a malformed annotation",
-            Reason::NestedMulti => "MULTI within MULTI",
-            Reason::ExecWithoutMulti => "EXEC without MULTI",
-            Reason::MultiWithoutExec => "MULTI without EXEC",
-            Reason::BadSeal => "a malformed last line of a batch",
-            Reason::WrongBytes => "a batch of another length than its last line says",
-            Reason::WrongChecksum => "a batch with another checksum than its last line says",
-            Reason::UnsealedBatch => "a batch without its last line",
-            Reason::UnstartedBatch => "a batch without its first line",
-            Reason::Refused(refusal) => return refusal.fmt(f),
-        })
-    }
-}
-
-/// Damage that is not at the end of the file, or a record that this version does not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// Where in the file it was found.
-    pub offset: u64,
-    /// Where the unit or batch with the damage begins: all before is whole.
-    pub whole: u64,
-    /// What is wrong.
-    pub reason: Reason,
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at offset {}; the file is whole up to offset {}", self.reason, self.offset, self.whole)
-    }
-}
-
-impl std::error::Error for Damage {}
-
 /// How a file ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// With a whole unit or batch.
+    /// With a whole unit or batch. It is unknown what of it is durable.
     Whole,
-    /// With a part of one: [`Damage::whole`] is where to cut it off.
+    /// With the last line after a clean stop: all of it is durable.
+    Closed,
+    /// With a part of a unit or batch: [`Damage::whole`] is where to cut it off.
     Torn(Damage),
+}
+
+/// The beginning of a file that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Number of its bytes.
+    pub bytes: u64,
+    /// Their CRC-64.
+    pub sum: u64,
 }
 
 /// What a reader has to say.
@@ -194,22 +135,34 @@ struct Found {
 }
 
 /// What the reader expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum State {
     /// The first bytes.
     Beginning,
     /// An RDB, which others read.
     Preamble,
-    /// A batch, or requests that a redis-server appended.
+    /// In a file of ours: a batch, the last line, or requests that a redis-server appended.
     Between,
     /// Requests that a redis-server wrote.
     Plain,
-    /// The rest of a batch.
-    Batch,
-    /// Anything: the beginning of a batch is looked for.
-    Suspect,
+    /// Units of a batch whose checksum is right. It ends at this offset of the file.
+    Batch(u64),
+    /// Anything, behind a bad batch.
+    Tail(Box<Tail>),
     /// Nothing: the rest of a request is missing.
-    Torn,
+    Torn(Damage),
+    /// Nothing: there is damage.
+    Failed(Damage),
+}
+
+/// What a step forward led to.
+enum Advance {
+    /// More bytes are needed.
+    More,
+    /// Something that is not a unit.
+    On,
+    /// A whole unit.
+    Unit,
 }
 
 /// Reads one file.
@@ -222,21 +175,29 @@ pub struct Reader {
     origin: usize,
     /// Offset of the buffer in the file.
     base: u64,
+    /// CRC-64 of all before the current unit or batch.
+    sum: u64,
     /// Number of bytes of the file that were not fed yet.
     left: u64,
-    /// Whether the first bytes may be those of an RDB.
-    may_be_rdb: bool,
+    /// Length of the longest piece that was fed.
+    piece: usize,
+    /// Whether the first bytes may be those of an RDB, or our first line.
+    at_beginning: bool,
+    /// The salt in our first line.
+    salt: Option<u64>,
+    /// Whether the last line of a clean stop was read.
+    closed: bool,
     scanner: Scanner,
-    /// The requests of the current unit or batch.
+    /// The requests of the current unit.
     found: Vec<Found>,
-    /// The ends of its units among the requests.
-    units: Vec<usize>,
-    /// The number of units that have come out.
-    emitted: usize,
+    /// Whether the current unit has come out.
+    emitted: bool,
     /// Whether a `MULTI` is open.
     multi: bool,
-    /// The first damage, while it is not known whether it is at the end of the file.
-    damage: Option<Damage>,
+    /// The database that is selected; `None` at the beginning.
+    selected: Option<u32>,
+    /// The last time of a redis-server's.
+    timestamp: Option<u64>,
 }
 
 impl Reader {
@@ -247,243 +208,341 @@ impl Reader {
             buffer: Vec::new(),
             origin: 0,
             base: 0,
+            sum: 0,
             left: len,
-            may_be_rdb: true,
+            piece: 0,
+            at_beginning: true,
+            salt: None,
+            closed: false,
             scanner: Scanner::default(),
             found: Vec::new(),
-            units: Vec::new(),
-            emitted: 0,
+            emitted: false,
             multi: false,
-            damage: None,
+            selected: None,
+            timestamp: None,
         }
     }
 
     /// A reader of the rest of a file of this length, which begins with an RDB of `preamble` bytes.
     pub fn behind_preamble(preamble: u64, len: u64) -> Self {
-        Reader { base: preamble, may_be_rdb: false, ..Reader::new(len.saturating_sub(preamble)) }
+        Reader { base: preamble, at_beginning: false, ..Reader::new(len.saturating_sub(preamble)) }
     }
 
     /// Takes the next bytes of the file. Must be called only when [`Reader::step`] asks for more.
     pub fn feed(&mut self, bytes: &[u8]) {
-        debug_assert!(self.emitted == self.units.len(), "no unit waits");
         self.left = self.left.saturating_sub(bytes.len() as u64);
-        if self.state == State::Preamble || self.state == State::Torn {
-            return;
+        self.piece = self.piece.max(bytes.len());
+        match &mut self.state {
+            State::Preamble | State::Torn(_) | State::Failed(_) => {}
+            State::Tail(tail) => {
+                if let Err(damage) = tail.feed(bytes) {
+                    self.state = State::Failed(damage);
+                }
+            }
+            _ => {
+                self.drop_read();
+                self.buffer.extend_from_slice(bytes);
+            }
         }
-        self.buffer.drain(..self.origin);
-        self.base += self.origin as u64;
-        self.origin = 0;
-        self.buffer.extend_from_slice(bytes);
     }
 
-    /// Offset of the current unit or batch in the file: everything before has come out.
+    /// Offset of the current unit or batch in the file: everything before has come out. Where there is damage or a torn tail, it is
+    /// [`Damage::whole`].
     pub fn offset(&self) -> u64 {
         self.base + self.origin as u64
     }
 
+    /// All before [`Reader::offset`], which is what is to be kept of a torn file. Not with [`Reader::behind_preamble`], whose sum is
+    /// that of the rest alone.
+    pub fn extent(&self) -> Extent {
+        Extent { bytes: self.offset(), sum: self.sum }
+    }
+
+    /// The last time of the file, in Unix seconds, if a redis-server wrote one (`aof-timestamp-enabled`).
+    pub fn timestamp(&self) -> Option<u64> {
+        self.timestamp
+    }
+
     /// The next unit.
+    ///
+    /// # Errors
+    /// There is damage that is not at the end of the file.
     pub fn step(&mut self) -> Result<Step<'_>, Damage> {
-        while self.emitted == self.units.len() {
-            // In a batch, units wait for its last line.
-            if !self.units.is_empty() && self.state != State::Batch {
-                self.restart(self.scanner.at);
-            }
-            if !self.advance()? {
-                return Ok(if self.state == State::Preamble { Step::Preamble } else { Step::More });
+        if self.emitted {
+            self.restart(self.scanner.at);
+        }
+        loop {
+            match self.advance()? {
+                Advance::On => {}
+                Advance::More if matches!(self.state, State::Preamble) => return Ok(Step::Preamble),
+                Advance::More => return Ok(Step::More),
+                Advance::Unit => break,
             }
         }
-        let first = self.emitted.checked_sub(1).map_or(0, |before| self.units[before]);
-        let requests = &self.found[first..self.units[self.emitted]];
-        self.emitted += 1;
+        self.emitted = true;
         let bytes = &self.buffer[self.origin..];
-        Ok(Step::Unit(Unit { bytes, args: &self.scanner.args, requests, base: self.base + self.origin as u64 }))
+        Ok(Step::Unit(Unit { bytes, args: &self.scanner.args, requests: &self.found, base: self.base + self.origin as u64 }))
     }
 
     /// How the file ends. Must be called when [`Reader::step`] asks for more and there is no more.
-    pub fn finish(self) -> Ending {
-        if let Some(damage) = self.damage {
-            return Ending::Torn(damage);
+    ///
+    /// # Errors
+    /// There is damage that is not at the end of the file.
+    pub fn finish(self) -> Result<Ending, Damage> {
+        let rest = self.buffer.len() > self.origin;
+        match self.state {
+            State::Failed(damage) => Err(damage),
+            State::Tail(tail) => tail.finish(),
+            State::Torn(damage) => Ok(Ending::Torn(damage)),
+            State::Preamble => Ok(Ending::Whole),
+            _ if rest => {
+                let whole = self.base + self.origin as u64;
+                Ok(Ending::Torn(Damage { offset: whole + self.scanner.at as u64, whole, reason: Reason::Short }))
+            }
+            State::Between if self.closed => Ok(Ending::Closed),
+            _ => Ok(Ending::Whole),
         }
-        let ends_well = match self.state {
-            State::Beginning | State::Between | State::Plain => self.origin == self.buffer.len(),
-            State::Preamble => true,
-            State::Batch | State::Suspect | State::Torn => false,
-        };
-        if ends_well { Ending::Whole } else { Ending::Torn(self.damage_here(Reason::Short)) }
     }
 
     /// Begins anew behind `len` bytes of the current unit or batch.
     fn restart(&mut self, len: usize) {
+        self.sum = crc64_of_more(self.sum, &self.buffer[self.origin..][..len]);
         self.origin += len;
         (self.scanner.at, self.scanner.start) = (0, 0);
         self.scanner.args.clear();
         self.found.clear();
-        self.units.clear();
-        (self.emitted, self.multi) = (0, false);
+        (self.emitted, self.multi) = (false, false);
     }
 
-    /// Goes on by one item. Returns false if that takes more bytes.
-    fn advance(&mut self) -> Result<bool, Damage> {
+    /// Goes on by one item.
+    fn advance(&mut self) -> Result<Advance, Damage> {
         match self.state {
-            State::Preamble | State::Torn => Ok(false),
-            State::Beginning | State::Between => self.begin(),
-            State::Suspect => Ok(self.find_batch()),
-            State::Plain | State::Batch => {
-                let item = match self.scanner.next(&self.buffer[self.origin..], self.left) {
-                    Ok(item) => item,
-                    Err(reason) => return self.fail(reason),
-                };
-                match item {
-                    // A damaged length may have swallowed later batches.
-                    Item::More if self.left == 0 && self.state == State::Batch => self.fail(Reason::Short),
-                    Item::More => Ok(false),
-                    Item::Annotation(line) => self.annotation(line),
-                    Item::Request { args } => self.request(args),
+            State::Beginning => self.begin(),
+            State::Between => self.between(),
+            State::Plain => {
+                let next = self.scanner.next(&self.buffer[self.origin..], self.left, true);
+                match next {
+                    Err(Reason::Short) => {
+                        self.state = State::Torn(self.damage_at(self.scanner.at, Reason::Short));
+                        self.drop_buffer();
+                        Ok(Advance::More)
+                    }
+                    Err(reason) => self.fail(self.scanner.at, reason),
+                    Ok(Item::More) => Ok(Advance::More),
+                    Ok(Item::Annotation(line)) => self.annotation(line),
+                    Ok(Item::Request { args }) => self.request(args),
                 }
             }
+            State::Batch(end) => self.batch_item(end),
+            State::Failed(damage) => Err(damage),
+            State::Preamble | State::Torn(_) | State::Tail(_) => Ok(Advance::More),
         }
     }
 
-    /// Finds out what begins here.
-    fn begin(&mut self) -> Result<bool, Damage> {
-        const TIMESTAMP: &[u8] = b"#TS:";
+    /// Finds out what file it is.
+    fn begin(&mut self) -> Result<Advance, Damage> {
         let bytes = &self.buffer[self.origin..];
+        let is_or_may_be = |magic: &[u8]| bytes.starts_with(magic) || (magic.starts_with(bytes) && self.left > 0);
         if bytes.is_empty() {
-            return Ok(false);
+            return Ok(Advance::More);
         }
-        if self.state == State::Beginning && self.may_be_rdb {
-            if bytes.starts_with(RDB_MAGIC) {
-                self.state = State::Preamble;
-                return Ok(false);
-            }
-            if RDB_MAGIC.starts_with(bytes) && self.left > 0 {
-                return Ok(false);
-            }
+        if self.at_beginning && bytes.starts_with(RDB_MAGIC) {
+            self.state = State::Preamble;
+            return Ok(Advance::More);
         }
-        if bytes.starts_with(START) {
-            self.state = State::Batch;
-            self.scanner.at = START.len();
-        } else if bytes[0] == b'*' || bytes.starts_with(TIMESTAMP) {
+        if self.at_beginning && is_or_may_be(RDB_MAGIC) {
+            return Ok(Advance::More);
+        }
+        if !self.at_beginning || !is_or_may_be(FILE_TAG) {
             self.state = State::Plain;
-        } else if START.starts_with(bytes) || TIMESTAMP.starts_with(bytes) {
-            return if self.left > 0 { Ok(false) } else { self.fail(Reason::Short) };
-        } else if bytes[0] == 0 {
-            return self.fail(Reason::Unwritten);
-        } else {
-            return self.fail(Reason::NoRequest);
+            return Ok(Advance::On);
         }
-        Ok(true)
+        let Some(line) = bytes.get(..FIRST_LINE) else { return Ok(Advance::More) };
+        match salt_of(line) {
+            Ok(salt) => {
+                self.salt = Some(salt);
+                self.restart(FIRST_LINE);
+                self.state = State::Between;
+                Ok(Advance::On)
+            }
+            Err(FirstLineError::Newer) => self.fail(0, Reason::NewerFormat),
+            Err(FirstLineError::Damaged) => self.fail(0, Reason::BadFirstLine),
+        }
     }
 
-    fn request(&mut self, args: usize) -> Result<bool, Damage> {
+    /// Finds out what begins here in a file of ours.
+    fn between(&mut self) -> Result<Advance, Damage> {
+        let salt = self.salt.unwrap_or_default();
+        let bytes = &self.buffer[self.origin..];
+        // Whether more bytes may come, without which these do not tell what they are.
+        let wait = |len: usize| bytes.len() < len && self.left > 0;
+        if bytes.is_empty() || (bytes[0] == b'#' && wait(TIMESTAMP.len().max(CLOSE_TAG.len()))) {
+            return Ok(Advance::More);
+        }
+        let torn_time = self.left == 0 && bytes.len() < TIMESTAMP.len() && TIMESTAMP.starts_with(bytes);
+        if bytes[0] == b'*' || bytes.starts_with(TIMESTAMP) || torn_time {
+            self.state = State::Plain;
+            return Ok(Advance::On);
+        }
+        if self.closed {
+            return self.fail(0, if bytes.starts_with(TAG) { Reason::BehindLastLine } else { Reason::NoRequest });
+        }
+        if bytes.starts_with(CLOSE_TAG) {
+            let Some(line) = bytes.get(..LAST_LINE) else {
+                return if wait(LAST_LINE) { Ok(Advance::More) } else { self.begin_tail(0, Reason::Short) };
+            };
+            if line != last_line(salt, self.offset()) {
+                return self.begin_tail(0, Reason::BadHeader);
+            }
+            self.closed = true;
+            self.restart(LAST_LINE);
+            return Ok(Advance::On);
+        }
+        if !bytes.starts_with(BATCH_TAG) && !BATCH_TAG.starts_with(bytes) {
+            return self.begin_tail(0, if bytes[0] == 0 { Reason::Unwritten } else { Reason::NoRequest });
+        }
+        if bytes.len() < HEADER {
+            return if wait(HEADER) { Ok(Advance::More) } else { self.begin_tail(0, Reason::Short) };
+        }
+        let Some(header) = Header::parse(salt, bytes) else { return self.begin_tail(0, Reason::BadHeader) };
+        let have = (bytes.len() - HEADER) as u64;
+        if header.bytes > have.saturating_add(self.left) {
+            return self.begin_tail(HEADER, Reason::Short);
+        }
+        if header.bytes > have {
+            self.lay_out(header.bytes);
+            return Ok(Advance::More);
+        }
+        if crc64(&bytes[HEADER..][..header.bytes as usize]) != header.crc {
+            return self.begin_tail(HEADER, Reason::WrongChecksum);
+        }
+        self.restart(HEADER);
+        self.state = State::Batch(self.offset() + header.bytes);
+        Ok(Advance::On)
+    }
+
+    /// The next item of a batch that ends at this offset.
+    fn batch_item(&mut self, end: u64) -> Result<Advance, Damage> {
+        let bytes = &self.buffer[self.origin..][..(end - self.offset()) as usize];
+        if self.scanner.at == bytes.len() && self.scanner.is_between() && !self.multi {
+            self.restart(self.scanner.at);
+            self.state = State::Between;
+            return Ok(Advance::On);
+        }
+        match self.scanner.next(bytes, 0, false) {
+            Ok(Item::Request { args }) => self.request(args),
+            Ok(Item::Annotation(line)) => {
+                self.time(line);
+                Ok(Advance::On)
+            }
+            Ok(Item::More) | Err(Reason::Short) => self.fail(self.scanner.at, Reason::SplitUnit),
+            Err(reason) => self.fail(self.scanner.at, reason),
+        }
+    }
+
+    fn request(&mut self, args: usize) -> Result<Advance, Damage> {
         let all = self.scanner.args.len();
-        let name = &self.buffer[self.origin..][self.scanner.args[all - args].clone()];
+        let arg = |at: usize| &self.buffer[self.origin..][self.scanner.args[all - args + at].clone()];
+        let name = arg(0);
         let (multi, exec) = (name.eq_ignore_ascii_case(b"MULTI"), name.eq_ignore_ascii_case(b"EXEC"));
         if args == 1 && (multi || exec) {
             if multi == self.multi {
-                return self.fail_at_start(if multi { Reason::NestedMulti } else { Reason::ExecWithoutMulti });
+                let reason = if multi { Reason::NestedMulti } else { Reason::ExecWithoutMulti };
+                return self.fail(self.scanner.start, reason);
             }
             self.scanner.args.pop();
             self.multi = multi;
         } else {
+            if args == 2 && name.eq_ignore_ascii_case(b"SELECT") {
+                self.selected = plain_number(arg(1)).and_then(|db| u32::try_from(db).ok());
+            }
             self.found.push(Found { start: self.scanner.start, args: all - args..all });
         }
-        if !self.multi && self.found.len() > self.units.last().copied().unwrap_or(0) {
-            self.units.push(self.found.len());
+        if self.multi {
+            return Ok(Advance::On);
         }
-        match self.state {
-            // The units of a batch do not come out yet.
-            State::Batch => self.emitted = self.units.len(),
-            _ if !self.multi && self.units.is_empty() => self.restart(self.scanner.at),
-            _ => {}
+        if self.found.is_empty() {
+            self.restart(self.scanner.at);
+            return Ok(Advance::On);
         }
-        Ok(true)
+        Ok(Advance::Unit)
     }
 
-    fn annotation(&mut self, line: Range<usize>) -> Result<bool, Damage> {
+    /// An annotation in what a redis-server wrote.
+    fn annotation(&mut self, line: Range<usize>) -> Result<Advance, Damage> {
+        let bytes = &self.buffer[self.origin..][line.clone()];
+        if [FILE_TAG, BATCH_TAG, CLOSE_TAG].iter().any(|tag| bytes.starts_with(tag)) {
+            if self.salt.is_none() {
+                return self.fail(self.scanner.start, Reason::NoFirstLine);
+            }
+            if self.multi {
+                return self.fail(self.scanner.start, Reason::MultiWithoutExec);
+            }
+            self.restart(self.scanner.start);
+            self.state = State::Between;
+            return Ok(Advance::On);
+        }
+        self.time(line);
+        if !self.multi {
+            self.restart(self.scanner.at);
+        }
+        Ok(Advance::On)
+    }
+
+    /// Reads an annotation that may have a time.
+    fn time(&mut self, line: Range<usize>) {
+        let line = &self.buffer[self.origin..][line];
+        if let Some(seconds) = line.strip_prefix(TIMESTAMP).and_then(plain_number) {
+            self.timestamp = Some(seconds);
+        }
+    }
+
+    fn damage_at(&self, at: usize, reason: Reason) -> Damage {
+        Damage { offset: self.offset() + at as u64, whole: self.offset(), reason }
+    }
+
+    /// Drops what is before the current unit or batch.
+    fn drop_read(&mut self) {
+        self.buffer.drain(..self.origin);
+        self.base += self.origin as u64;
+        self.origin = 0;
+    }
+
+    /// Makes room for a batch with a body of this length, and for what the last piece has behind it.
+    fn lay_out(&mut self, body: u64) {
+        self.drop_read();
+        let room = HEADER + body as usize + self.piece;
+        if self.buffer.capacity() < room {
+            // The old room and the new one are not there at once.
+            self.buffer.shrink_to_fit();
+            self.buffer.reserve_exact(room - self.buffer.len());
+        }
+    }
+
+    /// Drops what was fed. The offset stays where it is.
+    fn drop_buffer(&mut self) {
+        (self.base, self.origin, self.buffer) = (self.offset(), 0, Vec::new());
+        (self.scanner, self.found) = (Scanner::default(), Vec::new());
+    }
+
+    /// Ends the reading.
+    fn fail(&mut self, at: usize, reason: Reason) -> Result<Advance, Damage> {
+        let damage = self.damage_at(at, reason);
+        self.state = State::Failed(damage);
+        self.drop_buffer();
+        Err(damage)
+    }
+
+    /// Begins to look for what decides whether a bad batch is damage.
+    fn begin_tail(&mut self, at: usize, reason: Reason) -> Result<Advance, Damage> {
         let bytes = &self.buffer[self.origin..];
-        let (begins, ends) = (bytes[line.clone()] == START[..START.len() - 2], bytes[line.clone()].starts_with(END));
-        match self.state {
-            State::Batch if ends => {
-                let Some(seal) = Seal::parse(&bytes[line.clone()]) else { return self.fail_at_start(Reason::BadSeal) };
-                if seal.bytes != line.start as u64 || self.multi {
-                    return self.fail_at_start(Reason::WrongBytes);
-                }
-                if seal != Seal::of(&bytes[..line.start]) {
-                    return self.fail_at_start(Reason::WrongChecksum);
-                }
-                if let Some(damage) = self.damage {
-                    return Err(damage);
-                }
-                self.state = State::Between;
-                self.emitted = 0;
-                if self.units.is_empty() {
-                    self.restart(self.scanner.at);
-                }
-            }
-            State::Batch if begins => return self.fail_at_start(Reason::UnsealedBatch),
-            State::Batch => {}
-            _ if ends => return self.fail_at_start(Reason::UnstartedBatch),
-            _ if begins && self.multi => return self.fail_at_start(Reason::MultiWithoutExec),
-            _ if begins => {
-                self.restart(self.scanner.start);
-                self.state = State::Between;
-            }
-            _ if self.multi => {}
-            _ => self.restart(self.scanner.at),
-        }
-        Ok(true)
-    }
-
-    /// Looks for the beginning of a batch. Returns false if there is none in the buffer.
-    fn find_batch(&mut self) -> bool {
-        let bytes = &self.buffer[self.origin..];
-        match memmem::find(bytes, START) {
-            Some(at) => {
-                self.restart(at);
-                self.scanner.at = START.len();
-                self.state = State::Batch;
-                true
-            }
-            None => {
-                // The last bytes may be a part of the line.
-                self.origin += bytes.len().saturating_sub(START.len() - 1);
-                false
-            }
-        }
-    }
-
-    fn damage_here(&self, reason: Reason) -> Damage {
-        Damage { offset: self.offset() + self.scanner.at as u64, whole: self.offset(), reason }
-    }
-
-    /// As [`Reader::fail`] for the item that was found last.
-    fn fail_at_start(&mut self, reason: Reason) -> Result<bool, Damage> {
-        self.scanner.at = self.scanner.start;
-        self.fail(reason)
-    }
-
-    /// Ends the reading, or begins to look for a later batch.
-    fn fail(&mut self, reason: Reason) -> Result<bool, Damage> {
-        let damage = *self.damage.get_or_insert(self.damage_here(reason));
-        match self.state {
-            State::Plain if reason == Reason::Short => {
-                self.state = State::Torn;
-                self.buffer = Vec::new();
-                self.origin = 0;
-                self.scanner = Scanner::default();
-                self.restart(0);
-                Ok(false)
-            }
-            State::Plain => Err(damage),
-            // A file that begins with nothing known is no torn one.
-            State::Beginning if reason == Reason::NoRequest => Err(damage),
-            _ => {
-                self.restart(1);
-                self.scanner = Scanner::default();
-                self.state = State::Suspect;
-                Ok(true)
-            }
-        }
+        let mut tail = Tail::new(self.damage_at(at, reason), self.salt.unwrap_or_default(), bytes, self.selected);
+        let fed = tail.feed(bytes);
+        self.state = match fed {
+            Ok(()) => State::Tail(Box::new(tail)),
+            Err(damage) => State::Failed(damage),
+        };
+        self.drop_buffer();
+        Ok(Advance::On)
     }
 }

@@ -4,11 +4,17 @@ use std::ops::Range;
 
 use crate::persist::append::read::Reason;
 
-/// Maximum number of bytes of a line: Redis reads as many at once.
-const LINE_MAX: usize = 128;
+/// Maximum number of bytes of a line, its end included: Redis reads as many at once.
+pub const LINE_MAX: usize = 1024;
 
-/// No argument takes fewer bytes than this: `$0\r\n\r\n`.
-const ARGUMENT_BYTES_MIN: u64 = 6;
+/// Maximum number of bytes of an argument, as Redis has it for requests (`proto-max-bulk-len`).
+pub const ARGUMENT_BYTES_MAX: u64 = 512 << 20;
+
+/// Maximum number of arguments of a request, as Redis has it.
+pub const ARGUMENTS_MAX: u64 = 1024 * 1024;
+
+/// No argument takes fewer bytes than this: `$0\n\r\n`.
+const ARGUMENT_BYTES_MIN: u64 = 5;
 
 /// What comes next in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,14 +46,14 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    /// Finds the next request or annotation in `bytes`; `left` more bytes will follow them.
-    pub fn next(&mut self, bytes: &[u8], left: u64) -> Result<Item, Reason> {
+    /// Finds the next request or annotation in `bytes`; `left` more bytes will follow them. `limited`: requests have Redis's limits.
+    pub fn next(&mut self, bytes: &[u8], left: u64, limited: bool) -> Result<Item, Reason> {
         if self.left == 0 {
             match bytes.get(self.at) {
                 None => return Ok(Item::More),
                 Some(b'#') => {
-                    let Some(line) = line(bytes, self.at)? else { return Ok(Item::More) };
-                    (self.start, self.at) = (self.at, line.end + 2);
+                    let Some((line, next)) = line(bytes, self.at)? else { return Ok(Item::More) };
+                    (self.start, self.at) = (self.at, next);
                     return Ok(Item::Annotation(line));
                 }
                 Some(b'*') => {}
@@ -56,6 +62,9 @@ impl Scanner {
             }
             let Some((count, at)) = number(bytes, self.at, Reason::BadCount)? else { return Ok(Item::More) };
             let count = count.filter(|&count| count > 0).ok_or(Reason::BadCount)?;
+            if limited && count > ARGUMENTS_MAX {
+                return Err(Reason::TooManyArguments);
+            }
             // Bytes that cannot come are not waited for.
             if count.saturating_mul(ARGUMENT_BYTES_MIN) > (bytes.len() - at) as u64 + left {
                 return Err(Reason::Short);
@@ -71,6 +80,9 @@ impl Scanner {
             }
             let Some((len, at)) = number(bytes, self.at, Reason::BadLength)? else { return Ok(Item::More) };
             let len = len.ok_or(Reason::BadLength)?;
+            if limited && len > ARGUMENT_BYTES_MAX {
+                return Err(Reason::TooLongArgument);
+            }
             let have = (bytes.len() - at) as u64;
             if len.saturating_add(2) > have + left {
                 return Err(Reason::Short);
@@ -87,15 +99,22 @@ impl Scanner {
         }
         Ok(Item::Request { args: self.count })
     }
+
+    /// Whether the position is between requests.
+    pub fn is_between(&self) -> bool {
+        self.left == 0
+    }
 }
 
-/// The line that begins at a position, without its end; `None` if it is not whole yet.
-fn line(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, Reason> {
+/// The line that begins at a position, without its end, and where the next one begins; `None` if it is not whole yet.
+fn line(bytes: &[u8], at: usize) -> Result<Option<(Range<usize>, usize)>, Reason> {
     let part = &bytes[at..bytes.len().min(at + LINE_MAX)];
     match memchr::memchr(b'\n', part) {
-        Some(end) if end > 0 && part[end - 1] == b'\r' => Ok(Some(at..at + end - 1)),
-        Some(_) => Err(Reason::BadLine),
-        None if part.len() == LINE_MAX => Err(Reason::BadLine),
+        Some(end) => {
+            let len = if part[..end].ends_with(b"\r") { end - 1 } else { end };
+            Ok(Some((at..at + len, at + end + 1)))
+        }
+        None if part.len() == LINE_MAX => Err(Reason::LongLine),
         None => Ok(None),
     }
 }
@@ -103,10 +122,13 @@ fn line(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, Reason> {
 /// The number in the line at a position, behind its first byte, and where the next line begins; `Some((None, _))` if there is none.
 #[allow(clippy::type_complexity, reason = "a number that may be missing, in a line that may not be there yet")]
 fn number(bytes: &[u8], at: usize, reason: Reason) -> Result<Option<(Option<u64>, usize)>, Reason> {
-    let Some(line) = line(bytes, at).map_err(|_| reason)? else { return Ok(None) };
-    let digits = &bytes[line.start + 1..line.end];
+    let Some((line, next)) = line(bytes, at).map_err(|_| reason)? else { return Ok(None) };
+    Ok(Some((plain_number(&bytes[line.start + 1..line.end]), next)))
+}
+
+/// A number in decimal.
+pub(super) fn plain_number(digits: &[u8]) -> Option<u64> {
     // 19 digits always fit.
     let plain = (1..=19).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
-    let number = plain.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')));
-    Ok(Some((number, line.end + 2)))
+    plain.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }

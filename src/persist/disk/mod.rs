@@ -33,13 +33,19 @@ impl std::error::Error for DiskError {}
 /// The result of an operation on the disk.
 pub type Result<T = ()> = std::result::Result<T, DiskError>;
 
-/// A folder whose files are appended to.
+/// A folder whose files are appended to. Names have no folder; they are bytes, as in a manifest.
 pub trait Disk {
-    /// A file that is open for appending.
+    /// A file that is open for reading and appending.
     type File;
 
-    /// Opens a file for appending, and creates it if it does not exist. Returns the file and its length in bytes.
-    fn open(&mut self, name: &str) -> Result<(Self::File, u64)>;
+    /// Opens a file. Returns it and its length in bytes; `None` if it does not exist.
+    fn open(&mut self, name: &[u8]) -> Result<Option<(Self::File, u64)>>;
+
+    /// Creates an empty file. A file that has the name is emptied; a crash may leave a mixture of its old and its new content.
+    fn create(&mut self, name: &[u8]) -> Result<Self::File>;
+
+    /// Reads bytes from an offset on, possibly fewer than there is room for. Returns how many; 0 only at the end of the file.
+    fn read_at(&mut self, file: &mut Self::File, offset: u64, into: &mut [u8]) -> Result<usize>;
 
     /// Appends bytes, possibly fewer than given. Returns how many.
     fn append(&mut self, file: &mut Self::File, bytes: &[u8]) -> Result<usize>;
@@ -47,19 +53,93 @@ pub trait Disk {
     /// Cuts a file to a length in bytes, which is at most its present length.
     fn truncate(&mut self, file: &mut Self::File, len: u64) -> Result;
 
-    /// Makes the content of a file durable (`fdatasync`). After an error it is unknown which bytes are durable, even if a later
-    /// call succeeds.
+    /// Makes the content of a file durable (`fdatasync`). After an error it is unknown which bytes are durable. A later call may
+    /// succeed without making them durable, also in another process.
     fn sync(&mut self, file: &mut Self::File) -> Result;
 
     /// Makes it durable which files exist, and under which names.
     fn sync_folder(&mut self) -> Result;
 
     /// Renames a file. A file that has the new name is replaced.
-    fn rename(&mut self, from: &str, to: &str) -> Result;
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result;
 
     /// Removes a file.
-    fn remove(&mut self, name: &str) -> Result;
+    fn remove(&mut self, name: &[u8]) -> Result;
+}
 
-    /// The content of a file; `None` if it does not exist.
-    fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>>;
+/// A disk that is borrowed.
+impl<D: Disk> Disk for &mut D {
+    type File = D::File;
+
+    fn open(&mut self, name: &[u8]) -> Result<Option<(D::File, u64)>> {
+        (**self).open(name)
+    }
+
+    fn create(&mut self, name: &[u8]) -> Result<D::File> {
+        (**self).create(name)
+    }
+
+    fn read_at(&mut self, file: &mut D::File, offset: u64, into: &mut [u8]) -> Result<usize> {
+        (**self).read_at(file, offset, into)
+    }
+
+    fn append(&mut self, file: &mut D::File, bytes: &[u8]) -> Result<usize> {
+        (**self).append(file, bytes)
+    }
+
+    fn truncate(&mut self, file: &mut D::File, len: u64) -> Result {
+        (**self).truncate(file, len)
+    }
+
+    fn sync(&mut self, file: &mut D::File) -> Result {
+        (**self).sync(file)
+    }
+
+    fn sync_folder(&mut self) -> Result {
+        (**self).sync_folder()
+    }
+
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result {
+        (**self).rename(from, to)
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Result {
+        (**self).remove(name)
+    }
+}
+
+/// Appends all bytes.
+///
+/// # Errors
+/// The disk's; then a part of them may be in the file.
+pub fn append_all<D: Disk>(disk: &mut D, file: &mut D::File, bytes: &[u8]) -> Result {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match disk.append(file, rest)? {
+            0 => return Err(DiskError::Failed("nothing was written".to_owned())),
+            count => rest = &rest[count.min(rest.len())..],
+        }
+    }
+    Ok(())
+}
+
+/// Reads a whole file, of at most `max` bytes; `None` if it does not exist.
+///
+/// # Errors
+/// The disk's. A longer file is an error.
+pub fn read_whole<D: Disk>(disk: &mut D, name: &[u8], max: usize) -> Result<Option<Vec<u8>>> {
+    let Some((mut file, len)) = disk.open(name)? else { return Ok(None) };
+    let len = usize::try_from(len).ok().filter(|len| *len <= max);
+    let Some(len) = len else {
+        return Err(DiskError::Failed(format!("{} has more than {max} bytes", String::from_utf8_lossy(name))));
+    };
+    let (mut bytes, mut at) = (vec![0; len], 0);
+    while at < len {
+        match disk.read_at(&mut file, at as u64, &mut bytes[at..])? {
+            0 => break,
+            count => at += count,
+        }
+    }
+    bytes.truncate(at);
+    Ok(Some(bytes))
 }

@@ -2,7 +2,11 @@
 //!
 //! A crash keeps everything that was synced. Of what was not, it keeps an arbitrary part: each write as a whole, up to some byte,
 //! with sectors missing in the middle (they read as zeros), or not at all, independent of the order of the writes; each change of
-//! the folder or not. Errors are injected by the number of the operation.
+//! the folder or not. Errors are injected by the numbers of operations.
+//!
+//! A failed sync makes an arbitrary part durable, as a crash does, and forgets that the rest was written: reads show it, but a later
+//! sync that succeeds does not make it durable, in this process or in another one. Once the cache has dropped it, reads show what
+//! the disk has instead.
 
 use std::collections::BTreeMap;
 
@@ -33,27 +37,48 @@ struct Content {
     cut: bool,
 }
 
+impl Content {
+    fn cut_to(&mut self, len: usize) {
+        self.bytes.truncate(len);
+        self.unsynced.retain_mut(|(start, end)| {
+            *end = (*end).min(len);
+            *start < *end
+        });
+        self.cut |= self.durable.len() > len;
+    }
+
+    /// Drops what is cached and not to be written: reads show what is durable. The length stays; what is behind it reads as zeros.
+    fn drop_clean(&mut self) {
+        let mut shown = self.durable.clone();
+        shown.resize(self.bytes.len(), 0);
+        for (start, end) in &self.unsynced {
+            shown[*start..*end].copy_from_slice(&self.bytes[*start..*end]);
+        }
+        self.bytes = shown;
+    }
+}
+
 /// A change of the folder that is not durable yet.
 #[derive(Clone, Debug)]
 enum Change {
-    Created { name: String, inode: usize },
-    Renamed { from: String, to: String },
-    Removed { name: String },
+    Created { name: Vec<u8>, inode: usize },
+    Renamed { from: Vec<u8>, to: Vec<u8> },
+    Removed { name: Vec<u8> },
 }
 
 /// The disk.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk {
     inodes: Vec<Content>,
-    names: BTreeMap<String, usize>,
-    durable_names: BTreeMap<String, usize>,
+    names: BTreeMap<Vec<u8>, usize>,
+    durable_names: BTreeMap<Vec<u8>, usize>,
     changes: Vec<Change>,
     /// State of the random sequence (splitmix64).
     random: u64,
     /// Number of operations so far.
     operations: u64,
-    /// The operation that is to fail, and how.
-    fails: Option<(u64, Injected)>,
+    /// The operations that are to fail, and how.
+    fails: BTreeMap<u64, Injected>,
     /// Operations from this number on do nothing and fail: the machine has crashed.
     crashes_at: Option<u64>,
 }
@@ -68,7 +93,7 @@ impl SimulatedDisk {
             changes: Vec::new(),
             random: seed,
             operations: 0,
-            fails: None,
+            fails: BTreeMap::new(),
             crashes_at: None,
         }
     }
@@ -78,9 +103,9 @@ impl SimulatedDisk {
         self.operations
     }
 
-    /// Makes the operation with this number fail.
+    /// Makes the operation with this number fail, besides others.
     pub fn fail_at(&mut self, operation: u64, how: Injected) {
-        self.fails = Some((operation, how));
+        self.fails.insert(operation, how);
     }
 
     /// Lets the machine crash in the operation with this number: it and all later ones fail, until [`SimulatedDisk::restart`].
@@ -93,10 +118,20 @@ impl SimulatedDisk {
         self.crashes_at.is_some_and(|at| self.operations > at)
     }
 
-    /// Starts the machine again: what was not durable is lost, or kept in part.
+    /// Starts the process again, on a machine that has not crashed: all is there that was written. Of each file, the cache keeps or
+    /// drops what is not to be written any more. Operations fail on as they were told to.
+    pub fn restart_process(&mut self) {
+        for inode in 0..self.inodes.len() {
+            if self.below(2) == 0 {
+                self.inodes[inode].drop_clean();
+            }
+        }
+    }
+
+    /// Starts the machine again: what was not durable is lost, or kept in part. No operation fails any more.
     pub fn restart(&mut self) {
         self.crashes_at = None;
-        self.fails = None;
+        self.fails.clear();
         for inode in 0..self.inodes.len() {
             self.settle_by_chance(inode);
         }
@@ -115,6 +150,14 @@ impl SimulatedDisk {
             }
         }
         self.names = self.durable_names.clone();
+    }
+
+    /// Flips a bit of a byte of a file, on the disk and in the cache.
+    pub fn flip(&mut self, name: &[u8], offset: u64) {
+        if let Some(&inode) = self.names.get(name) {
+            let Content { bytes, durable, .. } = &mut self.inodes[inode];
+            [bytes, durable].into_iter().filter_map(|bytes| bytes.get_mut(offset as usize)).for_each(|byte| *byte ^= 1);
+        }
     }
 
     /// Makes an arbitrary part of a file's unsynced content durable, and forgets the rest.
@@ -167,7 +210,7 @@ impl SimulatedDisk {
         if self.crashes_at.is_some_and(|at| number >= at) {
             return Err(DiskError::Failed("the machine has crashed".to_owned()));
         }
-        Ok(self.fails.filter(|(at, _)| *at == number).map(|(_, how)| how))
+        Ok(self.fails.get(&number).copied())
     }
 
     fn simple_step(&mut self) -> Result {
@@ -183,23 +226,42 @@ fn eio() -> DiskError {
     DiskError::Failed("Input/output error".to_owned())
 }
 
-fn missing(name: &str) -> DiskError {
-    DiskError::Failed(format!("{name}: No such file or directory"))
+fn missing(name: &[u8]) -> DiskError {
+    DiskError::Failed(format!("{}: No such file or directory", name.escape_ascii()))
 }
 
 impl Disk for SimulatedDisk {
     type File = usize;
 
-    fn open(&mut self, name: &str) -> Result<(usize, u64)> {
+    fn open(&mut self, name: &[u8]) -> Result<Option<(usize, u64)>> {
+        self.simple_step()?;
+        let Some(&inode) = self.names.get(name) else { return Ok(None) };
+        // The cache may drop clean bytes at any time.
+        if self.below(8) == 0 {
+            self.inodes[inode].drop_clean();
+        }
+        Ok(Some((inode, self.inodes[inode].bytes.len() as u64)))
+    }
+
+    fn create(&mut self, name: &[u8]) -> Result<usize> {
         self.simple_step()?;
         if let Some(&inode) = self.names.get(name) {
-            return Ok((inode, self.inodes[inode].bytes.len() as u64));
+            self.inodes[inode].cut_to(0);
+            return Ok(inode);
         }
         let inode = self.inodes.len();
         self.inodes.push(Content::default());
         self.names.insert(name.to_owned(), inode);
         self.changes.push(Change::Created { name: name.to_owned(), inode });
-        Ok((inode, 0))
+        Ok(inode)
+    }
+
+    fn read_at(&mut self, file: &mut usize, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.simple_step()?;
+        let bytes = self.inodes[*file].bytes.get(offset as usize..).unwrap_or_default();
+        let count = bytes.len().min(into.len());
+        into[..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
     }
 
     fn append(&mut self, file: &mut usize, bytes: &[u8]) -> Result<usize> {
@@ -231,7 +293,7 @@ impl Disk for SimulatedDisk {
             None => Ok(count),
             // A write that fails with ENOSPC has written nothing; the part before it was a short write.
             Some(Injected::Full) if count > 0 => {
-                self.fails = Some((self.operations, Injected::Full));
+                self.fails.insert(self.operations, Injected::Full);
                 Ok(count)
             }
             Some(Injected::Full) => Err(DiskError::Full),
@@ -241,13 +303,7 @@ impl Disk for SimulatedDisk {
 
     fn truncate(&mut self, file: &mut usize, len: u64) -> Result {
         self.simple_step()?;
-        let content = &mut self.inodes[*file];
-        content.bytes.truncate(len as usize);
-        content.unsynced.retain_mut(|(start, end)| {
-            *end = (*end).min(len as usize);
-            *start < *end
-        });
-        content.cut |= content.durable.len() > len as usize;
+        self.inodes[*file].cut_to(len as usize);
         Ok(())
     }
 
@@ -262,7 +318,6 @@ impl Disk for SimulatedDisk {
                     durable[start..end].copy_from_slice(&bytes[start..end]);
                 }
                 *cut = false;
-                debug_assert_eq!(bytes, durable, "all is durable");
                 Ok(())
             }
             Ok(Some(_)) => {
@@ -290,7 +345,7 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
-    fn rename(&mut self, from: &str, to: &str) -> Result {
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result {
         self.simple_step()?;
         let inode = self.names.remove(from).ok_or_else(|| missing(from))?;
         self.names.insert(to.to_owned(), inode);
@@ -298,15 +353,10 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
-    fn remove(&mut self, name: &str) -> Result {
+    fn remove(&mut self, name: &[u8]) -> Result {
         self.simple_step()?;
         self.names.remove(name).ok_or_else(|| missing(name))?;
         self.changes.push(Change::Removed { name: name.to_owned() });
         Ok(())
-    }
-
-    fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>> {
-        self.simple_step()?;
-        Ok(self.names.get(name).map(|inode| self.inodes[*inode].bytes.clone()))
     }
 }

@@ -6,14 +6,20 @@ struct Logged {
     harness: Harness,
     log: AppendLog,
     file: Vec<u8>,
+    /// What the last batch changed.
+    changed: Changed,
 }
+
+/// The seed of hashes.
+const SEED: u64 = 11;
 
 impl Logged {
     fn new() -> Self {
         let mut harness = Harness::new();
-        let log = AppendLog::new(harness.now, BootClock { id: [1; 16], now_ms: 77_000 });
+        let log = AppendLog::new(harness.now, BootClock { id: [1; 16], now_ms: 77_000 }, SEED);
+        let file = log.begin_file(SALT);
         harness.engine.keyspace.changes.log = Some(Box::new(log.clone()));
-        Logged { harness, log, file: Vec::new() }
+        Logged { harness, log, file, changed: Changed::Keys(Vec::new()) }
     }
 
     /// The units of a request.
@@ -24,10 +30,14 @@ impl Logged {
     }
 
     fn batch(&mut self) -> Vec<String> {
-        let batch = self.log.take_batch();
-        let (units, ending) = read(&batch);
+        let pending = self.log.has_pending();
+        let batch = self.log.take_batch(self.file.len() as u64);
+        assert_eq!(batch.is_some(), pending);
+        let Some(batch) = batch else { return Vec::new() };
+        let (units, ending) = read(&[&batch::first_line(SALT)[..], &batch.bytes].concat());
         assert_eq!(ending, Ok(Ending::Whole));
-        self.file.extend(batch);
+        self.file.extend(batch.bytes);
+        self.changed = batch.changed;
         lines(&units)
     }
 }
@@ -67,7 +77,7 @@ fn effects_become_requests() {
     assert_eq!(logged.units("FLUSHDB"), ["FLUSHDB"]);
     assert_eq!(logged.units("FUNCTION FLUSH"), ["FUNCTION FLUSH"]);
     // Another file begins by selecting its database.
-    logged.log.begin_file();
+    assert_eq!(logged.log.begin_file(SALT), batch::first_line(SALT));
     assert_eq!(logged.units("SET a 3"), ["SELECT 3", "SET a 3"]);
 }
 
@@ -116,7 +126,7 @@ fn only_whole_units_are_taken() {
     assert_eq!(logged.batch(), ["SELECT 1; SET a v; SET b v"]);
     assert_eq!(logged.batch(), none);
     // Another file begins in the middle of a unit.
-    log.begin_file();
+    log.begin_file(SALT);
     set(&mut log, 2, b"d");
     log.commit();
     assert_eq!(logged.batch(), ["SELECT 1; SET c v; SELECT 2; SET d v"]);
@@ -126,6 +136,54 @@ fn only_whole_units_are_taken() {
     drop(log);
     assert_eq!(logged.batch(), ["SET e v"]);
     assert_eq!(logged.batch(), none);
+}
+
+#[test]
+fn a_batch_tells_what_it_changed() {
+    let mut logged = Logged::new();
+    let hashes = |keys: &[(u32, &str)]| Changed::Keys(keys.iter().map(|(db, key)| key_hash(SEED, *db, key.as_bytes())).collect());
+    logged.units("MSET a 1 b 2 a 3");
+    assert_eq!(logged.changed, hashes(&[(0, "a"), (0, "b"), (0, "a")]));
+    logged.units("SELECT 2");
+    logged.units("HSET h f 1 g 2");
+    assert_eq!(logged.changed, hashes(&[(2, "h")]));
+    for request in ["SWAPDB 3 4", "FUNCTION FLUSH", "FLUSHALL"] {
+        logged.units("SET a 1");
+        assert_eq!(logged.changed, hashes(&[(2, "a")]));
+        logged.units(request);
+        assert_eq!(logged.changed, Changed::Everything, "{request}");
+    }
+    logged.units("LOCK.SESSION mine GRACE 5000");
+    assert_eq!(logged.changed, Changed::Keys(vec![session_hash(SEED, b"mine")]));
+    // A unit in progress tells nothing yet.
+    let (now, mut log) = (logged.harness.now, logged.log.clone());
+    let mut record = |key: &[u8], effect| log.record(&Change { now, db: 5, key, event: Event::SILENT, effect });
+    record(b"x", Effect::Delete);
+    logged.log.clone().commit();
+    record(b"y", Effect::Delete);
+    record(b"", Effect::Flush);
+    logged.batch();
+    assert_eq!(logged.changed, hashes(&[(5, "x")]));
+    logged.log.clone().commit();
+    logged.batch();
+    assert_eq!(logged.changed, Changed::Everything);
+    record(b"z", Effect::Delete);
+    logged.log.clone().commit();
+    logged.batch();
+    assert_eq!(logged.changed, hashes(&[(5, "z")]));
+    // Neither the database nor the seed is lost, and the hashes are the same in another process.
+    assert_ne!(key_hash(SEED, 0, b"a"), key_hash(SEED, 1, b"a"));
+    assert_ne!(key_hash(SEED, 0, b"a"), key_hash(SEED + 1, 0, b"a"));
+    assert_eq!(key_hash(SEED, 0, b"a"), 10_038_201_336_302_513_316);
+}
+
+#[test]
+fn the_last_line_closes_the_file() {
+    let mut logged = Logged::new();
+    logged.units("SET a 1");
+    let file = logged.file.clone();
+    let closed = [&file[..], &logged.log.end_file(file.len() as u64)].concat();
+    assert_eq!((read(&file).1, read(&closed).1), (Ok(Ending::Whole), Ok(Ending::Closed)));
 }
 
 #[test]
