@@ -77,7 +77,10 @@ pub mod keyspace;
 mod lock;
 #[cfg(feature = "internals")]
 pub mod lock;
-// The server does not use it yet.
+// Tests read more of the files than the server does.
+#[cfg(not(feature = "internals"))]
+#[allow(dead_code, unused_imports)]
+mod persist;
 #[cfg(feature = "internals")]
 pub mod persist;
 #[cfg(not(feature = "internals"))]

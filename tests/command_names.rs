@@ -14,7 +14,7 @@ const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.nam
 const FOLDERS: [&str; 8] = ["base", "lock", "store", "keyspace", "engine", "script", "server", "commands"];
 
 /// Names of commands that have another meaning in a file.
-const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
+const OTHER_WORDS: [(&str, &[&str], &str); 18] = [
     ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
     ("engine/command/keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
     ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
@@ -26,6 +26,11 @@ const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
     ("engine/observe/turns/mod.rs", &["client"], "who has a turn"),
     ("engine/users/log.rs", &["auth", "command", "multi"], "reasons and places of the ACL log"),
     ("engine/users/user.rs", &["reset"], "a rule for a user"),
+    (
+        "server/durable/replay.rs",
+        &["del", "unlink", "flushall", "flushdb", "swapdb"],
+        "requests of files that end gathered locks",
+    ),
     ("server/program/log.rs", &["debug"], "a log level"),
     ("store/values/value.rs", &["list", "set", "stream"], "types of values"),
     ("script/plan/parse.rs", &["keys"], "a global of Lua"),

@@ -143,7 +143,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("engine", &["base", "resp", "lock", "store", "keyspace"]),
     ("script", &["base", "resp", "keyspace", "engine"]),
     ("commands", &["base", "resp", "lock", "store", "keyspace", "engine", "script"]),
-    ("server", &["base", "resp", "store", "engine", "script", "commands"]),
+    ("server", &["base", "resp", "lock", "store", "keyspace", "persist", "engine", "script", "commands"]),
     ("client", &[]),
     ("testing", &["base", "resp", "engine", "server", "client"]),
     ("recipes", &["client"]),

@@ -286,10 +286,14 @@ texts! {
     TIMEOUT_NEGATIVE = "ERR timeout is negative";
     /// `WAITAOF` for more local logs than one.
     NOT_ZERO_OR_ONE = "ERR value is out of range, value must between 0 and 1";
+    /// `BGREWRITEAOF` while a new base is being made.
+    REWRITE_IN_PROGRESS = "ERR Background append only file rewriting already in progress";
     /// `WAITAOF` for a local log on a server without one.
     WAITAOF_WITHOUT_AOF = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+    /// `WAITAOF` for a local log on a server with one.
+    WAITAOF_LOCAL = "ERR Portcullis does not support WAITAOF with numlocal. With appendfsync always each reply waits for the disk";
     /// `SAVE`, `BGSAVE` and `SHUTDOWN SAVE` on a server that keeps nothing on disk.
-    NO_SNAPSHOTS = "ERR Portcullis keeps its data in memory and writes no snapshots";
+    NO_SNAPSHOTS = "ERR Portcullis writes no snapshots; appendonly keeps the data";
     /// `MODULE LOAD` and similar commands.
     NO_MODULES = "ERR MODULE command not allowed. Portcullis does not support modules.";
     /// `SHUTDOWN ABORT`.

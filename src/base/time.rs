@@ -53,10 +53,23 @@ impl Now {
         self.mono_us.div_ceil(1000).saturating_add(ms)
     }
 
-    /// The monotonic deadline of an absolute unix time in milliseconds; `None` if that is not in the future.
+    /// The monotonic deadline of an absolute unix time in milliseconds; `None` if that is not in the future. While files are loaded,
+    /// each time is in the future: see [`Now::of_load`].
     pub const fn deadline_at(self, unix_ms: i64) -> Option<u64> {
         let mono = unix_ms as i128 - self.wall_offset_ms as i128;
-        if mono <= self.mono_ms() as i128 { None } else { Some(mono as u64) }
+        if mono > self.mono_ms() as i128 {
+            Some(mono as u64)
+        } else if self.mono_us == 0 {
+            Some(1)
+        } else {
+            None
+        }
+    }
+
+    /// The instant at which files are loaded: the origin of the monotonic clock, before all deadlines. What has ended since they were
+    /// written ends afterwards, because later requests of the file may have changed it.
+    pub const fn of_load(self) -> Now {
+        Now { mono_us: 0, wall_offset_ms: self.wall_offset_ms }
     }
 
     /// The unix time in milliseconds of a monotonic deadline.
@@ -107,7 +120,9 @@ mod tests {
             let now = Now::new(us, 1_700_000_000_000);
             let at = 1_700_000_009_123;
             assert_eq!(now.unix_of(now.deadline_at(at).unwrap_or(0)), at);
-            assert_eq!(now.deadline_at(now.unix_ms()), None);
+            // At the origin, files are loaded: each time is in the future.
+            assert_eq!(now.deadline_at(now.unix_ms()), if now.mono_us == 0 { Some(1) } else { None });
+            assert_eq!(now.of_load().deadline_at(now.of_load().unix_ms() - 5), Some(1));
         }
     }
 }

@@ -63,6 +63,7 @@ pub mod memory;
 pub mod observe;
 pub mod outbox;
 pub mod pause;
+pub mod persistence;
 pub mod pubsub;
 pub mod reconfigure;
 pub mod request;
@@ -99,6 +100,7 @@ use crate::engine::observe::stats::Stats;
 use crate::engine::observe::timing::Timing;
 use crate::engine::observe::turns::Turns;
 use crate::engine::pause::Pause;
+use crate::engine::persistence::Persistence;
 use crate::engine::pubsub::subscriptions::PubSub;
 use crate::engine::scripting::Scripting;
 use crate::engine::session::Session;
@@ -125,6 +127,8 @@ pub enum Action {
         /// Number of last writes that are lost; `None` loses everything.
         lose: Option<u64>,
     },
+    /// Make a new base of the append-only file (`BGREWRITEAOF`).
+    RewriteLog,
     /// Return freed memory to the system: a large amount was freed at once.
     ReturnMemory,
     /// A configuration directive changed that the driver acts on.
@@ -184,6 +188,8 @@ pub struct Engine {
     scripts_touched: bool,
     /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: whether scripts may call DEBUG.
     pub debug_from_scripts: bool,
+    /// What the driver's log of changes is at.
+    pub persistence: Persistence,
     /// Test mode: `CLOCK` and `FAULT` are allowed.
     pub test_mode: bool,
     /// Faults ordered by `FAULT`.
@@ -267,6 +273,7 @@ impl Engine {
             scripts: commands.scripting(),
             scripts_touched: false,
             debug_from_scripts: false,
+            persistence: Persistence::default(),
             test_mode: false,
             faults: Faults::new(seed ^ 0x6a09_e667_f3bc_c909),
             gates: Gates::default(),
@@ -321,6 +328,13 @@ impl Engine {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// A number that no client can know, for a file: from the system, if it gives any.
+    pub fn random_salt(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        let given = self.entropy.as_mut().is_some_and(|entropy| entropy(&mut bytes));
+        if given { u64::from_ne_bytes(bytes) } else { self.random() }
     }
 
     /// Forty hexadecimal digits of the seeded sequence.

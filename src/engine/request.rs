@@ -235,6 +235,9 @@ impl Engine {
         {
             return Err(run.busy());
         }
+        if self.on_slow_path(SlowPath::WRITES_REFUSED) {
+            self.check_disk(id, command, args)?;
+        }
         Ok(())
     }
 

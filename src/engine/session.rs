@@ -49,6 +49,8 @@ bitflags::bitflags! {
         const PACED = 1 << 17;
         /// Has subscriptions.
         const SUBSCRIBED = 1 << 18;
+        /// Output waits until what it shows is on the disk. The driver holds it back.
+        const UNSETTLED = 1 << 19;
         /// May do everything, authenticated or not: its user's rules need no check. See `engine/users/access.rs`.
         const UNRESTRICTED = 1 << 31;
     }

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 pub type Owner = SmallVec<[u8; 40]>;
 
 /// Fencing tokens and numbers of sessions are below this: a double, as JSON and Lua have it, holds them exactly.
-#[cfg(feature = "internals")]
 pub const TOKEN_END: u64 = 1 << 53;
 
 /// How a lock is held.

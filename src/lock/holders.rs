@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use crate::lock::grant::{Grant, Owner};
-#[cfg(feature = "internals")]
 use crate::lock::grant::{Mode, TOKEN_END};
 
 /// Maximum number of holders that are searched linearly.
@@ -268,7 +267,6 @@ impl Lock {
     /// The lock with these parts, which may come from a file. `None` if no operation makes such a lock: it is free, an exclusive
     /// holder is not alone, a grant of a lock has several permits, holders of a semaphore have more than its limit, a grant has
     /// no holds or permits, an owner comes twice, or tokens do not grow or reach [`TOKEN_END`].
-    #[cfg(feature = "internals")]
     pub fn from_parts(limit: u32, held_back_ms: u64, grants: Vec<Grant>) -> Option<Lock> {
         let alone = grants.len() == 1;
         let mut lock = Lock { limit, held_back_ms, holders: Holders::default() };

@@ -58,7 +58,6 @@ pub struct Remembered {
 impl Remembered {
     /// Whether operations could have left these answers: there are some, not too many, with ids that are not too long and tokens
     /// below [`TOKEN_END`](crate::lock::grant::TOKEN_END).
-    #[cfg(feature = "internals")]
     pub fn is_valid(&self) -> bool {
         let fits = |answered: &Answered| {
             let token = if let Answer::Granted(token) = answered.answer { token } else { 0 };
@@ -166,7 +165,6 @@ impl Requests {
     }
 
     /// All numbers of records are below this.
-    #[cfg(feature = "internals")]
     pub fn number_bound(&self) -> u32 {
         u32::try_from(self.records.places()).unwrap_or(u32::MAX)
     }

@@ -62,7 +62,6 @@ impl Sessions {
     }
 
     /// The sessions with this number or a larger one, in the order of numbers.
-    #[cfg(feature = "internals")]
     pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &Session)> {
         self.sessions.range(number..).map(|(&number, session)| (number, session))
     }

@@ -1,11 +1,10 @@
 //! Persistence: the contents of the files from which a server starts again, as bytes, and the rules by which bytes become durable.
-//! This layer opens no file. The server does not use it yet, so it is compiled for tests only (cargo feature `internals`).
+//! This layer opens no file, and has no clock and no thread: `server::durable` does.
 //!
 //! ```text
 //!   keyspace::change ─▶ append: the append-only file, written and read ─▶ writer: batches, synced ─▶ disk
 //!                                                    resume: after a start ──┘
 //!   keyspace         ─▶ rdb_file: all keys in one file, written and read
-//!   lock             ─▶ natives: locks and what belongs to them, as bytes in both files
 //! ```
 
 pub mod append;

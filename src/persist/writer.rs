@@ -9,7 +9,7 @@
 //! A file is written by one process, and after a clean stop by none: the next start begins another one (see
 //! [`resume`](crate::persist::resume)).
 //!
-//! It has no thread and no clock, and the server does not use it yet. Tests call it on a simulated disk.
+//! It has no thread and no clock: the thread of `server::durable` calls it on a folder, and tests call it on a simulated disk.
 
 use crate::persist::disk::{Disk, DiskError, Result, append_all};
 

@@ -250,8 +250,8 @@ impl Watch {
                 continue;
             }
             let (decrypted, encrypted) = watched.tls.as_ref().map_or((false, false), tls::holds);
-            // Output held back by a fault also waits for the script.
-            let gated = session.flags.contains(SessionFlags::GATED);
+            // Output that is held back also waits for the script.
+            let gated = session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED);
             let unsent = if gated { 0 } else { session.out.len() - session.sent } + usize::from(encrypted);
             let ended = watched.received.as_ref().is_some_and(|received| received.ended)
                 || session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW);
@@ -404,7 +404,7 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
 /// Writes a connection's outbox as far as the socket takes it. Shuts the connection down if it was only waiting for that.
 fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
     let session = &mut engine.sessions[id.0 as usize];
-    if session.flags.contains(SessionFlags::GATED) {
+    if session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED) {
         return;
     }
     while session.sent < session.out.len() {

@@ -12,6 +12,7 @@
 mod busy;
 pub mod clock;
 pub mod directory;
+pub mod durable;
 pub mod environment;
 pub mod file;
 pub mod heap;
@@ -143,7 +144,8 @@ impl Prepared {
         };
         let directory = Arc::new(Directory::default());
         let (orders, inbox) = crate::server::net::control::orders().map_err(StartError::System)?;
-        let (accept, accepting) = sync_channel(1);
+        // Without room: who sends waits until the executor has loaded its files.
+        let (accept, accepting) = sync_channel(0);
         let config_file = options.config_file.clone();
         let ending = Arc::new(AtomicBool::new(false));
         let executor = Executor {
@@ -156,6 +158,7 @@ impl Prepared {
             addresses: Arc::clone(&addresses),
             accept: accepting,
             inbox,
+            control: orders.clone(),
             ending: Arc::clone(&ending),
             directory: Arc::clone(&directory),
         };
@@ -174,17 +177,19 @@ impl Server {
     /// Binds, starts the executor and begins to accept connections.
     pub fn start(config: Config, options: ServerOptions) -> Result<Server, StartError> {
         let mut server = Prepared::new()?.start(config, options)?;
-        server.accept();
+        if !server.accept() {
+            server.wait().map_err(StartError::System)?;
+        }
         Ok(server)
     }
 
-    /// Begins to accept connections, first those that are already waiting.
-    pub fn accept(&mut self) {
-        if let Some(waiting) = self.accept.take() {
+    /// Waits until the files of the log are loaded, and begins to accept connections, first those that are already waiting. Returns
+    /// false if the server has ended instead: [`Server::wait`] returns why.
+    pub fn accept(&mut self) -> bool {
+        self.accept.take().is_none_or(|waiting| {
             let (accept, environment) = *waiting;
-            // If the executor has ended, `Server::wait` returns why.
-            let _ = accept.send(environment);
-        }
+            accept.send(environment).is_ok()
+        })
     }
 
     /// The TCP addresses that the server listens on now, all with the same port. `CONFIG SET port` and `bind` change them.
@@ -269,6 +274,8 @@ struct Executor {
     /// accepts any.
     accept: Receiver<Environment>,
     inbox: Inbox,
+    /// Sends orders to the executor itself, for its other threads.
+    control: Control,
     ending: Arc<AtomicBool>,
     directory: Arc<Directory>,
 }
@@ -295,6 +302,9 @@ impl Executor {
                 crate::server::file::rewrite(&path, config, users).map_err(|error| error.to_string())
             };
             shell.engine.rewrite_config = Some(Box::new(write));
+        }
+        if shell.engine.config.appendonly {
+            durable::start::start(&mut shell, &self.control).map_err(io::Error::other)?;
         }
         let Ok(environment) = self.accept.recv() else { return Ok(()) };
         shell.engine.environment = environment;

@@ -18,6 +18,7 @@ use crate::resp::request::{Limits, RequestParser};
 use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
+use crate::server::durable::Durable;
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
@@ -31,6 +32,8 @@ use crate::server::net::window::Window;
 use crate::server::program::log;
 use crate::server::turns::Turn;
 
+/// Output is held back: by a fault, or until it is durable.
+const HELD: SessionFlags = SessionFlags::GATED.union(SessionFlags::UNSETTLED);
 /// Size of the shared read buffer: the maximum number of bytes read at once.
 pub const READ_BUFFER: usize = 64 << 10;
 /// The shared reply buffer is freed if it grew beyond this.
@@ -94,7 +97,11 @@ pub struct Shell {
     pub(super) sweep_ms: Option<u64>,
     /// The sockets of all connections, for the time when a script runs long.
     pub(super) busy: Rc<Busy>,
-    dirty: Vec<SessionId>,
+    pub(super) dirty: Vec<SessionId>,
+    /// The log, if the server writes one.
+    pub(super) durable: Option<Box<Durable>>,
+    /// Why the server ends, if it cannot go on.
+    pub(super) failed: Option<String>,
     returns: Returns,
     spans: Spans,
     /// The last batch wrote to other sessions, to so few that they run before the connection whose batch it was.
@@ -129,6 +136,8 @@ impl Shell {
             sweep_ms: None,
             busy: Rc::default(),
             dirty: Vec::new(),
+            durable: None,
+            failed: None,
             returns: Returns::default(),
             spans: Spans::default(),
             yield_turn: false,
@@ -165,6 +174,9 @@ impl Shell {
     pub fn disconnect(&mut self, id: SessionId) {
         self.slots[id.0 as usize] = Slot::default();
         self.busy.forget(id);
+        if let Some(durable) = &mut self.durable {
+            durable.gate.forget(id);
+        }
         self.directory.remove(self.engine.sessions[id.0 as usize].id);
         let now = self.clock.now();
         self.engine.disconnect(now, id);
@@ -205,16 +217,26 @@ impl Shell {
     pub fn unsent(&self, id: SessionId) -> Option<&[u8]> {
         let session = &self.engine.sessions[id.0 as usize];
         let rest = &session.out[session.sent..];
-        if session.flags.contains(SessionFlags::GATED) {
-            return Some(&rest[..self.engine.passable(id)]).filter(|passing| !passing.is_empty());
+        if session.flags.intersects(HELD) {
+            return Some(&rest[..self.passable(id)]).filter(|passing| !passing.is_empty());
         }
         if rest.is_empty() { None } else { Some(rest) }
     }
 
-    /// Whether a part of the session's outbox is held back until its time.
+    /// Number of bytes that a session whose output is held back may be sent now.
+    #[cold]
+    fn passable(&self, id: SessionId) -> usize {
+        let session = &self.engine.sessions[id.0 as usize];
+        let rest = session.out.len() - session.sent;
+        let by_fault = if session.flags.contains(SessionFlags::GATED) { self.engine.passable(id) } else { rest };
+        let end = self.durable.as_ref().map_or(u64::MAX, |durable| durable.gate.end(id));
+        by_fault.min(usize::try_from(end.saturating_sub(session.net_out)).unwrap_or(usize::MAX)).min(rest)
+    }
+
+    /// Whether a part of the session's outbox is held back until its time, or until it is durable.
     #[inline]
     pub fn gated(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::GATED)
+        self.engine.sessions[id.0 as usize].flags.intersects(HELD)
     }
 
     /// Counts bytes that were read from the session's socket.
@@ -273,6 +295,9 @@ impl Shell {
     #[inline]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_dirty(&mut self.dirty);
+        if self.durable.is_some() {
+            self.hold_others(id);
+        }
         if !self.dirty.is_empty() {
             self.wake_dirty(now, id);
         }
@@ -365,7 +390,7 @@ impl Shell {
     #[inline]
     fn next_wake(&self) -> Option<u64> {
         let memory_ms = allocator::library_balance().and_then(|in_use| self.returns.next_ms(in_use));
-        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms];
+        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms, self.log_due_ms()];
         let next_ms = self.engine.next_deadline().unwrap_or(u64::MAX);
         let next_ms = others.into_iter().flatten().fold(next_ms, u64::min);
         (next_ms != u64::MAX).then_some(next_ms)
@@ -391,6 +416,7 @@ impl Shell {
                 Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
                 Action::Clock(id, order) => self.order_clock(id, order),
                 Action::Restart { last, lose } => self.restart(Some(last), lose),
+                Action::RewriteLog => self.rewrite_log(),
                 Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }
@@ -409,6 +435,7 @@ impl Shell {
             "maxclients" => {
                 descriptors::raise(config.maxclients);
             }
+            "appendfsync" => self.sync_as_configured(),
             "timeout" | "client-output-buffer-limit" => self.sweep_ms = Some(self.clock.now().mono_ms()),
             _ => {}
         }

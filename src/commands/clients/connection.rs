@@ -59,8 +59,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "ping",
-        traits: Traits::WHILE_SUBSCRIBED,
-
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::TELLS_OF_DISK),
         arity: -1,
         flags: Flags::FAST,
         group: Group::Connection,

@@ -11,7 +11,7 @@ pub const COMMANDS: Reasons =
 /// Missing options of existing commands, written `command OPTION`.
 pub const OPTIONS: Reasons = &[
     (
-        "Data is not written to disk, and there is no append-only file to load.",
+        "The append-only file is loaded at the start only, its thread is not slowed down, and no RDB snapshots are written.",
         &["debug AOF-FLUSH-SLEEP", "debug LOADAOF", "debug RELOAD"],
     ),
     (

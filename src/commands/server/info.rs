@@ -274,20 +274,18 @@ fn persistence(r: &mut Report<'_>) {
     r.line("rdb_last_bgsave_status", "ok");
     r.line("rdb_last_bgsave_time_sec", -1);
     r.line("rdb_current_bgsave_time_sec", -1);
-    r.zeros(&[
-        "rdb_saves",
-        "rdb_last_cow_size",
-        "rdb_last_load_keys_expired",
-        "rdb_last_load_keys_loaded",
-        "aof_enabled",
-        "aof_rewrite_in_progress",
-        "aof_rewrite_scheduled",
-        "aof_rewrites_consecutive_failures",
-    ]);
-    r.line("aof_last_rewrite_time_sec", -1);
-    r.line("aof_current_rewrite_time_sec", -1);
-    r.line("aof_last_bgrewrite_status", "ok");
-    r.line("aof_last_write_status", "ok");
+    r.zeros(&["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
+    let figures = r.engine.persistence.figures.as_ref().map(|figures| figures());
+    let log = figures.clone().unwrap_or_default();
+    let status = |failed: bool| if failed { "err" } else { "ok" };
+    r.line("aof_enabled", u8::from(figures.is_some()));
+    r.line("aof_rewrite_in_progress", u8::from(log.rewriting_since_ms.is_some()));
+    r.zeros(&["aof_rewrite_scheduled", "aof_rewrites_consecutive_failures"]);
+    r.line("aof_last_rewrite_time_sec", log.rewrite_s.map_or(-1, |seconds| seconds as i64));
+    let since_ms = log.rewriting_since_ms.map(|since_ms| r.now.mono_ms().saturating_sub(since_ms));
+    r.line("aof_current_rewrite_time_sec", since_ms.map_or(-1, |ms| (ms / 1000) as i64));
+    r.line("aof_last_bgrewrite_status", status(log.rewrite_failed));
+    r.line("aof_last_write_status", status(r.engine.persistence.refusal.is_some()));
     r.zeros(&[
         "aof_last_cow_size",
         "module_fork_in_progress",
@@ -295,8 +293,24 @@ fn persistence(r: &mut Report<'_>) {
         "current_cow_peak",
         "current_cow_size",
     ]);
-    r.zeros(&["current_cow_size_age", "current_save_keys_processed", "current_save_keys_total", "aof_rewrites"]);
+    r.zeros(&["current_cow_size_age", "current_save_keys_processed", "current_save_keys_total"]);
+    r.line("aof_rewrites", log.rewrites);
     r.line("current_fork_perc", "0.00");
+    if figures.is_some() {
+        r.line("aof_current_size", log.size);
+        r.line("aof_base_size", log.base_size);
+        r.zeros(&["aof_pending_rewrite"]);
+        r.line("aof_buffer_length", log.queued);
+        r.line("aof_pending_bio_fsync", u8::from(log.syncing));
+        r.zeros(&["aof_delayed_fsync"]);
+        let [written, durable] = log.batches;
+        r.line("log_batch_written", written);
+        r.line("log_batch_durable", durable);
+        let [syncs, p50, p99, longest] = log.syncs;
+        r.line("log_held_replies", log.held);
+        r.line("log_syncs", syncs);
+        r.line("log_sync_usec", format_args!("p50={p50},p99={p99},max={longest}"));
+    }
 }
 
 fn stats(r: &mut Report<'_>) {

@@ -1,4 +1,4 @@
-//! Server commands: INFO, TIME, ROLE, WAIT, SHUTDOWN, and the snapshot commands, which are refused.
+//! Server commands: INFO, TIME, ROLE, WAIT, BGREWRITEAOF, SHUTDOWN, and the snapshot commands, which are refused.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -66,7 +66,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Generic,
         categories: Categories::CONNECTION,
         since: "7.2.0",
-        summary: "Blocks until the writes of the connection are in the append-only files of this server and of replicas. There are none: numlocal 1 is an error, and for at least one replica it waits for the timeout. Returns 0 and 0.",
+        summary: "Blocks until the writes of the connection are in the append-only files of this server and of replicas. numlocal 1 is an error. There are no replicas: for at least one, it waits for the timeout. Returns 0 and 0.",
         syntax: "numlocal numreplicas timeout",
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         handler: waitaof,
@@ -77,38 +77,37 @@ pub const COMMANDS: &[Command] = &[
         flags: ANY_TIME.union(Flags::FAST),
         group: Group::Server,
         categories: Categories::ADMIN.union(Categories::DANGEROUS),
-        summary: "Returns the Unix time of the last snapshot. As none is ever written, it is the time at which the server started.",
+        summary: "Returns the Unix time of the last RDB snapshot. As none is ever written, it is the time at which the server started.",
         tips: &["nondeterministic_output"],
         handler: lastsave,
         ..Command::DEFAULT
     },
     Command {
         name: "save",
-        refused: "Data is not written to disk.",
+        refused: "RDB snapshots are not written; appendonly keeps the data.",
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
         group: Group::Server,
-        summary: "Refused: snapshots are not written.",
+        summary: "Refused: RDB snapshots are not written.",
         handler: save,
         ..Command::DEFAULT
     },
     Command {
         name: "bgsave",
-        refused: "Data is not written to disk.",
+        refused: "RDB snapshots are not written; appendonly keeps the data.",
         arity: -1,
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
         group: Group::Server,
-        summary: "Refused: snapshots are not written.",
+        summary: "Refused: RDB snapshots are not written.",
         syntax: "[SCHEDULE]",
         handler: bgsave,
         ..Command::DEFAULT
     },
     Command {
         name: "bgrewriteaof",
-        refused: "Data is not written to disk.",
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
         group: Group::Server,
-        summary: "Refused: there is no append-only file.",
-        handler: |_, _| Err(Error::NO_SNAPSHOTS),
+        summary: "Rewrites the append-only file in the background: makes a new base of it. Refused without appendonly.",
+        handler: bgrewriteaof,
         ..Command::DEFAULT
     },
     Command {
@@ -213,7 +212,10 @@ fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let replicas = parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
     let deadline = deadline(cx, args[3])?;
     if numlocal > 0 {
-        return Err(Error::WAITAOF_WITHOUT_AOF);
+        return Err(match cx.engine.persistence.figures {
+            None => Error::WAITAOF_WITHOUT_AOF,
+            Some(_) => Error::WAITAOF_LOCAL,
+        });
     }
     if replicas > 0 && cx.may_block() {
         cx.block_in_vain(args, deadline, 2);
@@ -241,6 +243,18 @@ fn bgsave(_: &mut Context<'_>, args: &[&[u8]]) -> Result {
         [word] if word.eq_ignore_ascii_case(b"schedule") => Err(Error::NO_SNAPSHOTS),
         _ => Err(Error::SYNTAX),
     }
+}
+
+fn bgrewriteaof(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let Some(figures) = cx.engine.persistence.figures.as_ref().map(|figures| figures()) else {
+        return Err(Error::NO_SNAPSHOTS);
+    };
+    if figures.rewriting_since_ms.is_some() {
+        return Err(Error::REWRITE_IN_PROGRESS);
+    }
+    cx.engine.act(Action::RewriteLog);
+    cx.reply.simple("Background append only file rewriting started");
+    Ok(())
 }
 
 /// Shuts the server down without a reply: the connection is closed instead.
@@ -320,7 +334,7 @@ mod tests {
 
     #[test]
     fn nothing_is_saved_and_nothing_says_so() {
-        let refusal = "-ERR Portcullis keeps its data in memory and writes no snapshots";
+        let refusal = "-ERR Portcullis writes no snapshots; appendonly keeps the data";
         Harness::new().script(&[
             ("SAVE", refusal),
             ("BGSAVE", refusal),

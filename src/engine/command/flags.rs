@@ -117,6 +117,8 @@ bitflags::bitflags! {
         const DEBUG = 1 << 4;
         /// `CLIENT CACHING` stays in effect for the next request.
         const KEEPS_CACHING = 1 << 5;
+        /// Refused with the writes while the disk takes none, so that whoever watches the server by it notices. As in Redis.
+        const TELLS_OF_DISK = 1 << 6;
     }
 }
 

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::base::error::Error;
 use crate::base::number::parse_i64;
 use crate::engine::command::Command;
-use crate::engine::command::flags::Flags;
+use crate::engine::command::flags::{Flags, Runs};
 use crate::engine::command::keys::{Access, Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse, Keys};
 
 impl Begin {
@@ -95,6 +95,12 @@ impl Command {
             }
         }
         specs
+    }
+
+    /// Whether all keys that a request may touch are among its arguments: not for scripts, and for patterns that stand for keys.
+    pub fn names_all_keys(&self) -> bool {
+        let hidden = |spec: &KeySpec| matches!(spec.begin, Begin::Nowhere);
+        matches!(self.runs, Runs::Nothing) && !self.key_specs().iter().any(hidden)
     }
 
     /// Positions of the keys of a request, in order. `args` begins with the command's name and, for a subcommand, its

@@ -29,6 +29,8 @@ pub enum Section {
     Behaviour,
     /// Logs and files.
     Logging,
+    /// The append-only file.
+    Persistence,
     /// Accepted because clients expect them; they have a single value, or only determine how values are encoded.
     Compatibility,
 }

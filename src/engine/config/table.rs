@@ -15,7 +15,7 @@ const MIB: i128 = 1 << 20;
 pub const SCRIPT_MEMORY: u64 = if cfg!(test) { 64 << 20 } else { 1 << 30 };
 
 const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning", "nothing"];
-const NO_FILES: &str = "Portcullis does not write data to disk";
+const NO_SNAPSHOTS: &str = "Portcullis writes no snapshots; appendonly keeps the data";
 
 macro_rules! directives {
     ($(
@@ -140,10 +140,15 @@ directives! {
     Logging "loglevel" => loglevel: &'static str = "notice", Choice(LOG_LEVELS), live, "Minimum level of logged events.";
     Logging "logfile" => logfile: String = String::new(), Text, fixed, "File to which the log is appended. Empty: standard error.";
 
-    Compatibility "appendonly" => appendonly: &'static str = "no", Only("no", NO_FILES), live, "Always no: data is not written to disk.";
-    Compatibility "appendfsync" => appendfsync: &'static str = "everysec", Choice(&["everysec", "always", "no"]), live, "Accepted; no effect, because data is not written to disk.";
-    Compatibility "save" => save: &'static str = "", Only("", NO_FILES), live, "Always empty: data is not written to disk.";
-    Compatibility "dir" => dir: String = ".".into(), Text, fixed, "Working directory.";
+    Persistence "appendonly" => appendonly: bool = false, Bool, fixed, "Write each change to an append-only file, and start from it.";
+    Persistence "appendfsync" => appendfsync: &'static str = "everysec", Choice(&["everysec", "always", "no"]), live, "When the append-only file is synced. always: replies wait until what they show is durable. everysec: once a second. no: when the system likes.";
+    Persistence "dir" => dir: String = ".".into(), Text, fixed, "Working directory, which has appenddirname.";
+    Persistence "appenddirname" => appenddirname: String = "appendonlydir".into(), Text, fixed, "Folder of the append-only file, below dir.";
+    Persistence "appendfilename" => appendfilename: String = "appendonly.aof".into(), Text, fixed, "Beginning of the names of its files.";
+    Persistence "aof-load-truncated" => aof_load_truncated: bool = true, Bool, live, "Start from a file that ends in the middle of a batch, and cut that off. no: refuse to start.";
+    Persistence "auto-aof-rewrite-percentage" => auto_aof_rewrite_percentage: u32 = 100, Integer(0, INT), live, "Make a new base when the files have grown by this percentage since the last one; 0 for never.";
+    Persistence "auto-aof-rewrite-min-size" => auto_aof_rewrite_min_size: u64 = 64 << 20, Memory(0, LONG), live, "Make no new base before the files have this many bytes.";
+    Compatibility "save" => save: &'static str = "", Only("", NO_SNAPSHOTS), live, "Always empty: no snapshots are written.";
     Compatibility "daemonize" => daemonize: &'static str = "no", Only("no", "Portcullis stays in the foreground; run it in the background with systemd, a container or a shell's &"), fixed, "Always no: the server stays in the foreground.";
     Behaviour "cluster-enabled" => cluster_enabled: bool = false, Bool, fixed, "Act as a cluster of one node, for clients that require a cluster.";
     Behaviour "cluster-announce-ip" => cluster_announce_ip: String = String::new(), Text, live, "Address that clients of the cluster are told. Empty: the address to which they are connected.";
@@ -182,15 +187,10 @@ pub const IGNORED: &[&str] = &[
     "active-defrag-threshold-lower",
     "active-defrag-threshold-upper",
     "always-show-logo",
-    "aof-load-truncated",
     "aof-rewrite-incremental-fsync",
     "aof-timestamp-enabled",
     "aof-use-rdb-preamble",
     "aof_rewrite_cpulist",
-    "appenddirname",
-    "appendfilename",
-    "auto-aof-rewrite-min-size",
-    "auto-aof-rewrite-percentage",
     "bgsave_cpulist",
     "bio_cpulist",
     "crash-log-enabled",

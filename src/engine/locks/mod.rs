@@ -24,6 +24,7 @@ use crate::keyspace::change::{Change, Classes, Effect, Event};
 use crate::keyspace::databases::{Keyspace, Ttl};
 use crate::keyspace::interests::NIL;
 use crate::keyspace::natives::lock_in;
+use crate::lock::grant::TOKEN_END;
 use crate::lock::grant::{self, Client, Packed};
 use crate::lock::history::What;
 use crate::lock::locks::Cause;
@@ -166,10 +167,10 @@ impl Keys for KeyspaceKeys<'_> {
 
 impl Keyspace {
     /// Sets the first token to unix milliseconds × 2,048: tokens grow across restarts, as long as the system clock does not go
-    /// back, and stay below 2^53.
+    /// back. A clock that shows a far future leaves half of the tokens below 2^53.
     pub(crate) fn first_token(&mut self, now: Now) {
         if let Some(locks) = &mut self.changes.locks {
-            locks.set_next_token(now.unix_ms().max(0) as u64 * 2048);
+            locks.set_next_token((now.unix_ms().max(0) as u64).saturating_mul(2048).min(TOKEN_END / 2));
         }
     }
 

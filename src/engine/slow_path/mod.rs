@@ -8,11 +8,12 @@
 //! locks; `executed_alone`, where it reads the clock for itself; and faults that a test has ordered.
 
 mod update;
+mod writes;
 
 bitflags::bitflags! {
     /// States that last longer than a request.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct SlowPath: u8 {
+    pub(crate) struct SlowPath: u16 {
         /// The memory of clients has a limit, so it is counted.
         const CLIENTS_COUNTED = 1 << 0;
         /// `CLIENT PAUSE` is active.
@@ -29,5 +30,7 @@ bitflags::bitflags! {
         const TIMED = 1 << 6;
         /// Actions for the driver are pending.
         const ACTIONS = 1 << 7;
+        /// Commands that write are refused, because the disk does not take what they change.
+        const WRITES_REFUSED = 1 << 8;
     }
 }

@@ -130,7 +130,6 @@ impl Event {
 }
 
 /// One change of the data.
-#[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "the log that reads it is to come; tests read it"))]
 #[derive(Debug)]
 pub struct Change<'a> {
     /// The time.

@@ -69,7 +69,6 @@ impl Builder<'_> {
     }
 
     /// A value of a type from its bytes in a file; `None` if it is malformed.
-    #[cfg(feature = "internals")]
     pub fn read(&self, kind: u8, bytes: &[u8]) -> Option<Loaded> {
         let mut rest = bytes;
         self.value(kind, &mut rest).filter(|_| rest.is_empty())

@@ -175,7 +175,6 @@ pub fn kind_of(stream: &Stream, newest: u16) -> (u8, u16) {
 }
 
 /// Writes a stream with its type in the form that Redis 7.0 reads, without the times of consumers' last deliveries.
-#[cfg(feature = "internals")]
 pub fn put_stream_for_7_0(out: &mut Vec<u8>, stream: &Stream) {
     out.push(kind::STREAM_LISTPACKS_2);
     put_stream(out, kind::STREAM_LISTPACKS_2, stream);

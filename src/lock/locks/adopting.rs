@@ -2,7 +2,6 @@
 
 use super::{Due, Keys, Locks};
 use crate::base::time::Now;
-#[cfg(feature = "internals")]
 use crate::lock::grant::Grant;
 use crate::lock::grant::{Bound, Client, Owner, Reason};
 use crate::lock::holders::{Holders, Lock};
@@ -46,7 +45,6 @@ impl Locks {
     }
 
     /// Whether a grant with the token of this one is already bound to the same session. Adopting both would lose one of them.
-    #[cfg(feature = "internals")]
     pub fn is_bound(&self, grant: &Grant) -> bool {
         grant.bound.key(grant.client).is_some_and(|key| self.bound.contains_key(&(key, grant.token)))
     }

@@ -118,6 +118,24 @@ impl AppendLog {
         self.0.borrow().unit > HEADER
     }
 
+    /// Bytes of the whole units that no batch has.
+    pub fn pending_bytes(&self) -> usize {
+        self.0.borrow().unit - HEADER
+    }
+
+    /// What the whole units changed since the last call; `None` if nothing. A batch that is taken afterwards does not tell it again.
+    pub fn take_changed(&self) -> Option<Changed> {
+        let gathered = &mut *self.0.borrow_mut();
+        let everything = std::mem::take(&mut gathered.everything[0]);
+        if gathered.unit_keys == 0 && !everything {
+            return None;
+        }
+        let rest = gathered.keys.split_off(gathered.unit_keys);
+        let keys = std::mem::replace(&mut gathered.keys, rest);
+        gathered.unit_keys = 0;
+        Some(if everything { Changed::Everything } else { Changed::Keys(keys) })
+    }
+
     /// Takes the whole units since the last call as a batch; `None` if there are none. A unit in progress remains. `synced` is the
     /// number of bytes of the file that are durable: [`Writer::durable_bytes`](crate::persist::writer::Writer::durable_bytes).
     pub fn take_batch(&self, synced: u64) -> Option<Batch> {

@@ -3,7 +3,7 @@
 //! Written bytes are durable after [`Disk::sync`] of their file. Files that were created, renamed or removed are durable after
 //! [`Disk::sync_folder`]. Before that, a crash of the machine may keep any part of either, in any order.
 //!
-//! [`simulated`] implements it in memory and crashes on demand. The server has no implementation with files yet.
+//! `simulated` implements it in memory and crashes on demand. `server::durable::folder` implements it with files.
 
 #[cfg(any(test, feature = "internals"))]
 pub mod simulated;

@@ -46,6 +46,11 @@ unsafe fn check_all(frame: &mut Frame, callable: &CallableCommand, args: &[&[u8]
         } else if !frame.wrote && !frame.allow_oom && engine.check_memory_within(frame.now, command, args).is_err() {
             // A script that has begun to write is not stopped halfway.
             Err(Error::new("OOM command not allowed when used memory > 'maxmemory'."))
+        } else if !frame.wrote
+            && command.flags.contains(Flags::WRITE)
+            && let Some(refusal) = &engine.persistence.refusal
+        {
+            Err(refusal.clone())
         } else if engine.in_cluster()
             && let Err(error) = check_slot(frame, command, args)
         {

@@ -399,7 +399,7 @@ impl Connection {
         }
     }
 
-    /// Writes what may be written while a fault holds the rest back. Requests of other clients run on, and the client's own too
+    /// Writes what may be written while a fault, or the disk, holds the rest back. Requests of other clients run on, and the client's own too
     /// unless its outbox is full. Opening the gate wakes the connection.
     #[cold]
     fn wait_at_gate(&mut self, shell: &Shell) -> Result<(), Next> {
@@ -437,6 +437,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
     let mut window = std::mem::take(&mut shell.window);
     let mut outbox = shell.engine.take_outbox(id);
     let mut flags = shell.engine.sessions[id.0 as usize].flags;
+    let holds = shell.holds_output();
     let (mut done, mut arguments) = (0, 0);
     let batch = 'turn: loop {
         let authenticated = !shell.engine.must_log_in(id);
@@ -463,6 +464,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             }
             let args = &*args;
             let known = Request { args, row: request.command, key: request.key(args) };
+            let before = holds.then(|| (outbox.bytes.len(), shell.engine.sessions[id.0 as usize].db));
             flags = if shell.engine.faults.armed() {
                 outbox.in_place(&mut shell.engine, |engine| {
                     engine.execute_with_faults(now, id, known);
@@ -471,6 +473,9 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             } else {
                 shell.engine.execute_next(now, known, &mut outbox)
             };
+            if let Some((start, db)) = before {
+                shell.hold_reply(&outbox, &known, db, start);
+            }
             arguments += args.len();
             done = request.end;
             if shell.engine.has_actions() || outbox.bytes.len() > OUTBOX_FREE {

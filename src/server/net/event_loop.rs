@@ -74,14 +74,22 @@ impl EventLoop {
                 for _ in 0..self.shell.queue_len() {
                     self.shell.next_queued().into_iter().for_each(|id| self.run_connection(id));
                 }
-                return Ok(());
+                return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason)));
             }
             self.poll_events()?;
         }
     }
 
-    /// Closes all connections.
+    /// Ends the log, sends what waited for that, and closes all connections.
     pub(crate) fn close(mut self) {
+        self.shell.close_log();
+        self.ordered = true;
+        while self.ordered {
+            self.carry_out();
+        }
+        for _ in 0..self.shell.queue_len() {
+            self.shell.next_queued().into_iter().for_each(|id| self.run_connection(id));
+        }
         for connection in self.connections.drain(..).flatten() {
             connection.close(&mut self.shell);
         }
@@ -190,6 +198,7 @@ impl EventLoop {
 
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
     fn poll_events(&mut self) -> io::Result<()> {
+        self.shell.submit_batch();
         let has_work = self.due
             || self.ordered
             || !self.later.is_empty()

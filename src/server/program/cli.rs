@@ -87,6 +87,7 @@ pub fn command() -> Command {
         (Section::Limits, "Limits"),
         (Section::Behaviour, "Behaviour"),
         (Section::Logging, "Logging"),
+        (Section::Persistence, "Persistence"),
         (Section::Compatibility, "Compatibility"),
     ] {
         command = command.next_help_heading(heading);

@@ -63,7 +63,9 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
     let signals = Signals::install().map_err(|error| error.to_string())?;
     // From here on a signal ends the server in order, and no client gets an answer before that.
-    server.accept();
+    if !server.accept() {
+        return server.wait().map_err(|error| error.to_string());
+    }
     let addresses = server.bound();
     // A program that started the server with --port 0 reads the port here. It does not matter if no one reads it.
     let _ = writeln!(io::stdout(), "portcullis {PORTCULLIS_VERSION} listening on {addresses}");

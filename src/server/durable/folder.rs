@@ -1,0 +1,149 @@
+//! The folder of the append-only file, on a disk of the system.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::persist::disk::{Disk, DiskError, Result};
+
+/// A folder whose files are appended to. See [`Disk`].
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Opens a folder, and creates it if it does not exist. Its own existence is durable afterwards.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(path: &Path) -> Result<Folder> {
+        if !path.is_dir() {
+            std::fs::create_dir(path).map_err(failed)?;
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            File::open(above).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        }
+        Ok(Folder { path: path.to_owned() })
+    }
+
+    /// The path of a file in it.
+    pub fn join(&self, name: &[u8]) -> PathBuf {
+        self.path.join(OsStr::from_bytes(name))
+    }
+}
+
+impl Disk for Folder {
+    type File = File;
+
+    fn open(&mut self, name: &[u8]) -> Result<Option<(File, u64)>> {
+        match OpenOptions::new().read(true).append(true).open(self.join(name)) {
+            Ok(file) => {
+                let len = file.metadata().map_err(failed)?.len();
+                Ok(Some((file, len)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn create(&mut self, name: &[u8]) -> Result<File> {
+        let file = OpenOptions::new().read(true).append(true).create(true).open(self.join(name)).map_err(failed)?;
+        file.set_len(0).map_err(failed)?;
+        Ok(file)
+    }
+
+    fn read_at(&mut self, file: &mut File, offset: u64, into: &mut [u8]) -> Result<usize> {
+        loop {
+            match FileExt::read_at(file, into, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map_err(failed),
+            }
+        }
+    }
+
+    fn append(&mut self, file: &mut File, bytes: &[u8]) -> Result<usize> {
+        loop {
+            match file.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map_err(failed),
+            }
+        }
+    }
+
+    fn truncate(&mut self, file: &mut File, len: u64) -> Result {
+        file.set_len(len).map_err(failed)
+    }
+
+    fn sync(&mut self, file: &mut File) -> Result {
+        file.sync_data().map_err(failed)
+    }
+
+    fn sync_folder(&mut self) -> Result {
+        File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(failed)
+    }
+
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result {
+        std::fs::rename(self.join(from), self.join(to)).map_err(failed)
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Result {
+        std::fs::remove_file(self.join(name)).map_err(failed)
+    }
+}
+
+/// The disk's error of an error of the system, in the system's words.
+pub fn failed(error: io::Error) -> DiskError {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => DiskError::Full,
+        _ => DiskError::Failed(words(&error)),
+    }
+}
+
+/// The system's words for an error, without the number that Rust adds.
+pub fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error ") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_folder_are_appended_to_cut_renamed_and_removed() {
+        let path = std::env::temp_dir().join(format!("portcullis-folder-{}", std::process::id()));
+        let mut folder = Folder::open(&path).unwrap();
+        assert!(folder.open(b"a").unwrap().is_none());
+        let mut file = folder.create(b"a").unwrap();
+        assert_eq!(folder.append(&mut file, b"12345").unwrap(), 5);
+        folder.truncate(&mut file, 3).unwrap();
+        assert_eq!(folder.append(&mut file, b"x").unwrap(), 1, "at the end, wherever that is");
+        folder.sync(&mut file).unwrap();
+        folder.sync_folder().unwrap();
+        folder.rename(b"a", b"b").unwrap();
+        assert!(folder.open(b"a").unwrap().is_none());
+        let (mut file, len) = folder.open(b"b").unwrap().unwrap();
+        let mut bytes = [0; 8];
+        assert_eq!((len, folder.read_at(&mut file, 1, &mut bytes).unwrap(), &bytes[..3]), (4, 3, &b"23x"[..]));
+        folder.create(b"b").unwrap();
+        assert_eq!(folder.open(b"b").unwrap().unwrap().1, 0, "creating empties it");
+        folder.remove(b"b").unwrap();
+        assert_eq!(folder.remove(b"b"), Err(DiskError::Failed("No such file or directory".to_owned())));
+        std::fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_other_errors() {
+        assert_eq!(failed(io::Error::from_raw_os_error(28)), DiskError::Full);
+        assert_eq!(failed(io::Error::from_raw_os_error(5)), DiskError::Failed("Input/output error".to_owned()));
+    }
+}
