@@ -1,0 +1,216 @@
+//! The commit gate under `appendfsync always`: nothing that shows a change leaves before the change is durable, and nothing else waits.
+//!
+//! A *stuck* disk is a limit on the size of the process's files: appending fails for as long as the test wants, as on a full disk.
+
+use crate::common::talk::{call, send, told, until};
+use crate::common::wire::Wire;
+use crate::process::{Folder, Server, figure, info, wait_for};
+
+const ARGS: [&str; 2] = ["--appendfsync", "always"];
+
+/// A server with some keys, whose disk is stuck.
+struct Stuck {
+    folder: Folder,
+    server: Server,
+    /// A connection that reads figures.
+    observer: Wire,
+    /// The last batch that was durable before.
+    durable: u64,
+}
+
+impl Stuck {
+    /// Starts a server, executes requests, and stops its disk after so many more bytes.
+    fn after(requests: &[&str], bytes: u64) -> Stuck {
+        let folder = Folder::new();
+        let server = Server::start(&folder, &ARGS);
+        let mut observer = server.wire();
+        for request in requests {
+            let reply = call(&mut observer, request);
+            assert!(!reply.starts_with('-'), "{request}: {reply}");
+        }
+        let durable = figure(&mut observer, "log_batch_durable");
+        let size = std::fs::metadata(folder.increments().last().unwrap()).unwrap().len();
+        server.limit_files(Some(size + bytes));
+        Stuck { folder, server, observer, durable }
+    }
+
+    /// Waits until the server has noticed that its disk is stuck.
+    fn until_noticed(&mut self) {
+        until(&mut self.observer, "INFO persistence", "aof_last_write_status:err");
+    }
+
+    /// Asserts that nothing has come on these connections, and that no batch has become durable.
+    #[track_caller]
+    fn assert_held(&mut self, wires: &mut [Wire]) {
+        // A reply that was on its way would have come before this one.
+        assert_eq!(call(&mut self.observer, "ECHO barrier"), "$7 barrier");
+        assert_eq!(figure(&mut self.observer, "log_batch_durable"), self.durable);
+        for (number, wire) in wires.iter_mut().enumerate() {
+            assert!(!wire.has_input(), "connection {number}: {}", told(wire));
+        }
+    }
+
+    /// Lets the disk go on, and waits until the server has noticed.
+    fn release(&mut self) {
+        self.server.limit_files(None);
+        until(&mut self.observer, "INFO persistence", "aof_last_write_status:ok");
+    }
+}
+
+/// Connections that have each sent some requests, of which these many replies were read.
+fn clients(server: &Server, requests: &[&str]) -> Vec<Wire> {
+    let begin = |request: &&str| {
+        let mut wire = server.wire();
+        send(&mut wire, request);
+        wire
+    };
+    requests.iter().map(begin).collect()
+}
+
+#[test]
+fn writers_wait_for_a_stuck_disk_and_readers_of_other_keys_do_not() {
+    let mut stuck = Stuck::after(&["SET still 1", "SET other 2", "RPUSH list a"], 0);
+    let requests: Vec<String> = (0..8).map(|n| format!("SET w:{n} {n}")).collect();
+    // All arrive before the first of them fails.
+    send(&mut stuck.observer, "DEBUG SLEEP 0.1");
+    let mut writers = clients(&stuck.server, &requests.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(told(&mut stuck.observer), "+OK");
+    stuck.until_noticed();
+    stuck.assert_held(&mut writers);
+    // What is on the disk is read.
+    let mut reader = stuck.server.wire();
+    for (request, reply) in
+        [("GET still", "$1 1"), ("MGET still other", "*2 $1 1 $1 2"), ("LRANGE list 0 -1", "*1 $1 a"), ("GET none", "$-1")]
+    {
+        assert_eq!(call(&mut reader, request), reply);
+    }
+    // What is not is not read by anyone, and neither is what comes after it in a pipeline.
+    let mut readers = clients(&stuck.server, &["GET w:3", "MGET still w:0", "EXISTS w:1", "DBSIZE", "KEYS *", "SCAN 0"]);
+    for wire in &mut readers {
+        send(wire, "GET still");
+    }
+    let mut scripts = stuck.server.wire();
+    scripts.queue(&["EVAL_RO", "return redis.call('get', KEYS[1])", "1", "w:5"]);
+    scripts.flush().unwrap();
+    readers.push(scripts);
+    stuck.assert_held(&mut readers);
+    // New writes are refused with Redis's error.
+    let refused = call(&mut reader, "SET still 3");
+    assert!(refused.starts_with("-MISCONF Errors writing to the AOF file: "), "{refused}");
+    assert_eq!(call(&mut reader, "GET still"), "$1 1");
+    assert_eq!(figure(&mut stuck.observer, "log_batch_durable"), stuck.durable);
+    stuck.release();
+    for wire in &mut writers {
+        assert_eq!(told(wire), "+OK");
+    }
+    assert!(figure(&mut stuck.observer, "log_batch_durable") > stuck.durable);
+    let replies: Vec<String> = readers.iter_mut().map(told).collect();
+    assert_eq!(replies[..4], ["$1 3", "*2 $1 1 $1 0", ":1", ":11"]);
+    assert_eq!(replies[6], "$1 5");
+    for wire in &mut readers[..6] {
+        assert_eq!(told(wire), "$1 1");
+    }
+    assert_eq!(call(&mut reader, "SET still 3"), "+OK");
+    let digest = call(&mut reader, "DEBUG DIGEST");
+    let Stuck { folder, server, .. } = stuck;
+    server.kill();
+    let server = Server::start(&folder, &ARGS);
+    assert_eq!(call(&mut server.wire(), "DEBUG DIGEST"), digest, "the batch that failed first is there once");
+}
+
+/// What a client sees of another client's change: its requests before, which are answered; the change; and what it is told of it.
+const SEEN: &[(&[&str], &str, &str)] = &[
+    (&["BLPOP queue 0"], "RPUSH queue x", "*2 $5 queue $1 x"),
+    (&["BLMOVE queue other LEFT RIGHT 0"], "RPUSH queue x", "$1 x"),
+    (&["XREAD BLOCK 0 STREAMS stream $"], "XADD stream 5-5 a b", "*1 *2 $6 stream *1 *2 $3 5-5 *2 $1 a $1 b"),
+    (&["LOCK.ACQUIRE held second 60000 WAIT 0"], "LOCK.RELEASE held first", ":"),
+    (&["LATCH.AWAIT latch WAIT 0"], "LATCH.DOWN latch", ":1"),
+    (
+        &["CONFIG SET notify-keyspace-events KEA", "SUBSCRIBE __keyspace@0__:k"],
+        "SET k v",
+        "*3 $7 message $16 __keyspace@0__:k $3 set",
+    ),
+    (&["HELLO 3", "CLIENT TRACKING ON", "GET k"], "SET k v", ">2 $10 invalidate *1 $1 k"),
+    (&["SUBSCRIBE news"], "EVAL redis.call('set','k',1);redis.call('publish','news','k') 0", "*3 $7 message $4 news $1 k"),
+];
+
+#[test]
+fn nobody_sees_a_change_that_is_not_durable() {
+    for (before, change, seen) in SEEN {
+        let mut stuck = Stuck::after(&["SET k old", "LOCK.ACQUIRE held first 60000", "LATCH.SET latch 1"], 0);
+        let mut other = stuck.server.wire();
+        let (last, first) = before.split_last().unwrap();
+        first.iter().for_each(|request| _ = call(&mut other, request));
+        send(&mut other, last);
+        let blocks = ["0", "$"].iter().any(|end| last.ends_with(end));
+        if blocks {
+            until(&mut stuck.observer, "INFO clients", "blocked_clients:1 ");
+        } else {
+            told(&mut other);
+        }
+        let mut writer = stuck.server.wire();
+        send(&mut writer, change);
+        stuck.until_noticed();
+        let mut wires = [writer, other];
+        stuck.assert_held(&mut wires);
+        stuck.release();
+        let [writer, other] = &mut wires;
+        let reply = told(other);
+        assert!(reply == *seen || *seen == ":" && reply.starts_with(':'), "{change} was seen as {reply}");
+        assert!(!told(writer).starts_with('-'), "{change}");
+    }
+}
+
+#[test]
+fn a_batch_that_is_cut_off_by_a_full_disk_leaves_no_trace() {
+    // The limit is in the first line of the batch, in its header's number, in its body, before its end.
+    for bytes in [1, 30, 80, 150] {
+        let mut stuck = Stuck::after(&["SET k 1"], bytes);
+        let value = "x".repeat(200);
+        let mut writers = clients(&stuck.server, &[&format!("SET big {value}")]);
+        stuck.until_noticed();
+        stuck.assert_held(&mut writers);
+        let digest = {
+            // The server that is killed now leaves what a crash on a full disk leaves.
+            let Stuck { folder, server, .. } = stuck;
+            server.kill();
+            stuck = Stuck {
+                server: Server::start(&folder, &["--aof-load-truncated", "no"]),
+                folder,
+                observer: writers.remove(0),
+                durable: 0,
+            };
+            let mut wire = stuck.server.wire();
+            assert_eq!(call(&mut wire, "GET k"), "$1 1");
+            assert_eq!(call(&mut wire, "EXISTS big"), ":0", "the write was not acknowledged");
+            call(&mut wire, "DEBUG DIGEST")
+        };
+        let Stuck { folder, server, .. } = stuck;
+        server.stop();
+        let server = Server::start(&folder, &ARGS);
+        assert_eq!(call(&mut server.wire(), "DEBUG DIGEST"), digest);
+    }
+}
+
+#[test]
+fn a_reply_comes_after_its_batch_is_durable() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &ARGS);
+    let (mut writer, mut observer) = (server.wire(), server.wire());
+    for n in 1..=300u64 {
+        assert_eq!(call(&mut writer, &format!("SET k {n}")), "+OK");
+        assert!(figure(&mut observer, "log_batch_durable") >= n, "the reply to write {n} came too early");
+    }
+    let mut writers: Vec<Wire> = (0..8).map(|_| server.wire()).collect();
+    let syncs = figure(&mut observer, "log_syncs");
+    for n in 0..40 {
+        writers.iter_mut().for_each(|writer| send(writer, &format!("SET k {n}")));
+        writers.iter_mut().for_each(|writer| assert_eq!(told(writer), "+OK"));
+    }
+    let shared = figure(&mut observer, "log_syncs") - syncs;
+    assert!(shared < 8 * 40, "writers share syncs: {shared}");
+    wait_for("the last batch", || {
+        (figure(&mut observer, "log_batch_durable") == figure(&mut observer, "log_batch_written")).then_some(())
+    });
+    assert_eq!(info(&mut observer, "aof_last_write_status"), "ok");
+}
