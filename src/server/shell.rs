@@ -390,9 +390,12 @@ impl Shell {
     #[inline]
     fn next_wake(&self) -> Option<u64> {
         let memory_ms = allocator::library_balance().and_then(|in_use| self.returns.next_ms(in_use));
-        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms, self.log_due_ms()];
+        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms];
         let next_ms = self.engine.next_deadline().unwrap_or(u64::MAX);
-        let next_ms = others.into_iter().flatten().fold(next_ms, u64::min);
+        let mut next_ms = others.into_iter().flatten().fold(next_ms, u64::min);
+        if let Some(durable) = &self.durable {
+            next_ms = next_ms.min(durable.due_ms());
+        }
         (next_ms != u64::MAX).then_some(next_ms)
     }
 

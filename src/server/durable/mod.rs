@@ -34,7 +34,6 @@ use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::outbox::Outbox;
-use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log::{AppendLog, Batch, Changed, key_hash};
@@ -105,6 +104,12 @@ impl Durable {
         let _ = self.orders.send(order);
     }
 
+    /// When a batch must be handed over, in monotonic milliseconds; `u64::MAX` if none waits for its time.
+    #[cold]
+    pub fn due_ms(&self) -> u64 {
+        self.submit_ms.unwrap_or(u64::MAX)
+    }
+
     /// Whether output waits for batches: under `always`.
     #[inline]
     pub fn holds_output(&self) -> bool {
@@ -143,7 +148,7 @@ impl Shell {
     /// Holds back the reply to a request until what it shows is settled. `start` is the position of the reply in the session's
     /// outbox, which the caller has taken.
     #[cold]
-    pub(super) fn hold_reply(&mut self, outbox: &Outbox, request: &Request<'_>, db: u32, start: usize) {
+    pub(super) fn hold_reply(&mut self, outbox: &Outbox, row: Option<&'static Command>, args: &[&[u8]], db: u32, start: usize) {
         let Some(durable) = &mut self.durable else { return };
         let id = outbox.session;
         // It names the locks and owners of the whole cycle.
@@ -151,9 +156,9 @@ impl Shell {
         let mut batch = 0;
         if durable.gate.in_flight() {
             // A request that came alone was not looked up ahead, and a container was not resolved.
-            let row = request.row.filter(|row| row.subcommands.is_empty());
-            let row = row.or_else(|| self.engine.commands.named(request.args));
-            batch = if shows_other_locks { durable.gate.last() } else { durable.seen_by(row, request.args, db) };
+            let row = row.filter(|row| row.subcommands.is_empty());
+            let row = row.or_else(|| self.engine.commands.named(args));
+            batch = if shows_other_locks { durable.gate.last() } else { durable.seen_by(row, args, db) };
         }
         if durable.note_changes() {
             batch = durable.gate.pending();
@@ -185,12 +190,6 @@ impl Shell {
             let gated = durable.gate.hold(id, session.net_out, batch);
             session.flags.set(SessionFlags::UNSETTLED, gated);
         }
-    }
-
-    /// When the log must be attended to, in monotonic milliseconds.
-    #[inline]
-    pub(super) fn log_due_ms(&self) -> Option<u64> {
-        self.durable.as_ref().and_then(|durable| durable.submit_ms)
     }
 
     /// Whether output waits for the disk.

@@ -474,7 +474,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 shell.engine.execute_next(now, known, &mut outbox)
             };
             if let Some((start, db)) = before {
-                shell.hold_reply(&outbox, &known, db, start);
+                shell.hold_reply(&outbox, request.command, args, db, start);
             }
             arguments += args.len();
             done = request.end;
