@@ -26,6 +26,9 @@ pub(crate) enum Coming {
     Restarted(u64),
     /// The server was restored to a snapshot.
     Restored,
+    /// They are those of another server, which runs. Its clients are not here, but their sessions keep them: a session without
+    /// grants would end without a client, and may get grants there.
+    Copied,
 }
 
 impl Keyspace {
@@ -64,13 +67,16 @@ impl Keyspace {
         self.with_locks(now, |locks, _| {
             for (number, mut session) in records.sessions {
                 session.end_ms = later(session.end_ms, later_ms);
-                let client = session.client.filter(|&client| connected(client));
+                let client = match coming {
+                    Coming::Copied if session.end_ms == 0 => Some(Client { id: number, slot: u32::MAX }),
+                    _ => session.client.filter(|&client| connected(client)),
+                };
                 let fresh_ms = |min_ms: u64| now.deadline_in(session.grace_ms.max(min_ms)).max(1);
                 let end_ms = match coming {
                     _ if client.is_some() => 0,
                     Coming::Restarted(min_ms) => fresh_ms(min_ms).max(session.end_ms),
-                    Coming::Restored if session.end_ms != 0 => session.end_ms,
-                    Coming::Restored => fresh_ms(0),
+                    Coming::Restored | Coming::Copied if session.end_ms != 0 => session.end_ms,
+                    Coming::Restored | Coming::Copied => fresh_ms(0),
                 };
                 locks.adopt_session(number, Session { client, end_ms, ..session });
             }

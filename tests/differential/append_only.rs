@@ -158,18 +158,18 @@ impl Writer {
     }
 }
 
-fn boot_at(now: Now) -> BootClock {
+pub fn boot_at(now: Now) -> BootClock {
     BootClock { id: [5; 16], now_ms: now.mono_ms() + 123_456 }
 }
 
-fn enter(engine: &mut Engine, now: Now) -> SessionId {
+pub fn enter(engine: &mut Engine, now: Now) -> SessionId {
     let session = engine.connect(now, Peer::default());
     engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
     session
 }
 
 /// Loads two libraries, and then two that have exchanged their functions.
-fn exchanged_functions() -> [Vec<Vec<u8>>; 2] {
+pub fn exchanged_functions() -> [Vec<Vec<u8>>; 2] {
     let [before, after] = [["fa", "fb"], ["fb", "fa"]].map(|names| {
         let mut functions = Functions::default();
         for (library, name) in ["a", "b"].iter().zip(names) {
@@ -182,7 +182,7 @@ fn exchanged_functions() -> [Vec<Vec<u8>>; 2] {
 }
 
 /// A random call about locks.
-fn lock_call(random: &mut Random) -> Vec<Vec<u8>> {
+pub fn lock_call(random: &mut Random) -> Vec<Vec<u8>> {
     let name = ["a", "b", "c", "d"][random.below(4) as usize];
     let owner = ["ann", "bob", "eve"][random.below(3) as usize];
     let lease = ["50", "5000", "100000000"][random.below(3) as usize];
@@ -219,7 +219,7 @@ fn lock_call(random: &mut Random) -> Vec<Vec<u8>> {
 }
 
 /// A random call about streams, lists and parts of strings, more of which succeed than of generated ones.
-fn focused_call(random: &mut Random) -> Vec<Vec<u8>> {
+pub fn focused_call(random: &mut Random) -> Vec<Vec<u8>> {
     let line = *random.pick(&[
         "XADD $x $i a $i",
         "XADD $x * a 1 b $i",
@@ -328,7 +328,7 @@ fn libraries_of(wire: &mut Wire) -> Libraries {
 }
 
 /// Removes what Redis does not load: the times of consumers, and of deliveries in its future.
-fn without_times(databases: &mut Databases, also_of_deliveries: bool) {
+pub fn without_times(databases: &mut Databases, also_of_deliveries: bool) {
     for item in databases.values_mut().flat_map(BTreeMap::values_mut) {
         let Content::Stream(stream) = &mut item.content else { continue };
         for group in stream.groups.values_mut() {
@@ -339,7 +339,7 @@ fn without_times(databases: &mut Databases, also_of_deliveries: bool) {
 }
 
 /// The first difference of two states.
-fn difference(ours: &Databases, theirs: &Databases) -> String {
+pub fn difference(ours: &Databases, theirs: &Databases) -> String {
     for (db, keys) in ours {
         for (key, item) in keys {
             let other = theirs.get(db).and_then(|keys| keys.get(key));

@@ -11,7 +11,7 @@
 //! - `PORTCULLIS_REDIS8`: a newer redis-server to compare with as well, including deadlines of hash fields;
 //! - `PORTCULLIS_DIFF_SUBJECT`: a redis-server to test instead of Portcullis, which shows whether rules and generator are sound.
 //!
-//! Two more tests use the generated calls without a redis-server: `change_log` and `determinism`. In another one, `append_only`, a
+//! Three more tests use the generated calls without a redis-server: `change_log`, `determinism` and `live_copy`. In another one, `append_only`, a
 //! redis-server loads the append-only file of an engine that got them.
 
 #[path = "../common/mod.rs"]
@@ -26,6 +26,7 @@ mod coverage;
 mod determinism;
 mod generate;
 mod grammar;
+mod live_copy;
 mod rules;
 mod rules_of_administration;
 mod scripts;

@@ -312,6 +312,11 @@ impl Changes {
         }
     }
 
+    /// Whether a unit has begun and not ended.
+    pub fn in_unit(&self) -> bool {
+        self.depth > 0
+    }
+
     /// Commits the recorded changes, unless an outer unit goes on.
     #[cold]
     fn commit(&mut self) {

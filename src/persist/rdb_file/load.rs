@@ -79,6 +79,11 @@ impl Loader {
         Loader { options, now, db: 0, tally, records, session_ids: BTreeSet::new(), has_locks: false, deliveries: None }
     }
 
+    /// Sets the time of what is applied next.
+    pub fn set_moment(&mut self, moment: Moment) {
+        (self.now, self.options.boot) = (moment.now, moment.boot);
+    }
+
     /// The numbers of keys so far.
     pub fn tally(&self) -> Tally {
         self.tally

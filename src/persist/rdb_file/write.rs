@@ -92,6 +92,24 @@ impl Writer {
         Writer { options, now, stage: Stage::Head, selected: None, crc: 0, version, uses, keys: 0 }
     }
 
+    /// Begins a file of a keyspace that changes while it is written, for this program alone: it has the version with all parts, no
+    /// checksum, and the caller walks the keys.
+    pub(in crate::persist) fn live(keyspace: &Keyspace, moment: Moment, libraries: Vec<Box<[u8]>>) -> Writer {
+        let options = Options { checksum: false, is_base: false, used_memory: 0, boot: moment.boot, libraries };
+        Writer { version: VERSION_WITH_FIELD_DEADLINES, ..Writer::new(keyspace, moment.now, options) }
+    }
+
+    /// Sets the time of what is written next.
+    pub(in crate::persist) fn set_moment(&mut self, moment: Moment) {
+        (self.now, self.options.boot) = (moment.now, moment.boot);
+    }
+
+    /// Whether only keys are left to write, and whether the libraries are written.
+    pub(in crate::persist) fn is_past(&self) -> (bool, bool) {
+        let keys = matches!(self.stage, Stage::Database(..) | Stage::End | Stage::Done);
+        (keys, !matches!(self.stage, Stage::Head | Stage::Library(_)))
+    }
+
     fn moment(&self) -> Moment {
         Moment { now: self.now, boot: self.options.boot }
     }
@@ -128,7 +146,7 @@ impl Writer {
     }
 
     /// Writes the next few items. Returns how many were visited.
-    fn step(&mut self, keyspace: &Keyspace, out: &mut Vec<u8>) -> Result<usize, Changed> {
+    pub(in crate::persist) fn step(&mut self, keyspace: &Keyspace, out: &mut Vec<u8>) -> Result<usize, Changed> {
         let locks = keyspace.changes.locks.as_ref();
         let moment = self.moment();
         self.stage = match self.stage {
@@ -180,23 +198,36 @@ impl Writer {
             }
             Stage::Database(db, Some(cursor)) => {
                 let dict = usize::from(keyspace.numbers[db as usize]);
-                let mut done = Ok(());
-                let (mut visited, mut keys) = (0, 0);
-                let next = keyspace.space.dict(dict).scan(cursor, 1, |entry| {
-                    visited += 1;
-                    if !ended(entry, self.now) && done.is_ok() {
-                        keys += 1;
-                        done = self.put_entry(keyspace, out, entry);
-                    }
-                });
-                done?;
-                self.keys += keys;
+                let (next, visited) = self.put_keys(keyspace, out, dict, cursor)?;
                 self.stage = if next == 0 { Stage::Database(db + 1, None) } else { Stage::Database(db, Some(next)) };
                 return Ok(visited.max(1));
             }
             stage @ (Stage::End | Stage::Done) => stage,
         };
         Ok(1)
+    }
+
+    /// Writes the next key of a dictionary, and those that share its hash. Returns the next cursor, 0 at the end, and the number of
+    /// visited keys.
+    pub(in crate::persist) fn put_keys(
+        &mut self,
+        keyspace: &Keyspace,
+        out: &mut Vec<u8>,
+        dict: usize,
+        cursor: u64,
+    ) -> Result<(u64, usize), Changed> {
+        let mut done = Ok(());
+        let (mut visited, mut keys) = (0, 0);
+        let next = keyspace.space.dict(dict).scan(cursor, 1, |entry| {
+            visited += 1;
+            if !ended(entry, self.now) && done.is_ok() {
+                keys += 1;
+                done = self.put_entry(keyspace, out, entry);
+            }
+        });
+        done?;
+        self.keys += keys;
+        Ok((next, visited))
     }
 
     /// Writes signature, version, and the fields about the whole file.
@@ -260,14 +291,14 @@ impl Writer {
 }
 
 /// Writes a named field.
-fn put_aux(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(in crate::persist) fn put_aux(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.push(opcode::AUX);
     put_string(out, name);
     put_string(out, value);
 }
 
 /// Begins the section of a database.
-fn put_select(out: &mut Vec<u8>, db: u32) {
+pub(in crate::persist) fn put_select(out: &mut Vec<u8>, db: u32) {
     out.push(opcode::SELECTDB);
     put_length(out, db as usize);
 }

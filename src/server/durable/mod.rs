@@ -19,6 +19,7 @@ pub mod folder;
 pub mod gate;
 pub mod load;
 pub mod log_thread;
+pub mod received;
 pub mod replay;
 pub mod rewrite;
 pub mod start;

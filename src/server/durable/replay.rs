@@ -69,6 +69,11 @@ impl<'e> Replay<'e> {
         self.moment.now
     }
 
+    /// Sets the time of what is applied next, and of [`Replay::finish`].
+    pub fn set_moment(&mut self, moment: Moment) {
+        self.moment = moment;
+    }
+
     /// The Unix time in milliseconds.
     pub fn unix_ms(&self) -> i64 {
         self.moment.now.unix_ms()
@@ -237,7 +242,10 @@ impl<'e> Replay<'e> {
         if refused > 0 {
             tracing::warn!(refused, "requests of the append-only file were refused");
         }
-        let coming = Coming::Restarted(engine.config.lock_session_grace);
+        let coming = match purpose {
+            Purpose::Base => Coming::Copied,
+            Purpose::Start { .. } => Coming::Restarted(engine.config.lock_session_grace),
+        };
         engine.keyspace.put_lock_records(now, records, 0, coming, |_| false);
         engine.keyspace.natives |= !locks.is_empty();
         for ((db, name), lock) in locks {
