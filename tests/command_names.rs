@@ -14,7 +14,7 @@ const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.nam
 const FOLDERS: [&str; 8] = ["base", "lock", "store", "keyspace", "engine", "script", "server", "commands"];
 
 /// Names of commands that have another meaning in a file.
-const OTHER_WORDS: [(&str, &[&str], &str); 18] = [
+const OTHER_WORDS: [(&str, &[&str], &str); 19] = [
     ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
     ("engine/command/keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
     ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
@@ -31,6 +31,7 @@ const OTHER_WORDS: [(&str, &[&str], &str); 18] = [
         &["del", "unlink", "flushall", "flushdb", "swapdb"],
         "requests of files that end gathered locks",
     ),
+    ("server/shell.rs", &["save"], "a directive"),
     ("server/program/log.rs", &["debug"], "a log level"),
     ("store/values/value.rs", &["list", "set", "stream"], "types of values"),
     ("script/plan/parse.rs", &["keys"], "a global of Lua"),

@@ -292,8 +292,18 @@ texts! {
     WAITAOF_WITHOUT_AOF = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
     /// `WAITAOF` for a local log on a server with one.
     WAITAOF_LOCAL = "ERR Portcullis does not support WAITAOF with numlocal. With appendfsync always each reply waits for the disk";
-    /// `SAVE`, `BGSAVE` and `SHUTDOWN SAVE` on a server that keeps nothing on disk.
-    NO_SNAPSHOTS = "ERR Portcullis writes no snapshots; appendonly keeps the data";
+    /// `BGREWRITEAOF` on a server without an append-only file.
+    NO_APPEND_ONLY = "ERR Portcullis has no append-only file to rewrite: appendonly is no";
+    /// `SAVE` or `BGSAVE` while a snapshot is being made.
+    SAVE_IN_PROGRESS = "ERR Background save already in progress";
+    /// `BGSAVE` while a new base is being made. Portcullis has no children, but as much as Redis it makes one file at a time.
+    SAVE_BESIDE_REWRITE = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a BGSAVE whenever possible.";
+    /// A `SAVE` that failed; the log has the reason.
+    SAVE_FAILED = "ERR";
+    /// A `SHUTDOWN` whose snapshot failed.
+    SHUTDOWN_FAILED = "ERR Errors trying to SHUTDOWN. Check logs.";
+    /// A write while snapshots fail.
+    MISCONF_SNAPSHOTS = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.";
     /// `MODULE LOAD` and similar commands.
     NO_MODULES = "ERR MODULE command not allowed. Portcullis does not support modules.";
     /// `SHUTDOWN ABORT`.

@@ -65,6 +65,11 @@ impl Context<'_> {
         self.wait(args, std::iter::empty(), Wake::empty(), deadline, TimeOut::Zeros(zeros));
     }
 
+    /// Blocks the session until [`Engine::end_wait_for_save`].
+    pub fn block_for_save(&mut self, args: &[&[u8]]) {
+        self.wait(args, std::iter::empty(), Wake::empty(), None, TimeOut::Saved);
+    }
+
     fn wait<'k>(
         &mut self,
         args: &[&[u8]],
@@ -185,7 +190,24 @@ impl Engine {
     /// Ends a session's wait with an error, or as if it timed out. Returns false if the session does not wait.
     pub fn unblock(&mut self, now: Now, id: SessionId, error: Option<&Error>) -> bool {
         let number = self.sessions[id.0 as usize].waiter;
-        if number == NIL { self.unblock_from_locks(now, id, error) } else { self.end_wait(now, number, error) }
+        if number == NIL {
+            return self.unblock_from_locks(now, id, error);
+        }
+        // Nobody but the driver knows how a `SAVE` ends.
+        !self.waits_for_save(number) && self.end_wait(now, number, error)
+    }
+
+    fn waits_for_save(&self, number: u32) -> bool {
+        let waiter = self.keyspace.changes.waits.interests.owner(number).and_then(Option::as_ref);
+        waiter.is_some_and(|waiter| matches!(waiter.time_out, TimeOut::Saved))
+    }
+
+    /// Replies to a client whose `SAVE` waits.
+    pub fn end_wait_for_save(&mut self, now: Now, id: SessionId, saved: bool) {
+        let number = self.sessions[id.0 as usize].waiter;
+        if number != NIL && self.waits_for_save(number) {
+            self.end_wait(now, number, (!saved).then_some(&Error::SAVE_FAILED));
+        }
     }
 
     fn end_wait(&mut self, now: Now, number: u32, error: Option<&Error>) -> bool {

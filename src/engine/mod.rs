@@ -114,7 +114,21 @@ use crate::keyspace::databases::Keyspace;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// End the process (`SHUTDOWN`).
-    Shutdown,
+    Shutdown {
+        /// The session that asked for it, which gets an error if the process cannot end.
+        session: SessionId,
+        /// Whether to write a snapshot first; `None`: if there are save points.
+        save: Option<bool>,
+        /// Whether to end even if that fails.
+        force: bool,
+    },
+    /// Write a snapshot (`BGSAVE`); `SAVE`: and reply to this session then. `anew`: what the one in progress has is outdated.
+    Save {
+        /// The session that waits for it.
+        session: Option<SessionId>,
+        /// Whether one in progress is given up.
+        anew: bool,
+    },
     /// Do nothing at all for so many microseconds (`DEBUG SLEEP`); on a virtual clock, move it.
     Sleep(u64),
     /// Move the clock, and reply to the session that asked for it (`CLOCK`).

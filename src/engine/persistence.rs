@@ -3,14 +3,65 @@
 //! The engine itself writes no file. The driver writes the changes to the disk, and reports its state here.
 
 use crate::base::error::Error;
+use crate::base::time::Now;
 
-/// State of the driver's log.
+/// State of the driver's log and snapshots.
 #[derive(Default)]
 pub struct Persistence {
+    /// RDB snapshots.
+    pub snapshot: Snapshot,
+    /// Whether a new base is to be made as soon as nothing else is (`BGREWRITEAOF`).
+    pub rewrite_scheduled: bool,
     /// The error reply to commands that write; `None` if the log accepts writes.
     pub refusal: Option<Error>,
     /// Reads the driver's figures; `None` if nothing is written to disk.
     pub figures: Option<Box<dyn Fn() -> Figures>>,
+}
+
+impl Persistence {
+    /// Whether a new base is being made.
+    pub fn rewriting(&self) -> bool {
+        self.figures.as_ref().is_some_and(|figures| figures().rewriting_since_ms.is_some())
+    }
+}
+
+/// State of RDB snapshots.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// When the one in progress began, in monotonic milliseconds.
+    pub since_ms: Option<u64>,
+    /// Whether another one is to be made as soon as nothing else is (`BGSAVE SCHEDULE`).
+    pub scheduled: bool,
+    /// Unix time in seconds of the last one that succeeded.
+    pub last_unix_s: Option<i64>,
+    /// Whether the last one failed.
+    pub failed: bool,
+    /// Seconds that the last one took.
+    pub took_s: Option<u64>,
+    /// Number of those that succeeded.
+    pub made: u64,
+    /// The count of changes ([`Changes::count`](crate::keyspace::change::Changes::count)) that the last one has.
+    pub saved_changes: u64,
+    /// The count of changes that the one in progress has.
+    pub copied_changes: u64,
+}
+
+impl Snapshot {
+    /// Records the end of one: the count of changes that it has, or `None` if it failed.
+    pub fn end(&mut self, now: Now, changes: Option<u64>) {
+        self.took_s = self.since_ms.take().map(|since_ms| now.mono_ms().saturating_sub(since_ms) / 1000).or(Some(0));
+        self.failed = changes.is_none();
+        if let Some(changes) = changes {
+            self.made += 1;
+            self.saved_changes = changes;
+            self.last_unix_s = Some(now.unix_ms() / 1000);
+        }
+    }
+
+    /// Number of changes since the last one that succeeded; `count` is the present count.
+    pub fn changes_since(&self, count: u64) -> u64 {
+        count.saturating_sub(self.saved_changes)
+    }
 }
 
 /// Figures of the log for `INFO`.

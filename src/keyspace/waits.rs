@@ -83,6 +83,8 @@ pub enum TimeOut {
     Null,
     /// This many zeros, as an array if there are several: no replica or log has acknowledged.
     Zeros(usize),
+    /// OK, for a `SAVE`. It has no deadline: the driver ends it.
+    Saved,
 }
 
 impl TimeOut {
@@ -90,6 +92,7 @@ impl TimeOut {
         match self {
             TimeOut::NullArray => reply.null_array(),
             TimeOut::Null => reply.null(),
+            TimeOut::Saved => reply.ok(),
             TimeOut::Zeros(count) => {
                 if count > 1 {
                     reply.array(count);

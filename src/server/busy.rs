@@ -231,7 +231,7 @@ impl Watch {
         }
         self.buffer = Vec::new();
         let actions = engine.take_actions();
-        let shutdown = actions.contains(&Action::Shutdown);
+        let shutdown = actions.iter().any(|action| matches!(action, Action::Shutdown { .. }));
         for action in actions {
             engine.act(action);
         }

@@ -102,7 +102,7 @@ pub struct Server {
     executor: Option<JoinHandle<io::Result<()>>>,
     /// Starts accepting connections, with the environment to send then; `None` once accepting.
     accept: Option<Box<(SyncSender<Environment>, Environment)>>,
-    orders: Control,
+    orders: Control<Shell>,
     /// Set when the server is asked to end; the supervisor of a running script reads it.
     ending: Arc<AtomicBool>,
     addresses: Arc<Mutex<Addresses>>,
@@ -215,7 +215,7 @@ impl Server {
     /// Runs a closure on the executor's thread, between two turns, and returns its result; `None` if the server has ended.
     pub(crate) fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> Option<T> {
         let (done, result) = sync_channel(1);
-        let order: Order = Box::new(move |shell| {
+        let order: Order<Shell> = Box::new(move |shell| {
             let outcome = what(shell);
             shell.after_order();
             let _ = done.send(outcome);
@@ -228,7 +228,11 @@ impl Server {
         let (orders, ending) = (self.orders.clone(), Arc::clone(&self.ending));
         move || {
             ending.store(true, Ordering::Relaxed);
-            orders.send(Box::new(|shell| shell.ending = true));
+            let ending = Arc::clone(&ending);
+            orders.send(Box::new(move |shell| {
+                shell.shut_down(None, None, false);
+                ending.store(shell.ending, Ordering::Relaxed);
+            }));
         }
     }
 
@@ -273,9 +277,9 @@ struct Executor {
     /// Receives the description of the process when the server begins to accept connections. If the sender is dropped, it never
     /// accepts any.
     accept: Receiver<Environment>,
-    inbox: Inbox,
+    inbox: Inbox<Shell>,
     /// Sends orders to the executor itself, for its other threads.
-    control: Control,
+    control: Control<Shell>,
     ending: Arc<AtomicBool>,
     directory: Arc<Directory>,
 }
@@ -303,6 +307,8 @@ impl Executor {
             };
             shell.engine.rewrite_config = Some(Box::new(write));
         }
+        shell.control = Some(self.control.clone());
+        shell.save_as_configured();
         if shell.engine.config.appendonly {
             durable::start::start(&mut shell, &self.control).map_err(io::Error::other)?;
         }
@@ -345,6 +351,9 @@ fn apply_config(
             tracing::warn!(reason, "invalid TLS configuration");
             (*name, tls::NOT_UPDATED.to_owned())
         })?);
+    }
+    if names.contains(&"appendonly") && config.appendonly {
+        durable::switch::check(&durable::load::folder_of(config)).map_err(|text| ("appendonly", text))?;
     }
     if names.iter().any(|name| matches!(*name, "bind" | "port" | "tls-port")) {
         let addresses = listening.rebind(config, names)?;

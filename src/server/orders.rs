@@ -1,7 +1,9 @@
 //! Orders of tests over the wire: `CLOCK` moves the clock, and its reply follows once everything that falls due has been done.
 
+use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::faults::test_mode::ClockOrder;
+use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Sink, WireReply};
 use crate::server::shell::Shell;
 
@@ -60,6 +62,23 @@ impl Shell {
             _ => reply.ok(),
         }
         self.expect_idle(now);
+    }
+
+    /// Ends the server, after a snapshot if `save` says so, or if there are save points. If that fails, the server goes on, unless
+    /// `force`, and the session that asked for the end gets an error.
+    pub(super) fn shut_down(&mut self, session: Option<SessionId>, save: Option<bool>, force: bool) {
+        let saves = save.unwrap_or(!self.engine.config.save.is_empty());
+        if !saves || self.save_now() || force {
+            self.ending = true;
+            return;
+        }
+        tracing::warn!("Error trying to save the DB, can't exit.");
+        if let Some(id) = session {
+            let session = &mut self.engine.sessions[id.0 as usize];
+            session.flags.remove(SessionFlags::CLOSE_AFTER_REPLY);
+            WireReply::new(&mut session.out, session.protocol).error(Error::SHUTDOWN_FAILED.text());
+            self.engine.mark_dirty(id);
+        }
     }
 
     /// Puts the engine into the state after a restart. Each connection finds in its next turn that it must close, before it reads

@@ -18,13 +18,15 @@ use crate::resp::request::{Limits, RequestParser};
 use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
-use crate::server::durable::Durable;
+use crate::server::durable::copy::Copying;
+use crate::server::durable::{Durable, Snapshots};
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
 use crate::server::heap::returns::{Returns, Use};
 use crate::server::heap::spans;
 use crate::server::heap::spans::Spans;
+use crate::server::net::control::Control;
 use crate::server::net::descriptors;
 use crate::server::net::timer::Timer;
 use crate::server::net::window::Window;
@@ -100,6 +102,15 @@ pub struct Shell {
     pub(super) dirty: Vec<SessionId>,
     /// The log, if the server writes one.
     pub(super) durable: Option<Box<Durable>>,
+    /// The copy of the keyspace in progress, for a snapshot or a first base.
+    pub(super) copying: Option<Box<Copying>>,
+    /// Whether the copy is for an append-only file that is being switched on, and when that is tried again.
+    pub(super) begins_log: bool,
+    pub(super) log_again_ms: Option<u64>,
+    /// RDB snapshots.
+    pub(super) snapshots: Snapshots,
+    /// By which other threads reach the event loop; `None` without one.
+    pub(super) control: Option<Control<Shell>>,
     /// Why the server ends, if it cannot go on.
     pub(super) failed: Option<String>,
     returns: Returns,
@@ -137,6 +148,11 @@ impl Shell {
             busy: Rc::default(),
             dirty: Vec::new(),
             durable: None,
+            copying: None,
+            begins_log: false,
+            log_again_ms: None,
+            snapshots: Snapshots::default(),
+            control: None,
             failed: None,
             returns: Returns::default(),
             spans: Spans::default(),
@@ -390,7 +406,7 @@ impl Shell {
     #[inline]
     fn next_wake(&self) -> Option<u64> {
         let memory_ms = allocator::library_balance().and_then(|in_use| self.returns.next_ms(in_use));
-        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms];
+        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms, self.snapshots.look_ms, self.log_again_ms];
         let next_ms = self.engine.next_deadline().unwrap_or(u64::MAX);
         let mut next_ms = others.into_iter().flatten().fold(next_ms, u64::min);
         if let Some(durable) = &self.durable {
@@ -410,7 +426,8 @@ impl Shell {
     fn carry_out(&mut self, actions: Vec<Action>) -> Now {
         for action in actions {
             match action {
-                Action::Shutdown => self.ending = true,
+                Action::Shutdown { session, save, force } => self.shut_down(Some(session), save, force),
+                Action::Save { session, anew } => self.save(session, anew),
                 Action::Sleep(us) if self.clock.is_frozen() => {
                     self.clock.advance_us(us);
                     while self.tick() {}
@@ -439,6 +456,8 @@ impl Shell {
                 descriptors::raise(config.maxclients);
             }
             "appendfsync" => self.sync_as_configured(),
+            "appendonly" => self.log_as_configured(),
+            "save" | "stop-writes-on-bgsave-error" => self.save_as_configured(),
             "timeout" | "client-output-buffer-limit" => self.sweep_ms = Some(self.clock.now().mono_ms()),
             _ => {}
         }
@@ -450,6 +469,12 @@ impl Shell {
         let more = self.advance_engine(now);
         if self.sweep_ms.is_some_and(|at| now.reached(at)) {
             self.sweep(now);
+        }
+        if self.snapshots.look_ms.is_some_and(|at| now.reached(at)) {
+            self.look_at_save_points();
+        }
+        if self.log_again_ms.is_some_and(|at| now.reached(at)) {
+            self.log_as_configured();
         }
         let more = self.spans.give_back(now.mono_ms()) || more;
         self.finish_batch(now, None);

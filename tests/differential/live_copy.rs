@@ -10,7 +10,7 @@ use portcullis::engine::config::Config;
 use portcullis::engine::session::SessionFlags;
 use portcullis::persist::append::clock::Moment;
 use portcullis::persist::live_copy::LiveCopy;
-use portcullis::server::durable::received::Received;
+use portcullis::server::durable::copy::received::Received;
 
 use crate::append_only::{boot_at, difference, enter, exchanged_functions, focused_call, lock_call, without_times};
 use crate::change_log::{Content, Item, held, held_libraries, library_call, lock_records};
@@ -152,13 +152,19 @@ fn a_copy_has_the_keyspace_of_its_end() {
         for ((answers, at), (copied_answers, copied_at)) in requests.values().zip(copied.values()) {
             assert_eq!(answers, copied_answers, "seed {seed}\n{last}");
             let later_ms = copied_at.zip(*at).map(|(copied_at, at)| copied_at - at);
-            assert!(copied_at.is_some() == at.is_some() && (0..=LATE_MS_MAX).contains(&later_ms.unwrap_or(0)), "{at:?} {copied_at:?}");
+            assert!(
+                copied_at.is_some() == at.is_some() && (0..=LATE_MS_MAX).contains(&later_ms.unwrap_or(0)),
+                "{at:?} {copied_at:?}"
+            );
         }
         assert!(sessions.keys().eq(copied_sessions.keys()), "seed {seed}: {sessions:?}\n{copied_sessions:?}\n{last}");
         for ((id, user, grace_ms, at), copied) in sessions.values().zip(copied_sessions.values()) {
             assert_eq!((id, user, grace_ms), (&copied.0, &copied.1, &copied.2), "seed {seed}\n{last}");
             let later_ms = copied.3.zip(*at).map(|(copied_at, at)| copied_at - at);
-            assert!(copied.3.is_some() == at.is_some() && (0..=LATE_MS_MAX).contains(&later_ms.unwrap_or(0)), "{at:?} {copied:?}");
+            assert!(
+                copied.3.is_some() == at.is_some() && (0..=LATE_MS_MAX).contains(&later_ms.unwrap_or(0)),
+                "{at:?} {copied:?}"
+            );
         }
         let token = |engine: &Engine| engine.keyspace.changes.locks.as_ref().map(|locks| locks.next_token());
         assert!(token(&source.engine) <= token(&engine), "seed {seed}: no token is given twice");

@@ -6,6 +6,8 @@
 //! - `gate`: nothing that shows a change leaves before the change is durable;
 //! - `interchange`: folders of redis-server here, and ours there;
 //! - `refused`: folders that a server must not start from;
+//! - `snapshot`: RDB snapshots;
+//! - `switch`: the append-only file, switched on and off while the server runs;
 //! - `config`: directives, new bases, and restarts one after the other.
 //!
 //! A *round* is one life of a server between two kills. Environment variables:
@@ -27,3 +29,5 @@ mod kill;
 mod load;
 mod process;
 mod refused;
+mod snapshot;
+mod switch;

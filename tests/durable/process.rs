@@ -199,6 +199,13 @@ impl Server {
         assert!(ended.success(), "{ended}: {}", self.log());
     }
 
+    /// Waits until it has ended without an error.
+    #[track_caller]
+    pub fn until_ended(&mut self) {
+        let ended = wait_for("the end", || self.child.try_wait().unwrap());
+        assert!(ended.success(), "{ended}: {}", self.log());
+    }
+
     /// Lets no file of the process grow beyond this many bytes, or any number of them: a disk that is full for as long as the test
     /// wants. The process ignores the signal that tells it.
     pub fn limit_files(&self, bytes: Option<u64>) {

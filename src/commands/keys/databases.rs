@@ -4,6 +4,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::engine::Action;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Natives};
 use crate::engine::context::Context;
 
@@ -61,6 +62,10 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]], all: bool) -> Result {
     if all {
         for index in 0..cx.engine.keyspace.databases() as u32 {
             cx.db_at(index).flush();
+        }
+        // A restart must not bring back what is in the last snapshot.
+        if !cx.engine.config.save.is_empty() {
+            cx.engine.act(Action::Save { session: None, anew: true });
         }
     } else {
         cx.db().flush();

@@ -5,6 +5,7 @@
 
 use std::fmt::{Display, Write};
 
+use crate::base::error::Error;
 use crate::base::time::Now;
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::commands;
@@ -265,27 +266,35 @@ fn memory(r: &mut Report<'_>) {
 }
 
 fn persistence(r: &mut Report<'_>) {
-    let changes = r.engine.keyspace.changes.count;
+    let snapshot = r.engine.persistence.snapshot.clone();
+    let status = |failed: bool| if failed { "err" } else { "ok" };
+    let now_ms = r.now.mono_ms();
+    let seconds_since = |since_ms: Option<u64>| since_ms.map_or(-1, |since_ms| (now_ms.saturating_sub(since_ms) / 1000) as i64);
+    let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
     let started_s = r.engine.started.unix_ms() / 1000;
     r.zeros(&["loading", "async_loading"]);
+    let changes = snapshot.changes_since(r.engine.keyspace.changes.count);
     r.line("rdb_changes_since_last_save", changes);
-    r.line("rdb_bgsave_in_progress", 0);
-    r.line("rdb_last_save_time", started_s);
-    r.line("rdb_last_bgsave_status", "ok");
-    r.line("rdb_last_bgsave_time_sec", -1);
-    r.line("rdb_current_bgsave_time_sec", -1);
-    r.zeros(&["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
+    r.line("rdb_bgsave_in_progress", u8::from(snapshot.since_ms.is_some()));
+    r.line("rdb_last_save_time", snapshot.last_unix_s.unwrap_or(started_s));
+    r.line("rdb_last_bgsave_status", status(snapshot.failed));
+    r.line("rdb_last_bgsave_time_sec", seconds(snapshot.took_s));
+    r.line("rdb_current_bgsave_time_sec", seconds_since(snapshot.since_ms));
+    r.line("rdb_saves", snapshot.made);
+    r.zeros(&["rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
     let figures = r.engine.persistence.figures.as_ref().map(|figures| figures());
     let log = figures.clone().unwrap_or_default();
-    let status = |failed: bool| if failed { "err" } else { "ok" };
     r.line("aof_enabled", u8::from(figures.is_some()));
     r.line("aof_rewrite_in_progress", u8::from(log.rewriting_since_ms.is_some()));
-    r.zeros(&["aof_rewrite_scheduled", "aof_rewrites_consecutive_failures"]);
-    r.line("aof_last_rewrite_time_sec", log.rewrite_s.map_or(-1, |seconds| seconds as i64));
-    let since_ms = log.rewriting_since_ms.map(|since_ms| r.now.mono_ms().saturating_sub(since_ms));
-    r.line("aof_current_rewrite_time_sec", since_ms.map_or(-1, |ms| (ms / 1000) as i64));
+    let refusal = r.engine.persistence.refusal.as_ref();
+    let log_refuses = refusal.is_some_and(|refusal| *refusal != Error::MISCONF_SNAPSHOTS);
+    let scheduled = r.engine.persistence.rewrite_scheduled;
+    r.line("aof_rewrite_scheduled", u8::from(scheduled));
+    r.zeros(&["aof_rewrites_consecutive_failures"]);
+    r.line("aof_last_rewrite_time_sec", seconds(log.rewrite_s));
+    r.line("aof_current_rewrite_time_sec", seconds_since(log.rewriting_since_ms));
     r.line("aof_last_bgrewrite_status", status(log.rewrite_failed));
-    r.line("aof_last_write_status", status(r.engine.persistence.refusal.is_some()));
+    r.line("aof_last_write_status", status(log_refuses));
     r.zeros(&[
         "aof_last_cow_size",
         "module_fork_in_progress",

@@ -1,4 +1,4 @@
-//! Server commands: INFO, TIME, ROLE, WAIT, BGREWRITEAOF, SHUTDOWN, and the snapshot commands, which are refused.
+//! Server commands: INFO, TIME, ROLE, WAIT, SAVE, BGSAVE, BGREWRITEAOF, SHUTDOWN.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -77,27 +77,25 @@ pub const COMMANDS: &[Command] = &[
         flags: ANY_TIME.union(Flags::FAST),
         group: Group::Server,
         categories: Categories::ADMIN.union(Categories::DANGEROUS),
-        summary: "Returns the Unix time of the last RDB snapshot. As none is ever written, it is the time at which the server started.",
+        summary: "Returns the Unix time of the last RDB snapshot that succeeded; of the start of the server before the first.",
         tips: &["nondeterministic_output"],
         handler: lastsave,
         ..Command::DEFAULT
     },
     Command {
         name: "save",
-        refused: "RDB snapshots are not written; appendonly keeps the data.",
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
         group: Group::Server,
-        summary: "Refused: RDB snapshots are not written.",
+        summary: "Writes an RDB snapshot, and replies when it is on the disk. Other clients are served meanwhile.",
         handler: save,
         ..Command::DEFAULT
     },
     Command {
         name: "bgsave",
-        refused: "RDB snapshots are not written; appendonly keeps the data.",
         arity: -1,
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
         group: Group::Server,
-        summary: "Refused: RDB snapshots are not written.",
+        summary: "Writes an RDB snapshot in the background.",
         syntax: "[SCHEDULE]",
         handler: bgsave,
         ..Command::DEFAULT
@@ -229,28 +227,57 @@ fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn lastsave(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let started_s = cx.engine.started.unix_ms() / 1000;
-    cx.reply.integer(started_s);
+    let saved_s = cx.engine.persistence.snapshot.last_unix_s;
+    cx.reply.integer(saved_s.unwrap_or(started_s));
     Ok(())
 }
 
-fn save(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    Err(Error::NO_SNAPSHOTS)
+/// The driver replies when the snapshot is on the disk.
+fn save(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if cx.engine.persistence.snapshot.since_ms.is_some() {
+        return Err(Error::SAVE_IN_PROGRESS);
+    }
+    cx.block_for_save(args);
+    let session = Some(cx.session);
+    cx.engine.act(Action::Save { session, anew: false });
+    Ok(())
 }
 
-fn bgsave(_: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    match &args[1..] {
-        [] => Err(Error::NO_SNAPSHOTS),
-        [word] if word.eq_ignore_ascii_case(b"schedule") => Err(Error::NO_SNAPSHOTS),
-        _ => Err(Error::SYNTAX),
+fn bgsave(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let schedule = match &args[1..] {
+        [] => false,
+        [word] if word.eq_ignore_ascii_case(b"schedule") => true,
+        _ => return Err(Error::SYNTAX),
+    };
+    let persistence = &mut cx.engine.persistence;
+    if persistence.snapshot.since_ms.is_some() {
+        return Err(Error::SAVE_IN_PROGRESS);
     }
+    if persistence.rewriting() {
+        if !schedule {
+            return Err(Error::SAVE_BESIDE_REWRITE);
+        }
+        persistence.snapshot.scheduled = true;
+        cx.reply.simple("Background saving scheduled");
+        return Ok(());
+    }
+    cx.engine.act(Action::Save { session: None, anew: false });
+    cx.reply.simple("Background saving started");
+    Ok(())
 }
 
 fn bgrewriteaof(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let Some(figures) = cx.engine.persistence.figures.as_ref().map(|figures| figures()) else {
-        return Err(Error::NO_SNAPSHOTS);
-    };
-    if figures.rewriting_since_ms.is_some() {
+    let persistence = &mut cx.engine.persistence;
+    if persistence.figures.is_none() {
+        return Err(Error::NO_APPEND_ONLY);
+    }
+    if persistence.rewriting() {
         return Err(Error::REWRITE_IN_PROGRESS);
+    }
+    if persistence.snapshot.since_ms.is_some() {
+        persistence.rewrite_scheduled = true;
+        cx.reply.simple("Background append only file rewriting scheduled");
+        return Ok(());
     }
     cx.engine.act(Action::RewriteLog);
     cx.reply.simple("Background append only file rewriting started");
@@ -269,16 +296,15 @@ fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if has("abort") {
         return Err(Error::NO_SHUTDOWN);
     }
-    if has("save") && !has("force") {
-        return Err(Error::NO_SNAPSHOTS);
-    }
     if let Some(run) = &cx.engine.long_run
         && !has("nosave")
     {
         return Err(run.busy());
     }
     cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
-    cx.engine.act(Action::Shutdown);
+    let save = if has("save") { Some(true) } else { has("nosave").then_some(false) };
+    let session = cx.session;
+    cx.engine.act(Action::Shutdown { session, save, force: has("force") });
     Ok(())
 }
 
@@ -333,15 +359,30 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_saved_and_nothing_says_so() {
-        let refusal = "-ERR Portcullis writes no snapshots; appendonly keeps the data";
-        Harness::new().script(&[
-            ("SAVE", refusal),
-            ("BGSAVE", refusal),
-            ("BGSAVE SCHEDULE", refusal),
+    fn the_driver_is_asked_for_snapshots() {
+        let mut harness = Harness::new();
+        harness.script(&[
             ("BGSAVE now", "-ERR syntax error"),
-            ("SHUTDOWN SAVE", refusal),
+            ("BGSAVE", "+Background saving started"),
+            ("BGREWRITEAOF", "-ERR Portcullis has no append-only file to rewrite: appendonly is no"),
         ]);
+        assert_eq!(harness.engine.take_actions(), [Action::Save { session: None, anew: false }]);
+        harness.engine.persistence.snapshot.since_ms = Some(0);
+        harness.script(&[
+            ("BGSAVE", "-ERR Background save already in progress"),
+            ("SAVE", "-ERR Background save already in progress"),
+        ]);
+        harness.engine.persistence.snapshot.since_ms = None;
+        assert_eq!(harness.run("SAVE"), "", "the reply comes when the snapshot is on the disk");
+        assert_eq!(harness.engine.take_actions(), [Action::Save { session: Some(harness.session), anew: false }]);
+        let (now, session) = (harness.now, harness.session);
+        assert!(!harness.engine.unblock(now, session, None), "no other client ends the wait");
+        harness.engine.end_wait_for_save(now, session, true);
+        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session.0 as usize].out);
+        assert_eq!(output(&mut harness), b"+OK\r\n");
+        assert_eq!(harness.run("SAVE"), "");
+        harness.engine.end_wait_for_save(now, session, false);
+        assert_eq!(output(&mut harness), b"-ERR\r\n");
     }
 
     #[test]
@@ -355,7 +396,8 @@ mod tests {
         ]);
         assert_eq!(harness.engine.take_actions(), []);
         assert_eq!(harness.run("shutdown nosave force"), "");
-        assert_eq!(harness.engine.take_actions(), [Action::Shutdown]);
+        let session = harness.session;
+        assert_eq!(harness.engine.take_actions(), [Action::Shutdown { session, save: Some(false), force: true }]);
         assert!(harness.engine.sessions[harness.session.0 as usize].flags.contains(SessionFlags::CLOSE_AFTER_REPLY));
     }
 

@@ -15,6 +15,9 @@ pub struct OutputLimit {
     pub seconds: u64,
 }
 
+const INT_MAX: i128 = i32::MAX as i128;
+const LONG_MAX: i128 = i64::MAX as i128;
+
 /// Maximum number of addresses to listen on.
 const ADDRESSES_MAX: usize = 16;
 
@@ -72,6 +75,8 @@ pub enum Kind {
     /// Groups of three words: a key pattern, a channel and a message; or names of shipped sets of such groups. Several lines in a
     /// file accumulate.
     Rules,
+    /// Pairs of seconds and numbers of changes. Several lines in a file accumulate; an empty word clears them.
+    SavePoints,
     /// The only value of a directive that is not implemented. Others are refused with this reason.
     Only(&'static str, &'static str),
 }
@@ -79,12 +84,12 @@ pub enum Kind {
 impl Kind {
     /// Whether a value with spaces consists of several words.
     pub fn takes_words(self) -> bool {
-        matches!(self, Kind::Addresses | Kind::Percentiles | Kind::OutputLimits | Kind::Rules)
+        matches!(self, Kind::Addresses | Kind::Percentiles | Kind::OutputLimits | Kind::Rules | Kind::SavePoints)
     }
 
     /// Whether values in a file or in flags accumulate. `CONFIG SET` replaces all of them.
     pub fn accumulates(self) -> bool {
-        self == Kind::Rules
+        matches!(self, Kind::Rules | Kind::SavePoints)
     }
 
     /// Parses a value. `old` is the current value, of which it may change a part.
@@ -155,6 +160,22 @@ impl Kind {
                 Raw::Rules(old) => old.with(words).map(Raw::Rules),
                 _ => Err("wrong number of arguments".to_owned()),
             },
+            Kind::SavePoints if matches!(words, [] | [b""]) => Ok(Raw::Words(Vec::new())),
+            Kind::SavePoints => {
+                let pair = |pair: &[&[u8]]| match pair {
+                    [seconds, changes] => {
+                        let (seconds, changes) = (integer(seconds)?, integer(changes)?);
+                        (within(seconds, 1, LONG_MAX) && within(changes, 0, INT_MAX))
+                            .then(|| [seconds.to_string(), changes.to_string()])
+                    }
+                    _ => None,
+                };
+                // From `CONFIG SET` and flags all of them come as one word.
+                let split: Vec<&[u8]> = words.iter().flat_map(|word| word.split(|byte| *byte == b' ')).collect();
+                let pairs = split.chunks(2).map(pair).collect::<Option<Vec<_>>>().ok_or("Invalid save parameters")?;
+                let old = if let Raw::Words(old) = old { old.clone() } else { Vec::new() };
+                Ok(Raw::Words(old.into_iter().chain(pairs.into_iter().flatten()).collect()))
+            }
             Kind::Only(value, _) if word.eq_ignore_ascii_case(value.as_bytes()) => Ok(Raw::Choice(value)),
             Kind::Only(_, reason) => Err(reason.to_owned()),
         }

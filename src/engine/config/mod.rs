@@ -115,6 +115,11 @@ impl Config {
         directive.set_from_value(self, value)
     }
 
+    /// The pairs of `save`: seconds, and the number of changes.
+    pub fn save_points(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.save.chunks_exact(2).filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].parse().ok()?)))
+    }
+
     /// Maximum size of a hash in its compact form.
     pub(crate) fn hash_limits(&self) -> Limits {
         Limits {

@@ -15,7 +15,6 @@ const MIB: i128 = 1 << 20;
 pub const SCRIPT_MEMORY: u64 = if cfg!(test) { 64 << 20 } else { 1 << 30 };
 
 const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning", "nothing"];
-const NO_SNAPSHOTS: &str = "Portcullis writes no snapshots; appendonly keeps the data";
 
 macro_rules! directives {
     ($(
@@ -60,7 +59,8 @@ macro_rules! directives {
 }
 
 use Kind::{
-    Addresses, Bool, Choice, Events, Integer, Memory, MemoryOrPercent, Octal, Only, OutputLimits, Percentiles, Secret, Text,
+    Addresses, Bool, Choice, Events, Integer, Memory, MemoryOrPercent, Octal, Only, OutputLimits, Percentiles, SavePoints,
+    Secret, Text,
 };
 
 directives! {
@@ -140,7 +140,7 @@ directives! {
     Logging "loglevel" => loglevel: &'static str = "notice", Choice(LOG_LEVELS), live, "Minimum level of logged events.";
     Logging "logfile" => logfile: String = String::new(), Text, fixed, "File to which the log is appended. Empty: standard error.";
 
-    Persistence "appendonly" => appendonly: bool = false, Bool, fixed, "Write each change to an append-only file, and start from it.";
+    Persistence "appendonly" => appendonly: bool = false, Bool, live, "Write each change to an append-only file, and start from it.";
     Persistence "appendfsync" => appendfsync: &'static str = "everysec", Choice(&["everysec", "always", "no"]), live, "When the append-only file is synced. always: replies wait until what they show is durable. everysec: once a second. no: when the system likes.";
     Persistence "dir" => dir: String = ".".into(), Text, fixed, "Working directory, which has appenddirname.";
     Persistence "appenddirname" => appenddirname: String = "appendonlydir".into(), Text, fixed, "Folder of the append-only file, below dir.";
@@ -148,7 +148,10 @@ directives! {
     Persistence "aof-load-truncated" => aof_load_truncated: bool = true, Bool, live, "Start from a file that ends in the middle of a batch, and cut that off. no: refuse to start.";
     Persistence "auto-aof-rewrite-percentage" => auto_aof_rewrite_percentage: u32 = 100, Integer(0, INT), live, "Make a new base when the files have grown by this percentage since the last one; 0 for never.";
     Persistence "auto-aof-rewrite-min-size" => auto_aof_rewrite_min_size: u64 = 64 << 20, Memory(0, LONG), live, "Make no new base before the files have this many bytes.";
-    Compatibility "save" => save: &'static str = "", Only("", NO_SNAPSHOTS), live, "Always empty: no snapshots are written.";
+    Persistence "save" => save: Vec<String> = Vec::new(), SavePoints, live, "Pairs of seconds and changes: write an RDB snapshot when that many keys have changed in that time, and when the server ends. Empty: never.";
+    Persistence "dbfilename" => dbfilename: String = "dump.rdb".into(), Text, fixed, "File of RDB snapshots, in dir.";
+    Persistence "rdbchecksum" => rdbchecksum: bool = true, Bool, fixed, "Write a checksum into RDB files.";
+    Persistence "stop-writes-on-bgsave-error" => stop_writes_on_bgsave_error: bool = true, Bool, live, "Refuse writes if there are save points and the last snapshot failed.";
     Compatibility "daemonize" => daemonize: &'static str = "no", Only("no", "Portcullis stays in the foreground; run it in the background with systemd, a container or a shell's &"), fixed, "Always no: the server stays in the foreground.";
     Behaviour "cluster-enabled" => cluster_enabled: bool = false, Bool, fixed, "Act as a cluster of one node, for clients that require a cluster.";
     Behaviour "cluster-announce-ip" => cluster_announce_ip: String = String::new(), Text, live, "Address that clients of the cluster are told. Empty: the address to which they are connected.";
@@ -158,7 +161,6 @@ directives! {
     Compatibility "replica-read-only" / "slave-read-only" => replica_read_only: bool = true, Bool, live, "Accepted; there is no replication.";
     Compatibility "repl-ping-replica-period" / "repl-ping-slave-period" => repl_ping_replica_period: u32 = 10, Integer(1, INT), live, "Accepted; there is no replication.";
     Compatibility "masterauth" => masterauth: Vec<u8> = Vec::new(), Secret, live, "Accepted; there is no replication.";
-    Compatibility "stop-writes-on-bgsave-error" => stop_writes_on_bgsave_error: bool = true, Bool, live, "Accepted; there is no BGSAVE that can fail.";
     Compatibility "hz" => hz: u32 = 10, Integer(0, INT), live, "Accepted; there are no periodic jobs.";
     Compatibility "dynamic-hz" => dynamic_hz: bool = true, Bool, live, "Accepted; there are no periodic jobs.";
     Compatibility "activerehashing" => activerehashing: bool = true, Bool, live, "Accepted; tables always grow in small steps.";
@@ -195,7 +197,6 @@ pub const IGNORED: &[&str] = &[
     "bio_cpulist",
     "crash-log-enabled",
     "crash-memcheck-enabled",
-    "dbfilename",
     "disable-thp",
     "enable-module-command",
     "enable-protected-configs",
@@ -212,7 +213,6 @@ pub const IGNORED: &[&str] = &[
     "proc-title-template",
     "rdb-del-sync-files",
     "rdb-save-incremental-fsync",
-    "rdbchecksum",
     "rdbcompression",
     "repl-backlog-size",
     "repl-backlog-ttl",

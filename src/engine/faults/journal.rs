@@ -5,7 +5,7 @@ use crate::keyspace::journal::{Journal, Libraries, WRITES_MAX};
 
 impl Engine {
     /// Sources of the function libraries.
-    pub(crate) fn library_sources(&self) -> Libraries {
+    pub fn library_sources(&self) -> Libraries {
         self.scripts.libraries()
     }
 

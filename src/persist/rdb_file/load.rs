@@ -33,6 +33,8 @@ pub struct Options {
     pub session_grace_ms: u64,
     /// The present time of the boot clock.
     pub boot: BootClock,
+    /// Nothing is logged about what goes well: the file is not one that anybody wrote.
+    pub quiet: bool,
 }
 
 /// Numbers of keys in a file.
@@ -116,7 +118,9 @@ impl Loader {
     /// Applies a named field. An error names the key where there is one.
     fn field(&mut self, keyspace: &mut Keyspace, field: &[u8], value: &[u8]) -> Result<(), Refused> {
         if !natives::is_native(field) {
-            self.log(field, value);
+            if !self.options.quiet {
+                self.log(field, value);
+            }
             return Ok(());
         }
         let text = || String::from_utf8_lossy(field).into_owned();
@@ -324,6 +328,9 @@ impl Loader {
 
     fn end(&mut self, keyspace: &mut Keyspace, checksum: Checksum) {
         self.give_up(keyspace);
+        if self.options.quiet {
+            return;
+        }
         if checksum == Checksum::None {
             tracing::warn!("RDB file was saved with checksum disabled: no check performed.");
         }

@@ -178,7 +178,7 @@ impl Source {
         begun.map_err(|error| format!("Can't read {}: {}", self.path.display(), words(&error)))?;
         self.done = 0;
         let mut reader = rdb_file::read::Reader::new(Some(self.len), true, replay.unix_ms());
-        let mut loading = replay.begin_rdb();
+        let mut loading = replay.begin_rdb(false);
         while !reader.has_ended() {
             match reader.next().map_err(|fault| self.bad(&fault))? {
                 Some(event) => replay.rdb_event(&mut loading, event).map_err(|fault| self.bad(&fault))?,

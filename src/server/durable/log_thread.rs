@@ -75,6 +75,8 @@ pub enum Report {
     Increment(Manifest),
     /// The manifest names the new base.
     Based,
+    /// The log was closed, as ordered.
+    Closed,
     /// The log has failed: it is unknown what is durable.
     Failed(DiskError),
 }
@@ -177,9 +179,8 @@ impl<T: Fn(Report)> LogThread<T> {
 
     /// Runs until it is closed, or until the log fails.
     pub fn run(mut self) {
-        if let Err(error) = self.serve() {
-            (self.report)(Report::Failed(error));
-        }
+        let ended = self.serve();
+        (self.report)(ended.map_or_else(Report::Failed, |()| Report::Closed));
     }
 
     fn serve(&mut self) -> Result {

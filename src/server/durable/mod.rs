@@ -7,57 +7,62 @@
 //! ```
 //!
 //! At the start, [`load`] reads the folder and [`replay`] applies it to the engine; then [`start`] begins a new increment. [`gate`]
-//! decides which output waits. `submit` runs at the end of each turn of the event loop, and hands a batch over when the last one is
-//! settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base.
+//! decides which output waits. `submit` (in [`log`]) runs at the end of each turn of the event loop, and hands a batch over when the last one is
+//! settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base from the files,
+//! [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace ([`copy`]).
 //!
 //! The directives are Redis's: `appendonly`, `appendfsync`, `dir`, `appenddirname`, `appendfilename`, `aof-load-truncated`,
 //! `auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`. `guide/durability.md` is the operator's page.
 
 pub mod boot;
+pub mod copy;
 pub mod files;
 pub mod folder;
 pub mod gate;
 pub mod load;
+pub mod log;
 pub mod log_thread;
-pub mod received;
 pub mod replay;
 pub mod rewrite;
+pub mod snapshot;
 pub mod start;
+pub mod switch;
 
 use std::cell::Cell;
+use std::fs::File;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 
-use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::command::{Command, Flags, Group, Traits};
-use crate::engine::outbox::Outbox;
-use crate::engine::session::SessionFlags;
-use crate::persist::append::clock::Moment;
-use crate::persist::append::log::{AppendLog, Batch, Changed, key_hash};
-use crate::persist::append::manifest::Manifest;
+use crate::engine::persistence::Figures;
+use crate::persist::append::log::{AppendLog, Changed, key_hash};
 use crate::persist::disk::DiskError;
-use crate::server::durable::files::Head;
+use crate::server::durable::copy::Shared;
+use crate::server::durable::files::Files;
+use crate::server::durable::folder::words;
 use crate::server::durable::gate::{BatchNumber, CommitGate};
-use crate::server::durable::log_thread::{Order, Progress, Report, Syncs};
-use crate::server::durable::rewrite::Rewrite;
-use crate::server::net::control::Control;
-use crate::server::shell::Shell;
+use crate::server::durable::log_thread::{LogThread, Order, Progress, Report, Syncs};
 
-/// Maximum number of bytes that wait to be written. Beyond it, commands that write are refused until the disk has caught up.
-const QUEUED_MAX: u64 = 256 << 20;
-/// Pending bytes from which on a batch is handed over without waiting for anything.
-const BATCH_MIN: usize = 256 << 10;
-/// Milliseconds for which changes gather under `everysec` and `no`, because each batch wakes the log's thread.
-const BATCH_EVERY_MS: u64 = 10;
-/// Stack of the thread that makes a new base, in bytes: values are nested as deep as for the executor.
-const REWRITE_STACK: usize = 64 << 20;
+/// How far a log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Its base is not on the disk yet: changes are recorded, and nothing waits for them.
+    Starting,
+    /// It is what a start would load.
+    Running,
+    /// It was switched off, and its thread writes what is left.
+    Closing,
+}
 
 /// The log of a server, and what waits for it.
 pub struct Durable {
+    /// How far it is.
+    pub phase: Phase,
     /// Where the engine records its changes.
     pub log: AppendLog,
     /// Which output waits for which batch.
@@ -83,7 +88,6 @@ pub struct Durable {
     rewrite: Rc<Cell<Rewriting>>,
     /// Bytes of all files after the last new base, or at the start.
     base_size: Rc<Cell<u64>>,
-    control: Control,
 }
 
 /// State of rewriting: of the new base in progress, and of the last one.
@@ -97,9 +101,75 @@ struct Rewriting {
     took_s: Option<u64>,
     /// Number of new bases.
     made: u64,
+    /// When the last one failed, in monotonic milliseconds.
+    failed_ms: u64,
 }
 
+/// State of rewriting, and the size of the files after the last new base, both shared with the figures of INFO.
+type Bases = (Rc<Cell<Rewriting>>, Rc<Cell<u64>>);
+
 impl Durable {
+    /// A log without a thread, which starts.
+    fn new(
+        log: AppendLog,
+        progress: Arc<Progress>,
+        orders: Sender<Order>,
+        syncs: Syncs,
+        seed: u64,
+        (rewrite, base_size): Bases,
+    ) -> Durable {
+        Durable {
+            phase: Phase::Starting,
+            log,
+            gate: CommitGate::default(),
+            progress,
+            orders,
+            thread: None,
+            syncs,
+            seed,
+            seen: 0,
+            stuck: None,
+            turns_over: false,
+            submit_ms: None,
+            slow: false,
+            rewrite,
+            base_size,
+        }
+    }
+
+    /// Starts its thread, which keeps the folder locked. `report` is called on that thread.
+    ///
+    /// # Errors
+    /// In words: there can be no thread.
+    fn spawn(
+        &mut self,
+        files: Files,
+        orders: Receiver<Order>,
+        lock: File,
+        path: PathBuf,
+        report: impl Fn(Report) + Send + 'static,
+    ) -> Result<(), String> {
+        let thread = LogThread::new(files, path, self.syncs, orders, Arc::clone(&self.progress), report);
+        let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
+            let _lock = lock;
+            thread.run();
+        });
+        self.thread = Some(thread.map_err(|error| format!("Can't start the thread of the log: {}", words(&error)))?);
+        Ok(())
+    }
+
+    /// Reads the figures of INFO.
+    fn figures(&self) -> Box<dyn Fn() -> Figures> {
+        let (progress, rewrite) = (Arc::clone(&self.progress), Rc::clone(&self.rewrite));
+        let (base_size, held) = (Rc::clone(&self.base_size), self.gate.held());
+        Box::new(move || Figures { held: held.get(), ..figures_of(&progress, rewrite.get(), base_size.get()) })
+    }
+
+    /// Whether changes are recorded.
+    pub fn records(&self) -> bool {
+        self.phase != Phase::Closing
+    }
+
     fn send(&self, order: Order) {
         // The thread ends only after a failure that it reported.
         let _ = self.orders.send(order);
@@ -114,7 +184,7 @@ impl Durable {
     /// Whether output waits for batches: under `always`.
     #[inline]
     pub fn holds_output(&self) -> bool {
-        self.syncs == Syncs::Always
+        self.syncs == Syncs::Always && self.phase == Phase::Running
     }
 
     /// Tells the gate which keys the engine has changed since the last call. Returns false if there are none.
@@ -145,251 +215,39 @@ impl Durable {
     }
 }
 
-impl Shell {
-    /// Holds back the reply to a request until what it shows is settled. `start` is the position of the reply in the session's
-    /// outbox, which the caller has taken.
-    #[cold]
-    pub(super) fn hold_reply(&mut self, outbox: &Outbox, row: Option<&'static Command>, args: &[&[u8]], db: u32, start: usize) {
-        let Some(durable) = &mut self.durable else { return };
-        let id = outbox.session;
-        // It names the locks and owners of the whole cycle.
-        let shows_other_locks = outbox.bytes.get(start..).is_some_and(|reply| reply.starts_with(b"-DEADLOCK"));
-        let mut batch = 0;
-        if durable.gate.in_flight() {
-            // A request that came alone was not looked up ahead, and a container was not resolved.
-            let row = row.filter(|row| row.subcommands.is_empty());
-            let row = row.or_else(|| self.engine.commands.named(args));
-            batch = if shows_other_locks { durable.gate.last() } else { durable.seen_by(row, args, db) };
-        }
-        if durable.note_changes() {
-            batch = durable.gate.pending();
-        }
-        durable.seen = durable.seen.max(batch);
-        let session = &mut self.engine.sessions[id.0 as usize];
-        let at = session.net_out + (start - session.sent.min(start)) as u64;
-        let gated = durable.gate.hold(id, at, batch);
-        session.flags.set(SessionFlags::UNSETTLED, gated);
+fn figures_of(progress: &Progress, rewriting: Rewriting, base_size: u64) -> Figures {
+    let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    Figures {
+        size: get(&progress.total_bytes),
+        base_size,
+        queued: get(&progress.queued_bytes),
+        syncing: progress.syncing.load(Ordering::Relaxed),
+        batches: [get(&progress.written), get(&progress.durable)],
+        syncs: [
+            get(&progress.syncs),
+            progress.sync_percentile_us(0.5),
+            progress.sync_percentile_us(0.99),
+            get(&progress.sync_max_us),
+        ],
+        rewriting_since_ms: rewriting.began_ms,
+        rewrite_failed: rewriting.failed,
+        rewrite_s: rewriting.took_s,
+        rewrites: rewriting.made,
+        held: 0,
     }
+}
 
-    /// Holds back what a batch of requests, or the passing of time, wrote to other sessions.
-    #[cold]
-    pub(super) fn hold_others(&mut self, requester: Option<SessionId>) {
-        let Some(durable) = self.durable.as_mut().filter(|durable| durable.holds_output()) else { return };
-        let changed = durable.note_changes();
-        let seen = std::mem::take(&mut durable.seen);
-        // Without a requester, time has passed or an order was carried out: what it shows is not known.
-        let batch = match requester {
-            _ if changed => durable.gate.pending(),
-            Some(_) => seen,
-            None => durable.gate.last(),
-        };
-        if batch <= durable.gate.settled() {
-            return;
-        }
-        for &id in self.dirty.iter().filter(|&&id| Some(id) != requester) {
-            let session = &mut self.engine.sessions[id.0 as usize];
-            let gated = durable.gate.hold(id, session.net_out, batch);
-            session.flags.set(SessionFlags::UNSETTLED, gated);
-        }
-    }
-
-    /// Whether output waits for the disk.
-    #[inline]
-    pub(super) fn holds_output(&self) -> bool {
-        self.durable.as_ref().is_some_and(|durable| durable.holds_output())
-    }
-
-    /// Hands the changes of this turn of the event loop to the log's thread.
-    #[inline]
-    pub(super) fn submit_batch(&mut self) {
-        if self.durable.is_some() {
-            self.submit(false);
-        }
-    }
-
-    #[cold]
-    fn submit(&mut self, closing: bool) {
-        let now = self.clock.now();
-        let Some(durable) = &mut self.durable else { return };
-        let pending = durable.log.pending_bytes();
-        if pending == 0 {
-            return;
-        }
-        if !closing && pending < BATCH_MIN {
-            if durable.holds_output() {
-                // While one batch is on its way the next is filled: the report that the first is settled comes back here.
-                if durable.gate.is_on_its_way() {
-                    return;
-                }
-            } else if self.clock.is_frozen() {
-                // A moment that does not come is not waited for.
-            } else if let Some(due_ms) = durable.submit_ms {
-                if !now.reached(due_ms) {
-                    return;
-                }
-            } else {
-                let due_ms = now.deadline_in(BATCH_EVERY_MS);
-                durable.submit_ms = Some(due_ms);
-                let clock = &self.clock;
-                self.timer.arm(due_ms, |ms| clock.raw_us_of(ms));
-                return;
-            }
-        }
-        durable.submit_ms = None;
-        if durable.holds_output() {
-            durable.note_changes();
-        }
-        durable.log.set_boot_clock(now, boot::clock());
-        // Until the thread has begun a new file, its figures are those of the old one.
-        let synced = if durable.turns_over { 0 } else { durable.progress.durable_bytes.load(Ordering::Relaxed) };
-        let Some(Batch { bytes: batch, .. }) = durable.log.take_batch(synced) else { return };
-        let number = durable.gate.take();
-        let queued = durable.progress.queued_bytes.fetch_add(batch.len() as u64, Ordering::Relaxed) + batch.len() as u64;
-        durable.send(Order::Append(number, batch));
-        if !durable.holds_output() {
-            // A crash may lose it; nothing waits.
-            durable.gate.settle(number);
-        }
-        let size = durable.progress.total_bytes.load(Ordering::Relaxed);
-        let (config, base_size) = (&self.engine.config, durable.base_size.get());
-        let grown = size.saturating_sub(base_size).saturating_mul(100) / base_size.max(1);
-        let rewrite = config.auto_aof_rewrite_percentage > 0
-            && size >= config.auto_aof_rewrite_min_size
-            && grown >= u64::from(config.auto_aof_rewrite_percentage)
-            && durable.rewrite.get().began_ms.is_none();
-        if queued > QUEUED_MAX && !durable.slow {
-            tracing::warn!(
-                queued,
-                "too much waits to be written to the append-only file; writes are refused until the disk has caught up"
-            );
-            durable.slow = true;
-            self.refuse_writes();
-        }
-        if rewrite {
-            tracing::info!("Starting automatic rewriting of AOF on {grown}% growth");
-            self.rewrite_log();
-        }
-    }
-
-    /// Takes a report of the log's thread.
-    pub(super) fn take_report(&mut self, report: Report) {
-        let Some(durable) = &mut self.durable else { return };
-        match report {
-            Report::Settled(batch) => {
-                let mut opened = Vec::new();
-                for (id, last) in durable.gate.settle(batch) {
-                    if last {
-                        self.engine.sessions[id.0 as usize].flags.remove(SessionFlags::UNSETTLED);
-                    }
-                    opened.push(id);
-                }
-                let queued = durable.progress.queued_bytes.load(Ordering::Relaxed);
-                if durable.slow && queued < QUEUED_MAX / 2 {
-                    durable.slow = false;
-                    self.refuse_writes();
-                }
-                // Not by way of the engine's list of sessions to flush: what is on that list may show changes that are not settled.
-                opened.into_iter().for_each(|id| self.wake(id));
-            }
-            Report::Stuck(error) => {
-                tracing::warn!(%error, "cannot write to the append-only file; writes are refused until it works again");
-                durable.stuck = Some(error);
-                self.refuse_writes();
-            }
-            Report::Unstuck => {
-                tracing::info!("the append-only file can be written to again");
-                durable.stuck = None;
-                self.refuse_writes();
-            }
-            Report::Increment(manifest) => self.begin_rewrite(manifest),
-            Report::Based => self.end_rewrite(true),
-            Report::Failed(error) => {
-                let text =
-                    format!("cannot write the append-only file: {error}. What is on the disk is unknown, so the server ends");
-                tracing::error!("{text}");
-                self.failed = Some(text);
-                self.ending = true;
-            }
-        }
-    }
-
-    /// Applies a new value of `appendfsync`.
-    pub(super) fn sync_as_configured(&mut self) {
-        let syncs = Syncs::of(self.engine.config.appendfsync);
-        let Some(durable) = &mut self.durable else { return };
-        // What waits goes on waiting: batches are reported as settled under each value.
-        durable.syncs = syncs;
-        durable.send(Order::Sync(syncs));
-    }
-
-    /// Begins a new base: the next increment first, then, when that exists, a thread that reads the files before it.
-    pub(super) fn rewrite_log(&mut self) {
-        self.submit(true);
-        let now = self.clock.now();
-        let salt = self.engine.random_salt();
-        let Some(durable) = &mut self.durable else { return };
-        if durable.rewrite.get().began_ms.is_some() {
-            return;
-        }
-        durable.rewrite.set(Rewriting { began_ms: Some(now.mono_ms()), ..durable.rewrite.get() });
-        let head = Head { salt, line: durable.log.begin_file(salt) };
-        durable.turns_over = true;
-        durable.send(Order::NextIncrement(head));
-        tracing::info!("Background append only file rewriting started");
-    }
-
-    fn begin_rewrite(&mut self, manifest: Manifest) {
-        let boot = boot::clock();
-        let moment = Moment { boot, now: self.clock.now() };
-        let config = self.engine.config.clone();
-        let Some(durable) = &mut self.durable else { return };
-        durable.turns_over = false;
-        let path = load::folder_of(&config);
-        let name = config.appendfilename.clone();
-        let (orders, control) = (durable.orders.clone(), durable.control.clone());
-        let work = Rewrite { config, path, name, manifest, moment };
-        let thread = std::thread::Builder::new().name("rewrite".into()).stack_size(REWRITE_STACK);
-        let spawned = thread.spawn(move || match work.run() {
-            Ok((file, len)) => _ = orders.send(Order::Base(file, len)),
-            Err(reason) => {
-                tracing::warn!(reason, "cannot make a new base of the append-only file");
-                control.send(Box::new(|shell: &mut Shell| shell.end_rewrite(false)));
-            }
-        });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "cannot start the thread that makes a new base");
-            self.end_rewrite(false);
-        }
-    }
-
-    fn end_rewrite(&mut self, made: bool) {
-        let now = self.clock.now();
-        let Some(durable) = &mut self.durable else { return };
-        let Rewriting { began_ms, made: before, .. } = durable.rewrite.get();
-        let took_s = began_ms.map(|began_ms| now.mono_ms().saturating_sub(began_ms) / 1000);
-        durable.rewrite.set(Rewriting { began_ms: None, failed: !made, took_s, made: before + u64::from(made) });
-        if made {
-            durable.base_size.set(durable.progress.total_bytes.load(Ordering::Relaxed));
-            tracing::info!("Background AOF rewrite finished successfully");
-        }
-    }
-
-    fn refuse_writes(&mut self) {
-        let reason = self.durable.as_ref().and_then(|durable| match &durable.stuck {
-            Some(error) => Some(error.to_string()),
-            None => durable.slow.then(|| "the disk is too slow".to_owned()),
-        });
-        let text = reason.map(|reason| Error::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
-        self.engine.refuse_writes(text);
-    }
-
-    /// Ends the log: what was recorded is written and synced.
-    pub(super) fn close_log(&mut self) {
-        self.submit(true);
-        let Some(durable) = &mut self.durable else { return };
-        durable.send(Order::Close);
-        if let Some(thread) = durable.thread.take() {
-            let _ = thread.join();
-        }
-    }
+/// State of snapshots besides what `INFO` shows.
+#[derive(Default)]
+pub struct Snapshots {
+    /// What the thread of the snapshot in progress shares with the executor.
+    running: Option<Arc<Shared>>,
+    /// Clients whose `SAVE` waits for the snapshot in progress: their sessions, and their numbers.
+    waiting: Vec<(SessionId, u64)>,
+    /// When the save points are looked at next, in monotonic milliseconds; `None` without any.
+    pub look_ms: Option<u64>,
+    /// When the last one began, in monotonic milliseconds.
+    tried_ms: u64,
+    /// Number of files so far, for the names of temporary ones.
+    files: u64,
 }

@@ -194,11 +194,11 @@ impl<'e> Replay<'e> {
         db.put(name, Box::new(value), ttl, Published::SILENT).map_err(|error| String::from_utf8_lossy(error.text()).into_owned())
     }
 
-    /// Begins to apply an RDB.
-    pub fn begin_rdb(&mut self) -> Loader {
+    /// Begins to apply an RDB. `quiet`: nothing is logged about what goes well.
+    pub fn begin_rdb(&mut self, quiet: bool) -> Loader {
         self.rdb_db = 0;
         let session_grace_ms = self.engine.config.lock_session_grace;
-        Loader::new(self.now(), Options { keep_expired: true, session_grace_ms, boot: self.moment.boot })
+        Loader::new(self.now(), Options { keep_expired: true, session_grace_ms, boot: self.moment.boot, quiet })
     }
 
     /// Applies what a reader of an RDB returned.

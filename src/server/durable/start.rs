@@ -6,20 +6,19 @@ use std::io::Read;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::engine::persistence::Figures;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log::AppendLog;
 use crate::server::durable::files::{Files, Head};
 use crate::server::durable::folder::{Folder, words};
-use crate::server::durable::gate::CommitGate;
 use crate::server::durable::load::{folder_of, load};
-use crate::server::durable::log_thread::{LogThread, Progress, Report, Syncs};
-use crate::server::durable::{Durable, Rewriting, boot};
+use crate::server::durable::log::reporter;
+use crate::server::durable::log_thread::{Progress, Syncs};
+use crate::server::durable::{Durable, Phase, Rewriting, boot};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -32,7 +31,7 @@ const LOCK_FILE: &str = "portcullis.lock";
 ///
 /// # Errors
 /// Why the server must not start, in words for its operator.
-pub(crate) fn start(shell: &mut Shell, control: &Control) -> Result<(), String> {
+pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), String> {
     let config = &shell.engine.config;
     let path = folder_of(config);
     let name = config.appendfilename.clone().into_bytes();
@@ -58,71 +57,20 @@ pub(crate) fn start(shell: &mut Shell, control: &Control) -> Result<(), String> 
     let base_size = Rc::new(Cell::new(files.total()));
     let joins = files.manifest().increments.len() > INCREMENTS_MAX;
     let rewrite = Rc::new(Cell::new(Rewriting::default()));
-    let reporting = control.clone();
-    let report = move |report: Report| {
-        reporting.send(Box::new(move |shell: &mut Shell| {
-            shell.take_report(report);
-            shell.after_order();
-        }));
-    };
-    let thread = LogThread::new(files, path.clone(), syncs, received, Arc::clone(&progress), report);
-    let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
-        let _lock = lock;
-        thread.run();
-    });
-    let thread = thread.map_err(|error| format!("Can't start the thread of the log: {}", words(&error)))?;
-    shell.engine.keyspace.changes.log = Some(Box::new(log.clone()));
-    let gate = CommitGate::default();
-    let (figures, rewriting, base, held) = (Arc::clone(&progress), Rc::clone(&rewrite), Rc::clone(&base_size), gate.held());
-    shell.engine.persistence.figures =
-        Some(Box::new(move || Figures { held: held.get(), ..figures_of(&figures, rewriting.get(), base.get()) }));
-    shell.durable = Some(Box::new(Durable {
-        log,
-        gate,
-        progress,
-        orders,
-        thread: Some(thread),
-        syncs,
-        seed,
-        seen: 0,
-        stuck: None,
-        turns_over: false,
-        submit_ms: None,
-        slow: false,
-        rewrite,
-        base_size,
-        control: control.clone(),
-    }));
+    let mut durable = Durable::new(log, progress, orders, syncs, seed, (rewrite, base_size));
+    durable.spawn(files, received, lock, path, reporter(control.clone()))?;
+    durable.phase = Phase::Running;
+    shell.engine.persistence.figures = Some(durable.figures());
+    shell.durable = Some(Box::new(durable));
+    shell.record_changes();
     if joins {
         shell.rewrite_log();
     }
     Ok(())
 }
 
-fn figures_of(progress: &Progress, rewriting: Rewriting, base_size: u64) -> Figures {
-    let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-    Figures {
-        size: get(&progress.total_bytes),
-        base_size,
-        queued: get(&progress.queued_bytes),
-        syncing: progress.syncing.load(Ordering::Relaxed),
-        batches: [get(&progress.written), get(&progress.durable)],
-        syncs: [
-            get(&progress.syncs),
-            progress.sync_percentile_us(0.5),
-            progress.sync_percentile_us(0.99),
-            get(&progress.sync_max_us),
-        ],
-        rewriting_since_ms: rewriting.began_ms,
-        rewrite_failed: rewriting.failed,
-        rewrite_s: rewriting.took_s,
-        rewrites: rewriting.made,
-        held: 0,
-    }
-}
-
 /// Locks the folder for this process, until the file is closed.
-fn lock(path: &Path) -> Result<File, String> {
+pub(super) fn lock(path: &Path) -> Result<File, String> {
     let path = path.join(LOCK_FILE);
     let describe = |error: std::io::Error| format!("Can't lock {}: {}", path.display(), words(&error));
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(describe)?;

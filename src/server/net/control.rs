@@ -8,35 +8,40 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::server::net::poller::{Registry, Source};
-use crate::server::shell::Shell;
 
-/// A closure that runs on the executor's thread on behalf of another thread.
-pub(crate) type Order = Box<dyn FnOnce(&mut Shell) + Send>;
+/// A closure that runs on the executor's thread on behalf of another thread. `S` is what it works on: the shell, which has the
+/// sending end itself.
+pub(crate) type Order<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 /// The sending end of the control queue; any thread may use it.
-#[derive(Clone)]
-pub(crate) struct Control {
-    orders: Sender<Order>,
+pub(crate) struct Control<S> {
+    orders: Sender<Order<S>>,
     /// eventfd that wakes the executor.
     bell: Arc<OwnedFd>,
 }
 
 /// The receiving end, on the executor's thread.
-pub(crate) struct Inbox {
-    orders: Receiver<Order>,
+pub(crate) struct Inbox<S> {
+    orders: Receiver<Order<S>>,
     bell: Arc<OwnedFd>,
 }
 
 /// Creates both ends of the queue.
-pub(crate) fn orders() -> io::Result<(Control, Inbox)> {
+pub(crate) fn orders<S>() -> io::Result<(Control<S>, Inbox<S>)> {
     let (sender, receiver) = channel();
     let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     Ok((Control { orders: sender, bell: Arc::clone(&bell) }, Inbox { orders: receiver, bell }))
 }
 
-impl Control {
+impl<S> Clone for Control<S> {
+    fn clone(&self) -> Self {
+        Control { orders: self.orders.clone(), bell: Arc::clone(&self.bell) }
+    }
+}
+
+impl<S> Control<S> {
     /// Sends an order. Returns false if the executor has ended.
-    pub(crate) fn send(&self, order: Order) -> bool {
+    pub(crate) fn send(&self, order: Order<S>) -> bool {
         let sent = self.orders.send(order).is_ok();
         // If the counter is full, the executor has been woken already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
@@ -44,7 +49,7 @@ impl Control {
     }
 }
 
-impl Inbox {
+impl<S> Inbox<S> {
     /// Registers the wake-up descriptor with the poller.
     pub(crate) fn register(&self, registry: &Registry) -> io::Result<()> {
         registry.add(&self.bell, Source::Orders)
@@ -57,7 +62,7 @@ impl Inbox {
     }
 
     /// Takes the next order, if there is one.
-    pub(crate) fn next(&self) -> Option<Order> {
+    pub(crate) fn next(&self) -> Option<Order<S>> {
         self.orders.try_recv().ok()
     }
 }

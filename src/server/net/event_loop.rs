@@ -45,7 +45,7 @@ pub(crate) struct EventLoop {
     /// Connections that continue after all others that are ready.
     later: Vec<SessionId>,
     listening: Rc<Listening>,
-    inbox: Inbox,
+    inbox: Inbox<Shell>,
     /// Whether the timer has fired, or has left work to do.
     due: bool,
     /// Whether orders may be in the inbox.
@@ -54,7 +54,7 @@ pub(crate) struct EventLoop {
 
 impl EventLoop {
     /// Creates a loop and registers the timer and the inbox with the poller.
-    pub(crate) fn new(shell: Shell, poller: Poller, listening: Rc<Listening>, inbox: Inbox) -> io::Result<EventLoop> {
+    pub(crate) fn new(shell: Shell, poller: Poller, listening: Rc<Listening>, inbox: Inbox<Shell>) -> io::Result<EventLoop> {
         shell.timer.register(&poller.registry)?;
         inbox.register(&poller.registry)?;
         let (connections, later) = (Vec::new(), Vec::new());
@@ -198,8 +198,10 @@ impl EventLoop {
 
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
     fn poll_events(&mut self) -> io::Result<()> {
+        let copies = self.shell.copy_some();
         self.shell.submit_batch();
         let has_work = self.due
+            || copies
             || self.ordered
             || !self.later.is_empty()
             || self.shell.queue_len() > 0

@@ -142,6 +142,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::OutputLimits => "LIMITS...",
         Kind::Events => "LETTERS",
         Kind::Rules => "RULES...",
+        Kind::SavePoints => "SECONDS CHANGES...",
         Kind::Text | Kind::Secret | Kind::Only(..) => "TEXT",
     }
 }

@@ -21,7 +21,7 @@ impl<'e> Received<'e> {
     pub fn new(engine: &'e mut Engine, moment: Moment) -> Self {
         let mut replay = Replay::new(engine, moment);
         let items = rdb_file::read::Reader::new(None, false, replay.unix_ms());
-        let loader = replay.begin_rdb();
+        let loader = replay.begin_rdb(true);
         Received { replay, items, loader }
     }
 

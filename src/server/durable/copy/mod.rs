@@ -1,0 +1,121 @@
+//! A [live copy](crate::persist::live_copy) of a running server, received by another engine on a thread of its own.
+//!
+//! ```text
+//!   event loop ─ copy_some, each round: some keys ─▶ parts ─▶ thread "copying": another engine ─▶ what is to be done with it
+//!        ▲                                                       │
+//!        └──────── an order, when it has caught up ◀─────────────┘
+//! ```
+//!
+//! The executor's share of it is to visit the keys, some tens of microseconds at a time. The other engine needs the memory of the
+//! data once more.
+
+pub mod received;
+mod walk;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+
+use crate::engine::Engine;
+use crate::engine::config::Config;
+use crate::persist::live_copy::{LiveCopy, Part};
+use crate::persist::natives::clock::Moment;
+use crate::server::durable::Durable;
+use crate::server::durable::copy::received::Received;
+
+/// Bytes on the way to the thread beyond which no more keys are copied, until it has caught up.
+pub const BACKLOG_MAX: u64 = 8 << 20;
+/// Stack of a thread with an engine, in bytes: values are nested as deep as for the executor.
+pub const ENGINE_STACK: usize = 64 << 20;
+/// How much nicer than the executor the threads are that make files beside it.
+const NICER: i32 = 5;
+
+/// What is on the way to the thread.
+enum Message {
+    /// A part, and when it was written.
+    Part(Part, Moment),
+    /// The copy is whole.
+    End(Moment),
+}
+
+/// What the thread shares with the executor.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Bytes on the way.
+    backlog: AtomicU64,
+    /// Whether the executor waits for the thread to catch up.
+    waits: AtomicBool,
+    /// Whether nobody wants the copy any more.
+    pub abandoned: AtomicBool,
+}
+
+/// What is done with a copy, on its thread: the engine, and the moment whose keys it has; or why there is none.
+pub type Then = Box<dyn FnOnce(Result<(Engine, Moment), String>, &Shared) + Send>;
+
+/// What a copy is for, which decides what happens in the turn that ends it: it has the keys of that moment.
+pub enum Purpose {
+    /// A snapshot: the count of changes is noted.
+    Snapshot,
+    /// A first base: this log records from then on.
+    Log(Box<Durable>),
+}
+
+/// A copy in progress.
+pub struct Copying {
+    copy: LiveCopy,
+    messages: Sender<Message>,
+    shared: Arc<Shared>,
+    purpose: Purpose,
+}
+
+impl Copying {
+    /// Number of keys that were copied.
+    pub fn keys(&self) -> u64 {
+        self.copy.keys()
+    }
+
+    fn send(&self, part: Part, moment: Moment) {
+        self.shared.backlog.fetch_add(part.bytes().len() as u64, Ordering::Relaxed);
+        // The thread ends early only after an error, which it reports.
+        let _ = self.messages.send(Message::Part(part, moment));
+    }
+}
+
+/// Makes the calling thread yield to others.
+pub fn be_nice() {
+    // It is as good as any other where the system does not allow it.
+    let _ = rustix::process::nice(NICER);
+}
+
+/// Receives a copy. Returns `None` if it was abandoned.
+fn receive(
+    config: Config,
+    begun: Moment,
+    messages: &Receiver<Message>,
+    shared: &Shared,
+    wake: &dyn Fn(),
+) -> Option<Result<(Engine, Moment), String>> {
+    let mut engine = Engine::new(config, 0, begun.now, crate::commands::table());
+    let mut received = Received::new(&mut engine, begun);
+    loop {
+        // The executor is gone, or has given up.
+        let message = messages.recv().ok()?;
+        if shared.abandoned.load(Ordering::Relaxed) {
+            return None;
+        }
+        match message {
+            Message::Part(part, moment) => {
+                if let Err(reason) = received.apply(&part, moment) {
+                    return Some(Err(reason));
+                }
+                let len = part.bytes().len() as u64;
+                let left = shared.backlog.fetch_sub(len, Ordering::Relaxed) - len;
+                if left < BACKLOG_MAX / 2 && shared.waits.swap(false, Ordering::Relaxed) {
+                    // It wakes the event loop, which goes on copying.
+                    wake();
+                }
+            }
+            Message::End(moment) => return Some(received.finish().map(|_| (engine, moment))),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The executor's part of a copy: it visits the keys between the turns of connections.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+
+use crate::engine::config::Config;
+use crate::persist::live_copy::{Both, LiveCopy};
+use crate::persist::natives::clock::Moment;
+use crate::server::durable::boot;
+use crate::server::durable::copy::{BACKLOG_MAX, Copying, ENGINE_STACK, Message, Purpose, Shared, Then, be_nice, receive};
+use crate::server::shell::Shell;
+
+/// Bytes of items that are copied between two turns of connections: some tens of microseconds.
+const ROOM: usize = 8 << 10;
+/// Bytes of changes on the way beyond which the copy is given up: they come faster than they can be copied.
+const CHANGES_MAX: u64 = 256 << 20;
+
+impl Shell {
+    /// Begins to copy the keyspace. `then` is called on the copy's thread.
+    ///
+    /// # Errors
+    /// Why there can be no thread.
+    pub(in crate::server::durable) fn begin_copy(&mut self, purpose: Purpose, then: Then) -> Result<Arc<Shared>, String> {
+        let moment = Moment { boot: boot::clock(), now: self.clock.now() };
+        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
+        let config = Config { maxmemory: 0, ..self.engine.config.clone() };
+        let (messages, received) = channel();
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("copying".into()).stack_size(ENGINE_STACK);
+        let spawned = thread.spawn(move || {
+            be_nice();
+            // An order that does nothing wakes the event loop, which goes on copying.
+            let wake = || _ = control.send(Box::new(|_| ()));
+            if let Some(made) = receive(config, moment, &received, &of_thread, &wake) {
+                then(made, &of_thread);
+            }
+        });
+        spawned.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let libraries = self.engine.library_sources();
+        let copy = LiveCopy::begin(&self.engine.keyspace, moment, libraries);
+        self.copying = Some(Box::new(Copying { copy, messages, shared: Arc::clone(&shared), purpose }));
+        self.record_changes();
+        Ok(shared)
+    }
+
+    /// Copies some keys. Returns whether to call this again soon.
+    #[inline]
+    pub(in crate::server) fn copy_some(&mut self) -> bool {
+        self.copying.is_some() && self.copy_next()
+    }
+
+    #[cold]
+    fn copy_next(&mut self) -> bool {
+        let Some(copying) = &self.copying else { return false };
+        let backlog = copying.shared.backlog.load(Ordering::Relaxed);
+        if backlog + copying.copy.pending_bytes() as u64 > CHANGES_MAX {
+            tracing::warn!("a copy of the data was given up: changes come faster than they can be copied");
+            self.abandon_copy();
+            return false;
+        }
+        if backlog > BACKLOG_MAX {
+            copying.shared.waits.store(true, Ordering::Relaxed);
+            // The thread may have caught up before it saw that.
+            return copying.shared.backlog.load(Ordering::Relaxed) <= BACKLOG_MAX;
+        }
+        let moment = Moment { boot: boot::clock(), now: self.clock.now() };
+        let more = copying.copy.step(&self.engine.keyspace, moment, ROOM).unwrap_or(false);
+        copying.copy.take().into_iter().for_each(|part| copying.send(part, moment));
+        if more || self.engine.keyspace.changes.in_unit() {
+            return true;
+        }
+        if let Some(copying) = self.copying.take() {
+            copying.copy.finish(&self.engine.keyspace).into_iter().for_each(|part| copying.send(part, moment));
+            let _ = copying.messages.send(Message::End(moment));
+            match copying.purpose {
+                Purpose::Snapshot => {
+                    let changes = self.engine.keyspace.changes.count;
+                    self.engine.persistence.snapshot.copied_changes = changes;
+                }
+                Purpose::Log(durable) => {
+                    self.begins_log = false;
+                    self.durable = Some(durable);
+                }
+            }
+            self.record_changes();
+        }
+        false
+    }
+
+    /// Gives up a copy in progress. Its thread ends without a word.
+    pub(in crate::server::durable) fn abandon_copy(&mut self) {
+        if let Some(copying) = self.copying.take() {
+            copying.shared.abandoned.store(true, Ordering::Relaxed);
+        }
+        self.record_changes();
+    }
+
+    /// Makes the engine record its changes where they are wanted now.
+    pub(in crate::server::durable) fn record_changes(&mut self) {
+        let log = self.durable.as_ref().filter(|durable| durable.records()).map(|durable| durable.log.clone());
+        let copy = self.copying.as_ref().map(|copying| copying.copy.clone());
+        self.engine.keyspace.changes.log = match (log, copy) {
+            (None, None) => None,
+            (Some(log), None) => Some(Box::new(log)),
+            (None, Some(copy)) => Some(Box::new(copy)),
+            (Some(log), Some(copy)) => Some(Box::new(Both(log, copy))),
+        };
+    }
+}

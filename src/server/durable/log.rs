@@ -1,0 +1,307 @@
+//! What the shell does with the log: holds output, hands batches to the thread, takes its reports, and makes new bases.
+
+use std::sync::atomic::Ordering;
+
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::engine::command::Command;
+use crate::engine::outbox::Outbox;
+use crate::engine::session::SessionFlags;
+use crate::persist::append::clock::Moment;
+use crate::persist::append::log::Batch;
+use crate::persist::append::manifest::Manifest;
+use crate::server::durable::copy::{ENGINE_STACK, be_nice};
+use crate::server::durable::files::Head;
+use crate::server::durable::log_thread::{Order, Report, Syncs};
+use crate::server::durable::rewrite::Rewrite;
+use crate::server::durable::{Phase, Rewriting, boot, load};
+use crate::server::net::control::Control;
+use crate::server::shell::Shell;
+
+/// Maximum number of bytes that wait to be written. Beyond it, commands that write are refused until the disk has caught up.
+const QUEUED_MAX: u64 = 256 << 20;
+/// Pending bytes from which on a batch is handed over without waiting for anything.
+const BATCH_MIN: usize = 256 << 10;
+/// Milliseconds for which changes gather under `everysec` and `no`, because each batch wakes the log's thread.
+const BATCH_EVERY_MS: u64 = 10;
+/// Milliseconds after a new base that failed before the next one is begun by itself.
+const REWRITE_AGAIN_MS: u64 = 5000;
+
+/// Hands the reports of the log's thread to the executor.
+pub(super) fn reporter(control: Control<Shell>) -> impl Fn(Report) + Send + 'static {
+    move |report: Report| {
+        control.send(Box::new(move |shell: &mut Shell| {
+            shell.take_report(report);
+            shell.after_order();
+        }));
+    }
+}
+
+impl Shell {
+    /// Holds back the reply to a request until what it shows is settled. `start` is the position of the reply in the session's
+    /// outbox, which the caller has taken.
+    #[cold]
+    pub(in crate::server) fn hold_reply(
+        &mut self,
+        outbox: &Outbox,
+        row: Option<&'static Command>,
+        args: &[&[u8]],
+        db: u32,
+        start: usize,
+    ) {
+        let Some(durable) = &mut self.durable else { return };
+        let id = outbox.session;
+        // It names the locks and owners of the whole cycle.
+        let shows_other_locks = outbox.bytes.get(start..).is_some_and(|reply| reply.starts_with(b"-DEADLOCK"));
+        let mut batch = 0;
+        if durable.gate.in_flight() {
+            // A request that came alone was not looked up ahead, and a container was not resolved.
+            let row = row.filter(|row| row.subcommands.is_empty());
+            let row = row.or_else(|| self.engine.commands.named(args));
+            batch = if shows_other_locks { durable.gate.last() } else { durable.seen_by(row, args, db) };
+        }
+        if durable.note_changes() {
+            batch = durable.gate.pending();
+        }
+        durable.seen = durable.seen.max(batch);
+        let session = &mut self.engine.sessions[id.0 as usize];
+        let at = session.net_out + (start - session.sent.min(start)) as u64;
+        let gated = durable.gate.hold(id, at, batch);
+        session.flags.set(SessionFlags::UNSETTLED, gated);
+    }
+
+    /// Holds back what a batch of requests, or the passing of time, wrote to other sessions.
+    #[cold]
+    pub(in crate::server) fn hold_others(&mut self, requester: Option<SessionId>) {
+        let Some(durable) = self.durable.as_mut().filter(|durable| durable.holds_output()) else { return };
+        let changed = durable.note_changes();
+        let seen = std::mem::take(&mut durable.seen);
+        // Without a requester, time has passed or an order was carried out: what it shows is not known.
+        let batch = match requester {
+            _ if changed => durable.gate.pending(),
+            Some(_) => seen,
+            None => durable.gate.last(),
+        };
+        if batch <= durable.gate.settled() {
+            return;
+        }
+        for &id in self.dirty.iter().filter(|&&id| Some(id) != requester) {
+            let session = &mut self.engine.sessions[id.0 as usize];
+            let gated = durable.gate.hold(id, session.net_out, batch);
+            session.flags.set(SessionFlags::UNSETTLED, gated);
+        }
+    }
+
+    /// Whether output waits for the disk.
+    #[inline]
+    pub(in crate::server) fn holds_output(&self) -> bool {
+        self.durable.as_ref().is_some_and(|durable| durable.holds_output())
+    }
+
+    /// Hands the changes of this turn of the event loop to the log's thread.
+    #[inline]
+    pub(in crate::server) fn submit_batch(&mut self) {
+        if self.durable.is_some() {
+            self.submit(false);
+        }
+    }
+
+    #[cold]
+    pub(super) fn submit(&mut self, closing: bool) {
+        let now = self.clock.now();
+        let Some(durable) = &mut self.durable else { return };
+        let pending = durable.log.pending_bytes();
+        if pending == 0 {
+            return;
+        }
+        if !closing && pending < BATCH_MIN {
+            if durable.holds_output() {
+                // While one batch is on its way the next is filled: the report that the first is settled comes back here.
+                if durable.gate.is_on_its_way() {
+                    return;
+                }
+            } else if self.clock.is_frozen() {
+                // A moment that does not come is not waited for.
+            } else if let Some(due_ms) = durable.submit_ms {
+                if !now.reached(due_ms) {
+                    return;
+                }
+            } else {
+                let due_ms = now.deadline_in(BATCH_EVERY_MS);
+                durable.submit_ms = Some(due_ms);
+                let clock = &self.clock;
+                self.timer.arm(due_ms, |ms| clock.raw_us_of(ms));
+                return;
+            }
+        }
+        durable.submit_ms = None;
+        if durable.holds_output() {
+            durable.note_changes();
+        }
+        durable.log.set_boot_clock(now, boot::clock());
+        // Until the thread has begun a new file, its figures are those of the old one.
+        let synced = if durable.turns_over { 0 } else { durable.progress.durable_bytes.load(Ordering::Relaxed) };
+        let Some(Batch { bytes: batch, .. }) = durable.log.take_batch(synced) else { return };
+        let number = durable.gate.take();
+        let queued = durable.progress.queued_bytes.fetch_add(batch.len() as u64, Ordering::Relaxed) + batch.len() as u64;
+        durable.send(Order::Append(number, batch));
+        if !durable.holds_output() {
+            // A crash may lose it; nothing waits.
+            durable.gate.settle(number);
+        }
+        let size = durable.progress.total_bytes.load(Ordering::Relaxed);
+        let (config, base_size) = (&self.engine.config, durable.base_size.get());
+        let grown = size.saturating_sub(base_size).saturating_mul(100) / base_size.max(1);
+        let rewrite = config.auto_aof_rewrite_percentage > 0
+            && size >= config.auto_aof_rewrite_min_size
+            && grown >= u64::from(config.auto_aof_rewrite_percentage)
+            && durable.phase == Phase::Running
+            && durable.rewrite.get().began_ms.is_none()
+            && !(durable.rewrite.get().failed && now.mono_ms() < durable.rewrite.get().failed_ms + REWRITE_AGAIN_MS)
+            && self.engine.persistence.snapshot.since_ms.is_none();
+        if queued > QUEUED_MAX && !durable.slow {
+            tracing::warn!(
+                queued,
+                "too much waits to be written to the append-only file; writes are refused until the disk has caught up"
+            );
+            durable.slow = true;
+            self.refuse_writes();
+        }
+        if rewrite {
+            tracing::info!("Starting automatic rewriting of AOF on {grown}% growth");
+            self.rewrite_log();
+        }
+    }
+
+    /// Takes a report of the log's thread.
+    pub(in crate::server) fn take_report(&mut self, report: Report) {
+        let Some(durable) = &mut self.durable else { return };
+        match report {
+            Report::Settled(batch) => {
+                let mut opened = Vec::new();
+                for (id, last) in durable.gate.settle(batch) {
+                    if last {
+                        self.engine.sessions[id.0 as usize].flags.remove(SessionFlags::UNSETTLED);
+                    }
+                    opened.push(id);
+                }
+                let queued = durable.progress.queued_bytes.load(Ordering::Relaxed);
+                if durable.slow && queued < QUEUED_MAX / 2 {
+                    durable.slow = false;
+                    self.refuse_writes();
+                }
+                // Not by way of the engine's list of sessions to flush: what is on that list may show changes that are not settled.
+                opened.into_iter().for_each(|id| self.wake(id));
+            }
+            Report::Stuck(error) => {
+                tracing::warn!(%error, "cannot write to the append-only file; writes are refused until it works again");
+                durable.stuck = Some(error);
+                self.refuse_writes();
+            }
+            Report::Unstuck => {
+                tracing::info!("the append-only file can be written to again");
+                durable.stuck = None;
+                self.refuse_writes();
+            }
+            Report::Increment(manifest) => self.begin_rewrite(manifest),
+            Report::Based => self.end_rewrite(true),
+            Report::Closed => self.log_closed(),
+            Report::Failed(error) => {
+                let text =
+                    format!("cannot write the append-only file: {error}. What is on the disk is unknown, so the server ends");
+                tracing::error!("{text}");
+                self.failed = Some(text);
+                self.ending = true;
+            }
+        }
+    }
+
+    /// Applies a new value of `appendfsync`.
+    pub(in crate::server) fn sync_as_configured(&mut self) {
+        let syncs = Syncs::of(self.engine.config.appendfsync);
+        let Some(durable) = &mut self.durable else { return };
+        // What waits goes on waiting: batches are reported as settled under each value.
+        durable.syncs = syncs;
+        durable.send(Order::Sync(syncs));
+    }
+
+    /// Begins a new base: the next increment first, then, when that exists, a thread that reads the files before it.
+    pub(in crate::server) fn rewrite_log(&mut self) {
+        self.submit(true);
+        let now = self.clock.now();
+        let salt = self.engine.random_salt();
+        let Some(durable) = self.durable.as_mut().filter(|durable| durable.phase == Phase::Running) else { return };
+        if durable.rewrite.get().began_ms.is_some() {
+            return;
+        }
+        durable.rewrite.set(Rewriting { began_ms: Some(now.mono_ms()), ..durable.rewrite.get() });
+        let head = Head { salt, line: durable.log.begin_file(salt) };
+        durable.turns_over = true;
+        durable.send(Order::NextIncrement(head));
+        tracing::info!("Background append only file rewriting started");
+    }
+
+    fn begin_rewrite(&mut self, manifest: Manifest) {
+        let boot = boot::clock();
+        let moment = Moment { boot, now: self.clock.now() };
+        let config = self.engine.config.clone();
+        let Some(control) = self.control.clone() else { return };
+        let Some(durable) = &mut self.durable else { return };
+        durable.turns_over = false;
+        let path = load::folder_of(&config);
+        let name = config.appendfilename.clone();
+        let orders = durable.orders.clone();
+        let work = Rewrite { config, path, name, manifest, moment };
+        let thread = std::thread::Builder::new().name("rewrite".into()).stack_size(ENGINE_STACK);
+        let spawned = thread.spawn(move || {
+            be_nice();
+            match work.run() {
+                Ok((file, len)) => _ = orders.send(Order::Base(file, len)),
+                Err(reason) => {
+                    tracing::warn!(reason, "cannot make a new base of the append-only file");
+                    control.send(Box::new(|shell: &mut Shell| shell.end_rewrite(false)));
+                }
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "cannot start the thread that makes a new base");
+            self.end_rewrite(false);
+        }
+    }
+
+    pub(super) fn end_rewrite(&mut self, made: bool) {
+        let now = self.clock.now();
+        let Some(durable) = &mut self.durable else { return };
+        let Rewriting { began_ms, made: before, .. } = durable.rewrite.get();
+        let took_s = began_ms.map(|began_ms| now.mono_ms().saturating_sub(began_ms) / 1000);
+        let made = Rewriting { began_ms: None, failed: !made, took_s, made: before + u64::from(made), failed_ms: now.mono_ms() };
+        durable.rewrite.set(made);
+        if !made.failed {
+            durable.base_size.set(durable.progress.total_bytes.load(Ordering::Relaxed));
+            tracing::info!("Background AOF rewrite finished successfully");
+        }
+        self.go_on_saving();
+    }
+
+    pub(super) fn refuse_writes(&mut self) {
+        let reason = self.durable.as_ref().and_then(|durable| match &durable.stuck {
+            Some(error) => Some(error.to_string()),
+            None => durable.slow.then(|| "the disk is too slow".to_owned()),
+        });
+        let text = reason.map(|reason| Error::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
+        let (config, snapshot) = (&self.engine.config, &self.engine.persistence.snapshot);
+        let unsaved = snapshot.failed && config.stop_writes_on_bgsave_error && !config.save.is_empty();
+        self.engine.refuse_writes(text.or_else(|| unsaved.then_some(Error::MISCONF_SNAPSHOTS)));
+    }
+
+    /// Ends the log: what was recorded is written and synced.
+    pub(in crate::server) fn close_log(&mut self) {
+        self.abandon_snapshot();
+        self.submit(true);
+        let Some(durable) = &mut self.durable else { return };
+        durable.send(Order::Close);
+        if let Some(thread) = durable.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

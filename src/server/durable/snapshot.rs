@@ -1,0 +1,226 @@
+//! RDB snapshots: `SAVE`, `BGSAVE`, the save points of `save`, and the one before the server ends.
+//!
+//! ```text
+//!   SAVE, BGSAVE, save points ─▶ a live copy (copying.rs) ─▶ temp-PID-N.rdb, synced ─▶ renamed to dbfilename, folder synced
+//!   SHUTDOWN SAVE             ─▶ the same file from the keyspace itself, as nobody else is served any more
+//! ```
+//!
+//! No command waits for a snapshot but `SAVE`. A snapshot has the keys of the moment at which the copy was whole, not of that at
+//! which it began.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use crate::base::ids::SessionId;
+use crate::engine::Engine;
+use crate::persist::natives::clock::Moment;
+use crate::persist::rdb_file::write::{Options, Writer};
+use crate::server::durable::boot;
+use crate::server::durable::copy::{Purpose, Shared};
+use crate::server::durable::folder::words;
+use crate::server::shell::Shell;
+
+/// Bytes that are written at once.
+const CHUNK: usize = 1 << 20;
+/// Milliseconds between two looks at the save points.
+const LOOK_EVERY_MS: u64 = 1000;
+/// Milliseconds after a failed snapshot before save points begin another one: Redis's `CONFIG_BGSAVE_RETRY_DELAY`.
+const AGAIN_MS: u64 = 5000;
+
+impl Shell {
+    /// Begins a snapshot; `SAVE` waits for it. One that is in progress goes on instead, unless `anew`.
+    pub(in crate::server) fn save(&mut self, session: Option<SessionId>, anew: bool) {
+        if let Some(id) = session {
+            self.snapshots.waiting.push((id, self.engine.sessions[id.0 as usize].id));
+        }
+        if anew && let Some(running) = self.snapshots.running.take() {
+            running.abandoned.store(true, Ordering::Relaxed);
+            self.abandon_copy();
+        }
+        if self.snapshots.running.is_some() {
+            return;
+        }
+        let now = self.clock.now();
+        self.engine.persistence.snapshot.scheduled = false;
+        if self.copying.is_some() {
+            // The append-only file is being switched on.
+            self.engine.persistence.snapshot.scheduled = true;
+            return;
+        }
+        self.snapshots.tried_ms = now.mono_ms();
+        let temporary = self.temporary();
+        let path = self.snapshot_path();
+        let Some(control) = self.control.clone() else { return };
+        let (number, checksum) = (self.snapshots.files, self.engine.config.rdbchecksum);
+        let then = Box::new(move |copied: Result<(Engine, Moment), String>, shared: &Shared| {
+            let made = copied.and_then(|(engine, moment)| {
+                let goes_on = || !shared.abandoned.load(Ordering::Relaxed);
+                write(&engine, moment, (&temporary, &path), Kind { checksum, is_base: false }, goes_on)
+            });
+            control.send(Box::new(move |shell: &mut Shell| shell.saved(number, made)));
+        });
+        match self.begin_copy(Purpose::Snapshot, then) {
+            Ok(shared) => {
+                tracing::info!("Background saving started");
+                self.snapshots.running = Some(shared);
+                self.engine.persistence.snapshot.since_ms = Some(now.mono_ms());
+            }
+            Err(reason) => self.saved(number, Err(reason)),
+        }
+    }
+
+    fn snapshot_path(&self) -> PathBuf {
+        let config = &self.engine.config;
+        Path::new(&config.dir).join(&config.dbfilename)
+    }
+
+    fn temporary(&mut self) -> PathBuf {
+        self.snapshots.files += 1;
+        let name = format!("temp-{}-{}.rdb", std::process::id(), self.snapshots.files);
+        Path::new(&self.engine.config.dir).join(name)
+    }
+
+    /// Takes the end of a snapshot.
+    fn saved(&mut self, number: u64, made: Result<u64, String>) {
+        if number != self.snapshots.files {
+            // It was abandoned for another one.
+            return;
+        }
+        let now = self.clock.now();
+        self.snapshots.running = None;
+        let changes = self.engine.persistence.snapshot.copied_changes;
+        self.engine.persistence.snapshot.end(now, made.is_ok().then_some(changes));
+        match &made {
+            Ok(_) => tracing::info!("Background saving terminated with success"),
+            Err(reason) => tracing::warn!(reason, "Background saving error"),
+        }
+        self.refuse_writes();
+        for (id, client) in std::mem::take(&mut self.snapshots.waiting) {
+            if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
+                self.engine.end_wait_for_save(now, id, made.is_ok());
+            }
+        }
+        self.go_on_saving();
+        self.after_order();
+    }
+
+    /// Looks whether a save point is reached.
+    #[cold]
+    pub(in crate::server) fn look_at_save_points(&mut self) {
+        let now = self.clock.now();
+        let config = &self.engine.config;
+        if config.save.is_empty() {
+            self.snapshots.look_ms = None;
+            return;
+        }
+        self.snapshots.look_ms = Some(now.deadline_in(LOOK_EVERY_MS));
+        let snapshot = &self.engine.persistence.snapshot;
+        let changes = snapshot.changes_since(self.engine.keyspace.changes.count);
+        let since_s = now.unix_ms() / 1000 - snapshot.last_unix_s.unwrap_or(self.engine.started.unix_ms() / 1000);
+        let reached = config.save_points().find(|&(seconds, least)| changes >= least.max(1) && since_s > seconds as i64);
+        let waits = snapshot.failed && now.mono_ms() < self.snapshots.tried_ms + AGAIN_MS;
+        if let Some((seconds, _)) = reached
+            && !waits
+            && self.snapshots.running.is_none()
+            && self.copying.is_none()
+            && !self.engine.persistence.rewriting()
+        {
+            tracing::info!("{changes} changes in {seconds} seconds. Saving...");
+            self.save(None, false);
+        }
+    }
+
+    /// Applies a new value of `save`, or of another directive about snapshots.
+    pub(in crate::server) fn save_as_configured(&mut self) {
+        self.snapshots.look_ms =
+            Some(self.clock.now().deadline_in(LOOK_EVERY_MS)).filter(|_| !self.engine.config.save.is_empty());
+        self.refuse_writes();
+    }
+
+    /// Writes a snapshot before this returns. Returns false if it failed.
+    pub(in crate::server) fn save_now(&mut self) -> bool {
+        if let Some(running) = self.snapshots.running.take() {
+            running.abandoned.store(true, Ordering::Relaxed);
+            self.abandon_copy();
+        }
+        let (temporary, path) = (self.temporary(), self.snapshot_path());
+        let moment = Moment { boot: boot::clock(), now: self.clock.now() };
+        let kind = Kind { checksum: self.engine.config.rdbchecksum, is_base: false };
+        let made = write(&self.engine, moment, (&temporary, &path), kind, || true);
+        let changes = self.engine.keyspace.changes.count;
+        self.engine.persistence.snapshot.end(moment.now, made.is_ok().then_some(changes));
+        match made {
+            Ok(_) => tracing::info!("DB saved on disk"),
+            Err(ref reason) => tracing::error!(reason, "Error trying to save the DB"),
+        }
+        made.is_ok()
+    }
+
+    /// Ends what makes a snapshot, before the server ends.
+    pub(super) fn abandon_snapshot(&mut self) {
+        if let Some(running) = self.snapshots.running.take() {
+            running.abandoned.store(true, Ordering::Relaxed);
+        }
+        self.abandon_copy();
+    }
+}
+
+/// What kind of an RDB file is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Whether it has a checksum.
+    pub checksum: bool,
+    /// Whether it is the base of an append-only file.
+    pub is_base: bool,
+}
+
+/// Writes an engine's keys into a temporary file, makes it durable, and renames it. Returns its length in bytes. The folder is synced.
+///
+/// # Errors
+/// In words. The temporary file is removed, and the other one is what it was.
+pub fn write(
+    engine: &Engine,
+    moment: Moment,
+    (temporary, path): (&Path, &Path),
+    kind: Kind,
+    goes_on: impl Fn() -> bool,
+) -> Result<u64, String> {
+    let made = write_temporary(engine, moment, temporary, kind, goes_on).and_then(|len| {
+        let failed =
+            |error: std::io::Error| format!("Can't rename {} to {}: {}", temporary.display(), path.display(), words(&error));
+        std::fs::rename(temporary, path).map_err(failed)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        Ok(len)
+    });
+    made.inspect_err(|_| _ = std::fs::remove_file(temporary))
+}
+
+fn write_temporary(
+    engine: &Engine,
+    moment: Moment,
+    path: &Path,
+    Kind { checksum, is_base }: Kind,
+    goes_on: impl Fn() -> bool,
+) -> Result<u64, String> {
+    let describe = |error: std::io::Error| format!("Can't write {}: {}", path.display(), words(&error));
+    let mut file = File::create(path).map_err(describe)?;
+    let options = Options { checksum, is_base, used_memory: 0, boot: moment.boot, libraries: engine.library_sources() };
+    let mut writer = Writer::new(&engine.keyspace, moment.now, options);
+    let (mut out, mut len) = (Vec::new(), 0);
+    loop {
+        let more = writer.next_chunk(&engine.keyspace, &mut out, CHUNK).map_err(|_| "the keys changed meanwhile".to_owned())?;
+        file.write_all(&out).map_err(describe)?;
+        len += out.len() as u64;
+        out.clear();
+        if !more {
+            file.sync_data().map_err(describe)?;
+            return Ok(len);
+        }
+        if !goes_on() {
+            return Err("it is not wanted any more".to_owned());
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Switches the append-only file on and off while the server runs: `CONFIG SET appendonly`.
+//!
+//! ```text
+//!   yes ─▶ a live copy ─ whole: changes are recorded from here on ─▶ base written ─▶ first increment ─▶ log thread
+//!   no  ─▶ what was recorded is written, synced and closed; nothing is recorded any more
+//! ```
+//!
+//! Until the base is on the disk nothing waits for it, whatever `appendfsync` says: a crash loses what it would have lost before.
+//! The log says when the file is on. Files of an earlier time are replaced, as in Redis.
+
+use std::cell::Cell;
+use std::fs::File as SystemFile;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::engine::Engine;
+use crate::engine::persistence::Figures;
+use crate::engine::session::SessionFlags;
+use crate::persist::append::log::AppendLog;
+use crate::persist::append::manifest::Manifest;
+use crate::persist::natives::clock::Moment;
+use crate::persist::resume::{Last, manifest_name};
+use crate::server::durable::copy::{Purpose, Shared};
+use crate::server::durable::files::{Files, Head};
+use crate::server::durable::folder::{Folder, words};
+use crate::server::durable::load::folder_of;
+use crate::server::durable::log::reporter;
+use crate::server::durable::log_thread::{Order, Progress, Syncs};
+use crate::server::durable::snapshot::{Kind, write};
+use crate::server::durable::start::lock;
+use crate::server::durable::{Durable, Phase, Rewriting, boot};
+use crate::server::shell::Shell;
+
+/// Milliseconds after which it is tried again to switch the file on.
+const AGAIN_MS: u64 = 5000;
+
+/// What a log that was begun hands to its thread.
+pub(super) struct Begun {
+    files: Files,
+    orders: Receiver<Order>,
+    lock: SystemFile,
+}
+
+/// Checks that there can be a folder for the append-only file, before `CONFIG SET appendonly yes` succeeds.
+///
+/// # Errors
+/// Redis's text; the log has the reason.
+pub fn check(path: &Path) -> Result<(), String> {
+    Folder::open(path).map(drop).map_err(|error| {
+        tracing::warn!(%error, path = %path.display(), "cannot open or create the folder of the append-only file");
+        "Unable to turn on AOF. Check server logs.".to_owned()
+    })
+}
+
+impl Shell {
+    /// Applies a new value of `appendonly`.
+    pub(in crate::server) fn log_as_configured(&mut self) {
+        self.log_again_ms = None;
+        match (&self.durable, self.engine.config.appendonly) {
+            (None, true) if !self.begins_log => {
+                if let Err(reason) = self.begin_log() {
+                    self.log_not_begun(&reason);
+                }
+            }
+            (None, false) => {
+                if std::mem::take(&mut self.begins_log) {
+                    self.abandon_copy();
+                }
+                self.engine.persistence.figures = None;
+                self.go_on_saving();
+            }
+            (Some(durable), false) if durable.phase != Phase::Closing => self.end_log(),
+            (Some(durable), true) if durable.phase == Phase::Closing => {
+                // It is switched on again when it is closed.
+                let since_ms = Some(self.clock.now().mono_ms());
+                self.engine.persistence.figures =
+                    Some(Box::new(move || Figures { rewriting_since_ms: since_ms, ..Figures::default() }));
+            }
+            (Some(durable), false) if durable.phase == Phase::Closing => self.engine.persistence.figures = None,
+            _ => {}
+        }
+    }
+
+    fn begin_log(&mut self) -> Result<(), String> {
+        if self.copying.is_some() {
+            // A snapshot. It is made afterwards.
+            self.abandon_snapshot();
+            self.engine.persistence.snapshot.since_ms = None;
+            self.engine.persistence.snapshot.scheduled = true;
+        }
+        let config = &self.engine.config;
+        let (path, name) = (folder_of(config), config.appendfilename.clone().into_bytes());
+        let syncs = Syncs::of(config.appendfsync);
+        let checksum = config.rdbchecksum;
+        let folder = Folder::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let lock = lock(&path)?;
+        let manifest = outdated(&path, &name)?;
+        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
+        let now = self.clock.now();
+        let seed = self.engine.random();
+        let log = AppendLog::new(now, boot::clock(), seed);
+        let salt = self.engine.random_salt();
+        let head = Head { salt, line: log.begin_file(salt) };
+        let (orders, received) = channel();
+        let progress = Arc::new(Progress::default());
+        let rewriting = Rewriting { began_ms: Some(now.mono_ms()), ..Rewriting::default() };
+        let (rewrite, base_size) = (Rc::new(Cell::new(rewriting)), Rc::new(Cell::new(0)));
+        let durable = Durable::new(log, Arc::clone(&progress), orders, syncs, seed, (rewrite, base_size));
+        self.engine.persistence.figures = Some(durable.figures());
+        let then = Box::new(move |copied: Result<(Engine, Moment), String>, _: &Shared| {
+            let begun = copied.and_then(|copied| begin_files(copied, folder, &path, &name, manifest, checksum, &head));
+            if let Ok(files) = &begun {
+                progress.bytes.store(files.bytes(), Ordering::Relaxed);
+                progress.durable_bytes.store(files.bytes(), Ordering::Relaxed);
+                progress.total_bytes.store(files.total(), Ordering::Relaxed);
+            }
+            let begun = begun.map(|files| Begun { files, orders: received, lock });
+            control.send(Box::new(move |shell: &mut Shell| shell.log_begun(begun)));
+        });
+        self.begin_copy(Purpose::Log(Box::new(durable)), then)?;
+        self.begins_log = true;
+        tracing::info!("AOF was enabled: a new append-only file is being made");
+        Ok(())
+    }
+
+    /// Takes the files of a log whose base is on the disk.
+    fn log_begun(&mut self, begun: Result<Begun, String>) {
+        let begun = begun.and_then(|Begun { files, orders, lock }| {
+            let Some(durable) = &mut self.durable else { return Err("it was switched off".to_owned()) };
+            let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
+            durable.spawn(files, orders, lock, folder_of(&self.engine.config), reporter(control))
+        });
+        match begun {
+            Ok(()) => {
+                if let Some(durable) = self.durable.as_mut().filter(|durable| durable.phase == Phase::Starting) {
+                    durable.phase = Phase::Running;
+                }
+                tracing::info!("the append-only file is on");
+                self.end_rewrite(true);
+            }
+            Err(reason) => {
+                self.durable = None;
+                self.begins_log = false;
+                self.record_changes();
+                if self.engine.config.appendonly {
+                    self.log_not_begun(&reason);
+                } else {
+                    self.log_as_configured();
+                }
+            }
+        }
+        self.after_order();
+    }
+
+    fn log_not_begun(&mut self, reason: &str) {
+        tracing::error!(reason, "the append-only file cannot be switched on; it is tried again");
+        self.engine.persistence.figures = Some(Box::new(|| Figures { rewrite_failed: true, ..Figures::default() }));
+        self.log_again_ms = Some(self.clock.now().deadline_in(AGAIN_MS));
+        self.go_on_saving();
+    }
+
+    fn end_log(&mut self) {
+        self.submit(true);
+        let Some(durable) = &mut self.durable else { return };
+        durable.phase = Phase::Closing;
+        durable.send(Order::Close);
+        self.engine.persistence.figures = None;
+        self.engine.persistence.rewrite_scheduled = false;
+        self.record_changes();
+        tracing::info!("AOF was disabled");
+    }
+
+    /// Takes the end of a log that was switched off.
+    pub(super) fn log_closed(&mut self) {
+        let Some(mut durable) = self.durable.take_if(|durable| durable.phase == Phase::Closing) else { return };
+        // Nothing waits for a file that is not written any more.
+        let last = durable.gate.last();
+        for (id, _) in durable.gate.settle(last) {
+            self.engine.sessions[id.0 as usize].flags.remove(SessionFlags::UNSETTLED);
+            self.wake(id);
+        }
+        self.refuse_writes();
+        self.log_as_configured();
+    }
+
+    /// Begins what was scheduled for the time when nothing else is being made.
+    pub(super) fn go_on_saving(&mut self) {
+        let persistence = &mut self.engine.persistence;
+        if self.copying.is_some() || persistence.rewriting() || persistence.snapshot.since_ms.is_some() {
+            return;
+        }
+        if persistence.snapshot.scheduled {
+            self.save(None, false);
+        } else if std::mem::take(&mut persistence.rewrite_scheduled) {
+            self.rewrite_log();
+        }
+    }
+}
+
+/// The manifest of a folder, with all of its files in history: what the server has now replaces them.
+fn outdated(path: &Path, name: &[u8]) -> Result<Manifest, String> {
+    let path = path.join(String::from_utf8_lossy(&manifest_name(name)).as_ref());
+    let mut manifest = match std::fs::read(&path) {
+        Ok(text) => Manifest::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Manifest::default(),
+        Err(error) => return Err(format!("Can't open the AOF manifest {}: {}", path.display(), words(&error))),
+    };
+    let next = manifest.next_base(name, true);
+    manifest.history.extend(manifest.base.replace(next));
+    // Their numbers are not given again while the manifest names them.
+    manifest.history.append(&mut manifest.increments);
+    Ok(manifest)
+}
+
+/// Writes the base, and begins the first increment.
+fn begin_files(
+    (engine, moment): (Engine, Moment),
+    folder: Folder,
+    path: &Path,
+    name: &[u8],
+    manifest: Manifest,
+    checksum: bool,
+    head: &Head,
+) -> Result<Files, String> {
+    let Some(base) = &manifest.base else { return Err("the manifest names no base".to_owned()) };
+    let base: PathBuf = path.join(String::from_utf8_lossy(&base.name).as_ref());
+    let temporary = path.join("temp-appendonly.rdb");
+    let len = write(&engine, moment, (&temporary, &base), Kind { checksum, is_base: true }, || true)?;
+    drop(engine);
+    Files::begin(folder, name, manifest, Last::Missing, len, head).map_err(|error| error.to_string())
+}

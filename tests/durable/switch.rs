@@ -1,0 +1,164 @@
+//! `CONFIG SET appendonly`: the file is switched on and off while the server runs.
+
+use crate::common::talk::{call, play, send, token, told};
+use crate::common::wire::Wire;
+use crate::process::{Folder, Server, figure, info, wait_for};
+
+const OFF: [&str; 4] = ["--appendonly", "no", "--appendfsync", "always"];
+const ON: [&str; 2] = ["--appendfsync", "always"];
+
+fn switch_on(wire: &mut Wire) {
+    assert_eq!(call(wire, "CONFIG SET appendonly yes"), "+OK");
+    wait_for("the file", || {
+        assert_eq!(info(wire, "aof_enabled"), "1");
+        (figure(wire, "aof_rewrite_in_progress") == 0).then_some(())
+    });
+    assert_eq!(info(wire, "aof_last_bgrewrite_status"), "ok");
+}
+
+fn switch_off(wire: &mut Wire) {
+    assert_eq!(call(wire, "CONFIG SET appendonly no"), "+OK");
+    assert_eq!(info(wire, "aof_enabled"), "0");
+}
+
+#[test]
+fn a_file_that_is_switched_on_has_what_was_there_before() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &OFF);
+    let mut wire = server.wire();
+    let first = token(&mut wire, "LOCK.ACQUIRE l me 600000");
+    play(&mut wire, &[("RPUSH list a b", ":2"), ("SET gone 1", "+OK")]);
+    switch_on(&mut wire);
+    play(&mut wire, &[("RPUSH list c", ":3"), ("DEL gone", ":1")]);
+    let second = token(&mut wire, "LOCK.ACQUIRE m me 600000");
+    let digest = call(&mut wire, "DEBUG DIGEST");
+    server.kill();
+    let server = Server::start(&folder, &ON);
+    let mut wire = server.wire();
+    assert_eq!(call(&mut wire, "DEBUG DIGEST"), digest);
+    play(&mut wire, &[("LOCK.ACQUIRE l another 1000", "$-1"), ("LOCK.RELEASE l me", ":0"), ("LOCK.RELEASE m me", ":0")]);
+    let third = token(&mut wire, "LOCK.ACQUIRE l another 1000");
+    assert!(first < second && second < third, "{first} {second} {third}");
+}
+
+#[test]
+fn nothing_is_lost_that_was_acknowledged_after_the_file_was_on() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &OFF);
+    let mut wire = server.wire();
+    let script = "for n = 1, 30000 do redis.call('SET', 'k' .. n, 0) end";
+    wire.queue(&["EVAL", script, "0"]);
+    wire.flush().unwrap();
+    told(&mut wire);
+    let addr = server.addr;
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            std::thread::spawn(move || {
+                let mut wire = Wire::connect(addr).unwrap();
+                let mut acknowledged = 0u64;
+                loop {
+                    wire.queue(&["INCR", &format!("count:{client}")]);
+                    wire.queue(&["RPUSH", &format!("list:{client}"), &acknowledged.to_string()]);
+                    if wire.flush().is_err() || wire.reply().is_err() || wire.reply().is_err() {
+                        return acknowledged;
+                    }
+                    acknowledged += 1;
+                }
+            })
+        })
+        .collect();
+    switch_on(&mut wire);
+    wait_for("some more batches", || (figure(&mut wire, "log_batch_durable") > 50).then_some(()));
+    server.kill();
+    let acknowledged: Vec<u64> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let server = Server::start(&folder, &ON);
+    let mut wire = server.wire();
+    for (client, acknowledged) in acknowledged.into_iter().enumerate() {
+        let reply = call(&mut wire, &format!("GET count:{client}"));
+        let count: u64 = reply.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(
+            (acknowledged..=acknowledged + 1).contains(&count),
+            "client {client}: {acknowledged} acknowledged, {count} there"
+        );
+        let reply = call(&mut wire, &format!("LLEN list:{client}"));
+        let len: u64 = reply[1..].parse().unwrap();
+        assert!((acknowledged..=acknowledged + 1).contains(&len), "client {client}: {acknowledged} acknowledged, {len} there");
+    }
+    assert_eq!(call(&mut wire, "GET k30000"), "$1 0");
+}
+
+#[test]
+fn a_file_that_is_switched_off_ends_there() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &ON);
+    let mut wire = server.wire();
+    assert_eq!(call(&mut wire, "SET a 1"), "+OK");
+    switch_off(&mut wire);
+    play(
+        &mut wire,
+        &[("SET b 1", "+OK"), ("BGREWRITEAOF", "-ERR Portcullis has no append-only file to rewrite: appendonly is no")],
+    );
+    let mut other = Server::start(&folder, &ON);
+    play(&mut other.wire(), &[("GET a", "$1 1"), ("GET b", "$-1")]);
+    // The folder is in use now: it is tried again until the other server has ended.
+    assert_eq!(call(&mut wire, "CONFIG SET appendonly yes"), "+OK");
+    wait_for("the attempt", || (info(&mut wire, "aof_last_bgrewrite_status") == "err").then_some(()));
+    other.check();
+    drop(other);
+    wait_for("the next attempt", || {
+        let succeeded = info(&mut wire, "aof_last_bgrewrite_status") == "ok";
+        (succeeded && figure(&mut wire, "aof_rewrite_in_progress") == 0).then_some(())
+    });
+    assert_eq!(call(&mut wire, "SET c 1"), "+OK");
+    server.kill();
+    let server = Server::start(&folder, &ON);
+    play(&mut server.wire(), &[("GET a", "$1 1"), ("GET b", "$1 1"), ("GET c", "$1 1")]);
+}
+
+#[test]
+fn it_can_be_switched_often() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &ON);
+    let mut wire = server.wire();
+    for round in 0..20 {
+        assert_eq!(call(&mut wire, &format!("RPUSH list {round}")), format!(":{}", 2 * round + 1));
+        assert_eq!(call(&mut wire, "CONFIG SET appendonly no"), "+OK");
+        assert_eq!(call(&mut wire, &format!("RPUSH list {round}")), format!(":{}", 2 * round + 2));
+        assert_eq!(call(&mut wire, "CONFIG SET appendonly yes"), "+OK");
+    }
+    switch_on(&mut wire);
+    assert_eq!(folder.files().len(), 3, "{:?}", folder.files().into_iter().map(|(name, _)| name).collect::<Vec<_>>());
+    assert_eq!(call(&mut wire, "RPUSH list last"), ":41");
+    server.kill();
+    let server = Server::start(&folder, &ON);
+    assert_eq!(call(&mut server.wire(), "LLEN list"), ":41");
+}
+
+#[test]
+fn what_waits_for_a_stuck_disk_is_let_go_when_the_file_is_switched_off() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &ON);
+    let mut wire = server.wire();
+    assert_eq!(call(&mut wire, "SET a 1"), "+OK");
+    let size = std::fs::metadata(folder.increments().last().unwrap()).unwrap().len();
+    server.limit_files(Some(size));
+    send(&mut wire, "SET a 2");
+    let mut other = server.wire();
+    wait_for("the server to notice", || (info(&mut other, "aof_last_write_status") == "err").then_some(()));
+    assert!(call(&mut other, "SET b 1").starts_with("-MISCONF"));
+    switch_off(&mut other);
+    assert_eq!(told(&mut wire), "+OK");
+    play(&mut other, &[("GET a", "$1 2"), ("SET b 1", "+OK")]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_refused() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &OFF);
+    let mut wire = server.wire();
+    std::fs::write(folder.log_dir(), "a file").unwrap();
+    let refusal =
+        "-ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. Check server logs.";
+    play(&mut wire, &[("CONFIG SET appendonly yes", refusal), ("CONFIG GET appendonly", "*2 $10 appendonly $2 no")]);
+    assert_eq!(info(&mut wire, "aof_enabled"), "0");
+}
