@@ -19,6 +19,7 @@ use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::durable::Durable;
+use crate::server::durable::loading::Loading;
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
@@ -100,6 +101,8 @@ pub struct Shell {
     pub(super) dirty: Vec<SessionId>,
     /// The log, if the server writes one.
     pub(super) durable: Option<Box<Durable>>,
+    /// The load at the start, as long as it lasts.
+    pub(super) loading: Option<Box<Loading>>,
     /// Why the server ends, if it cannot go on.
     pub(super) failed: Option<String>,
     returns: Returns,
@@ -137,6 +140,7 @@ impl Shell {
             busy: Rc::default(),
             dirty: Vec::new(),
             durable: None,
+            loading: None,
             failed: None,
             returns: Returns::default(),
             spans: Spans::default(),

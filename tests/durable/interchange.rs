@@ -57,14 +57,14 @@ const SMALL: [&str; 12] = [
     "1",
 ];
 
-fn ask(wire: &mut Wire, args: &[&str]) -> Frame {
+pub fn ask(wire: &mut Wire, args: &[&str]) -> Frame {
     let frame = wire.call(args).unwrap().frame;
     assert!(!frame.is_error(""), "{args:?}: {frame:?}");
     frame
 }
 
 /// Fills two databases, by plain requests, in a transaction and by a function.
-fn fill(wire: &mut Wire) {
+pub fn fill(wire: &mut Wire) {
     ask(wire, &["FUNCTION", "LOAD", "REPLACE", LIBRARY]);
     for db in ["0", "9"] {
         ask(wire, &["SELECT", db]);
@@ -92,7 +92,7 @@ fn fill(wire: &mut Wire) {
 }
 
 /// Changes some of it.
-fn change(wire: &mut Wire) {
+pub fn change(wire: &mut Wire) {
     for request in [
         "DEL many",
         "RPUSH list new",
@@ -107,10 +107,10 @@ fn change(wire: &mut Wire) {
 }
 
 /// A key's value, type and deadline.
-type Shown = (u32, Vec<u8>, [Vec<u8>; 3]);
+pub type Shown = (u32, Vec<u8>, [Vec<u8>; 3]);
 
 /// All keys, and the functions.
-fn shown(wire: &mut Wire) -> (Vec<Shown>, Frame) {
+pub fn shown(wire: &mut Wire) -> (Vec<Shown>, Frame) {
     let mut keys = Vec::new();
     for db in [0, 9] {
         ask(wire, &["SELECT", &db.to_string()]);
@@ -135,7 +135,7 @@ fn pending(wire: &mut Wire) -> String {
 }
 
 #[track_caller]
-fn assert_same(here: &mut Wire, there: &(Vec<Shown>, Frame)) {
+pub fn assert_same(here: &mut Wire, there: &(Vec<Shown>, Frame)) {
     let (keys, functions) = shown(here);
     for (ours, theirs) in keys.iter().zip(&there.0) {
         let text = |(db, key, shown): &Shown| {

@@ -6,6 +6,8 @@
 //! - `gate`: nothing that shows a change leaves before the change is durable;
 //! - `interchange`: folders of redis-server here, and ours there;
 //! - `refused`: folders that a server must not start from;
+//! - `loading`: what clients are told while files are loaded;
+//! - `start`: snapshots, and append-only files of Redis 6;
 //! - `config`: directives, new bases, and restarts one after the other.
 //!
 //! A *round* is one life of a server between two kills. Environment variables:
@@ -25,5 +27,7 @@ mod gate;
 mod interchange;
 mod kill;
 mod load;
+mod loading;
 mod process;
 mod refused;
+mod start;
