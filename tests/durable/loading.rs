@@ -75,9 +75,8 @@ fn replies_are_those_of_redis() {
     }
     let (loaded, total) = (figure(&mut here, "loading_loaded_bytes"), figure(&mut here, "loading_total_bytes"));
     assert!(0 < loaded && loaded <= total, "{loaded} of {total}");
-    let pause = call(&mut here, "CLIENT PAUSE 100000 ALL");
-    assert_eq!(pause, "+OK", "a pause does not hold back the load");
-    assert_eq!(call(&mut here, "CLIENT UNPAUSE"), "+OK");
+    // A pause does not hold back the load.
+    assert_eq!(call(&mut here, "CLIENT PAUSE 100000 WRITE"), "+OK");
     for wire in [&mut there, &mut here] {
         finish(wire);
         assert_eq!(fields(wire), ["loading"]);
