@@ -113,8 +113,8 @@ pub struct Server {
 struct Accepting {
     accept: SyncSender<Environment>,
     environment: Environment,
-    /// Told when the files are loaded; fails if the server ends before that.
-    loaded: Receiver<()>,
+    /// Told when the files are loaded; fails if the server ends before that. The mutex lets threads share a server.
+    loaded: Mutex<Receiver<()>>,
 }
 
 /// An executor thread that prepares itself while it waits for its work.
@@ -177,7 +177,8 @@ impl Prepared {
         commands::lookup(b"");
         script::check_layout();
         let environment = environment::describe(&bound, config_file.as_deref());
-        let (executor, accept) = (Some(self.thread), Some(Box::new(Accepting { accept, environment, loaded })));
+        let (executor, accept) =
+            (Some(self.thread), Some(Box::new(Accepting { accept, environment, loaded: Mutex::new(loaded) })));
         Ok(Server { executor, accept, orders, ending, addresses, directory })
     }
 }
@@ -198,6 +199,7 @@ impl Server {
     pub fn accept(&mut self) -> bool {
         self.accept.take().is_none_or(|waiting| {
             let Accepting { accept, environment, loaded } = *waiting;
+            let loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
             accept.send(environment).is_ok() && loaded.recv().is_ok()
         })
     }
