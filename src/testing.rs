@@ -116,7 +116,9 @@ impl TestServer {
 
     /// Returns a builder, to configure the server before it starts.
     pub fn builder() -> TestServerBuilder {
-        let config = Config { port: 0, bind: vec!["127.0.0.1".to_owned()], ..Config::default() };
+        // A test must not start from a snapshot that lies in its working directory.
+        let (bind, dbfilename) = (vec!["127.0.0.1".to_owned()], String::new());
+        let config = Config { port: 0, bind, dbfilename, ..Config::default() };
         TestServerBuilder { config, seed: 0, frozen: false, rules: Vec::new(), journal: 0, lock_keys: Vec::new() }
     }
 

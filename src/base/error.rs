@@ -54,6 +54,8 @@ texts! {
     INVALID_CURSOR = "ERR invalid cursor";
     /// `EVALSHA` of a script that is not loaded.
     NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL.";
+    /// A command that needs the keys, while they are loaded.
+    LOADING = "LOADING Redis is loading the dataset in memory";
     /// Any command except `AUTH`, `HELLO`, `QUIT` and `RESET` before authentication.
     NO_AUTH = "NOAUTH Authentication required.";
     /// The user and the password do not match.

@@ -41,7 +41,7 @@
 //!
 //! - `command`: rows; `table`: how they are found
 //! - `transaction`, `scripting`, `pubsub`, `locks`: state of these commands
-//! - `jobs`: work in steps; `pause`: `CLIENT PAUSE`; `slow_path`: what takes requests off the fast path
+//! - `loading`: files are loaded; `jobs`: work in steps; `pause`: `CLIENT PAUSE`; `slow_path`: what takes requests off the fast path
 //! - `users`, `config`, `memory`: access, directives, limits
 //! - `observe`: what INFO, SLOWLOG and MONITOR show; `faults`: what tests order
 
@@ -58,6 +58,7 @@ pub mod faults;
 pub mod harness;
 pub mod invariants;
 pub mod jobs;
+pub mod loading;
 pub mod locks;
 pub mod memory;
 pub mod observe;

@@ -14,6 +14,10 @@ pub struct Persistence {
     pub rewrite_scheduled: bool,
     /// The error reply to commands that write; `None` if the log accepts writes.
     pub refusal: Option<Error>,
+    /// The load in progress.
+    pub loading: Option<Loading>,
+    /// Number of keys that the last load of an RDB left out because they have expired, and of those that it loaded.
+    pub last_load: [u64; 2],
     /// Reads the driver's figures; `None` if nothing is written to disk.
     pub figures: Option<Box<dyn Fn() -> Figures>>,
 }
@@ -62,6 +66,19 @@ impl Snapshot {
     pub fn changes_since(&self, count: u64) -> u64 {
         count.saturating_sub(self.saved_changes)
     }
+}
+
+/// A load in progress, for `INFO`.
+#[derive(Clone, Debug, Default)]
+pub struct Loading {
+    /// When it began, in Unix seconds.
+    pub started_s: i64,
+    /// Bytes of the files.
+    pub total_bytes: u64,
+    /// Bytes that were read.
+    pub loaded_bytes: u64,
+    /// Bytes of memory that the writer of an RDB used.
+    pub used_memory: u64,
 }
 
 /// Figures of the log for `INFO`.

@@ -230,6 +230,9 @@ impl Engine {
                 self.commands.full_name(command)
             )));
         }
+        if self.on_slow_path(SlowPath::LOADING) {
+            self.check_loading(id, command)?;
+        }
         if let Some(run) = &self.long_run
             && !command.flags.contains(Flags::ALLOW_BUSY)
         {

@@ -100,13 +100,21 @@ impl std::error::Error for StartError {}
 /// A running server.
 pub struct Server {
     executor: Option<JoinHandle<io::Result<()>>>,
-    /// Starts accepting connections, with the environment to send then; `None` once accepting.
-    accept: Option<Box<(SyncSender<Environment>, Environment)>>,
+    /// Starts accepting connections; `None` once accepting.
+    accept: Option<Box<Accepting>>,
     orders: Control<Shell>,
     /// Set when the server is asked to end; the supervisor of a running script reads it.
     ending: Arc<AtomicBool>,
     addresses: Arc<Mutex<Addresses>>,
     directory: Arc<Directory>,
+}
+
+/// What [`Server::accept`] needs.
+struct Accepting {
+    accept: SyncSender<Environment>,
+    environment: Environment,
+    /// Told when the files are loaded; fails if the server ends before that. The mutex lets threads share a server.
+    loaded: Mutex<Receiver<()>>,
 }
 
 /// An executor thread that prepares itself while it waits for its work.
@@ -144,8 +152,8 @@ impl Prepared {
         };
         let directory = Arc::new(Directory::default());
         let (orders, inbox) = crate::server::net::control::orders().map_err(StartError::System)?;
-        // Without room: who sends waits until the executor has loaded its files.
-        let (accept, accepting) = sync_channel(0);
+        let (accept, accepting) = sync_channel(1);
+        let (tell_loaded, loaded) = sync_channel(1);
         let config_file = options.config_file.clone();
         let ending = Arc::new(AtomicBool::new(false));
         let executor = Executor {
@@ -157,6 +165,7 @@ impl Prepared {
             listeners,
             addresses: Arc::clone(&addresses),
             accept: accepting,
+            loaded: tell_loaded,
             inbox,
             control: orders.clone(),
             ending: Arc::clone(&ending),
@@ -168,13 +177,14 @@ impl Prepared {
         commands::lookup(b"");
         script::check_layout();
         let environment = environment::describe(&bound, config_file.as_deref());
-        let (executor, accept) = (Some(self.thread), Some(Box::new((accept, environment))));
+        let (executor, accept) =
+            (Some(self.thread), Some(Box::new(Accepting { accept, environment, loaded: Mutex::new(loaded) })));
         Ok(Server { executor, accept, orders, ending, addresses, directory })
     }
 }
 
 impl Server {
-    /// Binds, starts the executor and begins to accept connections.
+    /// Binds, starts the executor, begins to accept connections, and waits until the files are loaded.
     pub fn start(config: Config, options: ServerOptions) -> Result<Server, StartError> {
         let mut server = Prepared::new()?.start(config, options)?;
         if !server.accept() {
@@ -183,12 +193,14 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits until the files of the log are loaded, and begins to accept connections, first those that are already waiting. Returns
-    /// false if the server has ended instead: [`Server::wait`] returns why.
+    /// Begins to accept connections, first those that are already waiting, and waits until the files of the configuration are loaded.
+    /// Requests that come before that are answered as Redis does: most of them with `LOADING` errors. Returns false if the server has
+    /// ended instead: [`Server::wait`] returns why.
     pub fn accept(&mut self) -> bool {
         self.accept.take().is_none_or(|waiting| {
-            let (accept, environment) = *waiting;
-            accept.send(environment).is_ok()
+            let Accepting { accept, environment, loaded } = *waiting;
+            let loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
+            accept.send(environment).is_ok() && loaded.recv().is_ok()
         })
     }
 
@@ -277,6 +289,8 @@ struct Executor {
     /// Receives the description of the process when the server begins to accept connections. If the sender is dropped, it never
     /// accepts any.
     accept: Receiver<Environment>,
+    /// Told when the files are loaded.
+    loaded: SyncSender<()>,
     inbox: Inbox<Shell>,
     /// Sends orders to the executor itself, for its other threads.
     control: Control<Shell>,
@@ -309,11 +323,9 @@ impl Executor {
         }
         shell.control = Some(self.control.clone());
         shell.save_as_configured();
-        if shell.engine.config.appendonly {
-            durable::start::start(&mut shell, &self.control).map_err(io::Error::other)?;
-        }
         let Ok(environment) = self.accept.recv() else { return Ok(()) };
         shell.engine.environment = environment;
+        durable::start::start(&mut shell, &self.control, self.loaded).map_err(io::Error::other)?;
         let handshakes = Rc::new(Handshakes::new(self.tls, poller.registry.clone()));
         let listening = Listening::new(self.listeners, endpoints, self.addresses, handshakes, poller.registry.clone())?;
         let listening = Rc::new(listening);

@@ -67,7 +67,8 @@ impl Shell {
     /// Ends the server, after a snapshot if `save` says so, or if there are save points. If that fails, the server goes on, unless
     /// `force`, and the session that asked for the end gets an error.
     pub(super) fn shut_down(&mut self, session: Option<SessionId>, save: Option<bool>, force: bool) {
-        let saves = save.unwrap_or(!self.engine.config.save.is_empty());
+        // While files are loaded, what there is would replace what they have.
+        let saves = save.unwrap_or(!self.engine.config.save.is_empty()) && self.loading.is_none();
         if !saves || self.save_now() || force {
             self.ending = true;
             return;

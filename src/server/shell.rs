@@ -19,6 +19,7 @@ use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::durable::copy::Copying;
+use crate::server::durable::loading::Loading;
 use crate::server::durable::{Durable, Snapshots};
 use crate::server::environment;
 use crate::server::heap::allocator;
@@ -111,6 +112,8 @@ pub struct Shell {
     pub(super) snapshots: Snapshots,
     /// By which other threads reach the event loop; `None` without one.
     pub(super) control: Option<Control<Shell>>,
+    /// The load at the start, as long as it lasts.
+    pub(super) loading: Option<Box<Loading>>,
     /// Why the server ends, if it cannot go on.
     pub(super) failed: Option<String>,
     returns: Returns,
@@ -153,6 +156,7 @@ impl Shell {
             log_again_ms: None,
             snapshots: Snapshots::default(),
             control: None,
+            loading: None,
             failed: None,
             returns: Returns::default(),
             spans: Spans::default(),

@@ -79,7 +79,7 @@ impl Server {
         let ready = dir.join("ready");
         let log = std::fs::File::create(dir.join("log"))?;
         let child = Command::new(program)
-            .args(["serve", "--port", "0", "--ready-file"])
+            .args(["serve", "--port", "0", "--dbfilename", "", "--ready-file"])
             .arg(&ready)
             .args(args)
             .stdin(Stdio::null())

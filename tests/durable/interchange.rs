@@ -92,7 +92,7 @@ pub fn fill(wire: &mut Wire) {
 }
 
 /// Changes some of it.
-fn change(wire: &mut Wire) {
+pub fn change(wire: &mut Wire) {
     for request in [
         "DEL many",
         "RPUSH list new",

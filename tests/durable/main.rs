@@ -6,7 +6,9 @@
 //! - `gate`: nothing that shows a change leaves before the change is durable;
 //! - `interchange`: folders of redis-server here, and ours there;
 //! - `refused`: folders that a server must not start from;
-//! - `snapshot`: RDB snapshots;
+//! - `loading`: what clients are told while files are loaded;
+//! - `start`: snapshots, and append-only files of Redis 6;
+//! - `snapshot`: RDB snapshots that are written;
 //! - `switch`: the append-only file, switched on and off while the server runs;
 //! - `config`: directives, new bases, and restarts one after the other.
 //!
@@ -27,7 +29,9 @@ mod gate;
 mod interchange;
 mod kill;
 mod load;
+mod loading;
 mod process;
 mod refused;
 mod snapshot;
+mod start;
 mod switch;

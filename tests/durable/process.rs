@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::common::servers::on_path;
 use crate::common::talk::call;
-use crate::common::wire::Wire;
+use crate::common::wire::{Frame, Wire};
 
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -110,9 +110,36 @@ impl Server {
         server
     }
 
+    /// Starts the program on a port that is free, and waits only until it accepts a connection.
+    #[track_caller]
+    pub fn start_early(folder: &Folder, args: &[&str]) -> Server {
+        for _ in 0..5 {
+            let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let port = addr.port().to_string();
+            let (child, log) = spawn(folder, &[&["--port", &port], args].concat());
+            let mut server = Server { child, addr, log };
+            let accepts = wait_for("a connection", || {
+                let ended = server.child.try_wait().unwrap().is_some();
+                (ended || Wire::connect(addr).is_ok()).then_some(!ended)
+            });
+            if accepts {
+                return server;
+            }
+            let log = server.log();
+            assert!(log.contains("Address already in use"), "{log}");
+        }
+        panic!("no port is free");
+    }
+
     /// Starts redis-server with `appendonly yes` and additional arguments, and waits until it has loaded the folder.
     #[track_caller]
     pub fn start_redis(program: &Path, folder: &Folder, args: &[&str]) -> Server {
+        Server::start_redis_until(program, folder, args, |reply| !reply.is_error("LOADING"))
+    }
+
+    /// As [`Server::start_redis`], until a `GET` has such a reply.
+    #[track_caller]
+    pub fn start_redis_until(program: &Path, folder: &Folder, args: &[&str], is_up: impl Fn(&Frame) -> bool) -> Server {
         // Another process may take the port before the server does.
         for _ in 0..5 {
             let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -125,7 +152,7 @@ impl Server {
             let answered = wait_for("redis-server", || {
                 let ended = server.child.try_wait().unwrap().is_some();
                 let reply = Wire::connect(addr).and_then(|mut wire| wire.call(&["GET", "x"]));
-                let answers = reply.is_ok_and(|reply| !reply.frame.is_error("LOADING"));
+                let answers = reply.is_ok_and(|reply| is_up(&reply.frame));
                 (ended || answers).then_some(!ended)
             });
             if answered {
@@ -199,9 +226,21 @@ impl Server {
         assert!(ended.success(), "{ended}: {}", self.log());
     }
 
-    /// Waits until it has ended without an error.
+    /// Sends SIGTERM, and waits for the end.
     #[track_caller]
-    pub fn until_ended(&mut self) {
+    pub fn terminate(mut self) -> std::process::ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        wait_for("the end", || self.child.try_wait().unwrap())
+    }
+
+    /// Whether it has written its ready file.
+    pub fn is_ready(folder: &Folder) -> bool {
+        folder.0.join("ready").exists()
+    }
+
+    /// Waits until the process has ended, and asserts that it did so without an error.
+    #[track_caller]
+    pub fn ended(mut self) {
         let ended = wait_for("the end", || self.child.try_wait().unwrap());
         assert!(ended.success(), "{ended}: {}", self.log());
     }

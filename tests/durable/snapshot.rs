@@ -4,8 +4,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use crate::common::talk::{call, play, send, told};
 use crate::common::wire::Wire;
 use crate::interchange::{assert_same, fill, shown};
@@ -193,15 +191,15 @@ fn the_end_of_the_server_is_saved_if_it_is_asked_for_or_there_are_save_points() 
     ];
     for (save, end, saved) in ends {
         let folder = Folder::new();
-        let mut server = Server::start(&folder, &["--appendonly", "no", "--save", save]);
+        let server = Server::start(&folder, &["--appendonly", "no", "--save", save]);
         let mut wire = server.wire();
         assert_eq!(call(&mut wire, "SET k v"), "+OK");
         if end == "SIGTERM" {
-            kill_process(Pid::from_raw(server.pid() as i32).unwrap(), Signal::TERM).unwrap();
+            assert!(server.terminate().success());
         } else {
             send(&mut wire, end);
+            server.ended();
         }
-        server.until_ended();
         assert_eq!(dump(&folder).exists(), saved, "save '{save}', {end}");
     }
 }

@@ -25,7 +25,7 @@ struct Program {
 impl Program {
     fn start(args: &[&str]) -> Program {
         let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
-            .args(["serve", "--port", "0", "--bind", "127.0.0.1", "--loglevel", "nothing"])
+            .args(["serve", "--port", "0", "--bind", "127.0.0.1", "--dbfilename", "", "--loglevel", "nothing"])
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::commands::reference::help;
 use crate::engine::command::{Command, Flags, Group, Positions};
-use crate::engine::config::{Config, Directive};
+use crate::engine::config::{Config, Directive, Section};
 use crate::engine::context::Context;
 use crate::engine::observe::redact;
 
@@ -74,7 +74,7 @@ fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             }
             continue;
         }
-        for directive in Directive::all() {
+        for directive in Directive::all().iter().filter(|directive| directive.section != Section::Testing) {
             for name in [Some(directive.name), directive.alias].into_iter().flatten().map(str::as_bytes) {
                 if glob::matches(pattern, name, true) && !found.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
                     found.push((name, directive));
@@ -104,7 +104,8 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             return Err(Error::quoting("ERR Unknown option or number of arguments for CONFIG SET - '", pair[0], "'"));
         };
         if directive.fixed {
-            return Err(failed(pair[0], "can't set immutable config"));
+            let kind = if directive.protected { "protected" } else { "immutable" };
+            return Err(failed(pair[0], &format!("can't set {kind} config")));
         }
         if wanted.iter().any(|(_, known, _)| *known == name) {
             return Err(failed(pair[0], "duplicate parameter"));
@@ -178,6 +179,8 @@ mod tests {
             ("config get nosuch", "*0"),
             ("config get PO?T", "*2 $4 port $4 6379"),
             ("config get maxmemory-p*", "*2 $16 maxmemory-policy $10 noeviction"),
+            ("config get key-load-dela*", "*0"),
+            ("config get key-load-delay", "*2 $14 key-load-delay $1 0"),
             ("config get *ziplist-value", "*4 $22 hash-max-ziplist-value $2 64 $22 zset-max-ziplist-value $2 64"),
             ("config get", "-ERR wrong number of arguments for 'config|get' command"),
             ("config nosuch", "-ERR unknown subcommand 'nosuch'. Try CONFIG HELP."),
@@ -200,6 +203,10 @@ mod tests {
             ("config set nosuch 1 timeout 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
             ("config set timeout 1 timeout 2", "-ERR CONFIG SET failed (possibly related to argument 'timeout') - duplicate parameter"),
             ("config set databases 3", "-ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config"),
+            (
+                "config set dbfilename a",
+                "-ERR CONFIG SET failed (possibly related to argument 'dbfilename') - can't set protected config",
+            ),
             ("config set timeout", "-ERR wrong number of arguments for 'config|set' command"),
             ("config set timeout 1 hz", "-ERR syntax error"),
             ("config rewrite", "-ERR The server is running without a config file"),

@@ -13,6 +13,7 @@ use crate::commands::server::memory::Overhead;
 use crate::engine::command::Command;
 use crate::engine::environment::Usage;
 use crate::engine::observe::command_stats::Slot;
+use crate::engine::persistence::Loading;
 use crate::engine::pubsub::Kind;
 use crate::engine::{ADVANCE_BUDGET, Engine};
 
@@ -272,7 +273,9 @@ fn persistence(r: &mut Report<'_>) {
     let seconds_since = |since_ms: Option<u64>| since_ms.map_or(-1, |since_ms| (now_ms.saturating_sub(since_ms) / 1000) as i64);
     let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
     let started_s = r.engine.started.unix_ms() / 1000;
-    r.zeros(&["loading", "async_loading"]);
+    let loading = r.engine.persistence.loading.clone();
+    r.line("loading", u8::from(loading.is_some()));
+    r.zeros(&["async_loading"]);
     let changes = snapshot.changes_since(r.engine.keyspace.changes.count);
     r.line("rdb_changes_since_last_save", changes);
     r.line("rdb_bgsave_in_progress", u8::from(snapshot.since_ms.is_some()));
@@ -281,7 +284,10 @@ fn persistence(r: &mut Report<'_>) {
     r.line("rdb_last_bgsave_time_sec", seconds(snapshot.took_s));
     r.line("rdb_current_bgsave_time_sec", seconds_since(snapshot.since_ms));
     r.line("rdb_saves", snapshot.made);
-    r.zeros(&["rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
+    r.zeros(&["rdb_last_cow_size"]);
+    let [expired, loaded] = r.engine.persistence.last_load;
+    r.line("rdb_last_load_keys_expired", expired);
+    r.line("rdb_last_load_keys_loaded", loaded);
     let figures = r.engine.persistence.figures.as_ref().map(|figures| figures());
     let log = figures.clone().unwrap_or_default();
     r.line("aof_enabled", u8::from(figures.is_some()));
@@ -320,6 +326,24 @@ fn persistence(r: &mut Report<'_>) {
         r.line("log_syncs", syncs);
         r.line("log_sync_usec", format_args!("p50={p50},p99={p99},max={longest}"));
     }
+    if let Some(loading) = loading {
+        show_loading(r, &loading);
+    }
+}
+
+/// The fields that are there only while files are loaded.
+fn show_loading(r: &mut Report<'_>, loading: &Loading) {
+    let Loading { started_s, total_bytes, loaded_bytes, used_memory } = *loading;
+    let elapsed_s = (r.now.unix_ms() / 1000).saturating_sub(started_s).max(0) as u64;
+    let left = total_bytes.saturating_sub(loaded_bytes);
+    // As Redis: a second, as long as there is no measure.
+    let eta_s = if elapsed_s == 0 { 1 } else { elapsed_s.saturating_mul(left) / (loaded_bytes + 1) };
+    r.line("loading_start_time", started_s);
+    r.line("loading_total_bytes", total_bytes);
+    r.line("loading_rdb_used_mem", used_memory);
+    r.line("loading_loaded_bytes", loaded_bytes);
+    r.line("loading_loaded_perc", format_args!("{:.2}", loaded_bytes as f64 / total_bytes.max(1) as f64 * 100.0));
+    r.line("loading_eta_seconds", eta_s);
 }
 
 fn stats(r: &mut Report<'_>) {

@@ -60,6 +60,8 @@ pub enum Kind {
     MemoryOrPercent,
     /// Any text.
     Text,
+    /// The name of a file, without a folder; a name with one is refused with this reason.
+    FileName(&'static str),
     /// Any text, which is not logged.
     Secret,
     /// One of these words.
@@ -125,7 +127,8 @@ impl Kind {
                     _ => Err("percentage argument must be less or equal to 100".to_owned()),
                 }
             }
-            Kind::Text | Kind::Secret => Ok(Raw::Text(word.to_vec())),
+            Kind::FileName(refusal) if word.iter().any(|byte| b"/\\".contains(byte)) => Err(refusal.to_owned()),
+            Kind::Text | Kind::FileName(_) | Kind::Secret => Ok(Raw::Text(word.to_vec())),
             Kind::Choice(all) => {
                 let found = all.iter().find(|known| known.as_bytes().eq_ignore_ascii_case(word));
                 let refusal = || format!("argument(s) must be one of the following: {}", all.join(", "));

@@ -29,8 +29,10 @@ pub enum Section {
     Behaviour,
     /// Logs and files.
     Logging,
-    /// The append-only file.
+    /// The append-only file and snapshots.
     Persistence,
+    /// For tests of the server itself. As in Redis, patterns of `CONFIG GET` do not match them.
+    Testing,
     /// Accepted because clients expect them; they have a single value, or only determine how values are encoded.
     Compatibility,
 }
@@ -45,6 +47,8 @@ pub struct Directive {
     pub kind: Kind,
     /// Whether it can be set only at startup.
     pub fixed: bool,
+    /// Whether it is fixed because it names a place outside of the server: Redis refuses `CONFIG SET` of it with another text.
+    pub protected: bool,
     /// Its section in `--help`.
     pub section: Section,
     /// A one-line description, including units.
@@ -212,6 +216,10 @@ mod tests {
         assert_eq!(refuse("maxmemory", "1zz"), "argument must be a memory value");
         assert_eq!(refuse("maxmemory", "-1"), "argument must be a memory value");
         assert_eq!(refuse("protected-mode", "maybe"), "argument must be 'yes' or 'no'");
+        for path in ["a/b", "/a", r"a\b"] {
+            assert_eq!(refuse("dbfilename", path), "dbfilename can't be a path, just a filename");
+        }
+        assert_eq!(refuse("key-load-delay", "2147483648"), "argument must be between -2147483648 and 2147483647 inclusive");
         assert_eq!(refuse("unixsocketperm", "999"), "argument couldn't be parsed as an octal number");
         assert_eq!(refuse("unixsocketperm", "7777"), "argument must be between 0 and 777 inclusive");
         assert_eq!(refuse("notify-keyspace-events", "q"), "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.");

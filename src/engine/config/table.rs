@@ -39,6 +39,7 @@ macro_rules! directives {
                 alias: directives!(@alias $($alias)?),
                 kind: $kind,
                 fixed: directives!(@fixed $fixed),
+                protected: directives!(@protected $fixed),
                 section: Section::$section,
                 help: $help,
                 read: |config| Field::to_raw(&config.$field),
@@ -54,13 +55,15 @@ macro_rules! directives {
     };
     (@alias) => { None };
     (@alias $alias:literal) => { Some($alias) };
-    (@fixed fixed) => { true };
     (@fixed live) => { false };
+    (@fixed $other:ident) => { true };
+    (@protected protected) => { true };
+    (@protected $other:ident) => { false };
 }
 
 use Kind::{
-    Addresses, Bool, Choice, Events, Integer, Memory, MemoryOrPercent, Octal, Only, OutputLimits, Percentiles, SavePoints,
-    Secret, Text,
+    Addresses, Bool, Choice, Events, FileName, Integer, Memory, MemoryOrPercent, Octal, Only, OutputLimits, Percentiles,
+    SavePoints, Secret, Text,
 };
 
 directives! {
@@ -142,15 +145,16 @@ directives! {
 
     Persistence "appendonly" => appendonly: bool = false, Bool, live, "Write each change to an append-only file, and start from it.";
     Persistence "appendfsync" => appendfsync: &'static str = "everysec", Choice(&["everysec", "always", "no"]), live, "When the append-only file is synced. always: replies wait until what they show is durable. everysec: once a second. no: when the system likes.";
-    Persistence "dir" => dir: String = ".".into(), Text, fixed, "Working directory, which has appenddirname.";
+    Persistence "dir" => dir: String = ".".into(), Text, protected, "Working directory, which has appenddirname and dbfilename.";
+    Persistence "dbfilename" => dbfilename: String = "dump.rdb".into(), FileName("dbfilename can't be a path, just a filename"), protected, "Snapshot file in dir, which is loaded at the start with appendonly no. Empty: none is loaded or written.";
+    Persistence "rdbchecksum" => rdbchecksum: bool = true, Bool, fixed, "Check the checksum of a snapshot when it is loaded, and write one.";
     Persistence "appenddirname" => appenddirname: String = "appendonlydir".into(), Text, fixed, "Folder of the append-only file, below dir.";
     Persistence "appendfilename" => appendfilename: String = "appendonly.aof".into(), Text, fixed, "Beginning of the names of its files.";
     Persistence "aof-load-truncated" => aof_load_truncated: bool = true, Bool, live, "Start from a file that ends in the middle of a batch, and cut that off. no: refuse to start.";
+    Testing "key-load-delay" => key_load_delay: i64 = 0, Integer(-INT - 1, INT), live, "Microseconds to wait after each loaded key or request, for tests. -N: a microsecond after each N.";
     Persistence "auto-aof-rewrite-percentage" => auto_aof_rewrite_percentage: u32 = 100, Integer(0, INT), live, "Make a new base when the files have grown by this percentage since the last one; 0 for never.";
     Persistence "auto-aof-rewrite-min-size" => auto_aof_rewrite_min_size: u64 = 64 << 20, Memory(0, LONG), live, "Make no new base before the files have this many bytes.";
     Persistence "save" => save: Vec<String> = Vec::new(), SavePoints, live, "Pairs of seconds and changes: write an RDB snapshot when that many keys have changed in that time, and when the server ends. Empty: never.";
-    Persistence "dbfilename" => dbfilename: String = "dump.rdb".into(), Text, fixed, "File of RDB snapshots, in dir.";
-    Persistence "rdbchecksum" => rdbchecksum: bool = true, Bool, fixed, "Write a checksum into RDB files.";
     Persistence "stop-writes-on-bgsave-error" => stop_writes_on_bgsave_error: bool = true, Bool, live, "Refuse writes if there are save points and the last snapshot failed.";
     Compatibility "daemonize" => daemonize: &'static str = "no", Only("no", "Portcullis stays in the foreground; run it in the background with systemd, a container or a shell's &"), fixed, "Always no: the server stays in the foreground.";
     Behaviour "cluster-enabled" => cluster_enabled: bool = false, Bool, fixed, "Act as a cluster of one node, for clients that require a cluster.";

@@ -32,5 +32,7 @@ bitflags::bitflags! {
         const ACTIONS = 1 << 7;
         /// Commands that write are refused, because the disk does not take what they change.
         const WRITES_REFUSED = 1 << 8;
+        /// Files are being loaded.
+        const LOADING = 1 << 9;
     }
 }

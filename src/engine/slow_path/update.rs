@@ -26,6 +26,7 @@ impl Engine {
         all.set(SlowPath::LONG_RUN, self.long_run.is_some());
         all.set(SlowPath::TIMED, self.timing.is_particular());
         all.set(SlowPath::ACTIONS, !self.actions.is_empty());
+        all.set(SlowPath::LOADING, self.is_loading());
         all.set(SlowPath::WRITES_REFUSED, self.persistence.refusal.is_some());
         all
     }

@@ -1,7 +1,9 @@
-//! Loads the files of a folder into an engine: for a start, and for a new base.
+//! Loads files into an engine: those of a folder or a snapshot for a start, in slices; those of a folder for a new base, at once.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::DerefMut;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,20 +11,28 @@ use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::manifest::Manifest;
-use crate::persist::append::read::{Ending, Reader, Step};
+use crate::persist::append::read::{Ending, Extent, Reader, Step};
 use crate::persist::rdb_file;
+use crate::persist::rdb_file::load::{Loader, Tally};
+use crate::persist::rdb_file::read::Event;
 use crate::persist::resume::{Last, manifest_name};
 use crate::server::durable::folder::words;
+use crate::server::durable::pace::Pace;
 use crate::server::durable::replay::Replay;
 
-/// Bytes that are read at once.
-const PIECE: usize = 1 << 20;
+/// Bytes that are read at once: a slice of a load must not take long.
+const PIECE: usize = 256 << 10;
 /// Interval of messages while a file is loaded.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// The folder of a configuration.
 pub fn folder_of(config: &Config) -> PathBuf {
     Path::new(&config.dir).join(&config.appenddirname)
+}
+
+/// The snapshot of a configuration; `None` if `dbfilename` is empty.
+pub fn snapshot_of(config: &Config) -> Option<PathBuf> {
+    if config.dbfilename.is_empty() { None } else { Some(Path::new(&config.dir).join(&config.dbfilename)) }
 }
 
 /// Why files are loaded.
@@ -47,22 +57,18 @@ pub struct LoadedFiles {
     pub bytes: u64,
 }
 
-/// Loads the files of a folder.
-pub fn load(engine: &mut Engine, moment: Moment, path: &Path, name: &[u8]) -> Result<LoadedFiles, String> {
+/// Reads the manifest of a folder; `None` without one.
+///
+/// # Errors
+/// In words, with the path.
+pub fn read_manifest(path: &Path, name: &[u8]) -> Result<Option<Manifest>, String> {
     let manifest_path = path.join(String::from_utf8_lossy(&manifest_name(name)).as_ref());
     let text = match std::fs::read(&manifest_path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 });
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("Can't open the AOF manifest {}: {}", manifest_path.display(), words(&error))),
     };
-    let manifest = Manifest::parse(&text).map_err(|error| format!("{}: {error}", manifest_path.display()))?;
-    let began = Instant::now();
-    let truncates = engine.config.aof_load_truncated;
-    let (keys, loaded) = load_files(engine, moment, path, manifest, Purpose::Start { truncates })?;
-    tracing::info!("DB loaded from append only file: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
-    Ok(loaded)
+    Manifest::parse(&text).map(Some).map_err(|error| format!("{}: {error}", manifest_path.display()))
 }
 
 /// Loads the files of a manifest. Returns the number of keys, too.
@@ -77,23 +83,156 @@ pub fn load_files(
     purpose: Purpose,
 ) -> Result<(usize, LoadedFiles), String> {
     let mut replay = Replay::new(engine, moment);
-    let mut loaded = LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 };
-    let count = usize::from(manifest.base.is_some()) + manifest.increments.len();
-    for (number, file) in manifest.base.iter().chain(&manifest.increments).enumerate() {
-        let is_last = number + 1 == count;
-        let mut source = Source::open(path.join(String::from_utf8_lossy(&file.name).as_ref()))?;
-        let last = source.load(&mut replay, is_last && matches!(purpose, Purpose::Start { truncates: true }))?;
-        loaded.bytes += source.len;
-        if is_last && !manifest.increments.is_empty() {
-            loaded.last = last;
+    let mut files = Files::of_manifest(path, manifest, purpose)?;
+    while !files.load_some(&mut replay, &mut Pace::unlimited())? {}
+    let (_, keys) = replay.finish(moment.now, purpose);
+    Ok((keys, files.finish()))
+}
+
+/// Files that are loaded one after the other.
+pub struct Files {
+    purpose: Purpose,
+    manifest: Manifest,
+    coming: VecDeque<Source>,
+    /// How the last file that was loaded ended.
+    last: Last,
+    /// Bytes of all files, and of those that are loaded.
+    total: u64,
+    done: u64,
+    /// Keys of the RDBs among them.
+    tally: Tally,
+    /// What the RDB says of its writer's memory.
+    used_memory: u64,
+}
+
+impl Files {
+    /// The files of a manifest, in a folder. Opens all of them.
+    ///
+    /// # Errors
+    /// In words, with the file.
+    pub fn of_manifest(path: &Path, manifest: Manifest, purpose: Purpose) -> Result<Files, String> {
+        let named = manifest.base.iter().chain(&manifest.increments);
+        let open = |name: &[u8]| Source::open(path.join(String::from_utf8_lossy(name).as_ref()), Format::Log);
+        let sources = named.map(|file| open(&file.name)).collect::<Result<_, _>>()?;
+        Ok(Files::of(sources, manifest, purpose))
+    }
+
+    /// A snapshot; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// In words, with the file.
+    pub fn of_snapshot(path: PathBuf) -> Result<Option<Files>, String> {
+        match std::fs::metadata(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            // Reading it tells what is wrong.
+            _ => {}
+        }
+        let source = Source::open(path, Format::Snapshot)?;
+        Ok(Some(Files::of(VecDeque::from([source]), Manifest::default(), Purpose::Start { truncates: false })))
+    }
+
+    fn of(coming: VecDeque<Source>, manifest: Manifest, purpose: Purpose) -> Files {
+        let total = coming.iter().map(|source| source.input.len).sum();
+        Files { purpose, manifest, coming, last: Last::Missing, total, done: 0, tally: Tally::default(), used_memory: 0 }
+    }
+
+    /// Bytes that were read, and bytes of all files.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.done + self.coming.front().map_or(0, |source| source.input.done), self.total)
+    }
+
+    /// Why they are loaded.
+    pub fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// Bytes of memory that the writer of the RDB used; 0 if that is not known.
+    pub fn used_memory(&self) -> u64 {
+        self.used_memory
+    }
+
+    /// The keys of the RDBs that were loaded.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Loads for as long as `pace` allows. Returns whether all is loaded.
+    ///
+    /// # Errors
+    /// In words, with the file and the offset.
+    pub fn load_some<E: DerefMut<Target = Engine>>(&mut self, replay: &mut Replay<E>, pace: &mut Pace) -> Result<bool, String> {
+        while let Some(source) = self.coming.front_mut() {
+            let read = source.load_some(replay, pace)?;
+            self.used_memory = source.used_memory.unwrap_or(self.used_memory);
+            if !read {
+                return Ok(false);
+            }
+            let Some(source) = self.coming.pop_front() else { return Ok(true) };
+            let is_last = self.coming.is_empty();
+            self.done += source.input.len;
+            let truncates = is_last && matches!(self.purpose, Purpose::Start { truncates: true });
+            let is_base = self.manifest.increments.is_empty();
+            self.tally = source.tally.unwrap_or(self.tally);
+            if let Some(last) = source.finish(truncates, is_base)?
+                && is_last
+                && !is_base
+            {
+                self.last = last;
+            }
+        }
+        Ok(true)
+    }
+
+    /// What was loaded.
+    pub fn finish(self) -> LoadedFiles {
+        LoadedFiles { manifest: self.manifest, last: self.last, bytes: self.total }
+    }
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    /// A base or an increment.
+    Log,
+    /// A snapshot.
+    Snapshot,
+}
+
+impl Format {
+    /// Its name in errors.
+    fn name(self) -> &'static str {
+        match self {
+            Format::Log => "append only file",
+            Format::Snapshot => "RDB file",
         }
     }
-    loaded.manifest = manifest;
-    Ok((replay.finish(purpose), loaded))
 }
 
 /// A file that is loaded.
 struct Source {
+    input: Input,
+    format: Format,
+    reading: Reading,
+    /// The keys of its RDB.
+    tally: Option<Tally>,
+    /// What the RDB says of its writer's memory.
+    used_memory: Option<u64>,
+}
+
+/// How a file is read, and how far it is.
+enum Reading {
+    /// As an RDB, which has not begun.
+    Rdb,
+    /// An RDB.
+    RdbFrom(Box<(rdb_file::read::Reader, Loader)>),
+    /// Units of requests.
+    Units(Box<Reader>),
+    /// A snapshot that was read.
+    Done,
+}
+
+/// The bytes of a file.
+struct Input {
     path: PathBuf,
     file: File,
     len: u64,
@@ -102,96 +241,199 @@ struct Source {
     told: Instant,
 }
 
-impl Source {
-    fn open(path: PathBuf) -> Result<Source, String> {
-        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
-        let (len, file) = opened.map_err(|error| format!("Can't read {}: {}", path.display(), words(&error)))?;
-        Ok(Source { path, file, len, done: 0, piece: vec![0; PIECE], told: Instant::now() })
+impl Input {
+    fn failed(&self, error: &std::io::Error) -> String {
+        format!("Can't read {}: {}", self.path.display(), words(error))
     }
 
     /// Reads the next bytes; none at the end of the file.
     fn read(&mut self) -> Result<&[u8], String> {
+        self.tell();
+        self.piece.resize(PIECE, 0);
         let read = self.file.read(&mut self.piece);
-        let count = read.map_err(|error| format!("Can't read {}: {}", self.path.display(), words(&error)))?;
+        let count = read.map_err(|error| self.failed(&error))?;
         self.done += count as u64;
+        Ok(&self.piece[..count])
+    }
+
+    /// Logs the progress, if it is time to.
+    fn tell(&mut self) {
         if self.told.elapsed() >= PROGRESS_EVERY {
             self.told = Instant::now();
             tracing::info!("loading {}: {} of {} bytes", self.path.display(), self.done, self.len);
         }
-        Ok(&self.piece[..count])
+    }
+}
+
+impl Source {
+    fn open(path: PathBuf, format: Format) -> Result<Source, String> {
+        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (len, file) = opened.map_err(|error| format!("Can't read {}: {}", path.display(), words(&error)))?;
+        let reading = match format {
+            Format::Log => Reading::Units(Box::new(Reader::new(len))),
+            Format::Snapshot => Reading::Rdb,
+        };
+        let input = Input { path, file, len, done: 0, piece: Vec::new(), told: Instant::now() };
+        Ok(Source { input, format, reading, tally: None, used_memory: None })
     }
 
     fn bad(&self, what: &dyn std::fmt::Display) -> String {
-        format!("Bad file format reading the append only file {}: {what}", self.path.display())
+        format!("Bad file format reading the {} {}: {what}", self.format.name(), self.input.path.display())
     }
 
-    /// Loads the file. Its end may be torn if `truncates`. Returns how it ended.
-    fn load(&mut self, replay: &mut Replay<'_>, truncates: bool) -> Result<Last, String> {
-        let mut reader = Reader::new(self.len);
-        if self.load_units(replay, &mut reader)? {
-            let rest = self.load_rdb(replay)?;
-            let preamble = self.done - rest.len() as u64;
-            reader = Reader::behind_preamble(preamble, self.len);
-            if !rest.is_empty() {
-                // It asks for bytes first.
-                let _ = reader.step();
-                reader.feed(&rest);
+    /// Loads for as long as `pace` allows. Returns whether the file was read to its end.
+    fn load_some<E: DerefMut<Target = Engine>>(&mut self, replay: &mut Replay<E>, pace: &mut Pace) -> Result<bool, String> {
+        self.input.tell();
+        loop {
+            let reading = std::mem::replace(&mut self.reading, Reading::Done);
+            let (next, goes_on) = match reading {
+                Reading::Done => return Ok(true),
+                Reading::Rdb => (self.begin_rdb(replay)?, true),
+                Reading::RdbFrom(mut rdb) => match self.load_rdb(&mut rdb, replay, pace)? {
+                    false => (Reading::RdbFrom(rdb), false),
+                    true => (self.end_rdb(&rdb), self.format == Format::Log),
+                },
+                Reading::Units(mut reader) => match self.load_units(&mut reader, replay, pace)? {
+                    Looked::Over => (Reading::Units(reader), false),
+                    Looked::Preamble => (Reading::Rdb, true),
+                    Looked::End => {
+                        self.reading = Reading::Units(reader);
+                        return Ok(true);
+                    }
+                },
+            };
+            self.reading = next;
+            if matches!(self.reading, Reading::Done) {
+                return Ok(true);
             }
-            self.load_units(replay, &mut reader)?;
+            if !goes_on {
+                return Ok(false);
+            }
         }
-        let extent = reader.extent();
+    }
+
+    /// Loads units.
+    fn load_units<E: DerefMut<Target = Engine>>(
+        &mut self,
+        reader: &mut Reader,
+        replay: &mut Replay<E>,
+        pace: &mut Pace,
+    ) -> Result<Looked, String> {
+        while !pace.is_over() {
+            match reader.step().map_err(|damage| self.bad(&damage))? {
+                Step::Unit(unit) => {
+                    replay.unit(unit).map_err(|error| self.bad(&error))?;
+                    pace.loaded(replay.key_load_delay());
+                }
+                Step::Preamble => return Ok(Looked::Preamble),
+                Step::More => {
+                    let bytes = self.input.read()?;
+                    if bytes.is_empty() {
+                        return Ok(Looked::End);
+                    }
+                    reader.feed(bytes);
+                }
+            }
+        }
+        Ok(Looked::Over)
+    }
+
+    /// Begins to load the RDB at the beginning of the file.
+    fn begin_rdb<E: DerefMut<Target = Engine>>(&mut self, replay: &mut Replay<E>) -> Result<Reading, String> {
+        let begun = self.input.file.seek(SeekFrom::Start(0));
+        begun.map_err(|error| self.input.failed(&error))?;
+        self.input.done = 0;
+        let reader = rdb_file::read::Reader::new(Some(self.input.len), replay.checks_rdb(), replay.unix_ms());
+        // Requests that follow a base meet its keys as they were.
+        Ok(Reading::RdbFrom(Box::new((reader, replay.begin_rdb(self.format == Format::Log, false)))))
+    }
+
+    /// Loads the RDB. Returns whether it has ended.
+    fn load_rdb<E: DerefMut<Target = Engine>>(
+        &mut self,
+        (reader, loader): &mut (rdb_file::read::Reader, Loader),
+        replay: &mut Replay<E>,
+        pace: &mut Pace,
+    ) -> Result<bool, String> {
+        while !reader.has_ended() {
+            if pace.is_over() {
+                return Ok(false);
+            }
+            match reader.next().map_err(|fault| self.bad(&fault))? {
+                Some(event) => {
+                    let is_key = matches!(event, Event::Key(_));
+                    if let Event::Aux { name, value, .. } = &event
+                        && **name == *b"used-mem"
+                    {
+                        self.used_memory = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                    }
+                    replay.rdb_event(loader, event).map_err(|fault| self.bad(&fault))?;
+                    if is_key {
+                        pace.loaded(replay.key_load_delay());
+                    }
+                }
+                None => {
+                    let bytes = self.input.read()?;
+                    if bytes.is_empty() {
+                        reader.check_end().map_err(|fault| self.bad(&fault))?;
+                        return Ok(true);
+                    }
+                    reader.feed(bytes);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on behind the RDB. As in Redis, what follows a snapshot is not looked at.
+    fn end_rdb(&mut self, (reader, loader): &(rdb_file::read::Reader, Loader)) -> Reading {
+        self.tally = Some(loader.tally());
+        if self.format == Format::Snapshot {
+            return Reading::Done;
+        }
+        let rest = reader.rest();
+        let preamble = self.input.done - rest.len() as u64;
+        let mut units = Reader::behind_preamble(preamble, self.input.len);
+        if !rest.is_empty() {
+            // It asks for bytes first.
+            let _ = units.step();
+            units.feed(rest);
+        }
+        Reading::Units(Box::new(units))
+    }
+
+    /// Looks at how the file ended. A torn end is left out if `truncates`; that of a base is cut off, because other files follow it
+    /// from now on. Returns how an increment ended.
+    fn finish(mut self, truncates: bool, is_base: bool) -> Result<Option<Last>, String> {
+        let Reading::Units(reader) = std::mem::replace(&mut self.reading, Reading::Done) else { return Ok(None) };
+        let (path, len) = (self.input.path.display(), self.input.len);
+        let extent: Extent = reader.extent();
         match reader.finish().map_err(|damage| self.bad(&damage))? {
-            Ending::Closed => Ok(Last::Closed),
-            Ending::Whole => Ok(Last::Unclean(extent)),
+            Ending::Closed => Ok(Some(Last::Closed)),
+            Ending::Whole => Ok(Some(Last::Unclean(extent))),
             Ending::Torn(damage) if truncates => {
-                tracing::warn!("{} is cut off at offset {} of {}: {damage}", self.path.display(), damage.whole, self.len);
-                Ok(Last::Unclean(extent))
+                tracing::warn!("{path} is cut off at offset {} of {len}: {damage}", damage.whole);
+                if is_base {
+                    let cut = File::options().write(true).open(&self.input.path);
+                    let cut = cut.and_then(|file| file.set_len(damage.whole).and_then(|()| file.sync_all()));
+                    cut.map_err(|error| format!("Can't cut off {path}: {}", words(&error)))?;
+                }
+                Ok(Some(Last::Unclean(extent)))
             }
             Ending::Torn(damage) => Err(format!(
-                "Unexpected end of file reading the append only file {}: {damage}. You can set the 'aof-load-truncated' \
-                 configuration option to yes and start again: what is behind that offset is lost then.",
-                self.path.display()
+                "Unexpected end of file reading the append only file {path}: {damage}. You can set the 'aof-load-truncated' \
+                 configuration option to yes and start again: what is behind that offset is lost then."
             )),
         }
     }
+}
 
-    /// Loads units up to the end of the file. Returns true if it begins with an RDB instead, which was not read.
-    fn load_units(&mut self, replay: &mut Replay<'_>, reader: &mut Reader) -> Result<bool, String> {
-        loop {
-            match reader.step().map_err(|damage| self.bad(&damage))? {
-                Step::Unit(unit) => replay.unit(unit).map_err(|error| self.bad(&error))?,
-                Step::Preamble => return Ok(true),
-                Step::More => {
-                    let bytes = self.read()?;
-                    if bytes.is_empty() {
-                        return Ok(false);
-                    }
-                    reader.feed(bytes);
-                }
-            }
-        }
-    }
-
-    /// Loads the RDB at the beginning of the file. Returns the bytes behind it that were read with it.
-    fn load_rdb(&mut self, replay: &mut Replay<'_>) -> Result<Vec<u8>, String> {
-        let begun = self.file.seek(SeekFrom::Start(0));
-        begun.map_err(|error| format!("Can't read {}: {}", self.path.display(), words(&error)))?;
-        self.done = 0;
-        let mut reader = rdb_file::read::Reader::new(Some(self.len), true, replay.unix_ms());
-        let mut loading = replay.begin_rdb(false);
-        while !reader.has_ended() {
-            match reader.next().map_err(|fault| self.bad(&fault))? {
-                Some(event) => replay.rdb_event(&mut loading, event).map_err(|fault| self.bad(&fault))?,
-                None => {
-                    let bytes = self.read()?;
-                    if bytes.is_empty() {
-                        reader.check_end().map_err(|fault| self.bad(&fault))?;
-                        break;
-                    }
-                    reader.feed(bytes);
-                }
-            }
-        }
-        Ok(reader.rest().to_vec())
-    }
+/// Why [`Source::load_units`] returns.
+enum Looked {
+    /// The slice is over.
+    Over,
+    /// The file begins with an RDB.
+    Preamble,
+    /// The file has ended.
+    End,
 }

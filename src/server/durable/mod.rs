@@ -6,10 +6,11 @@
 //!     └──────── gate ◀──────────────── settled ◀─────────────────────────────┘
 //! ```
 //!
-//! At the start, [`load`] reads the folder and [`replay`] applies it to the engine; then [`start`] begins a new increment. [`gate`]
-//! decides which output waits. `submit` (in [`log`]) runs at the end of each turn of the event loop, and hands a batch over when the last one is
-//! settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base from the files,
-//! [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace ([`copy`]).
+//! At the start, [`load`] reads the folder or a snapshot, and [`replay`] applies it to a second engine, in slices between the turns
+//! of the event loop ([`loading`], [`pace`]); then [`start`] begins a new increment. [`upgrade`] takes over a file of Redis 6. [`gate`]
+//! decides which output waits. `submit` (in [`log`]) runs at the end of each turn of the event loop, and hands a batch over when the
+//! last one is settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base
+//! from the files, [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace ([`copy`]).
 //!
 //! The directives are Redis's: `appendonly`, `appendfsync`, `dir`, `appenddirname`, `appendfilename`, `aof-load-truncated`,
 //! `auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`. `guide/durability.md` is the operator's page.
@@ -20,13 +21,16 @@ pub mod files;
 pub mod folder;
 pub mod gate;
 pub mod load;
+pub mod loading;
 pub mod log;
 pub mod log_thread;
+pub mod pace;
 pub mod replay;
 pub mod rewrite;
 pub mod snapshot;
 pub mod start;
 pub mod switch;
+pub mod upgrade;
 
 use std::cell::Cell;
 use std::fs::File;

@@ -5,6 +5,7 @@
 //! records replace earlier ones. [`Replay::finish`] hands the last of each to the engine.
 
 use std::collections::BTreeMap;
+use std::ops::DerefMut;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -28,9 +29,9 @@ use crate::store::values::value::Value;
 /// A lock's database and name.
 type Place = (u32, Box<[u8]>);
 
-/// Applies files to an engine, which has no clients yet.
-pub struct Replay<'e> {
-    engine: &'e mut Engine,
+/// Applies files to an engine that has no clients: `E` is a `&mut Engine` or a `Box<Engine>`.
+pub struct Replay<E> {
+    engine: E,
     session: SessionId,
     moment: Moment,
     locks: BTreeMap<Place, Lock>,
@@ -44,9 +45,9 @@ pub struct Replay<'e> {
     refused: u64,
 }
 
-impl<'e> Replay<'e> {
+impl<E: DerefMut<Target = Engine>> Replay<E> {
     /// Begins to apply files at this moment.
-    pub fn new(engine: &'e mut Engine, moment: Moment) -> Self {
+    pub fn new(mut engine: E, moment: Moment) -> Self {
         let now = moment.now;
         let session = engine.connect(now, Peer::default());
         engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED;
@@ -79,6 +80,22 @@ impl<'e> Replay<'e> {
         self.moment.now.unix_ms()
     }
 
+    /// Whether the checksums of RDBs are looked at: `rdbchecksum`.
+    pub fn checks_rdb(&self) -> bool {
+        self.engine.config.rdbchecksum
+    }
+
+    /// `key-load-delay`.
+    #[inline]
+    pub fn key_load_delay(&self) -> i64 {
+        self.engine.config.key_load_delay
+    }
+
+    /// Changes `key-load-delay`.
+    pub fn set_key_load_delay(&mut self, delay: i64) {
+        self.engine.config.key_load_delay = delay;
+    }
+
     fn db(&self) -> u32 {
         self.engine.sessions[self.session.0 as usize].db
     }
@@ -100,8 +117,10 @@ impl<'e> Replay<'e> {
 
     fn request(&mut self, args: &[&[u8]]) -> Result<(), String> {
         self.note_locks(args);
-        self.engine.execute(self.now().of_load(), self.session, args);
-        let session = &mut self.engine.sessions[self.session.0 as usize];
+        let (now, id) = (self.now().of_load(), self.session);
+        let engine = &mut *self.engine;
+        engine.execute(now, id, args);
+        let session = &mut engine.sessions[id.0 as usize];
         let out = std::mem::take(&mut session.out);
         session.sent = 0;
         if out.starts_with(b"-") {
@@ -194,11 +213,11 @@ impl<'e> Replay<'e> {
         db.put(name, Box::new(value), ttl, Published::SILENT).map_err(|error| String::from_utf8_lossy(error.text()).into_owned())
     }
 
-    /// Begins to apply an RDB. `quiet`: nothing is logged about what goes well.
-    pub fn begin_rdb(&mut self, quiet: bool) -> Loader {
+    /// Begins to apply an RDB, with the keys that have expired if `keep_expired`. `quiet`: nothing is logged about what goes well.
+    pub fn begin_rdb(&mut self, keep_expired: bool, quiet: bool) -> Loader {
         self.rdb_db = 0;
         let session_grace_ms = self.engine.config.lock_session_grace;
-        Loader::new(self.now(), Options { keep_expired: true, session_grace_ms, boot: self.moment.boot, quiet })
+        Loader::new(self.now(), Options { keep_expired, session_grace_ms, boot: self.moment.boot, quiet })
     }
 
     /// Applies what a reader of an RDB returned.
@@ -232,13 +251,13 @@ impl<'e> Replay<'e> {
         }
     }
 
-    /// Hands the gathered locks to the engine, and lets time pass again. Returns the number of keys.
+    /// Hands the gathered locks to the engine at `now`, when the load has ended, and lets time pass again. Returns the engine and the
+    /// number of keys.
     ///
     /// At a start, grants of connections end, and their delays begin. For a new base they stay as they are: the next start ends them.
-    pub fn finish(self, purpose: Purpose) -> usize {
+    pub fn finish(self, now: Now, purpose: Purpose) -> (E, usize) {
         let connected = |_| purpose == Purpose::Base;
-        let now = self.now();
-        let Replay { engine, session, locks, records, token, maxmemory, refused, .. } = self;
+        let Replay { mut engine, session, locks, records, token, maxmemory, refused, .. } = self;
         if refused > 0 {
             tracing::warn!(refused, "requests of the append-only file were refused");
         }
@@ -258,7 +277,8 @@ impl<'e> Replay<'e> {
         engine.config.maxmemory = maxmemory;
         engine.keyspace.keep_expired = false;
         engine.disconnect(now, session);
-        (0..engine.keyspace.databases() as u32).map(|db| engine.keyspace.db_len(db)).sum()
+        let keys = (0..engine.keyspace.databases() as u32).map(|db| engine.keyspace.db_len(db)).sum();
+        (engine, keys)
     }
 }
 

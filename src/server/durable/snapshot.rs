@@ -20,6 +20,7 @@ use crate::persist::rdb_file::write::{Options, Writer};
 use crate::server::durable::boot;
 use crate::server::durable::copy::{Purpose, Shared};
 use crate::server::durable::folder::words;
+use crate::server::durable::load::snapshot_of;
 use crate::server::shell::Shell;
 
 /// Bytes that are written at once.
@@ -51,9 +52,13 @@ impl Shell {
         }
         self.snapshots.tried_ms = now.mono_ms();
         let temporary = self.temporary();
-        let path = self.snapshot_path();
+        let number = self.snapshots.files;
+        let path = match self.snapshot_path() {
+            Ok(path) => path,
+            Err(reason) => return self.saved(number, Err(reason)),
+        };
         let Some(control) = self.control.clone() else { return };
-        let (number, checksum) = (self.snapshots.files, self.engine.config.rdbchecksum);
+        let checksum = self.engine.config.rdbchecksum;
         let then = Box::new(move |copied: Result<(Engine, Moment), String>, shared: &Shared| {
             let made = copied.and_then(|(engine, moment)| {
                 let goes_on = || !shared.abandoned.load(Ordering::Relaxed);
@@ -71,9 +76,8 @@ impl Shell {
         }
     }
 
-    fn snapshot_path(&self) -> PathBuf {
-        let config = &self.engine.config;
-        Path::new(&config.dir).join(&config.dbfilename)
+    fn snapshot_path(&self) -> Result<PathBuf, String> {
+        snapshot_of(&self.engine.config).ok_or_else(|| "dbfilename is empty".to_owned())
     }
 
     fn temporary(&mut self) -> PathBuf {
@@ -125,6 +129,7 @@ impl Shell {
             && !waits
             && self.snapshots.running.is_none()
             && self.copying.is_none()
+            && self.loading.is_none()
             && !self.engine.persistence.rewriting()
         {
             tracing::info!("{changes} changes in {seconds} seconds. Saving...");
@@ -145,10 +150,10 @@ impl Shell {
             running.abandoned.store(true, Ordering::Relaxed);
             self.abandon_copy();
         }
-        let (temporary, path) = (self.temporary(), self.snapshot_path());
+        let temporary = self.temporary();
         let moment = Moment { boot: boot::clock(), now: self.clock.now() };
         let kind = Kind { checksum: self.engine.config.rdbchecksum, is_base: false };
-        let made = write(&self.engine, moment, (&temporary, &path), kind, || true);
+        let made = self.snapshot_path().and_then(|path| write(&self.engine, moment, (&temporary, &path), kind, || true));
         let changes = self.engine.keyspace.changes.count;
         self.engine.persistence.snapshot.end(moment.now, made.is_ok().then_some(changes));
         match made {

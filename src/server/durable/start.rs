@@ -1,24 +1,26 @@
-//! The start from a folder: locks it, loads its files, and begins a new increment.
+//! The start: locks the folder, loads its files or a snapshot, and begins a new increment.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{SyncSender, channel};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::persist::append::clock::Moment;
+use crate::engine::config::Config;
 use crate::persist::append::log::AppendLog;
-use crate::server::durable::files::{Files, Head};
+use crate::persist::append::manifest::Manifest;
+use crate::persist::resume::Last;
+use crate::server::durable::files::{Files as LogFiles, Head};
 use crate::server::durable::folder::{Folder, words};
-use crate::server::durable::load::{folder_of, load};
+use crate::server::durable::load::{Files, LoadedFiles, Purpose, folder_of, read_manifest, snapshot_of};
 use crate::server::durable::log::reporter;
 use crate::server::durable::log_thread::{Progress, Syncs};
-use crate::server::durable::{Durable, Phase, Rewriting, boot};
+use crate::server::durable::{Durable, Phase, Rewriting, boot, upgrade};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -27,28 +29,98 @@ const INCREMENTS_MAX: usize = 8;
 /// The file that is locked while a server uses the folder.
 const LOCK_FILE: &str = "portcullis.lock";
 
-/// Loads the folder of the configuration, and begins to log. Must be called before any client is served.
+/// What is begun once the files are loaded.
+pub(super) enum Then {
+    /// Nothing: `appendonly no`.
+    Serve,
+    /// The log.
+    Log(Box<Opened>),
+}
+
+/// A folder that this process has locked.
+pub(super) struct Opened {
+    folder: Folder,
+    lock: File,
+    path: PathBuf,
+    name: Vec<u8>,
+}
+
+/// Begins to load what the configuration names: the folder of the append-only file, or the snapshot. Until that is loaded,
+/// [`Shell::load_some`] must be called between the turns of others. `loaded` is told when the engine has all keys. Must be called
+/// before any client is served.
 ///
 /// # Errors
 /// Why the server must not start, in words for its operator.
-pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), String> {
-    let config = &shell.engine.config;
+pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSender<()>) -> Result<(), String> {
+    let (files, then) = match shell.engine.config.appendonly {
+        true => open_log(&shell.engine.config)?,
+        false => (open_snapshot(&shell.engine.config)?, Then::Serve),
+    };
+    match files {
+        Some(files) => shell.begin_loading(files, then, control.clone(), loaded),
+        None => {
+            if let Then::Log(opened) = then {
+                let nothing = LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 };
+                begin_log(shell, control, *opened, nothing)?;
+            }
+            // Nobody waits if the server was told to end meanwhile.
+            let _ = loaded.send(());
+        }
+    }
+    Ok(())
+}
+
+/// The snapshot of a configuration, if there is one.
+fn open_snapshot(config: &Config) -> Result<Option<Files>, String> {
+    snapshot_of(config).map_or(Ok(None), Files::of_snapshot)
+}
+
+/// Locks the folder of a configuration, and opens its files, if it has any.
+fn open_log(config: &Config) -> Result<(Option<Files>, Then), String> {
     let path = folder_of(config);
     let name = config.appendfilename.clone().into_bytes();
-    let syncs = Syncs::of(config.appendfsync);
-    let unwritable = |error: &dyn std::fmt::Display| format!("Can't open or create append-only dir {}: {error}", path.display());
-    let folder = Folder::open(&path).map_err(|error| unwritable(&error))?;
+    let mut folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
     let lock = lock(&path)?;
-    // In this order: time that passes between the two makes a lease end later, not earlier.
-    let boot = boot::clock();
-    let moment = Moment { boot, now: shell.clock.now() };
-    let loaded = load(&mut shell.engine, moment, &path, &name)?;
+    let mut manifest = read_manifest(&path, &name)?;
+    let old = Path::new(&config.dir).join(&config.appendfilename);
+    if upgrade::is_wanted(&old, &path.join(&config.appendfilename), manifest.as_ref(), &name) {
+        manifest = Some(upgrade::upgrade(&mut folder, &old, &path, &config.appendfilename)?);
+    }
+    let files = match manifest {
+        Some(manifest) if manifest.base.is_some() || !manifest.increments.is_empty() => {
+            let purpose = Purpose::Start { truncates: config.aof_load_truncated };
+            Some(Files::of_manifest(&path, manifest, purpose)?)
+        }
+        _ => {
+            if let Some(snapshot) = snapshot_of(config).filter(|path| path.is_file()) {
+                // As Redis, which does not say so.
+                tracing::warn!(
+                    "{} is not loaded, because appendonly is yes and {} has no append-only file: the server starts empty. To keep \
+                     that data, start with appendonly no first",
+                    snapshot.display(),
+                    path.display()
+                );
+            }
+            None
+        }
+    };
+    Ok((files, Then::Log(Box::new(Opened { folder, lock, path, name }))))
+}
+
+fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("Can't open or create append-only dir {}: {error}", path.display())
+}
+
+/// Begins to log, after the files of the folder were loaded.
+pub(super) fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
+    let Opened { folder, lock, path, name } = opened;
+    let syncs = Syncs::of(shell.engine.config.appendfsync);
     let seed = shell.engine.random();
     let log = AppendLog::new(shell.clock.now(), boot::clock(), seed);
     let salt = shell.engine.random_salt();
     let head = Head { salt, line: log.begin_file(salt) };
-    let files = Files::begin(folder, &name, loaded.manifest, loaded.last, loaded.bytes, &head);
-    let files = files.map_err(|error| unwritable(&error))?;
+    let files = LogFiles::begin(folder, &name, loaded.manifest, loaded.last, loaded.bytes, &head);
+    let files = files.map_err(|error| unwritable(&path, &error))?;
     let (orders, received) = channel();
     let progress = Arc::new(Progress::default());
     progress.bytes.store(files.bytes(), Ordering::Relaxed);

@@ -58,6 +58,10 @@ pub fn check(path: &Path) -> Result<(), String> {
 impl Shell {
     /// Applies a new value of `appendonly`.
     pub(in crate::server) fn log_as_configured(&mut self) {
+        if self.loading.is_some() {
+            // The end of the load comes back here.
+            return;
+        }
         self.log_again_ms = None;
         match (&self.durable, self.engine.config.appendonly) {
             (None, true) if !self.begins_log => {

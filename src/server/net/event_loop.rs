@@ -3,6 +3,7 @@
 //! ```text
 //!   ┌▶ others: timer, orders of other threads, new connections, handshakes
 //!   │  turns of connections, in FIFO order     ◀─ woken by another session's request
+//!   │  a slice of the files, at the start
 //!   └─ poll the descriptors, or wait ─▶ run queue
 //! ```
 //!
@@ -76,8 +77,20 @@ impl EventLoop {
                 }
                 return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason)));
             }
+            if self.shell.loading.is_some() {
+                self.load_some()?;
+            }
             self.poll_events()?;
         }
+    }
+
+    /// Loads a slice of the files.
+    #[cold]
+    fn load_some(&mut self) -> io::Result<()> {
+        self.shell.close_turn();
+        let loaded = self.shell.load_some().map_err(io::Error::other);
+        self.shell.end_turn(Task::Load);
+        loaded
     }
 
     /// Ends the log, sends what waited for that, and closes all connections.
@@ -206,7 +219,8 @@ impl EventLoop {
             || !self.later.is_empty()
             || self.shell.queue_len() > 0
             || self.shell.busy.has_new_connections()
-            || self.listening.handshakes().has_queued();
+            || self.listening.handshakes().has_queued()
+            || self.shell.next_load().is_some_and(|wait| wait.is_zero());
         if has_work {
             turns::count_poll();
             self.poller.wait(Some(&NO_TIME))?;
@@ -241,8 +255,9 @@ impl EventLoop {
 
     /// How long the loop may wait if no descriptor becomes ready; `None` for ever. The timer covers the engine's deadlines.
     fn timeout(&self) -> Option<Timespec> {
-        let next = [self.listening.next(), self.listening.handshakes().next()].into_iter().flatten().min()?;
-        let left = next.saturating_duration_since(Instant::now());
+        let next = [self.listening.next(), self.listening.handshakes().next()].into_iter().flatten().min();
+        let left = next.map(|next| next.saturating_duration_since(Instant::now()));
+        let left = [left, self.shell.next_load()].into_iter().flatten().min()?;
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 

@@ -88,6 +88,7 @@ pub fn command() -> Command {
         (Section::Behaviour, "Behaviour"),
         (Section::Logging, "Logging"),
         (Section::Persistence, "Persistence"),
+        (Section::Testing, "Testing"),
         (Section::Compatibility, "Compatibility"),
     ] {
         command = command.next_help_heading(heading);
@@ -118,7 +119,7 @@ fn flag(directive: &'static Directive, defaults: &Config) -> Arg {
         .help(help)
         .action(if directive.kind.accumulates() { ArgAction::Append } else { ArgAction::Set })
         .allow_hyphen_values(true)
-        .hide(directive.section == Section::Compatibility);
+        .hide(is_hidden(directive));
     if !directive.kind.accumulates() {
         // The last one wins, as the last line of a file does.
         arg = arg.overrides_with(directive.name);
@@ -127,6 +128,11 @@ fn flag(directive: &'static Directive, defaults: &Config) -> Arg {
         arg = arg.alias(alias);
     }
     arg
+}
+
+/// Whether `--help` leaves out a directive.
+fn is_hidden(directive: &Directive) -> bool {
+    matches!(directive.section, Section::Compatibility | Section::Testing)
 }
 
 fn value_name(kind: Kind) -> &'static str {
@@ -143,6 +149,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Events => "LETTERS",
         Kind::Rules => "RULES...",
         Kind::SavePoints => "SECONDS CHANGES...",
+        Kind::FileName(_) => "NAME",
         Kind::Text | Kind::Secret | Kind::Only(..) => "TEXT",
     }
 }
@@ -312,7 +319,7 @@ mod tests {
     fn the_command_is_sound_and_has_every_directive() {
         command().debug_assert();
         let help = command().render_long_help().to_string();
-        for directive in Directive::all().iter().filter(|directive| directive.section != Section::Compatibility) {
+        for directive in Directive::all().iter().filter(|directive| !is_hidden(directive)) {
             assert!(help.contains(&format!("--{} ", directive.name)), "{}", directive.name);
         }
     }

@@ -62,7 +62,11 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     let options = ServerOptions { config_file: file, users: extra.users, test_mode, ..ServerOptions::default() };
     let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
     let signals = Signals::install().map_err(|error| error.to_string())?;
-    // From here on a signal ends the server in order, and no client gets an answer before that.
+    // From here on a signal ends the server in order, even while it loads its files, and no client gets an answer before that.
+    signals.watch(server.stopper());
+    if end_with_stdin {
+        end_with_stdin_of(server.stopper()).map_err(|error| error.to_string())?;
+    }
     if !server.accept() {
         return server.wait().map_err(|error| error.to_string());
     }
@@ -75,10 +79,6 @@ fn serve(invocation: Invocation) -> Result<(), String> {
             ReadyFile::write(path, &addresses.tcp.first().or(addresses.tls.first()).map(ToString::to_string).unwrap_or_default())
         })
         .transpose()?;
-    signals.watch(server.stopper());
-    if end_with_stdin {
-        end_with_stdin_of(server.stopper()).map_err(|error| error.to_string())?;
-    }
     let ended = server.wait().map_err(|error| error.to_string());
     drop(ready);
     tracing::info!("bye");

@@ -140,7 +140,9 @@ impl Backend {
 
 /// A server of this crate on loopback, in test mode, whose changes are logged.
 fn own(port: u16, grant_log: &Arc<GrantLog>) -> std::result::Result<Server, String> {
-    let config = Config { port, bind: vec!["127.0.0.1".to_owned()], ..Config::default() };
+    // Not the snapshot of another server that lies in the working directory.
+    let (bind, dbfilename) = (vec!["127.0.0.1".to_owned()], String::new());
+    let config = Config { port, bind, dbfilename, ..Config::default() };
     let server = Server::start(config, ServerOptions { test_mode: true, ..ServerOptions::default() })
         .map_err(|error| error.to_string())?;
     let log = grant_log.log();

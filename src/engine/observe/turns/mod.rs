@@ -31,6 +31,8 @@ pub enum Task {
     Accept,
     /// The owner of the server: a signal, or a program that embeds it.
     Control,
+    /// Files are loaded.
+    Load,
 }
 
 impl Task {
@@ -41,6 +43,7 @@ impl Task {
             Task::Timer => "timer",
             Task::Accept => "accept",
             Task::Control => "control",
+            Task::Load => "load",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The receiving end of a [live copy](crate::persist::live_copy): applies its parts to another engine.
 
+use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::persist::append::read::{Reader, Step};
 use crate::persist::live_copy::Part;
@@ -11,7 +12,8 @@ use crate::server::durable::replay::Replay;
 
 /// An engine that becomes a copy.
 pub struct Received<'e> {
-    replay: Replay<'e>,
+    replay: Replay<&'e mut Engine>,
+    now: Now,
     items: rdb_file::read::Reader,
     loader: Loader,
 }
@@ -21,8 +23,8 @@ impl<'e> Received<'e> {
     pub fn new(engine: &'e mut Engine, moment: Moment) -> Self {
         let mut replay = Replay::new(engine, moment);
         let items = rdb_file::read::Reader::new(None, false, replay.unix_ms());
-        let loader = replay.begin_rdb(true);
-        Received { replay, items, loader }
+        let loader = replay.begin_rdb(true, true);
+        Received { replay, now: moment.now, items, loader }
     }
 
     /// Applies the next part, which was written at this moment.
@@ -30,6 +32,7 @@ impl<'e> Received<'e> {
     /// # Errors
     /// In words: the part is not what a [`LiveCopy`](crate::persist::live_copy::LiveCopy) writes.
     pub fn apply(&mut self, part: &Part, moment: Moment) -> Result<(), String> {
+        self.now = moment.now;
         self.replay.set_moment(moment);
         self.loader.set_moment(moment);
         match part {
@@ -65,6 +68,6 @@ impl<'e> Received<'e> {
     /// In words: the copy is not whole.
     pub fn finish(self) -> Result<usize, String> {
         self.items.check_end().map_err(|fault| fault.to_string())?;
-        Ok(self.replay.finish(Purpose::Base))
+        Ok(self.replay.finish(self.now, Purpose::Base).1)
     }
 }
