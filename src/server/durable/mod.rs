@@ -8,16 +8,20 @@
 //!
 //! At the start, [`load`] reads the folder and [`replay`] applies it to the engine; then [`start`] begins a new increment. [`gate`]
 //! decides which output waits. `submit` runs at the end of each turn of the event loop, and hands a batch over when the last one is
-//! settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base.
+//! settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base. `check` reads
+//! files without a server.
 //!
 //! The directives are Redis's: `appendonly`, `appendfsync`, `dir`, `appenddirname`, `appendfilename`, `aof-load-truncated`,
 //! `auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`. `guide/durability.md` is the operator's page.
 
 pub mod boot;
+#[cfg(feature = "cli")]
+pub mod check;
 pub mod files;
 pub mod folder;
 pub mod gate;
 pub mod load;
+pub mod lock;
 pub mod log_thread;
 pub mod replay;
 pub mod rewrite;

@@ -25,6 +25,11 @@ use crate::persist::rdb_file::read::Event;
 use crate::server::durable::load::Purpose;
 use crate::store::values::value::Value;
 
+/// Maximum number of requests that the log names of those that were refused.
+const REFUSALS_NAMED_MAX: usize = 10;
+/// Maximum number of libraries whose errors are kept.
+const LIBRARIES_NAMED_MAX: usize = 100;
+
 /// A lock's database and name.
 type Place = (u32, Box<[u8]>);
 
@@ -40,8 +45,18 @@ pub struct Replay<'e> {
     maxmemory: u64,
     /// The database of the RDB's next record.
     rdb_db: u32,
-    /// Number of requests that were refused.
-    refused: u64,
+    refusals: Refusals,
+}
+
+/// What the engine refused. The load goes on, as on Redis.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Number of requests.
+    pub requests: u64,
+    /// The first of them, each with its error; at most [`REFUSALS_NAMED_MAX`].
+    pub named: Vec<String>,
+    /// Errors of libraries of functions in an RDB.
+    pub libraries: Vec<String>,
 }
 
 impl<'e> Replay<'e> {
@@ -61,7 +76,7 @@ impl<'e> Replay<'e> {
             token: 0,
             maxmemory,
             rdb_db: 0,
-            refused: 0,
+            refusals: Refusals::default(),
         }
     }
 
@@ -76,6 +91,16 @@ impl<'e> Replay<'e> {
 
     fn db(&self) -> u32 {
         self.engine.sessions[self.session.0 as usize].db
+    }
+
+    /// The time at which the files are applied.
+    pub fn moment(&self) -> Moment {
+        self.moment
+    }
+
+    /// What was refused since the last call.
+    pub fn take_refusals(&mut self) -> Refusals {
+        std::mem::take(&mut self.refusals)
     }
 
     /// Applies a unit.
@@ -104,9 +129,12 @@ impl<'e> Replay<'e> {
                 let name = String::from_utf8_lossy(args.first().copied().unwrap_or_default()).into_owned();
                 return Err(format!("Unknown command '{name}' reading the append only file"));
             }
-            self.refused += 1;
-            if self.refused <= 10 {
-                tracing::warn!("a request of the append-only file is refused: {}", out.trim_ascii_end().escape_ascii());
+            self.refusals.requests += 1;
+            if self.refusals.named.len() < REFUSALS_NAMED_MAX {
+                let error = out.trim_ascii_end().escape_ascii();
+                tracing::warn!("a request of the append-only file is refused: {error}");
+                let name = args.first().copied().unwrap_or_default();
+                self.refusals.named.push(format!("{}: {error}", name.escape_ascii()));
             }
         }
         // A large outbox is not kept for the next request.
@@ -215,6 +243,9 @@ impl<'e> Replay<'e> {
             Event::Library(ref source) => {
                 if let Err(error) = self.engine.scripts_mut().load_library(source) {
                     tracing::error!(%error, "cannot load a function library");
+                    if self.refusals.libraries.len() < LIBRARIES_NAMED_MAX {
+                        self.refusals.libraries.push(error.to_string());
+                    }
                 }
                 Ok(())
             }
@@ -233,9 +264,9 @@ impl<'e> Replay<'e> {
     pub fn finish(self, purpose: Purpose) -> usize {
         let connected = |_| purpose == Purpose::Base;
         let now = self.now();
-        let Replay { engine, session, locks, records, token, maxmemory, refused, .. } = self;
-        if refused > 0 {
-            tracing::warn!(refused, "requests of the append-only file were refused");
+        let Replay { engine, session, locks, records, token, maxmemory, refusals, .. } = self;
+        if refusals.requests > 0 {
+            tracing::warn!(refused = refusals.requests, "requests of the append-only file were refused");
         }
         let coming = Coming::Restarted(engine.config.lock_session_grace);
         engine.keyspace.put_lock_records(now, records, 0, coming, |_| false);

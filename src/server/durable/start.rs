@@ -1,15 +1,10 @@
 //! The start from a folder: locks it, loads its files, and begins a new increment.
 
 use std::cell::Cell;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-
-use rustix::fs::{FlockOperation, flock};
 
 use crate::engine::persistence::Figures;
 use crate::persist::append::clock::Moment;
@@ -18,6 +13,7 @@ use crate::server::durable::files::{Files, Head};
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::gate::CommitGate;
 use crate::server::durable::load::{folder_of, load};
+use crate::server::durable::lock::lock;
 use crate::server::durable::log_thread::{LogThread, Progress, Report, Syncs};
 use crate::server::durable::{Durable, Rewriting, boot};
 use crate::server::net::control::Control;
@@ -25,8 +21,6 @@ use crate::server::shell::Shell;
 
 /// Number of increments after a start beyond which a new base joins them: each start adds one or two.
 const INCREMENTS_MAX: usize = 8;
-/// The file that is locked while a server uses the folder.
-const LOCK_FILE: &str = "portcullis.lock";
 
 /// Loads the folder of the configuration, and begins to log. Must be called before any client is served.
 ///
@@ -119,23 +113,4 @@ fn figures_of(progress: &Progress, rewriting: Rewriting, base_size: u64) -> Figu
         rewrites: rewriting.made,
         held: 0,
     }
-}
-
-/// Locks the folder for this process, until the file is closed.
-fn lock(path: &Path) -> Result<File, String> {
-    let path = path.join(LOCK_FILE);
-    let describe = |error: std::io::Error| format!("Can't lock {}: {}", path.display(), words(&error));
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(describe)?;
-    if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK {
-            return Err(describe(error.into()));
-        }
-        let mut owner = String::new();
-        let _ = file.read_to_string(&mut owner);
-        return Err(format!("{} is locked by the server with process id {}", path.display(), owner.trim()));
-    }
-    let text = format!("{}\n", std::process::id());
-    let written = file.set_len(0).and_then(|()| std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0));
-    written.map_err(describe)?;
-    Ok(file)
 }
