@@ -6,6 +6,7 @@
 //! - `gate`: nothing that shows a change leaves before the change is durable;
 //! - `interchange`: folders of redis-server here, and ours there;
 //! - `refused`: folders that a server must not start from;
+//! - `check`: `portcullis check`;
 //! - `config`: directives, new bases, and restarts one after the other.
 //!
 //! A *round* is one life of a server between two kills. Environment variables:
@@ -19,6 +20,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod check;
 mod config;
 mod everysec;
 mod gate;

@@ -89,7 +89,7 @@ pub fn load_files(
         }
     }
     loaded.manifest = manifest;
-    Ok((replay.finish(purpose), loaded))
+    Ok((replay.finish(purpose)?, loaded))
 }
 
 /// A file that is loaded.

@@ -4,7 +4,7 @@
 //! load: the requests find the keys as they were. Native locks, sessions and remembered requests are only gathered, because later
 //! records replace earlier ones. [`Replay::finish`] hands the last of each to the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -19,7 +19,7 @@ use crate::persist::append::read::{Request, Unit};
 use crate::persist::natives::clock::Moment;
 use crate::persist::natives::{self, Native};
 use crate::persist::rdb_file::consumers;
-use crate::persist::rdb_file::fault::Fault;
+use crate::persist::rdb_file::fault::{Fault, Reason};
 use crate::persist::rdb_file::load::{Loader, Options};
 use crate::persist::rdb_file::read::Event;
 use crate::server::durable::load::Purpose;
@@ -261,7 +261,11 @@ impl<'e> Replay<'e> {
     /// Hands the gathered locks to the engine, and lets time pass again. Returns the number of keys.
     ///
     /// At a start, grants of connections end, and their delays begin. For a new base they stay as they are: the next start ends them.
-    pub fn finish(self, purpose: Purpose) -> usize {
+    ///
+    /// # Errors
+    /// In words: two records contradict each other. Nothing was handed over then.
+    pub fn finish(self, purpose: Purpose) -> Result<usize, String> {
+        self.check_records()?;
         let connected = |_| purpose == Purpose::Base;
         let now = self.now();
         let Replay { engine, session, locks, records, token, maxmemory, refusals, .. } = self;
@@ -281,7 +285,28 @@ impl<'e> Replay<'e> {
         engine.config.maxmemory = maxmemory;
         engine.keyspace.keep_expired = false;
         engine.disconnect(now, session);
-        (0..engine.keyspace.databases() as u32).map(|db| engine.keyspace.db_len(db)).sum()
+        Ok((0..engine.keyspace.databases() as u32).map(|db| engine.keyspace.db_len(db)).sum())
+    }
+
+    /// What no server can have left: two grants with one token, or two sessions with one id.
+    fn check_records(&self) -> Result<(), String> {
+        let repeated = |what: String| Err(Reason::Repeated(what).to_string());
+        let mut tokens = BTreeSet::new();
+        for grant in self.locks.values().flat_map(|lock| lock.holders.iter()) {
+            // Only grants that end with something else are found by their tokens.
+            if let Some(bound) = grant.bound.key(grant.client)
+                && !tokens.insert((bound, grant.token))
+            {
+                return repeated(format!("the token {}", grant.token));
+            }
+        }
+        let mut ids = BTreeSet::new();
+        for session in self.records.sessions.values() {
+            if !ids.insert(&session.id) {
+                return repeated(format!("the session '{}'", session.id.escape_ascii()));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -30,7 +30,10 @@ pub fn run(check: &mut Check<'_>, path: &Path, fix: Fix) -> Result<(), String> {
         Target::Folder { manifests, files } => match (&manifests[..], &files[..]) {
             ([manifest], _) => of_manifest(check, manifest, fix),
             ([], [file]) => of_file(check, file, fix),
-            _ => Err("--fix takes one file or one manifest; there are more".to_owned()),
+            (manifests, files) => {
+                let names: Vec<String> = manifests.iter().chain(files).map(|path| path.display().to_string()).collect();
+                Err(format!("--fix takes one file or one manifest at a time, one of {}", names.join(", ")))
+            }
         },
         Target::File(file) => match manifest_of(&file)? {
             Some(manifest) => of_manifest(check, &manifest, fix),
@@ -126,10 +129,15 @@ fn cut(check: &mut Check<'_>, checked: &Checked, is_log: bool, fix: Fix) -> Resu
     let rest =
         rest_of(&file, damage.whole, salt, damage.offset, &check.moment).map_err(|error| describe(&checked.path, &error))?;
     if !is_torn && !fix.cut_damage {
-        let mut why =
-            format!("this is damage in the middle, and {} follow from offset {} on.", count(rest.units, "unit"), damage.whole);
-        durable(&rest, &mut |line| why += &format!("\n    {line}"));
-        return refuse(check, &format!("{why}\n    --cut-damage cuts there all the same, and loses all of it"));
+        let why = format!(
+            "this is damage in the middle. From offset {} on there are {}, of which {} were on the disk by what the file says; {} behind \
+             it are whole.\n    --cut-damage cuts there all the same, and loses all of it.",
+            damage.whole,
+            count(rest.units, "unit"),
+            rest.durable_units,
+            count(rest.whole_batches, "batch"),
+        );
+        return refuse(check, &why);
     }
     check.say(&format!("{} is to be cut at offset {}. This is lost: {}", checked.path.display(), damage.whole, amount(&rest)));
     let list = listed(&rest);

@@ -143,7 +143,7 @@ impl Check<'_> {
             }
         };
         let folder = target::folder_of(path);
-        let user = user_of(&folder);
+        let user = user_of(&folder).filter(|user| *user != std::process::id().to_string());
         self.say(&text::manifest(path, &manifest, user.as_deref()));
         let mut engine = self.engine();
         let mut replay = Replay::new(&mut engine, self.moment);
@@ -159,8 +159,9 @@ impl Check<'_> {
             files.push(checked);
         }
         if is_applied {
-            let keys = replay.finish(Purpose::Start { truncates: true });
-            self.say(&text::keys(keys));
+            let finished = replay.finish(Purpose::Start { truncates: true });
+            self.damaged |= finished.is_err();
+            self.say(&text::together(finished));
         }
         for file in &manifest.history {
             let path = folder.join(String::from_utf8_lossy(&file.name).as_ref());

@@ -46,7 +46,7 @@ pub struct Rest {
     pub units: u64,
     /// Units that were durable, by what headers behind them say.
     pub durable_units: u64,
-    /// Up to where the file was durable, by what these headers say; 0 if they say nothing.
+    /// Up to where the file was durable, by what these headers say; 0 if they say nothing of these bytes.
     pub durable: u64,
     /// Requests.
     pub requests: u64,
@@ -146,12 +146,12 @@ impl<'a> Search<'a> {
     fn line_of_ours(&mut self, start: u64, from: u64, line: &[u8]) -> io::Result<()> {
         let Some(salt) = self.salt else { return Ok(()) };
         if line.starts_with(CLOSE_TAG) && line.len() == LAST_LINE && line == last_line(salt, start) {
-            self.rest.durable = start;
+            self.rest.durable = if start > from { start } else { 0 };
         }
         let header = line.starts_with(BATCH_TAG).then(|| Header::parse(salt, line)).flatten();
         let Some(header) = header.filter(|_| line.len() == HEADER) else { return Ok(()) };
         self.in_multi = false;
-        self.rest.durable = self.rest.durable.max(header.synced.min(start));
+        self.rest.durable = self.rest.durable.max(Some(header.synced.min(start)).filter(|synced| *synced > from).unwrap_or(0));
         if start > from && start >= self.batch_end && header.bytes <= self.left() && self.sum(header.bytes)? == header.crc {
             self.rest.whole_batches += 1;
             self.batch_end = self.at + header.bytes;
@@ -197,7 +197,8 @@ impl<'a> Search<'a> {
             if self.skip(len - bytes.len() as u64)? {
                 self.at += (&mut self.input).take(2).read_to_end(&mut end)? as u64;
             }
-            if arg < ARGS_KEPT {
+            // The name of a command is only one when it is whole.
+            if arg < ARGS_KEPT && (arg > 0 || end == b"\r\n") {
                 kept.push(bytes);
             }
             if end != b"\r\n" && !end.is_empty() && self.left() > 0 {
@@ -211,7 +212,7 @@ impl<'a> Search<'a> {
     }
 
     fn found(&mut self, start: u64, args: &[Vec<u8>], durable: u64) {
-        let Some(name) = args.first() else { return };
+        let name = args.first().map(Vec::as_slice).unwrap_or_default();
         if name.eq_ignore_ascii_case(b"EXEC") && self.in_multi {
             self.in_multi = false;
             return;
@@ -237,7 +238,9 @@ impl<'a> Search<'a> {
     /// The command, and the key that it is about.
     fn describe(&self, args: &[Vec<u8>]) -> String {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-        let name = shown(args[0]);
+        let Some(name) = args.first().map(|name| shown(name)) else {
+            return "a request whose name is damaged or cut off".to_owned();
+        };
         let key = if natives::is_native(args[0]) {
             match natives::read(&args, self.moment) {
                 Ok(

@@ -71,9 +71,12 @@ pub fn bad_manifest(path: &Path, error: &Error) -> String {
     )
 }
 
-/// How many keys a start finds.
-pub fn keys(keys: usize) -> String {
-    format!("    a start has {}, locks included", count(keys as u64, "key"))
+/// How many keys a start finds in all files, or why it fails although each is whole.
+pub fn together(finished: Result<usize, String>) -> String {
+    match finished {
+        Ok(keys) => format!("together: a start finds {}, locks included", count(keys as u64, "key")),
+        Err(error) => format!("together: damaged. {error}, so a start fails.\n{BACKUP}"),
+    }
 }
 
 /// A file that a manifest names as history.
@@ -105,6 +108,7 @@ pub fn of(checked: &Checked, role: Role, user: Option<&str>, moment: &Moment) ->
             line("The manifest names it, and it is not there. A start fails.");
             line(BACKUP);
         }
+        Verdict::Torn(damage) | Verdict::Damaged(damage) if role == Role::Unnamed => line(&damage.to_string()),
         Verdict::Torn(damage) | Verdict::Damaged(damage) => {
             line(&damage.to_string());
             match rest(checked, damage.whole, damage.offset, moment) {
@@ -177,6 +181,10 @@ fn contents(checked: &Checked, line: &mut impl FnMut(&str)) {
     {
         let size = count(checked.bytes, "byte");
         let facts = requests.facts;
+        if let Verdict::Damaged(Damage { reason: Reason::NewerFormat | Reason::BadFirstLine, .. }) = checked.verdict {
+            line(&format!("append-only file of Portcullis; {size}"));
+            return;
+        }
         match facts.salt {
             Some(_) => line(&format!("append-only file of Portcullis, format 1; {size}")),
             None if checked.bytes == 0 => line("empty"),
@@ -213,7 +221,13 @@ fn rest(checked: &Checked, from: u64, damage: u64, moment: &Moment) -> Result<Re
 fn unit(checked: &Checked, rest: &Rest, line: &mut impl FnMut(&str)) {
     if let Some(found) = &rest.damaged {
         let number = checked.requests.map_or(0, |requests| requests.units) + found.unit;
-        line(&format!("It is in unit {number}, in the request at offset {}: {}", found.offset, found.what));
+        let is_batch = match &checked.verdict {
+            Verdict::Torn(damage) | Verdict::Damaged(damage) => !matches!(damage.reason, Reason::Refused(_)),
+            _ => false,
+        };
+        let ours = checked.requests.is_some_and(|requests| requests.facts.salt.is_some());
+        let which = if is_batch && ours { "The batch begins with" } else { "It is in" };
+        line(&format!("{which} unit {number}, the request at offset {}: {}", found.offset, found.what));
     }
 }
 
@@ -222,21 +236,23 @@ fn torn(checked: &Checked, damage: &Damage, role: Role, user: Option<&str>, line
         line("next: nothing. Check again when the server has stopped.");
         return;
     }
+    if role == Role::Named {
+        line("Files follow it, so this is not the end that a crash leaves. A start fails, and --fix does not cut it.");
+        line(BACKUP);
+        return;
+    }
     let synced = checked.requests.map_or(0, |requests| requests.facts.synced);
     if checked.requests.is_some_and(|requests| requests.facts.salt.is_some()) {
-        line(&format!("Bytes up to offset {synced} were on the disk, by what the file says; nothing says so of the end."));
+        if synced > 0 {
+            line(&format!("Bytes up to offset {synced} were on the disk, by what the file says; nothing says so of the end."));
+        }
         if damage.reason == Reason::Short {
-            line("A crash leaves this. Nothing that was acknowledged under appendfsync always is in it.");
+            line("A crash leaves this, and then nothing that was acknowledged under appendfsync always is in it.");
         } else {
             line(
                 "A power loss leaves this. If there was none, the disk or the memory is at fault, and what was acknowledged may be in it.",
             );
         }
-    }
-    if role == Role::Named {
-        line("Files behind it follow, so a start fails, and --fix does not cut it.");
-        line(BACKUP);
-        return;
     }
     line("A start with aof-load-truncated yes leaves the end out; one with no fails.");
     line("next: start the server, or cut the end off first with --fix.");
@@ -260,12 +276,12 @@ fn damaged(checked: &Checked, damage: &Damage, rest: &Rest, role: Role, line: &m
     }
 }
 
-/// What is known to have been durable behind damage.
+/// What is known of the bytes behind damage.
 pub fn durable(rest: &Rest, line: &mut impl FnMut(&str)) {
     if rest.durable > 0 {
         line(&format!(
-            "This is not the end that a crash leaves: bytes up to offset {} were on the disk, by what the file says, and {} of these \
-             units with them.",
+            "This is not the end that a crash leaves: bytes up to offset {} were on the disk, by what the file says, among them {} of \
+             these units.",
             rest.durable, rest.durable_units
         ));
     }
