@@ -257,7 +257,7 @@ verdict: not whole, see above
     A start fails, whatever aof-load-truncated is.
     next: copy the folder before you do anything else, then restore this file from a backup.
     Without one, --fix --cut-damage cuts it there, and loses what is said above.
---fix does nothing: this is damage in the middle. From offset 166 on there are 5 units, of which 4 were on the disk by what the file says; 1 batch behind it are whole.
+--fix does nothing: this is damage in the middle. From offset 166 on there are 5 units, of which 4 were on the disk by what the file says. Whole batches behind it: 1.
     --cut-damage cuts there all the same, and loses all of it.
 "));
     assert!(folder.files() == before, "what was durable was cut");
@@ -309,7 +309,7 @@ verdict: not whole, see above
     A start fails, whatever aof-load-truncated is.
     next: copy the folder before you do anything else, then restore this file from a backup.
     Without one, --fix --cut-damage cuts it there, and loses what is said above.
---fix does nothing: this is damage in the middle. From offset 362 on there are 1 unit, of which 1 were on the disk by what the file says; 0 batches behind it are whole.
+--fix does nothing: this is damage in the middle. From offset 362 on there are 1 unit, of which 1 were on the disk by what the file says. Whole batches behind it: 0.
     --cut-damage cuts there all the same, and loses all of it.
 "));
 }

@@ -64,7 +64,8 @@ impl<'e> Replay<'e> {
     pub fn new(engine: &'e mut Engine, moment: Moment) -> Self {
         let now = moment.now;
         let session = engine.connect(now, Peer::default());
-        engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED;
+        engine.sessions[session.0 as usize].flags |=
+            SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED | SessionFlags::NEVER_WAITS;
         engine.keyspace.keep_expired = true;
         let maxmemory = std::mem::take(&mut engine.config.maxmemory);
         Replay {

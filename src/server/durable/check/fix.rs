@@ -130,12 +130,12 @@ fn cut(check: &mut Check<'_>, checked: &Checked, is_log: bool, fix: Fix) -> Resu
         rest_of(&file, damage.whole, salt, damage.offset, &check.moment).map_err(|error| describe(&checked.path, &error))?;
     if !is_torn && !fix.cut_damage {
         let why = format!(
-            "this is damage in the middle. From offset {} on there are {}, of which {} were on the disk by what the file says; {} behind \
-             it are whole.\n    --cut-damage cuts there all the same, and loses all of it.",
+            "this is damage in the middle. From offset {} on there are {}, of which {} were on the disk by what the file says. Whole \
+             batches behind it: {}.\n    --cut-damage cuts there all the same, and loses all of it.",
             damage.whole,
             count(rest.units, "unit"),
             rest.durable_units,
-            count(rest.whole_batches, "batch"),
+            rest.whole_batches,
         );
         return refuse(check, &why);
     }
