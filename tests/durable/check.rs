@@ -586,6 +586,40 @@ fn a_folder_in_use() {
     wait_for("the end of the lock", || (check(&folder, "", &["--fix"]).0 == 0).then_some(()));
 }
 
+/// Each file is whole, but two locks have the same token of a session.
+#[test]
+fn records_that_contradict_each_other() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &["--appendfsync", "always"]);
+    let mut wire = server.wire();
+    assert_eq!(call(&mut wire, "LOCK.SESSION mine GRACE 600000"), ":0");
+    let token = call(&mut wire, "LOCK.ACQUIRE bound me 60000 SESSION");
+    server.kill();
+    let file = std::fs::read(last(&folder)).unwrap();
+    let name = b"*2\r\n$15\r\nPORTCULLIS.LOCK\r\n";
+    let begin = file.windows(name.len()).rposition(|part| part == name).unwrap();
+    let mut record = file[begin..].to_vec();
+    let at = record.windows(5).position(|part| part == b"bound").unwrap();
+    record[at + 4] = b'c';
+    folder.write_increments(&[&file, &record]);
+    let error = format!("Portcullis: a second record of the token {}", token.trim_start_matches(':'));
+    let (code, said) = check(&folder, "", &[]);
+    assert!(code == 1 && said.contains(&format!("together: damaged. {error}, so a start fails.\n")), "{code}: {said}");
+    let said = Server::refused(&folder, &[]);
+    assert!(said.contains(&error), "{said}");
+}
+
+/// A request of a file does not wait, and the next one is executed.
+#[test]
+fn requests_that_would_wait() {
+    let folder = Folder::new();
+    folder.write_increments(&[&body(&["SELECT 0", "BLPOP q 0", "SET a 1", "BLPOP q 0", "RPUSH q x y"])]);
+    assert_eq!(check(&folder, "", &[]).0, 0);
+    let server = Server::start(&folder, &STRICT);
+    let mut wire = server.wire();
+    assert_eq!((call(&mut wire, "GET a"), call(&mut wire, "LLEN q")), ("$1 1".to_owned(), ":2".to_owned()));
+}
+
 #[test]
 fn what_cannot_be_checked() {
     let folder = Folder::new();
