@@ -77,9 +77,7 @@ pub mod keyspace;
 mod lock;
 #[cfg(feature = "internals")]
 pub mod lock;
-// Tests read more of the files than the server does.
 #[cfg(not(feature = "internals"))]
-#[allow(dead_code, unused_imports)]
 mod persist;
 #[cfg(feature = "internals")]
 pub mod persist;

@@ -1,4 +1,4 @@
-//! The program `portcullis`: dispatches its command line to `serve`, `bench` and `torture`. For `src/main.rs` only.
+//! The program `portcullis`: dispatches its command line to `serve`, `check`, `bench` and `torture`. For `src/main.rs` only.
 
 use std::process::ExitCode;
 
@@ -7,6 +7,7 @@ use clap::Command;
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 #[cfg(feature = "bench")]
 use crate::bench;
+use crate::server::durable::check;
 pub use crate::server::heap::allocator::Counting;
 use crate::server::program;
 use crate::server::program::cli::{self, Given};
@@ -19,7 +20,8 @@ fn command() -> Command {
         .version(format!("{PORTCULLIS_VERSION} (speaks as Redis {REDIS_VERSION})"))
         .arg_required_else_help(true)
         .subcommand_required(true)
-        .subcommand(cli::command());
+        .subcommand(cli::command())
+        .subcommand(check::cli::command());
     #[cfg(feature = "bench")]
     let command = command.subcommand(bench::cli::command());
     #[cfg(feature = "torture")]
@@ -39,6 +41,7 @@ pub fn main() -> ExitCode {
     };
     match matches.subcommand() {
         Some(("serve", matches)) => serve(Given::of(matches)),
+        Some(("check", matches)) => check::cli::run(matches),
         #[cfg(feature = "bench")]
         Some(("bench", matches)) => bench::cli::run(matches),
         #[cfg(feature = "torture")]

@@ -7,6 +7,8 @@ use std::path::Path;
 
 #[path = "../fuzz/bodies/allocation.rs"]
 mod allocation;
+#[path = "../fuzz/bodies/append_only.rs"]
+mod append_only;
 #[path = "../fuzz/bodies/config_file.rs"]
 mod config_file;
 #[path = "../fuzz/bodies/decoder.rs"]
@@ -21,6 +23,8 @@ mod frames;
 mod locks;
 #[path = "../fuzz/bodies/rdb.rs"]
 mod rdb;
+#[path = "../fuzz/bodies/rdb_file.rs"]
+mod rdb_file;
 #[path = "../fuzz/bodies/request_parser.rs"]
 mod request_parser;
 #[path = "../fuzz/bodies/script.rs"]
@@ -66,6 +70,16 @@ fn script_inputs() {
 #[test]
 fn rdb_inputs() {
     replay("rdb", rdb::run);
+}
+
+#[test]
+fn append_only_inputs() {
+    replay("append_only", append_only::run);
+}
+
+#[test]
+fn rdb_file_inputs() {
+    replay("rdb_file", rdb_file::run);
 }
 
 #[test]

@@ -62,6 +62,15 @@ pub fn bounded<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Runs `work`. Returns the maximum number of bytes that it had allocated at once, beyond those that were allocated before.
+#[allow(dead_code, reason = "some targets only have bounds")]
+pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE.get();
+    PEAK.set(before);
+    let done = work();
+    (done, (PEAK.get() - before).max(0) as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::bounded;

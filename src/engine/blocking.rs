@@ -30,9 +30,10 @@ use crate::keyspace::waits::{TimeOut, Waiter, Wake};
 use crate::resp::reply::{Sink, WireReply};
 
 impl Context<'_> {
-    /// Whether the command may wait. In a transaction or a script it may not: it replies as if it timed out at once.
+    /// Whether the command may wait. In a transaction, a script or a load it may not: it replies as if it timed out at once.
     pub fn may_block(&mut self) -> bool {
-        self.origin == Origin::Client && !self.session().flags.contains(SessionFlags::IN_EXEC)
+        let never = SessionFlags::IN_EXEC.union(SessionFlags::NEVER_WAITS);
+        self.origin == Origin::Client && !self.session().flags.intersects(never)
     }
 
     /// Blocks the session until one of the keys holds what wakes it, or until a deadline (monotonic milliseconds). In the first

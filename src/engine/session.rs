@@ -51,6 +51,8 @@ bitflags::bitflags! {
         const SUBSCRIBED = 1 << 18;
         /// Output waits until what it shows is on the disk. The driver holds it back.
         const UNSETTLED = 1 << 19;
+        /// Applies files at a start: no request waits, and none is done in steps, as the next one follows at once.
+        const NEVER_WAITS = 1 << 20;
         /// May do everything, authenticated or not: its user's rules need no check. See `engine/users/access.rs`.
         const UNRESTRICTED = 1 << 31;
     }

@@ -15,6 +15,7 @@ use crate::persist::disk::{Disk, DiskError, Result, append_all};
 
 /// When a batch counts as settled, which is when its effects may be shown: `appendfsync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "tests use it")]
 pub enum Policy {
     /// `always`: when it is durable.
     Always,
@@ -118,6 +119,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Number of batches whose effects may be shown.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn settled(&self, policy: Policy) -> u64 {
         match policy {
             Policy::Always => self.durable,
@@ -131,6 +133,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Bytes of the file that are durable: the `synced` of the next batch.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn durable_bytes(&self) -> u64 {
         self.durable_len
     }

@@ -6,6 +6,7 @@
 //! - `gate`: nothing that shows a change leaves before the change is durable;
 //! - `interchange`: folders of redis-server here, and ours there;
 //! - `refused`: folders that a server must not start from;
+//! - `check`: `portcullis check`;
 //! - `loading`: what clients are told while files are loaded;
 //! - `start`: snapshots, and append-only files of Redis 6;
 //! - `snapshot`: RDB snapshots that are written;
@@ -23,6 +24,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod check;
 mod config;
 mod everysec;
 mod gate;

@@ -10,7 +10,8 @@
 //! Without a redis-server on the `PATH` they say so. Environment:
 //! - `PORTCULLIS_REQUIRE_REDIS=1`: fail instead, also without redis-check-rdb;
 //! - `PORTCULLIS_REDIS8`: a newer redis-server with which files are exchanged as well;
-//! - `PORTCULLIS_DAMAGED_FILES`: the number of damaged files.
+//! - `PORTCULLIS_DAMAGED_FILES`: the number of damaged files;
+//! - `PORTCULLIS_FULL_SIZE`: 100,000 corrupted folders instead of some hundreds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,6 +21,7 @@ mod allocation;
 mod common;
 
 mod damage;
+mod hostile;
 mod interchange;
 mod log_memory;
 mod subject;

@@ -133,6 +133,7 @@ impl Header {
 }
 
 /// A batch with this body: header and body.
+#[allow(dead_code, reason = "tests use it")]
 pub fn batch(salt: u64, synced: u64, body: &[u8]) -> Vec<u8> {
     let mut batch = vec![0; HEADER];
     batch.extend_from_slice(body);

@@ -114,6 +114,7 @@ impl AppendLog {
     }
 
     /// Whether there are whole units that no batch has.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn has_pending(&self) -> bool {
         self.0.borrow().unit > HEADER
     }
@@ -182,6 +183,7 @@ impl AppendLog {
 
     /// The last line of the file, which has this many bytes, for [`Writer::close`](crate::persist::writer::Writer::close). All
     /// batches must have been written. Nothing may follow it: another file must begin.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn end_file(&self, offset: u64) -> Vec<u8> {
         debug_assert!(!self.has_pending(), "all batches of the file were taken");
         last_line(self.0.borrow().salt, offset)

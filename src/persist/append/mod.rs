@@ -11,7 +11,7 @@
 
 pub mod batch;
 pub mod clock;
-mod damage;
+pub mod damage;
 pub mod encode;
 pub mod log;
 pub mod manifest;

@@ -16,7 +16,7 @@ use crate::lock::sessions::Session;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::request::put_request;
 use crate::persist::natives::{self, name};
-pub use crate::persist::natives::{Native, PREFIX, Refusal, is_native, read};
+pub use crate::persist::natives::{Native, Refusal, is_native, read};
 
 /// Writes a lock.
 pub fn put_lock(out: &mut Vec<u8>, moment: &Moment, key: &[u8], lock: &Lock) {
@@ -54,6 +54,7 @@ pub fn put_session_end(out: &mut Vec<u8>, id: &[u8], number: u64) {
 }
 
 /// Writes that no token below this one is given any more.
+#[allow(dead_code, reason = "tests use it")]
 pub fn put_token(out: &mut Vec<u8>, next: u64) {
     put_request(out, &[name::TOKEN, &natives::token(next)]);
 }

@@ -59,6 +59,17 @@ pub struct Extent {
     pub sum: u64,
 }
 
+/// What a file has besides its units, for its operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The salt in our first line; `None` for a file of a redis-server.
+    pub salt: Option<u64>,
+    /// Number of batches whose checksums were right.
+    pub batches: u64,
+    /// Bytes at the beginning of the file that were durable, by what the headers of these batches say.
+    pub synced: u64,
+}
+
 /// What a reader has to say.
 #[derive(Debug)]
 pub enum Step<'a> {
@@ -183,8 +194,7 @@ pub struct Reader {
     piece: usize,
     /// Whether the first bytes may be those of an RDB, or our first line.
     at_beginning: bool,
-    /// The salt in our first line.
-    salt: Option<u64>,
+    facts: Facts,
     /// Whether the last line of a clean stop was read.
     closed: bool,
     scanner: Scanner,
@@ -212,7 +222,7 @@ impl Reader {
             left: len,
             piece: 0,
             at_beginning: true,
-            salt: None,
+            facts: Facts::default(),
             closed: false,
             scanner: Scanner::default(),
             found: Vec::new(),
@@ -261,6 +271,11 @@ impl Reader {
     /// The last time of the file, in Unix seconds, if a redis-server wrote one (`aof-timestamp-enabled`).
     pub fn timestamp(&self) -> Option<u64> {
         self.timestamp
+    }
+
+    /// What was found so far.
+    pub fn facts(&self) -> Facts {
+        self.facts
     }
 
     /// The next unit.
@@ -360,7 +375,7 @@ impl Reader {
         let Some(line) = bytes.get(..FIRST_LINE) else { return Ok(Advance::More) };
         match salt_of(line) {
             Ok(salt) => {
-                self.salt = Some(salt);
+                self.facts.salt = Some(salt);
                 self.restart(FIRST_LINE);
                 self.state = State::Between;
                 Ok(Advance::On)
@@ -372,7 +387,7 @@ impl Reader {
 
     /// Finds out what begins here in a file of ours.
     fn between(&mut self) -> Result<Advance, Damage> {
-        let salt = self.salt.unwrap_or_default();
+        let salt = self.facts.salt.unwrap_or_default();
         let bytes = &self.buffer[self.origin..];
         // Whether more bytes may come, without which these do not tell what they are.
         let wait = |len: usize| bytes.len() < len && self.left > 0;
@@ -395,6 +410,7 @@ impl Reader {
                 return self.begin_tail(0, Reason::BadHeader);
             }
             self.closed = true;
+            self.facts.synced = self.offset();
             self.restart(LAST_LINE);
             return Ok(Advance::On);
         }
@@ -416,6 +432,8 @@ impl Reader {
         if crc64(&bytes[HEADER..][..header.bytes as usize]) != header.crc {
             return self.begin_tail(HEADER, Reason::WrongChecksum);
         }
+        self.facts.batches += 1;
+        self.facts.synced = self.facts.synced.max(header.synced.min(self.offset()));
         self.restart(HEADER);
         self.state = State::Batch(self.offset() + header.bytes);
         Ok(Advance::On)
@@ -472,7 +490,7 @@ impl Reader {
     fn annotation(&mut self, line: Range<usize>) -> Result<Advance, Damage> {
         let bytes = &self.buffer[self.origin..][line.clone()];
         if [FILE_TAG, BATCH_TAG, CLOSE_TAG].iter().any(|tag| bytes.starts_with(tag)) {
-            if self.salt.is_none() {
+            if self.facts.salt.is_none() {
                 return self.fail(self.scanner.start, Reason::NoFirstLine);
             }
             if self.multi {
@@ -536,7 +554,7 @@ impl Reader {
     /// Begins to look for what decides whether a bad batch is damage.
     fn begin_tail(&mut self, at: usize, reason: Reason) -> Result<Advance, Damage> {
         let bytes = &self.buffer[self.origin..];
-        let mut tail = Tail::new(self.damage_at(at, reason), self.salt.unwrap_or_default(), bytes, self.selected);
+        let mut tail = Tail::new(self.damage_at(at, reason), self.facts.salt.unwrap_or_default(), bytes, self.selected);
         let fed = tail.feed(bytes);
         self.state = match fed {
             Ok(()) => State::Tail(Box::new(tail)),

@@ -127,6 +127,7 @@ pub fn append_all<D: Disk>(disk: &mut D, file: &mut D::File, bytes: &[u8]) -> Re
 ///
 /// # Errors
 /// The disk's. A longer file is an error.
+#[allow(dead_code, reason = "tests use it")]
 pub fn read_whole<D: Disk>(disk: &mut D, name: &[u8], max: usize) -> Result<Option<Vec<u8>>> {
     let Some((mut file, len)) = disk.open(name)? else { return Ok(None) };
     let len = usize::try_from(len).ok().filter(|len| *len <= max);

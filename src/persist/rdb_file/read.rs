@@ -46,6 +46,7 @@ pub enum Event<'a> {
         counts: Counts,
     },
     /// How many keys the database has: a hint.
+    #[allow(dead_code, reason = "tests use it")]
     Sizes {
         /// All keys.
         keys: u64,
@@ -53,6 +54,7 @@ pub enum Event<'a> {
         expires: u64,
     },
     /// How many keys a slot of a cluster has: a hint.
+    #[allow(dead_code, reason = "tests use it")]
     Slot {
         /// The slot.
         slot: u64,

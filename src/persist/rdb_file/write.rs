@@ -115,11 +115,13 @@ impl Writer {
     }
 
     /// The version of the file's format.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn version(&self) -> u16 {
         self.version
     }
 
     /// Number of keys that were written, native ones included.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn keys(&self) -> u64 {
         self.keys
     }

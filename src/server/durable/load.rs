@@ -85,7 +85,7 @@ pub fn load_files(
     let mut replay = Replay::new(engine, moment);
     let mut files = Files::of_manifest(path, manifest, purpose)?;
     while !files.load_some(&mut replay, &mut Pace::unlimited())? {}
-    let (_, keys) = replay.finish(moment.now, purpose);
+    let (_, keys) = replay.finish(moment.now, purpose)?;
     Ok((keys, files.finish()))
 }
 

@@ -74,7 +74,7 @@ impl Shell {
         let Some(loading) = self.loading.take() else { return Ok(()) };
         let Loading { replay, files, then, control, loaded, began, .. } = *loading;
         let tally = files.tally();
-        let (engine, keys) = replay.finish(self.clock.now(), files.purpose());
+        let (engine, keys) = replay.finish(self.clock.now(), files.purpose())?;
         self.engine.end_loading(*engine);
         self.engine.persistence.last_load = [tally.expired, tally.loaded];
         // What was loaded is no change since the last snapshot.

@@ -11,17 +11,21 @@
 //! decides which output waits. `submit` (in [`log`]) runs at the end of each turn of the event loop, and hands a batch over when the
 //! last one is settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base
 //! from the files, [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace ([`copy`]).
+//! `check` reads files without a server.
 //!
 //! The directives are Redis's: `appendonly`, `appendfsync`, `dir`, `appenddirname`, `appendfilename`, `aof-load-truncated`,
 //! `auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`. `guide/durability.md` is the operator's page.
 
 pub mod boot;
+#[cfg(feature = "cli")]
+pub mod check;
 pub mod copy;
 pub mod files;
 pub mod folder;
 pub mod gate;
 pub mod load;
 pub mod loading;
+pub mod lock;
 pub mod log;
 pub mod log_thread;
 pub mod pace;

@@ -4,7 +4,7 @@
 //! load: the requests find the keys as they were. Native locks, sessions and remembered requests are only gathered, because later
 //! records replace earlier ones. [`Replay::finish`] hands the last of each to the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::DerefMut;
 
 use crate::base::ids::SessionId;
@@ -20,11 +20,16 @@ use crate::persist::append::read::{Request, Unit};
 use crate::persist::natives::clock::Moment;
 use crate::persist::natives::{self, Native};
 use crate::persist::rdb_file::consumers;
-use crate::persist::rdb_file::fault::Fault;
+use crate::persist::rdb_file::fault::{Fault, Reason};
 use crate::persist::rdb_file::load::{Loader, Options};
 use crate::persist::rdb_file::read::Event;
 use crate::server::durable::load::Purpose;
 use crate::store::values::value::Value;
+
+/// Maximum number of requests that the log names of those that were refused.
+const REFUSALS_NAMED_MAX: usize = 10;
+/// Maximum number of libraries whose errors are kept.
+const LIBRARIES_NAMED_MAX: usize = 100;
 
 /// A lock's database and name.
 type Place = (u32, Box<[u8]>);
@@ -41,8 +46,18 @@ pub struct Replay<E> {
     maxmemory: u64,
     /// The database of the RDB's next record.
     rdb_db: u32,
-    /// Number of requests that were refused.
-    refused: u64,
+    refusals: Refusals,
+}
+
+/// What the engine refused. The load goes on, as on Redis.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Number of requests.
+    pub requests: u64,
+    /// The first of them, each with its error; at most [`REFUSALS_NAMED_MAX`].
+    pub named: Vec<String>,
+    /// Errors of libraries of functions in an RDB.
+    pub libraries: Vec<String>,
 }
 
 impl<E: DerefMut<Target = Engine>> Replay<E> {
@@ -50,7 +65,8 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
     pub fn new(mut engine: E, moment: Moment) -> Self {
         let now = moment.now;
         let session = engine.connect(now, Peer::default());
-        engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED;
+        engine.sessions[session.0 as usize].flags |=
+            SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED | SessionFlags::NEVER_WAITS;
         engine.keyspace.keep_expired = true;
         let maxmemory = std::mem::take(&mut engine.config.maxmemory);
         Replay {
@@ -62,7 +78,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             token: 0,
             maxmemory,
             rdb_db: 0,
-            refused: 0,
+            refusals: Refusals::default(),
         }
     }
 
@@ -100,6 +116,16 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         self.engine.sessions[self.session.0 as usize].db
     }
 
+    /// The time at which the files are applied.
+    pub fn moment(&self) -> Moment {
+        self.moment
+    }
+
+    /// What was refused since the last call.
+    pub fn take_refusals(&mut self) -> Refusals {
+        std::mem::take(&mut self.refusals)
+    }
+
     /// Applies a unit.
     ///
     /// # Errors
@@ -128,9 +154,12 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
                 let name = String::from_utf8_lossy(args.first().copied().unwrap_or_default()).into_owned();
                 return Err(format!("Unknown command '{name}' reading the append only file"));
             }
-            self.refused += 1;
-            if self.refused <= 10 {
-                tracing::warn!("a request of the append-only file is refused: {}", out.trim_ascii_end().escape_ascii());
+            self.refusals.requests += 1;
+            if self.refusals.named.len() < REFUSALS_NAMED_MAX {
+                let error = out.trim_ascii_end().escape_ascii();
+                tracing::warn!("a request of the append-only file is refused: {error}");
+                let name = args.first().copied().unwrap_or_default();
+                self.refusals.named.push(format!("{}: {error}", name.escape_ascii()));
             }
         }
         // A large outbox is not kept for the next request.
@@ -239,6 +268,9 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             Event::Library(ref source) => {
                 if let Err(error) = self.engine.scripts_mut().load_library(source) {
                     tracing::error!(%error, "cannot load a function library");
+                    if self.refusals.libraries.len() < LIBRARIES_NAMED_MAX {
+                        self.refusals.libraries.push(error.to_string());
+                    }
                 }
                 Ok(())
             }
@@ -255,11 +287,15 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
     /// number of keys.
     ///
     /// At a start, grants of connections end, and their delays begin. For a new base they stay as they are: the next start ends them.
-    pub fn finish(self, now: Now, purpose: Purpose) -> (E, usize) {
+    ///
+    /// # Errors
+    /// In words: two records contradict each other. Nothing was handed over then.
+    pub fn finish(self, now: Now, purpose: Purpose) -> Result<(E, usize), String> {
+        self.check_records()?;
         let connected = |_| purpose == Purpose::Base;
-        let Replay { mut engine, session, locks, records, token, maxmemory, refused, .. } = self;
-        if refused > 0 {
-            tracing::warn!(refused, "requests of the append-only file were refused");
+        let Replay { mut engine, session, locks, records, token, maxmemory, refusals, .. } = self;
+        if refusals.requests > 0 {
+            tracing::warn!(refused = refusals.requests, "requests of the append-only file were refused");
         }
         let coming = match purpose {
             Purpose::Base => Coming::Copied,
@@ -278,7 +314,28 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         engine.keyspace.keep_expired = false;
         engine.disconnect(now, session);
         let keys = (0..engine.keyspace.databases() as u32).map(|db| engine.keyspace.db_len(db)).sum();
-        (engine, keys)
+        Ok((engine, keys))
+    }
+
+    /// What no server can have left: two grants with one token, or two sessions with one id.
+    fn check_records(&self) -> Result<(), String> {
+        let repeated = |what: String| Err(Reason::Repeated(what).to_string());
+        let mut tokens = BTreeSet::new();
+        for grant in self.locks.values().flat_map(|lock| lock.holders.iter()) {
+            // Only grants that end with something else are found by their tokens.
+            if let Some(bound) = grant.bound.key(grant.client)
+                && !tokens.insert((bound, grant.token))
+            {
+                return repeated(format!("the token {}", grant.token));
+            }
+        }
+        let mut ids = BTreeSet::new();
+        for session in self.records.sessions.values() {
+            if !ids.insert(&session.id) {
+                return repeated(format!("the session '{}'", session.id.escape_ascii()));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,22 +2,20 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, channel};
 
-use rustix::fs::{FlockOperation, flock};
-
 use crate::engine::config::Config;
 use crate::persist::append::log::AppendLog;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::resume::Last;
 use crate::server::durable::files::{Files as LogFiles, Head};
-use crate::server::durable::folder::{Folder, words};
+use crate::server::durable::folder::Folder;
 use crate::server::durable::load::{Files, LoadedFiles, Purpose, folder_of, read_manifest, snapshot_of};
+use crate::server::durable::lock::lock;
 use crate::server::durable::log::reporter;
 use crate::server::durable::log_thread::{Progress, Syncs};
 use crate::server::durable::{Durable, Phase, Rewriting, boot, upgrade};
@@ -26,8 +24,6 @@ use crate::server::shell::Shell;
 
 /// Number of increments after a start beyond which a new base joins them: each start adds one or two.
 const INCREMENTS_MAX: usize = 8;
-/// The file that is locked while a server uses the folder.
-const LOCK_FILE: &str = "portcullis.lock";
 
 /// What is begun once the files are loaded.
 pub(super) enum Then {
@@ -139,23 +135,4 @@ pub(super) fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Ope
         shell.rewrite_log();
     }
     Ok(())
-}
-
-/// Locks the folder for this process, until the file is closed.
-pub(super) fn lock(path: &Path) -> Result<File, String> {
-    let path = path.join(LOCK_FILE);
-    let describe = |error: std::io::Error| format!("Can't lock {}: {}", path.display(), words(&error));
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(describe)?;
-    if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK {
-            return Err(describe(error.into()));
-        }
-        let mut owner = String::new();
-        let _ = file.read_to_string(&mut owner);
-        return Err(format!("{} is locked by the server with process id {}", path.display(), owner.trim()));
-    }
-    let text = format!("{}\n", std::process::id());
-    let written = file.set_len(0).and_then(|()| std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0));
-    written.map_err(describe)?;
-    Ok(file)
 }

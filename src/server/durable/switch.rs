@@ -27,10 +27,10 @@ use crate::server::durable::copy::{Purpose, Shared};
 use crate::server::durable::files::{Files, Head};
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::load::folder_of;
+use crate::server::durable::lock::lock;
 use crate::server::durable::log::reporter;
 use crate::server::durable::log_thread::{Order, Progress, Syncs};
 use crate::server::durable::snapshot::{Kind, write};
-use crate::server::durable::start::lock;
 use crate::server::durable::{Durable, Phase, Rewriting, boot};
 use crate::server::shell::Shell;
 

@@ -68,6 +68,6 @@ impl<'e> Received<'e> {
     /// In words: the copy is not whole.
     pub fn finish(self) -> Result<usize, String> {
         self.items.check_end().map_err(|fault| fault.to_string())?;
-        Ok(self.replay.finish(self.now, Purpose::Base).1)
+        Ok(self.replay.finish(self.now, Purpose::Base)?.1)
     }
 }
