@@ -19,7 +19,7 @@ use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::durable::Durable;
-use crate::server::durable::loading::Loading;
+use crate::server::durable::start::Loading;
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;

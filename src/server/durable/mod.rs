@@ -7,7 +7,7 @@
 //! ```
 //!
 //! At the start, [`load`] reads the folder or a snapshot, and [`replay`] applies it to a second engine, in slices between the turns
-//! of the event loop ([`loading`], [`pace`]); then [`start`] begins a new increment. [`upgrade`] takes over a file of Redis 6. [`gate`]
+//! of the event loop ([`start`], [`pace`]); then a new increment begins. [`upgrade`] takes over a file of Redis 6. [`gate`]
 //! decides which output waits. `submit` runs at the end of each turn of the event loop, and hands a batch over when the last one is
 //! settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base.
 //!
@@ -19,7 +19,6 @@ pub mod files;
 pub mod folder;
 pub mod gate;
 pub mod load;
-pub mod loading;
 pub mod log_thread;
 pub mod pace;
 pub mod replay;

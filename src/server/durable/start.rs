@@ -1,4 +1,5 @@
-//! The start: locks the folder, loads its files or a snapshot, and begins a new increment.
+//! The start: locks the folder, loads its files or a snapshot, and begins a new increment. The load is in slices between the turns of
+//! the event loop: clients are served meanwhile, and get `LOADING` errors.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -8,11 +9,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, channel};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::persistence::Figures;
+use crate::persist::append::clock::Moment;
 use crate::persist::append::log::AppendLog;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::resume::Last;
@@ -21,6 +25,8 @@ use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::gate::CommitGate;
 use crate::server::durable::load::{Files, LoadedFiles, Purpose, folder_of, read_manifest, snapshot_of};
 use crate::server::durable::log_thread::{LogThread, Progress, Report, Syncs};
+use crate::server::durable::pace::Pace;
+use crate::server::durable::replay::Replay;
 use crate::server::durable::{Durable, Rewriting, boot, upgrade};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
@@ -31,7 +37,7 @@ const INCREMENTS_MAX: usize = 8;
 const LOCK_FILE: &str = "portcullis.lock";
 
 /// What is begun once the files are loaded.
-pub(super) enum Then {
+enum Then {
     /// Nothing: `appendonly no`.
     Serve,
     /// The log.
@@ -39,7 +45,7 @@ pub(super) enum Then {
 }
 
 /// A folder that this process has locked.
-pub(super) struct Opened {
+struct Opened {
     folder: Folder,
     lock: File,
     path: PathBuf,
@@ -113,7 +119,7 @@ fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
 }
 
 /// Begins to log, after the files of the folder were loaded.
-pub(super) fn begin_log(shell: &mut Shell, control: &Control, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
+fn begin_log(shell: &mut Shell, control: &Control, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
     let Opened { folder, lock, path, name } = opened;
     let syncs = Syncs::of(shell.engine.config.appendfsync);
     let seed = shell.engine.random();
@@ -210,4 +216,83 @@ fn lock(path: &Path) -> Result<File, String> {
     let written = file.set_len(0).and_then(|()| std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0));
     written.map_err(describe)?;
     Ok(file)
+}
+
+/// A load in progress.
+pub struct Loading {
+    /// Fills an engine of its own.
+    replay: Replay<Box<Engine>>,
+    files: Files,
+    then: Then,
+    control: Control,
+    /// Told when all is loaded.
+    loaded: SyncSender<()>,
+    began: Instant,
+    /// When the next slice begins, because of `key-load-delay`.
+    resumes: Instant,
+}
+
+impl Shell {
+    /// Begins to load files.
+    fn begin_loading(&mut self, files: Files, then: Then, control: Control, loaded: SyncSender<()>) {
+        // In this order: time that passes between the two makes a lease end later, not earlier.
+        let boot = boot::clock();
+        let moment = Moment { boot, now: self.clock.now() };
+        let (_, total) = files.progress();
+        let replay = Replay::new(self.engine.begin_loading(moment.now, total), moment);
+        let began = Instant::now();
+        self.loading = Some(Box::new(Loading { replay, files, then, control, loaded, began, resumes: began }));
+    }
+
+    /// How long the next slice of a load is to be waited for; `None` if nothing is loaded.
+    pub(in crate::server) fn next_load(&self) -> Option<Duration> {
+        let loading = self.loading.as_ref()?;
+        // Without the delay, the next slice begins at once.
+        let delays = self.engine.config.key_load_delay != 0;
+        Some(if delays { loading.resumes.saturating_duration_since(Instant::now()) } else { Duration::ZERO })
+    }
+
+    /// Loads a slice, if one is due.
+    ///
+    /// # Errors
+    /// Why the server must not start, in words for its operator.
+    #[cold]
+    pub(in crate::server) fn load_some(&mut self) -> Result<(), String> {
+        if self.next_load().is_none_or(|wait| !wait.is_zero()) {
+            return Ok(());
+        }
+        let Some(loading) = &mut self.loading else { return Ok(()) };
+        loading.replay.set_key_load_delay(self.engine.config.key_load_delay);
+        // What was owed was waited for.
+        let mut pace = Pace::slice();
+        let done = loading.files.load_some(&mut loading.replay, &mut pace)?;
+        loading.resumes = Instant::now() + pace.owed();
+        if let Some(figures) = &mut self.engine.persistence.loading {
+            figures.loaded_bytes = loading.files.progress().0;
+            figures.used_memory = loading.files.used_memory();
+        }
+        if done { self.end_loading() } else { Ok(()) }
+    }
+
+    /// Serves what was loaded.
+    fn end_loading(&mut self) -> Result<(), String> {
+        let Some(loading) = self.loading.take() else { return Ok(()) };
+        let Loading { replay, files, then, control, loaded, began, .. } = *loading;
+        let tally = files.tally();
+        let (engine, keys) = replay.finish(self.clock.now(), files.purpose());
+        self.engine.end_loading(*engine);
+        self.engine.persistence.last_load = [tally.expired, tally.loaded];
+        let seconds = began.elapsed().as_secs_f64();
+        match then {
+            Then::Serve => tracing::info!("DB loaded from disk: {keys} keys, {seconds:.3} seconds"),
+            Then::Log(opened) => {
+                tracing::info!("DB loaded from append only file: {keys} keys, {seconds:.3} seconds");
+                begin_log(self, &control, *opened, files.finish())?;
+            }
+        }
+        // Nobody waits if the server was told to end meanwhile.
+        let _ = loaded.send(());
+        self.after_order();
+        Ok(())
+    }
 }
