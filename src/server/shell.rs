@@ -19,7 +19,7 @@ use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::durable::Durable;
-use crate::server::durable::start::Loading;
+use crate::server::durable::loading::Loading;
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
@@ -102,7 +102,7 @@ pub struct Shell {
     /// The log, if the server writes one.
     pub(super) durable: Option<Box<Durable>>,
     /// The load at the start, as long as it lasts.
-    pub(super) loading: Option<Box<Loading>>,
+    pub(super) loading: Option<Box<Loading<Shell>>>,
     /// Why the server ends, if it cannot go on.
     pub(super) failed: Option<String>,
     returns: Returns,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! At the start, [`load`] reads the folder or a snapshot, and [`replay`] applies it to a second engine, in slices between the turns
-//! of the event loop ([`start`], [`pace`]); then a new increment begins. [`upgrade`] takes over a file of Redis 6. [`gate`]
+//! of the event loop ([`loading`], [`pace`]); then [`start`] begins a new increment. [`upgrade`] takes over a file of Redis 6. [`gate`]
 //! decides which output waits. `submit` runs at the end of each turn of the event loop, and hands a batch over when the last one is
 //! settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base.
 //!
@@ -19,6 +19,7 @@ pub mod files;
 pub mod folder;
 pub mod gate;
 pub mod load;
+pub mod loading;
 pub mod log_thread;
 pub mod pace;
 pub mod replay;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
@@ -44,6 +46,7 @@ use crate::persist::append::manifest::Manifest;
 use crate::persist::disk::DiskError;
 use crate::server::durable::files::Head;
 use crate::server::durable::gate::{BatchNumber, CommitGate};
+use crate::server::durable::loading::Loading;
 use crate::server::durable::log_thread::{Order, Progress, Report, Syncs};
 use crate::server::durable::rewrite::Rewrite;
 use crate::server::net::control::Control;
@@ -374,6 +377,37 @@ impl Shell {
             durable.base_size.set(durable.progress.total_bytes.load(Ordering::Relaxed));
             tracing::info!("Background AOF rewrite finished successfully");
         }
+    }
+
+    /// How long the next slice of a load is to be waited for; `None` if nothing is loaded.
+    pub(super) fn next_load(&self) -> Option<Duration> {
+        self.loading.as_ref().map(|loading| loading.wait(self.engine.config.key_load_delay))
+    }
+
+    /// Loads a slice, if one is due, and serves what was loaded after the last one.
+    ///
+    /// # Errors
+    /// Why the server must not start, in words for its operator.
+    #[cold]
+    pub(super) fn load_some(&mut self) -> Result<(), String> {
+        let delay = self.engine.config.key_load_delay;
+        let Some(mut loading) = self.loading.take() else { return Ok(()) };
+        if !loading.wait(delay).is_zero() || !loading.load_some(delay)? {
+            if let Some(figures) = &mut self.engine.persistence.loading {
+                (figures.loaded_bytes, figures.used_memory) = (loading.files.progress().0, loading.files.used_memory());
+            }
+            self.loading = Some(loading);
+            return Ok(());
+        }
+        let Loading { replay, files, then, source, began, .. } = *loading;
+        let tally = files.tally();
+        let (engine, keys) = replay.finish(self.clock.now(), files.purpose());
+        self.engine.end_loading(*engine);
+        self.engine.persistence.last_load = [tally.expired, tally.loaded];
+        tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
+        then(self, files.finish())?;
+        self.after_order();
+        Ok(())
     }
 
     fn refuse_writes(&mut self) {

@@ -9,11 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::persistence::Figures;
 use crate::persist::append::clock::Moment;
@@ -24,8 +23,8 @@ use crate::server::durable::files::{Files as LogFiles, Head};
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::gate::CommitGate;
 use crate::server::durable::load::{Files, LoadedFiles, Purpose, folder_of, read_manifest, snapshot_of};
+use crate::server::durable::loading::{Loading, Then};
 use crate::server::durable::log_thread::{LogThread, Progress, Report, Syncs};
-use crate::server::durable::pace::Pace;
 use crate::server::durable::replay::Replay;
 use crate::server::durable::{Durable, Rewriting, boot, upgrade};
 use crate::server::net::control::Control;
@@ -35,14 +34,6 @@ use crate::server::shell::Shell;
 const INCREMENTS_MAX: usize = 8;
 /// The file that is locked while a server uses the folder.
 const LOCK_FILE: &str = "portcullis.lock";
-
-/// What is begun once the files are loaded.
-enum Then {
-    /// Nothing: `appendonly no`.
-    Serve,
-    /// The log.
-    Log(Box<Opened>),
-}
 
 /// A folder that this process has locked.
 struct Opened {
@@ -59,21 +50,27 @@ struct Opened {
 /// # Errors
 /// Why the server must not start, in words for its operator.
 pub(crate) fn start(shell: &mut Shell, control: &Control, loaded: SyncSender<()>) -> Result<(), String> {
-    let (files, then) = match shell.engine.config.appendonly {
+    let (files, opened) = match shell.engine.config.appendonly {
         true => open_log(&shell.engine.config)?,
-        false => (open_snapshot(&shell.engine.config)?, Then::Serve),
+        false => (open_snapshot(&shell.engine.config)?, None),
     };
-    match files {
-        Some(files) => shell.begin_loading(files, then, control.clone(), loaded),
-        None => {
-            if let Then::Log(opened) = then {
-                let nothing = LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 };
-                begin_log(shell, control, *opened, nothing)?;
-            }
-            // Nobody waits if the server was told to end meanwhile.
-            let _ = loaded.send(());
-        }
-    }
+    let source = if opened.is_some() { "append only file" } else { "disk" };
+    let control = control.clone();
+    let then: Then<Shell> = Box::new(move |shell, files| {
+        opened.map_or(Ok(()), |opened| begin_log(shell, &control, opened, files))?;
+        // Nobody waits if the server was told to end meanwhile.
+        let _ = loaded.send(());
+        Ok(())
+    });
+    let Some(files) = files else {
+        return then(shell, LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 });
+    };
+    // In this order: time that passes between the two makes a lease end later, not earlier.
+    let boot = boot::clock();
+    let moment = Moment { boot, now: shell.clock.now() };
+    let replay = Replay::new(shell.engine.begin_loading(moment.now, files.progress().1), moment);
+    let began = Instant::now();
+    shell.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
     Ok(())
 }
 
@@ -83,7 +80,7 @@ fn open_snapshot(config: &Config) -> Result<Option<Files>, String> {
 }
 
 /// Locks the folder of a configuration, and opens its files, if it has any.
-fn open_log(config: &Config) -> Result<(Option<Files>, Then), String> {
+fn open_log(config: &Config) -> Result<(Option<Files>, Option<Opened>), String> {
     let path = folder_of(config);
     let name = config.appendfilename.clone().into_bytes();
     let mut folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
@@ -111,7 +108,7 @@ fn open_log(config: &Config) -> Result<(Option<Files>, Then), String> {
             None
         }
     };
-    Ok((files, Then::Log(Box::new(Opened { folder, lock, path, name }))))
+    Ok((files, Some(Opened { folder, lock, path, name })))
 }
 
 fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
@@ -216,83 +213,4 @@ fn lock(path: &Path) -> Result<File, String> {
     let written = file.set_len(0).and_then(|()| std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0));
     written.map_err(describe)?;
     Ok(file)
-}
-
-/// A load in progress.
-pub struct Loading {
-    /// Fills an engine of its own.
-    replay: Replay<Box<Engine>>,
-    files: Files,
-    then: Then,
-    control: Control,
-    /// Told when all is loaded.
-    loaded: SyncSender<()>,
-    began: Instant,
-    /// When the next slice begins, because of `key-load-delay`.
-    resumes: Instant,
-}
-
-impl Shell {
-    /// Begins to load files.
-    fn begin_loading(&mut self, files: Files, then: Then, control: Control, loaded: SyncSender<()>) {
-        // In this order: time that passes between the two makes a lease end later, not earlier.
-        let boot = boot::clock();
-        let moment = Moment { boot, now: self.clock.now() };
-        let (_, total) = files.progress();
-        let replay = Replay::new(self.engine.begin_loading(moment.now, total), moment);
-        let began = Instant::now();
-        self.loading = Some(Box::new(Loading { replay, files, then, control, loaded, began, resumes: began }));
-    }
-
-    /// How long the next slice of a load is to be waited for; `None` if nothing is loaded.
-    pub(in crate::server) fn next_load(&self) -> Option<Duration> {
-        let loading = self.loading.as_ref()?;
-        // Without the delay, the next slice begins at once.
-        let delays = self.engine.config.key_load_delay != 0;
-        Some(if delays { loading.resumes.saturating_duration_since(Instant::now()) } else { Duration::ZERO })
-    }
-
-    /// Loads a slice, if one is due.
-    ///
-    /// # Errors
-    /// Why the server must not start, in words for its operator.
-    #[cold]
-    pub(in crate::server) fn load_some(&mut self) -> Result<(), String> {
-        if self.next_load().is_none_or(|wait| !wait.is_zero()) {
-            return Ok(());
-        }
-        let Some(loading) = &mut self.loading else { return Ok(()) };
-        loading.replay.set_key_load_delay(self.engine.config.key_load_delay);
-        // What was owed was waited for.
-        let mut pace = Pace::slice();
-        let done = loading.files.load_some(&mut loading.replay, &mut pace)?;
-        loading.resumes = Instant::now() + pace.owed();
-        if let Some(figures) = &mut self.engine.persistence.loading {
-            figures.loaded_bytes = loading.files.progress().0;
-            figures.used_memory = loading.files.used_memory();
-        }
-        if done { self.end_loading() } else { Ok(()) }
-    }
-
-    /// Serves what was loaded.
-    fn end_loading(&mut self) -> Result<(), String> {
-        let Some(loading) = self.loading.take() else { return Ok(()) };
-        let Loading { replay, files, then, control, loaded, began, .. } = *loading;
-        let tally = files.tally();
-        let (engine, keys) = replay.finish(self.clock.now(), files.purpose());
-        self.engine.end_loading(*engine);
-        self.engine.persistence.last_load = [tally.expired, tally.loaded];
-        let seconds = began.elapsed().as_secs_f64();
-        match then {
-            Then::Serve => tracing::info!("DB loaded from disk: {keys} keys, {seconds:.3} seconds"),
-            Then::Log(opened) => {
-                tracing::info!("DB loaded from append only file: {keys} keys, {seconds:.3} seconds");
-                begin_log(self, &control, *opened, files.finish())?;
-            }
-        }
-        // Nobody waits if the server was told to end meanwhile.
-        let _ = loaded.send(());
-        self.after_order();
-        Ok(())
-    }
 }
