@@ -113,7 +113,7 @@ pub struct Shell {
     /// By which other threads reach the event loop; `None` without one.
     pub(super) control: Option<Control<Shell>>,
     /// The load at the start, as long as it lasts.
-    pub(super) loading: Option<Box<Loading>>,
+    pub(super) loading: Option<Box<Loading<Shell>>>,
     /// Why the server ends, if it cannot go on.
     pub(super) failed: Option<String>,
     returns: Returns,

@@ -1,4 +1,5 @@
-//! The start: locks the folder, loads its files or a snapshot, and begins a new increment.
+//! The start: locks the folder, loads its files or a snapshot, and begins a new increment. The load is in slices between the turns of
+//! the event loop: clients are served meanwhile, and get `LOADING` errors.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -7,17 +8,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, channel};
+use std::time::{Duration, Instant};
 
 use crate::engine::config::Config;
+use crate::persist::append::clock::Moment;
 use crate::persist::append::log::AppendLog;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::resume::Last;
 use crate::server::durable::files::{Files as LogFiles, Head};
 use crate::server::durable::folder::Folder;
 use crate::server::durable::load::{Files, LoadedFiles, Purpose, folder_of, read_manifest, snapshot_of};
+use crate::server::durable::loading::{Loading, Then};
 use crate::server::durable::lock::lock;
 use crate::server::durable::log::reporter;
 use crate::server::durable::log_thread::{Progress, Syncs};
+use crate::server::durable::replay::Replay;
 use crate::server::durable::{Durable, Phase, Rewriting, boot, upgrade};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
@@ -25,16 +30,8 @@ use crate::server::shell::Shell;
 /// Number of increments after a start beyond which a new base joins them: each start adds one or two.
 const INCREMENTS_MAX: usize = 8;
 
-/// What is begun once the files are loaded.
-pub(super) enum Then {
-    /// Nothing: `appendonly no`.
-    Serve,
-    /// The log.
-    Log(Box<Opened>),
-}
-
 /// A folder that this process has locked.
-pub(super) struct Opened {
+struct Opened {
     folder: Folder,
     lock: File,
     path: PathBuf,
@@ -48,21 +45,27 @@ pub(super) struct Opened {
 /// # Errors
 /// Why the server must not start, in words for its operator.
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSender<()>) -> Result<(), String> {
-    let (files, then) = match shell.engine.config.appendonly {
+    let (files, opened) = match shell.engine.config.appendonly {
         true => open_log(&shell.engine.config)?,
-        false => (open_snapshot(&shell.engine.config)?, Then::Serve),
+        false => (open_snapshot(&shell.engine.config)?, None),
     };
-    match files {
-        Some(files) => shell.begin_loading(files, then, control.clone(), loaded),
-        None => {
-            if let Then::Log(opened) = then {
-                let nothing = LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 };
-                begin_log(shell, control, *opened, nothing)?;
-            }
-            // Nobody waits if the server was told to end meanwhile.
-            let _ = loaded.send(());
-        }
-    }
+    let source = if opened.is_some() { "append only file" } else { "disk" };
+    let control = control.clone();
+    let then: Then<Shell> = Box::new(move |shell, files| {
+        opened.map_or(Ok(()), |opened| begin_log(shell, &control, opened, files))?;
+        // Nobody waits if the server was told to end meanwhile.
+        let _ = loaded.send(());
+        Ok(())
+    });
+    let Some(files) = files else {
+        return then(shell, LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 });
+    };
+    // In this order: time that passes between the two makes a lease end later, not earlier.
+    let boot = boot::clock();
+    let moment = Moment { boot, now: shell.clock.now() };
+    let replay = Replay::new(shell.engine.begin_loading(moment.now, files.progress().1), moment);
+    let began = Instant::now();
+    shell.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
     Ok(())
 }
 
@@ -72,7 +75,7 @@ fn open_snapshot(config: &Config) -> Result<Option<Files>, String> {
 }
 
 /// Locks the folder of a configuration, and opens its files, if it has any.
-fn open_log(config: &Config) -> Result<(Option<Files>, Then), String> {
+fn open_log(config: &Config) -> Result<(Option<Files>, Option<Opened>), String> {
     let path = folder_of(config);
     let name = config.appendfilename.clone().into_bytes();
     let mut folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
@@ -100,7 +103,7 @@ fn open_log(config: &Config) -> Result<(Option<Files>, Then), String> {
             None
         }
     };
-    Ok((files, Then::Log(Box::new(Opened { folder, lock, path, name }))))
+    Ok((files, Some(Opened { folder, lock, path, name })))
 }
 
 fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
@@ -108,7 +111,7 @@ fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
 }
 
 /// Begins to log, after the files of the folder were loaded.
-pub(super) fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
+fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
     let Opened { folder, lock, path, name } = opened;
     let syncs = Syncs::of(shell.engine.config.appendfsync);
     let seed = shell.engine.random();
@@ -135,4 +138,42 @@ pub(super) fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Ope
         shell.rewrite_log();
     }
     Ok(())
+}
+
+impl Shell {
+    /// How long the next slice of a load is to be waited for; `None` if nothing is loaded.
+    pub(in crate::server) fn next_load(&self) -> Option<Duration> {
+        self.loading.as_ref().map(|loading| loading.wait(self.engine.config.key_load_delay))
+    }
+
+    /// Loads a slice, if one is due, and serves what was loaded after the last one.
+    ///
+    /// # Errors
+    /// Why the server must not start, in words for its operator.
+    #[cold]
+    pub(in crate::server) fn load_some(&mut self) -> Result<(), String> {
+        let delay = self.engine.config.key_load_delay;
+        let Some(mut loading) = self.loading.take() else { return Ok(()) };
+        if !loading.wait(delay).is_zero() || !loading.load_some(delay)? {
+            if let Some(figures) = &mut self.engine.persistence.loading {
+                (figures.loaded_bytes, figures.used_memory) = (loading.files.progress().0, loading.files.used_memory());
+            }
+            self.loading = Some(loading);
+            return Ok(());
+        }
+        let Loading { replay, files, then, source, began, .. } = *loading;
+        let tally = files.tally();
+        let (engine, keys) = replay.finish(self.clock.now(), files.purpose())?;
+        self.engine.end_loading(*engine);
+        self.engine.persistence.last_load = [tally.expired, tally.loaded];
+        // What was loaded is no change since the last snapshot.
+        let changes = self.engine.keyspace.changes.count;
+        self.engine.persistence.snapshot.saved_changes = changes;
+        tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
+        then(self, files.finish())?;
+        // It may have been switched meanwhile.
+        self.log_as_configured();
+        self.after_order();
+        Ok(())
+    }
 }
