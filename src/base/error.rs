@@ -290,8 +290,6 @@ texts! {
     REWRITE_IN_PROGRESS = "ERR Background append only file rewriting already in progress";
     /// `WAITAOF` for a local log on a server without one.
     WAITAOF_WITHOUT_AOF = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
-    /// `WAITAOF` for a local log on a server with one.
-    WAITAOF_LOCAL = "ERR Portcullis does not support WAITAOF with numlocal. With appendfsync always each reply waits for the disk";
     /// `SAVE`, `BGSAVE` and `SHUTDOWN SAVE` on a server that keeps nothing on disk.
     NO_SNAPSHOTS = "ERR Portcullis writes no snapshots; appendonly keeps the data";
     /// `MODULE LOAD` and similar commands.

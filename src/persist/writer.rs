@@ -107,11 +107,13 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Ends the file after a clean stop: makes all batches durable, and then its last line, which says so. `last_line` is
-    /// [`AppendLog::end_file`](crate::persist::append::log::AppendLog::end_file) of [`Writer::bytes`].
+    /// [`AppendLog::end_file`](crate::persist::append::log::AppendLog::end_file) of [`Writer::bytes`]. Nothing may be appended
+    /// afterwards.
     ///
     /// # Errors
-    /// The disk's; then the file may lack its last line, and the next start takes it for one that was not closed.
-    pub fn close(mut self, last_line: &[u8]) -> Result {
+    /// The disk's; then the file may lack its last line, and the next start takes it for one that was not closed. If the disk is
+    /// full, the caller may try again later: no other file may follow one whose last line is torn.
+    pub fn close(&mut self, last_line: &[u8]) -> Result {
         self.sync()?;
         self.append_whole(last_line)?;
         self.sync()

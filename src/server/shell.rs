@@ -439,6 +439,7 @@ impl Shell {
                 descriptors::raise(config.maxclients);
             }
             "appendfsync" => self.sync_as_configured(),
+            "aof-timestamp-enabled" | "latency-monitor-threshold" => self.log_as_configured(),
             "timeout" | "client-output-buffer-limit" => self.sweep_ms = Some(self.clock.now().mono_ms()),
             _ => {}
         }

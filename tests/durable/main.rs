@@ -4,6 +4,8 @@
 //! - `kill`, `load`: SIGKILL under load, and what each client knows that must be there;
 //! - `everysec`: what `appendfsync everysec` may lose;
 //! - `gate`: nothing that shows a change leaves before the change is durable;
+//! - `wait`: WAITAOF;
+//! - `latency`: what the log reports of a slow disk, and times in the files;
 //! - `interchange`: folders of redis-server here, and ours there;
 //! - `refused`: folders that a server must not start from;
 //! - `config`: directives, new bases, and restarts one after the other.
@@ -24,6 +26,9 @@ mod everysec;
 mod gate;
 mod interchange;
 mod kill;
+mod latency;
 mod load;
 mod process;
 mod refused;
+mod stuck;
+mod wait;

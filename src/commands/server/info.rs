@@ -280,11 +280,13 @@ fn persistence(r: &mut Report<'_>) {
     let status = |failed: bool| if failed { "err" } else { "ok" };
     r.line("aof_enabled", u8::from(figures.is_some()));
     r.line("aof_rewrite_in_progress", u8::from(log.rewriting_since_ms.is_some()));
-    r.zeros(&["aof_rewrite_scheduled", "aof_rewrites_consecutive_failures"]);
+    // A new base waits for nothing else that the server makes, as it does in Redis for a snapshot.
+    r.zeros(&["aof_rewrite_scheduled"]);
+    r.line("aof_rewrites_consecutive_failures", log.rewrite_failures);
     r.line("aof_last_rewrite_time_sec", log.rewrite_s.map_or(-1, |seconds| seconds as i64));
     let since_ms = log.rewriting_since_ms.map(|since_ms| r.now.mono_ms().saturating_sub(since_ms));
     r.line("aof_current_rewrite_time_sec", since_ms.map_or(-1, |ms| (ms / 1000) as i64));
-    r.line("aof_last_bgrewrite_status", status(log.rewrite_failed));
+    r.line("aof_last_bgrewrite_status", status(log.rewrite_failures > 0));
     r.line("aof_last_write_status", status(r.engine.persistence.refusal.is_some()));
     r.zeros(&[
         "aof_last_cow_size",
@@ -302,7 +304,7 @@ fn persistence(r: &mut Report<'_>) {
         r.zeros(&["aof_pending_rewrite"]);
         r.line("aof_buffer_length", log.queued);
         r.line("aof_pending_bio_fsync", u8::from(log.syncing));
-        r.zeros(&["aof_delayed_fsync"]);
+        r.line("aof_delayed_fsync", log.delayed_syncs);
         let [written, durable] = log.batches;
         r.line("log_batch_written", written);
         r.line("log_batch_durable", durable);

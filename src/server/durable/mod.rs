@@ -14,6 +14,7 @@
 //! `auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`. `guide/durability.md` is the operator's page.
 
 pub mod boot;
+pub mod delay;
 pub mod files;
 pub mod folder;
 pub mod gate;
@@ -32,6 +33,7 @@ use std::thread::JoinHandle;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
@@ -39,6 +41,7 @@ use crate::persist::append::clock::Moment;
 use crate::persist::append::log::{AppendLog, Batch, Changed, key_hash};
 use crate::persist::append::manifest::Manifest;
 use crate::persist::disk::DiskError;
+use crate::server::durable::delay::Delay;
 use crate::server::durable::files::Head;
 use crate::server::durable::gate::{BatchNumber, CommitGate};
 use crate::server::durable::log_thread::{Order, Progress, Report, Syncs};
@@ -82,6 +85,10 @@ pub struct Durable {
     rewrite: Rc<Cell<Rewriting>>,
     /// Bytes of all files after the last new base, or at the start.
     base_size: Rc<Cell<u64>>,
+    /// Notices syncs that hold up changes.
+    delay: Delay,
+    /// How often there was one, for INFO.
+    delayed_syncs: Rc<Cell<u64>>,
     control: Control,
 }
 
@@ -90,8 +97,10 @@ pub struct Durable {
 struct Rewriting {
     /// When the one in progress began, in monotonic milliseconds.
     began_ms: Option<u64>,
-    /// Whether the last one failed.
-    failed: bool,
+    /// How many failed since one succeeded.
+    failures: u32,
+    /// When the server may begin one by itself, in monotonic milliseconds.
+    not_before_ms: u64,
     /// Seconds that the last one took.
     took_s: Option<u64>,
     /// Number of new bases.
@@ -126,14 +135,28 @@ impl Durable {
         true
     }
 
+    /// Tells the operator if a sync has long held up the changes that are handed over at `now`.
+    fn note_delay(&mut self, now: Now) {
+        let runs = self.syncs == Syncs::EverySecond && self.progress.syncing.load(Ordering::Relaxed);
+        let sync = runs.then(|| self.progress.syncs.load(Ordering::Relaxed));
+        if self.delay.note(sync, now.mono_ms()) {
+            tracing::warn!("Asynchronous AOF fsync is taking too long (disk is busy?). Changes wait until it ends.");
+            self.delayed_syncs.set(self.delayed_syncs.get() + 1);
+        }
+    }
+
     /// The last batch that a request may have seen, changes of its own not included.
     fn seen_by(&self, row: Option<&Command>, args: &[&[u8]], db: u32) -> BatchNumber {
         let everything = self.gate.last();
         let Some(row) = row else { return everything };
+        if row.traits.contains(Traits::SHOWS_NO_KEY) {
+            return 0;
+        }
         if !row.flags.intersects(Flags::READONLY | Flags::WRITE) {
             // They do not look at keys. A script or a transaction may run commands that do.
-            let looks = row.traits.contains(Traits::DEBUG);
-            return if !looks && matches!(row.group, Group::Connection | Group::PubSub | Group::Server) { 0 } else { everything };
+            let runs_others = row.traits.contains(Traits::DEBUG) || row.is_exec();
+            let shows_none = matches!(row.group, Group::Connection | Group::PubSub | Group::Server | Group::Transactions);
+            return if shows_none && !runs_others { 0 } else { everything };
         }
         match row.key_positions(args).filter(|_| row.names_all_keys()) {
             Some(keys) if !keys.is_empty() => {
@@ -153,8 +176,10 @@ impl Shell {
         let id = outbox.session;
         // It names the locks and owners of the whole cycle.
         let shows_other_locks = outbox.bytes.get(start..).is_some_and(|reply| reply.starts_with(b"-DEADLOCK"));
+        // Between MULTI and EXEC a reply says that a request is queued, or why it is not.
+        let queued = self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
         let mut batch = 0;
-        if durable.gate.in_flight() {
+        if durable.gate.in_flight() && !queued {
             // A request that came alone was not looked up ahead, and a container was not resolved.
             let row = row.filter(|row| row.subcommands.is_empty());
             let row = row.or_else(|| self.engine.commands.named(args));
@@ -173,6 +198,9 @@ impl Shell {
     /// Holds back what a batch of requests, or the passing of time, wrote to other sessions.
     #[cold]
     pub(super) fn hold_others(&mut self, requester: Option<SessionId>) {
+        for id in std::mem::take(&mut self.engine.persistence.answered) {
+            self.wake(id);
+        }
         let Some(durable) = self.durable.as_mut().filter(|durable| durable.holds_output()) else { return };
         let changed = durable.note_changes();
         let seen = std::mem::take(&mut durable.seen);
@@ -255,7 +283,9 @@ impl Shell {
         let rewrite = config.auto_aof_rewrite_percentage > 0
             && size >= config.auto_aof_rewrite_min_size
             && grown >= u64::from(config.auto_aof_rewrite_percentage)
-            && durable.rewrite.get().began_ms.is_none();
+            && durable.rewrite.get().began_ms.is_none()
+            && now.reached(durable.rewrite.get().not_before_ms);
+        durable.note_delay(now);
         if queued > QUEUED_MAX && !durable.slow {
             tracing::warn!(
                 queued,
@@ -282,6 +312,8 @@ impl Shell {
                     }
                     opened.push(id);
                 }
+                let now = self.clock.now();
+                self.engine.end_log_waits(now);
                 let queued = durable.progress.queued_bytes.load(Ordering::Relaxed);
                 if durable.slow && queued < QUEUED_MAX / 2 {
                     durable.slow = false;
@@ -299,6 +331,10 @@ impl Shell {
                 tracing::info!("the append-only file can be written to again");
                 durable.stuck = None;
                 self.refuse_writes();
+            }
+            Report::Slow(event, took) => {
+                let now = self.clock.now();
+                self.engine.note_pause(event, now, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             }
             Report::Increment(manifest) => self.begin_rewrite(manifest),
             Report::Based => self.end_rewrite(true),
@@ -321,6 +357,14 @@ impl Shell {
         durable.send(Order::Sync(syncs));
     }
 
+    /// Applies new values of `aof-timestamp-enabled` and `latency-monitor-threshold`.
+    pub(super) fn log_as_configured(&mut self) {
+        let config = &self.engine.config;
+        let Some(durable) = &self.durable else { return };
+        durable.log.set_timestamps(config.aof_timestamp_enabled);
+        durable.progress.latency_ms.store(config.latency_monitor_threshold, Ordering::Relaxed);
+    }
+
     /// Begins a new base: the next increment first, then, when that exists, a thread that reads the files before it.
     pub(super) fn rewrite_log(&mut self) {
         self.submit(true);
@@ -331,6 +375,7 @@ impl Shell {
             return;
         }
         durable.rewrite.set(Rewriting { began_ms: Some(now.mono_ms()), ..durable.rewrite.get() });
+        durable.progress.rewriting.store(true, Ordering::Relaxed);
         let head = Head { salt, line: durable.log.begin_file(salt) };
         durable.turns_over = true;
         durable.send(Order::NextIncrement(head));
@@ -364,9 +409,19 @@ impl Shell {
     fn end_rewrite(&mut self, made: bool) {
         let now = self.clock.now();
         let Some(durable) = &mut self.durable else { return };
-        let Rewriting { began_ms, made: before, .. } = durable.rewrite.get();
+        let Rewriting { began_ms, failures, made: before, .. } = durable.rewrite.get();
         let took_s = began_ms.map(|began_ms| now.mono_ms().saturating_sub(began_ms) / 1000);
-        durable.rewrite.set(Rewriting { began_ms: None, failed: !made, took_s, made: before + u64::from(made) });
+        let failures = if made { 0 } else { failures.saturating_add(1) };
+        let minutes = rewrite::pause_minutes(failures);
+        if minutes > 0 {
+            tracing::warn!(
+                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+            );
+        }
+        let not_before_ms = now.mono_ms() + minutes * 60_000;
+        let made_now = u64::from(made);
+        durable.rewrite.set(Rewriting { began_ms: None, failures, not_before_ms, took_s, made: before + made_now });
+        durable.progress.rewriting.store(false, Ordering::Relaxed);
         if made {
             durable.base_size.set(durable.progress.total_bytes.load(Ordering::Relaxed));
             tracing::info!("Background AOF rewrite finished successfully");

@@ -11,9 +11,10 @@ use std::sync::mpsc::channel;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::engine::persistence::Figures;
+use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log::AppendLog;
+use crate::server::durable::delay::Delay;
 use crate::server::durable::files::{Files, Head};
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::gate::CommitGate;
@@ -74,8 +75,17 @@ pub(crate) fn start(shell: &mut Shell, control: &Control) -> Result<(), String> 
     shell.engine.keyspace.changes.log = Some(Box::new(log.clone()));
     let gate = CommitGate::default();
     let (figures, rewriting, base, held) = (Arc::clone(&progress), Rc::clone(&rewrite), Rc::clone(&base_size), gate.held());
-    shell.engine.persistence.figures =
-        Some(Box::new(move || Figures { held: held.get(), ..figures_of(&figures, rewriting.get(), base.get()) }));
+    let (recording, delays) = (log.clone(), Rc::new(Cell::new(0)));
+    let delayed_syncs = Rc::clone(&delays);
+    shell.engine.persistence.figures = Some(Box::new(move || {
+        let durable = figures.durable_position.load(Ordering::Relaxed);
+        Figures {
+            position: Position { recorded: recording.position(), durable },
+            delayed_syncs: delays.get(),
+            held: held.get(),
+            ..figures_of(&figures, rewriting.get(), base.get())
+        }
+    }));
     shell.durable = Some(Box::new(Durable {
         log,
         gate,
@@ -91,8 +101,11 @@ pub(crate) fn start(shell: &mut Shell, control: &Control) -> Result<(), String> 
         slow: false,
         rewrite,
         base_size,
+        delay: Delay::default(),
+        delayed_syncs,
         control: control.clone(),
     }));
+    shell.log_as_configured();
     if joins {
         shell.rewrite_log();
     }
@@ -114,10 +127,10 @@ fn figures_of(progress: &Progress, rewriting: Rewriting, base_size: u64) -> Figu
             get(&progress.sync_max_us),
         ],
         rewriting_since_ms: rewriting.began_ms,
-        rewrite_failed: rewriting.failed,
+        rewrite_failures: rewriting.failures,
         rewrite_s: rewriting.took_s,
         rewrites: rewriting.made,
-        held: 0,
+        ..Figures::default()
     }
 }
 
