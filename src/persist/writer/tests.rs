@@ -165,8 +165,9 @@ fn a_last_line_that_does_not_fit_is_written_later() {
         (1..=2).for_each(|more| writer.disk.fail_at(next + more, Injected::Failed));
         assert!(writer.close(&line).is_err());
         torn += u32::from(writer.torn);
-        while writer.close(&line).is_err() {}
-        assert!(matches!(read(&mut disk, b"log", &mut Vec::new()), Ok(Started::Done(Last::Closed))));
+        while writer.failed.is_none() && writer.close(&line).is_err() {}
+        // One of the errors may have come to a sync.
+        assert!(writer.failed.is_some() || matches!(read(&mut disk, b"log", &mut Vec::new()), Ok(Started::Done(Last::Closed))));
     }
     assert!(torn > 0, "the second error keeps what there is of the line");
 }
