@@ -1,8 +1,11 @@
 //! The commit gate under `appendfsync always`: nothing that shows a change leaves before the change is durable, and nothing else waits.
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
 use crate::common::talk::{call, send, told, until};
 use crate::common::wire::Wire;
-use crate::process::{Folder, Server, figure, info, wait_for};
+use crate::process::{Folder, PATIENCE, Server, figure, info, wait_for};
 use crate::stuck::{Stuck, clients};
 
 const ARGS: [&str; 2] = ["--appendfsync", "always"];
@@ -120,6 +123,22 @@ fn messages_of_a_running_script_wait_for_its_end() {
     server.kill();
     let server = Server::start(&folder, &ARGS);
     assert_eq!(call(&mut server.wire(), "EXISTS k"), ":0", "the script did not happen");
+}
+
+#[test]
+fn a_client_that_sends_no_more_gets_its_reply() {
+    let mut stuck = Stuck::after(&ARGS, &[], 0);
+    let mut socket = TcpStream::connect(stuck.server.addr).unwrap();
+    socket.write_all(b"SET k 1\r\nGET k\r\n").unwrap();
+    socket.shutdown(Shutdown::Write).unwrap();
+    stuck.until_noticed();
+    until(&mut stuck.observer, "CLIENT LIST", "cmd=get");
+    stuck.release();
+    let mut replies = String::new();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.read_to_string(&mut replies).unwrap();
+    assert_eq!(replies, "+OK\r\n$1\r\n1\r\n");
+    until(&mut stuck.observer, "INFO clients", "connected_clients:1 ");
 }
 
 #[test]
