@@ -13,10 +13,11 @@ const ARGS: [&str; 2] = ["--appendfsync", "always"];
 #[test]
 fn writers_wait_for_a_stuck_disk_and_readers_of_other_keys_do_not() {
     let mut stuck = Stuck::after(&ARGS, &["SET still 1", "SET other 2", "RPUSH list a"], 0);
-    let requests: Vec<String> = (0..8).map(|n| format!("SET w:{n} {n}")).collect();
-    // All arrive before the first of them fails.
+    // All arrive at once, before the first of them fails.
+    let mut writers = clients(&stuck.server, &["PING"; 8]);
+    writers.iter_mut().for_each(|writer| assert_eq!(told(writer), "+PONG"));
     send(&mut stuck.observer, "DEBUG SLEEP 0.1");
-    let mut writers = clients(&stuck.server, &requests.iter().map(String::as_str).collect::<Vec<_>>());
+    writers.iter_mut().enumerate().for_each(|(n, writer)| send(writer, &format!("SET w:{n} {n}")));
     assert_eq!(told(&mut stuck.observer), "+OK");
     stuck.until_noticed();
     stuck.assert_held(&mut writers);
