@@ -29,7 +29,7 @@ pub fn measure(plan: &Plan, section: &mut Section) {
             continue;
         }
         let filled = |kind| (kind, Filled::by(plan, kind, keys, rewrites).map(|folder| (folder, Vec::new())));
-        let mut took: Vec<(ServerKind, Result<(Filled, Vec<Slice>)>)> = plan.kinds().map(filled).collect();
+        let mut took: Vec<(ServerKind, Result<Loaded>)> = plan.kinds().map(filled).collect();
         for round in 0..plan.rounds {
             plan.say(&format!("{NAME}: {what}, round {}", round + 1));
             for (kind, took) in &mut took {
@@ -47,6 +47,9 @@ pub fn measure(plan: &Plan, section: &mut Section) {
         }));
     }
 }
+
+/// A folder, and what was measured of it.
+type Loaded = (Filled, Vec<Slice>);
 
 /// Sets so many locks with long leases.
 pub fn fill(process: &Process, keys: usize) -> Result<()> {
