@@ -12,10 +12,12 @@
 //!                             stall     another client's latency while millions of keys expire or are inserted
 //!                             memory    of a lock and of a connection
 //!                             startup   from exec to the first reply
+//!                             durable   the append-only file: its cost, who waits for it, loading, new bases
 //!                        ─▶ sections of rows (portcullis::bench::report::comparison) ─▶ Markdown, JSON, guide
 //! ```
 
 mod cpu;
+mod durable;
 mod expiry;
 mod floor;
 mod handoff;
@@ -85,6 +87,7 @@ fn run(plan: &Plan) -> Result<(), String> {
         stall::measure,
         memory::measure,
         startup::measure,
+        durable::measure,
     ];
     let sections: Vec<Section> =
         measured.iter().map(|measure| measure(plan)).filter(|section| !section.rows.is_empty()).collect();

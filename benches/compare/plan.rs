@@ -13,7 +13,7 @@ use portcullis::bench::servers::wire::call;
 
 const ABOUT: &str = "Measures Portcullis side by side with redis-server, valkey-server and kevy";
 const AFTER: &str = "\
-Sections: cpu, handoff, expiry, stall, memory, startup. A full run takes some 20 minutes, --quick some 4. Reliable figures need \
+Sections: cpu, handoff, expiry, stall, memory, startup, durable. A full run takes some 30 minutes, --quick some 6. Reliable figures need \
 an otherwise idle machine.
 
 Programs are found in PATH or named by REDIS_SERVER, VALKEY_SERVER and KEVY. The published figures come from:

@@ -273,7 +273,7 @@ fn grow(kind: ServerKind, process: &Process, keys: usize) -> Result<Vec<StallFig
 }
 
 /// The longest turn since the last call of this function, if the server reports it.
-fn longest_turn_us(kind: ServerKind, process: &Process) -> Result<Option<f64>> {
+pub fn longest_turn_us(kind: ServerKind, process: &Process) -> Result<Option<f64>> {
     if kind != ServerKind::Portcullis {
         return Ok(None);
     }

@@ -292,8 +292,6 @@ texts! {
     REWRITE_IN_PROGRESS = "ERR Background append only file rewriting already in progress";
     /// `WAITAOF` for a local log on a server without one.
     WAITAOF_WITHOUT_AOF = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
-    /// `WAITAOF` for a local log on a server with one.
-    WAITAOF_LOCAL = "ERR Portcullis does not support WAITAOF with numlocal. With appendfsync always each reply waits for the disk";
     /// `BGREWRITEAOF` on a server without an append-only file.
     NO_APPEND_ONLY = "ERR Portcullis has no append-only file to rewrite: appendonly is no";
     /// `SAVE` or `BGSAVE` while a snapshot is being made.

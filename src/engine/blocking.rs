@@ -29,6 +29,14 @@ use crate::keyspace::interests::NIL;
 use crate::keyspace::waits::{TimeOut, Waiter, Wake};
 use crate::resp::reply::{Sink, WireReply};
 
+/// What ends a wait.
+struct Waiting {
+    wake: Wake,
+    deadline: Option<u64>,
+    log_position: Option<u64>,
+    time_out: TimeOut,
+}
+
 impl Context<'_> {
     /// Whether the command may wait. In a transaction, a script or a load it may not: it replies as if it timed out at once.
     pub fn may_block(&mut self) -> bool {
@@ -60,10 +68,15 @@ impl Context<'_> {
         }
     }
 
-    /// Blocks the session until a deadline (monotonic milliseconds) for something that never comes. The reply is then this many
-    /// zeros.
-    pub fn block_in_vain(&mut self, args: &[&[u8]], deadline: Option<u64>, zeros: usize) {
-        self.wait(args, std::iter::empty(), Wake::empty(), deadline, TimeOut::Zeros(zeros));
+    /// Blocks the session until a deadline (monotonic milliseconds), as replicas never acknowledge anything.
+    pub fn block_in_vain(&mut self, args: &[&[u8]], deadline: Option<u64>, time_out: TimeOut) {
+        self.wait(args, std::iter::empty(), Wake::empty(), deadline, time_out);
+    }
+
+    /// Blocks the session until the log is durable up to a position, or until a deadline (monotonic milliseconds).
+    pub fn block_for_log(&mut self, args: &[&[u8]], position: u64, deadline: Option<u64>) {
+        let (time_out, wake) = (TimeOut::Acknowledged(Some(position)), Wake::empty());
+        self.enter(args, std::iter::empty(), Waiting { wake, deadline, log_position: Some(position), time_out });
     }
 
     /// Blocks the session until [`Engine::end_wait_for_save`].
@@ -79,11 +92,16 @@ impl Context<'_> {
         deadline: Option<u64>,
         time_out: TimeOut,
     ) {
+        self.enter(args, keys, Waiting { wake, deadline, log_position: None, time_out });
+    }
+
+    fn enter<'k>(&mut self, args: &[&[u8]], keys: impl Iterator<Item = &'k [u8]>, waiting: Waiting) {
+        let Waiting { wake, deadline, log_position, time_out } = waiting;
         let (id, db) = (self.session, self.db);
         // A request that is executed again and blocks again keeps its first deadline.
         let deadline = self.engine.resumed.unwrap_or(deadline);
         let client = self.session().id;
-        let waiter = Waiter { session: id, client, args: Arguments::new(args), wake, deadline, time_out };
+        let waiter = Waiter { session: id, client, args: Arguments::new(args), wake, deadline, log_position, time_out };
         let changes = &mut self.engine.keyspace.changes;
         let number = changes.waits.enter(waiter, db, keys);
         changes.update_observed();
@@ -169,12 +187,16 @@ impl Engine {
 
     /// Makes the server look at a session that was blocked.
     pub(super) fn wake_up(&mut self, now: Now, id: SessionId) {
+        self.resume_session(now, id);
+        self.mark_dirty(id);
+    }
+
+    fn resume_session(&mut self, now: Now, id: SessionId) {
         let session = &mut self.sessions[id.0 as usize];
         session.last_ms = now.mono_ms();
         if session.flags.contains(SessionFlags::PACED) {
             self.hold_awaited(now, id);
         }
-        self.mark_dirty(id);
     }
 
     /// Ends the waits whose deadlines have passed.
@@ -232,11 +254,35 @@ impl Engine {
             let mut reply = WireReply::new(&mut session.out, session.protocol);
             match error {
                 Some(error) => reply.error(error.text()),
-                None => waiter.time_out.write(&mut reply),
+                None => waiter.time_out.write(&mut reply, || self.persistence.position().map_or(0, |position| position.durable)),
             }
         }
-        self.wake_up(now, waiter.session);
+        match waiter.time_out {
+            TimeOut::NoReplica | TimeOut::Acknowledged(_) if self.persistence.figures.is_some() => {
+                self.resume_session(now, waiter.session);
+                self.persistence.answered.push(waiter.session);
+            }
+            _ => self.wake_up(now, waiter.session),
+        }
         true
+    }
+
+    /// Ends the waits for the log up to where it is durable now; all of them, with an error, if there is no log any more. The driver
+    /// calls this when a sync has ended, and looks at the sessions in [`Persistence::answered`] afterwards.
+    ///
+    /// [`Persistence::answered`]: crate::engine::persistence::Persistence::answered
+    pub fn end_log_waits(&mut self, now: Now) {
+        if self.keyspace.changes.waits.for_log.is_empty() {
+            return;
+        }
+        let position = self.persistence.position();
+        while let Some(&(awaited, number)) = self.keyspace.changes.waits.for_log.first() {
+            match &position {
+                Some(position) if position.durable < awaited => break,
+                Some(_) => self.end_wait(now, number, None),
+                None => self.end_wait(now, number, Some(&Error::WAITAOF_WITHOUT_AOF)),
+            };
+        }
     }
 
     /// Forgets a session's wait, for whatever reason.

@@ -3,6 +3,7 @@
 //! The engine itself writes no file. The driver writes the changes to the disk, and reports its state here.
 
 use crate::base::error::Error;
+use crate::base::ids::SessionId;
 use crate::base::time::Now;
 
 /// State of the driver's log and snapshots.
@@ -20,6 +21,25 @@ pub struct Persistence {
     pub last_load: [u64; 2],
     /// Reads the driver's figures; `None` if nothing is written to disk.
     pub figures: Option<Box<dyn Fn() -> Figures>>,
+    /// Sessions whose `WAIT` or `WAITAOF` has ended, while there is a log. The driver wakes them and clears the list. Their reply shows no change, so it
+    /// need not wait as what is written to other sessions does.
+    pub answered: Vec<SessionId>,
+}
+
+impl Persistence {
+    /// How far the log is; `None` if nothing is written to disk.
+    pub fn position(&self) -> Option<Position> {
+        self.figures.as_ref().map(|figures| figures().position)
+    }
+}
+
+/// How far the log is, in bytes since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Behind all changes so far.
+    pub recorded: u64,
+    /// All before this is durable.
+    pub durable: u64,
 }
 
 impl Persistence {
@@ -88,8 +108,12 @@ pub struct Figures {
     pub size: u64,
     /// Bytes of them after the last rewrite, or at the start.
     pub base_size: u64,
+    /// How far it is recorded and durable.
+    pub position: Position,
     /// Bytes that wait to be written.
     pub queued: u64,
+    /// Number of times that changes could not be written for two seconds because of a sync.
+    pub delayed_syncs: u64,
     /// Whether a sync is in progress.
     pub syncing: bool,
     /// The last batch that is in the file, and the last that is durable.
@@ -100,8 +124,8 @@ pub struct Figures {
     pub held: usize,
     /// When the new base that is being made was begun, in monotonic milliseconds.
     pub rewriting_since_ms: Option<u64>,
-    /// Whether the last new base could not be made.
-    pub rewrite_failed: bool,
+    /// How many new bases could not be made since the last that was.
+    pub rewrite_failures: u32,
     /// Seconds that the last new base took; `None` if none was made.
     pub rewrite_s: Option<u64>,
     /// Number of new bases that were made.

@@ -81,23 +81,26 @@ pub enum TimeOut {
     NullArray,
     /// Null.
     Null,
-    /// This many zeros, as an array if there are several: no replica or log has acknowledged.
-    Zeros(usize),
     /// OK, for a `SAVE`. It has no deadline: the driver ends it.
     Saved,
+    /// 0: no replica has acknowledged.
+    NoReplica,
+    /// Whether the log is durable up to this position (never for `None`), and 0 for the replicas.
+    Acknowledged(Option<u64>),
 }
 
 impl TimeOut {
-    pub(crate) fn write(self, reply: &mut dyn Sink) {
+    /// Writes the reply. `durable` reads the position up to which the log is durable.
+    pub(crate) fn write(self, reply: &mut dyn Sink, durable: impl FnOnce() -> u64) {
         match self {
             TimeOut::NullArray => reply.null_array(),
             TimeOut::Null => reply.null(),
             TimeOut::Saved => reply.ok(),
-            TimeOut::Zeros(count) => {
-                if count > 1 {
-                    reply.array(count);
-                }
-                (0..count).for_each(|_| reply.integer(0));
+            TimeOut::NoReplica => reply.integer(0),
+            TimeOut::Acknowledged(position) => {
+                reply.array(2);
+                reply.integer(i64::from(position.is_some_and(|position| position <= durable())));
+                reply.integer(0);
             }
         }
     }
@@ -113,6 +116,8 @@ pub struct Waiter {
     pub(crate) wake: Wake,
     /// Monotonic milliseconds.
     pub(crate) deadline: Option<u64>,
+    /// The wait ends, as if it timed out, when the log is durable up to this position.
+    pub(crate) log_position: Option<u64>,
     pub(crate) time_out: TimeOut,
 }
 
@@ -125,6 +130,8 @@ pub struct Waits {
     pub(crate) deadlines: BTreeSet<(u64, u64, u32)>,
     /// The first of them; `u64::MAX` if there is none.
     next_ms: u64,
+    /// Those who wait for the log: the position, and the waiter's number.
+    pub(crate) for_log: BTreeSet<(u64, u32)>,
     /// Number of waiters that the removal of a key wakes.
     pub(crate) gone: usize,
 }
@@ -132,7 +139,14 @@ pub struct Waits {
 impl Waits {
     /// Creates an empty set of waiters.
     pub fn new(seed: u64) -> Self {
-        Waits { interests: Interests::new(seed), ready: VecDeque::new(), deadlines: BTreeSet::new(), next_ms: u64::MAX, gone: 0 }
+        Waits {
+            interests: Interests::new(seed),
+            ready: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            next_ms: u64::MAX,
+            for_log: BTreeSet::new(),
+            gone: 0,
+        }
     }
 
     /// Whether nobody waits.
@@ -224,8 +238,11 @@ impl Waits {
     }
 
     pub(crate) fn enter<'k>(&mut self, waiter: Waiter, db: u32, keys: impl Iterator<Item = &'k [u8]>) -> u32 {
-        let Waiter { client, wake, deadline, .. } = waiter;
+        let Waiter { client, wake, deadline, log_position, .. } = waiter;
         let number = self.interests.enter(Some(Box::new(waiter)));
+        if let Some(position) = log_position {
+            self.for_log.insert((position, number));
+        }
         for key in keys {
             self.interests.link(number, db, key, false);
         }
@@ -245,6 +262,9 @@ impl Waits {
             if deadline == self.next_ms {
                 self.next_ms = self.deadlines.first().map_or(u64::MAX, |first| first.0);
             }
+        }
+        if let Some(position) = waiter.log_position {
+            self.for_log.remove(&(position, number));
         }
         self.gone -= usize::from(waiter.wake.contains(Wake::GONE));
         Some(waiter)
@@ -272,6 +292,10 @@ impl Waits {
         for &(deadline, client, number) in &self.deadlines {
             let waiter = self.interests.owner(number).and_then(Option::as_ref);
             assert!(waiter.is_some_and(|waiter| waiter.deadline == Some(deadline) && waiter.client == client), "whose time-out");
+        }
+        for &(position, number) in &self.for_log {
+            let waiter = self.interests.owner(number).and_then(Option::as_ref);
+            assert!(waiter.is_some_and(|waiter| waiter.log_position == Some(position)), "who waits for the log");
         }
     }
 

@@ -9,6 +9,11 @@
 //! A file is written by one process, and after a clean stop by none: the next start begins another one (see
 //! [`resume`](crate::persist::resume)).
 //!
+//! The file grows with each append. Space that is laid out beforehand would make a sync cheaper: for 4 KiB, 116 µs instead of 179 and
+//! 64 µs of CPU instead of 80, on the disk of the published figures. Zeros cannot fill it, as a redis-server does not start from a
+//! file with zeros at its end. Lines of comments can (`#`, blanks, line feed), but the reader would have to tell them from a lost
+//! batch, and batches of 40 KiB gain nothing, because each byte is written twice. It is not done.
+//!
 //! It has no thread and no clock: the thread of `server::durable` calls it on a folder, and tests call it on a simulated disk.
 
 use crate::persist::disk::{Disk, DiskError, Result, append_all};
@@ -108,11 +113,13 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Ends the file after a clean stop: makes all batches durable, and then its last line, which says so. `last_line` is
-    /// [`AppendLog::end_file`](crate::persist::append::log::AppendLog::end_file) of [`Writer::bytes`].
+    /// [`AppendLog::end_file`](crate::persist::append::log::AppendLog::end_file) of [`Writer::bytes`]. Nothing may be appended
+    /// afterwards.
     ///
     /// # Errors
-    /// The disk's; then the file may lack its last line, and the next start takes it for one that was not closed.
-    pub fn close(mut self, last_line: &[u8]) -> Result {
+    /// The disk's; then the file may lack its last line, and the next start takes it for one that was not closed. If the disk is
+    /// full, the caller may try again later: no other file may follow one whose last line is torn.
+    pub fn close(&mut self, last_line: &[u8]) -> Result {
         self.sync()?;
         self.append_whole(last_line)?;
         self.sync()

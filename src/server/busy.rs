@@ -37,7 +37,7 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::jobs::long_run::Verdict;
 use crate::engine::request::Request;
-use crate::engine::session::SessionFlags;
+use crate::engine::session::{Session, SessionFlags};
 use crate::engine::{Action, Engine};
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
@@ -250,9 +250,7 @@ impl Watch {
                 continue;
             }
             let (decrypted, encrypted) = watched.tls.as_ref().map_or((false, false), tls::holds);
-            // Output that is held back also waits for the script.
-            let gated = session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED);
-            let unsent = if gated { 0 } else { session.out.len() - session.sent } + usize::from(encrypted);
+            let unsent = if is_held(engine, session) { 0 } else { session.out.len() - session.sent } + usize::from(encrypted);
             let ended = watched.received.as_ref().is_some_and(|received| received.ended)
                 || session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW);
             let mut flags = PollFlags::empty();
@@ -297,6 +295,10 @@ impl Watch {
                     engine.stats.net_in += count as u64;
                     engine.stats.reads += 1;
                     received.bytes.extend_from_slice(&self.buffer[..count]);
+                    let session = &mut engine.sessions[id.0 as usize];
+                    if session.out.is_empty() {
+                        session.pushed = 0;
+                    }
                     execute(engine, now, id, &mut received);
                     let held = received.bytes.len() as u64;
                     if held > engine.config.client_query_buffer_limit {
@@ -401,12 +403,19 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
     received.bytes.drain(..start);
 }
 
+/// Whether a session's output waits for the end of the script: what is held back already, and under `appendfsync always` all messages
+/// and pushes, which may show what the script has changed.
+fn is_held(engine: &Engine, session: &Session) -> bool {
+    let durable = || engine.keyspace.changes.log.is_some() && engine.config.appendfsync == "always";
+    session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED) || (session.pushed > 0 && durable())
+}
+
 /// Writes a connection's outbox as far as the socket takes it. Shuts the connection down if it was only waiting for that.
 fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
-    let session = &mut engine.sessions[id.0 as usize];
-    if session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED) {
+    if is_held(engine, &engine.sessions[id.0 as usize]) {
         return;
     }
+    let session = &mut engine.sessions[id.0 as usize];
     while session.sent < session.out.len() {
         match socket.send(&session.out[session.sent..]) {
             Ok(count) => {

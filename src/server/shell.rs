@@ -462,6 +462,7 @@ impl Shell {
             "appendfsync" => self.sync_as_configured(),
             "appendonly" => self.log_as_configured(),
             "save" | "stop-writes-on-bgsave-error" => self.save_as_configured(),
+            "aof-timestamp-enabled" | "latency-monitor-threshold" => self.log_details_as_configured(),
             "timeout" | "client-output-buffer-limit" => self.sweep_ms = Some(self.clock.now().mono_ms()),
             _ => {}
         }

@@ -161,14 +161,6 @@ fn the_files_stay_small_by_themselves() {
     assert_eq!(call(&mut server.wire(), "GET k"), format!("${} {last}", last.len()));
 }
 
-#[test]
-fn waitaof_says_what_waits_instead() {
-    let folder = Folder::new();
-    let server = Server::start(&folder, &[]);
-    let reply = call(&mut server.wire(), "WAITAOF 1 0 0");
-    assert!(reply.starts_with("-ERR Portcullis does not support WAITAOF with numlocal."), "{reply}");
-}
-
 /// What natives are after a restart, however the last server ended.
 fn check_natives(wire: &mut Wire, token: i64) {
     play(

@@ -1,79 +1,23 @@
 //! The commit gate under `appendfsync always`: nothing that shows a change leaves before the change is durable, and nothing else waits.
-//!
-//! A *stuck* disk is a limit on the size of the process's files: appending fails for as long as the test wants, as on a full disk.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 
 use crate::common::talk::{call, send, told, until};
 use crate::common::wire::Wire;
-use crate::process::{Folder, Server, figure, info, wait_for};
+use crate::process::{Folder, PATIENCE, Server, figure, info, wait_for};
+use crate::stuck::{Stuck, clients};
 
 const ARGS: [&str; 2] = ["--appendfsync", "always"];
 
-/// A server with some keys, whose disk is stuck.
-struct Stuck {
-    folder: Folder,
-    server: Server,
-    /// A connection that reads figures.
-    observer: Wire,
-    /// The last batch that was durable before.
-    durable: u64,
-}
-
-impl Stuck {
-    /// Starts a server, executes requests, and stops its disk after so many more bytes.
-    fn after(requests: &[&str], bytes: u64) -> Stuck {
-        let folder = Folder::new();
-        let server = Server::start(&folder, &ARGS);
-        let mut observer = server.wire();
-        for request in requests {
-            let reply = call(&mut observer, request);
-            assert!(!reply.starts_with('-'), "{request}: {reply}");
-        }
-        let durable = figure(&mut observer, "log_batch_durable");
-        let size = std::fs::metadata(folder.increments().last().unwrap()).unwrap().len();
-        server.limit_files(Some(size + bytes));
-        Stuck { folder, server, observer, durable }
-    }
-
-    /// Waits until the server has noticed that its disk is stuck.
-    fn until_noticed(&mut self) {
-        until(&mut self.observer, "INFO persistence", "aof_last_write_status:err");
-    }
-
-    /// Asserts that nothing has come on these connections, and that no batch has become durable.
-    #[track_caller]
-    fn assert_held(&mut self, wires: &mut [Wire]) {
-        // A reply that was on its way would have come before this one.
-        assert_eq!(call(&mut self.observer, "ECHO barrier"), "$7 barrier");
-        assert_eq!(figure(&mut self.observer, "log_batch_durable"), self.durable);
-        for (number, wire) in wires.iter_mut().enumerate() {
-            assert!(!wire.has_input(), "connection {number}: {}", told(wire));
-        }
-    }
-
-    /// Lets the disk go on, and waits until the server has noticed.
-    fn release(&mut self) {
-        self.server.limit_files(None);
-        until(&mut self.observer, "INFO persistence", "aof_last_write_status:ok");
-    }
-}
-
-/// Connections that have each sent some requests, of which these many replies were read.
-fn clients(server: &Server, requests: &[&str]) -> Vec<Wire> {
-    let begin = |request: &&str| {
-        let mut wire = server.wire();
-        send(&mut wire, request);
-        wire
-    };
-    requests.iter().map(begin).collect()
-}
-
 #[test]
 fn writers_wait_for_a_stuck_disk_and_readers_of_other_keys_do_not() {
-    let mut stuck = Stuck::after(&["SET still 1", "SET other 2", "RPUSH list a"], 0);
-    let requests: Vec<String> = (0..8).map(|n| format!("SET w:{n} {n}")).collect();
-    // All arrive before the first of them fails.
+    let mut stuck = Stuck::after(&ARGS, &["SET still 1", "SET other 2", "RPUSH list a"], 0);
+    // All arrive at once, before the first of them fails.
+    let mut writers = clients(&stuck.server, &["PING"; 8]);
+    writers.iter_mut().for_each(|writer| assert_eq!(told(writer), "+PONG"));
     send(&mut stuck.observer, "DEBUG SLEEP 0.1");
-    let mut writers = clients(&stuck.server, &requests.iter().map(String::as_str).collect::<Vec<_>>());
+    writers.iter_mut().enumerate().for_each(|(n, writer)| send(writer, &format!("SET w:{n} {n}")));
     assert_eq!(told(&mut stuck.observer), "+OK");
     stuck.until_noticed();
     stuck.assert_held(&mut writers);
@@ -137,7 +81,7 @@ const SEEN: &[(&[&str], &str, &str)] = &[
 #[test]
 fn nobody_sees_a_change_that_is_not_durable() {
     for (before, change, seen) in SEEN {
-        let mut stuck = Stuck::after(&["SET k old", "LOCK.ACQUIRE held first 60000", "LATCH.SET latch 1"], 0);
+        let mut stuck = Stuck::after(&ARGS, &["SET k old", "LOCK.ACQUIRE held first 60000", "LATCH.SET latch 1"], 0);
         let mut other = stuck.server.wire();
         let (last, first) = before.split_last().unwrap();
         first.iter().for_each(|request| _ = call(&mut other, request));
@@ -162,10 +106,75 @@ fn nobody_sees_a_change_that_is_not_durable() {
 }
 
 #[test]
+fn messages_of_a_running_script_wait_for_its_end() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &[ARGS[0], ARGS[1], "--busy-reply-threshold", "1"]);
+    let (mut subscriber, mut writer, mut other) = (server.wire(), server.wire(), server.wire());
+    call(&mut subscriber, "SUBSCRIBE news");
+    writer.queue(&["EVAL", "redis.call('set', 'k', '1') redis.call('publish', 'news', 'k') while true do end", "0"]);
+    writer.flush().unwrap();
+    until(&mut other, "GET k", "-BUSY");
+    // The server looks at all connections while the script runs: it replies to the subscriber, too, and the reply stays behind the
+    // message.
+    send(&mut subscriber, "PING");
+    for _ in 0..5 {
+        assert!(call(&mut other, "GET k").starts_with("-BUSY"));
+    }
+    assert!(!subscriber.has_input(), "{}", told(&mut subscriber));
+    server.kill();
+    let server = Server::start(&folder, &ARGS);
+    assert_eq!(call(&mut server.wire(), "EXISTS k"), ":0", "the script did not happen");
+}
+
+#[test]
+fn a_client_that_sends_no_more_gets_its_reply() {
+    let mut stuck = Stuck::after(&ARGS, &[], 0);
+    let mut socket = TcpStream::connect(stuck.server.addr).unwrap();
+    socket.write_all(b"SET k 1\r\nGET k\r\n").unwrap();
+    socket.shutdown(Shutdown::Write).unwrap();
+    stuck.until_noticed();
+    until(&mut stuck.observer, "CLIENT LIST", "cmd=get");
+    stuck.release();
+    let mut replies = String::new();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.read_to_string(&mut replies).unwrap();
+    assert_eq!(replies, "+OK\r\n$1\r\n1\r\n");
+    until(&mut stuck.observer, "INFO clients", "connected_clients:1 ");
+}
+
+#[test]
+fn what_shows_no_key_does_not_wait() {
+    let mut stuck = Stuck::after(&ARGS, &["SET still 1", "LOCK.ACQUIRE held first 60000"], 0);
+    let mut writers = clients(&stuck.server, &["SET k 1"]);
+    stuck.until_noticed();
+    let mut wire = stuck.server.wire();
+    for (request, reply) in [
+        ("WATCH k", "+OK"),
+        ("UNWATCH", "+OK"),
+        ("MULTI", "+OK"),
+        ("GET k", "+QUEUED"),
+        ("DISCARD", "+OK"),
+        ("WAIT 0 0", ":0"),
+        ("PUBLISH news x", ":0"),
+    ] {
+        assert_eq!(call(&mut wire, request), reply, "{request}");
+    }
+    assert!(call(&mut wire, "LOCK.STATS").starts_with('*'));
+    // The transaction itself shows what it reads.
+    assert_eq!(call(&mut wire, "MULTI"), "+OK");
+    assert_eq!(call(&mut wire, "GET k"), "+QUEUED");
+    send(&mut wire, "EXEC");
+    writers.push(wire);
+    stuck.assert_held(&mut writers);
+    stuck.release();
+    assert_eq!((told(&mut writers[0]), told(&mut writers[1])), ("+OK".to_owned(), "*1 $1 1".to_owned()));
+}
+
+#[test]
 fn a_batch_that_is_cut_off_by_a_full_disk_leaves_no_trace() {
     // The limit is in the first line of the batch, in its header's number, in its body, before its end.
     for bytes in [1, 30, 80, 150] {
-        let mut stuck = Stuck::after(&["SET k 1"], bytes);
+        let mut stuck = Stuck::after(&ARGS, &["SET k 1"], bytes);
         let value = "x".repeat(200);
         let mut writers = clients(&stuck.server, &[&format!("SET big {value}")]);
         stuck.until_noticed();

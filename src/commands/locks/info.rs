@@ -6,7 +6,7 @@ use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::acquire::LOCK;
 use crate::engine::Engine;
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Flags, Keys, Traits};
 use crate::engine::context::Context;
 use crate::lock::history::What;
 use crate::lock::{Bound, Client, Grant, Lock, Locks};
@@ -43,6 +43,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lock.stats",
+        traits: Traits::SHOWS_NO_KEY,
         arity: 1,
         keys: Keys::None,
         summary: "Returns totals of all locks since the server started, among them how long requests have waited.",

@@ -296,10 +296,10 @@ fn persistence(r: &mut Report<'_>) {
     let log_refuses = refusal.is_some_and(|refusal| *refusal != Error::MISCONF_SNAPSHOTS);
     let scheduled = r.engine.persistence.rewrite_scheduled;
     r.line("aof_rewrite_scheduled", u8::from(scheduled));
-    r.zeros(&["aof_rewrites_consecutive_failures"]);
+    r.line("aof_rewrites_consecutive_failures", log.rewrite_failures);
     r.line("aof_last_rewrite_time_sec", seconds(log.rewrite_s));
     r.line("aof_current_rewrite_time_sec", seconds_since(log.rewriting_since_ms));
-    r.line("aof_last_bgrewrite_status", status(log.rewrite_failed));
+    r.line("aof_last_bgrewrite_status", status(log.rewrite_failures > 0));
     r.line("aof_last_write_status", status(log_refuses));
     r.zeros(&[
         "aof_last_cow_size",
@@ -317,7 +317,7 @@ fn persistence(r: &mut Report<'_>) {
         r.zeros(&["aof_pending_rewrite"]);
         r.line("aof_buffer_length", log.queued);
         r.line("aof_pending_bio_fsync", u8::from(log.syncing));
-        r.zeros(&["aof_delayed_fsync"]);
+        r.line("aof_delayed_fsync", log.delayed_syncs);
         let [written, durable] = log.batches;
         r.line("log_batch_written", written);
         r.line("log_batch_durable", durable);

@@ -9,6 +9,7 @@ use crate::engine::command::{Categories, Command, Flags, Group, Traits};
 use crate::engine::context::Context;
 use crate::engine::observe::monitor;
 use crate::engine::session::SessionFlags;
+use crate::keyspace::waits::TimeOut;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 
@@ -48,6 +49,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "wait",
+        traits: Traits::SHOWS_NO_KEY,
         arity: 3,
         flags: Flags::BLOCKING,
         group: Group::Generic,
@@ -61,12 +63,13 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "waitaof",
+        traits: Traits::SHOWS_NO_KEY,
         arity: 4,
         flags: Flags::BLOCKING,
         group: Group::Generic,
         categories: Categories::CONNECTION,
         since: "7.2.0",
-        summary: "Blocks until the writes of the connection are in the append-only files of this server and of replicas. numlocal 1 is an error. There are no replicas: for at least one, it waits for the timeout. Returns 0 and 0.",
+        summary: "Blocks until the changes so far are durable in the append-only file. There are no replicas: for at least one, it waits for the timeout. Returns 1 if they are durable, and 0 for the replicas.",
         syntax: "numlocal numreplicas timeout",
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         handler: waitaof,
@@ -195,13 +198,14 @@ fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let replicas = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
     let deadline = deadline(cx, args[2])?;
     if replicas > 0 && cx.may_block() {
-        cx.block_in_vain(args, deadline, 1);
+        cx.block_in_vain(args, deadline, TimeOut::NoReplica);
     } else {
         cx.reply.integer(0);
     }
     Ok(())
 }
 
+/// Waits for all changes so far, those of other connections included: there is no record of what each connection changed.
 fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let numlocal = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
     if !(0..=1).contains(&numlocal) {
@@ -209,18 +213,24 @@ fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let replicas = parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
     let deadline = deadline(cx, args[3])?;
-    if numlocal > 0 {
-        return Err(match cx.engine.persistence.figures {
-            None => Error::WAITAOF_WITHOUT_AOF,
-            Some(_) => Error::WAITAOF_LOCAL,
-        });
+    let position = cx.engine.persistence.position();
+    if numlocal > 0 && position.is_none() {
+        return Err(Error::WAITAOF_WITHOUT_AOF);
     }
-    if replicas > 0 && cx.may_block() {
-        cx.block_in_vain(args, deadline, 2);
-    } else {
-        cx.reply.array(2);
-        cx.reply.integer(0);
-        cx.reply.integer(0);
+    let unsynced = position.filter(|position| position.durable < position.recorded);
+    let may_block = cx.may_block();
+    match unsynced {
+        // No replica will acknowledge anything, whatever happens here.
+        _ if replicas > 0 && may_block => {
+            let time_out = TimeOut::Acknowledged(position.map(|position| position.recorded));
+            cx.block_in_vain(args, deadline, time_out);
+        }
+        Some(position) if numlocal > 0 && may_block => cx.block_for_log(args, position.recorded, deadline),
+        _ => {
+            cx.reply.array(2);
+            cx.reply.integer(i64::from(position.is_some() && unsynced.is_none()));
+            cx.reply.integer(0);
+        }
     }
     Ok(())
 }

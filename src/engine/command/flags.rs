@@ -119,6 +119,8 @@ bitflags::bitflags! {
         const KEEPS_CACHING = 1 << 5;
         /// Refused with the writes while the disk takes none, so that whoever watches the server by it notices. As in Redis.
         const TELLS_OF_DISK = 1 << 6;
+        /// Its reply shows no key, although its flags or its group do not say so: it does not wait for the disk.
+        const SHOWS_NO_KEY = 1 << 7;
     }
 }
 

@@ -151,6 +151,7 @@ directives! {
     Persistence "appenddirname" => appenddirname: String = "appendonlydir".into(), Text, fixed, "Folder of the append-only file, below dir.";
     Persistence "appendfilename" => appendfilename: String = "appendonly.aof".into(), Text, fixed, "Beginning of the names of its files.";
     Persistence "aof-load-truncated" => aof_load_truncated: bool = true, Bool, live, "Start from a file that ends in the middle of a batch, and cut that off. no: refuse to start.";
+    Persistence "aof-timestamp-enabled" => aof_timestamp_enabled: bool = false, Bool, live, "Write times into the append-only file, at which redis-check-aof --truncate-to-timestamp can cut it.";
     Testing "key-load-delay" => key_load_delay: i64 = 0, Integer(-INT - 1, INT), live, "Microseconds to wait after each loaded key or request, for tests. -N: a microsecond after each N.";
     Persistence "auto-aof-rewrite-percentage" => auto_aof_rewrite_percentage: u32 = 100, Integer(0, INT), live, "Make a new base when the files have grown by this percentage since the last one; 0 for never.";
     Persistence "auto-aof-rewrite-min-size" => auto_aof_rewrite_min_size: u64 = 64 << 20, Memory(0, LONG), live, "Make no new base before the files have this many bytes.";
@@ -194,7 +195,6 @@ pub const IGNORED: &[&str] = &[
     "active-defrag-threshold-upper",
     "always-show-logo",
     "aof-rewrite-incremental-fsync",
-    "aof-timestamp-enabled",
     "aof-use-rdb-preamble",
     "aof_rewrite_cpulist",
     "bgsave_cpulist",

@@ -167,6 +167,15 @@ impl Latency {
                 "- {log}\n- Commands over whole collections (KEYS, SMEMBERS, SORT, …) and scripts delay all clients."
             );
         }
+        let has = |prefix| self.events.keys().any(|name| name.starts_with(prefix));
+        if has("aof-") {
+            text.push_str(
+                "- The disk was slow. The thread of the append-only file waited for it, not the one that executes requests.\n",
+            );
+        }
+        if has("aof-fsync") {
+            text.push_str("- With appendfsync always, replies to writes waited as long.\n");
+        }
         if self.events.contains_key("fast-command") {
             text.push_str("- Commands that cannot be slow were: the machine was busy with something else, or swapped.\n");
         }

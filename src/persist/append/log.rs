@@ -18,6 +18,7 @@ use crate::persist::append::batch::{HEADER, first_line, last_line, seal};
 use crate::persist::append::clock::BootClock;
 use crate::persist::append::encode::{Encoder, put_select};
 use crate::persist::append::request::put_request;
+use crate::persist::append::tail::TIMESTAMP;
 
 /// Maximum number of bytes for which a batch has room before it has any.
 const CAPACITY_MAX: usize = 64 << 10;
@@ -50,7 +51,7 @@ pub enum Changed {
 /// A batch to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Header and body, as they are in the file.
+    /// Header and body, as they are in the file, behind a time if there is one.
     pub bytes: Vec<u8>,
     /// What its units changed.
     pub changed: Changed,
@@ -79,6 +80,14 @@ struct Gathered {
     everything: [bool; 2],
     /// The boot, and its clock at the origin of the engine's monotonic clock, in milliseconds.
     boot: ([u8; 16], i64),
+    /// Bytes of all batches that were taken.
+    taken: u64,
+    /// Whether batches begin with a time: `aof-timestamp-enabled`.
+    timestamps: bool,
+    /// When the first change that no batch has was made, in Unix seconds.
+    first_s: Option<i64>,
+    /// The last time in the file, in Unix seconds.
+    written_s: i64,
     /// The seed of the hashes.
     seed: u64,
     /// The salt of the file.
@@ -98,6 +107,10 @@ impl AppendLog {
             unit_keys: 0,
             everything: [false; 2],
             boot: (boot.id, 0),
+            taken: 0,
+            timestamps: false,
+            first_s: None,
+            written_s: 0,
             seed,
             salt: 0,
         };
@@ -111,6 +124,19 @@ impl AppendLog {
     pub fn set_boot_clock(&self, now: Now, boot: BootClock) {
         let origin_ms = i128::from(boot.now_ms) - i128::from(now.mono_ms());
         self.0.borrow_mut().boot = (boot.id, origin_ms as i64);
+    }
+
+    /// Begins batches with a time from now on, as a redis-server with `aof-timestamp-enabled` does with requests; or no longer.
+    pub fn set_timestamps(&self, enabled: bool) {
+        let gathered = &mut *self.0.borrow_mut();
+        gathered.timestamps = enabled;
+        gathered.first_s = gathered.first_s.filter(|_| enabled);
+    }
+
+    /// Bytes of all batches since the start up to the last change, the unit in progress included. Headers to come do not count.
+    pub fn position(&self) -> u64 {
+        let gathered = self.0.borrow();
+        gathered.taken + (gathered.bytes.len() - HEADER) as u64
     }
 
     /// Whether there are whole units that no batch has.
@@ -151,6 +177,12 @@ impl AppendLog {
         bytes.truncate(gathered.unit);
         gathered.unit = HEADER;
         seal(&mut bytes, gathered.salt, synced);
+        // The time of the first change: who cuts the file at a time loses nothing that is older. Times only go forward.
+        if let Some(first_s) = gathered.first_s.take().filter(|first_s| *first_s > gathered.written_s) {
+            gathered.written_s = first_s;
+            bytes.splice(..0, [TIMESTAMP, first_s.to_string().as_bytes(), b"\r\n"].concat());
+        }
+        gathered.taken += bytes.len() as u64;
 
         let rest = gathered.keys.split_off(gathered.unit_keys);
         let keys = std::mem::replace(&mut gathered.keys, rest);
@@ -164,7 +196,7 @@ impl AppendLog {
     pub fn begin_file(&self, salt: u64) -> Vec<u8> {
         let gathered = &mut *self.0.borrow_mut();
         debug_assert_eq!(gathered.unit, HEADER, "all batches of the last file were taken");
-        gathered.salt = salt;
+        (gathered.salt, gathered.written_s) = (salt, 0);
         match gathered.selected_before {
             // The beginning of the unit in progress is of this database.
             Some(db) if gathered.requests > 0 => {
@@ -192,8 +224,23 @@ impl AppendLog {
 
 impl ChangeLog for AppendLog {
     fn record(&mut self, change: &Change<'_>) {
-        let Gathered { encoder, bytes, unit, requests, keys, unit_keys, everything, boot: (id, origin_ms), seed, .. } =
-            &mut *self.0.borrow_mut();
+        let Gathered {
+            encoder,
+            bytes,
+            unit,
+            requests,
+            keys,
+            unit_keys,
+            everything,
+            boot: (id, origin_ms),
+            seed,
+            timestamps,
+            first_s,
+            ..
+        } = &mut *self.0.borrow_mut();
+        if *timestamps && first_s.is_none() {
+            *first_s = Some(change.now.unix_ms().div_euclid(1000));
+        }
         let boot = BootClock { id: *id, now_ms: change.now.mono_ms().saturating_add_signed(*origin_ms) };
         let before = *requests;
         *requests += encoder.encode(bytes, change, boot);

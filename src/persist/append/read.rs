@@ -395,8 +395,22 @@ impl Reader {
             return Ok(Advance::More);
         }
         let torn_time = self.left == 0 && bytes.len() < TIMESTAMP.len() && TIMESTAMP.starts_with(bytes);
-        if bytes[0] == b'*' || bytes.starts_with(TIMESTAMP) || torn_time {
+        if bytes[0] == b'*' || torn_time {
             self.state = State::Plain;
+            return Ok(Advance::On);
+        }
+        if bytes.starts_with(TIMESTAMP) {
+            // A batch of ours may follow, or requests of a redis-server.
+            let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_MAX)]) else {
+                return if wait(LINE_MAX) { Ok(Advance::More) } else { self.begin_tail(0, Reason::Short) };
+            };
+            let Some(seconds) = bytes[TIMESTAMP.len()..end].strip_suffix(b"\r").and_then(plain_number) else {
+                // A redis-server does not cut the beginning of a line, and appends right behind it.
+                self.state = State::Plain;
+                return Ok(Advance::On);
+            };
+            self.timestamp = Some(seconds);
+            self.restart(end + 1);
             return Ok(Advance::On);
         }
         if self.closed {
@@ -404,7 +418,15 @@ impl Reader {
         }
         if bytes.starts_with(CLOSE_TAG) {
             let Some(line) = bytes.get(..LAST_LINE) else {
-                return if wait(LAST_LINE) { Ok(Advance::More) } else { self.begin_tail(0, Reason::Short) };
+                if wait(LAST_LINE) {
+                    return Ok(Advance::More);
+                }
+                if !last_line(salt, self.offset()).starts_with(bytes) {
+                    return self.begin_tail(0, Reason::Short);
+                }
+                // All before it was durable when it was written. It says no more than that, so nothing is lost with it.
+                self.drop_buffer();
+                return Ok(Advance::More);
             };
             if line != last_line(salt, self.offset()) {
                 return self.begin_tail(0, Reason::BadHeader);

@@ -131,8 +131,10 @@ struct Continuation {
     kept: [Vec<u8>; 2],
     /// Number of its arguments so far.
     args: u64,
-    /// Where it begins.
+    /// Where it begins, or the line of a time.
     start: u64,
+    /// Where the times begin behind which there is no request yet.
+    times: Option<u64>,
     /// The next byte's offset in the file.
     at: u64,
     /// Where the bad batch ends, by its header.
@@ -147,7 +149,20 @@ struct Continuation {
 impl Continuation {
     fn new(at: u64, end: Option<u64>, selected: Option<u32>, cut: Option<u64>) -> Continuation {
         let (line, kept) = (Vec::new(), [Vec::new(), Vec::new()]);
-        Continuation { part: Part::Line, line, left: 0, kept, args: 0, start: at, at, end, selected, cut, foreign: None }
+        Continuation {
+            part: Part::Line,
+            line,
+            left: 0,
+            kept,
+            args: 0,
+            start: at,
+            times: None,
+            at,
+            end,
+            selected,
+            cut,
+            foreign: None,
+        }
     }
 
     /// Takes the bytes at this offset. Returns false where there is neither a request nor a time of a redis-server's.
@@ -185,8 +200,10 @@ impl Continuation {
         let Some(line) = line.strip_suffix(b"\r\n") else { return (taken, false) };
         if self.left == 0 {
             if let Some(digits) = line.strip_prefix(TIMESTAMP) {
+                self.times.get_or_insert(self.start);
                 return (taken, plain_number(digits).is_some());
             }
+            self.times = None;
             let count = line.strip_prefix(b"*").and_then(plain_number).filter(|count| (1..=ARGUMENTS_MAX).contains(count));
             (self.left, self.args) = (count.unwrap_or(0), 0);
             self.kept.iter_mut().for_each(Vec::clear);
@@ -254,6 +271,9 @@ impl Continuation {
         if self.part == Part::Line && !self.line.is_empty() && !tags.iter().any(of_numbers) {
             return None;
         }
-        self.foreign.or(self.end.filter(|end| *end < self.at))
+        // A batch of ours may begin with a time, and be lost behind it.
+        let in_time = self.part == Part::Line && self.left == 0 && self.line.starts_with(b"#");
+        let requests_end = self.times.unwrap_or(if in_time { self.start } else { self.at });
+        self.foreign.or(self.end.filter(|end| *end < requests_end))
     }
 }

@@ -149,6 +149,29 @@ fn a_batch_that_does_not_fit_leaves_the_log_as_it_was() {
     assert!(matches!(read(&mut disk, b"log", &mut Vec::new()), Ok(Started::Done(Last::Closed))));
 }
 
+/// The disk is full when the last line is to be written, and takes back what it has of it only later.
+#[test]
+fn a_last_line_that_does_not_fit_is_written_later() {
+    let mut torn = 0;
+    for seed in 0..20 {
+        let mut disk = SimulatedDisk::new(seed);
+        let mut writer = Writer::create(&mut disk, b"log", &first_line(7)).unwrap();
+        writer.append(&batch(7, writer.durable_bytes(), b"*1\r\n$4\r\nPING\r\n")).unwrap();
+        writer.sync().unwrap();
+        let line = last_line(7, writer.bytes());
+        let next = writer.disk.operations();
+        writer.disk.fail_at(next, Injected::Full);
+        // It may take a part of the line before it says so.
+        (1..=2).for_each(|more| writer.disk.fail_at(next + more, Injected::Failed));
+        assert!(writer.close(&line).is_err());
+        torn += u32::from(writer.torn);
+        while writer.failed.is_none() && writer.close(&line).is_err() {}
+        // One of the errors may have come to a sync.
+        assert!(writer.failed.is_some() || matches!(read(&mut disk, b"log", &mut Vec::new()), Ok(Started::Done(Last::Closed))));
+    }
+    assert!(torn > 0, "the second error keeps what there is of the line");
+}
+
 #[test]
 fn after_a_failed_sync_nothing_succeeds() {
     let mut writer = Writer::create(SimulatedDisk::new(2), b"log", &first_line(7)).unwrap();

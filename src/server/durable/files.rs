@@ -79,8 +79,9 @@ impl Files {
     /// # Errors
     /// The disk's. If it is full, call this again; after any other error the log has ended.
     pub fn next_increment(&mut self, folder: Folder, head: &Head) -> Result {
-        self.closed += self.bytes();
+        let bytes = self.bytes();
         self.close()?;
+        self.closed += bytes;
         let (manifest, writer) = resume(folder, &self.name, self.manifest.clone(), Last::Closed, &head.line)?;
         (self.manifest, self.writer, self.salt) = (manifest, Some(writer), head.salt);
         Ok(())
@@ -108,8 +109,10 @@ impl Files {
 
     /// Syncs, and marks the end as clean. Nothing can be written afterwards.
     pub fn close(&mut self) -> Result {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let Some(writer) = &mut self.writer else { return Ok(()) };
         let line = last_line(self.salt, writer.bytes());
-        writer.close(&line)
+        writer.close(&line)?;
+        self.writer = None;
+        Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::persist::append::manifest::Manifest;
 use crate::server::durable::copy::{ENGINE_STACK, be_nice};
 use crate::server::durable::files::Head;
 use crate::server::durable::log_thread::{Order, Report, Syncs};
-use crate::server::durable::rewrite::Rewrite;
+use crate::server::durable::rewrite::{self, Rewrite};
 use crate::server::durable::{Phase, Rewriting, boot, load};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
@@ -24,8 +24,6 @@ const QUEUED_MAX: u64 = 256 << 20;
 const BATCH_MIN: usize = 256 << 10;
 /// Milliseconds for which changes gather under `everysec` and `no`, because each batch wakes the log's thread.
 const BATCH_EVERY_MS: u64 = 10;
-/// Milliseconds after a new base that failed before the next one is begun by itself.
-const REWRITE_AGAIN_MS: u64 = 5000;
 
 /// Hands the reports of the log's thread to the executor.
 pub(super) fn reporter(control: Control<Shell>) -> impl Fn(Report) + Send + 'static {
@@ -53,8 +51,10 @@ impl Shell {
         let id = outbox.session;
         // It names the locks and owners of the whole cycle.
         let shows_other_locks = outbox.bytes.get(start..).is_some_and(|reply| reply.starts_with(b"-DEADLOCK"));
+        // Between MULTI and EXEC a reply says that a request is queued, or why it is not.
+        let queued = self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
         let mut batch = 0;
-        if durable.gate.in_flight() {
+        if durable.gate.in_flight() && !queued {
             // A request that came alone was not looked up ahead, and a container was not resolved.
             let row = row.filter(|row| row.subcommands.is_empty());
             let row = row.or_else(|| self.engine.commands.named(args));
@@ -73,6 +73,9 @@ impl Shell {
     /// Holds back what a batch of requests, or the passing of time, wrote to other sessions.
     #[cold]
     pub(in crate::server) fn hold_others(&mut self, requester: Option<SessionId>) {
+        for id in std::mem::take(&mut self.engine.persistence.answered) {
+            self.wake(id);
+        }
         let Some(durable) = self.durable.as_mut().filter(|durable| durable.holds_output()) else { return };
         let changed = durable.note_changes();
         let seen = std::mem::take(&mut durable.seen);
@@ -157,8 +160,9 @@ impl Shell {
             && grown >= u64::from(config.auto_aof_rewrite_percentage)
             && durable.phase == Phase::Running
             && durable.rewrite.get().began_ms.is_none()
-            && !(durable.rewrite.get().failed && now.mono_ms() < durable.rewrite.get().failed_ms + REWRITE_AGAIN_MS)
+            && now.reached(durable.rewrite.get().not_before_ms)
             && self.engine.persistence.snapshot.since_ms.is_none();
+        durable.note_delay(now);
         if queued > QUEUED_MAX && !durable.slow {
             tracing::warn!(
                 queued,
@@ -185,6 +189,8 @@ impl Shell {
                     }
                     opened.push(id);
                 }
+                let now = self.clock.now();
+                self.engine.end_log_waits(now);
                 let queued = durable.progress.queued_bytes.load(Ordering::Relaxed);
                 if durable.slow && queued < QUEUED_MAX / 2 {
                     durable.slow = false;
@@ -202,6 +208,10 @@ impl Shell {
                 tracing::info!("the append-only file can be written to again");
                 durable.stuck = None;
                 self.refuse_writes();
+            }
+            Report::Slow(event, took) => {
+                let now = self.clock.now();
+                self.engine.note_pause(event, now, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             }
             Report::Increment(manifest) => self.begin_rewrite(manifest),
             Report::Based => self.end_rewrite(true),
@@ -225,6 +235,14 @@ impl Shell {
         durable.send(Order::Sync(syncs));
     }
 
+    /// Applies new values of `aof-timestamp-enabled` and `latency-monitor-threshold`.
+    pub(in crate::server) fn log_details_as_configured(&mut self) {
+        let config = &self.engine.config;
+        let Some(durable) = &self.durable else { return };
+        durable.log.set_timestamps(config.aof_timestamp_enabled);
+        durable.progress.latency_ms.store(config.latency_monitor_threshold, Ordering::Relaxed);
+    }
+
     /// Begins a new base: the next increment first, then, when that exists, a thread that reads the files before it.
     pub(in crate::server) fn rewrite_log(&mut self) {
         self.submit(true);
@@ -235,6 +253,7 @@ impl Shell {
             return;
         }
         durable.rewrite.set(Rewriting { began_ms: Some(now.mono_ms()), ..durable.rewrite.get() });
+        durable.progress.rewriting.store(true, Ordering::Relaxed);
         let head = Head { salt, line: durable.log.begin_file(salt) };
         durable.turns_over = true;
         durable.send(Order::NextIncrement(head));
@@ -272,11 +291,20 @@ impl Shell {
     pub(super) fn end_rewrite(&mut self, made: bool) {
         let now = self.clock.now();
         let Some(durable) = &mut self.durable else { return };
-        let Rewriting { began_ms, made: before, .. } = durable.rewrite.get();
+        let Rewriting { began_ms, failures, made: before, .. } = durable.rewrite.get();
         let took_s = began_ms.map(|began_ms| now.mono_ms().saturating_sub(began_ms) / 1000);
-        let made = Rewriting { began_ms: None, failed: !made, took_s, made: before + u64::from(made), failed_ms: now.mono_ms() };
-        durable.rewrite.set(made);
-        if !made.failed {
+        let failures = if made { 0 } else { failures.saturating_add(1) };
+        let minutes = rewrite::pause_minutes(failures);
+        if minutes > 0 {
+            tracing::warn!(
+                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+            );
+        }
+        let not_before_ms = now.mono_ms() + minutes * 60_000;
+        let made_now = u64::from(made);
+        durable.rewrite.set(Rewriting { began_ms: None, failures, not_before_ms, took_s, made: before + made_now });
+        durable.progress.rewriting.store(false, Ordering::Relaxed);
+        if made {
             durable.base_size.set(durable.progress.total_bytes.load(Ordering::Relaxed));
             tracing::info!("Background AOF rewrite finished successfully");
         }

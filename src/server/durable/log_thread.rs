@@ -77,6 +77,8 @@ pub enum Report {
     Based,
     /// The log was closed, as ordered.
     Closed,
+    /// Something took long enough for a latency event of this name.
+    Slow(&'static str, Duration),
     /// The log has failed: it is unknown what is durable.
     Failed(DiskError),
 }
@@ -102,10 +104,16 @@ pub struct Progress {
     pub sync_max_us: AtomicU64,
     /// Number of syncs by the bit length of their microseconds, for percentiles.
     pub sync_times: [AtomicU64; 32],
+    /// Bytes of all batches since the start that are durable.
+    pub durable_position: AtomicU64,
     /// Bytes that wait to be written.
     pub queued_bytes: AtomicU64,
     /// Whether a sync runs.
     pub syncing: AtomicBool,
+    /// Set by the executor: whether a new base is being made.
+    pub rewriting: AtomicBool,
+    /// Set by the executor: `latency-monitor-threshold`.
+    pub latency_ms: AtomicU64,
 }
 
 impl Progress {
@@ -145,6 +153,8 @@ pub struct LogThread<T: Fn(Report)> {
     queue: VecDeque<Order>,
     /// The last batch that is written.
     written: BatchNumber,
+    /// Bytes of all batches that are written.
+    position: u64,
     /// The last batch that is durable.
     durable: BatchNumber,
     /// When the last sync began.
@@ -169,6 +179,7 @@ impl<T: Fn(Report)> LogThread<T> {
             progress,
             queue: VecDeque::new(),
             written: 0,
+            position: 0,
             durable: 0,
             synced_at: Instant::now(),
             stuck: false,
@@ -238,11 +249,30 @@ impl<T: Fn(Report)> LogThread<T> {
         self.closing |= gone;
     }
 
+    /// Reports a latency event, if it took long enough.
+    fn note(&self, event: &'static str, took: Duration) {
+        let threshold_ms = self.progress.latency_ms.load(Ordering::Relaxed);
+        if threshold_ms > 0 && took.as_millis() >= u128::from(threshold_ms) {
+            (self.report)(Report::Slow(event, took));
+        }
+    }
+
+    /// Notes that a batch was written.
+    fn note_write(&self, took: Duration) {
+        // No write meets a sync that runs, as it may in Redis (`aof-write-pending-fsync`): this thread does one after the other.
+        let beside = if self.progress.rewriting.load(Ordering::Relaxed) { "aof-write-active-child" } else { "aof-write-alone" };
+        self.note(beside, took);
+        self.note("aof-write", took);
+    }
+
     /// Carries out an order. Returns false if it could not be, and must be tried again.
     fn carry_out(&mut self, order: Order) -> Result<bool> {
+        let began = Instant::now();
         let result = match &order {
             Order::Append(number, batch) => self.files.append(batch).map(|()| {
+                self.note_write(began.elapsed());
                 self.written = *number;
+                self.position += batch.len() as u64;
                 self.progress.written.store(*number, Ordering::Relaxed);
                 self.progress.queued_bytes.fetch_sub(batch.len() as u64, Ordering::Relaxed);
                 self.progress.bytes.store(self.files.bytes(), Ordering::Relaxed);
@@ -251,6 +281,7 @@ impl<T: Fn(Report)> LogThread<T> {
             Order::NextIncrement(head) => {
                 self.sync()?;
                 let begun = Folder::open(&self.path).and_then(|folder| self.files.next_increment(folder, head));
+                self.note("aof-rename", began.elapsed());
                 retryable(begun)?.map(|()| {
                     self.progress.bytes.store(self.files.bytes(), Ordering::Relaxed);
                     self.progress.durable_bytes.store(self.files.bytes(), Ordering::Relaxed);
@@ -259,6 +290,7 @@ impl<T: Fn(Report)> LogThread<T> {
             }
             Order::Base(file, len) => {
                 let result = self.files.set_base(file.clone(), *len);
+                self.note("aof-rename", began.elapsed());
                 self.progress.total_bytes.store(self.files.total(), Ordering::Relaxed);
                 retryable(result)?.map(|()| (self.report)(Report::Based))
             }
@@ -290,10 +322,15 @@ impl<T: Fn(Report)> LogThread<T> {
         let result = self.files.sync();
         self.progress.syncing.store(false, Ordering::Relaxed);
         result?;
-        self.progress.note_sync(self.synced_at.elapsed());
+        let took = self.synced_at.elapsed();
+        self.progress.note_sync(took);
+        if self.syncs == Syncs::Always {
+            self.note("aof-fsync-always", took);
+        }
         self.durable = self.written;
         self.progress.durable.store(self.durable, Ordering::Relaxed);
         self.progress.durable_bytes.store(self.files.bytes(), Ordering::Relaxed);
+        self.progress.durable_position.store(self.position, Ordering::Relaxed);
         (self.report)(Report::Settled(self.durable));
         Ok(())
     }

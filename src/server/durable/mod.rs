@@ -20,6 +20,7 @@ pub mod boot;
 #[cfg(feature = "cli")]
 pub mod check;
 pub mod copy;
+pub mod delay;
 pub mod files;
 pub mod folder;
 pub mod gate;
@@ -46,11 +47,13 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 
 use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::command::{Command, Flags, Group, Traits};
-use crate::engine::persistence::Figures;
+use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::log::{AppendLog, Changed, key_hash};
 use crate::persist::disk::DiskError;
 use crate::server::durable::copy::Shared;
+use crate::server::durable::delay::Delay;
 use crate::server::durable::files::Files;
 use crate::server::durable::folder::words;
 use crate::server::durable::gate::{BatchNumber, CommitGate};
@@ -96,6 +99,10 @@ pub struct Durable {
     rewrite: Rc<Cell<Rewriting>>,
     /// Bytes of all files after the last new base, or at the start.
     base_size: Rc<Cell<u64>>,
+    /// Notices syncs that hold up changes.
+    delay: Delay,
+    /// How often there was one, for INFO.
+    delayed_syncs: Rc<Cell<u64>>,
 }
 
 /// State of rewriting: of the new base in progress, and of the last one.
@@ -103,14 +110,14 @@ pub struct Durable {
 struct Rewriting {
     /// When the one in progress began, in monotonic milliseconds.
     began_ms: Option<u64>,
-    /// Whether the last one failed.
-    failed: bool,
+    /// How many failed since one succeeded.
+    failures: u32,
+    /// When the server may begin one by itself, in monotonic milliseconds.
+    not_before_ms: u64,
     /// Seconds that the last one took.
     took_s: Option<u64>,
     /// Number of new bases.
     made: u64,
-    /// When the last one failed, in monotonic milliseconds.
-    failed_ms: u64,
 }
 
 /// State of rewriting, and the size of the files after the last new base, both shared with the figures of INFO.
@@ -142,6 +149,8 @@ impl Durable {
             slow: false,
             rewrite,
             base_size,
+            delay: Delay::default(),
+            delayed_syncs: Rc::default(),
         }
     }
 
@@ -170,7 +179,16 @@ impl Durable {
     fn figures(&self) -> Box<dyn Fn() -> Figures> {
         let (progress, rewrite) = (Arc::clone(&self.progress), Rc::clone(&self.rewrite));
         let (base_size, held) = (Rc::clone(&self.base_size), self.gate.held());
-        Box::new(move || Figures { held: held.get(), ..figures_of(&progress, rewrite.get(), base_size.get()) })
+        let (recorded, delayed_syncs) = (self.log.clone(), Rc::clone(&self.delayed_syncs));
+        Box::new(move || {
+            let durable = progress.durable_position.load(Ordering::Relaxed);
+            Figures {
+                position: Position { recorded: recorded.position(), durable },
+                delayed_syncs: delayed_syncs.get(),
+                held: held.get(),
+                ..figures_of(&progress, rewrite.get(), base_size.get())
+            }
+        })
     }
 
     /// Whether changes are recorded.
@@ -205,14 +223,28 @@ impl Durable {
         true
     }
 
+    /// Tells the operator if a sync has long held up the changes that are handed over at `now`.
+    fn note_delay(&mut self, now: Now) {
+        let runs = self.syncs == Syncs::EverySecond && self.progress.syncing.load(Ordering::Relaxed);
+        let sync = runs.then(|| self.progress.syncs.load(Ordering::Relaxed));
+        if self.delay.note(sync, now.mono_ms()) {
+            tracing::warn!("Asynchronous AOF fsync is taking too long (disk is busy?). Changes wait until it ends.");
+            self.delayed_syncs.set(self.delayed_syncs.get() + 1);
+        }
+    }
+
     /// The last batch that a request may have seen, changes of its own not included.
     fn seen_by(&self, row: Option<&Command>, args: &[&[u8]], db: u32) -> BatchNumber {
         let everything = self.gate.last();
         let Some(row) = row else { return everything };
+        if row.traits.contains(Traits::SHOWS_NO_KEY) {
+            return 0;
+        }
         if !row.flags.intersects(Flags::READONLY | Flags::WRITE) {
             // They do not look at keys. A script or a transaction may run commands that do.
-            let looks = row.traits.contains(Traits::DEBUG);
-            return if !looks && matches!(row.group, Group::Connection | Group::PubSub | Group::Server) { 0 } else { everything };
+            let runs_others = row.traits.contains(Traits::DEBUG) || row.is_exec();
+            let shows_none = matches!(row.group, Group::Connection | Group::PubSub | Group::Server | Group::Transactions);
+            return if shows_none && !runs_others { 0 } else { everything };
         }
         match row.key_positions(args).filter(|_| row.names_all_keys()) {
             Some(keys) if !keys.is_empty() => {
@@ -238,10 +270,10 @@ fn figures_of(progress: &Progress, rewriting: Rewriting, base_size: u64) -> Figu
             get(&progress.sync_max_us),
         ],
         rewriting_since_ms: rewriting.began_ms,
-        rewrite_failed: rewriting.failed,
+        rewrite_failures: rewriting.failures,
         rewrite_s: rewriting.took_s,
         rewrites: rewriting.made,
-        held: 0,
+        ..Figures::default()
     }
 }
 

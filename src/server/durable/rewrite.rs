@@ -10,6 +10,16 @@ use crate::persist::append::manifest::{File, Manifest};
 use crate::server::durable::load::{Purpose, load_files};
 use crate::server::durable::snapshot::{Kind, write};
 
+/// Number of failures in a row from which on the server waits before it tries again by itself, and the longest wait. As in Redis.
+const FAILURES_MAX: u32 = 3;
+const PAUSE_MAX: u64 = 60;
+
+/// Minutes that the server waits, after so many failures in a row to make a new base, before it makes one by itself.
+pub fn pause_minutes(failures: u32) -> u64 {
+    let more = failures.checked_sub(FAILURES_MAX);
+    more.map_or(0, |more| 1u64.checked_shl(more).map_or(PAUSE_MAX, |minutes| minutes.min(PAUSE_MAX)))
+}
+
 /// The making of a new base: what it reads, and where.
 pub struct Rewrite {
     /// The configuration of the server.
@@ -41,5 +51,16 @@ impl Rewrite {
         let kind = Kind { checksum, is_base: true };
         let len = write(&engine, self.moment, (&temporary, &path), kind, || true)?;
         Ok((base, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_an_hour() {
+        let pauses = [0, 1, 2, 3, 4, 5, 8, 9, 63, 66, 67, u32::MAX].map(pause_minutes);
+        assert_eq!(pauses, [0, 0, 0, 1, 2, 4, 32, 60, 60, 60, 60, 60]);
     }
 }

@@ -134,6 +134,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
     shell.engine.persistence.figures = Some(durable.figures());
     shell.durable = Some(Box::new(durable));
     shell.record_changes();
+    shell.log_details_as_configured();
     if joins {
         shell.rewrite_log();
     }

@@ -142,6 +142,7 @@ impl Shell {
                 if let Some(durable) = self.durable.as_mut().filter(|durable| durable.phase == Phase::Starting) {
                     durable.phase = Phase::Running;
                 }
+                self.log_details_as_configured();
                 tracing::info!("the append-only file is on");
                 self.end_rewrite(true);
             }
@@ -161,7 +162,7 @@ impl Shell {
 
     fn log_not_begun(&mut self, reason: &str) {
         tracing::error!(reason, "the append-only file cannot be switched on; it is tried again");
-        self.engine.persistence.figures = Some(Box::new(|| Figures { rewrite_failed: true, ..Figures::default() }));
+        self.engine.persistence.figures = Some(Box::new(|| Figures { rewrite_failures: 1, ..Figures::default() }));
         self.log_again_ms = Some(self.clock.now().deadline_in(AGAIN_MS));
         self.go_on_saving();
     }
@@ -173,6 +174,8 @@ impl Shell {
         durable.send(Order::Close);
         self.engine.persistence.figures = None;
         self.engine.persistence.rewrite_scheduled = false;
+        let now = self.clock.now();
+        self.engine.end_log_waits(now);
         self.record_changes();
         tracing::info!("AOF was disabled");
     }

@@ -277,7 +277,7 @@ impl Connection {
         }
         shell.read_buffer = buffer;
         match received {
-            Ok(0) => Err(Next::Close),
+            Ok(0) => Err(self.end_input(shell)),
             Ok(count) => Ok(count),
             Err(Errno::INTR) => Ok(0),
             Err(Errno::AGAIN) => {
@@ -286,6 +286,18 @@ impl Connection {
             }
             Err(_) => Err(Next::Close),
         }
+    }
+
+    /// The client sends no more. It may still read, so replies that wait for the disk are written first, as Redis does.
+    #[cold]
+    fn end_input(&mut self, shell: &mut Shell) -> Next {
+        let flags = &mut shell.engine.sessions[self.id.0 as usize].flags;
+        if !flags.contains(SessionFlags::UNSETTLED) {
+            return Next::Close;
+        }
+        *flags |= SessionFlags::CLOSE_AFTER_REPLY;
+        self.readable = false;
+        Next::Wait
     }
 
     /// Executes received input, or keeps it.

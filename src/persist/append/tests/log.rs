@@ -216,3 +216,49 @@ fn native_effects_become_records() {
     let kinds: Vec<&str> = natives.iter().filter_map(|native| native.split(' ').next()).collect();
     assert_eq!(kinds, ["Lock", "Lock", "Requests"]);
 }
+
+#[test]
+fn times_come_before_batches() {
+    let mut logged = Logged::new();
+    let times = |logged: &mut Logged, advance_s: u64, request: &str| {
+        logged.harness.pass(advance_s * 1000);
+        let before = logged.file.len();
+        logged.units(request);
+        let batch = &logged.file[before..];
+        let end = batch.iter().position(|byte| *byte == b'\n').unwrap();
+        let line = String::from_utf8_lossy(&batch[..end]).into_owned();
+        line.strip_prefix("#TS:").map(|time| time.trim_end().parse::<i64>().unwrap())
+    };
+    let now_s = logged.harness.now.unix_ms() / 1000;
+    assert_eq!(times(&mut logged, 0, "SET a 1"), None);
+    logged.log.set_timestamps(true);
+    assert_eq!(times(&mut logged, 0, "SET a 2"), Some(now_s));
+    assert_eq!(times(&mut logged, 0, "SET a 3"), None, "one for each second");
+    assert_eq!(times(&mut logged, 5, "SET a 4"), Some(now_s + 5));
+    // The time of a batch is that of its first change.
+    logged.harness.run("SET a 5");
+    logged.harness.pass(3000);
+    assert_eq!(times(&mut logged, 0, "SET a 6"), None);
+    assert_eq!(times(&mut logged, 0, "SET a 7"), Some(now_s + 8));
+    // Another file begins with one.
+    logged.log.begin_file(SALT);
+    assert_eq!(times(&mut logged, 0, "SET a 8"), Some(now_s + 8));
+    logged.harness.run("SET a 9");
+    logged.log.set_timestamps(false);
+    assert_eq!(times(&mut logged, 9, "SET a 10"), None);
+}
+
+#[test]
+fn the_position_is_reached_when_the_batch_is_durable() {
+    let mut logged = Logged::new();
+    assert_eq!(logged.log.position(), 0);
+    let mut taken = 0;
+    for value in 0..5 {
+        logged.log.set_timestamps(value % 2 == 0);
+        logged.harness.run(&format!("SET a {value}"));
+        let behind = logged.log.position();
+        assert!(behind > taken, "what is recorded is not durable");
+        taken += logged.log.take_batch(0).unwrap().bytes.len() as u64;
+        assert!(taken >= behind && logged.log.position() == taken);
+    }
+}

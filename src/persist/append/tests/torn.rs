@@ -1,6 +1,7 @@
 //! Cuts, flipped bytes, and files of redis-server.
 
 use super::*;
+use crate::persist::append::batch::{CLOSE_TAG, last_line};
 
 fn torn_at(whole: usize) -> impl Fn(&Result<Ending, Damage>) -> bool {
     move |ending| matches!(ending, Ok(Ending::Torn(damage)) if damage.whole == whole as u64 && damage.offset >= damage.whole)
@@ -49,7 +50,8 @@ proptest! {
             let whole = ends.iter().filter(|end| **end <= cut).count();
             prop_assert_eq!(&units, &batches[..whole.saturating_sub(1)].concat(), "cut at {}", cut);
             let whole = if whole == 0 { 0 } else { ends[whole - 1] };
-            if cut == whole {
+            // All that a cut last line follows is there.
+            if cut == whole || cut >= end + CLOSE_TAG.len() {
                 prop_assert_eq!(ending, Ok(Ending::Whole));
             } else {
                 prop_assert!(torn_at(whole)(&ending), "cut at {} of {}: {:?}", cut, end, ending);
@@ -169,6 +171,60 @@ fn what_is_wrong_with_a_batch_and_where_is_told() {
         told(&[closed(&first), b"#T".to_vec()].concat()),
         "torn: the file ends too early at offset 166; the file is whole up to offset 166"
     );
+}
+
+#[test]
+fn times_between_batches_hide_no_damage() {
+    let time = b"#TS:1750000000\r\n";
+    let first = [&batch::first_line(SALT)[..], time, &batch_of("SET a 1", FIRST_LINE)].concat();
+    let end = first.len();
+    let second = [&time[..], &batch_of("SET b 2", end)].concat();
+    let whole = [&first[..], &second].concat();
+    assert_eq!(lines(&read(&whole).0), ["SET a 1", "SET b 2"]);
+    assert_eq!((told(&whole), told(&closed(&whole))), ("whole".to_owned(), "closed".to_owned()));
+    // A batch whose header is lost is not taken for requests of a redis-server behind an annotation.
+    let header = FIRST_LINE + time.len();
+    for at in header + 1..header + HEADER {
+        let flipped = [&first[..at], &[first[at] ^ 1], &first[at + 1..]].concat();
+        assert!(read(&flipped).0.is_empty() && torn_at(header)(&read(&flipped).1), "flipped at {at}: {}", told(&flipped));
+        assert!(damaged_at(header)(&read(&[&flipped[..], &second].concat()).1), "flipped at {at}, with a later batch");
+    }
+    // Each cut of the second batch and its time.
+    for cut in end + 1..whole.len() {
+        let (units, ending) = read(&whole[..cut]);
+        let kept = if cut < end + time.len() { end } else { end + time.len() };
+        assert_eq!(units.len(), 1, "cut at {cut}");
+        assert!(if cut == kept { ending == Ok(Ending::Whole) } else { torn_at(kept)(&ending) }, "cut at {cut}: {ending:?}");
+    }
+    // Of the second batch something was lost, and of a third one all but its time, or a part of that.
+    let mut bad = whole.clone();
+    *bad.iter_mut().rev().nth(2).unwrap() ^= 1;
+    for len in 0..=time.len() {
+        let file = [&bad[..], &time[..len]].concat();
+        assert!(torn_at(end + time.len())(&read(&file).1), "{len} bytes of a time: {}", told(&file));
+    }
+    // Requests of a redis-server behind it are not cut off.
+    let theirs = [&bad[..], time, &plain("SET c 3")].concat();
+    assert!(damaged_at(end + time.len())(&read(&theirs).1), "{}", told(&theirs));
+    // A redis-server does not see that a time is cut, and appends right behind it. It refuses such a file itself.
+    let joined = [&first[..], &time[..7], &plain("SET c 3")].concat();
+    assert!(read(&joined).1.is_err(), "{}", told(&joined));
+}
+
+#[test]
+fn a_cut_last_line_loses_nothing() {
+    let first = [batch::first_line(SALT), batch_of("SET a 1", FIRST_LINE)].concat();
+    let line = last_line(SALT, first.len() as u64);
+    for len in CLOSE_TAG.len()..line.len() {
+        assert_eq!(told(&[&first[..], &line[..len]].concat()), "whole", "{len} bytes");
+    }
+    // The tag alone may be the beginning of another line.
+    assert!(told(&[&first[..], b"#PC"].concat()).starts_with("torn: "));
+    let mut damaged = [&first[..], &line[..15]].concat();
+    *damaged.last_mut().unwrap() ^= 1;
+    assert!(told(&damaged).starts_with("torn: "));
+    // The last line of another place.
+    assert!(told(&[&first[..], &last_line(SALT, 7)[..15]].concat()).starts_with("torn: "));
 }
 
 #[test]

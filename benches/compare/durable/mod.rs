@@ -1,0 +1,228 @@
+//! The append-only file: what `appendfsync` costs, who waits for the disk, and how fast the files are read again.
+//!
+//! ```text
+//!   drive ─ 50 or 500 clients ─▶ server ─▶ files in its folder ◀─ disk: 4 KiB and fdatasync, before each slice
+//!   loading: fill ─▶ SHUTDOWN ─▶ start ─▶ first PONG
+//! ```
+//!
+//! The servers keep their files in folders of one file system. Slices take turns.
+
+mod drive;
+mod loading;
+mod rewrite;
+
+use std::fs::File;
+use std::io::{Error, Result, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::statistics::{median, quantile};
+use portcullis::bench::servers::info::field;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::{Process, free_port};
+use portcullis::bench::servers::wire::{REPLY_TIMEOUT, call};
+
+use crate::plan::Plan;
+
+const NAME: &str = "durable";
+
+/// A figure of each server: its name, its parameter, its unit and its goal.
+type Figure = (&'static str, &'static str, Unit, Option<Bar>);
+
+const ALWAYS: [(&str, usize, Bar); 2] = [("50", 50, Bar::RatioAtLeast(1.5)), ("500", 500, Bar::RatioAtLeast(1.2))];
+/// 0.7 of Redis's cost, and 0.65.
+const CHEAPER: Bar = Bar::RatioAtLeast(1.43);
+const MUCH_CHEAPER: Bar = Bar::RatioAtLeast(1.54);
+/// The longest turn of the event loop, in microseconds.
+pub const TURN: Bar = Bar::AtMost(1_000.0);
+
+const READERS: [Figure; 3] = [
+    ("GET p99 of 50 clients", "no writers", Unit::Microseconds, None),
+    ("GET p99 of 50 clients", "8 writers, always", Unit::Microseconds, None),
+    ("GET p99 beside 8 writers, divided by that without", "always", Unit::Ratio, Some(Bar::AtMost(1.5))),
+];
+const EVERY_SECOND: [Figure; 2] = [
+    ("SET NX PX of 50 clients, CPU", "everysec", Unit::Nanoseconds, Some(MUCH_CHEAPER)),
+    ("longest turn of the event loop meanwhile", "everysec", Unit::Microseconds, Some(TURN)),
+];
+
+/// The figures of one slice, one for each row, or none where the server does not have it.
+pub type Slice = Vec<Option<f64>>;
+
+pub fn measure(plan: &Plan) -> Section {
+    let mut section = Section::new(NAME, "append-only file", "how");
+    let mut disk = Disk::default();
+    for (clients, count, bar) in ALWAYS {
+        let what = format!("SET NX PX of {clients} clients");
+        if !plan.wants(NAME, &what) {
+            continue;
+        }
+        let figures: [Figure; 2] =
+            [("time", "always", Unit::Nanoseconds, Some(bar)), ("CPU", "always", Unit::Nanoseconds, Some(CHEAPER))];
+        let per_client = if plan.quick { 10_000 } else { 40_000 } / count;
+        let mut syncs = Vec::new();
+        let rows = slices(plan, &what, "always", &figures, |kind, process, round| {
+            disk.measure()?;
+            let before = log_syncs(process)?;
+            let began = Instant::now();
+            let (ns, cpu_ns) = drive::set(process, count, per_client, round)?;
+            if let (ServerKind::Portcullis, Some(before), Some(after)) = (kind, before, log_syncs(process)?) {
+                let (count, writes) = (after.saturating_sub(before) as f64, (count * per_client) as f64);
+                syncs.push((writes / count, count / began.elapsed().as_secs_f64()));
+            }
+            Ok(vec![Some(ns), Some(cpu_ns)])
+        });
+        section.rows.extend(rows.into_iter().map(|row| Row { what: format!("{what}, {}", row.what), ..row }));
+        let of = |part: fn(&(f64, f64)) -> f64| median(&syncs.iter().map(part).collect::<Vec<_>>());
+        if !syncs.is_empty() {
+            section.notes.push(format!(
+                "{what}, always, portcullis: {:.0} writes a sync, {:.0} syncs a second",
+                of(|syncs| syncs.0),
+                of(|syncs| syncs.1)
+            ));
+        }
+    }
+    if plan.wants(NAME, READERS[0].0) || plan.wants(NAME, READERS[2].0) {
+        let seconds = Duration::from_millis(if plan.quick { 1000 } else { 4000 });
+        section.rows.extend(slices(plan, "GET beside writers", "always", &READERS, |_, process, round| {
+            disk.measure()?;
+            let alone = drive::get(process, 50, 0, seconds, round)?;
+            let beside = drive::get(process, 50, 8, seconds, round)?;
+            Ok(vec![Some(alone), Some(beside), Some(beside / alone)])
+        }));
+    }
+    if plan.wants(NAME, EVERY_SECOND[0].0) {
+        let per_client = if plan.quick { 2_000 } else { 8_000 };
+        section.rows.extend(slices(plan, "SET under everysec", "everysec", &EVERY_SECOND, |kind, process, round| {
+            crate::stall::longest_turn_us(kind, process)?;
+            let (_, cpu_ns) = drive::set(process, 50, per_client, round)?;
+            Ok(vec![Some(cpu_ns), crate::stall::longest_turn_us(kind, process)?])
+        }));
+    }
+    rewrite::measure(plan, &mut section);
+    loading::measure(plan, &mut section);
+    if let Some(note) = disk.note() {
+        section.notes.push(note);
+    }
+    section
+}
+
+/// Measures slices of all servers in turns. Turns of the event loop are those of the quietest round, other figures medians.
+fn slices(
+    plan: &Plan,
+    what: &str,
+    policy: &str,
+    figures: &[Figure],
+    mut slice: impl FnMut(ServerKind, &Process, usize) -> Result<Slice>,
+) -> Vec<Row> {
+    let mut servers: Vec<(ServerKind, Result<Process>, Result<Vec<Slice>>)> =
+        plan.kinds().map(|kind| (kind, start(plan, kind, policy, None), Ok(Vec::new()))).collect();
+    for round in 0..plan.rounds {
+        plan.say(&format!("{NAME}: {what}, round {}", round + 1));
+        for (kind, process, done) in &mut servers {
+            let (Ok(process), Ok(slices)) = (&*process, &mut *done) else { continue };
+            match slice(*kind, process, round) {
+                Ok(figures) => slices.push(figures),
+                Err(error) => *done = Err(error),
+            }
+        }
+    }
+    servers.iter().filter_map(|(_, process, _)| process.as_ref().ok()).for_each(|process| plan.account(process));
+    let done = servers.into_iter().map(|(kind, process, slices)| (kind, process.and(slices)));
+    rows(figures, &done.collect::<Vec<_>>())
+}
+
+/// A row for each figure.
+fn rows(figures: &[Figure], servers: &[(ServerKind, Result<Vec<Slice>>)]) -> Vec<Row> {
+    let row = |(number, (what, at, unit, bar)): (usize, &Figure)| {
+        let mut row = Row::new(*what, *at, *unit).bar(*bar);
+        for (kind, slices) in servers {
+            let cell = match slices {
+                Err(error) => Cell::Failed(error.to_string()),
+                Ok(slices) => {
+                    let all: Vec<f64> = slices.iter().filter_map(|slice| slice[number]).collect();
+                    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+                    match all.as_slice() {
+                        [] => Cell::Unsupported,
+                        _ if *bar == Some(TURN) => Cell::Value(least),
+                        all => Cell::Value(median(all)),
+                    }
+                }
+            };
+            row.cells.push((*kind, cell));
+        }
+        row
+    };
+    figures.iter().enumerate().map(row).collect()
+}
+
+/// Starts a server that keeps its data, in its own folder or in this one, and waits until it has loaded what is there.
+fn start(plan: &Plan, kind: ServerKind, policy: &str, dir: Option<&Path>) -> Result<Process> {
+    start_timed(plan, kind, policy, dir).map(|(process, _)| process)
+}
+
+/// As [`start`], and the time from exec to the first PONG.
+fn start_timed(plan: &Plan, kind: ServerKind, policy: &str, dir: Option<&Path>) -> Result<(Process, Duration)> {
+    if kind == ServerKind::Kevy {
+        return Err(Error::other("its files are not measured"));
+    }
+    let port = free_port()?;
+    let mut command = kind.command(plan.program(kind)?, port);
+    command.args(["--appendonly", "yes", "--appendfsync", policy, "--auto-aof-rewrite-percentage", "0", "--dir"]);
+    command.arg(dir.unwrap_or(Path::new(".")));
+    let began = Instant::now();
+    let mut process = Process::spawn(command, port)?;
+    process.wait_until_listening()?;
+    // Redis listens at once, and replies LOADING.
+    while call(process.addr(), &["PING"])? != "+PONG\r\n" {
+        if began.elapsed() > 10 * REPLY_TIMEOUT {
+            return Err(Error::other("it does not load its files"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok((process, began.elapsed()))
+}
+
+/// A number of `INFO`.
+fn info(process: &Process, section: &str, name: &str) -> Result<Option<u64>> {
+    let info = call(process.addr(), &["INFO", section])?;
+    Ok(field(&info, name).and_then(|text| text.trim().parse().ok()))
+}
+
+fn log_syncs(process: &Process) -> Result<Option<u64>> {
+    info(process, "persistence", "log_syncs")
+}
+
+/// The disk's own time for an append of 4 KiB and `fdatasync`.
+#[derive(Default)]
+struct Disk {
+    us: Vec<i64>,
+}
+
+impl Disk {
+    fn measure(&mut self) -> Result<()> {
+        let path = std::env::temp_dir().join(format!("portcullis-bench-disk-{}", std::process::id()));
+        let mut file = File::create(&path)?;
+        let mut append = || {
+            let began = Instant::now();
+            file.write_all(&[b'x'; 4096])?;
+            file.sync_data()?;
+            Ok(began.elapsed().as_micros() as i64)
+        };
+        let took: Result<Vec<i64>> = (0..100).map(|_| append()).collect();
+        std::fs::remove_file(&path)?;
+        self.us.extend(took?);
+        Ok(())
+    }
+
+    fn note(&self) -> Option<String> {
+        let mut us = self.us.clone();
+        us.sort_unstable();
+        let (p50, p99) = (quantile(&us, 0.5)?, quantile(&us, 0.99)?);
+        Some(format!(
+            "the disk itself, in the same run: an append of 4 KiB and fdatasync takes {p50} µs (p50) and {p99} µs (p99), so {} in a second",
+            1_000_000 / p50.max(1)
+        ))
+    }
+}
