@@ -1,7 +1,7 @@
 //! Loads the files of a folder into an engine: for a start, and for a new base.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -76,12 +76,28 @@ pub fn load_files(
     manifest: Manifest,
     purpose: Purpose,
 ) -> Result<(usize, LoadedFiles), String> {
+    let open = |name: &[u8]| {
+        let file = File::open(path.join(String::from_utf8_lossy(name).as_ref()))?;
+        Ok((file.metadata()?.len(), file))
+    };
+    load_from(engine, moment, path, open, manifest, purpose)
+}
+
+/// As [`load_files`], of files that `open` opens by their names and tells the lengths of.
+pub fn load_from<R: Read + Seek>(
+    engine: &mut Engine,
+    moment: Moment,
+    path: &Path,
+    mut open: impl FnMut(&[u8]) -> io::Result<(u64, R)>,
+    manifest: Manifest,
+    purpose: Purpose,
+) -> Result<(usize, LoadedFiles), String> {
     let mut replay = Replay::new(engine, moment);
     let mut loaded = LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 };
     let count = usize::from(manifest.base.is_some()) + manifest.increments.len();
     for (number, file) in manifest.base.iter().chain(&manifest.increments).enumerate() {
         let is_last = number + 1 == count;
-        let mut source = Source::open(path.join(String::from_utf8_lossy(&file.name).as_ref()))?;
+        let mut source = Source::new(path.join(String::from_utf8_lossy(&file.name).as_ref()), open(&file.name))?;
         let last = source.load(&mut replay, is_last && matches!(purpose, Purpose::Start { truncates: true }))?;
         loaded.bytes += source.len;
         if is_last && !manifest.increments.is_empty() {
@@ -93,20 +109,20 @@ pub fn load_files(
 }
 
 /// A file that is loaded.
-struct Source {
+struct Source<R> {
     path: PathBuf,
-    file: File,
+    file: R,
     len: u64,
     done: u64,
     piece: Vec<u8>,
     told: Instant,
 }
 
-impl Source {
-    fn open(path: PathBuf) -> Result<Source, String> {
-        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+impl<R: Read + Seek> Source<R> {
+    fn new(path: PathBuf, opened: io::Result<(u64, R)>) -> Result<Source<R>, String> {
         let (len, file) = opened.map_err(|error| format!("Can't read {}: {}", path.display(), words(&error)))?;
-        Ok(Source { path, file, len, done: 0, piece: vec![0; PIECE], told: Instant::now() })
+        let piece = vec![0; usize::try_from(len).unwrap_or(PIECE).clamp(1, PIECE)];
+        Ok(Source { path, file, len, done: 0, piece, told: Instant::now() })
     }
 
     /// Reads the next bytes; none at the end of the file.

@@ -32,15 +32,15 @@ use std::thread::JoinHandle;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
-use crate::engine::command::{Command, Flags, Group, Traits};
+use crate::engine::command::Command;
 use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
 use crate::persist::append::clock::Moment;
-use crate::persist::append::log::{AppendLog, Batch, Changed, key_hash};
+use crate::persist::append::log::{AppendLog, Batch};
 use crate::persist::append::manifest::Manifest;
 use crate::persist::disk::DiskError;
 use crate::server::durable::files::Head;
-use crate::server::durable::gate::{BatchNumber, CommitGate};
+use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
 use crate::server::durable::log_thread::{Order, Progress, Report, Syncs};
 use crate::server::durable::rewrite::Rewrite;
 use crate::server::net::control::Control;
@@ -115,33 +115,6 @@ impl Durable {
     pub fn holds_output(&self) -> bool {
         self.syncs == Syncs::Always
     }
-
-    /// Tells the gate which keys the engine has changed since the last call. Returns false if there are none.
-    fn note_changes(&mut self) -> bool {
-        match self.log.take_changed() {
-            None => return false,
-            Some(Changed::Keys(hashes)) => self.gate.changed(hashes, false),
-            Some(Changed::Everything) => self.gate.changed([], true),
-        }
-        true
-    }
-
-    /// The last batch that a request may have seen, changes of its own not included.
-    fn seen_by(&self, row: Option<&Command>, args: &[&[u8]], db: u32) -> BatchNumber {
-        let everything = self.gate.last();
-        let Some(row) = row else { return everything };
-        if !row.flags.intersects(Flags::READONLY | Flags::WRITE) {
-            // They do not look at keys. A script or a transaction may run commands that do.
-            let looks = row.traits.contains(Traits::DEBUG);
-            return if !looks && matches!(row.group, Group::Connection | Group::PubSub | Group::Server) { 0 } else { everything };
-        }
-        match row.key_positions(args).filter(|_| row.names_all_keys()) {
-            Some(keys) if !keys.is_empty() => {
-                keys.iter().map(|key| self.gate.batch_of(key_hash(self.seed, db, args[key.position]))).max().unwrap_or(0)
-            }
-            _ => everything,
-        }
-    }
 }
 
 impl Shell {
@@ -151,18 +124,9 @@ impl Shell {
     pub(super) fn hold_reply(&mut self, outbox: &Outbox, row: Option<&'static Command>, args: &[&[u8]], db: u32, start: usize) {
         let Some(durable) = &mut self.durable else { return };
         let id = outbox.session;
-        // It names the locks and owners of the whole cycle.
-        let shows_other_locks = outbox.bytes.get(start..).is_some_and(|reply| reply.starts_with(b"-DEADLOCK"));
-        let mut batch = 0;
-        if durable.gate.in_flight() {
-            // A request that came alone was not looked up ahead, and a container was not resolved.
-            let row = row.filter(|row| row.subcommands.is_empty());
-            let row = row.or_else(|| self.engine.commands.named(args));
-            batch = if shows_other_locks { durable.gate.last() } else { durable.seen_by(row, args, db) };
-        }
-        if durable.note_changes() {
-            batch = durable.gate.pending();
-        }
+        let reply = outbox.bytes.get(start..).unwrap_or_default();
+        let request = Executed { commands: self.engine.commands, row, args, db, reply };
+        let batch = durable.gate.batch_of_reply(&durable.log, durable.seed, request);
         durable.seen = durable.seen.max(batch);
         let session = &mut self.engine.sessions[id.0 as usize];
         let at = session.net_out + (start - session.sent.min(start)) as u64;
@@ -174,14 +138,8 @@ impl Shell {
     #[cold]
     pub(super) fn hold_others(&mut self, requester: Option<SessionId>) {
         let Some(durable) = self.durable.as_mut().filter(|durable| durable.holds_output()) else { return };
-        let changed = durable.note_changes();
         let seen = std::mem::take(&mut durable.seen);
-        // Without a requester, time has passed or an order was carried out: what it shows is not known.
-        let batch = match requester {
-            _ if changed => durable.gate.pending(),
-            Some(_) => seen,
-            None => durable.gate.last(),
-        };
+        let batch = durable.gate.batch_of_others(&durable.log, requester.map(|_| seen));
         if batch <= durable.gate.settled() {
             return;
         }
@@ -236,7 +194,7 @@ impl Shell {
         }
         durable.submit_ms = None;
         if durable.holds_output() {
-            durable.note_changes();
+            durable.gate.note_changes(&durable.log);
         }
         durable.log.set_boot_clock(now, boot::clock());
         // Until the thread has begun a new file, its figures are those of the old one.

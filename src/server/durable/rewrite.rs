@@ -52,17 +52,26 @@ impl Rewrite {
 fn write(engine: &Engine, moment: Moment, path: &Path) -> Result<u64, String> {
     let describe = |error: std::io::Error| format!("Can't write {}: {}", path.display(), words(&error));
     let mut file = std::fs::File::create(path).map_err(describe)?;
+    let len = write_base(engine, moment, |chunk| file.write_all(chunk).map_err(describe))?;
+    file.sync_data().map_err(describe)?;
+    Ok(len)
+}
+
+/// Hands what an engine has to `put`, in chunks, as a base. Returns its length in bytes.
+///
+/// # Errors
+/// Those of `put`.
+pub fn write_base(engine: &Engine, moment: Moment, mut put: impl FnMut(&[u8]) -> Result<(), String>) -> Result<u64, String> {
     let libraries = engine.scripts.libraries();
     let options = Options { checksum: true, is_base: true, used_memory: 0, boot: moment.boot, libraries };
     let mut writer = Writer::new(&engine.keyspace, moment.now, options);
     let (mut out, mut len) = (Vec::new(), 0);
     loop {
         let more = writer.next_chunk(&engine.keyspace, &mut out, CHUNK).map_err(|_| "the keys changed meanwhile".to_owned())?;
-        file.write_all(&out).map_err(describe)?;
+        put(&out)?;
         len += out.len() as u64;
         out.clear();
         if !more {
-            file.sync_data().map_err(describe)?;
             return Ok(len);
         }
     }
