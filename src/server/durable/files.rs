@@ -91,7 +91,7 @@ impl<D: Disk> Files<D> {
         Ok(())
     }
 
-    /// Makes `base`, a durable file of `len` bytes with the contents of all files before the current increment, the base, and deletes
+    /// Makes `base`, a file of `len` durable bytes with the contents of all files before the current increment, the base, and deletes
     /// those files.
     ///
     /// # Errors
@@ -103,6 +103,8 @@ impl<D: Disk> Files<D> {
         manifest.history.extend(manifest.base.replace(base));
         manifest.history.append(&mut manifest.increments);
         manifest.increments.extend(present);
+        // The name of the base must be durable before the manifest that has it: a crash may keep either rename without the other.
+        self.writer()?.disk().sync_folder()?;
         exchange(self.writer()?.disk(), &name, &manifest)?;
         if let Err(error) = remove_history(self.writer()?.disk(), &name, &mut manifest) {
             tracing::warn!(%error, "cannot delete old files of the append-only file");

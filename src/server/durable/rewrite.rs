@@ -42,7 +42,7 @@ impl Rewrite {
         load_files(&mut engine, self.moment, &self.path, self.manifest, Purpose::Base)?;
         let temporary = self.path.join("temp-rewriteaof.rdb");
         let len = write(&engine, self.moment, &temporary).inspect_err(|_| _ = std::fs::remove_file(&temporary))?;
-        // The exchange of the manifest syncs the folder.
+        // `Files::set_base` makes the name durable before the manifest has it.
         let name = String::from_utf8_lossy(&base.name).into_owned();
         std::fs::rename(&temporary, self.path.join(&name)).map_err(|error| words(&error))?;
         Ok((base, len))

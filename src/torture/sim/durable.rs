@@ -79,8 +79,8 @@ impl Durable {
         // The disk has no errors here. Otherwise all output would stay held back.
         let begun = log.submit(Moment { now, boot }).unwrap_or(false);
         self.opened.extend(log.settle_unsynced());
-        // Most disks take a moment, and sometimes much longer.
-        let longest_us = if self.random.percent(5) { 50_000 } else { 2_000 };
+        // A disk mostly takes a moment, and sometimes much longer.
+        let longest_us = if self.random.percent(25) { 50_000 } else { 2_000 };
         begun.then(|| self.random.between(200, longest_us))
     }
 

@@ -25,7 +25,7 @@ use crate::persist::natives::name;
 use crate::persist::resume::manifest_name;
 use crate::server::durable::files::{Files, Head};
 use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
-use crate::server::durable::load::{Purpose, load_from};
+use crate::server::durable::load::{LoadedFiles, Purpose, load_from};
 use crate::server::durable::rewrite::write_base;
 use crate::torture::sim::clock::BEGIN_UNIX_MS;
 use crate::torture::sim::disk::{Planted, SharedDisk};
@@ -67,6 +67,7 @@ impl ProcessClock {
 }
 
 /// A machine.
+#[derive(Clone)]
 pub struct Machine {
     /// Its disk.
     pub disk: SharedDisk,
@@ -99,28 +100,49 @@ impl Machine {
         BootClock { id: u128::from(self.boots).to_be_bytes(), now_ms: (at_us - self.booted_us) / 1000 }
     }
 
+    /// The same machine with another disk.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn with_disk(&self, disk: SharedDisk) -> Machine {
+        Machine { disk, ..self.clone() }
+    }
+
+    /// Loads the files into an engine, as a start does, and writes nothing.
+    ///
+    /// # Errors
+    /// The files are refused, in words.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn load(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, ProcessClock), String> {
+        let (engine, moment, clock, _) = self.load_at(at_us, config, seed)?;
+        debug_assert_eq!(moment.now, clock.now(at_us));
+        Ok((engine, clock))
+    }
+
+    fn load_at(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, Moment, ProcessClock, LoadedFiles), String> {
+        self.processes += 1;
+        // Not a whole number of milliseconds, and another one for each process.
+        let clock = ProcessClock::new(at_us, BEGIN_US + self.processes * 77_700_123 % 1_000_000_007, self.wall_ms);
+        let moment = Moment { boot: self.boot_clock(at_us), now: clock.now(at_us) };
+        let mut engine = Engine::new(config, seed, moment.now, crate::commands::table());
+        let manifest = read_manifest(&mut self.disk.clone())?;
+        let truncates = engine.config.aof_load_truncated;
+        let (_, loaded) = load_files(&mut engine, moment, &self.disk, manifest, Purpose::Start { truncates })?;
+        Ok((engine, moment, clock, loaded))
+    }
+
     /// Starts the server from its files.
     ///
     /// # Errors
     /// The files are refused, in words, or the disk's errors.
     pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, ProcessClock, Log), String> {
-        self.processes += 1;
-        // Not a whole number of milliseconds, and another one for each process.
-        let clock = ProcessClock::new(at_us, BEGIN_US + self.processes * 77_700_123 % 1_000_000_007, self.wall_ms);
-        let boot = self.boot_clock(at_us);
-        let moment = Moment { boot, now: clock.now(at_us) };
-        let mut engine = Engine::new(config, seed, moment.now, crate::commands::table());
-        let mut disk = self.disk.clone();
-        let manifest = read_manifest(&mut disk)?;
-        let truncates = engine.config.aof_load_truncated;
-        let (_, loaded) = load_files(&mut engine, moment, &disk, manifest, Purpose::Start { truncates })?;
+        let (mut engine, moment, clock, loaded) = self.load_at(at_us, config, seed)?;
+        let disk = self.disk.clone();
         let seed = engine.random();
-        let log = AppendLog::new(moment.now, boot, seed);
+        let log = AppendLog::new(moment.now, moment.boot, seed);
         let salt = engine.random_salt();
         let head = Head { salt, line: log.begin_file(salt) };
         let files = Files::begin(disk, NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
         engine.keyspace.changes.log = Some(Box::new(log.clone()));
-        Ok((engine, clock, Log { log, gate: CommitGate::default(), files, seed, seen: 0, planted: self.disk.planted }))
+        Ok((engine, clock, Log { log, gate: CommitGate::default(), files, stuck: None, seed, seen: 0, planted: self.disk.planted }))
     }
 }
 
@@ -132,7 +154,7 @@ fn words(error: DiskError) -> String {
 ///
 /// # Errors
 /// The disk's, and those of the manifest, in words.
-pub fn read_manifest(disk: &mut SharedDisk) -> Result<Manifest, String> {
+fn read_manifest(disk: &mut SharedDisk) -> Result<Manifest, String> {
     match read_whole(disk, &manifest_name(NAME), FILE_MAX).map_err(words)? {
         None => Ok(Manifest::default()),
         Some(text) => Manifest::parse(&text).map_err(|error| error.to_string()),
@@ -146,7 +168,7 @@ fn load_files(
     disk: &SharedDisk,
     manifest: Manifest,
     purpose: Purpose,
-) -> Result<(usize, crate::server::durable::load::LoadedFiles), String> {
+) -> Result<(usize, LoadedFiles), String> {
     let mut disk = disk.clone();
     let open = |name: &[u8]| {
         let read = read_whole(&mut disk, name, FILE_MAX).map_err(|error| std::io::Error::other(words(error)))?;
@@ -177,6 +199,8 @@ pub struct Log {
     /// Which output waits for which batch.
     pub gate: CommitGate,
     files: Files<SharedDisk>,
+    /// A batch for which the disk had no space.
+    stuck: Option<Vec<u8>>,
     seed: u64,
     /// The last batch that the requests of this turn have shown.
     seen: BatchNumber,
@@ -203,11 +227,20 @@ impl Log {
         self.log.has_pending()
     }
 
+    /// Whether a batch waits for space on the disk: [`Log::submit`] tries it again.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.is_some()
+    }
+
     /// Appends the changes since the last batch, unless that one is still on its way. Returns whether a sync must follow.
     ///
     /// # Errors
-    /// The disk's; the log has ended then.
+    /// The disk's, but that it is full; the log has ended then.
     pub fn submit(&mut self, moment: Moment) -> Result<bool, DiskError> {
+        if let Some(bytes) = self.stuck.take() {
+            return self.append(bytes);
+        }
         if !self.log.has_pending() || self.gate.is_on_its_way() {
             return Ok(false);
         }
@@ -215,8 +248,23 @@ impl Log {
         self.log.set_boot_clock(moment.now, moment.boot);
         let Some(Batch { bytes, .. }) = self.log.take_batch(self.files.durable_bytes()) else { return Ok(false) };
         self.gate.take();
-        self.files.append(&bytes)?;
-        Ok(true)
+        self.append(bytes)
+    }
+
+    fn append(&mut self, bytes: Vec<u8>) -> Result<bool, DiskError> {
+        match self.files.append(&bytes) {
+            Ok(()) => Ok(true),
+            Err(DiskError::Full) => {
+                self.stuck = Some(bytes);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The last batch in the file.
+    fn written(&self) -> BatchNumber {
+        self.gate.pending() - 1 - u64::from(self.stuck.is_some())
     }
 
     /// With the fault planted: settles what is appended and not durable. Returns the sessions with more output to send.
@@ -224,8 +272,8 @@ impl Log {
         if self.planted != Planted::AcknowledgeBeforeFlush {
             return Vec::new();
         }
-        let taken = self.gate.pending() - 1;
-        self.gate.settle(taken).into_iter().map(|(id, _)| id).collect()
+        let written = self.written();
+        self.gate.settle(written).into_iter().map(|(id, _)| id).collect()
     }
 
     /// Makes what was appended durable. Returns the sessions with more output to send.
@@ -234,8 +282,8 @@ impl Log {
     /// The disk's; the log has ended then.
     pub fn sync(&mut self) -> Result<Vec<(SessionId, bool)>, DiskError> {
         self.files.sync()?;
-        let taken = self.gate.pending() - 1;
-        Ok(self.gate.settle(taken))
+        let written = self.written();
+        Ok(self.gate.settle(written))
     }
 
     /// Begins the next increment, before a new base. All batches must have been taken. Returns the files, the new increment last.
