@@ -18,9 +18,12 @@ use crate::random::Random;
 use crate::state::{Restart, State};
 
 /// Processes of a history, one after the other.
-const PROCESSES: u64 = 3;
+const PROCESSES: u64 = 5;
 /// Turns of a process.
-const TURNS: u64 = 110;
+const TURNS: u64 = 250;
+
+/// Attempts to start beyond the first.
+const STARTS_MAX: u64 = 10;
 
 /// What a history has shown.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +68,8 @@ struct History {
     next_token: u64,
     /// The next token at the start of the process, before it had given any.
     first_token: u64,
+    /// See [`Restart::rounded_us`].
+    rounded_us: u64,
     /// Whether a sync has failed: the process must end.
     ended: bool,
     outcome: Outcome,
@@ -95,6 +100,7 @@ pub fn history(seed: u64, planted: Planted) -> Outcome {
         known: 0,
         next_token: 0,
         first_token,
+        rounded_us: 0,
         ended: false,
         outcome: Outcome::default(),
     };
@@ -235,7 +241,7 @@ impl History {
             state.next_token = self.states.last().map_or(0, |last| last.next_token);
         }
         self.states.push(state);
-        if self.random.one_in(12) {
+        if self.random.one_in(100) {
             // The disk is full for a moment.
             self.machine.disk.act(|disk| disk.fail_at(disk.operations(), Injected::Full));
         }
@@ -257,7 +263,7 @@ impl History {
 
     /// Syncs the batch that is on its way.
     fn sync(&mut self) -> Result<(), String> {
-        if self.random.one_in(150) {
+        if self.random.one_in(1_500) {
             // What of it is on the disk is not known then.
             self.machine.disk.act(|disk| disk.fail_at(disk.operations(), Injected::Failed));
         }
@@ -329,16 +335,26 @@ impl History {
             self.machine.disk.act(SimulatedDisk::restart_process);
         }
         self.at_us += 1 + self.random.below(3_000_000);
-        let (mut engine, clock, log) = self.machine.start(self.at_us, Config::default(), self.random.next())?;
+        // After a failed sync the cache may drop what it has shown meanwhile: the start ends then, and the next one succeeds.
+        let mut attempts = 0;
+        let (mut engine, clock, log) = loop {
+            match self.machine.start(self.at_us, Config::default(), self.random.next()) {
+                Ok(started) => break started,
+                Err(reason) if attempts == STARTS_MAX || !reason.ends_with("has changed since it was read") => return Err(reason),
+                Err(_) => attempts += 1,
+            }
+        };
         let mut loaded = State::of(&mut engine, clock.now(self.at_us), &clock);
         let found = self.judge(&loaded, &clock, self.at_us, self.late_us)?;
-        // All crash points of the start find what this start has found.
+        // If the machine crashes in the start, what the process before had not made durable may be lost: nobody knew of it.
+        self.check_points()?;
         (self.engine, self.clock, self.log, self.ended) = (engine, clock, log, false);
         self.states = vec![self.states.swap_remove(found)];
         self.known = 0;
-        self.check_points()?;
         self.first_token = std::mem::replace(&mut loaded.next_token, self.states[0].next_token);
         self.states = vec![loaded];
+        // A record's times are rounded to milliseconds, by less than four in all.
+        self.rounded_us += 4_000;
         self.waiting.clear();
         self.given.fill(0);
         Ok(())
@@ -353,7 +369,7 @@ impl History {
 
     /// The batch whose state was loaded: the last one of which a client knows, or a later one.
     fn judge(&self, loaded: &State, clock: &ProcessClock, at_us: u64, late_us: u64) -> Result<usize, String> {
-        let restart = Restart { at_us, unix_ms: clock.now(at_us).unix_ms(), late_us };
+        let restart = Restart { at_us, unix_ms: clock.now(at_us).unix_ms(), late_us, rounded_us: self.rounded_us };
         let from = self.known as usize;
         let mut reasons = Vec::new();
         for (batch, state) in self.states.iter().enumerate().skip(from).rev() {
@@ -396,7 +412,7 @@ impl History {
             machine.lose_power(at_us, 0);
             let (mut engine, clock) = machine.load(at_us, Config::default(), seed)?;
             let again = State::of(&mut engine, clock.now(at_us), &clock);
-            let restart = Restart { at_us, unix_ms: clock.now(at_us).unix_ms(), late_us };
+            let restart = Restart { at_us, unix_ms: clock.now(at_us).unix_ms(), late_us, rounded_us: self.rounded_us };
             self.states[found].compare(&again, restart).map_err(|reason| format!("a second start: {reason}"))?;
         }
         Ok(())

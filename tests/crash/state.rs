@@ -49,6 +49,8 @@ pub struct Restart {
     pub unix_ms: i64,
     /// By how much a lease may be longer than it was.
     pub late_us: u64,
+    /// By how much earlier restarts have rounded leases up that are in the state: what is loaded may be as it was before them.
+    pub rounded_us: u64,
 }
 
 /// Times are rounded to milliseconds several times: where they are written, and where they are read.
@@ -92,10 +94,7 @@ impl State {
             state.requests.insert(place, (format!("{answers:?}"), at(remembered.forget_ms)));
         }
         for (number, session) in locks.sessions.iter() {
-            // One without grants has nothing to lose.
-            if session.grants > 0 {
-                state.sessions.insert(session.id.to_vec(), (number, session.grace_ms, at(session.end_ms)));
-            }
+            state.sessions.insert(session.id.to_vec(), (number, session.grace_ms, at(session.end_ms)));
         }
         state.libraries = engine.lua().functions.list().map(|library| library.source.to_vec()).collect();
         state.next_token = locks.next_token();
@@ -108,8 +107,9 @@ impl State {
     /// The first difference, in words.
     pub fn compare(&self, loaded: &State, restart: Restart) -> Result<(), String> {
         let past_us = restart.at_us + ROUNDING_US;
-        // What ends about now may be there or not.
-        let lives = |deadline: Option<i64>| deadline.is_none_or(|unix_ms| unix_ms > restart.unix_ms + ROUNDING_US as i64 / 1000);
+        // What ends about now may be there or not, as what had ended before the wall clock was set back.
+        let ended_ms = restart.unix_ms + ((ROUNDING_US + restart.late_us) / 1000) as i64;
+        let lives = |deadline: Option<i64>| deadline.is_none_or(|unix_ms| unix_ms > ended_ms);
         let values = |state: &State| {
             let alive = state.values.iter().filter(|(_, (_, deadline))| lives(*deadline));
             alive.map(|(place, value)| (place.clone(), value.clone())).collect::<BTreeMap<_, _>>()
@@ -122,14 +122,18 @@ impl State {
                 format!("{}: {:?} became {:?}", text(place), there.get(place), here.get(place))
             }));
         }
-        self.compare_locks(loaded, past_us, restart.late_us)?;
+        self.compare_locks(loaded, past_us, restart)?;
         for (place, (answers, forget_us)) in &self.requests {
             if forget_us.is_none_or(|at_us| at_us > past_us) && loaded.requests.get(place).is_none_or(|(other, _)| other != answers) {
                 return Err(format!("requests of {place:?}: {answers} became {:?}", loaded.requests.get(place)));
             }
         }
         for (id, (number, grace_ms, end_us)) in &self.sessions {
-            if end_us.is_some_and(|at_us| at_us <= past_us) {
+            let binds = |held: &Held| {
+                held.end_us > past_us && matches!(held.what.5, Bound::Session(bound) if bound.get() == *number)
+            };
+            // A session whose grants end has ended with the last of them.
+            if end_us.is_some_and(|at_us| at_us <= past_us) || !self.locks.values().flatten().any(binds) {
                 continue;
             }
             let least_us = restart.at_us + (*grace_ms).max(GRACE_MS) * 1000;
@@ -150,18 +154,31 @@ impl State {
         Ok(())
     }
 
-    fn compare_locks(&self, loaded: &State, past_us: u64, late_us: u64) -> Result<(), String> {
-        // What is bound to a connection ends with it.
-        let live = |held: &&Held| held.end_us > past_us && !matches!(held.what.5, Bound::Connection);
+    fn compare_locks(&self, loaded: &State, past_us: u64, restart: Restart) -> Result<(), String> {
+        let has_ended = |bound: u64| {
+            let mut sessions = self.sessions.values();
+            sessions.any(|(number, _, end_us)| *number == bound && end_us.is_some_and(|at_us| at_us <= past_us))
+        };
+        // What is bound to a connection ends with it, and what is bound to a session whose grace is over, with that.
+        let live = |held: &&Held| {
+            let bound_is_gone = match held.what.5 {
+                Bound::Lease => false,
+                Bound::Connection => true,
+                Bound::Session(number) => has_ended(number.get()),
+            };
+            held.end_us > past_us && !bound_is_gone
+        };
         for place in self.locks.keys().chain(loaded.locks.keys()) {
             let of = |state: &State| state.locks.get(place).cloned().unwrap_or_default();
             let (there, here) = (of(self), of(loaded));
             for held in there.iter().filter(live) {
                 let lease = here.iter().find(|other| other.what == held.what).map(|other| other.end_us);
                 // Neither early nor longer than it was.
-                let latest_us = held.end_us + late_us + ROUNDING_US;
-                if lease.is_none_or(|end_us| end_us < held.end_us || end_us > latest_us) {
-                    return Err(format!("{}: {held:?} became {here:?}, {late_us} µs late at most", text(place)));
+                let promised_us = held.end_us - restart.rounded_us;
+                let latest_us = held.end_us + restart.late_us + ROUNDING_US;
+                if lease.is_none_or(|end_us| end_us < promised_us || end_us > latest_us) {
+                    let sessions = (&self.sessions, &loaded.sessions);
+                    return Err(format!("{}: {held:?} became {here:?}, {restart:?}, sessions {sessions:?}", text(place)));
                 }
             }
             let expected = |other: &&Held| !there.iter().any(|held| held.what == other.what);
