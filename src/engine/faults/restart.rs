@@ -157,7 +157,7 @@ impl Engine {
         for ((db, key), image) in images {
             self.keyspace.put_image(now, (db, &key), image, later_ms, &connected);
         }
-        self.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
+        self.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now, false));
     }
 
     /// Saves the state: data with deadlines, locks with their holders but without queues, functions and cached scripts. Visits

@@ -64,10 +64,12 @@ impl Locks {
         self.requests.adopt(whose, remembered);
     }
 
-    /// Completes the adoption. Sessions with neither grants nor a connection end. Requests whose grants were lost on the way get
+    /// Completes the adoption. Sessions with neither grants nor a connection end, unless `keeps_idle`: then their connections are at
+    /// another server, which may grant to them. Requests whose grants were lost on the way get
     /// a time at which they are forgotten.
-    pub fn finish_adopting(&mut self, keys: &mut impl Keys, now: Now) {
-        let idle = self.sessions.iter().filter(|(_, session)| session.client.is_none() && session.grants == 0);
+    pub fn finish_adopting(&mut self, keys: &mut impl Keys, now: Now, keeps_idle: bool) {
+        let is_idle = |session: &Session| session.client.is_none() && session.grants == 0;
+        let idle = self.sessions.iter().filter(|(_, session)| !keeps_idle && is_idle(session));
         for number in idle.map(|(number, _)| number).collect::<Vec<_>>() {
             self.end_named(number);
         }

@@ -212,7 +212,7 @@ impl World {
                 self.locks.adopt(&mut self.map, self.now, (0, name.as_bytes()), lock, |_| false);
             }
         }
-        self.locks.finish_adopting(&mut self.map, self.now);
+        self.locks.finish_adopting(&mut self.map, self.now, false);
         self.waiters.clear();
         let reference = &mut self.reference;
         reference.waiting.clear();

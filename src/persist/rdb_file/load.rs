@@ -314,7 +314,7 @@ impl Loader {
     /// Ends the load of a file that has a fault. The keyspace is sound, but has only a part of what is in the file.
     pub fn give_up(&mut self, keyspace: &mut Keyspace) {
         self.adopt_records(keyspace);
-        keyspace.with_locks(self.now, |locks, keys| locks.finish_adopting(keys, self.now));
+        keyspace.with_locks(self.now, |locks, keys| locks.finish_adopting(keys, self.now, false));
     }
 
     fn end(&mut self, keyspace: &mut Keyspace, checksum: Checksum) {

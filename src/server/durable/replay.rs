@@ -243,7 +243,9 @@ impl<'e> Replay<'e> {
         for ((db, name), lock) in locks {
             engine.keyspace.with_locks(now, |locks, keys| locks.adopt(keys, now, (db, &name), lock, connected));
         }
-        engine.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
+        // A session without grants may get some in the increment that follows the base.
+        let keeps_idle = purpose == Purpose::Base;
+        engine.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now, keeps_idle));
         if let Some(locks) = &mut engine.keyspace.changes.locks {
             locks.set_next_token(token);
         }

@@ -8,7 +8,7 @@ use crate::persist::append::clock::Moment;
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
-use crate::torture::sim::disk::SharedDisk;
+use crate::torture::sim::disk::{Planted, SharedDisk};
 use crate::torture::sim::machine::{Log, Machine, ProcessClock, make_base};
 
 /// Number of increments from which on a start makes a new base.
@@ -80,7 +80,12 @@ impl Durable {
         let begun = log.submit(Moment { now, boot }).unwrap_or(false);
         self.opened.extend(log.settle_unsynced());
         // A disk mostly takes a moment, and sometimes much longer.
-        let longest_us = if self.random.percent(25) { 50_000 } else { 2_000 };
+        let longest_us = match self.machine.disk.planted {
+            // A slow disk shows it sooner.
+            Planted::AcknowledgeBeforeFlush => 2_000_000,
+            _ if self.random.percent(5) => 50_000,
+            _ => 2_000,
+        };
         begun.then(|| self.random.between(200, longest_us))
     }
 
