@@ -20,7 +20,7 @@ use crate::state::{Restart, State};
 /// Processes of a history, one after the other.
 const PROCESSES: u64 = 5;
 /// Turns of a process.
-const TURNS: u64 = 250;
+const TURNS: u64 = 150;
 
 /// Attempts to start beyond the first.
 const STARTS_MAX: u64 = 10;
@@ -340,7 +340,9 @@ impl History {
         let (mut engine, clock, log) = loop {
             match self.machine.start(self.at_us, Config::default(), self.random.next()) {
                 Ok(started) => break started,
-                Err(reason) if attempts == STARTS_MAX || !reason.ends_with("has changed since it was read") => return Err(reason),
+                Err(reason) if attempts == STARTS_MAX || !reason.ends_with("has changed since it was read") => {
+                    return Err(reason);
+                }
                 Err(_) => attempts += 1,
             }
         };
@@ -375,7 +377,11 @@ impl History {
         for (batch, state) in self.states.iter().enumerate().skip(from).rev() {
             match state.compare(loaded, restart) {
                 Ok(()) if loaded.next_token < self.next_token => {
-                    return Err(format!("the next token is {}, and a client may know {}", loaded.next_token, self.next_token - 1));
+                    return Err(format!(
+                        "the next token is {}, and a client may know {}",
+                        loaded.next_token,
+                        self.next_token - 1
+                    ));
                 }
                 Ok(()) => return Ok(batch),
                 Err(reason) => reasons.push(format!("batch {batch}: {reason}")),

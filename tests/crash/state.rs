@@ -124,14 +124,15 @@ impl State {
         }
         self.compare_locks(loaded, past_us, restart)?;
         for (place, (answers, forget_us)) in &self.requests {
-            if forget_us.is_none_or(|at_us| at_us > past_us) && loaded.requests.get(place).is_none_or(|(other, _)| other != answers) {
+            if forget_us.is_none_or(|at_us| at_us > past_us)
+                && loaded.requests.get(place).is_none_or(|(other, _)| other != answers)
+            {
                 return Err(format!("requests of {place:?}: {answers} became {:?}", loaded.requests.get(place)));
             }
         }
         for (id, (number, grace_ms, end_us)) in &self.sessions {
-            let binds = |held: &Held| {
-                held.end_us > past_us && matches!(held.what.5, Bound::Session(bound) if bound.get() == *number)
-            };
+            let binds =
+                |held: &Held| held.end_us > past_us && matches!(held.what.5, Bound::Session(bound) if bound.get() == *number);
             // A session whose grants end has ended with the last of them.
             if end_us.is_some_and(|at_us| at_us <= past_us) || !self.locks.values().flatten().any(binds) {
                 continue;

@@ -142,7 +142,11 @@ impl Machine {
         let head = Head { salt, line: log.begin_file(salt) };
         let files = Files::begin(disk, NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
         engine.keyspace.changes.log = Some(Box::new(log.clone()));
-        Ok((engine, clock, Log { log, gate: CommitGate::default(), files, stuck: None, seed, seen: 0, planted: self.disk.planted }))
+        Ok((
+            engine,
+            clock,
+            Log { log, gate: CommitGate::default(), files, stuck: None, seed, seen: 0, planted: self.disk.planted },
+        ))
     }
 }
 
