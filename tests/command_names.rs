@@ -14,7 +14,7 @@ const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.nam
 const FOLDERS: [&str; 8] = ["base", "lock", "store", "keyspace", "engine", "script", "server", "commands"];
 
 /// Names of commands that have another meaning in a file.
-const OTHER_WORDS: [(&str, &[&str], &str); 19] = [
+const OTHER_WORDS: [(&str, &[&str], &str); 20] = [
     ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
     ("engine/command/keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
     ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
@@ -27,10 +27,11 @@ const OTHER_WORDS: [(&str, &[&str], &str); 19] = [
     ("engine/users/log.rs", &["auth", "command", "multi"], "reasons and places of the ACL log"),
     ("engine/users/user.rs", &["reset"], "a rule for a user"),
     (
-        "server/durable/replay.rs",
+        "server/durable/load/replay.rs",
         &["del", "unlink", "flushall", "flushdb", "swapdb"],
         "requests of files that end gathered locks",
     ),
+    ("server/durable/check/tail.rs", &["exec", "multi"], "the beginning and the end of a unit in a file"),
     ("server/shell.rs", &["save"], "a directive"),
     ("server/program/log.rs", &["debug"], "a log level"),
     ("store/values/value.rs", &["list", "set", "stream"], "types of values"),

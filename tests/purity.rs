@@ -148,7 +148,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("testing", &["base", "resp", "engine", "server", "client"]),
     ("recipes", &["client"]),
     ("bench", &["resp", "client", "recipes"]),
-    ("torture", &["base", "resp", "keyspace", "engine", "commands", "server", "client", "recipes", "bench"]),
+    ("torture", &["base", "resp", "keyspace", "persist", "engine", "commands", "server", "client", "recipes", "bench"]),
     ("program", &["base", "server", "bench", "torture"]),
     ("lib", &["engine", "server", "testing"]),
 ];

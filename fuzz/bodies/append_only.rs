@@ -13,7 +13,7 @@ use portcullis::persist::append::read::{Damage, Ending, Reader, Step};
 use portcullis::persist::append::request::put_request;
 use portcullis::persist::natives::clock::{BootClock, Moment};
 use portcullis::server::durable::load::Purpose;
-use portcullis::server::durable::replay::Replay;
+use portcullis::server::durable::load::replay::Replay;
 
 /// Maximum size of an input in bytes.
 const INPUT_MAX: usize = 16 << 10;

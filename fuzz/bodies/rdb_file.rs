@@ -12,7 +12,7 @@ use portcullis::persist::rdb_file::fault::Fault;
 use portcullis::persist::rdb_file::load::Tally;
 use portcullis::persist::rdb_file::read::{Event, Reader};
 use portcullis::server::durable::load::Purpose;
-use portcullis::server::durable::replay::Replay;
+use portcullis::server::durable::load::replay::Replay;
 
 /// Maximum size of an input in bytes.
 const INPUT_MAX: usize = 16 << 10;

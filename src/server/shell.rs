@@ -19,7 +19,7 @@ use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::durable::copy::Copying;
-use crate::server::durable::loading::Loading;
+use crate::server::durable::load::slices::Loading;
 use crate::server::durable::{Durable, Snapshots};
 use crate::server::environment;
 use crate::server::heap::allocator;

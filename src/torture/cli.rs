@@ -93,7 +93,8 @@ fn with_arguments(command: Command) -> Command {
             text(
                 "faults",
                 "LIST",
-                "Faults to inject, separated by commas: pause, skew, crash, restart, lose, delay, drop, duplicate; or all; or none",
+                "Faults to inject, separated by commas: pause, skew, crash, restart, lose, delay, drop, duplicate; or all; or none. \
+                 With --durable there is powerloss, and not lose",
             )
             .default_value("all"),
         )
@@ -116,6 +117,7 @@ fn with_arguments(command: Command) -> Command {
             "Tests real servers in real time: self or redis-server, which are started, or URLs separated by commas",
         ))
         .arg(number("seconds", "S", "With --live: seconds to run [20]".to_owned()))
+        .arg(flag("durable", "Servers keep an append-only file with appendfsync always, on a simulated disk, and start again from it"))
         .arg(flag("no-fencing", "The guarded resource ignores fencing tokens"))
         .arg(flag("no-shrink", "Shows the first schedule of a violation and does not search for the shortest"))
         .arg(number("shrink-s", "S", format!("Seconds to search for the shortest schedule of each property [{SHRINK_S}]")))
@@ -153,7 +155,7 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     let mut settings = Settings::default();
     if let Some(faults) = matches.get_one::<String>("faults") {
-        settings.faults = Fault::parse_list(faults)?;
+        settings.faults = Fault::parse_list(faults, matches.get_flag("durable"))?;
     }
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let small = |name: &str| matches.get_one::<u32>(name).copied();
@@ -200,9 +202,14 @@ fn run_all(matches: &ArgMatches) -> Result<bool, String> {
         episode: matches.get_one::<u64>("episode").copied(),
     };
     let name = matches.get_one::<String>("algorithm").map_or("all", String::as_str);
-    let subjects = match name {
-        "all" => Subject::all().into_iter().filter(|subject| !subject.delayed && subject.fenced).collect(),
-        name => vec![Subject::new(name)],
+    let durable = matches.get_flag("durable");
+    if durable && matches.get_one::<String>("live").is_some() {
+        return Err("--durable is for the simulation, and does not go with --live".to_owned());
+    }
+    let all = || Subject::all().into_iter().filter(|subject| !subject.delayed && subject.fenced);
+    let subjects: Vec<Subject> = match name {
+        "all" => all().map(|subject| Subject { durable, ..subject }).collect(),
+        name => vec![Subject { durable, ..Subject::new(name) }],
     };
     let (mut failed, mut drawn) = (false, false);
     for subject in subjects {
@@ -234,7 +241,7 @@ fn draw_table(matches: &ArgMatches) -> Result<(), String> {
     let entries = table::entries();
     let mut known = Vec::with_capacity(entries.len());
     for (subject, faults) in &entries {
-        let entry = table::run_entry(subject, faults, hours.unwrap_or_else(|| table::length_us(faults)))
+        let entry = table::run_entry(subject, faults, hours.unwrap_or_else(|| table::length_us(subject, faults)))
             .ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
         // Progress for people: an error of standard error does not matter.
         let _ = std::io::stderr().write_all(entry.line().as_bytes());
@@ -243,7 +250,7 @@ fn draw_table(matches: &ArgMatches) -> Result<(), String> {
     if let Some(path) = matches.get_one::<PathBuf>("verdicts") {
         write(path, &table::verdict_lines(&known))?;
     }
-    print(&table::markdown(&known))
+    print(&format!("{}\n{}", table::markdown(&known), table::durable_markdown(&known)))
 }
 
 /// Prints to standard output. Fails if its reader is gone, which ends a run whose results have no reader.

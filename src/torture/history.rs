@@ -181,6 +181,18 @@ pub enum EventKind {
         /// Number of the server.
         server: u32,
     },
+    /// The machine of a durable server loses its power.
+    PowerLoss {
+        /// Number of the server.
+        server: u32,
+        /// How the wall clock is set at the next boot, in milliseconds.
+        wall_step_ms: i64,
+    },
+    /// A durable server has refused its files, and started without them.
+    Refused {
+        /// Number of the server.
+        server: u32,
+    },
     /// Messages between the client and a server are late from now on.
     Delay {
         /// Number of the server.
@@ -332,7 +344,10 @@ impl Event {
             EventKind::Jump { by_ms } => out.number(*by_ms as u64),
             EventKind::Drift { ppm } => out.number(*ppm as u64),
             EventKind::Down { server, lost } => out.number(u64::from(*server)).maybe(*lost),
-            EventKind::Up { server } | EventKind::Resend { server } => out.number(u64::from(*server)),
+            EventKind::Up { server } | EventKind::Resend { server } | EventKind::Refused { server } => {
+                out.number(u64::from(*server))
+            }
+            EventKind::PowerLoss { server, wall_step_ms } => out.number(u64::from(*server)).number(*wall_step_ms as u64),
             EventKind::Delay { server, for_us } | EventKind::Loss { server, for_us } => {
                 out.number(u64::from(*server)).number(*for_us)
             }
@@ -375,6 +390,8 @@ impl EventKind {
             EventKind::Resend { .. } => 22,
             EventKind::Stored { .. } => 23,
             EventKind::Renew { .. } => 24,
+            EventKind::PowerLoss { .. } => 25,
+            EventKind::Refused { .. } => 26,
         }
     }
 
@@ -498,6 +515,11 @@ impl fmt::Display for EventKind {
             EventKind::Jump { by_ms } => write!(f, "wall clock set by {by_ms} ms"),
             EventKind::Drift { ppm } => write!(f, "clocks run {ppm} ppm fast"),
             EventKind::Down { server, lost: None } => write!(f, "server {server} goes down and loses all data"),
+            EventKind::Down { server, lost: Some(0) } => write!(f, "server {server} goes down"),
+            EventKind::PowerLoss { server, wall_step_ms } => {
+                write!(f, "server {server} loses its power; its wall clock is set by {wall_step_ms} ms")
+            }
+            EventKind::Refused { server } => write!(f, "server {server} has refused its files, and started without them"),
             EventKind::Down { server, lost: Some(writes) } => {
                 write!(f, "server {server} goes down and loses its last {writes} writes")
             }

@@ -6,6 +6,7 @@
 
 use crate::torture::check::Property;
 use crate::torture::plan::Fault;
+use crate::torture::subject::Subject;
 
 /// One line for each algorithm and set of faults: the label, the faults, and `property@episode` for each violated property, or
 /// `holds`.
@@ -35,7 +36,8 @@ impl KnownVerdict {
 
     fn read(line: &str) -> Option<KnownVerdict> {
         let mut words = line.split(' ');
-        let (label, faults) = (words.next()?.to_owned(), Fault::parse_list(words.next()?).ok()?);
+        let label = words.next()?.to_owned();
+        let faults = Fault::parse_list(words.next()?, Subject::from_label(&label).durable).ok()?;
         let violated = words.filter_map(|word| {
             let (property, episode) = word.split_once('@')?;
             Some((Property::from_name(property)?, episode.parse().ok()?))
@@ -70,22 +72,37 @@ pub fn violations(label: &str, faults: &[Fault]) -> Option<Vec<(Property, Option
     Some(violated)
 }
 
+/// The faults that a reason needs, of servers with or without files.
+fn needed(takes: &str) -> Option<Vec<Fault>> {
+    Fault::parse_list(takes, false).or_else(|_| Fault::parse_list(takes, true)).ok()
+}
+
 /// The reason why an algorithm shows a violation under several faults together: it shows the violation under one of them alone,
 /// or `reasons.txt` has a reason. `None` if there is neither.
 pub fn reason(label: &str, faults: &[Fault], property: Property) -> Option<String> {
     let shows = |known: &KnownVerdict| known.violated.iter().any(|(violated, _)| *violated == property);
     let alone = |known: &KnownVerdict| known.faults.len() <= 1 && known.faults.iter().all(|fault| faults.contains(fault));
-    if let Some(known) = all().iter().find(|known| known.label == label && alone(known) && shows(known)) {
-        return Some(match known.faults.as_slice() {
+    let all = all();
+    let find = |label: &str, of_clients: bool| {
+        let found = all.iter().find(|known| {
+            known.label == label && alone(known) && shows(known) && !(of_clients && known.faults.contains(&Fault::Restart))
+        })?;
+        Some(match found.faults.as_slice() {
             [] => "it also shows without faults".to_owned(),
             faults => format!("it also shows under {} alone", Fault::format_list(faults)),
-        });
+        })
+    };
+    let subject = Subject::from_label(label);
+    // What clients and the network do, they do to servers without files too.
+    let plain = || find(&Subject { durable: false, ..subject.clone() }.label(), true);
+    if let Some(found) = find(label, false).or_else(|| subject.durable.then(plain).flatten()) {
+        return Some(found);
     }
     REASONS.lines().find_map(|line| {
         let mut words = line.splitn(4, ' ');
         let (of, takes, labels, text) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let applies = of == property.name()
-            && Fault::parse_list(takes).ok()?.iter().all(|fault| faults.contains(fault))
+            && needed(takes)?.iter().all(|fault| faults.contains(fault))
             && (labels == "*" || labels.split(',').any(|of| of == label));
         applies.then(|| text.to_owned())
     })
@@ -134,7 +151,7 @@ mod tests {
         for line in REASONS.lines() {
             let mut words = line.splitn(4, ' ');
             let property = Property::from_name(words.next().unwrap()).unwrap();
-            let (takes, labels) = (Fault::parse_list(words.next().unwrap()).unwrap(), words.next().unwrap());
+            let (takes, labels) = (needed(words.next().unwrap()).unwrap(), words.next().unwrap());
             let text = words.next().unwrap();
             let is_for = |known: &KnownVerdict| {
                 (labels == "*" || labels.split(',').any(|of| of == known.label))

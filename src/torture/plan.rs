@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use crate::torture::random::Random;
+use crate::torture::sim::disk::Planted;
 
 /// For this many leases a server may serve a client that is gone, and a command may be in transit after its client gave it up. The
 /// simulation and the live run keep to it; the checks rest on it.
@@ -19,7 +20,7 @@ pub enum Fault {
     Skew,
     /// Clients crash, some with their machines, and start again.
     Crash,
-    /// Servers end, lose all data and start again.
+    /// Servers end, lose all data and start again. Durable servers start again from their files.
     Restart,
     /// Servers end and lose their last writes, as in a failover to a replica that lags behind.
     Lose,
@@ -29,12 +30,23 @@ pub enum Fault {
     Drop,
     /// A reply is lost with its connection, and the client library resends the command.
     Duplicate,
+    /// The machines of durable servers lose their power and boot again.
+    PowerLoss,
 }
 
 impl Fault {
-    /// All kinds.
+    /// All kinds that servers without files have.
     pub const ALL: [Fault; 8] =
         [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Lose, Fault::Delay, Fault::Drop, Fault::Duplicate];
+
+    /// All kinds that durable servers have: a server on one machine does not fail over to a replica.
+    pub const DURABLE: [Fault; 8] =
+        [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
+
+    /// All kinds that servers have.
+    pub fn all(durable: bool) -> [Fault; 8] {
+        if durable { Fault::DURABLE } else { Fault::ALL }
+    }
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -47,6 +59,7 @@ impl Fault {
             Fault::Delay => "delay",
             Fault::Drop => "drop",
             Fault::Duplicate => "duplicate",
+            Fault::PowerLoss => "powerloss",
         }
     }
 
@@ -54,24 +67,27 @@ impl Fault {
     pub fn format_list(faults: &[Fault]) -> String {
         match faults {
             [] => "none".to_owned(),
-            faults if faults.len() == Fault::ALL.len() => "all".to_owned(),
+            faults if faults == Fault::ALL || faults == Fault::DURABLE => "all".to_owned(),
             faults => faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
         }
     }
 
-    /// Parses a list such as `pause,skew`, `all` or `none`.
+    /// Parses a list such as `pause,skew`, `all` or `none`, for servers that are durable or not.
     ///
     /// # Errors
-    /// Names the word that is not a fault.
-    pub fn parse_list(text: &str) -> Result<Vec<Fault>, String> {
+    /// Names the word that is not a fault, or not one that such servers have.
+    pub fn parse_list(text: &str, durable: bool) -> Result<Vec<Fault>, String> {
         let mut faults = Vec::new();
+        let named = |list: [Fault; 8], word: &str| list.into_iter().find(|fault| fault.name() == word);
         for word in text.split(',') {
             match word {
                 "none" => {}
-                "all" => faults.extend(Fault::ALL),
-                _ => match Fault::ALL.iter().find(|fault| fault.name() == word) {
-                    Some(fault) => faults.push(*fault),
-                    None => return Err(format!("'{word}' is no fault")),
+                "all" => faults.extend(Fault::all(durable)),
+                _ => match (named(Fault::all(durable), word), named(Fault::all(!durable), word)) {
+                    (Some(fault), _) => faults.push(fault),
+                    (None, Some(_)) if durable => return Err(format!("durable servers do not have the fault '{word}'")),
+                    (None, Some(_)) => return Err(format!("only durable servers have the fault '{word}'")),
+                    (None, None) => return Err(format!("'{word}' is no fault")),
                 },
             }
         }
@@ -110,6 +126,8 @@ pub struct Settings {
     pub restart_delay_us: u64,
     /// Whether the guarded resource checks fencing tokens.
     pub fencing: bool,
+    /// Whether the servers are durable, and the fault that is planted in them.
+    pub durable: Option<Planted>,
 }
 
 impl Default for Settings {
@@ -125,6 +143,7 @@ impl Default for Settings {
             think_us: 2_000_000,
             restart_delay_us: 0,
             fencing: true,
+            durable: None,
         }
     }
 }
@@ -187,6 +206,15 @@ pub enum Injection {
         /// Time until the server starts again.
         again_after_us: u64,
     },
+    /// The machine of a durable server loses its power.
+    PowerLoss {
+        /// Number of the server.
+        server: u32,
+        /// How the wall clock is set at the next boot, in milliseconds.
+        wall_step_ms: i64,
+        /// Time until the server starts again.
+        again_after_us: u64,
+    },
     /// Messages between a client and a server are late.
     Delay {
         /// Number of the client.
@@ -229,7 +257,7 @@ impl Injection {
             | Injection::Delay { client, .. }
             | Injection::Loss { client, .. }
             | Injection::Resend { client } => Some(*client),
-            Injection::Down { .. } => None,
+            Injection::Down { .. } | Injection::PowerLoss { .. } => None,
         }
     }
 }
@@ -275,6 +303,8 @@ pub struct Plan {
     pub lease_us: u64,
     /// Whether the guarded resource checks fencing tokens.
     pub fencing: bool,
+    /// Whether the servers are durable, and the fault that is planted in them.
+    pub durable: Option<Planted>,
     /// The jobs of each client.
     pub clients: Vec<Vec<Job>>,
     /// The faults.
@@ -300,6 +330,7 @@ pub(crate) mod streams {
     pub const CLIENT: u64 = 4;
     pub const LINK: u64 = 5;
     pub const ENGINE: u64 = 6;
+    pub const DISK: u64 = 7;
 }
 
 impl Plan {
@@ -320,6 +351,7 @@ impl Plan {
             end_us: settings.episode_us + 8 * settings.lease_us,
             lease_us: settings.lease_us,
             fencing: settings.fencing,
+            durable: settings.durable,
             clients,
             faults,
         }
@@ -378,7 +410,7 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Pause => 40,
         Fault::Skew => 60,
         Fault::Crash => 60,
-        Fault::Restart | Fault::Lose => 60,
+        Fault::Restart | Fault::Lose | Fault::PowerLoss => 60,
         Fault::Delay => 30,
         Fault::Drop => 30,
         Fault::Duplicate => 20,
@@ -389,7 +421,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
     let lease_us = settings.lease_us;
     // All times scale with the lease. With a lease of ten seconds the unit is a second.
     let unit_us = lease_us / 10;
-    let of_servers = matches!(fault, Fault::Restart | Fault::Lose);
+    let of_servers = matches!(fault, Fault::Restart | Fault::Lose | Fault::PowerLoss);
     let many = if of_servers { settings.servers } else { settings.clients };
     // About as many commands as a client sends in one unit, for faults that occur right after a command.
     let per_unit = 3;
@@ -425,7 +457,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                 }
                 Fault::Restart => Injection::Down {
                     server: which,
-                    lost: None,
+                    lost: settings.durable.map(|_| 0),
                     again_after_us: random.between(unit_us / 100, unit_us).max(settings.restart_delay_us),
                 },
                 Fault::Lose => Injection::Down {
@@ -447,6 +479,15 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                     breaks: random.percent(60),
                 },
                 Fault::Duplicate => Injection::Resend { client },
+                Fault::PowerLoss => Injection::PowerLoss {
+                    server: which,
+                    // A lease ends earlier by as much as the clock is set forward. Clients allow for a hundredth of it.
+                    wall_step_ms: match random.percent(50) {
+                        true => random.below(lease_us / 500_000) as i64,
+                        false => -(random.below(lease_us / 3_000) as i64),
+                    },
+                    again_after_us: random.between(unit_us / 100, 3 * unit_us).max(settings.restart_delay_us),
+                },
             };
             let just_then = match fault {
                 Fault::Duplicate => true,
@@ -480,12 +521,17 @@ mod tests {
 
     #[test]
     fn lists_of_faults_are_read() {
-        assert_eq!(Fault::parse_list("skew,pause").unwrap(), [Fault::Pause, Fault::Skew]);
-        assert_eq!(Fault::parse_list("all").unwrap(), Fault::ALL);
-        assert_eq!(Fault::parse_list("none").unwrap(), []);
-        assert!(Fault::parse_list("rain").is_err());
+        assert_eq!(Fault::parse_list("skew,pause", false).unwrap(), [Fault::Pause, Fault::Skew]);
+        assert_eq!(Fault::parse_list("all", false).unwrap(), Fault::ALL);
+        assert_eq!(Fault::parse_list("all", true).unwrap(), Fault::DURABLE);
+        assert_eq!(Fault::parse_list("none", false).unwrap(), []);
+        for (list, durable) in [("rain", false), ("rain", true), ("powerloss", false), ("lose", true)] {
+            assert!(Fault::parse_list(list, durable).is_err());
+        }
         for list in ["none", "all", "pause", "crash,drop"] {
-            assert_eq!(Fault::format_list(&Fault::parse_list(list).unwrap()), list);
+            for durable in [false, true] {
+                assert_eq!(Fault::format_list(&Fault::parse_list(list, durable).unwrap()), list);
+            }
         }
     }
 }

@@ -140,6 +140,9 @@ impl Report {
         if !settings.fencing {
             command.push_str(" --no-fencing");
         }
+        if settings.durable.is_some() {
+            command.push_str(" --durable");
+        }
         let _ = write!(command, " --episode {episode}");
         command
     }
@@ -155,7 +158,7 @@ impl Report {
             settings.seed,
             plural(settings.clients as usize, "client"),
             plural(settings.locks as usize, "lock"),
-            plural(settings.servers as usize, "server"),
+            plural(settings.servers as usize, if settings.durable.is_some() { "durable server" } else { "server" }),
             settings.lease_us / 1000
         );
         self.write_totals(&mut out);

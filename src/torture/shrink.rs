@@ -184,6 +184,9 @@ fn is_event_of(kind: &EventKind, client: u32, injection: &Injection) -> bool {
             client == *whose && machine == whole
         }
         (EventKind::Down { server, lost }, Injection::Down { server: which, lost: many, .. }) => server == which && lost == many,
+        (EventKind::PowerLoss { server, wall_step_ms }, Injection::PowerLoss { server: which, wall_step_ms: step_ms, .. }) => {
+            server == which && wall_step_ms == step_ms
+        }
         (EventKind::Loss { server, for_us }, Injection::Loss { client: whose, server: which, for_us: long_us, .. }) => {
             client == *whose && server == which && for_us == long_us
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::recipes::{self, World};
 use crate::torture::plan::Settings;
 use crate::torture::sim::SimAlgorithm;
+use crate::torture::sim::disk::Planted;
 
 /// An algorithm and its environment. The label is the algorithm's name, followed by a plus sign and a word for each difference
 /// from the default environment.
@@ -16,12 +17,14 @@ pub struct Subject {
     pub delayed: bool,
     /// Whether the guarded resource checks fencing tokens.
     pub fenced: bool,
+    /// Whether the servers are durable.
+    pub durable: bool,
 }
 
 impl Subject {
     /// An algorithm in the default environment.
     pub fn new(algorithm: &str) -> Subject {
-        Subject { algorithm: algorithm.to_owned(), delayed: false, fenced: true }
+        Subject { algorithm: algorithm.to_owned(), delayed: false, fenced: true, durable: false }
     }
 
     /// Parses a label.
@@ -31,6 +34,7 @@ impl Subject {
             match suffix {
                 "delayed" => subject.delayed = true,
                 "unfenced" => subject.fenced = false,
+                "durable" => subject.durable = true,
                 // The suffix is part of the algorithm's name.
                 _ => break,
             }
@@ -43,10 +47,17 @@ impl Subject {
     pub fn label(&self) -> String {
         let delayed = if self.delayed { "+delayed" } else { "" };
         let unfenced = if self.fenced { "" } else { "+unfenced" };
-        format!("{}{delayed}{unfenced}", self.algorithm)
+        let durable = if self.durable { "+durable" } else { "" };
+        format!("{}{delayed}{unfenced}{durable}", self.algorithm)
     }
 
-    /// All subjects of the table: every algorithm, and some also in another environment.
+    /// All subjects of the second table: those of the first one, on durable servers.
+    pub fn all_durable() -> Vec<Subject> {
+        let durable = |subject: Subject| Subject { durable: true, ..subject };
+        Subject::all().into_iter().filter(|subject| !subject.delayed).map(durable).collect()
+    }
+
+    /// All subjects of the first table: every algorithm, and some also in another environment.
     pub fn all() -> Vec<Subject> {
         let mut all = Vec::new();
         for recipe in recipes::all::<recipes::Live>() {
@@ -76,6 +87,7 @@ impl Subject {
         Settings {
             servers: self.servers(),
             fencing: self.fenced,
+            durable: if self.durable { settings.durable.or(Some(Planted::Nothing)) } else { None },
             restart_delay_us: if self.delayed { settings.lease_us } else { 0 },
             ..settings.clone()
         }
@@ -103,7 +115,14 @@ mod tests {
 
     #[test]
     fn labels_read_back() {
-        for label in ["native+unfenced", "redlock+delayed", "set-nx-px", "set-nx-px+watchdog", "a+watchdog+delayed+unfenced"] {
+        for label in [
+            "native+unfenced",
+            "redlock+delayed",
+            "set-nx-px",
+            "set-nx-px+watchdog",
+            "a+watchdog+delayed+unfenced",
+            "native+unfenced+durable",
+        ] {
             assert_eq!(Subject::from_label(label).label(), label);
         }
         assert!(Subject::from_label("redlock+delayed").sim_algorithm().is_some());

@@ -29,15 +29,29 @@ pub fn fault_sets() -> Vec<Vec<Fault>> {
     sets
 }
 
-/// The subject and the faults of each entry.
-pub fn entries() -> Vec<(Subject, Vec<Fault>)> {
-    let of = |subject: Subject| fault_sets().into_iter().map(move |faults| (subject.clone(), faults));
-    Subject::all().into_iter().flat_map(of).collect()
+/// As [`fault_sets`], of an algorithm's entries with durable servers: none, each alone, both that servers have, all.
+pub fn durable_fault_sets() -> Vec<Vec<Fault>> {
+    let mut sets = vec![Vec::new()];
+    sets.extend(Fault::DURABLE.map(|fault| vec![fault]));
+    sets.push(vec![Fault::Restart, Fault::PowerLoss]);
+    sets.push(Fault::DURABLE.to_vec());
+    sets
 }
 
-/// The default simulated time of an entry.
-pub fn length_us(faults: &[Fault]) -> u64 {
-    if faults.len() > 1 { COMBINED_US } else { ENTRY_US }
+/// The subject and the faults of each entry.
+pub fn entries() -> Vec<(Subject, Vec<Fault>)> {
+    let of = |subject: Subject| {
+        let sets = if subject.durable { durable_fault_sets() } else { fault_sets() };
+        sets.into_iter().map(move |faults| (subject.clone(), faults))
+    };
+    Subject::all().into_iter().chain(Subject::all_durable()).flat_map(of).collect()
+}
+
+/// The default simulated time of an entry. What clients and the network do to durable servers is much the same as to others.
+pub fn length_us(subject: &Subject, faults: &[Fault]) -> u64 {
+    let of_servers = |fault: &Fault| matches!(fault, Fault::Restart | Fault::PowerLoss);
+    let combined = if subject.durable { !faults.iter().any(of_servers) || faults.len() > 2 } else { faults.len() > 1 };
+    if combined { COMBINED_US } else { ENTRY_US }
 }
 
 /// Runs an entry for a simulated time. `None` if there is no such algorithm.
@@ -92,6 +106,25 @@ pub fn markdown(known: &[KnownVerdict]) -> String {
         let _ = write!(out, "| {number} | `{label}` | {order} |");
         for faults in Fault::ALL.iter().map(std::slice::from_ref) {
             let _ = write!(out, " {} |", of(faults).map_or_else(|| "?".to_owned(), faults_of));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The table of durable servers in Markdown: what their own faults show, beside what they show of servers without files.
+pub fn durable_markdown(known: &[KnownVerdict]) -> String {
+    let mut out = String::from("| algorithm | restart, without files | restart | powerloss | restart, powerloss | all |\n");
+    out.push_str(&format!("|{}\n", " --- |".repeat(6)));
+    for subject in Subject::all_durable() {
+        let of = |subject: &Subject, faults: &[Fault]| {
+            let entry = known.iter().find(|entry| entry.label == subject.label() && entry.faults == faults);
+            entry.map_or_else(|| "?".to_owned(), faults_of)
+        };
+        let plain = Subject { durable: false, ..subject.clone() };
+        let _ = write!(out, "| `{}` | {} |", plain.label(), of(&plain, &[Fault::Restart]));
+        for faults in [&[Fault::Restart][..], &[Fault::PowerLoss], &[Fault::Restart, Fault::PowerLoss], &Fault::DURABLE] {
+            let _ = write!(out, " {} |", of(&subject, faults));
         }
         out.push('\n');
     }

@@ -57,7 +57,7 @@ pub fn page(title: &str, history: &History, violation: Option<&Violation>, comma
     clients.sort_unstable();
     clients.dedup();
     let server = |kind: &EventKind| match kind {
-        EventKind::Down { server, .. } | EventKind::Up { server } => Some(*server),
+        EventKind::Down { server, .. } | EventKind::PowerLoss { server, .. } | EventKind::Up { server } => Some(*server),
         _ => None,
     };
     let mut servers: Vec<u32> = history.events.iter().filter_map(|event| server(&event.kind)).collect();
@@ -236,7 +236,7 @@ impl Page<'_> {
                     let x = self.x(at_us);
                     let _ = writeln!(self.out, "<text class=\"small\" x=\"{x:.2}\" y=\"{}\">clock {by_ms:+} ms</text>", y + 67.0);
                 }
-                EventKind::Down { server, .. } => {
+                EventKind::Down { server, .. } | EventKind::PowerLoss { server, .. } => {
                     let up = |other: &&crate::torture::history::Event| other.kind == EventKind::Up { server: *server };
                     let until_us = events[at..].iter().find(up).map_or(self.to_us, |other| other.at_us);
                     let lane = self.clients.len() + self.servers.iter().position(|other| other == server).unwrap_or(0);

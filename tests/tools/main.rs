@@ -6,4 +6,5 @@
 mod common;
 
 mod bench;
+mod durable;
 mod torture;

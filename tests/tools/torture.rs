@@ -180,25 +180,29 @@ fn a_violation_is_shrunk_and_drawn() {
 }
 
 /// With UPDATE_README=1, runs all algorithms again and writes the verdicts: ten simulated hours under each fault, one under each
-/// pair and all faults. A release build takes a quarter of an hour of one core.
+/// pair and all faults; and of durable servers, ten under their own faults and one under each other one and all. A release build
+/// takes twenty minutes of one core.
 #[test]
 fn the_guide_shows_the_verdicts() {
-    const START: &str = "<!-- torture -->\n";
-    const END: &str = "<!-- /torture -->";
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let update = std::env::var_os("UPDATE_README").is_some_and(|set| set == "1");
     let known = match update {
         true => {
-            let entry =
-                |(subject, faults): &(Subject, Vec<Fault>)| table::run_entry(subject, faults, table::length_us(faults)).unwrap();
+            let entry = |(subject, faults): &(Subject, Vec<Fault>)| {
+                table::run_entry(subject, faults, table::length_us(subject, faults)).unwrap()
+            };
             table::entries().iter().map(entry).collect()
         }
         false => known::all(),
     };
     let page = std::fs::read_to_string(folder.join("guide/torture.md")).unwrap();
-    let start = page.find(START).expect("the page has the marker <!-- torture -->") + START.len();
-    let end = start + page[start..].find(END).expect("the page has the marker <!-- /torture -->");
-    let expected = format!("{}{}{}", &page[..start], table::markdown(&known), &page[end..]);
+    let mut expected = page.clone();
+    for (mark, table) in [("torture", table::markdown(&known)), ("durable", table::durable_markdown(&known))] {
+        let (begin, end) = (format!("<!-- {mark} -->\n"), format!("<!-- /{mark} -->"));
+        let start = expected.find(&begin).unwrap_or_else(|| panic!("the page has the marker {begin}")) + begin.len();
+        let end = start + expected[start..].find(&end).unwrap_or_else(|| panic!("the page has the marker {end}"));
+        expected.replace_range(start..end, &table);
+    }
     if update {
         std::fs::write(folder.join("src/torture/verdicts.txt"), table::verdict_lines(&known)).unwrap();
         std::fs::write(folder.join("guide/torture.md"), expected).unwrap();
@@ -266,7 +270,7 @@ fn servers_given_by_url_are_judged_by_their_order() {
 }
 
 /// Runs `portcullis torture`. Returns its output and its exit code.
-fn program(arguments: &str) -> (String, Option<i32>) {
+pub fn program(arguments: &str) -> (String, Option<i32>) {
     let arguments = arguments.split(' ');
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis")).arg("torture").args(arguments).output().unwrap();
     (String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(), output.status.code())
@@ -286,6 +290,9 @@ fn exit_codes_tell_the_result() {
     for wrong in [
         "--algorithm nonsense",
         "--faults rain",
+        "--faults powerloss",
+        "--durable --faults lose",
+        "--durable --live self",
         "--hours nan",
         "--hours 1e9",
         "--history /nosuch/file",

@@ -5,7 +5,7 @@
 //!
 //! `simulated` implements it in memory and crashes on demand. `server::durable::folder` implements it with files.
 
-#[cfg(any(test, feature = "internals"))]
+#[cfg(any(test, feature = "internals", feature = "torture"))]
 pub mod simulated;
 
 use std::fmt;

@@ -2,13 +2,13 @@
 
 use crate::persist::append::batch::last_line;
 use crate::persist::append::manifest::{File, Manifest};
-use crate::persist::disk::{DiskError, Result};
+use crate::persist::disk::{Disk, DiskError, Result};
 use crate::persist::resume::{Last, exchange, remove_history, resume};
 use crate::persist::writer::Writer;
 use crate::server::durable::folder::Folder;
 
-/// The files of a folder.
-pub struct Files {
+/// The files of a folder, on a disk of the system or on a simulated one.
+pub struct Files<D: Disk = Folder> {
     /// `appendfilename`.
     name: Vec<u8>,
     manifest: Manifest,
@@ -17,7 +17,7 @@ pub struct Files {
     /// The salt of the current increment.
     salt: u64,
     /// The current increment; `None` after an error in the middle of an exchange.
-    writer: Option<Writer<Folder>>,
+    writer: Option<Writer<D>>,
 }
 
 /// The beginning of an increment.
@@ -29,12 +29,12 @@ pub struct Head {
     pub line: Vec<u8>,
 }
 
-impl Files {
+impl<D: Disk> Files<D> {
     /// Begins to write after the files of `manifest` were read. They have `closed` bytes.
     ///
     /// # Errors
     /// The disk's. The next start reads what this one has read.
-    pub fn begin(folder: Folder, name: &[u8], manifest: Manifest, last: Last, closed: u64, head: &Head) -> Result<Files> {
+    pub fn begin(folder: D, name: &[u8], manifest: Manifest, last: Last, closed: u64, head: &Head) -> Result<Files<D>> {
         let (mut manifest, mut writer) = resume(folder, name, manifest, last, &head.line)?;
         if !manifest.history.is_empty()
             && let Err(error) = remove_history(writer.disk(), name, &mut manifest)
@@ -45,7 +45,7 @@ impl Files {
         Ok(Files { name: name.to_vec(), manifest, closed, salt: head.salt, writer: Some(writer) })
     }
 
-    fn writer(&mut self) -> Result<&mut Writer<Folder>> {
+    fn writer(&mut self) -> Result<&mut Writer<D>> {
         self.writer.as_mut().ok_or_else(|| DiskError::Failed("the log has ended".to_owned()))
     }
 
@@ -69,6 +69,11 @@ impl Files {
         self.writer.as_ref().map_or(0, Writer::bytes)
     }
 
+    /// Bytes of the current increment that are durable: the `synced` of the next batch.
+    pub fn durable_bytes(&self) -> u64 {
+        self.writer.as_ref().map_or(0, Writer::durable_bytes)
+    }
+
     /// Bytes of the base and all increments.
     pub fn total(&self) -> u64 {
         self.closed + self.bytes()
@@ -78,7 +83,7 @@ impl Files {
     ///
     /// # Errors
     /// The disk's. If it is full, call this again; after any other error the log has ended.
-    pub fn next_increment(&mut self, folder: Folder, head: &Head) -> Result {
+    pub fn next_increment(&mut self, folder: D, head: &Head) -> Result {
         let bytes = self.bytes();
         self.close()?;
         self.closed += bytes;
@@ -87,7 +92,7 @@ impl Files {
         Ok(())
     }
 
-    /// Makes `base`, a durable file of `len` bytes with the contents of all files before the current increment, the base, and deletes
+    /// Makes `base`, a file of `len` durable bytes with the contents of all files before the current increment, the base, and deletes
     /// those files.
     ///
     /// # Errors
@@ -99,6 +104,8 @@ impl Files {
         manifest.history.extend(manifest.base.replace(base));
         manifest.history.append(&mut manifest.increments);
         manifest.increments.extend(present);
+        // The name of the base must be durable before the manifest that has it: a crash may keep either rename without the other.
+        self.writer()?.disk().sync_folder()?;
         exchange(self.writer()?.disk(), &name, &manifest)?;
         if let Err(error) = remove_history(self.writer()?.disk(), &name, &mut manifest) {
             tracing::warn!(%error, "cannot delete old files of the append-only file");

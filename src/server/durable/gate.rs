@@ -20,6 +20,9 @@ use std::rc::Rc;
 use foldhash::fast::FixedState;
 
 use crate::base::ids::SessionId;
+use crate::engine::command::{Command, Flags, Group, Traits};
+use crate::engine::table::CommandTable;
+use crate::persist::append::log::{AppendLog, Changed, key_hash};
 
 /// Number of a batch. The first has the number 1.
 pub type BatchNumber = u64;
@@ -31,6 +34,23 @@ struct Gate {
     at: u64,
     /// The batch.
     batch: BatchNumber,
+}
+
+/// A request that was executed, and its reply.
+#[derive(Clone, Copy)]
+pub struct Executed<'a> {
+    /// The table of commands.
+    pub commands: &'static CommandTable,
+    /// Its row, if it was looked up.
+    pub row: Option<&'static Command>,
+    /// Its arguments, the command's name first.
+    pub args: &'a [&'a [u8]],
+    /// The session's database before the request.
+    pub db: u32,
+    /// Whether the reply only says that the request is queued for EXEC, or why it is not.
+    pub queued: bool,
+    /// The reply.
+    pub reply: &'a [u8],
 }
 
 /// The gates of all sessions, and the batches that unsettled changes are in.
@@ -101,6 +121,65 @@ impl CommitGate {
             if self.keys.insert(hash, batch) != Some(batch) {
                 list.push(hash);
             }
+        }
+    }
+
+    /// Records what the log has gathered since the last call. Returns false if that is nothing.
+    pub fn note_changes(&mut self, log: &AppendLog) -> bool {
+        match log.take_changed() {
+            None => return false,
+            Some(Changed::Keys(hashes)) => self.changed(hashes, false),
+            Some(Changed::Everything) => self.changed([], true),
+        }
+        true
+    }
+
+    /// The last batch that the reply to a request shows; 0 if all of it is settled. `row` is the request's row where it is known, and
+    /// `seed` that of the log's hashes.
+    pub fn batch_of_reply(&mut self, log: &AppendLog, seed: u64, request: Executed<'_>) -> BatchNumber {
+        let Executed { commands, row, args, db, queued, reply } = request;
+        // It names the locks and owners of the whole cycle.
+        let shows_other_locks = reply.starts_with(b"-DEADLOCK");
+        let mut batch = 0;
+        if self.in_flight() && !queued {
+            // A request that came alone was not looked up ahead, and a container was not resolved.
+            let row = row.filter(|row| row.subcommands.is_empty());
+            let row = row.or_else(|| commands.named(args));
+            batch = if shows_other_locks { self.last() } else { self.seen_by(seed, row, args, db) };
+        }
+        if self.note_changes(log) {
+            batch = self.pending();
+        }
+        batch
+    }
+
+    /// The last batch that a request may have seen, changes of its own not included.
+    fn seen_by(&self, seed: u64, row: Option<&Command>, args: &[&[u8]], db: u32) -> BatchNumber {
+        let everything = self.last();
+        let Some(row) = row else { return everything };
+        if row.traits.contains(Traits::SHOWS_NO_KEY) {
+            return 0;
+        }
+        if !row.flags.intersects(Flags::READONLY | Flags::WRITE) {
+            // They do not look at keys. A script or a transaction may run commands that do.
+            let runs_others = row.traits.contains(Traits::DEBUG) || row.is_exec();
+            let shows_none = matches!(row.group, Group::Connection | Group::PubSub | Group::Server | Group::Transactions);
+            return if shows_none && !runs_others { 0 } else { everything };
+        }
+        match row.key_positions(args).filter(|_| row.names_all_keys()) {
+            Some(keys) if !keys.is_empty() => {
+                keys.iter().map(|key| self.batch_of(key_hash(seed, db, args[key.position]))).max().unwrap_or(0)
+            }
+            _ => everything,
+        }
+    }
+
+    /// The last batch that the output to other sessions shows. `seen` is the last batch that the requests of the turn showed; `None`
+    /// if there was none: time has passed or an order was carried out, and what it shows is not known.
+    pub fn batch_of_others(&mut self, log: &AppendLog, seen: Option<BatchNumber>) -> BatchNumber {
+        match self.note_changes(log) {
+            true => self.pending(),
+            false => seen.unwrap_or(self.last()),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::persist::append::log::Batch;
 use crate::persist::append::manifest::Manifest;
 use crate::server::durable::copy::{ENGINE_STACK, be_nice};
 use crate::server::durable::files::Head;
+use crate::server::durable::gate::Executed;
 use crate::server::durable::log_thread::{Order, Report, Syncs};
 use crate::server::durable::rewrite::{self, Rewrite};
 use crate::server::durable::{Phase, Rewriting, boot, load};
@@ -49,20 +50,11 @@ impl Shell {
     ) {
         let Some(durable) = &mut self.durable else { return };
         let id = outbox.session;
-        // It names the locks and owners of the whole cycle.
-        let shows_other_locks = outbox.bytes.get(start..).is_some_and(|reply| reply.starts_with(b"-DEADLOCK"));
         // Between MULTI and EXEC a reply says that a request is queued, or why it is not.
         let queued = self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
-        let mut batch = 0;
-        if durable.gate.in_flight() && !queued {
-            // A request that came alone was not looked up ahead, and a container was not resolved.
-            let row = row.filter(|row| row.subcommands.is_empty());
-            let row = row.or_else(|| self.engine.commands.named(args));
-            batch = if shows_other_locks { durable.gate.last() } else { durable.seen_by(row, args, db) };
-        }
-        if durable.note_changes() {
-            batch = durable.gate.pending();
-        }
+        let reply = outbox.bytes.get(start..).unwrap_or_default();
+        let request = Executed { commands: self.engine.commands, row, args, db, queued, reply };
+        let batch = durable.gate.batch_of_reply(&durable.log, durable.seed, request);
         durable.seen = durable.seen.max(batch);
         let session = &mut self.engine.sessions[id.0 as usize];
         let at = session.net_out + (start - session.sent.min(start)) as u64;
@@ -77,14 +69,8 @@ impl Shell {
             self.wake(id);
         }
         let Some(durable) = self.durable.as_mut().filter(|durable| durable.holds_output()) else { return };
-        let changed = durable.note_changes();
         let seen = std::mem::take(&mut durable.seen);
-        // Without a requester, time has passed or an order was carried out: what it shows is not known.
-        let batch = match requester {
-            _ if changed => durable.gate.pending(),
-            Some(_) => seen,
-            None => durable.gate.last(),
-        };
+        let batch = durable.gate.batch_of_others(&durable.log, requester.map(|_| seen));
         if batch <= durable.gate.settled() {
             return;
         }
@@ -139,7 +125,7 @@ impl Shell {
         }
         durable.submit_ms = None;
         if durable.holds_output() {
-            durable.note_changes();
+            durable.gate.note_changes(&durable.log);
         }
         durable.log.set_boot_clock(now, boot::clock());
         // Until the thread has begun a new file, its figures are those of the old one.

@@ -6,8 +6,8 @@
 //!     └──────── gate ◀──────────────── settled ◀─────────────────────────────┘
 //! ```
 //!
-//! At the start, [`load`] reads the folder or a snapshot, and [`replay`] applies it to a second engine, in slices between the turns
-//! of the event loop ([`loading`], [`pace`]); then [`start`] begins a new increment. [`upgrade`] takes over a file of Redis 6. [`gate`]
+//! At the start, [`load`] reads the folder or a snapshot, and [`load::replay`] applies it to a second engine, in slices between the turns
+//! of the event loop ([`load::slices`], [`load::pace`]); then [`start`] begins a new increment. [`load::upgrade`] takes over a file of Redis 6. [`gate`]
 //! decides which output waits. `submit` (in [`log`]) runs at the end of each turn of the event loop, and hands a batch over when the
 //! last one is settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base
 //! from the files, [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace ([`copy`]).
@@ -25,17 +25,13 @@ pub mod files;
 pub mod folder;
 pub mod gate;
 pub mod load;
-pub mod loading;
 pub mod lock;
 pub mod log;
 pub mod log_thread;
-pub mod pace;
-pub mod replay;
 pub mod rewrite;
 pub mod snapshot;
 pub mod start;
 pub mod switch;
-pub mod upgrade;
 
 use std::cell::Cell;
 use std::fs::File;
@@ -48,9 +44,8 @@ use std::thread::JoinHandle;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::persistence::{Figures, Position};
-use crate::persist::append::log::{AppendLog, Changed, key_hash};
+use crate::persist::append::log::AppendLog;
 use crate::persist::disk::DiskError;
 use crate::server::durable::copy::Shared;
 use crate::server::durable::delay::Delay;
@@ -213,16 +208,6 @@ impl Durable {
         self.syncs == Syncs::Always && self.phase == Phase::Running
     }
 
-    /// Tells the gate which keys the engine has changed since the last call. Returns false if there are none.
-    fn note_changes(&mut self) -> bool {
-        match self.log.take_changed() {
-            None => return false,
-            Some(Changed::Keys(hashes)) => self.gate.changed(hashes, false),
-            Some(Changed::Everything) => self.gate.changed([], true),
-        }
-        true
-    }
-
     /// Tells the operator if a sync has long held up the changes that are handed over at `now`.
     fn note_delay(&mut self, now: Now) {
         let runs = self.syncs == Syncs::EverySecond && self.progress.syncing.load(Ordering::Relaxed);
@@ -230,27 +215,6 @@ impl Durable {
         if self.delay.note(sync, now.mono_ms()) {
             tracing::warn!("Asynchronous AOF fsync is taking too long (disk is busy?). Changes wait until it ends.");
             self.delayed_syncs.set(self.delayed_syncs.get() + 1);
-        }
-    }
-
-    /// The last batch that a request may have seen, changes of its own not included.
-    fn seen_by(&self, row: Option<&Command>, args: &[&[u8]], db: u32) -> BatchNumber {
-        let everything = self.gate.last();
-        let Some(row) = row else { return everything };
-        if row.traits.contains(Traits::SHOWS_NO_KEY) {
-            return 0;
-        }
-        if !row.flags.intersects(Flags::READONLY | Flags::WRITE) {
-            // They do not look at keys. A script or a transaction may run commands that do.
-            let runs_others = row.traits.contains(Traits::DEBUG) || row.is_exec();
-            let shows_none = matches!(row.group, Group::Connection | Group::PubSub | Group::Server | Group::Transactions);
-            return if shows_none && !runs_others { 0 } else { everything };
-        }
-        match row.key_positions(args).filter(|_| row.names_all_keys()) {
-            Some(keys) if !keys.is_empty() => {
-                keys.iter().map(|key| self.gate.batch_of(key_hash(self.seed, db, args[key.position]))).max().unwrap_or(0)
-            }
-            _ => everything,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::manifest::{File, Manifest};
 use crate::server::durable::load::{Purpose, load_files};
-use crate::server::durable::snapshot::{Kind, write};
+use crate::server::durable::snapshot::{Kind, write, write_to};
 
 /// Number of failures in a row from which on the server waits before it tries again by itself, and the longest wait. As in Redis.
 const FAILURES_MAX: u32 = 3;
@@ -52,6 +52,14 @@ impl Rewrite {
         let len = write(&engine, self.moment, (&temporary, &path), kind, || true)?;
         Ok((base, len))
     }
+}
+
+/// Hands what an engine has to `put`, in chunks, as a base. Returns its length in bytes.
+///
+/// # Errors
+/// Those of `put`.
+pub fn write_base(engine: &Engine, moment: Moment, put: impl FnMut(&[u8]) -> Result<(), String>) -> Result<u64, String> {
+    write_to(engine, moment, Kind { checksum: true, is_base: true }, put)
 }
 
 #[cfg(test)]

@@ -203,29 +203,39 @@ pub fn write(
     made.inspect_err(|_| _ = std::fs::remove_file(temporary))
 }
 
-fn write_temporary(
-    engine: &Engine,
-    moment: Moment,
-    path: &Path,
-    Kind { checksum, is_base }: Kind,
-    goes_on: impl Fn() -> bool,
-) -> Result<u64, String> {
+fn write_temporary(engine: &Engine, moment: Moment, path: &Path, kind: Kind, goes_on: impl Fn() -> bool) -> Result<u64, String> {
     let describe = |error: std::io::Error| format!("Can't write {}: {}", path.display(), words(&error));
     let mut file = File::create(path).map_err(describe)?;
+    let len = write_to(engine, moment, kind, |chunk| {
+        if !goes_on() {
+            return Err("it is not wanted any more".to_owned());
+        }
+        file.write_all(chunk).map_err(describe)
+    })?;
+    file.sync_data().map_err(describe)?;
+    Ok(len)
+}
+
+/// Hands what an engine has to `put`, in chunks. Returns its length in bytes.
+///
+/// # Errors
+/// Those of `put`.
+pub fn write_to(
+    engine: &Engine,
+    moment: Moment,
+    Kind { checksum, is_base }: Kind,
+    mut put: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<u64, String> {
     let options = Options { checksum, is_base, used_memory: 0, boot: moment.boot, libraries: engine.library_sources() };
     let mut writer = Writer::new(&engine.keyspace, moment.now, options);
     let (mut out, mut len) = (Vec::new(), 0);
     loop {
         let more = writer.next_chunk(&engine.keyspace, &mut out, CHUNK).map_err(|_| "the keys changed meanwhile".to_owned())?;
-        file.write_all(&out).map_err(describe)?;
+        put(&out)?;
         len += out.len() as u64;
         out.clear();
         if !more {
-            file.sync_data().map_err(describe)?;
             return Ok(len);
-        }
-        if !goes_on() {
-            return Err("it is not wanted any more".to_owned());
         }
     }
 }

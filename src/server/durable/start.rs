@@ -17,13 +17,14 @@ use crate::persist::append::manifest::Manifest;
 use crate::persist::resume::Last;
 use crate::server::durable::files::{Files as LogFiles, Head};
 use crate::server::durable::folder::Folder;
+use crate::server::durable::load::replay::Replay;
+use crate::server::durable::load::slices::{Loading, Then};
+use crate::server::durable::load::upgrade;
 use crate::server::durable::load::{Files, LoadedFiles, Purpose, folder_of, read_manifest, snapshot_of};
-use crate::server::durable::loading::{Loading, Then};
 use crate::server::durable::lock::lock;
 use crate::server::durable::log::reporter;
 use crate::server::durable::log_thread::{Progress, Syncs};
-use crate::server::durable::replay::Replay;
-use crate::server::durable::{Durable, Phase, Rewriting, boot, upgrade};
+use crate::server::durable::{Durable, Phase, Rewriting, boot};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 

@@ -270,7 +270,7 @@ impl Sorter {
             }
             EventKind::Drift { ppm } => self.drifts[event.client as usize] = *ppm,
             EventKind::Pause { for_us } => self.sorted.pauses.push((event.client, at_us, at_us + for_us)),
-            EventKind::Down { server, .. } => {
+            EventKind::Down { server, .. } | EventKind::PowerLoss { server, .. } => {
                 self.down.push((*server, self.sorted.down.len()));
                 self.sorted.down.push((at_us, u64::MAX));
             }

@@ -251,6 +251,8 @@ impl<'a> LiveRun<'a> {
                     }
                 }
             }
+            // Real servers keep no files here.
+            Injection::PowerLoss { .. } => {}
             Injection::Delay { client, server, for_us, most_us } => {
                 self.proxies[client as usize][server as usize].link().delay(now_us + for_us, most_us);
                 self.shared.record(client, EventKind::Delay { server, for_us });

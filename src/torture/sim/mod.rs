@@ -1,12 +1,15 @@
 //! The simulation: the engine, a network and clients in one process on virtual time. The same plan gives the same history.
 //!
 //! - [`net`]: the event queue, connections, calls and timers; [`link`]: delays and losses between a client and a server;
-//! - [`server`]: the real engine as a server; [`executor`]: runs the clients' tasks; [`clock`]: their clocks;
+//! - [`server`]: the real engine as a server; [`durable`], [`machine`], [`disk`]: its log and files; [`executor`]: runs the clients' tasks; [`clock`]: their clocks;
 //! - [`world`]: what algorithms and clients see of all this.
 
 pub mod clock;
+pub mod disk;
+pub mod durable;
 pub mod executor;
 pub mod link;
+pub mod machine;
 pub mod net;
 pub mod server;
 pub mod world;
@@ -54,7 +57,11 @@ pub fn run(plan: &Plan, algorithm: &SimAlgorithm) -> History {
         let seed = Random::new(plan.seed, streams::ENGINE, u64::from(number)).draw();
         let loses_writes =
             |injection: &Injection| matches!(injection, Injection::Down { server, lost: Some(_), .. } if *server == number);
-        Server::new(number, seed, plan.faults.iter().any(|fault| loses_writes(&fault.injection)))
+        match plan.durable {
+            // The guarded resources' server has no faults.
+            Some(planted) if number < plan.servers => Server::durable(number, seed, planted),
+            _ => Server::new(number, seed, plan.faults.iter().any(|fault| loses_writes(&fault.injection))),
+        }
     };
     let mut simulation = Simulation {
         plan,
@@ -124,8 +131,11 @@ impl Simulation<'_> {
             Event::Restart(client) => self.start(client),
             Event::Up(server) => {
                 lock(&self.net).record(NO_CLIENT, EventKind::Up { server });
-                self.servers[server as usize].start(&self.net);
+                if !self.servers[server as usize].start(&self.net) {
+                    lock(&self.net).record(NO_CLIENT, EventKind::Refused { server });
+                }
             }
+            Event::Synced(server, process) => self.servers[server as usize].synced(&self.net, process),
         }
     }
 
@@ -175,6 +185,14 @@ impl Simulation<'_> {
                 if self.servers[server as usize].down(&self.net, lost, silent) {
                     let mut net = lock(&self.net);
                     net.record(NO_CLIENT, EventKind::Down { server, lost });
+                    net.at(now_us + again_after_us, Event::Up(server));
+                }
+            }
+            Injection::PowerLoss { server, wall_step_ms, again_after_us } => {
+                drop(net);
+                if self.servers[server as usize].lose_power(&self.net, wall_step_ms) {
+                    let mut net = lock(&self.net);
+                    net.record(NO_CLIENT, EventKind::PowerLoss { server, wall_step_ms });
                     net.at(now_us + again_after_us, Event::Up(server));
                 }
             }

@@ -57,6 +57,8 @@ pub enum Event {
     Restart(u32),
     /// A server is up again.
     Up(u32),
+    /// A sync of the disk of a server has ended, which the process of this number began.
+    Synced(u32, u64),
 }
 
 /// An index in a slab with a number that is not reused, which tells whether the slot has another occupant by now.

@@ -14,9 +14,14 @@ use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionFlags};
 use crate::keyspace::change::{Change, ChangeLog};
+use crate::persist::disk::simulated::SimulatedDisk;
 use crate::resp::reply::Protocol;
+use crate::server::durable::gate::Executed;
 use crate::torture::history::Stamp;
 use crate::torture::sim::clock::BEGIN_UNIX_MS;
+use crate::torture::sim::disk::{Planted, SharedDisk};
+use crate::torture::sim::durable::Durable;
+use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient, ToServer};
 use crate::torture::sim::world::{Shared, lock};
 
@@ -39,6 +44,10 @@ struct Session {
     queue: VecDeque<Command>,
     /// Arrival times of the unanswered requests.
     arrived: VecDeque<Stamp>,
+    /// Number of bytes that were taken from the session's outbox.
+    taken: u64,
+    /// Messages that wait for a batch of the log, with their positions in the session's output.
+    held: VecDeque<(u64, ToClient)>,
 }
 
 /// A server.
@@ -58,6 +67,10 @@ pub struct Server {
     decoder: Decoder,
     dirty: Vec<SessionId>,
     journal: Option<Journal>,
+    /// The clocks of the process.
+    clock: ProcessClock,
+    /// The machine and the log, if the server is durable.
+    durable: Option<Durable>,
 }
 
 /// The inputs of a server, from which its state can be rebuilt.
@@ -139,9 +152,34 @@ impl Server {
             decoder: Decoder::new(REPLY_MAX),
             dirty: Vec::new(),
             journal,
+            clock: ProcessClock::new(0, BEGIN_US, 0),
+            durable: None,
         };
         server.count_writes();
         server
+    }
+
+    /// A durable server that is up. `planted` is a fault in it.
+    pub fn durable(number: u32, seed: u64, planted: Planted) -> Server {
+        let mut server = Server::new(number, seed, false);
+        let disk = SharedDisk::new(SimulatedDisk::new(seed), planted, false);
+        server.durable = Some(Durable::new(disk, seed));
+        server.start_process(0);
+        server
+    }
+
+    /// Starts the durable server from its files. If they are refused, its operator deletes them. Returns whether they were not.
+    fn start_process(&mut self, at_us: u64) -> bool {
+        let Some(durable) = &mut self.durable else { return true };
+        self.seed = self.seed.wrapping_add(1);
+        let (engine, clock, kept) = durable.start(at_us, self.seed);
+        (self.engine, self.clock) = (engine, clock);
+        self.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
+        kept
+    }
+
+    fn now(&self, true_us: u64) -> Now {
+        self.clock.now(true_us)
     }
 
     fn count_writes(&mut self) {
@@ -193,22 +231,71 @@ impl Server {
     }
 
     fn connect(&mut self, at_us: u64, conn: ConnId) {
-        let id = connect(&mut self.engine, now(at_us));
+        let id = connect(&mut self.engine, self.clock.now(at_us));
         if self.conns.len() <= id.0 as usize {
             self.conns.resize(id.0 as usize + 1, ConnId::MAX);
         }
         self.conns[id.0 as usize] = conn;
-        self.sessions.insert(conn, Session { id, queue: VecDeque::new(), arrived: VecDeque::new() });
+        self.sessions
+            .insert(conn, Session { id, queue: VecDeque::new(), arrived: VecDeque::new(), taken: 0, held: VecDeque::new() });
         self.note(at_us, || Entry::Connect(conn));
     }
 
     /// Executes a request. Replies go to the sessions' outboxes.
     fn execute(&mut self, at_us: u64, conn: ConnId, command: Command) {
         let Some(session) = self.sessions.get(&conn) else { return };
-        let id = session.id;
-        execute(&mut self.engine, now(at_us), id, &command);
+        let (id, at) = (session.id, self.now(at_us));
+        if self.durable.is_some() {
+            self.advance(at);
+            let db = self.engine.sessions[id.0 as usize].db;
+            let start = self.engine.sessions[id.0 as usize].out.len();
+            execute(&mut self.engine, at, id, &command);
+            self.hold_reply(conn, &command, db, start);
+        } else {
+            execute(&mut self.engine, at, id, &command);
+        }
         self.engine.mark_dirty(id);
         self.note(at_us, || Entry::Request(conn, command));
+    }
+
+    /// Lets time pass in the engine. What that shows waits for its batch.
+    fn advance(&mut self, at: Now) {
+        if self.engine.has_work(at) {
+            advance(&mut self.engine, at);
+            self.hold_others(None);
+        }
+    }
+
+    /// Holds back the reply to a request, which begins at `start` of the outbox, and what the request wrote to others.
+    fn hold_reply(&mut self, conn: ConnId, command: &Command, db: u32, start: usize) {
+        let (Some(Durable { log: Some(log), .. }), Some(session)) = (&mut self.durable, self.sessions.get(&conn)) else { return };
+        let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
+        let reply = self.engine.sessions[session.id.0 as usize].out.get(start..).unwrap_or_default();
+        let request = Executed { commands: self.engine.commands, row: None, args: &args, db, queued: false, reply };
+        let batch = log.batch_of_reply(request);
+        log.gate.hold(session.id, session.taken + start as u64, batch);
+        self.hold_others(Some(session.id));
+    }
+
+    /// Holds back what was written to sessions other than the requester, if there is one.
+    fn hold_others(&mut self, requester: Option<SessionId>) {
+        let Some(Durable { log: Some(log), .. }) = &mut self.durable else { return };
+        let batch = log.batch_of_others(requester.is_some());
+        let before = self.dirty.len();
+        self.engine.take_dirty(&mut self.dirty);
+        for id in self.dirty[before..].iter().filter(|&&id| Some(id) != requester) {
+            if let Some(session) = self.conns.get(id.0 as usize).and_then(|conn| self.sessions.get(conn)) {
+                log.gate.hold(*id, session.taken, batch);
+            }
+        }
+    }
+
+    /// A sync of the disk has ended, which a process of this number began.
+    pub fn synced(&mut self, net: &Shared, process: u64) {
+        let Some(durable) = self.durable.as_mut().filter(|durable| self.up && durable.process == process) else { return };
+        durable.sync();
+        self.dirty.extend(durable.take_opened());
+        self.flush(&mut lock(net));
     }
 
     /// Ends a session, because its connection was closed or the server notices that it is broken.
@@ -216,10 +303,23 @@ impl Server {
         let mut world = lock(net);
         world.end_session(conn);
         if let Some(session) = self.sessions.remove(&conn) {
-            self.engine.disconnect(now(world.now_us), session.id);
+            self.end(world.now_us, session.id);
             self.note(world.now_us, || Entry::Disconnect(conn));
             self.flush(&mut world);
         }
+    }
+
+    /// Ends a session of the engine.
+    fn end(&mut self, at_us: u64, id: SessionId) {
+        let at = self.now(at_us);
+        if self.durable.is_some() {
+            self.advance(at);
+        }
+        self.engine.disconnect(at, id);
+        if let Some(Durable { log: Some(log), .. }) = &mut self.durable {
+            log.gate.forget(id);
+        }
+        self.hold_others(None);
     }
 
     /// Runs the engine's deadlines.
@@ -227,9 +327,9 @@ impl Server {
         let mut world = lock(net);
         self.tick_ms = None;
         if self.up {
-            let at = now(world.now_us);
+            let at = self.now(world.now_us);
             if self.engine.has_work(at) {
-                advance(&mut self.engine, at);
+                self.advance(at);
                 self.engine.take_actions();
                 self.note(world.now_us, || Entry::Tick);
             }
@@ -245,7 +345,10 @@ impl Server {
             self.engine.take_dirty(&mut dirty);
             if dirty.is_empty() {
                 self.dirty = dirty;
-                break;
+                if self.submit(net) {
+                    break;
+                }
+                continue;
             }
             for id in dirty.drain(..) {
                 self.flush_session(net, id);
@@ -256,8 +359,18 @@ impl Server {
             && self.tick_ms.is_none_or(|tick_ms| next_ms < tick_ms)
         {
             self.tick_ms = Some(next_ms);
-            net.at((next_ms * 1000).saturating_sub(BEGIN_US), Event::Tick(self.number));
+            net.at(self.clock.true_us(next_ms), Event::Tick(self.number));
         }
+    }
+
+    /// Hands the changes of this turn to the log. Returns false if output became free by that, which is to be sent.
+    fn submit(&mut self, net: &mut Net) -> bool {
+        let Some(durable) = &mut self.durable else { return true };
+        if let Some(sync_us) = durable.submit(self.clock.now(net.now_us), net.now_us) {
+            net.at(net.now_us + sync_us, Event::Synced(self.number, durable.process));
+        }
+        self.dirty.extend(durable.take_opened());
+        self.dirty.is_empty()
     }
 
     fn flush_session(&mut self, net: &mut Net, id: SessionId) {
@@ -268,21 +381,32 @@ impl Server {
         let conn = self.conns[id.0 as usize];
         let Some(of) = self.sessions.get_mut(&conn) else { return self.inbox.clear() };
         // The engine writes complete, valid replies.
-        while let Ok(Some(value)) = self.decoder.decode(&mut self.inbox) {
-            match value {
-                Value::Push(parts) => net.send_back(conn, ToClient::Push(parts)),
+        loop {
+            let (at, before) = (of.taken, self.inbox.len());
+            let Ok(Some(value)) = self.decoder.decode(&mut self.inbox) else { break };
+            of.taken += (before - self.inbox.len()) as u64;
+            let message = match value {
+                Value::Push(parts) => ToClient::Push(parts),
                 value => {
+                    // The engine has granted, or not, now, whenever that may be told.
                     let answered = net.stamp();
-                    let arrived = of.arrived.pop_front().unwrap_or(answered);
-                    net.send_back(conn, ToClient::Reply(value, arrived, answered));
+                    ToClient::Reply(value, of.arrived.pop_front().unwrap_or(answered), answered)
                 }
-            }
+            };
+            of.held.push_back((at, message));
+        }
+        let log = self.durable.as_ref().and_then(|durable| durable.log.as_ref());
+        let end = log.map_or(u64::MAX, |log| log.gate.end(id));
+        while of.held.front().is_some_and(|(at, _)| *at < end)
+            && let Some((_, message)) = of.held.pop_front()
+        {
+            net.send_back(conn, message);
         }
         if flags.intersects(SessionFlags::CLOSE_NOW | SessionFlags::CLOSE_AFTER_REPLY) {
             net.send_back(conn, ToClient::Reset);
             net.end_session(conn);
             self.sessions.remove(&conn);
-            self.engine.disconnect(now(net.now_us), id);
+            self.end(net.now_us, id);
             return self.note(net.now_us, || Entry::Disconnect(conn));
         }
         if !flags.contains(SessionFlags::BLOCKED)
@@ -304,6 +428,11 @@ impl Server {
             net.abandon(conn, !silent);
         }
         let at_us = net.now_us;
+        if let Some(durable) = &mut self.durable {
+            durable.end_process();
+            self.dirty.clear();
+            return true;
+        }
         match (lost, &mut self.journal) {
             (Some(lost), Some(journal)) => {
                 // The entries before the first lost write stay.
@@ -319,11 +448,22 @@ impl Server {
         true
     }
 
-    /// Starts the server again.
-    pub fn start(&mut self, net: &Shared) {
+    /// As [`Server::down`], with the machine. Its wall clock is set by `wall_step_ms` when it boots.
+    pub fn lose_power(&mut self, net: &Shared, wall_step_ms: i64) -> bool {
+        let went = self.down(net, None, true);
+        if let Some(durable) = self.durable.as_mut().filter(|_| went) {
+            durable.lose_power(lock(net).now_us, wall_step_ms);
+        }
+        went
+    }
+
+    /// Starts the server again. Returns false if it is durable and its files were refused.
+    pub fn start(&mut self, net: &Shared) -> bool {
         let at_us = lock(net).now_us;
         self.up = true;
+        let mut kept = true;
         match &mut self.journal {
+            _ if self.durable.is_some() => kept = self.start_process(at_us),
             Some(journal) if !journal.entries.is_empty() => {
                 journal.note(at_us, Entry::Start);
                 self.restore();
@@ -339,6 +479,7 @@ impl Server {
         }
         self.tick_ms = None;
         self.flush(&mut lock(net));
+        kept
     }
 
     /// Rebuilds the engine from the journal.
@@ -386,8 +527,9 @@ impl Server {
 
     /// The elements of a list of numbers, at the end of an episode.
     pub fn list(&mut self, at_us: u64, key: &[u8]) -> Vec<u64> {
-        let id = connect(&mut self.engine, now(at_us));
-        execute(&mut self.engine, now(at_us), id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
+        let at = self.now(at_us);
+        let id = connect(&mut self.engine, at);
+        execute(&mut self.engine, at, id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
         // The lines of the reply that are numbers; the others are lengths.
         let lines = self.engine.sessions[id.0 as usize].out.split(|byte| *byte == b'\n');
         lines.filter_map(|line| std::str::from_utf8(line.strip_suffix(b"\r")?).ok()?.parse().ok()).collect()

@@ -15,7 +15,7 @@ use crate::persist::rdb_file::fault::{Fault, Reason as RdbReason};
 use crate::persist::rdb_file::load::Tally;
 use crate::persist::rdb_file::read::{Checksum, Event};
 use crate::server::durable::folder::words;
-use crate::server::durable::replay::{Refusals, Replay};
+use crate::server::durable::load::replay::{Refusals, Replay};
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;

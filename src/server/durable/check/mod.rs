@@ -31,8 +31,8 @@ use crate::server::durable::check::target::{MANIFEST_END, Target};
 use crate::server::durable::check::text::Role;
 use crate::server::durable::folder::words;
 use crate::server::durable::load::Purpose;
+use crate::server::durable::load::replay::Replay;
 use crate::server::durable::lock::{LOCK_FILE, user_of};
-use crate::server::durable::replay::Replay;
 
 /// What `--fix` may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::persist::natives::clock::Moment;
 use crate::persist::rdb_file;
 use crate::persist::rdb_file::load::Loader;
 use crate::server::durable::load::Purpose;
-use crate::server::durable::replay::Replay;
+use crate::server::durable::load::replay::Replay;
 
 /// An engine that becomes a copy.
 pub struct Received<'e> {

@@ -1,8 +1,13 @@
 //! Loads files into an engine: those of a folder or a snapshot for a start, in slices; those of a folder for a new base, at once.
 
+pub mod pace;
+pub mod replay;
+pub mod slices;
+pub mod upgrade;
+
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::DerefMut;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,8 +22,8 @@ use crate::persist::rdb_file::load::{Loader, Tally};
 use crate::persist::rdb_file::read::Event;
 use crate::persist::resume::{Last, manifest_name};
 use crate::server::durable::folder::words;
-use crate::server::durable::pace::Pace;
-use crate::server::durable::replay::Replay;
+use crate::server::durable::load::pace::Pace;
+use crate::server::durable::load::replay::Replay;
 
 /// Bytes that are read at once: a slice of a load must not take long.
 const PIECE: usize = 256 << 10;
@@ -82,18 +87,35 @@ pub fn load_files(
     manifest: Manifest,
     purpose: Purpose,
 ) -> Result<(usize, LoadedFiles), String> {
+    load_from(engine, moment, path, |name| open(&path.join(String::from_utf8_lossy(name).as_ref())), manifest, purpose)
+}
+
+/// As [`load_files`], of files that `open` opens by their names and tells the lengths of.
+pub fn load_from<R: Read + Seek>(
+    engine: &mut Engine,
+    moment: Moment,
+    path: &Path,
+    open: impl FnMut(&[u8]) -> io::Result<(u64, R)>,
+    manifest: Manifest,
+    purpose: Purpose,
+) -> Result<(usize, LoadedFiles), String> {
     let mut replay = Replay::new(engine, moment);
-    let mut files = Files::of_manifest(path, manifest, purpose)?;
+    let mut files = Files::from(path, open, manifest, purpose)?;
     while !files.load_some(&mut replay, &mut Pace::unlimited())? {}
     let (_, keys) = replay.finish(moment.now, purpose)?;
     Ok((keys, files.finish()))
 }
 
-/// Files that are loaded one after the other.
-pub struct Files {
+fn open(path: &Path) -> io::Result<(u64, File)> {
+    let file = File::open(path)?;
+    Ok((file.metadata()?.len(), file))
+}
+
+/// Files that are loaded one after the other. `R` is an open one.
+pub struct Files<R = File> {
     purpose: Purpose,
     manifest: Manifest,
-    coming: VecDeque<Source>,
+    coming: VecDeque<Source<R>>,
     /// How the last file that was loaded ended.
     last: Last,
     /// Bytes of all files, and of those that are loaded.
@@ -111,10 +133,7 @@ impl Files {
     /// # Errors
     /// In words, with the file.
     pub fn of_manifest(path: &Path, manifest: Manifest, purpose: Purpose) -> Result<Files, String> {
-        let named = manifest.base.iter().chain(&manifest.increments);
-        let open = |name: &[u8]| Source::open(path.join(String::from_utf8_lossy(name).as_ref()), Format::Log);
-        let sources = named.map(|file| open(&file.name)).collect::<Result<_, _>>()?;
-        Ok(Files::of(sources, manifest, purpose))
+        Files::from(path, |name| open(&path.join(String::from_utf8_lossy(name).as_ref())), manifest, purpose)
     }
 
     /// A snapshot; `None` if there is no such file.
@@ -122,16 +141,33 @@ impl Files {
     /// # Errors
     /// In words, with the file.
     pub fn of_snapshot(path: PathBuf) -> Result<Option<Files>, String> {
-        match std::fs::metadata(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            // Reading it tells what is wrong.
-            _ => {}
+        let opened = open(&path);
+        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Ok(None);
         }
-        let source = Source::open(path, Format::Snapshot)?;
+        let source = Source::new(path, opened, Format::Snapshot)?;
         Ok(Some(Files::of(VecDeque::from([source]), Manifest::default(), Purpose::Start { truncates: false })))
     }
+}
 
-    fn of(coming: VecDeque<Source>, manifest: Manifest, purpose: Purpose) -> Files {
+impl<R: Read + Seek> Files<R> {
+    /// The files of a manifest, which `open` opens by their names and tells the lengths of.
+    fn from(
+        path: &Path,
+        mut open: impl FnMut(&[u8]) -> io::Result<(u64, R)>,
+        manifest: Manifest,
+        purpose: Purpose,
+    ) -> Result<Files<R>, String> {
+        let named = manifest.base.iter().chain(&manifest.increments);
+        let sources = named.map(|file| {
+            let path = path.join(String::from_utf8_lossy(&file.name).as_ref());
+            Source::new(path, open(&file.name), Format::Log)
+        });
+        let sources = sources.collect::<Result<_, _>>()?;
+        Ok(Files::of(sources, manifest, purpose))
+    }
+
+    fn of(coming: VecDeque<Source<R>>, manifest: Manifest, purpose: Purpose) -> Files<R> {
         let total = coming.iter().map(|source| source.input.len).sum();
         Files { purpose, manifest, coming, last: Last::Missing, total, done: 0, tally: Tally::default(), used_memory: 0 }
     }
@@ -209,8 +245,8 @@ impl Format {
 }
 
 /// A file that is loaded.
-struct Source {
-    input: Input,
+struct Source<R> {
+    input: Input<R>,
     format: Format,
     reading: Reading,
     /// The keys of its RDB.
@@ -232,16 +268,16 @@ enum Reading {
 }
 
 /// The bytes of a file.
-struct Input {
+struct Input<R> {
     path: PathBuf,
-    file: File,
+    file: R,
     len: u64,
     done: u64,
     piece: Vec<u8>,
     told: Instant,
 }
 
-impl Input {
+impl<R: Read + Seek> Input<R> {
     fn failed(&self, error: &std::io::Error) -> String {
         format!("Can't read {}: {}", self.path.display(), words(error))
     }
@@ -265,9 +301,8 @@ impl Input {
     }
 }
 
-impl Source {
-    fn open(path: PathBuf, format: Format) -> Result<Source, String> {
-        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+impl<R: Read + Seek> Source<R> {
+    fn new(path: PathBuf, opened: io::Result<(u64, R)>, format: Format) -> Result<Source<R>, String> {
         let (len, file) = opened.map_err(|error| format!("Can't read {}: {}", path.display(), words(&error)))?;
         let reading = match format {
             Format::Log => Reading::Units(Box::new(Reader::new(len))),

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::engine::Engine;
+use crate::server::durable::load::pace::Pace;
+use crate::server::durable::load::replay::Replay;
 use crate::server::durable::load::{Files, LoadedFiles};
-use crate::server::durable::pace::Pace;
-use crate::server::durable::replay::Replay;
 
 /// What is done once all is loaded; `S` is the shell.
 pub type Then<S> = Box<dyn FnOnce(&mut S, LoadedFiles) -> Result<(), String>>;

@@ -1,0 +1,115 @@
+//! The disk of a simulated machine: a [`SimulatedDisk`] that the server's parts share.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::persist::disk::simulated::SimulatedDisk;
+use crate::persist::disk::{Disk, Result};
+
+/// A fault that is planted in a durable server, so that tests show that they find it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Planted {
+    /// None: the server is as it should be.
+    #[default]
+    Nothing,
+    /// Replies leave the server before their batch is durable.
+    AcknowledgeBeforeFlush,
+    /// The folder is never synced.
+    NoSyncOfFolder,
+    /// The reader does not look at checksums of batches.
+    NoChecksum,
+    /// A new base does not have the next token.
+    NoTokenRecord,
+}
+
+/// The disk, which several files use at a time.
+#[derive(Clone)]
+pub struct SharedDisk {
+    state: Rc<RefCell<State>>,
+    /// The fault that is planted in the server.
+    pub planted: Planted,
+}
+
+struct State {
+    disk: SimulatedDisk,
+    /// The disk as a crash in each operation leaves it, since the last call of [`SharedDisk::take_crashes`].
+    crashes: Option<Vec<SimulatedDisk>>,
+}
+
+impl SharedDisk {
+    /// A disk. With `keeps_crashes` it keeps a copy of itself for each operation in which the machine might crash.
+    pub fn new(disk: SimulatedDisk, planted: Planted, keeps_crashes: bool) -> SharedDisk {
+        let crashes = keeps_crashes.then(Vec::new);
+        SharedDisk { state: Rc::new(RefCell::new(State { disk, crashes })), planted }
+    }
+
+    /// Acts on the disk itself.
+    pub fn act<T>(&self, act: impl FnOnce(&mut SimulatedDisk) -> T) -> T {
+        act(&mut self.state.borrow_mut().disk)
+    }
+
+    /// For each operation since the last call: the disk after a crash in that operation, before the machine starts again.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn take_crashes(&self) -> Vec<SimulatedDisk> {
+        self.state.borrow_mut().crashes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Carries out an operation that changes the disk, and before that, if crashes are kept, on a copy that crashes in it.
+    fn change<T>(&self, operate: impl Fn(&mut SimulatedDisk) -> Result<T>) -> Result<T> {
+        let state = &mut *self.state.borrow_mut();
+        if let Some(crashes) = &mut state.crashes {
+            let mut crashed = state.disk.clone();
+            crashed.crash_at(crashed.operations());
+            // It fails: the machine is gone.
+            let _ = operate(&mut crashed);
+            crashes.push(crashed);
+        }
+        operate(&mut state.disk)
+    }
+}
+
+impl Disk for SharedDisk {
+    type File = usize;
+
+    fn open(&mut self, name: &[u8]) -> Result<Option<(usize, u64)>> {
+        self.act(|disk| disk.open(name))
+    }
+
+    fn create(&mut self, name: &[u8]) -> Result<usize> {
+        self.change(|disk| disk.create(name))
+    }
+
+    fn read_at(&mut self, file: &mut usize, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.act(|disk| disk.read_at(file, offset, into))
+    }
+
+    fn append(&mut self, file: &mut usize, bytes: &[u8]) -> Result<usize> {
+        let file = *file;
+        self.change(|disk| disk.append(&mut { file }, bytes))
+    }
+
+    fn truncate(&mut self, file: &mut usize, len: u64) -> Result {
+        let file = *file;
+        self.change(|disk| disk.truncate(&mut { file }, len))
+    }
+
+    fn sync(&mut self, file: &mut usize) -> Result {
+        let file = *file;
+        self.change(|disk| disk.sync(&mut { file }))
+    }
+
+    fn sync_folder(&mut self) -> Result {
+        if self.planted == Planted::NoSyncOfFolder {
+            return Ok(());
+        }
+        self.change(SimulatedDisk::sync_folder)
+    }
+
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result {
+        self.change(|disk| disk.rename(from, to))
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Result {
+        self.change(|disk| disk.remove(name))
+    }
+}

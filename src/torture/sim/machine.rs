@@ -1,0 +1,351 @@
+//! The machine of a durable server: its disk, its clocks, and the process that starts from its files.
+//!
+//! ```text
+//!   Machine ─ start: manifest, load_from, Replay ─▶ Engine ─ changes ─▶ AppendLog ─ submit ─▶ Files ─▶ SharedDisk
+//!                                                      └─ replies ─▶ CommitGate ◀── settled ── sync ──┘
+//! ```
+//!
+//! Everything but the disk and the clocks is the real server's: loading, resuming, batches, the gate, new bases. Instead of the log's
+//! thread, the caller says when a batch is synced: batches are appended in the turn that made them, and one sync is on its way at a
+//! time.
+
+use std::io::Cursor;
+use std::path::Path;
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::config::Config;
+use crate::persist::append::batch::{FIRST_LINE, HEADER, Header, salt_of, seal};
+use crate::persist::append::clock::{BootClock, Moment};
+use crate::persist::append::log::{AppendLog, Batch};
+use crate::persist::append::manifest::{File, Manifest};
+use crate::persist::disk::{Disk, DiskError, append_all, read_whole};
+use crate::persist::natives::name;
+use crate::persist::resume::manifest_name;
+use crate::server::durable::files::{Files, Head};
+use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
+use crate::server::durable::load::{LoadedFiles, Purpose, load_from};
+use crate::server::durable::rewrite::write_base;
+use crate::torture::sim::clock::BEGIN_UNIX_MS;
+use crate::torture::sim::disk::{Planted, SharedDisk};
+
+/// `appendfilename`.
+const NAME: &[u8] = b"appendonly.aof";
+/// Maximum length of a file.
+const FILE_MAX: usize = 1 << 30;
+/// Monotonic time at the start of a process, in microseconds.
+const BEGIN_US: u64 = 1_000_000_000;
+
+/// The clocks of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessClock {
+    /// The true time at which the process began.
+    began_us: u64,
+    /// Its monotonic clock then.
+    origin_us: u64,
+    /// Unix time minus monotonic time.
+    wall_offset_ms: i64,
+}
+
+impl ProcessClock {
+    /// The clocks of a process whose monotonic clock began `mono_us` before it, on a machine whose wall clock is wrong by `wall_ms`.
+    pub fn new(began_us: u64, origin_us: u64, wall_ms: i64) -> ProcessClock {
+        let wall_offset_ms = BEGIN_UNIX_MS + wall_ms + (began_us / 1000) as i64 - (origin_us / 1000) as i64;
+        ProcessClock { began_us, origin_us, wall_offset_ms }
+    }
+
+    /// The engine's time at a true time.
+    pub fn now(&self, true_us: u64) -> Now {
+        Now::new(self.origin_us + true_us.saturating_sub(self.began_us), self.wall_offset_ms)
+    }
+
+    /// The true time of a monotonic one.
+    pub fn true_us(&self, mono_ms: u64) -> u64 {
+        (mono_ms.saturating_mul(1000) + self.began_us).saturating_sub(self.origin_us)
+    }
+}
+
+/// A machine.
+#[derive(Clone)]
+pub struct Machine {
+    /// Its disk.
+    pub disk: SharedDisk,
+    /// Number of its boots.
+    boots: u64,
+    /// The true time of the last one.
+    booted_us: u64,
+    /// How wrong its wall clock is, in milliseconds.
+    wall_ms: i64,
+    /// Number of its processes, which tells their monotonic clocks apart.
+    processes: u64,
+}
+
+impl Machine {
+    /// A machine with this disk, booted at this time.
+    pub fn new(disk: SharedDisk, at_us: u64) -> Machine {
+        Machine { disk, boots: 1, booted_us: at_us, wall_ms: 0, processes: 0 }
+    }
+
+    /// The machine loses its power, and boots again when a process starts next. Its wall clock is then set by `wall_step_ms`.
+    pub fn lose_power(&mut self, at_us: u64, wall_step_ms: i64) {
+        self.disk.act(|disk| disk.restart());
+        self.boots += 1;
+        self.booted_us = at_us;
+        self.wall_ms += wall_step_ms;
+    }
+
+    /// The boot clock.
+    pub fn boot_clock(&self, at_us: u64) -> BootClock {
+        BootClock { id: u128::from(self.boots).to_be_bytes(), now_ms: (at_us - self.booted_us) / 1000 }
+    }
+
+    /// The same machine with another disk.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn with_disk(&self, disk: SharedDisk) -> Machine {
+        Machine { disk, ..self.clone() }
+    }
+
+    /// Loads the files into an engine, as a start does, and writes nothing.
+    ///
+    /// # Errors
+    /// The files are refused, in words.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn load(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, ProcessClock), String> {
+        let (engine, moment, clock, _) = self.load_at(at_us, config, seed)?;
+        debug_assert_eq!(moment.now, clock.now(at_us));
+        Ok((engine, clock))
+    }
+
+    fn load_at(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, Moment, ProcessClock, LoadedFiles), String> {
+        self.processes += 1;
+        // Not a whole number of milliseconds, and another one for each process.
+        let clock = ProcessClock::new(at_us, BEGIN_US + self.processes * 77_700_123 % 1_000_000_007, self.wall_ms);
+        let moment = Moment { boot: self.boot_clock(at_us), now: clock.now(at_us) };
+        let mut engine = Engine::new(config, seed, moment.now, crate::commands::table());
+        let manifest = read_manifest(&mut self.disk.clone())?;
+        let truncates = engine.config.aof_load_truncated;
+        let (_, loaded) = load_files(&mut engine, moment, &self.disk, manifest, Purpose::Start { truncates })?;
+        Ok((engine, moment, clock, loaded))
+    }
+
+    /// Starts the server from its files.
+    ///
+    /// # Errors
+    /// The files are refused, in words, or the disk's errors.
+    pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, ProcessClock, Log), String> {
+        let (mut engine, moment, clock, loaded) = self.load_at(at_us, config, seed)?;
+        let disk = self.disk.clone();
+        let seed = engine.random();
+        let log = AppendLog::new(moment.now, moment.boot, seed);
+        let salt = engine.random_salt();
+        let head = Head { salt, line: log.begin_file(salt) };
+        let files = Files::begin(disk, NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
+        engine.keyspace.changes.log = Some(Box::new(log.clone()));
+        Ok((
+            engine,
+            clock,
+            Log { log, gate: CommitGate::default(), files, stuck: None, seed, seen: 0, planted: self.disk.planted },
+        ))
+    }
+}
+
+fn words(error: DiskError) -> String {
+    error.to_string()
+}
+
+/// The manifest of a disk; the default if there is none.
+///
+/// # Errors
+/// The disk's, and those of the manifest, in words.
+fn read_manifest(disk: &mut SharedDisk) -> Result<Manifest, String> {
+    match read_whole(disk, &manifest_name(NAME), FILE_MAX).map_err(words)? {
+        None => Ok(Manifest::default()),
+        Some(text) => Manifest::parse(&text).map_err(|error| error.to_string()),
+    }
+}
+
+/// Loads the files of a manifest from a disk.
+fn load_files(
+    engine: &mut Engine,
+    moment: Moment,
+    disk: &SharedDisk,
+    manifest: Manifest,
+    purpose: Purpose,
+) -> Result<(usize, LoadedFiles), String> {
+    let mut disk = disk.clone();
+    let open = |name: &[u8]| {
+        let read = read_whole(&mut disk, name, FILE_MAX).map_err(|error| std::io::Error::other(words(error)))?;
+        let mut bytes = read.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound))?;
+        if disk.planted == Planted::NoChecksum {
+            seal_again(&mut bytes);
+        }
+        Ok((bytes.len() as u64, Cursor::new(bytes)))
+    };
+    load_from(engine, moment, Path::new(""), open, manifest, purpose)
+}
+
+/// Gives each batch of an increment the checksum of what it is now.
+fn seal_again(bytes: &mut [u8]) {
+    let Some(salt) = bytes.get(..FIRST_LINE).and_then(|line| salt_of(line).ok()) else { return };
+    let mut at = FIRST_LINE;
+    while let Some(header) = bytes.get(at..).and_then(|rest| Header::parse(salt, rest)) {
+        let end = at + HEADER + header.bytes as usize;
+        let Some(batch) = bytes.get_mut(at..end) else { return };
+        seal(batch, salt, header.synced);
+        at = end;
+    }
+}
+
+/// The log of a process, and what waits for it.
+pub struct Log {
+    log: AppendLog,
+    /// Which output waits for which batch.
+    pub gate: CommitGate,
+    files: Files<SharedDisk>,
+    /// A batch for which the disk had no space.
+    stuck: Option<Vec<u8>>,
+    seed: u64,
+    /// The last batch that the requests of this turn have shown.
+    seen: BatchNumber,
+    planted: Planted,
+}
+
+impl Log {
+    /// The batch that the reply to a request waits for.
+    pub fn batch_of_reply(&mut self, request: Executed<'_>) -> BatchNumber {
+        let batch = self.gate.batch_of_reply(&self.log, self.seed, request);
+        self.seen = self.seen.max(batch);
+        batch
+    }
+
+    /// The batch that the output of other sessions waits for, after a request or after time has passed.
+    pub fn batch_of_others(&mut self, after_request: bool) -> BatchNumber {
+        let seen = std::mem::take(&mut self.seen);
+        self.gate.batch_of_others(&self.log, after_request.then_some(seen))
+    }
+
+    /// Whether there are changes that no batch has.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn has_pending(&self) -> bool {
+        self.log.has_pending()
+    }
+
+    /// Whether a batch waits for space on the disk: [`Log::submit`] tries it again.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.is_some()
+    }
+
+    /// Appends the changes since the last batch, unless that one is still on its way. Returns whether a sync must follow.
+    ///
+    /// # Errors
+    /// The disk's, but that it is full; the log has ended then.
+    pub fn submit(&mut self, moment: Moment) -> Result<bool, DiskError> {
+        if let Some(bytes) = self.stuck.take() {
+            return self.append(bytes);
+        }
+        if !self.log.has_pending() || self.gate.is_on_its_way() {
+            return Ok(false);
+        }
+        self.gate.note_changes(&self.log);
+        self.log.set_boot_clock(moment.now, moment.boot);
+        let Some(Batch { bytes, .. }) = self.log.take_batch(self.files.durable_bytes()) else { return Ok(false) };
+        self.gate.take();
+        self.append(bytes)
+    }
+
+    fn append(&mut self, bytes: Vec<u8>) -> Result<bool, DiskError> {
+        match self.files.append(&bytes) {
+            Ok(()) => Ok(true),
+            Err(DiskError::Full) => {
+                self.stuck = Some(bytes);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The last batch in the file.
+    fn written(&self) -> BatchNumber {
+        self.gate.pending() - 1 - u64::from(self.stuck.is_some())
+    }
+
+    /// With the fault planted: settles what is appended and not durable. Returns the sessions with more output to send.
+    pub fn settle_unsynced(&mut self) -> Vec<SessionId> {
+        if self.planted != Planted::AcknowledgeBeforeFlush {
+            return Vec::new();
+        }
+        let written = self.written();
+        self.gate.settle(written).into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// Makes what was appended durable. Returns the sessions with more output to send.
+    ///
+    /// # Errors
+    /// The disk's; the log has ended then.
+    pub fn sync(&mut self) -> Result<Vec<(SessionId, bool)>, DiskError> {
+        self.files.sync()?;
+        let written = self.written();
+        Ok(self.gate.settle(written))
+    }
+
+    /// Begins the next increment, before a new base. All batches must have been taken. Returns the files, the new increment last.
+    ///
+    /// # Errors
+    /// The disk's; the log has ended then.
+    pub fn next_increment(&mut self, engine: &mut Engine, disk: &SharedDisk) -> Result<Manifest, DiskError> {
+        let salt = engine.random_salt();
+        let head = Head { salt, line: self.log.begin_file(salt) };
+        self.files.next_increment(disk.clone(), &head)?;
+        Ok(self.files.manifest().clone())
+    }
+
+    /// Puts a new base in force.
+    ///
+    /// # Errors
+    /// The disk's; the log has ended then.
+    pub fn set_base(&mut self, base: File, len: u64) -> Result<(), DiskError> {
+        self.files.set_base(base, len)
+    }
+
+    /// Number of increments.
+    pub fn increments(&self) -> usize {
+        self.files.manifest().increments.len()
+    }
+}
+
+/// Makes a new base of all files but the last increment. Returns the file and its length. The manifest does not name it yet.
+///
+/// # Errors
+/// In words.
+pub fn make_base(disk: &SharedDisk, mut manifest: Manifest, moment: Moment, config: Config) -> Result<(File, u64), String> {
+    const TEMPORARY: &[u8] = b"temp-rewriteaof.rdb";
+    manifest.increments.pop();
+    let mut engine = Engine::new(config, 0, moment.now, crate::commands::table());
+    let base = manifest.next_base(NAME, true);
+    load_files(&mut engine, moment, disk, manifest, Purpose::Base)?;
+    let mut disk = disk.clone();
+    let mut file = disk.create(TEMPORARY).map_err(words)?;
+    let planted = disk.planted;
+    let len = write_base(&engine, moment, |chunk| {
+        let mut chunk = chunk.to_vec();
+        if planted == Planted::NoTokenRecord {
+            lose_token(&mut chunk);
+        }
+        append_all(&mut disk, &mut file, &chunk).map_err(words)
+    })?;
+    disk.sync(&mut file).map_err(words)?;
+    disk.rename(TEMPORARY, &base.name).map_err(words)?;
+    Ok((base, len))
+}
+
+/// Renames the record of the next token, so that it is not read, and takes the checksum away.
+fn lose_token(chunk: &mut [u8]) {
+    if let Some(at) = memchr::memmem::find(chunk, name::TOKEN) {
+        chunk[at..at + name::TOKEN.len()].fill(b'x');
+    }
+    if let Some(checksum) = chunk.len().checked_sub(8) {
+        chunk[checksum..].fill(0);
+    }
+}

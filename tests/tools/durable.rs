@@ -1,0 +1,89 @@
+//! Durable servers in the simulator: native locks hold through restarts and power losses, and each fault that is planted in the
+//! server shows.
+
+use std::ops::ControlFlow;
+
+use portcullis::torture::check::Property;
+use portcullis::torture::plan::{Fault, Settings};
+use portcullis::torture::run::{Outcome, run};
+use portcullis::torture::sim::disk::Planted;
+use portcullis::torture::subject::Subject;
+
+use crate::torture::program;
+
+const MINUTE_US: u64 = 60_000_000;
+
+/// Runs an algorithm on durable servers under these faults.
+fn torture(algorithm: &str, faults: &[Fault], seed: u64, minutes: u64, planted: Planted) -> Outcome {
+    let subject = Subject { durable: true, ..Subject::new(algorithm) };
+    let settings = Settings { seed, faults: faults.to_vec(), durable: Some(planted), ..Settings::default() };
+    let settings = subject.settings(&settings);
+    run(&settings, &subject.sim_algorithm().unwrap(), 0, minutes * MINUTE_US, |_, _, _| ControlFlow::Continue(()))
+}
+
+fn violated(outcome: &Outcome) -> Vec<Property> {
+    outcome.violated().map(|verdict| verdict.property).collect()
+}
+
+#[test]
+fn native_locks_hold_through_restarts_and_power_losses() {
+    for (seed, faults) in [
+        (11, &[][..]),
+        (12, &[Fault::Restart]),
+        (13, &[Fault::PowerLoss]),
+        (14, &[Fault::Restart, Fault::PowerLoss]),
+        (15, &[Fault::Skew, Fault::Crash, Fault::Restart, Fault::Drop, Fault::Duplicate, Fault::PowerLoss]),
+    ] {
+        let outcome = torture("native", faults, seed, 40, Planted::Nothing);
+        let first: Vec<_> = outcome.violated().filter_map(|verdict| verdict.first.clone()).collect();
+        assert_eq!(violated(&outcome), [], "{faults:?}: {first:?}");
+        let checked = outcome.of(Property::Exclusion).checked;
+        assert!(checked > 800, "{checked} grants under {faults:?}");
+    }
+}
+
+/// A client that pauses or whose writes are late works on after its lease; the resource refuses what it writes then.
+#[test]
+fn under_all_faults_only_sections_overlap() {
+    let outcome = torture("native", &Fault::DURABLE, 16, 60, Planted::Nothing);
+    assert_eq!(violated(&outcome), [Property::Sections]);
+}
+
+/// Deadlines of keys go by the wall clock, which is set back by at most a third of a lease.
+#[test]
+fn locks_of_plain_commands_hold_too() {
+    for algorithm in ["set-nx-px", "reentrant", "nodes"] {
+        let outcome = torture(algorithm, &[Fault::Restart, Fault::PowerLoss], 17, 40, Planted::Nothing);
+        let but_order: Vec<_> = violated(&outcome).into_iter().filter(|property| *property != Property::Fairness).collect();
+        assert_eq!(but_order, [], "{algorithm}");
+    }
+}
+
+#[test]
+fn each_planted_fault_shows() {
+    for (planted, minutes, expected) in [
+        (Planted::AcknowledgeBeforeFlush, 200, Property::Exclusion),
+        (Planted::NoSyncOfFolder, 20, Property::Exclusion),
+        (Planted::NoChecksum, 600, Property::Exclusion),
+        (Planted::NoTokenRecord, 200, Property::Tokens),
+    ] {
+        let outcome = torture("native", &[Fault::Restart, Fault::PowerLoss], 18, minutes, planted);
+        assert!(violated(&outcome).contains(&expected), "{planted:?} shows as {:?}", violated(&outcome));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_of_durable_servers() {
+    let digest = |seed| torture("native", &Fault::DURABLE, seed, 12, Planted::Nothing).digest;
+    assert_ne!(digest(7), digest(8));
+    let (said, _) = program("--algorithm native --durable --seed 7 --hours 0.2 --json --no-shrink");
+    assert!(said.contains(&format!("\"digest\":\"{:016x}\"", digest(7))), "{said}");
+}
+
+#[test]
+fn the_report_says_that_servers_are_durable() {
+    let (said, code) = program("--algorithm blpop --durable --faults restart,powerloss --hours 1 --no-shrink");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("blpop+durable") && said.contains("1 durable server;"), "{said}");
+    assert!(said.contains("--durable --episode"), "{said}");
+}
