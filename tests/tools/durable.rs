@@ -61,15 +61,19 @@ fn locks_of_plain_commands_hold_too() {
 
 #[test]
 fn each_planted_fault_shows() {
+    let mut missed = Vec::new();
     for (planted, minutes, expected) in [
-        (Planted::AcknowledgeBeforeFlush, 200, Property::Exclusion),
+        (Planted::AcknowledgeBeforeFlush, 200, Property::Early),
         (Planted::NoSyncOfFolder, 20, Property::Exclusion),
-        (Planted::NoChecksum, 600, Property::Exclusion),
+        (Planted::NoChecksum, 400, Property::Early),
         (Planted::NoTokenRecord, 200, Property::Tokens),
     ] {
         let outcome = torture("native", &[Fault::Restart, Fault::PowerLoss], 18, minutes, planted);
-        assert!(violated(&outcome).contains(&expected), "{planted:?} shows as {:?}", violated(&outcome));
+        if !violated(&outcome).contains(&expected) {
+            missed.push((planted, violated(&outcome)));
+        }
     }
+    assert!(missed.is_empty(), "{missed:?}");
 }
 
 #[test]
