@@ -69,9 +69,7 @@ impl Durable {
 
     /// The machine loses its power. See [`Machine::lose_power`].
     pub fn lose_power(&mut self, at_us: u64, wall_step_ms: i64) {
-        // A clock that goes far back shows it sooner.
-        let far_ms = if self.machine.disk.planted == Planted::NoTokenRecord { 600_000 } else { 0 };
-        self.machine.lose_power(at_us, wall_step_ms - far_ms);
+        self.machine.lose_power(at_us, wall_step_ms);
     }
 
     /// Hands the changes of a turn to the disk. Returns the time that the sync takes which has begun, if one has.
@@ -83,8 +81,8 @@ impl Durable {
         self.opened.extend(log.settle_unsynced());
         // A disk mostly takes a moment, and sometimes much longer.
         let longest_us = match self.machine.disk.planted {
-            // A slow disk shows them sooner.
-            Planted::AcknowledgeBeforeFlush | Planted::NoChecksum => 2_000_000,
+            // A slow disk shows it sooner.
+            Planted::AcknowledgeBeforeFlush => 2_000_000,
             _ if self.random.percent(5) => 50_000,
             _ => 2_000,
         };
