@@ -75,6 +75,11 @@ struct History {
     outcome: Outcome,
 }
 
+/// Whether a failure is one of the disk, which a later attempt may not meet.
+fn may_pass(reason: &str) -> bool {
+    reason.ends_with("has changed since it was read") || reason.ends_with("No space left on device")
+}
+
 /// Runs the history of a seed.
 pub fn history(seed: u64, planted: Planted) -> Outcome {
     let mut random = Random::new(seed);
@@ -320,8 +325,14 @@ impl History {
         if self.ended {
             return Ok(());
         }
-        let (base, len) = make_base(&disk, files, moment, Config::default())?;
+        let made = make_base(&disk, files, moment, Config::default());
         self.check_points()?;
+        let (base, len) = match made {
+            Ok(made) => made,
+            // The old files stay in force.
+            Err(reason) if may_pass(&reason) => return Ok(()),
+            Err(reason) => return Err(reason),
+        };
         self.ended = self.log.set_base(base, len).is_err();
         self.check_points()
     }
@@ -340,7 +351,7 @@ impl History {
         let (mut engine, clock, log) = loop {
             match self.machine.start(self.at_us, Config::default(), self.random.next()) {
                 Ok(started) => break started,
-                Err(reason) if attempts == STARTS_MAX || !reason.ends_with("has changed since it was read") => {
+                Err(reason) if attempts == STARTS_MAX || !may_pass(&reason) => {
                     return Err(reason);
                 }
                 Err(_) => attempts += 1,
