@@ -31,7 +31,11 @@ const OTHER_WORDS: [(&str, &[&str], &str); 20] = [
         &["del", "unlink", "flushall", "flushdb", "swapdb"],
         "requests of files that end gathered locks",
     ),
-    ("server/durable/check/tail.rs", &["exec", "multi"], "the beginning and the end of a unit in a file"),
+    (
+        "server/durable/check/tail.rs",
+        &["exec", "multi", "xgroup"],
+        "the beginning and the end of a unit in a file, and where a key stands",
+    ),
     ("server/shell.rs", &["save"], "a directive"),
     ("server/program/log.rs", &["debug"], "a log level"),
     ("store/values/value.rs", &["list", "set", "stream"], "types of values"),
