@@ -110,6 +110,7 @@ impl Engine {
 
     /// The monotonic millisecond at which [`Engine::advance`] must be called if nothing happens before; a time in the past means
     /// at once.
+    #[inline(always)]
     pub fn next_deadline(&self) -> Option<u64> {
         let clients_go = self.counts_clients() && self.clients_exceed();
         let unfreed =

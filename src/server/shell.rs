@@ -110,6 +110,11 @@ pub struct Shell {
     pub(super) log_again_ms: Option<u64>,
     /// RDB snapshots.
     pub(super) snapshots: Snapshots,
+    /// Whether there is any work about files between the turns of connections: a log, a copy or a load.
+    pub(super) files_active: bool,
+    /// When work about files is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_files`, as is the field
+    /// before: a turn looks at these two alone.
+    pub(super) files_due_ms: u64,
     /// By which other threads reach the event loop; `None` without one.
     pub(super) control: Option<Control<Shell>>,
     /// The load at the start, as long as it lasts.
@@ -155,6 +160,8 @@ impl Shell {
             begins_log: false,
             log_again_ms: None,
             snapshots: Snapshots::default(),
+            files_active: false,
+            files_due_ms: u64::MAX,
             control: None,
             loading: None,
             failed: None,
@@ -315,7 +322,7 @@ impl Shell {
     #[inline]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_dirty(&mut self.dirty);
-        if self.durable.is_some() {
+        if self.files_active {
             self.hold_others(id);
         }
         if !self.dirty.is_empty() {
@@ -410,12 +417,9 @@ impl Shell {
     #[inline]
     fn next_wake(&self) -> Option<u64> {
         let memory_ms = allocator::library_balance().and_then(|in_use| self.returns.next_ms(in_use));
-        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms, self.snapshots.look_ms, self.log_again_ms];
-        let next_ms = self.engine.next_deadline().unwrap_or(u64::MAX);
-        let mut next_ms = others.into_iter().flatten().fold(next_ms, u64::min);
-        if let Some(durable) = &self.durable {
-            next_ms = next_ms.min(durable.due_ms());
-        }
+        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms];
+        let next_ms = self.engine.next_deadline().unwrap_or(u64::MAX).min(self.files_due_ms);
+        let next_ms = others.into_iter().flatten().fold(next_ms, u64::min);
         (next_ms != u64::MAX).then_some(next_ms)
     }
 
@@ -475,11 +479,8 @@ impl Shell {
         if self.sweep_ms.is_some_and(|at| now.reached(at)) {
             self.sweep(now);
         }
-        if self.snapshots.look_ms.is_some_and(|at| now.reached(at)) {
-            self.look_at_save_points();
-        }
-        if self.log_again_ms.is_some_and(|at| now.reached(at)) {
-            self.log_as_configured();
+        if self.files_due_ms <= now.mono_ms() {
+            self.tick_files(now);
         }
         let more = self.spans.give_back(now.mono_ms()) || more;
         self.finish_batch(now, None);

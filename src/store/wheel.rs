@@ -316,6 +316,7 @@ impl Wheel {
     /// [`Wheel::next_wake`] says so). Each timer that fires or moves takes one from the budget.
     ///
     /// `deadline_of` returns a token's deadline in milliseconds: that of its insertion, or a later one.
+    #[inline(always)]
     pub fn poll(&mut self, now_ms: u64, budget: &mut u32, mut deadline_of: impl FnMut(u64) -> u64) -> Option<u64> {
         self.wake_ms.set(UNKNOWN);
         if now_ms.min(LAST_MS) > self.seen {

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::command::Command;
 use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
@@ -87,12 +88,37 @@ impl Shell {
         self.durable.as_ref().is_some_and(|durable| durable.holds_output())
     }
 
-    /// Hands the changes of this turn of the event loop to the log's thread.
-    #[inline]
-    pub(in crate::server) fn submit_batch(&mut self) {
-        if self.durable.is_some() {
-            self.submit(false);
+    /// Does what is to be done about files between the turns of connections: copies some keys, and hands the changes of this turn of
+    /// the event loop to the log's thread. Returns whether to call this again soon.
+    #[cold]
+    pub(in crate::server) fn work_on_files(&mut self) -> bool {
+        let copies = self.copy_some();
+        self.submit(false);
+        self.update_files();
+        copies || self.next_load().is_some_and(|wait| wait.is_zero())
+    }
+
+    /// Does what is due about files.
+    #[cold]
+    pub(in crate::server) fn tick_files(&mut self, now: Now) {
+        if self.snapshots.look_ms.is_some_and(|at| now.reached(at)) {
+            self.look_at_save_points();
         }
+        if self.log_again_ms.is_some_and(|at| now.reached(at)) {
+            self.log_as_configured();
+        }
+        self.update_files();
+    }
+
+    /// Must be called after a change of what is done about files, or of when it is due.
+    #[cold]
+    pub(in crate::server) fn update_files(&mut self) {
+        self.files_active = self.durable.is_some()
+            || self.copying.is_some()
+            || self.loading.is_some()
+            || self.engine.persistence.figures.is_some();
+        let due = [self.snapshots.look_ms, self.log_again_ms, self.durable.as_ref().map(|durable| durable.due_ms())];
+        self.files_due_ms = due.into_iter().flatten().min().unwrap_or(u64::MAX);
     }
 
     #[cold]

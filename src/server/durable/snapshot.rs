@@ -142,6 +142,7 @@ impl Shell {
         self.snapshots.look_ms =
             Some(self.clock.now().deadline_in(LOOK_EVERY_MS)).filter(|_| !self.engine.config.save.is_empty());
         self.refuse_writes();
+        self.update_files();
     }
 
     /// Writes a snapshot before this returns. Returns false if it failed.

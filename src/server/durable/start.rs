@@ -67,6 +67,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     let replay = Replay::new(shell.engine.begin_loading(moment.now, files.progress().1), moment);
     let began = Instant::now();
     shell.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
+    shell.update_files();
     Ok(())
 }
 
@@ -173,6 +174,7 @@ impl Shell {
         self.engine.persistence.snapshot.saved_changes = changes;
         tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
         then(self, files.finish())?;
+        self.update_files();
         // It may have been switched meanwhile.
         self.log_as_configured();
         self.after_order();

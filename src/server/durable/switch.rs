@@ -74,6 +74,7 @@ impl Shell {
                     self.abandon_copy();
                 }
                 self.engine.persistence.figures = None;
+                self.update_files();
                 self.go_on_saving();
             }
             (Some(durable), false) if durable.phase != Phase::Closing => self.end_log(),
@@ -164,6 +165,7 @@ impl Shell {
         tracing::error!(reason, "the append-only file cannot be switched on; it is tried again");
         self.engine.persistence.figures = Some(Box::new(|| Figures { rewrite_failures: 1, ..Figures::default() }));
         self.log_again_ms = Some(self.clock.now().deadline_in(AGAIN_MS));
+        self.update_files();
         self.go_on_saving();
     }
 

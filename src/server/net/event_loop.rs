@@ -77,7 +77,7 @@ impl EventLoop {
                 }
                 return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason)));
             }
-            if self.shell.loading.is_some() {
+            if self.shell.files_active && self.shell.loading.is_some() {
                 self.load_some()?;
             }
             self.poll_events()?;
@@ -211,16 +211,14 @@ impl EventLoop {
 
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
     fn poll_events(&mut self) -> io::Result<()> {
-        let copies = self.shell.copy_some();
-        self.shell.submit_batch();
+        let works_on_files = self.shell.files_active && self.shell.work_on_files();
         let has_work = self.due
-            || copies
+            || works_on_files
             || self.ordered
             || !self.later.is_empty()
             || self.shell.queue_len() > 0
             || self.shell.busy.has_new_connections()
-            || self.listening.handshakes().has_queued()
-            || self.shell.next_load().is_some_and(|wait| wait.is_zero());
+            || self.listening.handshakes().has_queued();
         if has_work {
             turns::count_poll();
             self.poller.wait(Some(&NO_TIME))?;
@@ -257,7 +255,8 @@ impl EventLoop {
     fn timeout(&self) -> Option<Timespec> {
         let next = [self.listening.next(), self.listening.handshakes().next()].into_iter().flatten().min();
         let left = next.map(|next| next.saturating_duration_since(Instant::now()));
-        let left = [left, self.shell.next_load()].into_iter().flatten().min()?;
+        let load = if self.shell.files_active { self.shell.next_load() } else { None };
+        let left = [left, load].into_iter().flatten().min()?;
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 

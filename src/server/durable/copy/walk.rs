@@ -45,14 +45,8 @@ impl Shell {
         Ok(shared)
     }
 
-    /// Copies some keys. Returns whether to call this again soon.
-    #[inline]
-    pub(in crate::server) fn copy_some(&mut self) -> bool {
-        self.copying.is_some() && self.copy_next()
-    }
-
-    #[cold]
-    fn copy_next(&mut self) -> bool {
+    /// Copies some keys, if a copy is in progress. Returns whether to call this again soon.
+    pub(in crate::server::durable) fn copy_some(&mut self) -> bool {
         let Some(copying) = &self.copying else { return false };
         let backlog = copying.shared.backlog.load(Ordering::Relaxed);
         if backlog + copying.copy.pending_bytes() as u64 > CHANGES_MAX {
@@ -107,5 +101,6 @@ impl Shell {
             (None, Some(copy)) => Some(Box::new(copy)),
             (Some(log), Some(copy)) => Some(Box::new(Both(log, copy))),
         };
+        self.update_files();
     }
 }

@@ -224,6 +224,8 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
                 self.records.sessions.insert(number, session);
             }
             Native::EndSession { number, .. } => {
+                // A session that began and ended in one unit has no other record, and its number is not given again.
+                self.token = self.token.max(number + 1);
                 self.records.sessions.remove(&number);
             }
             Native::Token(next) => self.token = self.token.max(next),
