@@ -23,6 +23,9 @@ pub struct Held {
 /// A database's index and a key.
 type Place = (u32, Vec<u8>);
 
+/// A database's index, a lock and an owner.
+type Asked = (u32, Vec<u8>, Vec<u8>);
+
 /// The state of an engine after a batch.
 #[derive(Clone, Debug, Default)]
 pub struct State {
@@ -31,7 +34,7 @@ pub struct State {
     /// The grants of each lock.
     locks: BTreeMap<Place, Vec<Held>>,
     /// Remembered answers by database, lock and owner, and the time at which they are forgotten.
-    requests: BTreeMap<(u32, Vec<u8>, Vec<u8>), (String, Option<u64>)>,
+    requests: BTreeMap<Asked, (String, Option<u64>)>,
     /// Named sessions: number, grace period in milliseconds, and the end if there is no connection.
     sessions: BTreeMap<Vec<u8>, (u64, u64, Option<u64>)>,
     /// Sources of the libraries of functions.
