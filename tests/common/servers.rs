@@ -79,8 +79,10 @@ impl Server {
         let ready = dir.join("ready");
         let log = std::fs::File::create(dir.join("log"))?;
         let child = Command::new(program)
-            .args(["serve", "--port", "0", "--dbfilename", "", "--ready-file"])
+            .args(["serve", "--port", "0", "--ready-file"])
             .arg(&ready)
+            .arg("--dir")
+            .arg(&dir)
             .args(args)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -127,6 +127,9 @@ pub struct Catalogue {
 }
 
 /// Whether Redis has a row of the table in this version. Rows that only other servers have name a later version.
+/// A command that an engine alone cannot end: its reply comes from the driver.
+pub const WAITS_FOR_THE_DRIVER: &str = "SAVE";
+
 pub fn has(version: (u32, u32), since: &str) -> bool {
     let mut numbers = since.split('.').map(|part| part.parse().unwrap_or(u32::MAX));
     (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(u32::MAX)) <= version
