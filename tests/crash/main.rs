@@ -6,7 +6,8 @@
 //!                                         └─ state after each batch ─▶ equal to one of ─┘ the last known batch or later
 //! ```
 //!
-//! `PORTCULLIS_CRASH_SEEDS` has the number of histories in percent of the usual one. The full run of more than a million crash points:
+//! `PORTCULLIS_CRASH_SEEDS` has the number of histories in percent of the usual one; with it, all planted faults are looked for. The
+//! full run of more than a million crash points:
 //!
 //! ```sh
 //! PORTCULLIS_CRASH_SEEDS=35000 cargo test --release --test crash -- --nocapture a_crash_at_any_operation
@@ -83,9 +84,15 @@ fn a_crash_at_any_operation_loses_nothing_that_a_client_knows() {
 
 #[test]
 fn planted_faults_are_found() {
-    for planted in [Planted::AcknowledgeBeforeFlush, Planted::NoSyncOfFolder, Planted::NoChecksum, Planted::NoTokenRecord] {
+    let mut faults = vec![Planted::AcknowledgeBeforeFlush, Planted::NoSyncOfFolder, Planted::NoChecksum];
+    // It shows where a wall clock was set back and no record has the last token: after minutes without optimization.
+    if std::env::var_os("PORTCULLIS_CRASH_SEEDS").is_some() {
+        faults.push(Planted::NoTokenRecord);
+    }
+    for planted in faults {
+        let began = Instant::now();
         let outcome = run(PLANTED_SEEDS, planted);
-        println!("{planted:?}: {:?}", outcome.violation);
+        println!("{planted:?} in {:.1} s: {:?}", began.elapsed().as_secs_f64(), outcome.violation);
         assert!(outcome.violation.is_some(), "{planted:?} was not found in {} crash points", outcome.points);
     }
 }
