@@ -68,6 +68,8 @@ pub struct Snapshot {
     pub saved_changes: u64,
     /// The count of changes that the one in progress has.
     pub copied_changes: u64,
+    /// Number of keys that the one in progress has copied, and of those that there were when it began.
+    pub keys: [u64; 2],
 }
 
 impl Snapshot {
@@ -75,6 +77,7 @@ impl Snapshot {
     pub fn end(&mut self, now: Now, changes: Option<u64>) {
         self.took_s = self.since_ms.take().map(|since_ms| now.mono_ms().saturating_sub(since_ms) / 1000).or(Some(0));
         self.failed = changes.is_none();
+        self.keys = [0; 2];
         if let Some(changes) = changes {
             self.made += 1;
             self.saved_changes = changes;

@@ -308,9 +308,14 @@ fn persistence(r: &mut Report<'_>) {
         "current_cow_peak",
         "current_cow_size",
     ]);
-    r.zeros(&["current_cow_size_age", "current_save_keys_processed", "current_save_keys_total"]);
+    r.zeros(&["current_cow_size_age"]);
+    let [processed, total] = snapshot.keys;
+    r.line("current_save_keys_processed", processed);
+    r.line("current_save_keys_total", total);
     r.line("aof_rewrites", log.rewrites);
-    r.line("current_fork_perc", "0.00");
+    // Redis's name; nothing is forked.
+    let share = if total == 0 { 0.0 } else { processed as f64 * 100.0 / total as f64 };
+    r.line("current_fork_perc", format_args!("{share:.2}"));
     if figures.is_some() {
         r.line("aof_current_size", log.size);
         r.line("aof_base_size", log.base_size);

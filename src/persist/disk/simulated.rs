@@ -17,6 +17,7 @@ const SECTOR: usize = 512;
 
 /// An error to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "tests use it")]
 pub enum Injected {
     /// The disk is full: an append writes a part of its bytes, then fails.
     Full,
@@ -104,6 +105,7 @@ impl SimulatedDisk {
     }
 
     /// Makes the operation with this number fail, besides others.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn fail_at(&mut self, operation: u64, how: Injected) {
         self.fails.insert(operation, how);
     }
@@ -114,6 +116,7 @@ impl SimulatedDisk {
     }
 
     /// Whether the machine has crashed.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn has_crashed(&self) -> bool {
         self.crashes_at.is_some_and(|at| self.operations > at)
     }
@@ -153,6 +156,7 @@ impl SimulatedDisk {
     }
 
     /// Flips a bit of a byte of a file, on the disk and in the cache.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn flip(&mut self, name: &[u8], offset: u64) {
         if let Some(&inode) = self.names.get(name) {
             let Content { bytes, durable, .. } = &mut self.inodes[inode];

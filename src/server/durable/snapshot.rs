@@ -71,6 +71,9 @@ impl Shell {
                 tracing::info!("Background saving started");
                 self.snapshots.running = Some(shared);
                 self.engine.persistence.snapshot.since_ms = Some(now.mono_ms());
+                let keyspace = &self.engine.keyspace;
+                let keys: usize = (0..keyspace.databases() as u32).map(|db| keyspace.db_len(db)).sum();
+                self.engine.persistence.snapshot.keys = [0, keys as u64];
             }
             Err(reason) => self.saved(number, Err(reason)),
         }
@@ -84,6 +87,11 @@ impl Shell {
         self.snapshots.files += 1;
         let name = format!("temp-{}-{}.rdb", std::process::id(), self.snapshots.files);
         Path::new(&self.engine.config.dir).join(name)
+    }
+
+    /// Takes the failure of the snapshot in progress.
+    pub(super) fn snapshot_failed(&mut self, reason: &str) {
+        self.saved(self.snapshots.files, Err(reason.to_owned()));
     }
 
     /// Takes the end of a snapshot.

@@ -161,7 +161,8 @@ impl Shell {
         self.after_order();
     }
 
-    fn log_not_begun(&mut self, reason: &str) {
+    pub(super) fn log_not_begun(&mut self, reason: &str) {
+        self.begins_log = false;
         tracing::error!(reason, "the append-only file cannot be switched on; it is tried again");
         self.engine.persistence.figures = Some(Box::new(|| Figures { rewrite_failures: 1, ..Figures::default() }));
         self.log_again_ms = Some(self.clock.now().deadline_in(AGAIN_MS));
@@ -185,6 +186,8 @@ impl Shell {
     /// Takes the end of a log that was switched off.
     pub(super) fn log_closed(&mut self) {
         let Some(mut durable) = self.durable.take_if(|durable| durable.phase == Phase::Closing) else { return };
+        // It has reported its end, and lets go of the folder.
+        durable.thread.take().into_iter().for_each(|thread| _ = thread.join());
         // Nothing waits for a file that is not written any more.
         let last = durable.gate.last();
         for (id, _) in durable.gate.settle(last) {

@@ -69,11 +69,6 @@ pub struct Copying {
 }
 
 impl Copying {
-    /// Number of keys that were copied.
-    pub fn keys(&self) -> u64 {
-        self.copy.keys()
-    }
-
     fn send(&self, part: Part, moment: Moment) {
         self.shared.backlog.fetch_add(part.bytes().len() as u64, Ordering::Relaxed);
         // The thread ends early only after an error, which it reports.

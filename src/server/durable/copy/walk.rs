@@ -1,5 +1,6 @@
 //! The executor's part of a copy: it visits the keys between the turns of connections.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -33,7 +34,9 @@ impl Shell {
             be_nice();
             // An order that does nothing wakes the event loop, which goes on copying.
             let wake = || _ = control.send(Box::new(|_| ()));
-            if let Some(made) = receive(config, moment, &received, &of_thread, &wake) {
+            // A panic must not leave a snapshot in progress for ever. The other engine is dropped, and nobody else saw it.
+            let made = catch_unwind(AssertUnwindSafe(|| receive(config, moment, &received, &of_thread, &wake)));
+            if let Some(made) = made.unwrap_or_else(|_| Some(Err("the copying thread panicked".to_owned()))) {
                 then(made, &of_thread);
             }
         });
@@ -50,8 +53,7 @@ impl Shell {
         let Some(copying) = &self.copying else { return false };
         let backlog = copying.shared.backlog.load(Ordering::Relaxed);
         if backlog + copying.copy.pending_bytes() as u64 > CHANGES_MAX {
-            tracing::warn!("a copy of the data was given up: changes come faster than they can be copied");
-            self.abandon_copy();
+            self.fail_copy("changes come faster than they can be copied");
             return false;
         }
         if backlog > BACKLOG_MAX {
@@ -62,6 +64,9 @@ impl Shell {
         let moment = Moment { boot: boot::clock(), now: self.clock.now() };
         let more = copying.copy.step(&self.engine.keyspace, moment, ROOM).unwrap_or(false);
         copying.copy.take().into_iter().for_each(|part| copying.send(part, moment));
+        if matches!(copying.purpose, Purpose::Snapshot) {
+            self.engine.persistence.snapshot.keys[0] = copying.copy.keys();
+        }
         if more || self.engine.keyspace.changes.in_unit() {
             return true;
         }
@@ -81,6 +86,17 @@ impl Shell {
             self.record_changes();
         }
         false
+    }
+
+    /// Gives up a copy in progress, and says so to what it was for.
+    fn fail_copy(&mut self, reason: &str) {
+        let Some(copying) = self.copying.take() else { return };
+        copying.shared.abandoned.store(true, Ordering::Relaxed);
+        self.record_changes();
+        match copying.purpose {
+            Purpose::Snapshot => self.snapshot_failed(reason),
+            Purpose::Log(_) => self.log_not_begun(reason),
+        }
     }
 
     /// Gives up a copy in progress. Its thread ends without a word.
