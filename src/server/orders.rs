@@ -68,7 +68,7 @@ impl Shell {
     /// `force`, and the session that asked for the end gets an error.
     pub(super) fn shut_down(&mut self, session: Option<SessionId>, save: Option<bool>, force: bool) {
         // While files are loaded, what there is would replace what they have.
-        let saves = save.unwrap_or(!self.engine.config.save.is_empty()) && self.loading.is_none();
+        let saves = save.unwrap_or(!self.engine.config.save.is_empty()) && !self.engine.is_loading();
         if !saves || self.save_now() || force {
             self.ending = true;
             return;

@@ -162,3 +162,41 @@ fn a_folder_that_cannot_be_made_is_refused() {
     play(&mut wire, &[("CONFIG SET appendonly yes", refusal), ("CONFIG GET appendonly", "*2 $10 appendonly $2 no")]);
     assert_eq!(info(&mut wire, "aof_enabled"), "0");
 }
+
+#[test]
+fn a_base_that_is_not_wanted_any_more_does_not_take_the_place_of_the_next() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &ON);
+    let mut wire = server.wire();
+    wire.queue(&["EVAL", "for n = 1, 40000 do redis.call('SET', 'k' .. n, 0) end", "0"]);
+    for request in ["BGREWRITEAOF", "FLUSHALL", "SET after 1", "CONFIG SET appendonly no", "CONFIG SET appendonly yes"] {
+        wire.queue(&request.split(' ').collect::<Vec<_>>());
+    }
+    wire.flush().unwrap();
+    (0..6).for_each(|_| _ = told(&mut wire));
+    wait_for("the file", || (info(&mut wire, "aof_rewrite_in_progress") == "0" && folder.files().len() == 3).then_some(()));
+    switch_on(&mut wire);
+    assert_eq!(call(&mut wire, "SET last 1"), "+OK");
+    // The thread that made the unwanted base has ended when the folder can be locked by the next server.
+    server.kill();
+    let server = Server::start(&folder, &ON);
+    play(&mut server.wire(), &[("DBSIZE", ":2"), ("GET after", "$1 1"), ("GET last", "$1 1")]);
+}
+
+#[test]
+fn waitaof_waits_for_the_base_of_a_file_that_is_switched_on() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &OFF);
+    let mut wire = server.wire();
+    wire.queue(&["EVAL", "for n = 1, 20000 do redis.call('SET', 'k' .. n, 0) end", "0"]);
+    for request in ["CONFIG SET appendonly yes", "WAITAOF 1 0 0", "INFO persistence"] {
+        wire.queue(&request.split(' ').collect::<Vec<_>>());
+    }
+    wire.flush().unwrap();
+    assert_eq!((told(&mut wire), told(&mut wire)), ("$-1".to_owned(), "+OK".to_owned()));
+    assert_eq!(told(&mut wire), "*2 :1 :0");
+    assert!(told(&mut wire).contains("aof_rewrite_in_progress:0"), "the base is on the disk");
+    server.kill();
+    let server = Server::start(&folder, &ON);
+    assert_eq!(call(&mut server.wire(), "DBSIZE"), ":20000");
+}

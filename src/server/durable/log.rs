@@ -1,5 +1,6 @@
 //! What the shell does with the log: holds output, hands batches to the thread, takes its reports, and makes new bases.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::error::Error;
@@ -279,13 +280,18 @@ impl Shell {
         let Some(control) = self.control.clone() else { return };
         let Some(durable) = &mut self.durable else { return };
         durable.turns_over = false;
+        if durable.phase != Phase::Running {
+            return;
+        }
+        let (abandoned, lock) = (Arc::clone(&durable.rewrite_abandoned), durable.lock.clone());
         let path = load::folder_of(&config);
         let name = config.appendfilename.clone();
         let orders = durable.orders.clone();
-        let work = Rewrite { config, path, name, manifest, moment };
+        let work = Rewrite { config, path, name, manifest, moment, abandoned };
         let thread = std::thread::Builder::new().name("rewrite".into()).stack_size(ENGINE_STACK);
         let spawned = thread.spawn(move || {
             be_nice();
+            let _lock = lock;
             match work.run() {
                 Ok((file, len)) => _ = orders.send(Order::Base(file, len)),
                 Err(reason) => {
@@ -337,8 +343,10 @@ impl Shell {
     /// Ends the log: what was recorded is written and synced.
     pub(in crate::server) fn close_log(&mut self) {
         self.abandon_snapshot();
+        self.abandon_copy();
         self.submit(true);
         let Some(durable) = &mut self.durable else { return };
+        durable.abandon_rewrite();
         durable.send(Order::Close);
         if let Some(thread) = durable.thread.take() {
             let _ = thread.join();

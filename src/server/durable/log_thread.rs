@@ -106,6 +106,8 @@ pub struct Progress {
     pub sync_times: [AtomicU64; 32],
     /// Bytes of all batches since the start that are durable.
     pub durable_position: AtomicU64,
+    /// Whether the files are what a start would load: the first base is on the disk.
+    pub begun: AtomicBool,
     /// Bytes that wait to be written.
     pub queued_bytes: AtomicU64,
     /// Whether a sync runs.

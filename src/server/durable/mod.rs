@@ -38,7 +38,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -94,6 +94,10 @@ pub struct Durable {
     rewrite: Rc<Cell<Rewriting>>,
     /// Bytes of all files after the last new base, or at the start.
     base_size: Rc<Cell<u64>>,
+    /// Tells the thread that makes a new base that nobody wants it any more.
+    rewrite_abandoned: Arc<AtomicBool>,
+    /// Keeps the folder locked, together with the threads that write in it.
+    lock: Option<Arc<File>>,
     /// Notices syncs that hold up changes.
     delay: Delay,
     /// How often there was one, for INFO.
@@ -144,6 +148,8 @@ impl Durable {
             slow: false,
             rewrite,
             base_size,
+            rewrite_abandoned: Arc::default(),
+            lock: None,
             delay: Delay::default(),
             delayed_syncs: Rc::default(),
         }
@@ -162,6 +168,8 @@ impl Durable {
         report: impl Fn(Report) + Send + 'static,
     ) -> Result<(), String> {
         let thread = LogThread::new(files, path, self.syncs, orders, Arc::clone(&self.progress), report);
+        let lock = Arc::new(lock);
+        self.lock = Some(Arc::clone(&lock));
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
             let _lock = lock;
             thread.run();
@@ -176,14 +184,27 @@ impl Durable {
         let (base_size, held) = (Rc::clone(&self.base_size), self.gate.held());
         let (recorded, delayed_syncs) = (self.log.clone(), Rc::clone(&self.delayed_syncs));
         Box::new(move || {
-            let durable = progress.durable_position.load(Ordering::Relaxed);
+            // The base counts as one byte: until it is on the disk, nothing is.
+            let begun = progress.begun.load(Ordering::Relaxed);
+            let durable = if begun { progress.durable_position.load(Ordering::Relaxed) + 1 } else { 0 };
             Figures {
-                position: Position { recorded: recorded.position(), durable },
+                position: Position { recorded: recorded.position() + 1, durable },
                 delayed_syncs: delayed_syncs.get(),
                 held: held.get(),
                 ..figures_of(&progress, rewrite.get(), base_size.get())
             }
         })
+    }
+
+    /// Takes note that its files are what a start would load.
+    fn begin(&mut self) {
+        self.phase = Phase::Running;
+        self.progress.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives up the base in progress: its thread leaves the folder as it is.
+    fn abandon_rewrite(&self) {
+        self.rewrite_abandoned.store(true, Ordering::Relaxed);
     }
 
     /// Whether changes are recorded.

@@ -2,6 +2,8 @@
 //! writes what it then has. The executor does nothing for it, and there is no fork.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::Engine;
 use crate::engine::config::Config;
@@ -32,6 +34,8 @@ pub struct Rewrite {
     pub manifest: Manifest,
     /// The time at the start, at which the files are read and the base is written: leases are as long in it as in the files.
     pub moment: Moment,
+    /// Set when nobody wants the base any more: the log was switched off, or the server ends.
+    pub abandoned: Arc<AtomicBool>,
 }
 
 impl Rewrite {
@@ -49,7 +53,8 @@ impl Rewrite {
         let temporary = self.path.join("temp-rewriteaof.rdb");
         let path = self.path.join(String::from_utf8_lossy(&base.name).as_ref());
         let kind = Kind { checksum, is_base: true };
-        let len = write(&engine, self.moment, (&temporary, &path), kind, || true)?;
+        let goes_on = || !self.abandoned.load(Ordering::Relaxed);
+        let len = write(&engine, self.moment, (&temporary, &path), kind, goes_on)?;
         Ok((base, len))
     }
 }

@@ -1,7 +1,7 @@
 //! RDB snapshots: `SAVE`, `BGSAVE`, the save points of `save`, and the one before the server ends.
 //!
 //! ```text
-//!   SAVE, BGSAVE, save points ─▶ a live copy (copying.rs) ─▶ temp-PID-N.rdb, synced ─▶ renamed to dbfilename, folder synced
+//!   SAVE, BGSAVE, save points ─▶ a live copy (copy/) ─▶ temp-PID-N.rdb, synced ─▶ renamed to dbfilename, folder synced
 //!   SHUTDOWN SAVE             ─▶ the same file from the keyspace itself, as nobody else is served any more
 //! ```
 //!
@@ -23,6 +23,8 @@ use crate::server::durable::folder::words;
 use crate::server::durable::load::snapshot_of;
 use crate::server::shell::Shell;
 
+/// Why a file was not finished that was given up.
+const UNWANTED: &str = "it is not wanted any more";
 /// Bytes that are written at once.
 const CHUNK: usize = 1 << 20;
 /// Milliseconds between two looks at the save points.
@@ -36,9 +38,8 @@ impl Shell {
         if let Some(id) = session {
             self.snapshots.waiting.push((id, self.engine.sessions[id.0 as usize].id));
         }
-        if anew && let Some(running) = self.snapshots.running.take() {
-            running.abandoned.store(true, Ordering::Relaxed);
-            self.abandon_copy();
+        if anew {
+            self.abandon_snapshot();
         }
         if self.snapshots.running.is_some() {
             return;
@@ -108,14 +109,24 @@ impl Shell {
             Ok(_) => tracing::info!("Background saving terminated with success"),
             Err(reason) => tracing::warn!(reason, "Background saving error"),
         }
+        if made.is_err() && self.copying.as_ref().is_some_and(|copying| copying.is_for_snapshot()) {
+            // The thread has ended before the copy was whole.
+            self.abandon_copy();
+        }
+        self.tell_saved(made.is_ok());
+        self.after_order();
+    }
+
+    /// Tells those who wait for a snapshot how it ended.
+    fn tell_saved(&mut self, saved: bool) {
+        let now = self.clock.now();
         self.refuse_writes();
         for (id, client) in std::mem::take(&mut self.snapshots.waiting) {
             if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-                self.engine.end_wait_for_save(now, id, made.is_ok());
+                self.engine.end_wait_for_save(now, id, saved);
             }
         }
         self.go_on_saving();
-        self.after_order();
     }
 
     /// Looks whether a save point is reached.
@@ -155,10 +166,7 @@ impl Shell {
 
     /// Writes a snapshot before this returns. Returns false if it failed.
     pub(in crate::server) fn save_now(&mut self) -> bool {
-        if let Some(running) = self.snapshots.running.take() {
-            running.abandoned.store(true, Ordering::Relaxed);
-            self.abandon_copy();
-        }
+        self.abandon_snapshot();
         let temporary = self.temporary();
         let moment = Moment { boot: boot::clock(), now: self.clock.now() };
         let kind = Kind { checksum: self.engine.config.rdbchecksum, is_base: false };
@@ -169,15 +177,20 @@ impl Shell {
             Ok(_) => tracing::info!("DB saved on disk"),
             Err(ref reason) => tracing::error!(reason, "Error trying to save the DB"),
         }
+        self.tell_saved(made.is_ok());
         made.is_ok()
     }
 
-    /// Ends what makes a snapshot, before the server ends.
+    /// Gives up the snapshot in progress. What its thread still says of it is not listened to.
     pub(super) fn abandon_snapshot(&mut self) {
-        if let Some(running) = self.snapshots.running.take() {
-            running.abandoned.store(true, Ordering::Relaxed);
+        let Some(running) = self.snapshots.running.take() else { return };
+        running.abandoned.store(true, Ordering::Relaxed);
+        self.snapshots.files += 1;
+        self.engine.persistence.snapshot.since_ms = None;
+        self.engine.persistence.snapshot.keys = [0; 2];
+        if self.copying.as_ref().is_some_and(|copying| copying.is_for_snapshot()) {
+            self.abandon_copy();
         }
-        self.abandon_copy();
     }
 }
 
@@ -201,7 +214,10 @@ pub fn write(
     kind: Kind,
     goes_on: impl Fn() -> bool,
 ) -> Result<u64, String> {
-    let made = write_temporary(engine, moment, temporary, kind, goes_on).and_then(|len| {
+    let made = write_temporary(engine, moment, temporary, kind, &goes_on).and_then(|len| {
+        if !goes_on() {
+            return Err(UNWANTED.to_owned());
+        }
         let failed =
             |error: std::io::Error| format!("Can't rename {} to {}: {}", temporary.display(), path.display(), words(&error));
         std::fs::rename(temporary, path).map_err(failed)?;
@@ -212,12 +228,12 @@ pub fn write(
     made.inspect_err(|_| _ = std::fs::remove_file(temporary))
 }
 
-fn write_temporary(engine: &Engine, moment: Moment, path: &Path, kind: Kind, goes_on: impl Fn() -> bool) -> Result<u64, String> {
+fn write_temporary(engine: &Engine, moment: Moment, path: &Path, kind: Kind, goes_on: &impl Fn() -> bool) -> Result<u64, String> {
     let describe = |error: std::io::Error| format!("Can't write {}: {}", path.display(), words(&error));
     let mut file = File::create(path).map_err(describe)?;
     let len = write_to(engine, moment, kind, |chunk| {
         if !goes_on() {
-            return Err("it is not wanted any more".to_owned());
+            return Err(UNWANTED.to_owned());
         }
         file.write_all(chunk).map_err(describe)
     })?;

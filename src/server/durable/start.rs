@@ -24,7 +24,7 @@ use crate::server::durable::load::{Files, LoadedFiles, Purpose, folder_of, read_
 use crate::server::durable::lock::lock;
 use crate::server::durable::log::reporter;
 use crate::server::durable::log_thread::{Progress, Syncs};
-use crate::server::durable::{Durable, Phase, Rewriting, boot};
+use crate::server::durable::{Durable, Rewriting, boot};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -132,7 +132,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
     let rewrite = Rc::new(Cell::new(Rewriting::default()));
     let mut durable = Durable::new(log, progress, orders, syncs, seed, (rewrite, base_size));
     durable.spawn(files, received, lock, path, reporter(control.clone()))?;
-    durable.phase = Phase::Running;
+    durable.begin();
     shell.engine.persistence.figures = Some(durable.figures());
     shell.durable = Some(Box::new(durable));
     shell.record_changes();

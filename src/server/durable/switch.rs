@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 
 use crate::engine::Engine;
-use crate::engine::persistence::Figures;
+use crate::engine::persistence::{Figures, Position};
 use crate::engine::session::SessionFlags;
 use crate::persist::append::log::AppendLog;
 use crate::persist::append::manifest::Manifest;
@@ -36,6 +36,8 @@ use crate::server::shell::Shell;
 
 /// Milliseconds after which it is tried again to switch the file on.
 const AGAIN_MS: u64 = 5000;
+/// The position of a log that has not begun: nothing is durable, and something is to be.
+const NOWHERE: Position = Position { recorded: 1, durable: 0 };
 
 /// What a log that was begun hands to its thread.
 pub(super) struct Begun {
@@ -82,7 +84,7 @@ impl Shell {
                 // It is switched on again when it is closed.
                 let since_ms = Some(self.clock.now().mono_ms());
                 self.engine.persistence.figures =
-                    Some(Box::new(move || Figures { rewriting_since_ms: since_ms, ..Figures::default() }));
+                    Some(Box::new(move || Figures { rewriting_since_ms: since_ms, position: NOWHERE, ..Figures::default() }));
             }
             (Some(durable), false) if durable.phase == Phase::Closing => self.engine.persistence.figures = None,
             _ => {}
@@ -93,7 +95,6 @@ impl Shell {
         if self.copying.is_some() {
             // A snapshot. It is made afterwards.
             self.abandon_snapshot();
-            self.engine.persistence.snapshot.since_ms = None;
             self.engine.persistence.snapshot.scheduled = true;
         }
         let config = &self.engine.config;
@@ -141,16 +142,27 @@ impl Shell {
         match begun {
             Ok(()) => {
                 if let Some(durable) = self.durable.as_mut().filter(|durable| durable.phase == Phase::Starting) {
-                    durable.phase = Phase::Running;
+                    durable.begin();
                 }
                 self.log_details_as_configured();
+                // What was changed before the copy is in the base.
+                let now = self.clock.now();
+                self.engine.end_log_waits(now);
                 tracing::info!("the append-only file is on");
                 self.end_rewrite(true);
             }
             Err(reason) => {
+                let now = self.clock.now();
                 self.durable = None;
                 self.begins_log = false;
+                if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
+                    // The thread has ended before the copy was whole.
+                    self.abandon_copy();
+                }
                 self.record_changes();
+                self.engine.persistence.figures = None;
+                self.engine.end_log_waits(now);
+                self.refuse_writes();
                 if self.engine.config.appendonly {
                     self.log_not_begun(&reason);
                 } else {
@@ -164,7 +176,8 @@ impl Shell {
     pub(super) fn log_not_begun(&mut self, reason: &str) {
         self.begins_log = false;
         tracing::error!(reason, "the append-only file cannot be switched on; it is tried again");
-        self.engine.persistence.figures = Some(Box::new(|| Figures { rewrite_failures: 1, ..Figures::default() }));
+        self.engine.persistence.figures =
+            Some(Box::new(|| Figures { rewrite_failures: 1, position: NOWHERE, ..Figures::default() }));
         self.log_again_ms = Some(self.clock.now().deadline_in(AGAIN_MS));
         self.update_files();
         self.go_on_saving();
@@ -174,6 +187,7 @@ impl Shell {
         self.submit(true);
         let Some(durable) = &mut self.durable else { return };
         durable.phase = Phase::Closing;
+        durable.abandon_rewrite();
         durable.send(Order::Close);
         self.engine.persistence.figures = None;
         self.engine.persistence.rewrite_scheduled = false;
@@ -194,6 +208,8 @@ impl Shell {
             self.engine.sessions[id.0 as usize].flags.remove(SessionFlags::UNSETTLED);
             self.wake(id);
         }
+        // The folder is free again only without it.
+        drop(durable);
         self.refuse_writes();
         self.log_as_configured();
     }

@@ -41,8 +41,9 @@ enum Message {
 /// What the thread shares with the executor.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// Bytes on the way.
+    /// Bytes on the way, and how many of them are changes.
     backlog: AtomicU64,
+    changes: AtomicU64,
     /// Whether the executor waits for the thread to catch up.
     waits: AtomicBool,
     /// Whether nobody wants the copy any more.
@@ -69,8 +70,17 @@ pub struct Copying {
 }
 
 impl Copying {
+    /// Whether it is for a snapshot.
+    pub fn is_for_snapshot(&self) -> bool {
+        matches!(self.purpose, Purpose::Snapshot)
+    }
+
     fn send(&self, part: Part, moment: Moment) {
-        self.shared.backlog.fetch_add(part.bytes().len() as u64, Ordering::Relaxed);
+        let len = part.bytes().len() as u64;
+        self.shared.backlog.fetch_add(len, Ordering::Relaxed);
+        if matches!(part, Part::Changes(_)) {
+            self.shared.changes.fetch_add(len, Ordering::Relaxed);
+        }
         // The thread ends early only after an error, which it reports.
         let _ = self.messages.send(Message::Part(part, moment));
     }
@@ -104,6 +114,9 @@ fn receive(
                     return Some(Err(reason));
                 }
                 let len = part.bytes().len() as u64;
+                if matches!(part, Part::Changes(_)) {
+                    shared.changes.fetch_sub(len, Ordering::Relaxed);
+                }
                 let left = shared.backlog.fetch_sub(len, Ordering::Relaxed) - len;
                 if left < BACKLOG_MAX / 2 && shared.waits.swap(false, Ordering::Relaxed) {
                     // It wakes the event loop, which goes on copying.

@@ -66,8 +66,12 @@ impl<'e> Received<'e> {
     ///
     /// # Errors
     /// In words: the copy is not whole.
-    pub fn finish(self) -> Result<usize, String> {
+    pub fn finish(mut self) -> Result<usize, String> {
         self.items.check_end().map_err(|fault| fault.to_string())?;
+        let refusals = self.replay.take_refusals();
+        if let Some(refusal) = refusals.named.iter().chain(&refusals.libraries).next() {
+            return Err(format!("the copy refused a change: {refusal}"));
+        }
         Ok(self.replay.finish(self.now, Purpose::Base)?.1)
     }
 }

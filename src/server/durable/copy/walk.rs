@@ -36,7 +36,9 @@ impl Shell {
             let wake = || _ = control.send(Box::new(|_| ()));
             // A panic must not leave a snapshot in progress for ever. The other engine is dropped, and nobody else saw it.
             let made = catch_unwind(AssertUnwindSafe(|| receive(config, moment, &received, &of_thread, &wake)));
-            if let Some(made) = made.unwrap_or_else(|_| Some(Err("the copying thread panicked".to_owned()))) {
+            let made = made.unwrap_or_else(|_| Some(Err("the copying thread panicked".to_owned())));
+            // Nobody listens to what becomes of a copy that was given up.
+            if let Some(made) = made.filter(|_| !of_thread.abandoned.load(Ordering::Relaxed)) {
                 then(made, &of_thread);
             }
         });
@@ -52,7 +54,7 @@ impl Shell {
     pub(in crate::server::durable) fn copy_some(&mut self) -> bool {
         let Some(copying) = &self.copying else { return false };
         let backlog = copying.shared.backlog.load(Ordering::Relaxed);
-        if backlog + copying.copy.pending_bytes() as u64 > CHANGES_MAX {
+        if copying.shared.changes.load(Ordering::Relaxed) + copying.copy.pending_bytes() as u64 > CHANGES_MAX {
             self.fail_copy("changes come faster than they can be copied");
             return false;
         }
