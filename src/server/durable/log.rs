@@ -7,6 +7,7 @@ use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::command::Command;
+use crate::engine::observe::turns::Task;
 use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
 use crate::persist::append::clock::Moment;
@@ -93,7 +94,12 @@ impl Shell {
     /// the event loop to the log's thread. Returns whether to call this again soon.
     #[cold]
     pub(in crate::server) fn work_on_files(&mut self) -> bool {
-        let copies = self.copy_some();
+        let mut copies = false;
+        if self.copying.is_some() {
+            self.close_turn();
+            copies = self.copy_some();
+            self.end_turn(Task::Copy);
+        }
         self.submit(false);
         self.update_files();
         copies || self.next_load().is_some_and(|wait| wait.is_zero())

@@ -33,6 +33,8 @@ pub enum Task {
     Control,
     /// Files are loaded.
     Load,
+    /// Keys were copied for a snapshot or a first base.
+    Copy,
 }
 
 impl Task {
@@ -44,6 +46,7 @@ impl Task {
             Task::Accept => "accept",
             Task::Control => "control",
             Task::Load => "load",
+            Task::Copy => "copy",
         }
     }
 }
