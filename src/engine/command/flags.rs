@@ -117,7 +117,7 @@ bitflags::bitflags! {
         const DEBUG = 1 << 4;
         /// `CLIENT CACHING` stays in effect for the next request.
         const KEEPS_CACHING = 1 << 5;
-        /// Refused with the writes while the disk takes none, so that whoever watches the server by it notices. As in Redis.
+        /// Refused, as writes are, while the disk takes no writes. Monitoring that sends it notices the disk. As in Redis.
         const TELLS_OF_DISK = 1 << 6;
         /// Its reply shows no key, although its flags or its group do not say so: it does not wait for the disk.
         const SHOWS_NO_KEY = 1 << 7;

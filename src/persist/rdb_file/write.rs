@@ -1,5 +1,5 @@
 //! The writer: a file in slices. Between two slices the keyspace must not change, except that keys may expire: each slice goes on
-//! where the one before stopped.
+//! where the one before stopped. A [live copy](crate::persist::live_copy) may change meanwhile, as it passes changes on itself.
 
 use crate::base::time::Now;
 use crate::base::version::REDIS_VERSION;

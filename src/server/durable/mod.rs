@@ -94,7 +94,7 @@ pub struct Durable {
     rewrite: Rc<Cell<Rewriting>>,
     /// Bytes of all files after the last new base, or at the start.
     base_size: Rc<Cell<u64>>,
-    /// Tells the thread that makes a new base that nobody wants it any more.
+    /// Set when the base in progress is given up. Its thread reads it.
     rewrite_abandoned: Arc<AtomicBool>,
     /// Keeps the folder locked, together with the threads that write in it.
     lock: Option<Arc<File>>,

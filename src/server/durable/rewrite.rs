@@ -34,7 +34,7 @@ pub struct Rewrite {
     pub manifest: Manifest,
     /// The time at the start, at which the files are read and the base is written: leases are as long in it as in the files.
     pub moment: Moment,
-    /// Set when nobody wants the base any more: the log was switched off, or the server ends.
+    /// Set when the base is given up: the log was switched off, or the server ends.
     pub abandoned: Arc<AtomicBool>,
 }
 

@@ -46,7 +46,7 @@ pub struct Shared {
     changes: AtomicU64,
     /// Whether the executor waits for the thread to catch up.
     waits: AtomicBool,
-    /// Whether nobody wants the copy any more.
+    /// Whether the copy was given up.
     pub abandoned: AtomicBool,
 }
 

@@ -34,7 +34,7 @@ impl Shell {
             be_nice();
             // An order that does nothing wakes the event loop, which goes on copying.
             let wake = || _ = control.send(Box::new(|_| ()));
-            // A panic must not leave a snapshot in progress for ever. The other engine is dropped, and nobody else saw it.
+            // After a panic the snapshot fails, instead of being in progress for ever. Only this thread has seen the other engine.
             let made = catch_unwind(AssertUnwindSafe(|| receive(config, moment, &received, &of_thread, &wake)));
             let made = made.unwrap_or_else(|_| Some(Err("the copying thread panicked".to_owned())));
             // Nobody listens to what becomes of a copy that was given up.

@@ -18,7 +18,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// No bound, and no delays: nobody waits for the thread.
+    /// No bound, and no delays, for a load on a thread of its own.
     pub fn unlimited() -> Pace {
         Pace { until: None, looks: 0, owed: Duration::ZERO }
     }
