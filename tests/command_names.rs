@@ -23,7 +23,7 @@ const OTHER_WORDS: [(&str, &[&str], &str); 20] = [
     ("engine/faults/rules.rs", &["restart", "reset", "client"], "words of a fault's rule"),
     ("engine/observe/latency.rs", &["command"], "an event of the latency monitor"),
     ("engine/observe/measure.rs", &["command"], "an event of the latency monitor"),
-    ("engine/observe/turns/mod.rs", &["client"], "who has a turn"),
+    ("engine/observe/turns/mod.rs", &["client", "copy"], "what a turn was for"),
     ("engine/users/log.rs", &["auth", "command", "multi"], "reasons and places of the ACL log"),
     ("engine/users/user.rs", &["reset"], "a rule for a user"),
     (
