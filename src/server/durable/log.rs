@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
@@ -13,11 +14,14 @@ use crate::engine::session::SessionFlags;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log::Batch;
 use crate::persist::append::manifest::Manifest;
-use crate::server::durable::copy::{ENGINE_STACK, be_nice};
+use crate::server::clock::monotonic_ns;
+use crate::server::durable::copy::ENGINE_STACK;
 use crate::server::durable::files::Head;
 use crate::server::durable::gate::Executed;
 use crate::server::durable::log_thread::{Order, Report, Syncs};
+use crate::server::durable::priority::be_idle;
 use crate::server::durable::rewrite::{self, Rewrite};
+use crate::server::durable::sharing::Sharing;
 use crate::server::durable::{Phase, Rewriting, boot, load};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
@@ -128,6 +132,12 @@ impl Shell {
         self.files_due_ms = due.into_iter().flatten().min().unwrap_or(u64::MAX);
     }
 
+    /// How long to wait at most for more changes before the pending ones are handed over; `None` if they are not to wait.
+    #[cold]
+    pub(in crate::server) fn wait_for_others(&self) -> Option<Duration> {
+        self.durable.as_ref()?.wait_for_others()
+    }
+
     #[cold]
     pub(super) fn submit(&mut self, closing: bool) {
         let now = self.clock.now();
@@ -139,7 +149,7 @@ impl Shell {
         if !closing && pending < BATCH_MIN {
             if durable.holds_output() {
                 // While one batch is on its way the next is filled: the report that the first is settled comes back here.
-                if durable.gate.is_on_its_way() {
+                if durable.gate.is_on_its_way() || durable.waits_for_others() {
                     return;
                 }
             } else if self.clock.is_frozen() {
@@ -202,6 +212,10 @@ impl Shell {
         match report {
             Report::Settled(batch) => {
                 let mut opened = Vec::new();
+                if !self.clock.is_frozen() {
+                    let (held, sync_us) = (durable.gate.held().get(), durable.progress.last_sync_us.load(Ordering::Relaxed));
+                    durable.sharing = Sharing::after(held, sync_us, monotonic_ns());
+                }
                 for (id, last) in durable.gate.settle(batch) {
                     if last {
                         self.engine.sessions[id.0 as usize].flags.remove(SessionFlags::UNSETTLED);
@@ -215,6 +229,8 @@ impl Shell {
                     durable.slow = false;
                     self.refuse_writes();
                 }
+                // The next batch is handed over before the replies are written: the disk does not wait for those.
+                self.submit(false);
                 // Not by way of the engine's list of sessions to flush: what is on that list may show changes that are not settled.
                 opened.into_iter().for_each(|id| self.wake(id));
             }
@@ -296,7 +312,7 @@ impl Shell {
         let work = Rewrite { config, path, name, manifest, moment, abandoned };
         let thread = std::thread::Builder::new().name("rewrite".into()).stack_size(ENGINE_STACK);
         let spawned = thread.spawn(move || {
-            be_nice();
+            be_idle();
             let _lock = lock;
             match work.run() {
                 Ok((file, len)) => _ = orders.send(Order::Base(file, len)),

@@ -102,6 +102,8 @@ pub struct Progress {
     pub syncs_us: AtomicU64,
     /// The longest sync in microseconds.
     pub sync_max_us: AtomicU64,
+    /// The last sync in microseconds.
+    pub last_sync_us: AtomicU64,
     /// Number of syncs by the bit length of their microseconds, for percentiles.
     pub sync_times: [AtomicU64; 32],
     /// Bytes of all batches since the start that are durable.
@@ -123,6 +125,7 @@ impl Progress {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.syncs_us.fetch_add(us, Ordering::Relaxed);
+        self.last_sync_us.store(us, Ordering::Relaxed);
         self.sync_max_us.fetch_max(us, Ordering::Relaxed);
         let bits = (u64::BITS - us.leading_zeros()) as usize;
         self.sync_times[bits.min(31)].fetch_add(1, Ordering::Relaxed);

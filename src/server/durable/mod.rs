@@ -9,7 +9,7 @@
 //! At the start, [`load`] reads the folder or a snapshot, and [`load::replay`] applies it to a second engine, in slices between the turns
 //! of the event loop ([`load::slices`], [`load::pace`]); then [`start`] begins a new increment. [`load::upgrade`] takes over a file of Redis 6. [`gate`]
 //! decides which output waits. `submit` (in [`log`]) runs at the end of each turn of the event loop, and hands a batch over when the
-//! last one is settled (`always`), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base
+//! last one is settled (`always`; [`sharing`] may let it wait for more), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base
 //! from the files, [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace ([`copy`]).
 //! `check` reads files without a server.
 //!
@@ -28,7 +28,9 @@ pub mod load;
 pub mod lock;
 pub mod log;
 pub mod log_thread;
+pub mod priority;
 pub mod rewrite;
+pub mod sharing;
 pub mod snapshot;
 pub mod start;
 pub mod switch;
@@ -41,18 +43,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::log::AppendLog;
 use crate::persist::disk::DiskError;
+use crate::server::clock::monotonic_ns;
 use crate::server::durable::copy::Shared;
 use crate::server::durable::delay::Delay;
 use crate::server::durable::files::Files;
 use crate::server::durable::folder::words;
 use crate::server::durable::gate::{BatchNumber, CommitGate};
 use crate::server::durable::log_thread::{LogThread, Order, Progress, Report, Syncs};
+use crate::server::durable::sharing::Sharing;
 
 /// How far a log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +103,8 @@ pub struct Durable {
     rewrite_abandoned: Arc<AtomicBool>,
     /// Keeps the folder locked, together with the threads that write in it.
     lock: Option<Arc<File>>,
+    /// What the next batch waits for.
+    sharing: Sharing,
     /// Notices syncs that hold up changes.
     delay: Delay,
     /// How often there was one, for INFO.
@@ -150,6 +157,7 @@ impl Durable {
             base_size,
             rewrite_abandoned: Arc::default(),
             lock: None,
+            sharing: Sharing::default(),
             delay: Delay::default(),
             delayed_syncs: Rc::default(),
         }
@@ -227,6 +235,19 @@ impl Durable {
     #[inline]
     pub fn holds_output(&self) -> bool {
         self.syncs == Syncs::Always && self.phase == Phase::Running
+    }
+
+    /// Whether the pending changes wait for others that are to share a sync.
+    fn waits_for_others(&self) -> bool {
+        self.sharing.waits(self.gate.held().get(), monotonic_ns())
+    }
+
+    /// How long the pending changes wait for others while nothing else is to be done; `None` if they do not, or if there are none.
+    fn wait_for_others(&self) -> Option<Duration> {
+        if !self.holds_output() || self.gate.is_on_its_way() || !self.log.has_pending() {
+            return None;
+        }
+        self.sharing.wait(self.gate.held().get(), monotonic_ns())
     }
 
     /// Tells the operator if a sync has long held up the changes that are handed over at `now`.

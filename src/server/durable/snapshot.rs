@@ -27,6 +27,9 @@ use crate::server::shell::Shell;
 const UNWANTED: &str = "it is not wanted any more";
 /// Bytes that are written at once.
 const CHUNK: usize = 1 << 20;
+/// Bytes after which a file is synced while it is written, as Redis has it (`rdb-save-incremental-fsync`): a sync of the log does not
+/// wait for all of it.
+const SYNC_EVERY: usize = 4 << 20;
 /// Milliseconds between two looks at the save points.
 const LOOK_EVERY_MS: u64 = 1000;
 /// Milliseconds after a failed snapshot before save points begin another one: Redis's `CONFIG_BGSAVE_RETRY_DELAY`.
@@ -231,11 +234,18 @@ pub fn write(
 fn write_temporary(engine: &Engine, moment: Moment, path: &Path, kind: Kind, goes_on: &impl Fn() -> bool) -> Result<u64, String> {
     let describe = |error: std::io::Error| format!("Can't write {}: {}", path.display(), words(&error));
     let mut file = File::create(path).map_err(describe)?;
+    let mut unsynced = 0;
     let len = write_to(engine, moment, kind, |chunk| {
         if !goes_on() {
             return Err(UNWANTED.to_owned());
         }
-        file.write_all(chunk).map_err(describe)
+        file.write_all(chunk).map_err(describe)?;
+        unsynced += chunk.len();
+        if unsynced >= SYNC_EVERY {
+            file.sync_data().map_err(describe)?;
+            unsynced = 0;
+        }
+        Ok(())
     })?;
     file.sync_data().map_err(describe)?;
     Ok(len)

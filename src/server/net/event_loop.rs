@@ -25,7 +25,7 @@ use crate::server::net::control::Inbox;
 use crate::server::net::handshake::TlsAccepted;
 use crate::server::net::listener;
 use crate::server::net::listener::{Accepted, NewConnection};
-use crate::server::net::poller::{Poller, Source};
+use crate::server::net::poller::{NO_TIME, Poller, Source};
 use crate::server::shell::Shell;
 use crate::server::turns;
 
@@ -35,7 +35,6 @@ const TURNS_MAX: usize = 64;
 const HANDSHAKES_MAX: usize = 4;
 /// Maximum number of control orders carried out per round.
 const ORDERS_MAX: usize = 64;
-const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The event loop and everything that takes turns in it.
 pub(crate) struct EventLoop {
@@ -222,6 +221,11 @@ impl EventLoop {
         if has_work {
             turns::count_poll();
             self.poller.wait(Some(&NO_TIME))?;
+        } else if self.shell.files_active
+            && let Some(wait) = self.shell.wait_for_others()
+        {
+            let poller = &mut self.poller;
+            self.shell.while_waiting(|| poller.wait_briefly(wait))?;
         } else {
             let timeout = self.timeout();
             let poller = &mut self.poller;

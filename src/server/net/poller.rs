@@ -6,16 +6,20 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::base::ids::SessionId;
 
 /// Maximum number of events taken by one `epoll_wait`.
 const EVENTS_MAX: usize = 256;
+
+/// For a poll that does not wait.
+pub const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +124,16 @@ impl Poller {
         }
     }
 
+    /// As [`Poller::wait`], for a time below a millisecond, to which `epoll_wait` would round it up. (`epoll_pwait2` needs Linux
+    /// 5.11.)
+    pub fn wait_briefly(&mut self, timeout: Duration) -> io::Result<()> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&*self.registry.epoll, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => self.wait(Some(&NO_TIME)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The events of the last wait.
     pub fn events(&self) -> impl Iterator<Item = (Source, Readiness)> {
         self.events.iter().map(|event| {
@@ -138,8 +152,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-
-    const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
     fn told(poller: &mut Poller) -> Vec<(Source, Readiness)> {
         poller.wait(Some(&NO_TIME)).unwrap();

@@ -1,0 +1,77 @@
+//! Which writes share a sync under `appendfsync always`.
+//!
+//! When a batch is settled, its clients are answered, and most of them write again soon. A batch that were handed over at once would
+//! not have those writes. They would wait for the sync after it, and the clients would be split in two groups that take turns: twice
+//! as many syncs for the same writes. So the next batch waits until as many replies are held back as before, for a part of the last
+//! sync at most.
+//!
+//! ```text
+//!   settled ─▶ replies ─▶ requests of the same clients ─┬─ as many as before ─▶ the next batch
+//!                                                       └─ it is late ────────▶ the next batch
+//! ```
+//!
+//! Where fewer come than before, the next batch waits in vain once: from then on so many are expected. A client that is alone never
+//! waits.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+/// The part of the last sync that a batch waits while nothing else is to be done: 1 / this.
+const SHARE: u64 = 2;
+/// Longest such wait in nanoseconds. A client on the same network needs less.
+const IDLE_MAX_NS: u64 = 1_000_000;
+/// Longest time in nanoseconds for which replies are written and requests are read before the next batch, besides that of a sync.
+const BUSY_MAX_NS: u64 = 1_000_000;
+
+/// What the next batch waits for.
+#[derive(Clone, Debug, Default)]
+pub struct Sharing {
+    /// Number of replies that are held back when all clients of before have written again.
+    expected: usize,
+    /// When it waits no longer, in nanoseconds of the monotonic clock.
+    until_ns: Cell<u64>,
+    /// How long it waits from when nothing else is to be done, in nanoseconds; 0 from then on.
+    idle_ns: Cell<u64>,
+}
+
+impl Sharing {
+    /// After a sync of this length, before which so many replies were held back.
+    pub fn after(held: usize, sync_us: u64, now_ns: u64) -> Sharing {
+        let sync_ns = sync_us * 1000;
+        let until_ns = now_ns + sync_ns + BUSY_MAX_NS;
+        Sharing { expected: held, until_ns: until_ns.into(), idle_ns: (sync_ns / SHARE).min(IDLE_MAX_NS).into() }
+    }
+
+    /// Whether the next batch waits, with so many replies held back now.
+    pub fn waits(&self, held: usize, now_ns: u64) -> bool {
+        held < self.expected && now_ns < self.until_ns.get()
+    }
+
+    /// How long the next batch waits for others while nothing else is to be done; `None` if it does not.
+    pub fn wait(&self, held: usize, now_ns: u64) -> Option<Duration> {
+        let idle_ns = self.idle_ns.replace(0);
+        if idle_ns > 0 {
+            self.until_ns.set(self.until_ns.get().min(now_ns + idle_ns));
+        }
+        self.waits(held, now_ns).then(|| Duration::from_nanos(self.until_ns.get() - now_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_waits_for_those_who_were_answered_but_not_for_long() {
+        let none = Sharing::default();
+        assert!(!none.waits(0, 0) && none.wait(0, 0).is_none());
+        let sharing = Sharing::after(50, 400, 1_000);
+        assert!(sharing.waits(49, 1_400_999) && !sharing.waits(50, 1_000) && !sharing.waits(0, 1_401_000), "while it is busy");
+        let wait = |held, now_ns| sharing.wait(held, now_ns).map(|wait| wait.as_nanos());
+        assert_eq!((wait(10, 5_000), wait(49, 204_999)), (Some(200_000), Some(1)), "from when it is idle");
+        assert_eq!((wait(50, 6_000), wait(0, 205_000), wait(0, u64::MAX)), (None, None, None));
+        assert_eq!(Sharing::after(2, 5_000_000, 0).wait(1, 0), Some(Duration::from_millis(1)), "however slow the disk is");
+        // A client that is alone.
+        assert!(!Sharing::after(1, 400, 0).waits(1, 0));
+    }
+}
