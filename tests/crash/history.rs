@@ -358,13 +358,14 @@ impl History {
             }
         };
         let mut loaded = State::of(&mut engine, clock.now(self.at_us), &clock);
-        let found = self.judge(&loaded, &clock, self.at_us, self.late_us)?;
+        self.judge(&loaded, &clock, self.at_us, self.late_us)?;
         // If the machine crashes in the start, what the process before had not made durable may be lost: nobody knew of it.
         self.check_points()?;
         (self.engine, self.clock, self.log, self.ended) = (engine, clock, log, false);
-        self.states = vec![self.states.swap_remove(found)];
         self.known = 0;
-        self.first_token = std::mem::replace(&mut loaded.next_token, self.states[0].next_token);
+        // The batch that was found may be one that no client knows and no file has: a lease that was over leaves nothing to see.
+        let next_token = self.next_token.max(loaded.after_tokens());
+        self.first_token = std::mem::replace(&mut loaded.next_token, next_token);
         self.states = vec![loaded];
         // A record's times are rounded to milliseconds, by less than four in all.
         self.rounded_us += 4_000;

@@ -104,6 +104,12 @@ impl State {
         state
     }
 
+    /// The number after the largest token of its grants and sessions.
+    pub fn after_tokens(&self) -> u64 {
+        let grants = self.locks.values().flatten().map(|held| held.what.1);
+        grants.chain(self.sessions.values().map(|(number, ..)| *number)).max().map_or(0, |token| token + 1)
+    }
+
     /// Compares what was loaded with what was there when the batch was written.
     ///
     /// # Errors
