@@ -150,17 +150,18 @@ impl AppendLog {
         self.0.borrow().unit - HEADER
     }
 
-    /// What the whole units changed since the last call; `None` if nothing. A batch that is taken afterwards does not tell it again.
-    pub fn take_changed(&self) -> Option<Changed> {
+    /// Calls `take` with the hashes of the keys that the whole units changed since the last call, and with whether they may have
+    /// changed all; `None` if they changed nothing. A batch that is taken afterwards does not tell it again.
+    pub fn take_changed<T>(&self, take: impl FnOnce(&[u64], bool) -> T) -> Option<T> {
         let gathered = &mut *self.0.borrow_mut();
         let everything = std::mem::take(&mut gathered.everything[0]);
         if gathered.unit_keys == 0 && !everything {
             return None;
         }
-        let rest = gathered.keys.split_off(gathered.unit_keys);
-        let keys = std::mem::replace(&mut gathered.keys, rest);
+        let taken = take(&gathered.keys[..gathered.unit_keys], everything);
+        gathered.keys.drain(..gathered.unit_keys);
         gathered.unit_keys = 0;
-        Some(if everything { Changed::Everything } else { Changed::Keys(keys) })
+        Some(taken)
     }
 
     /// Takes the whole units since the last call as a batch; `None` if there are none. A unit in progress remains. `synced` is the

@@ -18,11 +18,12 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use foldhash::fast::FixedState;
+use smallvec::SmallVec;
 
 use crate::base::ids::SessionId;
 use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::table::CommandTable;
-use crate::persist::append::log::{AppendLog, Changed, key_hash};
+use crate::persist::append::log::{AppendLog, key_hash};
 
 /// Number of a batch. The first has the number 1.
 pub type BatchNumber = u64;
@@ -69,7 +70,7 @@ pub struct CommitGate {
     /// The last batch that changed a whole database or more.
     everything: BatchNumber,
     /// Gates in the order of positions and batches.
-    gates: HashMap<SessionId, VecDeque<Gate>, FixedState>,
+    gates: HashMap<SessionId, SmallVec<[Gate; 2]>, FixedState>,
     /// Number of gates, which INFO reads.
     held: Rc<Cell<usize>>,
 }
@@ -107,7 +108,7 @@ impl CommitGate {
     }
 
     /// Records changes of keys with these hashes, or of `everything`, in the pending batch.
-    pub fn changed(&mut self, hashes: impl IntoIterator<Item = u64>, everything: bool) {
+    pub fn changed(&mut self, hashes: &[u64], everything: bool) {
         let batch = self.pending();
         self.pending = true;
         if everything {
@@ -117,7 +118,7 @@ impl CommitGate {
             self.changed.push_back((batch, Vec::new()));
         }
         let Some((_, list)) = self.changed.back_mut() else { return };
-        for hash in hashes {
+        for &hash in hashes {
             if self.keys.insert(hash, batch) != Some(batch) {
                 list.push(hash);
             }
@@ -126,12 +127,7 @@ impl CommitGate {
 
     /// Records what the log has gathered since the last call. Returns false if that is nothing.
     pub fn note_changes(&mut self, log: &AppendLog) -> bool {
-        match log.take_changed() {
-            None => return false,
-            Some(Changed::Keys(hashes)) => self.changed(hashes, false),
-            Some(Changed::Everything) => self.changed([], true),
-        }
-        true
+        log.take_changed(|hashes, everything| self.changed(hashes, everything)).is_some()
     }
 
     /// The last batch that the reply to a request shows; 0 if all of it is settled. `row` is the request's row where it is known, and
@@ -204,8 +200,8 @@ impl CommitGate {
         }
         let gates = self.gates.entry(id).or_default();
         // What comes behind a gate waits for it anyway.
-        if gates.back().is_none_or(|last| last.batch < batch) {
-            gates.push_back(Gate { at, batch });
+        if gates.last().is_none_or(|last| last.batch < batch) {
+            gates.push(Gate { at, batch });
             self.held.set(self.held.get() + 1);
         }
         true
@@ -214,7 +210,7 @@ impl CommitGate {
     /// The position up to which a session's output may be written, in bytes of its whole output.
     #[inline]
     pub fn end(&self, id: SessionId) -> u64 {
-        self.gates.get(&id).and_then(VecDeque::front).map_or(u64::MAX, |gate| gate.at)
+        self.gates.get(&id).and_then(|gates| gates.first()).map_or(u64::MAX, |gate| gate.at)
     }
 
     /// Settles all batches up to this one. Returns the sessions with more output to write, each with whether it has no gate left.
@@ -229,12 +225,10 @@ impl CommitGate {
         }
         let (mut opened, held) = (Vec::new(), &self.held);
         self.gates.retain(|&id, gates| {
-            let before = gates.len();
-            while gates.front().is_some_and(|gate| gate.batch <= batch) {
-                gates.pop_front();
-            }
-            if gates.len() < before {
-                held.set(held.get() - (before - gates.len()));
+            let open = gates.iter().take_while(|gate| gate.batch <= batch).count();
+            if open > 0 {
+                gates.drain(..open);
+                held.set(held.get() - open);
                 opened.push((id, gates.is_empty()));
             }
             !gates.is_empty()
@@ -255,7 +249,7 @@ impl CommitGate {
     #[cfg(test)]
     fn check_invariants(&self) {
         assert!(self.settled <= self.taken, "only taken batches are settled");
-        assert_eq!(self.held.get(), self.gates.values().map(VecDeque::len).sum::<usize>(), "all gates are counted");
+        assert_eq!(self.held.get(), self.gates.values().map(SmallVec::len).sum::<usize>(), "all gates are counted");
         for gates in self.gates.values() {
             assert!(!gates.is_empty(), "a session without gates is forgotten");
             assert!(gates.iter().all(|gate| gate.batch > self.settled), "a gate waits for something");
@@ -279,11 +273,11 @@ mod tests {
     fn a_reply_waits_for_the_batch_that_it_shows() {
         let mut gate = CommitGate::default();
         assert!(!gate.in_flight());
-        gate.changed([7], false);
+        gate.changed(&[7], false);
         assert_eq!((gate.batch_of(7), gate.batch_of(8), gate.last()), (1, 0, 1));
         assert!(gate.hold(ID, 100, gate.batch_of(7)));
         assert_eq!(gate.take(), 1);
-        gate.changed([8], false);
+        gate.changed(&[8], false);
         assert_eq!((gate.batch_of(7), gate.batch_of(8), gate.pending()), (1, 2, 2));
         gate.hold(ID, 110, 2);
         gate.hold(ID, 120, 1);
@@ -301,9 +295,9 @@ mod tests {
     #[test]
     fn a_key_that_changes_again_waits_for_the_later_batch() {
         let mut gate = CommitGate::default();
-        gate.changed([7, 7], false);
+        gate.changed(&[7, 7], false);
         gate.take();
-        gate.changed([7], false);
+        gate.changed(&[7], false);
         gate.take();
         gate.check_invariants();
         assert_eq!(gate.batch_of(7), 2);
@@ -318,7 +312,7 @@ mod tests {
     #[test]
     fn after_a_change_of_everything_each_key_waits() {
         let mut gate = CommitGate::default();
-        gate.changed([], true);
+        gate.changed(&[], true);
         gate.take();
         assert_eq!(gate.batch_of(1), 1);
         gate.settle(1);
@@ -329,7 +323,7 @@ mod tests {
     #[test]
     fn a_closed_session_has_no_gate() {
         let mut gate = CommitGate::default();
-        gate.changed([7], false);
+        gate.changed(&[7], false);
         gate.hold(ID, 0, 1);
         gate.forget(ID);
         gate.check_invariants();
