@@ -1,7 +1,8 @@
-//! The floor: a server that does next to nothing but `epoll_wait`, `recv` and `send`. No server costs less than these system
-//! calls.
+//! The floor: a server that does next to nothing but `epoll_wait`, `recv` and `send`, and `fdatasync` if it is to. No server costs
+//! less than these system calls.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{Read, Result, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
@@ -20,13 +21,16 @@ pub enum Kind {
     HandOff,
     /// Answers the requests of [`workloads`].
     Workloads,
+    /// Answers so many clients at once, when a file has the requests of all of them.
+    Synced(usize),
 }
 
 impl Kind {
-    const fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Kind::HandOff => "handoff",
-            Kind::Workloads => "workloads",
+            Kind::HandOff => "handoff".to_owned(),
+            Kind::Workloads => "workloads".to_owned(),
+            Kind::Synced(clients) => clients.to_string(),
         }
     }
 }
@@ -40,7 +44,7 @@ trait Answer {
 pub fn process(kind: Kind) -> Result<Process> {
     let port = free_port()?;
     let mut command = std::process::Command::new(std::env::current_exe()?);
-    command.args([FLAG, kind.name(), &port.to_string()]);
+    command.args([FLAG, &kind.name(), &port.to_string()]);
     let mut process = Process::spawn(command, port)?;
     process.wait_until_listening()?;
     Ok(process)
@@ -48,7 +52,11 @@ pub fn process(kind: Kind) -> Result<Process> {
 
 /// Serves until it is killed.
 pub fn serve(kind: &str, port: u16) -> ! {
-    if kind == Kind::HandOff.name() { run(HandOff::default(), port) } else { run(Workloads::default(), port) }
+    match kind.parse() {
+        Ok(clients) => run(Synced::new(clients), port),
+        Err(_) if kind == Kind::HandOff.name() => run(HandOff::default(), port),
+        Err(_) => run(Workloads::default(), port),
+    }
 }
 
 fn run(mut floor: impl Answer, port: u16) -> ! {
@@ -145,6 +153,35 @@ impl Answer for Workloads {
         self.begun[who] = rest.to_vec();
         if !self.replies.is_empty() {
             sockets[who].write_all(&self.replies).expect("write");
+        }
+    }
+}
+
+/// Appends requests to a file as they come, and replies OK to all clients when those of all are durable. No client may have two
+/// requests on the way.
+struct Synced {
+    file: File,
+    clients: usize,
+    waiting: Vec<usize>,
+    requests: Vec<u8>,
+}
+
+impl Synced {
+    fn new(clients: usize) -> Synced {
+        let path = std::env::temp_dir().join(format!("portcullis-bench-floor-{}", std::process::id()));
+        let file = File::create(&path).and_then(|file| std::fs::remove_file(&path).map(|()| file));
+        Synced { file: file.expect("a file"), clients, waiting: Vec::new(), requests: Vec::new() }
+    }
+}
+
+impl Answer for Synced {
+    fn answer(&mut self, who: usize, input: &[u8], sockets: &mut [TcpStream]) {
+        self.requests.extend_from_slice(input);
+        self.waiting.push(who);
+        if self.waiting.len() == self.clients {
+            self.file.write_all(&self.requests).and_then(|()| self.file.sync_data()).expect("a disk");
+            self.waiting.drain(..).for_each(|who| sockets[who].write_all(b"+OK\r\n").expect("write"));
+            self.requests.clear();
         }
     }
 }

@@ -23,6 +23,7 @@ use portcullis::bench::servers::kind::ServerKind;
 use portcullis::bench::servers::process::{Process, free_port};
 use portcullis::bench::servers::wire::{REPLY_TIMEOUT, call};
 
+use crate::floor::{self, Kind};
 use crate::plan::Plan;
 
 const NAME: &str = "durable";
@@ -53,6 +54,7 @@ pub type Slice = Vec<Option<f64>>;
 pub fn measure(plan: &Plan) -> Section {
     let mut section = Section::new(NAME, "append-only file", "how");
     let mut disk = Disk::default();
+    let mut floors = Vec::new();
     for (clients, count, bar) in ALWAYS {
         let what = format!("SET NX PX of {clients} clients");
         if !plan.wants(NAME, &what) {
@@ -73,6 +75,7 @@ pub fn measure(plan: &Plan) -> Section {
             }
             Ok(vec![Some(ns), Some(cpu_ns)])
         });
+        floors.extend(floor_of(plan, &format!("{what}, always"), Kind::Synced(count), (count, per_client), &rows));
         section.rows.extend(rows.into_iter().map(|row| Row { what: format!("{what}, {}", row.what), ..row }));
         let of = |part: fn(&(f64, f64)) -> f64| median(&syncs.iter().map(part).collect::<Vec<_>>());
         if !syncs.is_empty() {
@@ -94,18 +97,45 @@ pub fn measure(plan: &Plan) -> Section {
     }
     if plan.wants(NAME, EVERY_SECOND[0].0) {
         let per_client = if plan.quick { 2_000 } else { 8_000 };
-        section.rows.extend(slices(plan, "SET under everysec", "everysec", &EVERY_SECOND, |kind, process, round| {
+        let rows = slices(plan, "SET under everysec", "everysec", &EVERY_SECOND, |kind, process, round| {
             crate::stall::longest_turn_us(kind, process)?;
             let (_, cpu_ns) = drive::set(process, 50, per_client, round)?;
             Ok(vec![Some(cpu_ns), crate::stall::longest_turn_us(kind, process)?])
-        }));
+        });
+        floors.extend(floor_of(plan, "SET NX PX of 50 clients, without a file", Kind::Workloads, (50, per_client), &rows));
+        section.rows.extend(rows);
     }
     rewrite::measure(plan, &mut section);
     loading::measure(plan, &mut section);
+    if !floors.is_empty() {
+        section.notes.push(format!(
+            "the least that this machine allows, from a loop of `epoll_wait`, `recv` and `send` that stores nothing and under always writes \
+             the requests of all clients with one `fdatasync`; in parentheses redis-server's figure divided by it: {}",
+            floors.join("; ")
+        ));
+    }
     if let Some(note) = disk.note() {
         section.notes.push(note);
     }
     section
+}
+
+/// The time and the processor time that the floor takes for each request, in words. `rows` are those of the servers.
+fn floor_of(plan: &Plan, what: &str, kind: Kind, (clients, per_client): (usize, usize), rows: &[Row]) -> Option<String> {
+    plan.say(&format!("{NAME}: the floor of {what}"));
+    let process = floor::process(kind).ok()?;
+    let slices: Vec<(f64, f64)> =
+        (0..plan.rounds).map_while(|round| drive::set(&process, clients, per_client, round).ok()).collect();
+    plan.account(&process);
+    let of = |part: fn(&(f64, f64)) -> f64| median(&slices.iter().map(part).collect::<Vec<_>>());
+    let figure = |name: &str, ns: f64| {
+        let row = rows.iter().find(|row| row.what.ends_with(name));
+        let redis = row.and_then(|row| row.cells.iter().find(|(kind, _)| *kind == ServerKind::Redis)?.1.figure());
+        let over = redis.map_or_else(String::new, |redis| format!(" ({:.2}×)", redis / ns));
+        format!("{name} {ns:.0} ns{over}")
+    };
+    (!slices.is_empty())
+        .then(|| format!("{what}: {}, {}", figure("time", of(|slice| slice.0)), figure("CPU", of(|slice| slice.1))))
 }
 
 /// Measures slices of all servers in turns. Turns of the event loop are those of the quietest round, other figures medians.

@@ -15,11 +15,10 @@ use crate::persist::append::clock::Moment;
 use crate::persist::append::log::Batch;
 use crate::persist::append::manifest::Manifest;
 use crate::server::clock::monotonic_ns;
-use crate::server::durable::copy::ENGINE_STACK;
+use crate::server::durable::copy::{ENGINE_STACK, be_nice};
 use crate::server::durable::files::Head;
 use crate::server::durable::gate::Executed;
 use crate::server::durable::log_thread::{Order, Report, Syncs};
-use crate::server::durable::priority::be_idle;
 use crate::server::durable::rewrite::{self, Rewrite};
 use crate::server::durable::sharing::Sharing;
 use crate::server::durable::{Phase, Rewriting, boot, load};
@@ -312,7 +311,7 @@ impl Shell {
         let work = Rewrite { config, path, name, manifest, moment, abandoned };
         let thread = std::thread::Builder::new().name("rewrite".into()).stack_size(ENGINE_STACK);
         let spawned = thread.spawn(move || {
-            be_idle();
+            be_nice();
             let _lock = lock;
             match work.run() {
                 Ok((file, len)) => _ = orders.send(Order::Base(file, len)),

@@ -28,7 +28,6 @@ pub mod load;
 pub mod lock;
 pub mod log;
 pub mod log_thread;
-pub mod priority;
 pub mod rewrite;
 pub mod sharing;
 pub mod snapshot;

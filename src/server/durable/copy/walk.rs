@@ -9,8 +9,7 @@ use crate::engine::config::Config;
 use crate::persist::live_copy::{Both, LiveCopy};
 use crate::persist::natives::clock::Moment;
 use crate::server::durable::boot;
-use crate::server::durable::copy::{BACKLOG_MAX, Copying, ENGINE_STACK, Message, Purpose, Shared, Then, receive};
-use crate::server::durable::priority::be_nice;
+use crate::server::durable::copy::{BACKLOG_MAX, Copying, ENGINE_STACK, Message, Purpose, Shared, Then, be_nice, receive};
 use crate::server::shell::Shell;
 
 /// Bytes of items that are copied between two turns of connections: some tens of microseconds.
