@@ -588,7 +588,7 @@ impl<'a> Db<'a> {
     }
 
     /// Removes a key of any type. Returns false if it does not exist. Holds under the name end, and their holders are notified.
-    #[inline]
+    #[inline(always)]
     pub fn force_delete(&mut self, key: &[u8], event: Event) -> bool {
         let Some(place) = self.locate_here(key).1 else { return false };
         self.drop_key(place, event);

@@ -66,24 +66,23 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Re
     };
     let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
     let (program, evaluated) = scripts.program(index, cx.engine.commands, &mut cx.engine.command_stats);
-    execute(cx, interpreter, program, request, |engine| engine.lua().scripts.sha(index))?;
+    execute(cx, (interpreter, false), program, request, |engine| engine.lua().scripts.sha(index))?;
     if evaluated {
         cx.engine.lua_mut().scripts.touch(index);
     }
     Ok(())
 }
 
-/// Runs a program and replies with its result. `name` returns the program's name in errors; it is called only for an error.
+/// Runs a program in an interpreter, which is that of functions or not, and replies with its result. `name` returns the program's name in errors; it is called only for an error.
 #[inline(always)]
 pub(crate) fn execute(
     cx: &mut Context<'_>,
-    interpreter: NonNull<Interpreter>,
+    (interpreter, is_function): (NonNull<Interpreter>, bool),
     program: Program,
     request: Request<'_>,
     name: impl for<'e> FnOnce(&'e Engine) -> &'e [u8],
 ) -> Result {
     let Program { function, flags, plan } = program;
-    let is_function = cx.engine.lua().scripts.interpreter != Some(interpreter);
     let interpreter = interpreter.as_ptr();
     // Without declared flags, only the flags of the called commands matter.
     let declared = !flags.contains(ScriptFlags::COMPAT);

@@ -82,5 +82,7 @@ pub fn call(cx: &mut Context<'_>, name: &[u8], request: Request<'_>) -> Result {
     functions.replace_poisoned_interpreter();
     let program = functions.find(name).ok_or(NOT_FOUND)?.program.clone();
     let interpreter = functions.interpreter.ok_or(NOT_FOUND)?;
-    execute(cx, interpreter, program, request, |engine| engine.lua().functions.find(name).map_or(b"", |callback| &callback.name))
+    execute(cx, (interpreter, true), program, request, |engine| {
+        engine.lua().functions.find(name).map_or(b"", |callback| &callback.name)
+    })
 }
