@@ -217,7 +217,8 @@ fn imports(module: &Module, code: &str, modules: &BTreeMap<Module, PathBuf>) -> 
     let mut paths = Vec::new();
     for root in ["crate::", "super::", "self::"] {
         for (at, _) in code.match_indices(root) {
-            if code[..at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)) {
+            // A visibility is no import.
+            if code[..at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)) || code[..at].ends_with("pub(in ") {
                 continue;
             }
             let line_start = code[..at].rfind([';', '}']).map_or(0, |end| end + 1);
@@ -318,4 +319,5 @@ fn imports_are_found_in_trees_and_in_paths() {
     assert_eq!(found("a", "use crate::c::{D, d::{self, E}};"), ["c", "c::d"]);
     assert_eq!(found("a::b", "pub use super::X; fn f() { crate::c::d::g() }"), ["a", "c::d"]);
     assert_eq!(found("a", "use mycrate::c; let x = self::b::y;"), ["a::b"]);
+    assert!(found("a::b", "pub(in crate::a) fn f() {} pub(super) fn g() {}").is_empty());
 }

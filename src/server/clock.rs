@@ -33,7 +33,7 @@ pub struct Clock {
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 #[inline]
-pub(in crate::server) fn monotonic_ns() -> u64 {
+pub(super) fn monotonic_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
