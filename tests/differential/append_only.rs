@@ -16,13 +16,14 @@ use portcullis::base::time::Now;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags};
-use portcullis::persist::append::clock::{BootClock, Moment};
+use portcullis::persist::append::clock::BootClock;
 use portcullis::persist::append::log::AppendLog;
 use portcullis::persist::append::manifest::Manifest;
 use portcullis::persist::append::native::Native;
 use portcullis::persist::append::read::{Ending, Reader, Reason, Request, Step};
 use portcullis::script::functions::store::Functions;
 
+use crate::caller::{Caller, Jumps};
 use crate::change_log::{Content, Databases, Libraries, held, held_libraries, holders, library_call, lock_records, requests_of};
 use crate::common::random::Random;
 use crate::common::servers::{Server, on_path};
@@ -37,25 +38,19 @@ const CALLS_OF_A_CONNECTION: usize = 40;
 
 /// An engine that writes an append-only file of several increments.
 struct Writer {
-    engine: Engine,
-    session: SessionId,
-    now: Now,
+    caller: Caller,
     log: AppendLog,
     manifest: Manifest,
     increments: Vec<Vec<u8>>,
-    history: Vec<String>,
 }
 
 impl Writer {
     fn new(seed: u64, start_ms: i64) -> Writer {
         let now = Now::new(5_000_000, start_ms - 5_000);
-        let config = Config { proto_max_bulk_len: 1 << 20, ..Config::default() };
-        let mut engine = Engine::new(config, seed, now, portcullis::commands::table());
+        let mut caller = Caller::new(seed, now);
         let log = AppendLog::new(now, boot_at(now), seed);
-        engine.keyspace.changes.log = Some(Box::new(log.clone()));
-        let session = enter(&mut engine, now);
-        let mut writer =
-            Writer { engine, session, now, log, manifest: Manifest::default(), increments: Vec::new(), history: Vec::new() };
+        caller.engine.keyspace.changes.log = Some(Box::new(log.clone()));
+        let mut writer = Writer { caller, log, manifest: Manifest::default(), increments: Vec::new() };
         writer.begin_file();
         writer
     }
@@ -80,23 +75,7 @@ impl Writer {
     }
 
     fn call(&mut self, random: &mut Random, call: &[Vec<u8>]) {
-        let shown = call.iter().map(|arg| arg[..arg.len().min(60)].escape_ascii().to_string());
-        self.history.push(shown.collect::<Vec<_>>().join(" "));
-        let args: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
-        self.engine.execute(self.now, self.session, &args);
-        while self.engine.sessions[self.session.0 as usize].flags.contains(SessionFlags::BLOCKED) {
-            self.now.mono_us += 1_000;
-            self.engine.advance(self.now);
-        }
-        self.engine.sessions[self.session.0 as usize].out.clear();
-        self.engine.take_actions();
-        self.now.mono_us += random.below(3_000);
-        if random.one_in(100) {
-            self.now.mono_us += random.below(4_000_000) * 1_000_000;
-        }
-        if random.one_in(3) {
-            while self.engine.advance(self.now) {}
-        }
+        self.caller.call(random, call, Jumps { one_in: 100, most_ms: 4_000_000_000, whole_ms: 1000 });
         if random.one_in(4) {
             self.take_batch();
         }
@@ -109,14 +88,13 @@ impl Writer {
     fn run(&mut self, random: &mut Random, mut next: impl FnMut(&mut Random, &Engine) -> Vec<Vec<u8>>) {
         for n in 0..CALLS {
             if n % CALLS_OF_A_CONNECTION == 0 {
-                self.engine.disconnect(self.now, self.session);
-                self.session = enter(&mut self.engine, self.now);
+                self.caller.connect_again();
             }
-            let call = next(random, &self.engine);
+            let call = next(random, &self.caller.engine);
             self.call(random, &call);
         }
-        while self.engine.advance(self.now) {}
-        self.engine.check_invariants();
+        while self.caller.engine.advance(self.caller.now) {}
+        self.caller.engine.check_invariants();
         self.take_batch();
     }
 
@@ -133,7 +111,7 @@ impl Writer {
 
     /// Reads the files back, with the clocks of the end. Returns the number of units.
     fn read(&self, mut each: impl FnMut(Request<'_>)) -> usize {
-        let moment = Moment { now: self.now, boot: boot_at(self.now) };
+        let moment = self.caller.moment();
         let mut units = 0;
         for (at, file) in self.increments.iter().enumerate() {
             let mut reader = Reader::new(file.len() as u64);
@@ -389,19 +367,19 @@ fn a_redis_server_loads_the_file() {
         let args = ["--appendonly", "yes", "--aof-load-truncated", "no"];
         let mut server = Server::redis_in(&program, &args, |dir| writer.write_into(dir)).expect("the redis-server starts");
         let mut wire = loaded(&mut server);
-        let mut ours = held(&mut writer.engine, writer.now);
+        let mut ours = held(&mut writer.caller.engine, writer.caller.now);
         if !future {
             let lives = |deadline: Option<i64>| deadline.is_none_or(|at| at > 3_000_000_000_000);
             ours.values_mut().for_each(|keys| keys.retain(|_, item| lives(item.deadline)));
             ours.retain(|_, keys| !keys.is_empty());
         }
-        let mut theirs = keys_of(&mut wire, writer.now);
+        let mut theirs = keys_of(&mut wire, writer.caller.now);
         [&mut ours, &mut theirs].into_iter().for_each(|databases| without_times(databases, future));
-        let last = writer.history[writer.history.len().saturating_sub(CALLS)..].join("\n");
+        let last = writer.caller.history[writer.caller.history.len().saturating_sub(CALLS)..].join("\n");
         let log = server.log();
         assert!(!log.contains("CRITICAL"), "seed {seed}: a request of the file failed\n{log}\n{last}");
         assert!(ours == theirs, "seed {seed}: {}\n{last}", difference(&ours, &theirs));
-        assert_eq!(libraries_of(&mut wire), held_libraries(&writer.engine), "seed {seed}");
+        assert_eq!(libraries_of(&mut wire), held_libraries(&writer.caller.engine), "seed {seed}");
         let values = ours.values().flat_map(BTreeMap::values);
         pending += values.filter(|item| matches!(&item.content, Content::Stream(stream) if stream.groups.values().any(|group| !group.pending.is_empty()))).count();
         keys += ours.values().map(BTreeMap::len).sum::<usize>();
@@ -481,17 +459,17 @@ fn native_locks_are_read_back() {
         let mut writer = Writer::new(seed, 1_000_000_000_000);
         writer.run(&mut Random::new(seed), |random, _| lock_call(random));
         let mut natives = Natives::default();
-        writer.read(|request| natives.apply(request, writer.now));
-        let now = writer.now;
+        writer.read(|request| natives.apply(request, writer.caller.now));
+        let now = writer.caller.now;
         let mut kept = BTreeMap::new();
-        for (db, keys) in held(&mut writer.engine, now) {
+        for (db, keys) in held(&mut writer.caller.engine, now) {
             for (key, item) in keys {
                 if matches!(item.content, Content::Lock(_) | Content::Latch(_) | Content::Guard(_)) {
                     kept.insert((db, key), item.content);
                 }
             }
         }
-        let last = writer.history[writer.history.len().saturating_sub(60)..].join("\n");
+        let last = writer.caller.history[writer.caller.history.len().saturating_sub(60)..].join("\n");
         assert!(natives.keys.keys().eq(kept.keys()), "seed {seed}, now {}: {:?} {kept:?}\n{last}", now.unix_ms(), natives.keys);
         for (key, content) in &kept {
             match (content, &natives.keys[key]) {
@@ -506,7 +484,7 @@ fn native_locks_are_read_back() {
                 (ours, read) => assert_eq!(ours, read),
             }
         }
-        let (kept_requests, kept_sessions) = lock_records(&writer.engine, now);
+        let (kept_requests, kept_sessions) = lock_records(&writer.caller.engine, now);
         assert!(kept_requests.iter().map(|(key, of)| (key, &of.0)).eq(&natives.requests), "seed {seed}");
         let kept_sessions = kept_sessions.into_iter().map(|(number, (id, user, grace_ms, _))| (number, (id, user, grace_ms)));
         assert_eq!(kept_sessions.collect::<BTreeMap<_, _>>(), natives.sessions, "seed {seed}");
@@ -534,7 +512,7 @@ fn a_redis_server_continues_a_torn_file() {
     for calls in [&["SET a 1"][..], &["SET b 2", "MSET c 3 d a-longer-value", "SET e 5"]] {
         for call in calls {
             let args: Vec<&[u8]> = call.split(' ').map(str::as_bytes).collect();
-            writer.engine.execute(writer.now, writer.session, &args);
+            writer.caller.engine.execute(writer.caller.now, writer.caller.session, &args);
         }
         writer.take_batch();
         ends.push(writer.increments[0].len());

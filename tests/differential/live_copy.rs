@@ -3,16 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use portcullis::base::ids::SessionId;
 use portcullis::base::time::Now;
 use portcullis::engine::Engine;
-use portcullis::engine::config::Config;
-use portcullis::engine::session::SessionFlags;
-use portcullis::persist::append::clock::Moment;
 use portcullis::persist::live_copy::LiveCopy;
 use portcullis::server::durable::copy::received::Received;
 
-use crate::append_only::{boot_at, difference, enter, exchanged_functions, focused_call, lock_call, without_times};
+use crate::append_only::{difference, exchanged_functions, focused_call, lock_call, without_times};
+use crate::caller::{Caller, Jumps};
 use crate::change_log::{Content, Item, held, held_libraries, library_call, lock_records};
 use crate::common::random::Random;
 use crate::generate::{Catalogue, Generator, WAITS_FOR_THE_DRIVER};
@@ -22,49 +19,12 @@ const SEEDS: u64 = 150;
 /// Milliseconds by which a time that is read from a record may be late.
 const LATE_MS_MAX: i64 = 4;
 
-struct Source {
-    engine: Engine,
-    session: SessionId,
-    now: Now,
-    history: Vec<String>,
-}
-
-impl Source {
-    fn moment(&self) -> Moment {
-        Moment { now: self.now, boot: boot_at(self.now) }
+/// Now and then the connection ends.
+fn call(source: &mut Caller, random: &mut Random, call: &[Vec<u8>]) {
+    source.call(random, call, Jumps { one_in: 50, most_ms: 20_000, whole_ms: 1 });
+    if random.one_in(60) {
+        source.connect_again();
     }
-
-    fn call(&mut self, random: &mut Random, call: &[Vec<u8>]) {
-        let shown = call.iter().map(|arg| arg[..arg.len().min(60)].escape_ascii().to_string());
-        self.history.push(shown.collect::<Vec<_>>().join(" "));
-        let args: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
-        self.engine.execute(self.now, self.session, &args);
-        while self.engine.sessions[self.session.0 as usize].flags.contains(SessionFlags::BLOCKED) {
-            self.now.mono_us += 1_000;
-            self.engine.advance(self.now);
-        }
-        self.engine.sessions[self.session.0 as usize].out.clear();
-        self.engine.take_actions();
-        self.now.mono_us += random.below(3_000);
-        if random.one_in(50) {
-            self.now.mono_us += random.below(20_000) * 1_000;
-        }
-        if random.one_in(3) {
-            while self.engine.advance(self.now) {}
-        }
-        if random.one_in(60) {
-            self.engine.disconnect(self.now, self.session);
-            self.session = enter(&mut self.engine, self.now);
-        }
-    }
-}
-
-fn source(seed: u64) -> Source {
-    let now = Now::new(5_000_000, 1_700_000_000_000);
-    let config = Config { proto_max_bulk_len: 1 << 20, ..Config::default() };
-    let mut engine = Engine::new(config, seed, now, portcullis::commands::table());
-    let session = enter(&mut engine, now);
-    Source { engine, session, now, history: Vec::new() }
 }
 
 /// Gives a lock that was copied the times of the lock itself, if they are no more than the least later.
@@ -88,7 +48,7 @@ fn a_copy_has_the_keyspace_of_its_end() {
     for seed in 0..SEEDS {
         let random = &mut Random::new(seed);
         let generator = Generator::new(&catalogue, random, true);
-        let mut source = source(seed);
+        let mut source = Caller::new(seed, Now::new(5_000_000, 1_700_000_000_000));
         let mut first = exchanged_functions().into_iter();
         let mut next = |random: &mut Random, engine: &Engine| match first.next() {
             Some(call) => call,
@@ -98,8 +58,8 @@ fn a_copy_has_the_keyspace_of_its_end() {
             None => generator.call(random),
         };
         for _ in 0..CALLS {
-            let call = next(random, &source.engine);
-            source.call(random, &call);
+            let request = next(random, &source.engine);
+            call(&mut source, random, &request);
         }
         let begun = source.moment();
         let libraries = held_libraries(&source.engine).into_values().map(Vec::into_boxed_slice).collect();
@@ -110,8 +70,8 @@ fn a_copy_has_the_keyspace_of_its_end() {
         let calls_a_step = random.below(6);
         loop {
             for _ in 0..random.below(calls_a_step + 1) {
-                let call = next(random, &source.engine);
-                source.call(random, &call);
+                let request = next(random, &source.engine);
+                call(&mut source, random, &request);
                 meanwhile += 1;
             }
             let more = copy.step(&source.engine.keyspace, source.moment(), 1 + random.below(200) as usize).expect("it has room");
@@ -125,8 +85,8 @@ fn a_copy_has_the_keyspace_of_its_end() {
         }
         // A few more changes behind the last step.
         for _ in 0..random.below(5) {
-            let call = next(random, &source.engine);
-            source.call(random, &call);
+            let request = next(random, &source.engine);
+            call(&mut source, random, &request);
         }
         while source.engine.advance(source.now) {}
         let moment = source.moment();

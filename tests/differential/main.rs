@@ -20,6 +20,7 @@ mod common;
 mod administration;
 mod append_only;
 mod bending;
+mod caller;
 mod catalogue;
 mod change_log;
 mod coverage;
