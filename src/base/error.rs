@@ -300,7 +300,13 @@ texts! {
     SAVE_BESIDE_REWRITE = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a BGSAVE whenever possible.";
     /// A `SAVE` that failed; the log has the reason.
     SAVE_FAILED = "ERR";
-    /// A `SHUTDOWN` whose snapshot failed.
+    /// A `DEBUG RELOAD` whose snapshot cannot be loaded; the log has the reason.
+    RELOAD_FAILED = "ERR Error trying to load the RDB dump, check server logs.";
+    /// A `DEBUG LOADAOF` whose files cannot be loaded; the log has the reason. Redis ends instead.
+    LOADAOF_FAILED = "ERR Error trying to load the append only file, check server logs.";
+    /// An option of `DEBUG RELOAD` that does not exist.
+    RELOAD_OPTIONS = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
+    /// A `SHUTDOWN` whose snapshot failed, or while the append-only file is being switched on.
     SHUTDOWN_FAILED = "ERR Errors trying to SHUTDOWN. Check logs.";
     /// A write while snapshots fail.
     MISCONF_SNAPSHOTS = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.";

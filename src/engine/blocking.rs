@@ -79,7 +79,7 @@ impl Context<'_> {
         self.enter(args, std::iter::empty(), Waiting { wake, deadline, log_position: Some(position), time_out });
     }
 
-    /// Blocks the session until [`Engine::end_wait_for_save`].
+    /// Blocks the session until the driver calls [`Engine::end_wait_for_save`]: until a `SAVE` or a `DEBUG RELOAD` has ended.
     pub fn block_for_save(&mut self, args: &[&[u8]]) {
         self.wait(args, std::iter::empty(), Wake::empty(), None, TimeOut::Saved);
     }
@@ -216,7 +216,7 @@ impl Engine {
         if number == NIL {
             return self.unblock_from_locks(now, id, error);
         }
-        // Nobody but the driver knows how a `SAVE` ends.
+        // Nobody but the driver knows how it ends.
         !self.waits_for_save(number) && self.end_wait(now, number, error)
     }
 
@@ -225,11 +225,11 @@ impl Engine {
         waiter.is_some_and(|waiter| matches!(waiter.time_out, TimeOut::Saved))
     }
 
-    /// Replies to a client whose `SAVE` waits.
-    pub fn end_wait_for_save(&mut self, now: Now, id: SessionId, saved: bool) {
+    /// Replies to a client that waits since [`Context::block_for_save`]: an error, or `OK`.
+    pub fn end_wait_for_save(&mut self, now: Now, id: SessionId, error: Option<&Error>) {
         let number = self.sessions[id.0 as usize].waiter;
         if number != NIL && self.waits_for_save(number) {
-            self.end_wait(now, number, (!saved).then_some(&Error::SAVE_FAILED));
+            self.end_wait(now, number, error);
         }
     }
 

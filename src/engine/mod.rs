@@ -101,7 +101,7 @@ use crate::engine::observe::stats::Stats;
 use crate::engine::observe::timing::Timing;
 use crate::engine::observe::turns::Turns;
 use crate::engine::pause::Pause;
-use crate::engine::persistence::Persistence;
+use crate::engine::persistence::{Persistence, ReloadFrom};
 use crate::engine::pubsub::subscriptions::PubSub;
 use crate::engine::scripting::Scripting;
 use crate::engine::session::Session;
@@ -144,6 +144,9 @@ pub enum Action {
     },
     /// Make a new base of the append-only file (`BGREWRITEAOF`).
     RewriteLog,
+    /// Load what the files have into this engine, whose connections stay, and reply to the session that waits for it
+    /// ([`Engine::end_wait_for_save`]).
+    Reload(SessionId, ReloadFrom),
     /// Return freed memory to the system: a large amount was freed at once.
     ReturnMemory,
     /// A configuration directive changed that the driver acts on.

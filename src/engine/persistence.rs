@@ -27,6 +27,11 @@ pub struct Persistence {
 }
 
 impl Persistence {
+    /// Whether there is a log whose files are what a start would load: not while it is being switched on.
+    pub fn log_runs(&self) -> bool {
+        self.position().is_some_and(|position| position.durable > 0)
+    }
+
     /// How far the log is; `None` if nothing is written to disk.
     pub fn position(&self) -> Option<Position> {
         self.figures.as_ref().map(|figures| figures().position)
@@ -102,6 +107,29 @@ pub struct Loading {
     pub loaded_bytes: u64,
     /// Bytes of memory that the writer of an RDB used.
     pub used_memory: u64,
+}
+
+/// What is loaded into a running engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReloadFrom {
+    /// The snapshot (`DEBUG RELOAD`).
+    Snapshot {
+        /// Whether it is written first.
+        save: bool,
+        /// What happens to the keys that there are.
+        reload: Reload,
+    },
+    /// The append-only file (`DEBUG LOADAOF`), in place of the keys that there are.
+    Log,
+}
+
+/// What a reload does with the keys that the engine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reload {
+    /// Whether they are removed first.
+    pub flush: bool,
+    /// Whether a key that was loaded replaces one of its name. Otherwise such a key is an error.
+    pub merge: bool,
 }
 
 /// Figures of the log for `INFO`.

@@ -406,8 +406,9 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
 /// Whether a session's output waits for the end of the script: what is held back already, and under `appendfsync always` all messages
 /// and pushes, which may show what the script has changed.
 fn is_held(engine: &Engine, session: &Session) -> bool {
-    let durable = || engine.keyspace.changes.log.is_some() && engine.config.appendfsync == "always";
-    session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED) || (session.pushed > 0 && durable())
+    // Other readers of the change log, such as a snapshot in progress, hold nothing back.
+    let waits = || engine.config.appendfsync == "always" && engine.persistence.log_runs();
+    session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED) || (session.pushed > 0 && waits())
 }
 
 /// Writes a connection's outbox as far as the socket takes it. Shuts the connection down if it was only waiting for that.

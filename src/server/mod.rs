@@ -237,18 +237,24 @@ impl Server {
 
     /// Returns a function that does what [`Server::stop`] does, for a thread that does not own the server.
     pub fn stopper(&self) -> impl Fn() + Send + use<> {
+        self.ender(false)
+    }
+
+    /// With `force` the server ends whatever its files say.
+    fn ender(&self, force: bool) -> impl Fn() + Send + use<> {
         let (orders, ending) = (self.orders.clone(), Arc::clone(&self.ending));
         move || {
             ending.store(true, Ordering::Relaxed);
             let ending = Arc::clone(&ending);
             orders.send(Box::new(move |shell| {
-                shell.shut_down(None, None, false);
+                shell.shut_down(None, None, force);
                 ending.store(shell.ending, Ordering::Relaxed);
             }));
         }
     }
 
-    /// Asks the server to end, and does not wait for it. A script that is still running a tenth of a second later is killed, even
+    /// Asks the server to end, and does not wait for it. As `SHUTDOWN`, it goes on if a snapshot is to be written and fails, or while
+    /// the append-only file is being switched on; [`Server::wait`] then waits on. Dropping the server always ends it. A script that is still running a tenth of a second later is killed, even
     /// if it has written.
     pub fn stop(&self) {
         self.stopper()();
@@ -272,7 +278,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop();
+        self.ender(true)();
         let _ = self.wait();
     }
 }

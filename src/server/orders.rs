@@ -64,16 +64,25 @@ impl Shell {
         self.expect_idle(now);
     }
 
-    /// Ends the server, after a snapshot if `save` says so, or if there are save points. If that fails, the server goes on, unless
-    /// `force`, and the session that asked for the end gets an error.
+    /// Ends the server, after a snapshot if `save` says so, or if there are save points. If that fails, or the append-only file is
+    /// being switched on, the server goes on, unless `force`, and the session that asked for the end gets an error.
     pub(super) fn shut_down(&mut self, session: Option<SessionId>, save: Option<bool>, force: bool) {
         // While files are loaded, what there is would replace what they have.
         let saves = save.unwrap_or(!self.engine.config.save.is_empty()) && !self.engine.is_loading();
-        if !saves || self.save_now() || force {
-            self.ending = true;
-            return;
+        if self.switches_log_on() && !force {
+            tracing::warn!("Writing initial AOF, can't exit.");
+        } else {
+            if self.switches_log_on() {
+                tracing::warn!("Writing initial AOF. Exit anyway.");
+            }
+            if !saves || self.save_now() || force {
+                self.ending = true;
+                return;
+            }
+            tracing::warn!("Error trying to save the DB, can't exit.");
         }
-        tracing::warn!("Error trying to save the DB, can't exit.");
+        // Redis says this as well.
+        tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
         if let Some(id) = session {
             let session = &mut self.engine.sessions[id.0 as usize];
             session.flags.remove(SessionFlags::CLOSE_AFTER_REPLY);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::base::ids::SessionId;
@@ -108,6 +108,10 @@ pub struct Shell {
     /// Whether the copy is for an append-only file that is being switched on, and when that is tried again.
     pub(super) begins_log: bool,
     pub(super) log_again_ms: Option<u64>,
+    /// Exists for as long as a thread of this server keeps the folder of an append-only file locked.
+    pub(super) folder_held: Weak<()>,
+    /// Whether the append-only file is switched on when that thread has ended.
+    pub(super) awaits_folder: bool,
     /// RDB snapshots.
     pub(super) snapshots: Snapshots,
     /// Whether there is any work about files between the turns of connections: a log, a copy or a load.
@@ -159,6 +163,8 @@ impl Shell {
             copying: None,
             begins_log: false,
             log_again_ms: None,
+            folder_held: Weak::new(),
+            awaits_folder: false,
             snapshots: Snapshots::default(),
             files_active: false,
             files_due_ms: u64::MAX,
@@ -445,6 +451,7 @@ impl Shell {
                 Action::Clock(id, order) => self.order_clock(id, order),
                 Action::Restart { last, lose } => self.restart(Some(last), lose),
                 Action::RewriteLog => self.rewrite_log(),
+                Action::Reload(id, from) => self.order_reload(id, from),
                 Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }

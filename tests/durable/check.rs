@@ -78,6 +78,10 @@ fn last(folder: &Folder) -> std::path::PathBuf {
     folder.increments().pop().unwrap()
 }
 
+fn write_last(folder: &Folder, content: impl AsRef<[u8]>) {
+    std::fs::write(last(folder), content).unwrap();
+}
+
 /// What is said of the manifest and of the first increment.
 const FIRST: &str = "\
 appendonlydir/appendonly.aof.manifest: whole
@@ -87,24 +91,35 @@ appendonlydir/appendonly.aof.1.incr.aof: whole, closed by a clean stop
     1 batch, 2 units, 2 requests
 ";
 
+/// Runs the check on [`two_increments`], of which the first is whole: what it says of the second one and behind it.
+#[track_caller]
+fn assert_says_of_second(folder: &Folder, args: &[&str], code: i32, expected: &str) {
+    assert_says(folder, "", args, code, &format!("{FIRST}appendonlydir/appendonly.aof.2.incr.aof: {expected}"));
+}
+
+/// The same on a folder with one increment.
+#[track_caller]
+fn assert_says_of_only(folder: &Folder, args: &[&str], code: i32, expected: &str) {
+    let manifest =
+        "appendonlydir/appendonly.aof.manifest: whole\n    no base; 1 increment, the last is appendonly.aof.1.incr.aof\n";
+    assert_says(folder, "", args, code, &format!("{manifest}appendonlydir/appendonly.aof.1.incr.aof: {expected}"));
+}
+
 #[test]
 fn a_whole_folder() {
     let (folder, _, _) = two_increments();
     let log_dir = folder.log_dir();
     let before = folder.files();
-    assert_says(
+    assert_says_of_second(
         &folder,
-        "",
         &[],
         0,
-        &format!(
-            "{FIRST}appendonlydir/appendonly.aof.2.incr.aof: whole
+        "whole
     append-only file of Portcullis, format 1; 456 bytes
     3 batches, 5 units, 6 requests
 together: a start finds 4 keys, locks included
 verdict: whole
-"
-        ),
+",
     );
     assert!(
         folder.files() == before && !log_dir.join("portcullis.lock").exists(),
@@ -140,7 +155,7 @@ fn a_torn_end() {
     for (cut, at) in [(1, 2), (30, 2), (80, 2), (100, 1), (190, 1)] {
         let (folder, file, starts) = two_increments();
         let len = file.len() - cut;
-        std::fs::write(last(&folder), &file[..len]).unwrap();
+        write_last(&folder, &file[..len]);
         let (code, said) = check(&folder, "", &[]);
         assert_eq!(code, 1, "{said}");
         let words = format!("appendonlydir/appendonly.aof.2.incr.aof: torn at offset {} of {len}\n", starts[at]);
@@ -163,14 +178,8 @@ fn a_torn_end() {
         assert_eq!(check(&folder, "", &[]).0, 0);
     }
     let (folder, file, _) = two_increments();
-    std::fs::write(last(&folder), &file[..file.len() - 100]).unwrap();
-    assert_says(
-        &folder,
-        "",
-        &[],
-        1,
-        &format!(
-            "{FIRST}appendonlydir/appendonly.aof.2.incr.aof: torn at offset 166 of 356
+    write_last(&folder, &file[..file.len() - 100]);
+    let torn = "torn at offset 166 of 356
     append-only file of Portcullis, format 1; 356 bytes
     1 batch, 2 units, 2 requests
     the file ends too early at offset 240; the file is whole up to offset 166
@@ -181,42 +190,23 @@ fn a_torn_end() {
     A start with aof-load-truncated yes leaves the end out; one with no fails.
     next: start the server, or cut the end off first with --fix.
 together: a start finds 2 keys, locks included
-verdict: not whole, see above
-"
-        ),
-    );
-    assert_says(
-        &folder,
-        "",
-        &["--fix", "--yes"],
-        0,
-        &format!(
-            "{FIRST}appendonlydir/appendonly.aof.2.incr.aof: torn at offset 166 of 356
-    append-only file of Portcullis, format 1; 356 bytes
-    1 batch, 2 units, 2 requests
-    the file ends too early at offset 240; the file is whole up to offset 166
-    The batch begins with unit 3, the request at offset 240: SET b
-    Cutting it at offset 166 would lose 190 bytes: 2 units, 4 requests.
-    Bytes up to offset 42 were on the disk, by what the file says; nothing says so of the end.
-    A crash leaves this, and then nothing that was acknowledged under appendfsync always is in it.
-    A start with aof-load-truncated yes leaves the end out; one with no fails.
-    next: start the server, or cut the end off first with --fix.
-together: a start finds 2 keys, locks included
-appendonlydir/appendonly.aof.2.incr.aof is to be cut at offset 166. This is lost: 190 bytes: 2 units, 4 requests
+";
+    assert_says_of_second(&folder, &[], 1, &format!("{torn}verdict: not whole, see above\n"));
+    let cut = "appendonlydir/appendonly.aof.2.incr.aof is to be cut at offset 166. This is lost: 190 bytes: 2 units, 4 requests
     offset 240: SET b
     offset 282: RPUSH list
     offset 321: SET c
     offset 348: a request whose name is damaged or cut off
 a copy of these bytes is appendonlydir/appendonly.aof.2.incr.aof.cut-166
 appendonlydir/appendonly.aof.2.incr.aof is cut at offset 166
-{FIRST}appendonlydir/appendonly.aof.2.incr.aof: whole
+";
+    let rest = "appendonlydir/appendonly.aof.2.incr.aof: whole
     append-only file of Portcullis, format 1; 166 bytes
     1 batch, 2 units, 2 requests
 together: a start finds 2 keys, locks included
 verdict: whole
-"
-        ),
-    );
+";
+    assert_says_of_second(&folder, &["--fix", "--yes"], 0, &format!("{torn}{cut}{FIRST}{rest}"));
 }
 
 /// Asserts that redis-check-aof finds nothing wrong.
@@ -231,8 +221,8 @@ fn check_aof(manifest: &Path) {
 fn a_flipped_byte_in_the_middle() {
     let (folder, mut file, starts) = two_increments();
     file[starts[1] + 100] ^= 1;
-    std::fs::write(last(&folder), &file).unwrap();
-    assert_says(&folder, "", &[], 1, &format!("{FIRST}appendonlydir/appendonly.aof.2.incr.aof: damaged at offset 240 of 456
+    write_last(&folder, &file);
+    let damage = "damaged at offset 240 of 456
     append-only file of Portcullis, format 1; 456 bytes
     1 batch, 2 units, 2 requests
     a batch with another checksum than its header says at offset 240; the file is whole up to offset 166
@@ -243,23 +233,13 @@ fn a_flipped_byte_in_the_middle() {
     A start fails, whatever aof-load-truncated is.
     next: copy the folder before you do anything else, then restore this file from a backup.
     Without one, --fix --cut-damage cuts it there, and loses what is said above.
-verdict: not whole, see above
-"));
+";
+    assert_says_of_second(&folder, &[], 1, &format!("{damage}verdict: not whole, see above\n"));
     let before = folder.files();
-    assert_says(&folder, "", &["--fix", "--yes"], 1, &format!("{FIRST}appendonlydir/appendonly.aof.2.incr.aof: damaged at offset 240 of 456
-    append-only file of Portcullis, format 1; 456 bytes
-    1 batch, 2 units, 2 requests
-    a batch with another checksum than its header says at offset 240; the file is whole up to offset 166
-    The batch begins with unit 3, the request at offset 240: SET b
-    Cutting it at offset 166 would lose 290 bytes: 5 units, 5 requests.
-    This is not the end that a crash leaves: bytes up to offset 362 were on the disk, by what the file says, among them 4 of these units.
-    1 batch behind it is whole.
-    A start fails, whatever aof-load-truncated is.
-    next: copy the folder before you do anything else, then restore this file from a backup.
-    Without one, --fix --cut-damage cuts it there, and loses what is said above.
---fix does nothing: this is damage in the middle. From offset 166 on there are 5 units, of which 4 were on the disk by what the file says. Whole batches behind it: 1.
+    let refusal = "--fix does nothing: this is damage in the middle. From offset 166 on there are 5 units, of which 4 were on the disk by what the file says. Whole batches behind it: 1.
     --cut-damage cuts there all the same, and loses all of it.
-"));
+";
+    assert_says_of_second(&folder, &["--fix", "--yes"], 1, &format!("{damage}{refusal}"));
     assert!(folder.files() == before, "what was durable was cut");
     Server::refused(&folder, &[]);
     let (code, said) = check(&folder, "", &["--fix", "--yes", "--cut-damage"]);
@@ -275,14 +255,12 @@ fn a_flipped_byte_in_the_last_batch() {
     let (folder, mut file, starts) = two_increments();
     let closed = [&file[..], &last_line(SALT, file.len() as u64)].concat();
     file[starts[2] + 80] ^= 1;
-    std::fs::write(last(&folder), &file).unwrap();
-    assert_says(
+    write_last(&folder, &file);
+    assert_says_of_second(
         &folder,
-        "",
         &[],
         1,
-        &format!(
-            "{FIRST}appendonlydir/appendonly.aof.2.incr.aof: torn at offset 362 of 456
+        "torn at offset 362 of 456
     append-only file of Portcullis, format 1; 456 bytes
     2 batches, 4 units, 5 requests
     a batch with another checksum than its header says at offset 436; the file is whole up to offset 362
@@ -294,12 +272,11 @@ fn a_flipped_byte_in_the_last_batch() {
     next: start the server, or cut the end off first with --fix.
 together: a start finds 5 keys, locks included
 verdict: not whole, see above
-"
-        ),
+",
     );
     // The last line does.
-    std::fs::write(last(&folder), [&file[..], &closed[file.len()..]].concat()).unwrap();
-    assert_says(&folder, "", &["--fix", "--yes"], 1, &format!("{FIRST}appendonlydir/appendonly.aof.2.incr.aof: damaged at offset 436 of 479
+    write_last(&folder, [&file[..], &closed[file.len()..]].concat());
+    assert_says_of_second(&folder, &["--fix", "--yes"], 1, "damaged at offset 436 of 479
     append-only file of Portcullis, format 1; 479 bytes
     2 batches, 4 units, 5 requests
     a batch with another checksum than its header says at offset 436; the file is whole up to offset 362
@@ -311,7 +288,7 @@ verdict: not whole, see above
     Without one, --fix --cut-damage cuts it there, and loses what is said above.
 --fix does nothing: this is damage in the middle. From offset 362 on there are 1 unit, of which 1 were on the disk by what the file says. Whole batches behind it: 0.
     --cut-damage cuts there all the same, and loses all of it.
-"));
+");
 }
 
 #[test]
@@ -367,15 +344,11 @@ fn a_later_version() {
     let folder = Folder::new();
     let newer = b"*2\r\n$16\r\nPORTCULLIS.TOKEN\r\n$2\r\n\x63\x05\r\n";
     folder.write_increments(&[b"#PCF:2:000000000000feed:0123456789abcdef\r\n"]);
-    assert_says(
+    assert_says_of_only(
         &folder,
-        "",
         &["--fix", "--yes", "--cut-damage"],
         1,
-        "
-appendonlydir/appendonly.aof.manifest: whole
-    no base; 1 increment, the last is appendonly.aof.1.incr.aof
-appendonlydir/appendonly.aof.1.incr.aof: not readable by this program at offset 0 of 42
+        "not readable by this program at offset 0 of 42
     append-only file of Portcullis; 42 bytes
     a first line of a later version at offset 0; the file is whole up to offset 0
     The file is not damaged there: a later version of Portcullis wrote it. A start fails.
@@ -384,15 +357,11 @@ appendonlydir/appendonly.aof.1.incr.aof: not readable by this program at offset 
 ",
     );
     folder.write_increments(&[&[&body(&["SET a 1"])[..], newer].concat()]);
-    assert_says(
+    assert_says_of_only(
         &folder,
-        "",
         &[],
         1,
-        "
-appendonlydir/appendonly.aof.manifest: whole
-    no base; 1 increment, the last is appendonly.aof.1.incr.aof
-appendonlydir/appendonly.aof.1.incr.aof: not readable by this program at offset 27 of 62
+        "not readable by this program at offset 27 of 62
     append-only file of a redis-server; 62 bytes
     1 unit, 1 request
     a record in version 99 of its format, from a newer version of Portcullis at offset 27; the file is whole up to offset 27
@@ -403,15 +372,11 @@ verdict: not whole, see above
 ",
     );
     folder.write_increments(&[&body(&["SET a 1", "JSON.SET doc $ 1"])]);
-    assert_says(
+    assert_says_of_only(
         &folder,
-        "",
         &["--fix", "--yes", "--cut-damage"],
         1,
-        "
-appendonlydir/appendonly.aof.manifest: whole
-    no base; 1 increment, the last is appendonly.aof.1.incr.aof
-appendonlydir/appendonly.aof.1.incr.aof: not readable by this program at offset 27 of 68
+        "not readable by this program at offset 27 of 68
     append-only file of a redis-server; 68 bytes
     1 unit, 1 request
     Unknown command 'JSON.SET' reading the append only file

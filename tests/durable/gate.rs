@@ -127,6 +127,21 @@ fn messages_of_a_running_script_wait_for_its_end() {
 }
 
 #[test]
+fn messages_of_a_running_script_wait_for_no_snapshot() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &[&ARGS[..], &["--appendonly", "no", "--busy-reply-threshold", "1"]].concat());
+    let (mut subscriber, mut writer, mut other) = (server.wire(), server.wire(), server.wire());
+    call(&mut subscriber, "SUBSCRIBE news");
+    writer.queue(&["EVAL", "for n = 1, 20000 do redis.call('SET', 'k' .. n, 0) end", "0"]);
+    writer.queue(&["BGSAVE"]);
+    writer.queue(&["EVAL", "redis.call('publish', 'news', 'k') while true do end", "0"]);
+    writer.flush().unwrap();
+    until(&mut other, "GET k", "-BUSY");
+    assert!(told(&mut subscriber).ends_with("$1 k"));
+    assert!(call(&mut other, "GET k").starts_with("-BUSY"), "the script still runs");
+}
+
+#[test]
 fn a_client_that_sends_no_more_gets_its_reply() {
     let mut stuck = Stuck::after(&ARGS, &[], 0);
     let mut socket = TcpStream::connect(stuck.server.addr).unwrap();

@@ -10,6 +10,7 @@
 //! - `refused`: folders that a server must not start from;
 //! - `check`: `portcullis check`;
 //! - `loading`: what clients are told while files are loaded;
+//! - `reload`: files that are loaded into a running server;
 //! - `start`: snapshots, and append-only files of Redis 6;
 //! - `snapshot`: RDB snapshots that are written;
 //! - `switch`: the append-only file, switched on and off while the server runs;
@@ -37,6 +38,7 @@ mod load;
 mod loading;
 mod process;
 mod refused;
+mod reload;
 mod snapshot;
 mod start;
 mod stuck;

@@ -182,3 +182,46 @@ fn a_takeover_that_was_interrupted_goes_on() {
     play(&mut server.wire(), &[("GET k", "$1 1")]);
     assert!(old.exists());
 }
+
+#[test]
+fn temporary_files_that_a_crash_has_left_are_removed() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &[]);
+    assert_eq!(call(&mut server.wire(), "SET a 1"), "+OK");
+    server.stop();
+    let dir = folder.dir();
+    let (ours, others) =
+        (dir.join("temp-12-3.rdb"), ["temp-12.rdb", "temp-12-x.rdb", "temp-12-4.rdb"].map(|name| dir.join(name)));
+    let in_folder = ["temp-rewriteaof.rdb", "temp-appendonly.rdb", "temp-appendonly.aof.manifest"];
+    let in_folder = in_folder.map(|name| folder.log_dir().join(name));
+    for path in in_folder.iter().chain([&ours]).chain(&others) {
+        std::fs::write(path, "some").unwrap();
+    }
+    // A server that runs is writing this one.
+    let written = std::fs::File::open(&others[2]).unwrap();
+    rustix::fs::flock(&written, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let server = Server::start(&folder, &[]);
+    assert_eq!(call(&mut server.wire(), "GET a"), "$1 1");
+    assert!(!ours.exists() && !in_folder.iter().any(|path| path.exists()), "{}", server.log());
+    assert!(others.iter().all(|path| path.exists()));
+}
+
+#[test]
+fn an_increment_may_begin_with_an_rdb() {
+    for checksum in ["yes", "no"] {
+        let folder = Folder::new();
+        let server = Server::start(&folder, &["--appendonly", "no", "--rdbchecksum", checksum]);
+        play(&mut server.wire(), &[("SET a 1", "+OK"), ("SAVE", "+OK")]);
+        server.kill();
+        let rdb = std::fs::read(folder.dir().join("dump.rdb")).unwrap();
+        for rest in ["", "*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\n1\r\n", "*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\n1\r\n*1"] {
+            folder.write_increments(&[&[&rdb, rest.as_bytes()].concat()]);
+            let b = if rest.is_empty() { "$-1" } else { "$1 1" };
+            for _ in 0..2 {
+                let server = Server::start(&folder, &[]);
+                play(&mut server.wire(), &[("GET a", "$1 1"), ("GET b", b)]);
+                server.kill();
+            }
+        }
+    }
+}

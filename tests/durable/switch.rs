@@ -1,8 +1,12 @@
 //! `CONFIG SET appendonly`: the file is switched on and off while the server runs.
 
+use std::sync::mpsc::channel;
+
+use portcullis::testing::TestServer;
+
 use crate::common::talk::{call, play, send, token, told};
 use crate::common::wire::Wire;
-use crate::process::{Folder, Server, figure, info, wait_for};
+use crate::process::{Folder, PATIENCE, Server, figure, info, wait_for};
 
 const OFF: [&str; 4] = ["--appendonly", "no", "--appendfsync", "always"];
 const ON: [&str; 2] = ["--appendfsync", "always"];
@@ -128,6 +132,7 @@ fn it_can_be_switched_often() {
     }
     switch_on(&mut wire);
     assert_eq!(folder.files().len(), 3, "{:?}", folder.files().into_iter().map(|(name, _)| name).collect::<Vec<_>>());
+    assert!(!server.log().contains("it is tried again"), "the folder is waited for: {}", server.log());
     assert_eq!(call(&mut wire, "RPUSH list last"), ":41");
     server.kill();
     let server = Server::start(&folder, &ON);
@@ -177,6 +182,7 @@ fn a_base_that_is_not_wanted_any_more_does_not_take_the_place_of_the_next() {
     wait_for("the file", || (info(&mut wire, "aof_rewrite_in_progress") == "0" && folder.files().len() == 3).then_some(()));
     switch_on(&mut wire);
     assert_eq!(call(&mut wire, "SET last 1"), "+OK");
+    assert!(!server.log().contains("it is tried again"), "the folder is waited for: {}", server.log());
     // The thread that made the unwanted base has ended when the folder can be locked by the next server.
     server.kill();
     let server = Server::start(&folder, &ON);
@@ -199,4 +205,83 @@ fn waitaof_waits_for_the_base_of_a_file_that_is_switched_on() {
     server.kill();
     let server = Server::start(&folder, &ON);
     assert_eq!(call(&mut server.wire(), "DBSIZE"), ":20000");
+}
+
+#[test]
+fn a_copy_that_is_not_wanted_any_more_is_waited_for() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &[&OFF[..], &["--test-mode"]].concat());
+    let mut wire = server.wire();
+    wire.queue(&["EVAL", "for n = 1, 20000 do redis.call('SET', 'k' .. n, 0) end", "0"]);
+    // No time passes after which it could be tried again.
+    for request in ["CLOCK FREEZE", "CONFIG SET appendonly yes", "CONFIG SET appendonly no", "CONFIG SET appendonly yes"] {
+        wire.queue(&request.split(' ').collect::<Vec<_>>());
+    }
+    wire.flush().unwrap();
+    (0..5).for_each(|_| _ = told(&mut wire));
+    switch_on(&mut wire);
+    assert!(!server.log().contains("it is tried again"), "the folder is waited for: {}", server.log());
+    assert_eq!(call(&mut wire, "SET last 1"), "+OK");
+    server.kill();
+    let server = Server::start(&folder, &ON);
+    assert_eq!(call(&mut server.wire(), "DBSIZE"), ":20001");
+}
+
+#[test]
+fn a_file_that_could_not_be_switched_on_is_tried_again_when_it_is_asked_for() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &[&OFF[..], &["--test-mode"]].concat());
+    let mut wire = server.wire();
+    let other = Server::start(&folder, &ON);
+    play(&mut wire, &[("CLOCK FREEZE", "+OK"), ("SET a 1", "+OK"), ("CONFIG SET appendonly yes", "+OK")]);
+    assert_eq!(info(&mut wire, "aof_last_bgrewrite_status"), "err");
+    other.kill();
+    assert_eq!(call(&mut wire, "BGREWRITEAOF"), "+Background append only file rewriting started");
+    wait_for("the file", || {
+        assert_eq!(info(&mut wire, "aof_last_bgrewrite_status"), "ok");
+        (figure(&mut wire, "aof_rewrite_in_progress") == 0).then_some(())
+    });
+    server.kill();
+    assert_eq!(call(&mut Server::start(&folder, &ON).wire(), "GET a"), "$1 1");
+}
+
+#[test]
+fn a_server_does_not_end_while_the_file_is_being_made_unless_it_is_forced_to() {
+    let refused = "-ERR Errors trying to SHUTDOWN. Check logs.";
+    let fill = "for n = 1, 20000 do redis.call('SET', 'k' .. n, 0) end";
+    let folder = Folder::new();
+    let server = Server::start(&folder, &OFF);
+    let mut wire = server.wire();
+    wire.queue(&["EVAL", fill, "0"]);
+    for request in ["CONFIG SET appendonly yes", "SHUTDOWN", "SHUTDOWN NOSAVE NOW", "SHUTDOWN SAVE", "PING"] {
+        wire.queue(&request.split(' ').collect::<Vec<_>>());
+    }
+    wire.flush().unwrap();
+    let replies: Vec<String> = (0..6).map(|_| told(&mut wire)).collect();
+    assert_eq!(replies, ["$-1", "+OK", refused, refused, refused, "+PONG"]);
+    assert!(server.log().contains("Writing initial AOF, can't exit."), "{}", server.log());
+    switch_on(&mut wire);
+    server.stop();
+    let server = Server::start(&folder, &OFF);
+    let mut wire = server.wire();
+    wire.queue(&["EVAL", fill, "0"]);
+    for request in ["CONFIG SET appendonly yes", "SHUTDOWN FORCE"] {
+        wire.queue(&request.split(' ').collect::<Vec<_>>());
+    }
+    wire.flush().unwrap();
+    server.ended();
+}
+
+#[test]
+fn a_server_that_is_dropped_ends_whatever_its_files_say() {
+    let folder = Folder::new();
+    let server = TestServer::builder().config("dir", folder.dir().to_str().unwrap()).start();
+    server.execute(&["EVAL", "for n = 1, 50000 do redis.call('SET', 'k' .. n, 0) end", "0"]);
+    server.execute(&["CONFIG", "SET", "appendonly", "yes"]);
+    let (ended, end) = channel();
+    std::thread::spawn(move || {
+        drop(server);
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(PATIENCE).expect("it ends");
 }

@@ -10,10 +10,7 @@ pub const COMMANDS: Reasons =
 
 /// Missing options of existing commands, written `command OPTION`.
 pub const OPTIONS: Reasons = &[
-    (
-        "The append-only file is loaded at the start only, its thread is not slowed down, and no RDB snapshots are written.",
-        &["debug AOF-FLUSH-SLEEP", "debug LOADAOF", "debug RELOAD"],
-    ),
+    ("The thread of the append-only file is not slowed down.", &["debug AOF-FLUSH-SLEEP"]),
     (
         "There is no replication and no cluster bus.",
         &["debug CLUSTERLINK", "debug DROP-CLUSTER-PACKET-FILTER", "debug REPLICATE"],

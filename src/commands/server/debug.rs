@@ -7,6 +7,7 @@ use crate::commands::reference::help;
 use crate::commands::server::debug_digest;
 use crate::engine::Action;
 use crate::engine::context::Context;
+use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::engine::session::SessionFlags;
 use crate::keyspace::lru::idle_seconds;
 use crate::resp::reply::Protocol;
@@ -54,6 +55,16 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let (mut db, reply) = cx.db_and_reply();
             reply.simple(&debug_digest::of_value(db.peek(key)).hex());
         }
+    } else if args[1].eq_ignore_ascii_case(b"reload") {
+        let has = |word: &str| args[2..].iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+        let known = |arg: &&[u8]| ["merge", "noflush", "nosave"].iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
+        if !args[2..].iter().all(known) {
+            return Err(Error::RELOAD_OPTIONS);
+        }
+        let reload = Reload { flush: !has("noflush"), merge: has("merge") };
+        begin_reload(cx, args, ReloadFrom::Snapshot { save: !has("nosave"), reload })?;
+    } else if args[1].eq_ignore_ascii_case(b"loadaof") {
+        begin_reload(cx, args, ReloadFrom::Log)?;
     } else if is("change-repl-id", 2) {
         // There are no replicas, so only the id changes.
         cx.engine.replication_id = cx.engine.random_id();
@@ -81,6 +92,9 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                 "    Output a hex signature of the values of all the specified keys.",
                 "ERROR <string>",
                 "    Reply with this error.",
+                "LOADAOF",
+                "    Load the append-only file in place of the current DB content. Blocks the",
+                "    server.",
                 "LOG <message>",
                 "    Write <message> to the server log.",
                 "OBJECT <key>",
@@ -91,6 +105,12 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                 "    true, false.",
                 "QUICKLIST-PACKED-THRESHOLD <size>",
                 "    Accepted; lists have no nodes for single large elements.",
+                "RELOAD [option ...]",
+                "    Save the RDB on disk and load it in place of the current DB content. Blocks",
+                "    the server. The options are:",
+                "    * MERGE: a key that is loaded replaces one of its name.",
+                "    * NOFLUSH: the current content stays, and what is loaded comes to it.",
+                "    * NOSAVE: the RDB is loaded as it is.",
                 "SET-ACTIVE-EXPIRE <0|1>",
                 "    Setting it to 0 disables expiring keys that are not accessed.",
                 "SET-DISABLE-DENY-SCRIPTS <0|1>",
@@ -102,6 +122,21 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     } else {
         return Err(Error::subcommand_syntax(args));
     }
+    Ok(())
+}
+
+/// Asks the driver to load files. It replies when the engine has what they have.
+fn begin_reload(cx: &mut Context<'_>, args: &[&[u8]], from: ReloadFrom) -> Result {
+    if cx.engine.is_loading() {
+        return Err(Error::LOADING);
+    }
+    if !cx.may_block() {
+        // Redis loads in the middle of a transaction or a script.
+        return Err(Error::NOT_IN_MULTI);
+    }
+    cx.block_for_save(args);
+    let session = cx.session;
+    cx.engine.act(Action::Reload(session, from));
     Ok(())
 }
 
@@ -173,8 +208,10 @@ fn protocol(cx: &mut Context<'_>, kind: &[u8]) -> Result {
 
 #[cfg(test)]
 mod tests {
+    use crate::base::error::Error;
     use crate::engine::Action;
     use crate::engine::harness::Harness;
+    use crate::engine::persistence::{Reload, ReloadFrom};
 
     #[test]
     fn there_is_a_reply_of_every_type() {
@@ -252,6 +289,30 @@ mod tests {
         );
         harness.engine.sessions[harness.session.0 as usize].addr = "10.0.0.1:5000".into();
         assert!(harness.run("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
+    }
+
+    #[test]
+    fn the_driver_is_asked_to_load_files() {
+        let mut harness = Harness::new();
+        let options = "-ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
+        harness.script(&[
+            ("DEBUG RELOAD NOSAVE now", options),
+            ("MULTI", "+OK"),
+            ("DEBUG LOADAOF", "+QUEUED"),
+            ("EXEC", "*1 -ERR Command not allowed inside a transaction"),
+            ("DEBUG RELOAD nosave Merge", ""),
+        ]);
+        let (now, session) = (harness.now, harness.session);
+        let reload = Reload { flush: true, merge: true };
+        let from = ReloadFrom::Snapshot { save: false, reload };
+        assert_eq!(harness.engine.take_actions(), [Action::Reload(session, from)]);
+        harness.engine.end_wait_for_save(now, session, Some(&Error::RELOAD_FAILED));
+        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session.0 as usize].out);
+        assert_eq!(output(&mut harness), b"-ERR Error trying to load the RDB dump, check server logs.\r\n");
+        assert_eq!(harness.run("DEBUG LOADAOF whatever"), "", "the reply comes when they are loaded");
+        assert_eq!(harness.engine.take_actions(), [Action::Reload(session, ReloadFrom::Log)]);
+        harness.engine.end_wait_for_save(now, session, None);
+        assert_eq!(output(&mut harness), b"+OK\r\n");
     }
 
     #[test]

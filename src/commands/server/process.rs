@@ -129,7 +129,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Server,
         summary: "Runs a debugging command, such as DIGEST, OBJECT, SET-ACTIVE-EXPIRE or SLEEP.",
         complexity: "Depends on subcommand.",
-        syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | CHANGE-REPL-ID | QUICKLIST-PACKED-THRESHOLD size | ERROR message | LOG message | SET-DISABLE-DENY-SCRIPTS switch | PROTOCOL type | OBJECT name | HELP>",
+        syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | CHANGE-REPL-ID | QUICKLIST-PACKED-THRESHOLD size | ERROR message | LOG message | SET-DISABLE-DENY-SCRIPTS switch | RELOAD [MERGE] [NOFLUSH] [NOSAVE] | LOADAOF | PROTOCOL type | OBJECT name | HELP>",
         handler: debug::debug,
         ..Command::DEFAULT
     },
@@ -335,6 +335,7 @@ fn lolwut(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 #[cfg(test)]
 mod tests {
+    use crate::base::error::Error;
     use crate::engine::Action;
     use crate::engine::harness::Harness;
     use crate::engine::session::SessionFlags;
@@ -387,11 +388,11 @@ mod tests {
         assert_eq!(harness.engine.take_actions(), [Action::Save { session: Some(harness.session), anew: false }]);
         let (now, session) = (harness.now, harness.session);
         assert!(!harness.engine.unblock(now, session, None), "no other client ends the wait");
-        harness.engine.end_wait_for_save(now, session, true);
+        harness.engine.end_wait_for_save(now, session, None);
         let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session.0 as usize].out);
         assert_eq!(output(&mut harness), b"+OK\r\n");
         assert_eq!(harness.run("SAVE"), "");
-        harness.engine.end_wait_for_save(now, session, false);
+        harness.engine.end_wait_for_save(now, session, Some(&Error::SAVE_FAILED));
         assert_eq!(output(&mut harness), b"-ERR\r\n");
     }
 

@@ -13,7 +13,6 @@ use crate::keyspace::images::Images;
 use crate::keyspace::interests::NIL;
 use crate::keyspace::journal::Libraries;
 use crate::keyspace::lock_records::{Coming, LockRecords};
-use crate::lock::Client;
 
 /// The state of a server at some time: `Engine::snapshot`.
 #[derive(Clone, Debug)]
@@ -89,7 +88,7 @@ impl Engine {
         }
         if let Some((images, records, libraries)) = state {
             let coming = Coming::Restarted(self.config.lock_session_grace);
-            self.load(now, (images, records, &libraries), 0, coming, |_| false);
+            self.put_state(now, (images, records, &libraries), 0, coming, |_| false);
         }
         self.keyspace.changes.end();
         if let Some(journal) = journal {
@@ -131,33 +130,6 @@ impl Engine {
             self.keyspace.changes.emit(Change { now, db, key: b"", event, effect: Effect::Flush });
         }
         self.keyspace.changes.emit(Change { now, db: 0, key: b"", event, effect: Effect::FlushLibraries });
-    }
-
-    fn load(
-        &mut self,
-        now: Now,
-        (images, records, libraries): (Images, LockRecords, &Libraries),
-        later_ms: i64,
-        coming: Coming,
-        connected: impl Fn(Client) -> bool,
-    ) {
-        for source in libraries {
-            match self.scripts_mut().load_library(source) {
-                Ok(()) => self.keyspace.changes.emit(Change {
-                    now,
-                    db: 0,
-                    key: b"",
-                    event: Event::SILENT,
-                    effect: Effect::LoadLibrary { source },
-                }),
-                Err(error) => tracing::error!(%error, "cannot reload a function library"),
-            }
-        }
-        self.keyspace.put_lock_records(now, records, later_ms, coming, &connected);
-        for ((db, key), image) in images {
-            self.keyspace.put_image(now, (db, &key), image, later_ms, &connected);
-        }
-        self.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
     }
 
     /// Saves the state: data with deadlines, locks with their holders but without queues, functions and cached scripts. Visits
@@ -205,31 +177,11 @@ impl Engine {
             }
         }
         self.keyspace.changes.begin();
-        for db in 0..self.keyspace.databases() as u32 {
-            if self.keyspace.db_len(db) > 0 {
-                self.keyspace.db(db, now).flush();
-            }
-        }
-        if self.scripts_mut().flush() {
-            let event = Event::SILENT;
-            self.keyspace.changes.emit(Change { now, db: 0, key: b"", event, effect: Effect::FlushLibraries });
-        }
-        self.publish_events();
-        // Holders are notified of the loss before they get their grants back.
-        while self.keyspace.has_unfreed() || self.keyspace.changes.has_lost() {
-            self.keyspace.free_some(&mut { u32::MAX });
-        }
-        self.attend_locks(now);
-        self.keyspace.with_locks(now, |locks, _| locks.forget_all());
-        for source in &snapshot.scripts {
-            if let Err(error) = self.scripts_mut().load_script(source) {
-                tracing::error!(%error, "cannot reload a cached script");
-            }
-        }
+        self.remove_state(now, &snapshot.scripts);
         let connected: Vec<u64> = self.sessions.iter().map(|(_, session)| session.id).collect();
         let later_ms = now.deadline_in(0) as i64 - snapshot.taken_ms as i64;
         let state = (snapshot.images.clone(), snapshot.records.clone(), &snapshot.libraries);
-        self.load(now, state, later_ms, Coming::Restored, |client| connected.contains(&client.id));
+        self.put_state(now, state, later_ms, Coming::Restored, |client| connected.contains(&client.id));
         self.publish_events();
         self.keyspace.changes.end();
         self.attend(now);

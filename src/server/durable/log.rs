@@ -21,7 +21,7 @@ use crate::server::durable::gate::Executed;
 use crate::server::durable::log_thread::{Order, Report, Syncs};
 use crate::server::durable::rewrite::{self, Rewrite};
 use crate::server::durable::sharing::Sharing;
-use crate::server::durable::{Phase, Rewriting, boot, load};
+use crate::server::durable::{Phase, Rewriting, boot};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -279,6 +279,10 @@ impl Shell {
 
     /// Begins a new base: the next increment first, then, when that exists, a thread that reads the files before it.
     pub(in crate::server) fn rewrite_log(&mut self) {
+        if self.durable.is_none() && self.log_again_ms.is_some() {
+            // It could not be switched on. What was asked for is to try that again now.
+            return self.log_as_configured();
+        }
         self.submit(true);
         let now = self.clock.now();
         let salt = self.engine.random_salt();
@@ -305,7 +309,7 @@ impl Shell {
             return;
         }
         let (abandoned, lock) = (Arc::clone(&durable.rewrite_abandoned), durable.lock.clone());
-        let path = load::folder_of(&config);
+        let path = durable.path.clone();
         let name = config.appendfilename.clone();
         let orders = durable.orders.clone();
         let work = Rewrite { config, path, name, manifest, moment, abandoned };

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use crate::persist::append::manifest::{File, Manifest};
@@ -58,6 +58,8 @@ pub enum Order {
     NextIncrement(Head),
     /// A durable file of so many bytes has the contents of all files before the current increment: make it the base, and delete them.
     Base(File, u64),
+    /// When all before this is written, send the names of the files, and leave the files alone until the other end is dropped.
+    Hold(SyncSender<Manifest>, Receiver<()>),
     /// Write what is left, sync, and end.
     Close,
 }
@@ -298,6 +300,13 @@ impl<T: Fn(Report)> LogThread<T> {
                 self.note("aof-rename", began.elapsed());
                 self.progress.total_bytes.store(self.files.total(), Ordering::Relaxed);
                 retryable(result)?.map(|()| (self.report)(Report::Based))
+            }
+            Order::Hold(held, until) => {
+                // Nobody waits any more if a full disk has delayed the order.
+                if held.try_send(self.files.manifest().clone()).is_ok() {
+                    let _ = until.recv();
+                }
+                Ok(())
             }
             Order::Sync(_) | Order::Close => Ok(()),
         };

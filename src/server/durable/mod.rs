@@ -9,8 +9,9 @@
 //! At the start, [`load`] reads the folder or a snapshot, and [`load::replay`] applies it to a second engine, in slices between the turns
 //! of the event loop ([`load::slices`], [`load::pace`]); then [`start`] begins a new increment. [`load::upgrade`] takes over a file of Redis 6. [`gate`]
 //! decides which output waits. `submit` (in [`log`]) runs at the end of each turn of the event loop, and hands a batch over when the
-//! last one is settled (`always`; [`sharing`] may let it wait for more), or every 10 ms (otherwise). [`log_thread`] and [`files`] write it. [`rewrite`] makes a new base
-//! from the files, [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace ([`copy`]).
+//! last one is settled (`always`; [`sharing`] may let it wait for more), or every 10 ms (otherwise). [`log_thread`] and [`files`] write
+//! it. [`rewrite`] makes a new base from the files, [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace
+//! ([`copy`]). [`reload`] loads the files into the running server.
 //! `check` reads files without a server.
 //!
 //! The directives are Redis's: `appendonly`, `appendfsync`, `dir`, `appenddirname`, `appendfilename`, `aof-load-truncated`,
@@ -28,6 +29,7 @@ pub mod load;
 pub mod lock;
 pub mod log;
 pub mod log_thread;
+pub mod reload;
 pub mod rewrite;
 pub mod sharing;
 pub mod snapshot;
@@ -35,7 +37,6 @@ pub mod start;
 pub mod switch;
 
 use std::cell::Cell;
-use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,6 +56,7 @@ use crate::server::durable::delay::Delay;
 use crate::server::durable::files::Files;
 use crate::server::durable::folder::words;
 use crate::server::durable::gate::{BatchNumber, CommitGate};
+use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log_thread::{LogThread, Order, Progress, Report, Syncs};
 use crate::server::durable::sharing::Sharing;
 
@@ -81,6 +83,8 @@ pub struct Durable {
     pub progress: Arc<Progress>,
     orders: Sender<Order>,
     thread: Option<JoinHandle<()>>,
+    /// The folder of its files.
+    path: PathBuf,
     syncs: Syncs,
     /// The seed of the hashes of keys.
     seed: u64,
@@ -101,7 +105,7 @@ pub struct Durable {
     /// Set when the base in progress is given up. Its thread reads it.
     rewrite_abandoned: Arc<AtomicBool>,
     /// Keeps the folder locked, together with the threads that write in it.
-    lock: Option<Arc<File>>,
+    lock: Option<Arc<FolderLock>>,
     /// What the next batch waits for.
     sharing: Sharing,
     /// Notices syncs that hold up changes.
@@ -134,7 +138,7 @@ impl Durable {
         log: AppendLog,
         progress: Arc<Progress>,
         orders: Sender<Order>,
-        syncs: Syncs,
+        (path, syncs): (PathBuf, Syncs),
         seed: u64,
         (rewrite, base_size): Bases,
     ) -> Durable {
@@ -145,6 +149,7 @@ impl Durable {
             progress,
             orders,
             thread: None,
+            path,
             syncs,
             seed,
             seen: 0,
@@ -170,11 +175,10 @@ impl Durable {
         &mut self,
         files: Files,
         orders: Receiver<Order>,
-        lock: File,
-        path: PathBuf,
+        lock: FolderLock,
         report: impl Fn(Report) + Send + 'static,
     ) -> Result<(), String> {
-        let thread = LogThread::new(files, path, self.syncs, orders, Arc::clone(&self.progress), report);
+        let thread = LogThread::new(files, self.path.clone(), self.syncs, orders, Arc::clone(&self.progress), report);
         let lock = Arc::new(lock);
         self.lock = Some(Arc::clone(&lock));
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {

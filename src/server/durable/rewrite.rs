@@ -12,6 +12,8 @@ use crate::persist::append::manifest::{File, Manifest};
 use crate::server::durable::load::{Purpose, load_files};
 use crate::server::durable::snapshot::{Kind, write, write_to};
 
+/// The new base until it is whole.
+pub const TEMPORARY: &str = "temp-rewriteaof.rdb";
 /// Number of failures in a row from which on the server waits before it tries again by itself, and the longest wait. As in Redis.
 const FAILURES_MAX: u32 = 3;
 const PAUSE_MAX: u64 = 60;
@@ -50,7 +52,7 @@ impl Rewrite {
         let mut engine = Engine::new(self.config, 0, self.moment.now, crate::commands::table());
         let base = self.manifest.next_base(self.name.as_bytes(), true);
         load_files(&mut engine, self.moment, &self.path, self.manifest, Purpose::Base)?;
-        let temporary = self.path.join("temp-rewriteaof.rdb");
+        let temporary = self.path.join(TEMPORARY);
         let path = self.path.join(String::from_utf8_lossy(&base.name).as_ref());
         let kind = Kind { checksum, is_base: true };
         let goes_on = || !self.abandoned.load(Ordering::Relaxed);

@@ -13,6 +13,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use rustix::fs::{FlockOperation, flock};
+
+use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::Engine;
 use crate::persist::natives::clock::Moment;
@@ -126,7 +129,7 @@ impl Shell {
         self.refuse_writes();
         for (id, client) in std::mem::take(&mut self.snapshots.waiting) {
             if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-                self.engine.end_wait_for_save(now, id, saved);
+                self.engine.end_wait_for_save(now, id, (!saved).then_some(&Error::SAVE_FAILED));
             }
         }
         self.go_on_saving();
@@ -197,6 +200,25 @@ impl Shell {
     }
 }
 
+/// Removes the temporary files of snapshots that a crash has left in a folder. Those of servers that run are locked.
+pub fn remove_temporary(folder: &Path) {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_ours = |name: &str| {
+        let numbers = name.strip_prefix("temp-").and_then(|rest| rest.strip_suffix(".rdb")?.split_once('-'));
+        numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_free = |path: &Path| {
+            let file = File::open(path);
+            file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+        };
+        let path = entry.path();
+        if entry.file_name().to_str().is_some_and(is_ours) && is_free(&path) && std::fs::remove_file(&path).is_ok() {
+            tracing::info!("removed {}, which was not finished", path.display());
+        }
+    }
+}
+
 /// What kind of an RDB file is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
@@ -234,6 +256,8 @@ pub fn write(
 fn write_temporary(engine: &Engine, moment: Moment, path: &Path, kind: Kind, goes_on: &impl Fn() -> bool) -> Result<u64, String> {
     let describe = |error: std::io::Error| format!("Can't write {}: {}", path.display(), words(&error));
     let mut file = File::create(path).map_err(describe)?;
+    // By this the start of another server in this folder sees that the file is no remnant.
+    let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
     let mut unsynced = 0;
     let len = write_to(engine, moment, kind, |chunk| {
         if !goes_on() {

@@ -2,7 +2,6 @@
 //! the event loop: clients are served meanwhile, and get `LOADING` errors.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,9 +20,10 @@ use crate::server::durable::load::replay::Replay;
 use crate::server::durable::load::slices::{Loading, Then};
 use crate::server::durable::load::upgrade;
 use crate::server::durable::load::{Files, LoadedFiles, Purpose, folder_of, read_manifest, snapshot_of};
-use crate::server::durable::lock::lock;
+use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log::reporter;
 use crate::server::durable::log_thread::{Progress, Syncs};
+use crate::server::durable::snapshot::remove_temporary;
 use crate::server::durable::{Durable, Rewriting, boot};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
@@ -34,7 +34,7 @@ const INCREMENTS_MAX: usize = 8;
 /// A folder that this process has locked.
 struct Opened {
     folder: Folder,
-    lock: File,
+    lock: FolderLock,
     path: PathBuf,
     name: Vec<u8>,
 }
@@ -47,9 +47,10 @@ struct Opened {
 /// Why the server must not start, in words for its operator.
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSender<()>) -> Result<(), String> {
     let (files, opened) = match shell.engine.config.appendonly {
-        true => open_log(&shell.engine.config)?,
+        true => open_log(shell, control)?,
         false => (open_snapshot(&shell.engine.config)?, None),
     };
+    remove_temporary(Path::new(&shell.engine.config.dir));
     let source = if opened.is_some() { "append only file" } else { "disk" };
     let control = control.clone();
     let then: Then<Shell> = Box::new(move |shell, files| {
@@ -77,11 +78,12 @@ fn open_snapshot(config: &Config) -> Result<Option<Files>, String> {
 }
 
 /// Locks the folder of a configuration, and opens its files, if it has any.
-fn open_log(config: &Config) -> Result<(Option<Files>, Option<Opened>), String> {
-    let path = folder_of(config);
-    let name = config.appendfilename.clone().into_bytes();
+fn open_log(shell: &mut Shell, control: &Control<Shell>) -> Result<(Option<Files>, Option<Opened>), String> {
+    let path = folder_of(&shell.engine.config);
     let mut folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
-    let lock = lock(&path)?;
+    let lock = shell.lock_folder(&path, control)?;
+    let config = &shell.engine.config;
+    let name = config.appendfilename.clone().into_bytes();
     let mut manifest = read_manifest(&path, &name)?;
     let old = Path::new(&config.dir).join(&config.appendfilename);
     if upgrade::is_wanted(&old, &path.join(&config.appendfilename), manifest.as_ref(), &name) {
@@ -130,8 +132,8 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
     let base_size = Rc::new(Cell::new(files.total()));
     let joins = files.manifest().increments.len() > INCREMENTS_MAX;
     let rewrite = Rc::new(Cell::new(Rewriting::default()));
-    let mut durable = Durable::new(log, progress, orders, syncs, seed, (rewrite, base_size));
-    durable.spawn(files, received, lock, path, reporter(control.clone()))?;
+    let mut durable = Durable::new(log, progress, orders, (path, syncs), seed, (rewrite, base_size));
+    durable.spawn(files, received, lock, reporter(control.clone()))?;
     durable.begin();
     shell.engine.persistence.figures = Some(durable.figures());
     shell.durable = Some(Box::new(durable));

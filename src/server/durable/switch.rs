@@ -9,7 +9,6 @@
 //! The log says when the file is on. Files of an earlier time are replaced, as in Redis.
 
 use std::cell::Cell;
-use std::fs::File as SystemFile;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,15 +26,18 @@ use crate::server::durable::copy::{Purpose, Shared};
 use crate::server::durable::files::{Files, Head};
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::load::folder_of;
-use crate::server::durable::lock::lock;
+use crate::server::durable::lock::{FolderLock, lock};
 use crate::server::durable::log::reporter;
 use crate::server::durable::log_thread::{Order, Progress, Syncs};
 use crate::server::durable::snapshot::{Kind, write};
-use crate::server::durable::{Durable, Phase, Rewriting, boot};
+use crate::server::durable::{Durable, Phase, Rewriting, boot, rewrite};
+use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
 /// Milliseconds after which it is tried again to switch the file on.
 const AGAIN_MS: u64 = 5000;
+/// The first base until it is whole.
+const TEMPORARY: &str = "temp-appendonly.rdb";
 /// The position of a log that has not begun: nothing is durable, and something is to be.
 const NOWHERE: Position = Position { recorded: 1, durable: 0 };
 
@@ -43,7 +45,7 @@ const NOWHERE: Position = Position { recorded: 1, durable: 0 };
 pub(super) struct Begun {
     files: Files,
     orders: Receiver<Order>,
-    lock: SystemFile,
+    lock: FolderLock,
 }
 
 /// Checks that there can be a folder for the append-only file, before `CONFIG SET appendonly yes` succeeds.
@@ -65,7 +67,13 @@ impl Shell {
             return;
         }
         self.log_again_ms = None;
+        self.awaits_folder = false;
         match (&self.durable, self.engine.config.appendonly) {
+            // A thread of the last log may still need its folder. Its end comes back here.
+            (None, true) if self.folder_held.strong_count() > 0 && !self.begins_log => {
+                self.awaits_folder = true;
+                self.log_is_coming();
+            }
             (None, true) if !self.begins_log => {
                 if let Err(reason) = self.begin_log() {
                     self.log_not_begun(&reason);
@@ -80,15 +88,49 @@ impl Shell {
                 self.go_on_saving();
             }
             (Some(durable), false) if durable.phase != Phase::Closing => self.end_log(),
-            (Some(durable), true) if durable.phase == Phase::Closing => {
-                // It is switched on again when it is closed.
-                let since_ms = Some(self.clock.now().mono_ms());
-                self.engine.persistence.figures =
-                    Some(Box::new(move || Figures { rewriting_since_ms: since_ms, position: NOWHERE, ..Figures::default() }));
-            }
+            // It is switched on again when it is closed.
+            (Some(durable), true) if durable.phase == Phase::Closing => self.log_is_coming(),
             (Some(durable), false) if durable.phase == Phase::Closing => self.engine.persistence.figures = None,
             _ => {}
         }
+    }
+
+    /// Shows that a log is going to be switched on.
+    fn log_is_coming(&mut self) {
+        let since_ms = Some(self.clock.now().mono_ms());
+        self.engine.persistence.figures =
+            Some(Box::new(move || Figures { rewriting_since_ms: since_ms, position: NOWHERE, ..Figures::default() }));
+        self.update_files();
+    }
+
+    /// Locks the folder of the append-only file. When the last thread that needs it has ended, the log is switched on if it is to be.
+    ///
+    /// # Errors
+    /// In words: another process has locked it.
+    pub(super) fn lock_folder(&mut self, path: &Path, control: &Control<Shell>) -> Result<FolderLock, String> {
+        let control = control.clone();
+        let freed = move || {
+            control.send(Box::new(|shell: &mut Shell| {
+                if shell.awaits_folder {
+                    shell.log_as_configured();
+                    shell.after_order();
+                }
+            }));
+        };
+        let lock = FolderLock::new(lock(path)?, freed);
+        self.folder_held = lock.held();
+        remove_temporary(path, self.engine.config.appendfilename.as_bytes());
+        Ok(lock)
+    }
+
+    /// Whether a log is being switched on.
+    pub(in crate::server) fn switches_log_on(&self) -> bool {
+        let of_log = |durable: &Durable| match durable.phase {
+            Phase::Starting => true,
+            Phase::Running => false,
+            Phase::Closing => self.engine.config.appendonly,
+        };
+        self.begins_log || self.awaits_folder || self.durable.as_ref().is_some_and(|durable| of_log(durable))
     }
 
     fn begin_log(&mut self) -> Result<(), String> {
@@ -101,10 +143,10 @@ impl Shell {
         let (path, name) = (folder_of(config), config.appendfilename.clone().into_bytes());
         let syncs = Syncs::of(config.appendfsync);
         let checksum = config.rdbchecksum;
-        let folder = Folder::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let lock = lock(&path)?;
-        let manifest = outdated(&path, &name)?;
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
+        let folder = Folder::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let lock = self.lock_folder(&path, &control)?;
+        let manifest = outdated(&path, &name)?;
         let now = self.clock.now();
         let seed = self.engine.random();
         let log = AppendLog::new(now, boot::clock(), seed);
@@ -114,7 +156,7 @@ impl Shell {
         let progress = Arc::new(Progress::default());
         let rewriting = Rewriting { began_ms: Some(now.mono_ms()), ..Rewriting::default() };
         let (rewrite, base_size) = (Rc::new(Cell::new(rewriting)), Rc::new(Cell::new(0)));
-        let durable = Durable::new(log, Arc::clone(&progress), orders, syncs, seed, (rewrite, base_size));
+        let durable = Durable::new(log, Arc::clone(&progress), orders, (path.clone(), syncs), seed, (rewrite, base_size));
         self.engine.persistence.figures = Some(durable.figures());
         let then = Box::new(move |copied: Result<(Engine, Moment), String>, _: &Shared| {
             let begun = copied.and_then(|copied| begin_files(copied, folder, &path, &name, manifest, checksum, &head));
@@ -137,7 +179,7 @@ impl Shell {
         let begun = begun.and_then(|Begun { files, orders, lock }| {
             let Some(durable) = &mut self.durable else { return Err("it was switched off".to_owned()) };
             let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-            durable.spawn(files, orders, lock, folder_of(&self.engine.config), reporter(control))
+            durable.spawn(files, orders, lock, reporter(control))
         });
         match begun {
             Ok(()) => {
@@ -228,6 +270,17 @@ impl Shell {
     }
 }
 
+/// Removes the temporary files that a crash has left in a locked folder. Nothing reads them.
+fn remove_temporary(path: &Path, name: &[u8]) {
+    let manifest = [b"temp-", &*manifest_name(name)].concat();
+    for name in [TEMPORARY.as_bytes(), rewrite::TEMPORARY.as_bytes(), &manifest] {
+        let path = path.join(String::from_utf8_lossy(name).as_ref());
+        if std::fs::remove_file(&path).is_ok() {
+            tracing::info!("removed {}, which was not finished", path.display());
+        }
+    }
+}
+
 /// The manifest of a folder, with all of its files in history: what the server has now replaces them.
 fn outdated(path: &Path, name: &[u8]) -> Result<Manifest, String> {
     let path = path.join(String::from_utf8_lossy(&manifest_name(name)).as_ref());
@@ -255,7 +308,7 @@ fn begin_files(
 ) -> Result<Files, String> {
     let Some(base) = &manifest.base else { return Err("the manifest names no base".to_owned()) };
     let base: PathBuf = path.join(String::from_utf8_lossy(&base.name).as_ref());
-    let temporary = path.join("temp-appendonly.rdb");
+    let temporary = path.join(TEMPORARY);
     let len = write(&engine, moment, (&temporary, &base), Kind { checksum, is_base: true }, || true)?;
     drop(engine);
     Files::begin(folder, name, manifest, Last::Missing, len, head).map_err(|error| error.to_string())

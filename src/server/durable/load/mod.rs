@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Engine;
 use crate::engine::config::Config;
+use crate::keyspace::rdb::parts::crc64_of_more;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::append::read::{Ending, Extent, Reader, Step};
@@ -292,6 +293,23 @@ impl<R: Read + Seek> Input<R> {
         Ok(&self.piece[..count])
     }
 
+    /// The CRC-64 of the first `bytes` bytes, which are read once more.
+    fn sum_of_beginning(&mut self, bytes: u64) -> Result<u64, String> {
+        let begun = self.file.seek(SeekFrom::Start(0));
+        begun.map_err(|error| self.failed(&error))?;
+        let (mut left, mut sum) = (bytes, 0);
+        while left > 0 {
+            let piece = self.read()?;
+            let piece = &piece[..piece.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+            if piece.is_empty() {
+                return Err(format!("{} has become shorter since it was read", self.path.display()));
+            }
+            sum = crc64_of_more(sum, piece);
+            left -= piece.len() as u64;
+        }
+        Ok(sum)
+    }
+
     /// Logs the progress, if it is time to.
     fn tell(&mut self) {
         if self.told.elapsed() >= PROGRESS_EVERY {
@@ -441,9 +459,14 @@ impl<R: Read + Seek> Source<R> {
     /// from now on. Returns how an increment ended.
     fn finish(mut self, truncates: bool, is_base: bool) -> Result<Option<Last>, String> {
         let Reading::Units(reader) = std::mem::replace(&mut self.reading, Reading::Done) else { return Ok(None) };
+        let mut extent: Extent = reader.extent();
+        let ending = reader.finish().map_err(|damage| self.bad(&damage))?;
+        if self.tally.is_some() && !is_base && !matches!(ending, Ending::Closed) {
+            // The reader has not seen the RDB. Only other programs write increments that begin with one.
+            extent.sum = self.input.sum_of_beginning(extent.bytes)?;
+        }
         let (path, len) = (self.input.path.display(), self.input.len);
-        let extent: Extent = reader.extent();
-        match reader.finish().map_err(|damage| self.bad(&damage))? {
+        match ending {
             Ending::Closed => Ok(Some(Last::Closed)),
             Ending::Whole => Ok(Some(Last::Unclean(extent))),
             Ending::Torn(damage) if truncates => {

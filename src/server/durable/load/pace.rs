@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn a_slice_ends_by_itself() {
-        let mut pace = Pace::slice();
         let began = Instant::now();
+        let mut pace = Pace::slice();
         while !pace.is_over() {}
         assert!(began.elapsed() >= SLICE);
     }

@@ -1,0 +1,119 @@
+//! `DEBUG RELOAD` and `DEBUG LOADAOF`: the files are loaded into the running server, whose connections stay.
+//!
+//! ```text
+//!   RELOAD  ─▶ a snapshot, written at once ─┐
+//!   LOADAOF ─▶ the log, written to its end ─┴▶ a second engine ─▶ Engine::reload ─▶ the log: all keys removed and written again
+//! ```
+//!
+//! It is a debugging command: the executor does nothing else meanwhile, as in Redis. Unlike in Redis, a file that cannot be loaded
+//! leaves the keys as they are, and the append-only file has what was loaded.
+
+use std::sync::mpsc::{channel, sync_channel};
+use std::time::Duration;
+
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::engine::persistence::{Reload, ReloadFrom};
+use crate::persist::natives::clock::Moment;
+use crate::server::durable::load::pace::Pace;
+use crate::server::durable::load::replay::Replay;
+use crate::server::durable::load::{Files, Purpose, folder_of, read_manifest, snapshot_of};
+use crate::server::durable::log_thread::Order;
+use crate::server::durable::{Phase, boot};
+use crate::server::shell::Shell;
+
+/// How long the executor waits until the log has written what is on its way.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+/// The last increment may end in the middle of nothing: this process has written it.
+const PURPOSE: Purpose = Purpose::Start { truncates: false };
+
+impl Shell {
+    /// Reloads in a turn of its own, so that the reply waits for the log as everything else that the reload causes.
+    #[cold]
+    pub(in crate::server) fn order_reload(&mut self, id: SessionId, from: ReloadFrom) {
+        let client = self.engine.sessions[id.0 as usize].id;
+        let order = move |shell: &mut Shell| {
+            shell.reload(id, client, from);
+            shell.after_order();
+        };
+        match &self.control {
+            Some(control) => _ = control.send(Box::new(order)),
+            None => self.reload(id, client, from),
+        }
+    }
+
+    fn reload(&mut self, id: SessionId, client: u64, from: ReloadFrom) {
+        let done = match from {
+            ReloadFrom::Snapshot { save, .. } if save && !self.save_now() => Err(Error::SAVE_FAILED),
+            ReloadFrom::Snapshot { reload, .. } => self.load_snapshot(reload).map_err(|reason| {
+                tracing::warn!(reason, "DEBUG RELOAD failed");
+                Error::RELOAD_FAILED
+            }),
+            ReloadFrom::Log => self.load_log().map_err(|reason| {
+                tracing::warn!(reason, "DEBUG LOADAOF failed");
+                Error::LOADAOF_FAILED
+            }),
+        };
+        let now = self.clock.now();
+        if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
+            self.engine.end_wait_for_save(now, id, done.err().as_ref());
+        }
+    }
+
+    fn load_snapshot(&mut self, reload: Reload) -> Result<(), String> {
+        let path = snapshot_of(&self.engine.config).ok_or("dbfilename is empty")?;
+        let files = Files::of_snapshot(path.clone())?.ok_or_else(|| format!("there is no {}", path.display()))?;
+        let before = self.engine.keyspace.changes.count;
+        self.load_in_place(files, reload)?;
+        // What was loaded is no change.
+        let more = self.engine.keyspace.changes.count - before;
+        self.engine.persistence.snapshot.saved_changes += more;
+        tracing::warn!("DB reloaded by DEBUG RELOAD");
+        Ok(())
+    }
+
+    fn load_log(&mut self) -> Result<(), String> {
+        self.submit(true);
+        let files = match &self.durable {
+            Some(durable) if durable.phase != Phase::Running => return Err("it is being switched on or off".to_owned()),
+            Some(durable) => {
+                if let Some(error) = &durable.stuck {
+                    return Err(format!("the append-only file cannot be written: {error}"));
+                }
+                let (held, manifest) = sync_channel(1);
+                // The files are opened before this is dropped: no rewriting removes one of them in between.
+                let (_until_here, until) = channel();
+                durable.send(Order::Hold(held, until));
+                let manifest = manifest.recv_timeout(WRITTEN_WITHIN);
+                let manifest = manifest.map_err(|_| "the append-only file is not written in time".to_owned())?;
+                Files::of_manifest(&durable.path, manifest, PURPOSE)?
+            }
+            None => {
+                let (path, name) = (folder_of(&self.engine.config), self.engine.config.appendfilename.as_bytes());
+                let manifest = read_manifest(&path, name)?;
+                let manifest = manifest.ok_or_else(|| format!("there is no append-only file in {}", path.display()))?;
+                Files::of_manifest(&path, manifest, PURPOSE)?
+            }
+        };
+        self.load_in_place(files, Reload { flush: true, merge: false })?;
+        let changes = self.engine.keyspace.changes.count;
+        self.engine.persistence.snapshot.saved_changes = changes;
+        tracing::warn!("Append Only File loaded by DEBUG LOADAOF");
+        Ok(())
+    }
+
+    fn load_in_place(&mut self, mut files: Files, reload: Reload) -> Result<(), String> {
+        // In this order: time that passes between the two makes a lease end later, not earlier.
+        let boot = boot::clock();
+        let moment = Moment { boot, now: self.clock.now() };
+        let mut replay = Replay::new(self.engine.empty_like_this(moment.now), moment);
+        while !files.load_some(&mut replay, &mut Pace::unlimited())? {}
+        let tally = files.tally();
+        let now = self.clock.now();
+        let (loaded, _) = replay.finish(now, files.purpose())?;
+        let reloaded = self.engine.reload(now, &loaded, reload);
+        reloaded.map_err(|(db, key)| format!("RDB has duplicated key '{}' in DB {db}", key.escape_ascii()))?;
+        self.engine.persistence.last_load = [tally.expired, tally.loaded];
+        Ok(())
+    }
+}
