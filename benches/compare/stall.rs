@@ -274,13 +274,21 @@ fn grow(kind: ServerKind, process: &Process, keys: usize) -> Result<Vec<StallFig
 
 /// The longest turn since the last call of this function, if the server reports it.
 pub fn longest_turn_us(kind: ServerKind, process: &Process) -> Result<Option<f64>> {
+    Ok(longest_turn(kind, process)?.map(|[us, _]| us))
+}
+
+/// As [`longest_turn_us`], and how much of it was work: the rest is time in which the thread waited for a processor.
+pub fn longest_turn(kind: ServerKind, process: &Process) -> Result<Option<[f64; 2]>> {
     if kind != ServerKind::Portcullis {
         return Ok(None);
     }
     let turns = call(process.addr(), &["LATENCY", "TURNS"])?;
     call(process.addr(), &["CONFIG", "RESETSTAT"])?;
-    let mut lines = turns.split("\r\n");
-    lines.find(|line| *line == "longest_usec");
-    let us = lines.next().and_then(|line| line.strip_prefix(':')?.parse().ok());
-    us.map(Some).ok_or_else(|| unexpected_reply("LATENCY TURNS", turns.as_bytes()))
+    let figure = |name: &str| {
+        let mut lines = turns.split("\r\n");
+        lines.find(|line| *line == name);
+        let us = lines.next().and_then(|line| line.strip_prefix(':')?.parse().ok());
+        us.ok_or_else(|| unexpected_reply("LATENCY TURNS", turns.as_bytes()))
+    };
+    Ok(Some([figure("longest_usec")?, figure("longest_processor_usec")?]))
 }
