@@ -116,6 +116,10 @@ pub fn open<D: Disk>(mut disk: D, layout: Layout) -> Result<Segments<D>, OpenErr
         let name = header::name(found[0].0, found[0].1);
         return Err(refused(&name, None, format!("the segment before it is missing: {missing}")));
     }
+    // A process that ended before it had synced the folder has left names that only the cache has.
+    if layout.planted != Planted::NoFolderSync {
+        disk.sync_folder()?;
+    }
     for (number, first) in useless {
         disk.remove(&header::name(number, first))?;
     }

@@ -3,23 +3,26 @@
 //! ```text
 //!   0  u64  checksum (XXH3) of everything behind it        24 u32  bytes of the segment that were durable when this was written
 //!   8  u32  check of bytes 12 to 32                         28 u8   kind
-//!  12  u32  length of the payload                           29 u16  0
-//!  16  u64  index of the entry, or of the last one          31 u8   mark: 0xa5
-//!  32  payload, end mark 0x5a, zeros to the next multiple of 8
+//!  12  u32  length of the payload, and two bits that are set 29 u16  0
+//!  16  u56  index of the entry, or of the last one          31 u8   mark: 0xa5
+//!  23  u8   mark: 0xa5                                      32 payload, end mark 0x5a, zeros to the next multiple of 8
 //! ```
 //!
 //! All numbers are little-endian. The checksum is seeded with the segment and the offset, so that a record is valid only where it was
 //! written.
 //!
-//! The two marks show whether a write was torn: space that is laid out beforehand reads as zeros, and a record that is there up to
-//! its last byte has no zero in either mark.
+//! Whether a write was torn can be seen: where it is missing there are zeros, because space is laid out beforehand and new space of a
+//! file reads as zeros. Of each sector a torn write has a beginning, or nothing. So the last byte of a record is never a zero, and
+//! neither are, as far as the format goes, the bytes at which a sector may end.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Length of a record without its payload and what follows.
 pub const HEAD: usize = 32;
 /// Largest payload in bytes. It leaves room in the 32 bits of an offset.
-pub const PAYLOAD_MAX: usize = 1 << 30;
+pub const PAYLOAD_MAX: usize = (1 << 30) - 1;
+/// Bits that are set beside the length.
+const LEN_BITS: u32 = 0xc000_0000;
 /// Bytes that a disk writes as a unit.
 const SECTOR: usize = 512;
 /// Last byte of the head of a record.
@@ -113,8 +116,9 @@ pub fn encode<T: serde::Serialize>(
     into.push(END);
     into.resize(start + total(len), 0);
     let record = &mut into[start..];
-    record[12..16].copy_from_slice(&(len as u32).to_le_bytes());
+    record[12..16].copy_from_slice(&(len as u32 | LEN_BITS).to_le_bytes());
     record[16..24].copy_from_slice(&index.to_le_bytes());
+    record[23] = MARK;
     record[24..28].copy_from_slice(&durable.to_le_bytes());
     record[28] = kind as u8;
     record[31] = MARK;
@@ -133,51 +137,41 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
+fn payload_len(head: &[u8]) -> usize {
+    (u32_at(head, 12) & !LEN_BITS) as usize
+}
+
 /// The length of the record that begins here, if its head is undamaged.
 fn len_by_head(bytes: &[u8], at: At) -> Option<usize> {
     let head = bytes.get(..HEAD).filter(|head| head[31] == MARK)?;
-    let len = u32_at(head, 12) as usize;
-    let valid = len <= PAYLOAD_MAX && u32_at(head, 8) == xxh3_64_with_seed(&head[12..], at.seed()) as u32;
-    valid.then(|| total(len))
+    let valid = u32_at(head, 8) == xxh3_64_with_seed(&head[12..], at.seed()) as u32;
+    valid.then(|| total(payload_len(head)))
 }
 
 /// The record that begins here; `None` if there is none, or if it is damaged. `checked` is false only in a test that must fail.
 pub fn decode(bytes: &[u8], at: At, checked: bool) -> Option<Record<'_>> {
     let len = match checked {
         true => len_by_head(bytes, at)?,
-        false => total(u32_at(bytes.get(..HEAD).filter(|head| head[31] == MARK)?, 12) as usize),
+        false => total(payload_len(bytes.get(..HEAD).filter(|head| head[31] == MARK)?)),
     };
     let record = bytes.get(..len)?;
     if checked && u64_at(record, 0) != xxh3_64_with_seed(&record[8..], at.seed()) {
         return None;
     }
-    let payload = &record[HEAD..HEAD + u32_at(record, 12) as usize];
-    Some(Record { kind: Kind::of(record[28])?, index: u64_at(record, 16), durable: u32_at(record, 24), payload, len })
+    let payload = &record[HEAD..HEAD + payload_len(record)];
+    Some(Record { kind: Kind::of(record[28])?, index: u64_at(record, 16) & (u64::MAX >> 8), durable: u32_at(record, 24), payload, len })
 }
 
-/// Whether what begins here and is no valid record can be one whose write was torn, or the zeros behind the last record: a byte that
-/// every whole record has is zero, or a whole sector is. A flipped bit in a whole record does neither.
+/// Whether what begins here and is no valid record can be one whose write was torn, or the zeros behind the last record: its last
+/// byte is zero, or the last one before the end of a sector is. A flipped bit in a whole record does neither.
 ///
-/// A flipped bit is taken for a torn write if the record has a sector of zeros of its own.
+/// A flipped bit is taken for a torn write if the payload has a zero at the end of a sector.
 pub fn may_be_torn(bytes: &[u8], at: At) -> bool {
     let span = len_by_head(bytes, at).unwrap_or(HEAD);
     let Some(record) = bytes.get(..span) else { return true };
-    if record[31] == 0 {
-        return true;
-    }
-    if span > HEAD && record[HEAD + u32_at(record, 12) as usize] == 0 {
-        return true;
-    }
-    let start = at.offset as usize;
-    let mut from = start;
-    while from < start + span {
-        let to = ((from / SECTOR + 1) * SECTOR).min(start + span);
-        if record[from - start..to - start].iter().all(|byte| *byte == 0) {
-            return true;
-        }
-        from = to;
-    }
-    false
+    let end = if span > HEAD { HEAD + payload_len(record) } else { HEAD - 1 };
+    let to_sector_end = SECTOR - 1 - at.offset as usize % SECTOR;
+    record[end] == 0 || (to_sector_end..end).step_by(SECTOR).any(|last| record[last] == 0)
 }
 
 #[cfg(test)]
@@ -222,11 +216,13 @@ mod tests {
             assert!(decode(&torn, AT, true).is_none() && may_be_torn(&torn, AT), "{kept} bytes");
             assert!(may_be_torn(&torn[..kept], AT), "{kept} bytes, and the end of the file");
         }
-        // 1000 to 1024 is the part of a sector; so are the next ones.
-        for (from, to) in [(0, 24), (24, 536), (536, 1048), (1048, whole.len())] {
-            let mut torn = whole.clone();
-            torn[from..to].fill(0);
-            assert!(decode(&torn, AT, true).is_none() && may_be_torn(&torn, AT), "bytes {from} to {to} are lost");
+        // At offset 1024 a sector begins, and at 1536, and at 2048. Of each there may be a beginning only.
+        for (from, to) in [(0, 24), (24, 536), (536, 1048), (1048, end + 1)] {
+            for from in from..to {
+                let mut torn = whole.clone();
+                torn[from..to].fill(0);
+                assert!(decode(&torn, AT, true).is_none() && may_be_torn(&torn, AT), "bytes {from} to {to} are lost");
+            }
         }
     }
 }

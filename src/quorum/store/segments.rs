@@ -22,6 +22,9 @@ use crate::quorum::types::{Entry, LogId, Vote};
 /// The name of a segment until it is whole and durable.
 pub const NEW: &[u8] = b"log-new";
 
+/// How often a short write is tried again as a whole.
+const TRIES: usize = 16;
+
 /// How segments are made.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -229,7 +232,7 @@ impl<D: Disk> Segments<D> {
     pub fn write(&mut self, group: &Group) -> Result<(), Trouble> {
         let end = group.at.offset + group.bytes.len() as u64;
         debug_assert_eq!(self.last().len, group.at.offset);
-        write_all_at(&mut self.disk, &mut self.file, group.at.offset, &group.bytes).map_err(Trouble::Again)?;
+        self.write_whole(group).map_err(Trouble::Again)?;
         if end > self.laid {
             self.laid = end;
             if group.bytes.len() as u64 <= self.layout.step_bytes / 8 {
@@ -241,6 +244,21 @@ impl<D: Disk> Segments<D> {
             self.contents.apply(*change).map_err(Trouble::Fatal)?;
         }
         Ok(())
+    }
+
+    /// After a short write, writes again from the start. So each sector has a beginning of its bytes, whatever part of the writes
+    /// survives a crash; see [`record::may_be_torn`]. Systems write regular files as a whole, unless there is no space.
+    fn write_whole(&mut self, group: &Group) -> Result<(), DiskError> {
+        let mut written = 0;
+        for _ in 0..TRIES {
+            written = self.disk.write_at(&mut self.file, group.at.offset, &group.bytes)?;
+            if written >= group.bytes.len() {
+                return Ok(());
+            }
+        }
+        // There is a limit to what the system writes at once.
+        let at = group.at.offset + written as u64;
+        write_all_at(&mut self.disk, &mut self.file, at, &group.bytes[written..])
     }
 
     /// Writes zeros behind what is there. Without space for them, the file grows as it is written.

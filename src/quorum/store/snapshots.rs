@@ -109,6 +109,8 @@ impl<D: Disk> Snapshots<D> {
         if let Some((index, serial)) = newest {
             snapshots.serial = serial;
             snapshots.current = Some(snapshots.read(index, serial)?);
+            // A process that ended before it had synced the folder has left names that only the cache has.
+            snapshots.disk.sync_folder()?;
         }
         for file in &names {
             let of = parse_name(file, "meta").or_else(|| parse_name(file, "rdb"));

@@ -56,8 +56,8 @@ impl Options {
 /// A node's log and vote. Copies are the same log.
 #[derive(Clone)]
 pub struct LogStore {
-    memory: Arc<Mutex<Memory>>,
-    orders: Sender<Order>,
+    pub(super) memory: Arc<Mutex<Memory>>,
+    pub(super) orders: Sender<Order>,
     progress: Arc<Progress>,
 }
 

@@ -197,7 +197,7 @@ impl<D: Disk> Worker<D> {
         }
     }
 
-    /// Writes and syncs a group. Returns whether there was one.
+    /// Gathers, writes and syncs a group. Returns whether there was one.
     fn step(&mut self) -> Result<bool, Trouble> {
         if self.current.is_none() {
             if self.queue.is_empty() {
@@ -216,6 +216,11 @@ impl<D: Disk> Worker<D> {
             }
             self.gather().map_err(Trouble::Fatal)?;
         }
+        self.write_current()
+    }
+
+    /// Writes and syncs what is gathered.
+    fn write_current(&mut self) -> Result<bool, Trouble> {
         let Some(current) = &mut self.current else { return Ok(false) };
         self.segments.write(&current.group)?;
         if self.planted == Planted::AckBeforeSync {
@@ -297,13 +302,15 @@ impl<D: Disk> Worker<D> {
         if self.failed.is_some() || self.current.is_some() || !self.queue.is_empty() {
             return;
         }
-        if let Some(committed) = self.committed {
-            let mut group = self.segments.group();
-            let written = group.committed(committed).map_err(Trouble::Fatal).and_then(|()| self.segments.write(&group));
+        if self.committed.is_some() {
+            // It becomes a group like any other: if it is written in part, nothing else may take its place.
+            let written = match self.gather() {
+                Ok(()) => self.write_current().map(drop),
+                Err(reason) => Err(Trouble::Fatal(reason)),
+            };
             match written {
-                Ok(()) => self.committed = None,
-                // It is written with the next group.
-                Err(Trouble::Again(_)) => return,
+                Ok(()) => {}
+                Err(Trouble::Again(error)) => return self.stick(&error.to_string()),
                 Err(Trouble::Fatal(reason)) => return self.fail(reason),
             }
         }
