@@ -1,5 +1,6 @@
 //! What all records say together: the state, and where each entry is.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use crate::quorum::store::header::State;
@@ -113,7 +114,7 @@ impl Contents {
                 self.state.last = Some(id);
             }
             Change::Vote(vote) => {
-                if let Some(last) = self.state.vote.filter(|last| !(vote >= *last)) {
+                if let Some(last) = self.state.vote.filter(|last| vote.partial_cmp(last).is_none_or(Ordering::is_lt)) {
                     return Err(format!("vote {vote} follows vote {last}"));
                 }
                 self.state.vote = Some(vote);

@@ -88,7 +88,9 @@ impl Header {
         }
         let (version, len) = (number(8) as u32, (number(8) >> 32) as usize);
         if version > VERSION {
-            return Err(format!("it has format {version}, written by a newer version; this version reads formats up to {VERSION}"));
+            return Err(format!(
+                "it has format {version}, written by a newer version; this version reads formats up to {VERSION}"
+            ));
         }
         if number(LEN - 8) != xxh3_64(&bytes[..LEN - 8]) {
             return Err("its header is damaged".to_owned());

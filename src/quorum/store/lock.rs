@@ -52,7 +52,10 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let lock = FolderLock::acquire(&folder).unwrap();
         let refused = FolderLock::acquire(&folder).unwrap_err();
-        assert!(refused.ends_with(&format!("quorum.lock is locked by the node with process id {}", std::process::id())), "{refused}");
+        assert!(
+            refused.ends_with(&format!("quorum.lock is locked by the node with process id {}", std::process::id())),
+            "{refused}"
+        );
         drop(lock);
         drop(FolderLock::acquire(&folder).unwrap());
         std::fs::remove_dir_all(&folder).unwrap();

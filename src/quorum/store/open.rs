@@ -156,19 +156,17 @@ fn read<D: Disk>(disk: &mut D, layout: &Layout, (number, first): (u64, u64)) -> 
     let bytes = read_whole(disk, &name, u32::MAX as usize)?.unwrap_or_default();
     let header = Header::decode(&bytes, layout.owner).map_err(|reason| refused(&name, Some(0), reason))?;
     if (header.segment, header.first) != (number, first) {
-        return Err(refused(&name, Some(0), format!("it is segment {} from entry {} on by its header", header.segment, header.first)));
+        return Err(refused(
+            &name,
+            Some(0),
+            format!("it is segment {} from entry {} on by its header", header.segment, header.first),
+        ));
     }
     Ok(Read { segment: Segment { number, name, len: 0 }, bytes, header })
 }
 
 /// Reads the records of a segment; up to `end` if another segment says that this one ends there. Returns their length with the header.
-fn replay(
-    contents: &mut Contents,
-    segment: &Segment,
-    bytes: &[u8],
-    end: Option<u64>,
-    layout: &Layout,
-) -> Result<u64, OpenError> {
+fn replay(contents: &mut Contents, segment: &Segment, bytes: &[u8], end: Option<u64>, layout: &Layout) -> Result<u64, OpenError> {
     let checked = layout.planted != Planted::NoChecksum;
     let mut offset = header::LEN;
     let wrong = |offset: usize, reason: String| refused(&segment.name, Some(offset as u64), reason);
@@ -202,6 +200,10 @@ fn replay(
     if checked && !record::may_be_torn(rest, at) {
         return Err(wrong(offset, "the last record is damaged; it was not torn by a crash".to_owned()));
     }
-    tracing::warn!("{}: cut at offset {offset}: {} bytes of a write that a crash has torn", segment.name.escape_ascii(), behind + 1);
+    tracing::warn!(
+        "{}: cut at offset {offset}: {} bytes of a write that a crash has torn",
+        segment.name.escape_ascii(),
+        behind + 1
+    );
     Ok(offset as u64)
 }

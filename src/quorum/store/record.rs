@@ -159,7 +159,13 @@ pub fn decode(bytes: &[u8], at: At, checked: bool) -> Option<Record<'_>> {
         return None;
     }
     let payload = &record[HEAD..HEAD + payload_len(record)];
-    Some(Record { kind: Kind::of(record[28])?, index: u64_at(record, 16) & (u64::MAX >> 8), durable: u32_at(record, 24), payload, len })
+    Some(Record {
+        kind: Kind::of(record[28])?,
+        index: u64_at(record, 16) & (u64::MAX >> 8),
+        durable: u32_at(record, 24),
+        payload,
+        len,
+    })
 }
 
 /// Whether what begins here and is no valid record can be one whose write was torn, or the zeros behind the last record: its last

@@ -256,9 +256,7 @@ impl<D: Disk> Segments<D> {
                 return Ok(());
             }
         }
-        // There is a limit to what the system writes at once.
-        let at = group.at.offset + written as u64;
-        write_all_at(&mut self.disk, &mut self.file, at, &group.bytes[written..])
+        Err(DiskError::Failed(format!("only {written} of {} bytes were written", group.bytes.len())))
     }
 
     /// Writes zeros behind what is there. Without space for them, the file grows as it is written.
@@ -401,7 +399,9 @@ impl<D: Disk> Segments<D> {
             let first = self.contents.place(index).ok_or_else(|| format!("entry {index} is not in the log"))?;
             let mut run = vec![first];
             let end = |run: &[Place]| run.last().map_or(0, |place| place.offset + place.len);
-            while let Some(next) = (index + (run.len() as u64) < to).then(|| self.contents.place(index + run.len() as u64)).flatten() {
+            while let Some(next) =
+                (index + (run.len() as u64) < to).then(|| self.contents.place(index + run.len() as u64)).flatten()
+            {
                 let len = (end(&run) - first.offset) as usize;
                 if next.segment != first.segment || next.offset != end(&run) || total + len + next.len as usize > bytes_max {
                     break;
@@ -430,9 +430,9 @@ impl<D: Disk> Segments<D> {
         let at = At { segment: u64::from(place.segment), offset: u64::from(place.offset) };
         let record = record::decode(bytes, at, self.layout.planted != Planted::NoChecksum);
         let entry = record.and_then(|record| postcard::from_bytes::<Entry>(record.payload).ok());
-        entry
-            .filter(|entry| entry.log_id.index == index)
-            .ok_or_else(|| format!("segment {} is damaged at offset {}: entry {index} cannot be read", place.segment, place.offset))
+        entry.filter(|entry| entry.log_id.index == index).ok_or_else(|| {
+            format!("segment {} is damaged at offset {}: entry {index} cannot be read", place.segment, place.offset)
+        })
     }
 
     fn read_bytes(&mut self, place: Place, into: &mut [u8]) -> Result<(), String> {

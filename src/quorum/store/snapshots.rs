@@ -81,7 +81,10 @@ fn decode(bytes: &[u8], owner: Owner) -> std::result::Result<(SnapshotMeta, u64)
         return Err(damaged());
     }
     if record[7] > MAGIC[7] {
-        return Err(format!("it has format {}, written by a newer version; this version reads formats up to {}", record[7], MAGIC[7]));
+        return Err(format!(
+            "it has format {}, written by a newer version; this version reads formats up to {}",
+            record[7], MAGIC[7]
+        ));
     }
     if u64::from_le_bytes(*checksum) != xxh3_64(record) {
         return Err(damaged());

@@ -50,7 +50,13 @@ fn numbers(entries: &[Entry]) -> Vec<(LogId, u64)> {
 }
 
 /// Reads entries while no thread runs.
-fn read<D: Disk>(store: &LogStore, worker: &mut Worker<D>, from: u64, to: u64, limit: Option<usize>) -> std::io::Result<Vec<Entry>> {
+fn read<D: Disk>(
+    store: &LogStore,
+    worker: &mut Worker<D>,
+    from: u64,
+    to: u64,
+    limit: Option<usize>,
+) -> std::io::Result<Vec<Entry>> {
     let (receiver, here) = store.order_read(from, to, limit)?;
     let Some(receiver) = receiver else { return Ok(here) };
     worker.turn();

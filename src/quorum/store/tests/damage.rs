@@ -60,7 +60,8 @@ fn a_missing_segment_is_refused() {
         let mut disk = disk.clone();
         disk.remove(name).unwrap();
         let reason = start(&mut disk).unwrap_err();
-        let expected = if at + 1 == names.len() { "the segment after this one is missing" } else { "the segment before it is missing" };
+        let expected =
+            if at + 1 == names.len() { "the segment after this one is missing" } else { "the segment before it is missing" };
         assert!(reason.contains(expected), "{reason}");
     }
 }

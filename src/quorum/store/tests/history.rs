@@ -89,7 +89,7 @@ pub(super) fn play(plan: Plan) -> Outcome<u64> {
     }
     let mut found = LogStore::open(&mut disk, options(plan.planted));
     if let Ok((store, worker)) = &mut found {
-        history.check(store, worker)?;
+        assert!(history.check(store, worker)?, "no error is injected any more");
     }
     found.map(drop).map_err(Violation::Refused)?;
     Ok(operations)
@@ -108,11 +108,12 @@ impl History {
         self.states.last().unwrap()
     }
 
-    /// The log says what the model says, at some moment since the last acknowledgement. The history goes on from there.
-    fn check<D: Disk>(&mut self, store: &LogStore, worker: &mut Worker<D>) -> Outcome {
+    /// The log says what the model says, at some moment since the last acknowledgement. The history goes on from there. Returns false
+    /// if the log could not be read.
+    fn check<D: Disk>(&mut self, store: &LogStore, worker: &mut Worker<D>) -> Outcome<bool> {
         let state = store.memory.lock().unwrap_or_else(PoisonError::into_inner).state;
         // A read that fails fails by an injected error.
-        let Ok(entries) = read(store, worker, 0, u64::MAX, None) else { return Ok(()) };
+        let Ok(entries) = read(store, worker, 0, u64::MAX, None) else { return Ok(false) };
         let entries = numbers(&entries).into_iter().map(|(id, number)| (id.index, (id, number))).collect();
         let found = Model { vote: state.vote, purged: state.purged, last: state.last, entries };
         let at = (self.acknowledged..self.states.len()).rev().find(|at| self.states[*at] == found);
@@ -125,15 +126,16 @@ impl History {
         // What was lost is lost for ever; what was found may not be lost any more, because it was made durable.
         self.states.truncate(at + 1);
         self.acknowledged = at;
-        Ok(())
+        Ok(true)
     }
 
     /// Opens the log, checks it, and uses it until the process stops or the machine crashes.
     fn generation(&mut self, disk: &mut SimulatedDisk) -> Outcome<Ended> {
         match LogStore::open(&mut *disk, options(self.planted)) {
             Ok((store, mut worker)) => {
-                self.check(&store, &mut worker)?;
-                self.use_log(&store, &mut worker)?;
+                if self.check(&store, &mut worker)? {
+                    self.use_log(&store, &mut worker)?;
+                }
             }
             // An injected error.
             Err(OpenError::Disk(_)) => {}

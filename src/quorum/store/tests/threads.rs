@@ -29,9 +29,12 @@ fn a_full_disk_delays_and_loses_nothing() {
     assert!((&mut flushed).now_or_never().is_none());
     assert!(store.progress().stuck.load(Ordering::Relaxed));
     assert_eq!(read(&store, &mut worker, 0, 9, None).unwrap().len(), 1, "it is in memory");
-    // Reading was a turn, too: the disk has room again.
-    assert!(worker.turn());
-    assert!(matches!(flushed.now_or_never(), Some(Ok(Ok(())))));
+    // The disk has taken a part, and may take some more before it has room.
+    let told = (0..1000).find_map(|_| {
+        assert!(worker.turn());
+        (&mut flushed).now_or_never()
+    });
+    assert!(matches!(told, Some(Ok(Ok(())))));
     assert!(!store.progress().stuck.load(Ordering::Relaxed));
 }
 
