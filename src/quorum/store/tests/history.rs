@@ -1,5 +1,7 @@
 //! A seeded history of a log: orders, restarts, errors and a crash, with a model of what must be there afterwards.
 
+#![allow(clippy::result_large_err, reason = "a violation ends the test")]
+
 use std::sync::PoisonError;
 
 use super::*;
