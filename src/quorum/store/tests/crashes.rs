@@ -63,12 +63,12 @@ impl Tally {
 
 #[test]
 fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
-    Tally::crash_everywhere(seeds(4), Planted::Nothing).assert_none();
+    Tally::crash_everywhere(seeds(2), Planted::Nothing).assert_none();
 }
 
 #[test]
 fn errors_at_any_operation_and_a_later_crash_lose_nothing_that_was_acknowledged() {
-    Tally::fail_anywhere(seeds(2), Planted::Nothing).assert_none();
+    Tally::fail_anywhere(seeds(1), Planted::Nothing).assert_none();
 }
 
 #[test]
@@ -81,10 +81,11 @@ fn planted_faults_are_found() {
         Planted::TruncationNotWritten,
         Planted::TailNotCopied,
     ] {
-        let mut tally = Tally::crash_everywhere(0..6, planted);
-        if tally.violation.is_none() {
-            tally = Tally::fail_anywhere(0..20, planted);
-        }
+        // Only a sync that fails leaves a tail that the cache shows and the disk does not have.
+        let tally = match planted {
+            Planted::TailNotCopied => Tally::fail_anywhere(0..6, planted),
+            _ => Tally::crash_everywhere(0..6, planted),
+        };
         println!("{planted:?}: after {} histories, {:?}", tally.histories, tally.violation);
         assert!(tally.violation.is_some(), "{planted:?} is not found in {} histories", tally.histories);
     }
