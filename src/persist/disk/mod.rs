@@ -33,7 +33,8 @@ impl std::error::Error for DiskError {}
 /// The result of an operation on the disk.
 pub type Result<T = ()> = std::result::Result<T, DiskError>;
 
-/// A folder whose files are appended to. Names have no folder; they are bytes, as in a manifest.
+/// A folder whose files are appended to. Names have no folder; they are bytes, as in a manifest. A disk need not have the operations
+/// that only the log of the quorum uses: writing at an offset, and listing.
 pub trait Disk {
     /// A file that is open for reading and appending.
     type File;
@@ -65,6 +66,17 @@ pub trait Disk {
 
     /// Removes a file.
     fn remove(&mut self, name: &[u8]) -> Result;
+
+    /// Replaces bytes of a file from an offset on, which is at most the file's length, possibly fewer bytes than given. The file grows
+    /// if it ends sooner. Returns how many.
+    fn write_at(&mut self, _file: &mut Self::File, _offset: u64, _bytes: &[u8]) -> Result<usize> {
+        Err(DiskError::Failed("the disk only appends".to_owned()))
+    }
+
+    /// The names of all files of the folder, in no particular order.
+    fn names(&mut self) -> Result<Vec<Vec<u8>>> {
+        Err(DiskError::Failed("the disk does not list its files".to_owned()))
+    }
 }
 
 /// A disk that is borrowed.
@@ -106,6 +118,14 @@ impl<D: Disk> Disk for &mut D {
     fn remove(&mut self, name: &[u8]) -> Result {
         (**self).remove(name)
     }
+
+    fn write_at(&mut self, file: &mut D::File, offset: u64, bytes: &[u8]) -> Result<usize> {
+        (**self).write_at(file, offset, bytes)
+    }
+
+    fn names(&mut self) -> Result<Vec<Vec<u8>>> {
+        (**self).names()
+    }
 }
 
 /// Appends all bytes.
@@ -123,11 +143,31 @@ pub fn append_all<D: Disk>(disk: &mut D, file: &mut D::File, bytes: &[u8]) -> Re
     Ok(())
 }
 
+/// Writes all bytes from an offset on.
+///
+/// # Errors
+/// The disk's; then a part of them may be in the file.
+#[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+pub fn write_all_at<D: Disk>(disk: &mut D, file: &mut D::File, mut offset: u64, bytes: &[u8]) -> Result {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match disk.write_at(file, offset, rest)? {
+            0 => return Err(DiskError::Failed("nothing was written".to_owned())),
+            count => {
+                let count = count.min(rest.len());
+                offset += count as u64;
+                rest = &rest[count..];
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Reads a whole file, of at most `max` bytes; `None` if it does not exist.
 ///
 /// # Errors
 /// The disk's. A longer file is an error.
-#[allow(dead_code, reason = "tests use it")]
+#[cfg_attr(not(feature = "cluster"), allow(dead_code))]
 pub fn read_whole<D: Disk>(disk: &mut D, name: &[u8], max: usize) -> Result<Option<Vec<u8>>> {
     let Some((mut file, len)) = disk.open(name)? else { return Ok(None) };
     let len = usize::try_from(len).ok().filter(|len| *len <= max);

@@ -166,37 +166,44 @@ impl SimulatedDisk {
 
     /// Makes an arbitrary part of a file's unsynced content durable, and forgets the rest.
     fn settle_by_chance(&mut self, inode: usize) {
-        let mut content = std::mem::take(&mut self.inodes[inode]);
-        if content.cut && self.below(2) == 0 {
-            let len = content.durable.len().min(content.bytes.len());
-            content.durable.truncate(len);
+        let cut = self.inodes[inode].cut && self.below(2) == 0;
+        let content = &mut self.inodes[inode];
+        if cut {
+            content.durable.truncate(content.bytes.len());
         }
         for (start, end) in std::mem::take(&mut content.unsynced) {
-            let kept = match self.below(4) {
-                0 => continue,
-                1 => end,
-                _ => start + self.below(end - start + 1),
-            };
-            let end = kept.min(content.bytes.len());
-            if start >= end {
-                continue;
-            }
-            if content.durable.len() < end {
-                content.durable.resize(end, 0);
-            }
-            let mut at = start;
-            while at < end {
-                let next = ((at / SECTOR + 1) * SECTOR).min(end);
-                // One sector in eight is lost, and reads as before.
-                if self.below(8) > 0 {
-                    content.durable[at..next].copy_from_slice(&content.bytes[at..next]);
-                }
-                at = next;
-            }
+            self.keep_by_chance(inode, start, end);
         }
-        content.bytes = content.durable.clone();
+        let content = &mut self.inodes[inode];
+        content.bytes.clone_from(&content.durable);
         content.cut = false;
-        self.inodes[inode] = content;
+    }
+
+    /// Makes an arbitrary part of a write durable.
+    fn keep_by_chance(&mut self, inode: usize, start: usize, end: usize) {
+        let kept = match self.below(4) {
+            0 => return,
+            1 => end,
+            _ => start + self.below(end - start + 1),
+        };
+        let end = kept.min(self.inodes[inode].bytes.len());
+        if start >= end {
+            return;
+        }
+        let durable = &mut self.inodes[inode].durable;
+        if durable.len() < end {
+            durable.resize(end, 0);
+        }
+        let mut at = start;
+        while at < end {
+            let next = ((at / SECTOR + 1) * SECTOR).min(end);
+            // One sector in eight is lost, and reads as before.
+            if self.below(8) > 0 {
+                let Content { bytes, durable, .. } = &mut self.inodes[inode];
+                durable[at..next].copy_from_slice(&bytes[at..next]);
+            }
+            at = next;
+        }
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -205,6 +212,55 @@ impl SimulatedDisk {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) % bound.max(1) as u64) as usize
+    }
+
+    /// Before bytes are replaced that no sync has made durable, the kernel may have written them: by chance, a part of them is
+    /// durable. The bytes that replace them may or may not follow.
+    fn write_back_by_chance(&mut self, inode: usize, start: usize, end: usize) {
+        let older: Vec<(usize, usize)> = self.inodes[inode].unsynced.clone();
+        for (from, to) in older.into_iter().filter(|(from, to)| *from < end && start < *to) {
+            self.keep_by_chance(inode, from, to);
+        }
+    }
+
+    /// Writes bytes from an offset on, or a part of them.
+    fn write(&mut self, inode: usize, start: usize, bytes: &[u8]) -> Result<usize> {
+        // The write in which the machine crashes has begun.
+        let crashes = self.crashes_at == Some(self.operations);
+        let injected = self.step();
+        let count = match &injected {
+            Ok(None) => {
+                if self.below(4) == 0 {
+                    // A short write.
+                    1 + self.below(bytes.len())
+                } else {
+                    bytes.len()
+                }
+            }
+            Ok(Some(Injected::Full)) => self.below(bytes.len() + 1),
+            Ok(Some(Injected::Failed)) => 0,
+            Err(_) if crashes => bytes.len(),
+            Err(_) => 0,
+        }
+        .min(bytes.len());
+        let end = start + count;
+        if count > 0 {
+            self.write_back_by_chance(inode, start, end);
+            let content = &mut self.inodes[inode];
+            content.bytes.resize(content.bytes.len().max(end), 0);
+            content.bytes[start..end].copy_from_slice(&bytes[..count]);
+            content.unsynced.push((start, end));
+        }
+        match injected? {
+            None => Ok(count),
+            // A write that fails with ENOSPC has written nothing; the part before it was a short write.
+            Some(Injected::Full) if count > 0 => {
+                self.fails.insert(self.operations, Injected::Full);
+                Ok(count)
+            }
+            Some(Injected::Full) => Err(DiskError::Full),
+            Some(Injected::Failed) => Err(eio()),
+        }
     }
 
     /// Counts an operation. Returns the error to inject, if any.
@@ -269,40 +325,8 @@ impl Disk for SimulatedDisk {
     }
 
     fn append(&mut self, file: &mut usize, bytes: &[u8]) -> Result<usize> {
-        // The write in which the machine crashes has begun.
-        let crashes = self.crashes_at == Some(self.operations);
-        let injected = self.step();
-        let count = match &injected {
-            Ok(None) => {
-                if self.below(4) == 0 {
-                    // A short write.
-                    1 + self.below(bytes.len())
-                } else {
-                    bytes.len()
-                }
-            }
-            Ok(Some(Injected::Full)) => self.below(bytes.len() + 1),
-            Ok(Some(Injected::Failed)) => 0,
-            Err(_) if crashes => bytes.len(),
-            Err(_) => 0,
-        }
-        .min(bytes.len());
-        let content = &mut self.inodes[*file];
-        let start = content.bytes.len();
-        content.bytes.extend_from_slice(&bytes[..count]);
-        if count > 0 {
-            content.unsynced.push((start, start + count));
-        }
-        match injected? {
-            None => Ok(count),
-            // A write that fails with ENOSPC has written nothing; the part before it was a short write.
-            Some(Injected::Full) if count > 0 => {
-                self.fails.insert(self.operations, Injected::Full);
-                Ok(count)
-            }
-            Some(Injected::Full) => Err(DiskError::Full),
-            Some(Injected::Failed) => Err(eio()),
-        }
+        let end = self.inodes[*file].bytes.len();
+        self.write(*file, end, bytes)
     }
 
     fn truncate(&mut self, file: &mut usize, len: u64) -> Result {
@@ -362,5 +386,15 @@ impl Disk for SimulatedDisk {
         self.names.remove(name).ok_or_else(|| missing(name))?;
         self.changes.push(Change::Removed { name: name.to_owned() });
         Ok(())
+    }
+    fn write_at(&mut self, file: &mut usize, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let len = self.inodes[*file].bytes.len();
+        assert!(offset <= len as u64, "a write at {offset} leaves a hole in a file of {len} bytes");
+        self.write(*file, offset as usize, bytes)
+    }
+
+    fn names(&mut self) -> Result<Vec<Vec<u8>>> {
+        self.simple_step()?;
+        Ok(self.names.keys().cloned().collect())
     }
 }

@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::persist::disk::{Disk, DiskError, Result};
@@ -94,6 +95,24 @@ impl Disk for Folder {
     fn remove(&mut self, name: &[u8]) -> Result {
         std::fs::remove_file(self.join(name)).map_err(failed)
     }
+
+    fn write_at(&mut self, file: &mut File, offset: u64, bytes: &[u8]) -> Result<usize> {
+        // With O_APPEND, Linux writes at the end of the file whatever the offset is.
+        fcntl_setfl(&*file, OFlags::empty()).map_err(|error| failed(error.into()))?;
+        let written = loop {
+            match FileExt::write_at(file, bytes, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result,
+            }
+        };
+        fcntl_setfl(&*file, OFlags::APPEND).map_err(|error| failed(error.into()))?;
+        written.map_err(failed)
+    }
+
+    fn names(&mut self) -> Result<Vec<Vec<u8>>> {
+        let entries = std::fs::read_dir(&self.path).map_err(failed)?;
+        entries.map(|entry| entry.map(|entry| entry.file_name().into_vec()).map_err(failed)).collect()
+    }
 }
 
 /// The disk's error of an error of the system, in the system's words.
@@ -127,6 +146,11 @@ mod tests {
         assert_eq!(folder.append(&mut file, b"12345").unwrap(), 5);
         folder.truncate(&mut file, 3).unwrap();
         assert_eq!(folder.append(&mut file, b"x").unwrap(), 1, "at the end, wherever that is");
+        assert_eq!(folder.write_at(&mut file, 1, b"y").unwrap(), 1);
+        assert_eq!(folder.append(&mut file, b"z").unwrap(), 1, "it still appends");
+        folder.truncate(&mut file, 4).unwrap();
+        assert_eq!(folder.write_at(&mut file, 1, b"2").unwrap(), 1);
+        assert_eq!(folder.names().unwrap(), [b"a"]);
         folder.sync(&mut file).unwrap();
         folder.sync_folder().unwrap();
         folder.rename(b"a", b"b").unwrap();

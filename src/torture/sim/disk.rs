@@ -112,4 +112,13 @@ impl Disk for SharedDisk {
     fn remove(&mut self, name: &[u8]) -> Result {
         self.change(|disk| disk.remove(name))
     }
+
+    fn write_at(&mut self, file: &mut usize, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let file = *file;
+        self.change(|disk| disk.write_at(&mut { file }, offset, bytes))
+    }
+
+    fn names(&mut self) -> Result<Vec<Vec<u8>>> {
+        self.act(SimulatedDisk::names)
+    }
 }

@@ -1,0 +1,40 @@
+//! The storage of Raft: a node's vote, its log and its snapshots, in one folder.
+//!
+//! ```text
+//!   openraft ─▶ storage: LogStore ─▶ memory: the state and the last entries, answered at once
+//!                  │ orders
+//!                  ▼
+//!               worker (a thread) ─▶ segments: groups of records, one sync for each ─▶ persist::disk
+//!                                        ▲
+//!                           open: every record checked, a torn tail cut, anything else refused
+//!   snapshots: files with a checked record each
+//! ```
+//!
+//! Votes, entries, truncations, purges and what is known to be committed are records of one log, so that they have one order on the
+//! disk and one sync makes all of them durable. Nothing is ever overwritten: a truncation is a record, and what a crash has torn is
+//! cut before anything follows.
+//!
+//! It is not a general store: it has one writer, and keeps the place of every entry in memory (12 bytes each).
+
+pub mod contents;
+pub mod header;
+pub mod lock;
+pub mod memory;
+pub mod open;
+pub mod progress;
+pub mod record;
+pub mod segments;
+pub mod snapshots;
+pub mod storage;
+pub mod worker;
+
+pub use header::Owner;
+pub use lock::FolderLock;
+pub use open::OpenError;
+pub use progress::Progress;
+pub use snapshots::{Snapshots, Temporary};
+pub use storage::{LogStore, LogThread, Options};
+pub use worker::Worker;
+
+#[cfg(test)]
+mod tests;

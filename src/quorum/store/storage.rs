@@ -1,0 +1,298 @@
+//! The log as openraft uses it: [`RaftLogStorage`] and [`RaftLogReader`].
+//!
+//! Whatever changes the log changes the memory and sends an order, both under one lock, so that the thread's orders have the order
+//! of the changes.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader};
+use tokio::sync::oneshot;
+
+use crate::persist::disk::Disk;
+use crate::quorum::store::header::Owner;
+use crate::quorum::store::lock::FolderLock;
+use crate::quorum::store::memory::Memory;
+use crate::quorum::store::open::{OpenError, open};
+use crate::quorum::store::progress::Progress;
+use crate::quorum::store::segments::{Layout, Planted};
+use crate::quorum::store::worker::{Order, Worker, lock};
+use crate::quorum::types::{Entry, LogId, Types, Vote};
+
+/// About how many bytes of entries are read at a time, where it is not necessary to read all.
+const READ_BYTES: usize = 1 << 20;
+
+/// How a log is kept.
+#[derive(Debug)]
+pub struct Options {
+    /// Whose log it is.
+    pub owner: Owner,
+    /// Bytes of a segment after which the next one begins.
+    pub segment_bytes: u64,
+    /// Bytes of zeros that are laid out at a time for what is to be written; 0 for none.
+    pub step_bytes: u64,
+    /// Bytes of the last entries that are kept in memory. More are kept only while they cannot be written.
+    pub cache_bytes: usize,
+    /// The lock on the folder, which is kept until the log is closed.
+    pub lock: Option<FolderLock>,
+    /// A fault, in tests of the tests.
+    pub(in crate::quorum::store) planted: Planted,
+}
+
+impl Options {
+    /// Segments and a cache of 64 MiB.
+    pub fn new(owner: Owner, lock: Option<FolderLock>) -> Options {
+        let planted = Planted::Nothing;
+        Options { owner, segment_bytes: 64 << 20, step_bytes: 1 << 20, cache_bytes: 64 << 20, lock, planted }
+    }
+}
+
+/// A node's log and vote. Copies are the same log.
+#[derive(Clone)]
+pub struct LogStore {
+    pub(super) memory: Arc<Mutex<Memory>>,
+    pub(super) orders: Sender<Order>,
+    progress: Arc<Progress>,
+}
+
+/// The running thread of a log.
+#[derive(Debug)]
+pub struct LogThread {
+    thread: JoinHandle<()>,
+    orders: Sender<Order>,
+}
+
+impl LogThread {
+    /// Writes what is left, closes the log and unlocks its folder. Waits for the disk, but not for a full disk. Everything that is
+    /// asked of the log afterwards fails.
+    ///
+    /// # Errors
+    /// If the thread has panicked.
+    pub fn close(self) -> io::Result<()> {
+        // The thread may have ended.
+        let _ = self.orders.send(Order::Close);
+        self.thread.join().map_err(|_| io::Error::other("the thread of the log has panicked"))
+    }
+}
+
+impl<D: Disk + Send + 'static> Worker<D>
+where
+    D::File: Send,
+{
+    /// Starts the log's thread.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn spawn(self, store: &LogStore) -> io::Result<LogThread> {
+        let thread = std::thread::Builder::new().name("quorum-log".to_owned()).spawn(move || self.run())?;
+        Ok(LogThread { thread, orders: store.orders.clone() })
+    }
+}
+
+impl LogStore {
+    /// Opens the log in a folder, or begins one, and reads all of it. Returns its work, which does nothing before [`Worker::spawn`].
+    ///
+    /// # Errors
+    /// The disk's, or why the files are refused.
+    pub fn open<D: Disk>(disk: D, options: Options) -> Result<(LogStore, Worker<D>), OpenError> {
+        let Options { owner, segment_bytes, step_bytes, cache_bytes, lock, planted } = options;
+        let segments = open(disk, Layout { owner, segment_bytes, step_bytes, planted })?;
+        let memory = Arc::new(Mutex::new(Memory::new(segments.state(), segments.first(), cache_bytes)));
+        let progress = Arc::<Progress>::default();
+        let (sender, orders) = channel();
+        let worker = Worker::new(segments, Arc::clone(&memory), Arc::clone(&progress), orders, lock);
+        Ok((LogStore { memory, orders: sender, progress }, worker))
+    }
+
+    /// What the log's thread has done.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// Whether the node knows nothing: neither a vote nor an entry. If its cluster exists, it may have lost its disk.
+    pub fn is_blank(&self) -> bool {
+        let state = lock(&self.memory).state;
+        state.vote.is_none() && state.last.is_none() && state.purged.is_none()
+    }
+
+    /// Changes the memory and sends the order that goes with it.
+    fn order<T>(&self, change: impl FnOnce(&mut Memory) -> io::Result<(T, Order)>) -> io::Result<T> {
+        let mut memory = lock(&self.memory);
+        memory.check()?;
+        let (result, order) = change(&mut memory)?;
+        self.orders.send(order).map_err(|_| ended())?;
+        Ok(result)
+    }
+
+    /// Saves a vote. The receiver is told when it is durable.
+    pub(super) fn order_vote(&self, vote: Vote) -> io::Result<oneshot::Receiver<io::Result<()>>> {
+        let (sender, receiver) = oneshot::channel();
+        self.order(|memory| {
+            memory.state.vote = Some(vote);
+            Ok((receiver, Order::Vote(vote, sender)))
+        })
+    }
+
+    pub(super) fn order_append(&self, entries: Vec<Entry>, flushed: IOFlushed<Types>) -> io::Result<()> {
+        self.order(|memory| {
+            let append = memory.append(&entries)?;
+            self.progress.cached_bytes.store(memory.bytes() as u64, std::sync::atomic::Ordering::Relaxed);
+            Ok(((), Order::Append(entries, append, flushed)))
+        })
+    }
+
+    pub(super) fn order_truncate(&self, after: Option<LogId>) -> io::Result<()> {
+        self.order(|memory| {
+            memory.truncate(after);
+            Ok(((), Order::Truncate(after)))
+        })
+    }
+
+    pub(super) fn order_purge(&self, upto: LogId) -> io::Result<()> {
+        self.order(|memory| {
+            memory.purge(upto);
+            Ok(((), Order::Purge(upto)))
+        })
+    }
+
+    pub(super) fn order_committed(&self, committed: Option<LogId>) -> io::Result<()> {
+        self.order(|memory| {
+            memory.state.committed = committed;
+            Ok(((), Order::Committed(committed)))
+        })
+    }
+
+    /// The entries that the log has in a range: all of them, or at most so many bytes, but at least one. What is not in memory comes
+    /// through the receiver, and belongs before the entries.
+    #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
+    pub(super) fn order_read(
+        &self,
+        from: u64,
+        to: u64,
+        limit: Option<usize>,
+    ) -> io::Result<(Option<oneshot::Receiver<io::Result<Vec<Entry>>>>, Vec<Entry>)> {
+        let memory = lock(&self.memory);
+        memory.check()?;
+        let found = memory.find(from, to, limit);
+        if found.on_disk.is_empty() {
+            return Ok((None, found.here));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let order = Order::Read(found.on_disk.start, found.on_disk.end, limit.unwrap_or(usize::MAX), sender);
+        self.orders.send(order).map_err(|_| ended())?;
+        Ok((Some(receiver), found.here))
+    }
+
+    async fn read(&self, from: u64, to: u64, limit: Option<usize>) -> io::Result<Vec<Entry>> {
+        let (receiver, here) = self.order_read(from, to, limit)?;
+        let Some(receiver) = receiver else { return Ok(here) };
+        let mut entries = receiver.await.map_err(|_| ended())??;
+        entries.extend(here);
+        Ok(entries)
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the thread of the log has ended")
+}
+
+/// The first index of a range, and the one behind it.
+fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
+    let from = match range.start_bound() {
+        Bound::Included(from) => *from,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let to = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(to) => *to,
+        Bound::Unbounded => u64::MAX,
+    };
+    (from, to)
+}
+
+impl RaftLogReader<Types> for LogStore {
+    async fn entries_stream<RB>(&mut self, range: RB) -> impl Stream<Item = io::Result<Entry>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        // All of the range at once could be more than there is memory.
+        let (from, to) = bounds(&range);
+        let pieces = stream::try_unfold((self.clone(), from), move |(store, from)| async move {
+            let entries = store.read(from, to, Some(READ_BYTES)).await?;
+            let Some(last) = entries.last() else { return Ok::<_, io::Error>(None) };
+            let next = last.log_id.index + 1;
+            Ok(Some((stream::iter(entries).map(Ok), (store, next))))
+        });
+        pieces.try_flatten()
+    }
+
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> io::Result<Vec<Entry>>
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let (from, to) = bounds(&range);
+        self.read(from, to, None).await
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        let memory = lock(&self.memory);
+        memory.check().map(|()| memory.state.vote)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        self.read(start, end, Some(READ_BYTES)).await
+    }
+}
+
+impl RaftLogStorage<Types> for LogStore {
+    type LogReader = LogStore;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
+        let memory = lock(&self.memory);
+        memory.check()?;
+        Ok(LogState { last_purged_log_id: memory.state.purged, last_log_id: memory.state.last })
+    }
+
+    async fn get_log_reader(&mut self) -> LogStore {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        self.order_vote(*vote)?.await.map_err(|_| ended())?
+    }
+
+    /// Returns at once. It is written with what follows.
+    async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        self.order_committed(committed)
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        let memory = lock(&self.memory);
+        memory.check().map(|()| memory.state.committed)
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        self.order_append(entries.into_iter().collect(), callback)
+    }
+
+    /// Returns at once. It is durable no later than anything that follows.
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> io::Result<()> {
+        self.order_truncate(last_log_id)
+    }
+
+    /// Returns at once. It is durable no later than anything that follows; segments are removed after that.
+    async fn purge(&mut self, log_id: LogId) -> io::Result<()> {
+        self.order_purge(log_id)
+    }
+}

@@ -1,0 +1,381 @@
+//! The work of the log's thread: writes what was ordered, syncs once for all of it, and calls the callbacks.
+//!
+//! ```text
+//!   LogStore ── Order ─▶ queue ─▶ group ─▶ write ─▶ sync ─▶ callbacks of all that is in the group
+//!                 │                ▲         │ full, or an error: the same group is tried again
+//!                 │                └─────────┘    └── a sync failed: everything fails from now on
+//!                 └─ Read ─▶ answered at once, also while the disk is full
+//! ```
+//!
+//! While one sync runs, further orders gather, and the next sync serves all of them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use openraft::storage::IOFlushed;
+use tokio::sync::oneshot;
+
+use crate::persist::disk::Disk;
+use crate::quorum::store::lock::FolderLock;
+use crate::quorum::store::memory::Memory;
+use crate::quorum::store::progress::Progress;
+use crate::quorum::store::segments::{Group, Planted, Segments, Trouble};
+use crate::quorum::types::{Entry, LogId, Types, Vote};
+
+/// Pause before a group that could not be written is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Time without orders after which the thread tidies up: writes what is known to be committed, and lays out space.
+const IDLE: Duration = Duration::from_millis(20);
+/// Bytes of a group after which no further order is added to it.
+const GROUP_BYTES: usize = 4 << 20;
+
+/// What the thread is asked for.
+pub enum Order {
+    /// Append entries. The number is the one of [`Memory::append`].
+    Append(Vec<Entry>, u64, IOFlushed<Types>),
+    /// Save a vote.
+    Vote(Vote, oneshot::Sender<io::Result<()>>),
+    /// Save what is known to be committed, without haste.
+    Committed(Option<LogId>),
+    /// Remove all entries behind one.
+    Truncate(Option<LogId>),
+    /// Remove entries up to one.
+    Purge(LogId),
+    /// Read entries from one index up to another, exclusive, which are all written; at most so many bytes.
+    Read(u64, u64, usize, oneshot::Sender<io::Result<Vec<Entry>>>),
+    /// Write what is left, and end.
+    Close,
+}
+
+/// Who waits for a sync.
+enum Waiting {
+    Append(IOFlushed<Types>),
+    Vote(oneshot::Sender<io::Result<()>>),
+}
+
+impl Waiting {
+    fn tell(self, result: io::Result<()>) {
+        match self {
+            Waiting::Append(flushed) => flushed.io_completed(result),
+            // Who has asked may be gone.
+            Waiting::Vote(sender) => drop(sender.send(result)),
+        }
+    }
+}
+
+/// Orders that are carried out together.
+struct Together {
+    group: Group,
+    waiting: Vec<Waiting>,
+    /// The last append in it.
+    append: Option<u64>,
+    entries: u64,
+    /// Whether it has more than what is known to be committed.
+    needs_sync: bool,
+    purges: bool,
+}
+
+/// Locks the memory. A thread that panicked has left it whole: all changes are made at once.
+pub fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The state of the log's thread. It also runs without a thread, step by step: [`Worker::turn`].
+pub struct Worker<D: Disk> {
+    segments: Segments<D>,
+    memory: Arc<Mutex<Memory>>,
+    progress: Arc<Progress>,
+    orders: Receiver<Order>,
+    queue: VecDeque<Order>,
+    /// What is being written.
+    current: Option<Together>,
+    /// What is known to be committed, and not written yet.
+    committed: Option<Option<LogId>>,
+    stuck: bool,
+    closing: bool,
+    /// Why the log has failed.
+    failed: Option<String>,
+    planted: Planted,
+    _lock: Option<FolderLock>,
+}
+
+impl<D: Disk> Worker<D> {
+    pub(super) fn new(
+        segments: Segments<D>,
+        memory: Arc<Mutex<Memory>>,
+        progress: Arc<Progress>,
+        orders: Receiver<Order>,
+        lock: Option<FolderLock>,
+    ) -> Worker<D> {
+        let planted = segments.layout.planted;
+        let worker = Worker {
+            segments,
+            memory,
+            progress,
+            orders,
+            queue: VecDeque::new(),
+            current: None,
+            committed: None,
+            stuck: false,
+            closing: false,
+            failed: None,
+            planted,
+            _lock: lock,
+        };
+        worker.note_size();
+        worker
+    }
+
+    /// Runs until it is closed, or until nobody can order anything any more.
+    pub(super) fn run(mut self) {
+        loop {
+            let wait = match self.stuck {
+                true => AGAIN,
+                false if self.committed.is_some() || self.segments.wants_space() => IDLE,
+                false => Duration::MAX,
+            };
+            let received = match wait {
+                Duration::MAX => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                wait => self.orders.recv_timeout(wait),
+            };
+            match received {
+                Ok(order) => self.take(order),
+                Err(RecvTimeoutError::Timeout) if !self.stuck => self.tidy(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => self.closing = true,
+            }
+            if !self.turn() {
+                return;
+            }
+        }
+    }
+
+    /// Takes an order. Reads are answered at once.
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Close => self.closing = true,
+            Order::Read(from, to, bytes_max, reply) => {
+                self.progress.disk_reads.fetch_add(1, Ordering::Relaxed);
+                let result = match &self.failed {
+                    Some(reason) => Err(reason.clone()),
+                    None => self.segments.read(from, to, bytes_max),
+                };
+                // Who has asked may be gone.
+                let _ = reply.send(result.map_err(io::Error::other));
+            }
+            order => self.queue.push_back(order),
+        }
+    }
+
+    /// Carries out all that has been ordered, as far as the disk lets it. Returns false when it was closed.
+    pub fn turn(&mut self) -> bool {
+        loop {
+            while let Ok(order) = self.orders.try_recv() {
+                self.take(order);
+            }
+            if self.failed.is_none() {
+                match self.step() {
+                    Ok(true) => continue,
+                    Ok(false) => self.unstick(),
+                    Err(Trouble::Again(error)) => self.stick(&error.to_string()),
+                    Err(Trouble::Fatal(reason)) => self.fail(reason),
+                }
+            }
+            if let Some(reason) = &self.failed {
+                let reason = reason.clone();
+                self.refuse_all(&reason);
+            }
+            if !self.closing {
+                return true;
+            }
+            self.close();
+            return false;
+        }
+    }
+
+    /// Gathers, writes and syncs a group. Returns whether there was one.
+    fn step(&mut self) -> Result<bool, Trouble> {
+        if self.current.is_none() {
+            if self.queue.is_empty() {
+                return Ok(false);
+            }
+            if self.queue.iter().all(|order| matches!(order, Order::Committed(_))) {
+                for order in self.queue.drain(..) {
+                    if let Order::Committed(committed) = order {
+                        self.committed = Some(committed);
+                    }
+                }
+                return Ok(false);
+            }
+            if self.segments.is_full() {
+                self.segments.begin_next()?;
+            }
+            self.gather().map_err(Trouble::Fatal)?;
+        }
+        self.write_current()
+    }
+
+    /// Writes and syncs what is gathered.
+    fn write_current(&mut self) -> Result<bool, Trouble> {
+        let Some(current) = &mut self.current else { return Ok(false) };
+        self.segments.write(&current.group)?;
+        if self.planted == Planted::AckBeforeSync {
+            current.waiting.drain(..).for_each(|waiting| waiting.tell(Ok(())));
+        }
+        let unsynced_vote = self.planted == Planted::VoteNotSynced && current.entries == 0;
+        let Some(current) = self.current.take() else { return Ok(false) };
+        if let Some(append) = current.append {
+            let mut memory = lock(&self.memory);
+            memory.note_written(append);
+            self.progress.cached_bytes.store(memory.bytes() as u64, Ordering::Relaxed);
+        }
+        if current.needs_sync && !unsynced_vote {
+            let began = Instant::now();
+            if let Err(trouble) = self.segments.sync() {
+                self.current = Some(current);
+                return Err(trouble);
+            }
+            self.progress.note_sync(began.elapsed());
+        }
+        self.progress.entries.fetch_add(current.entries, Ordering::Relaxed);
+        self.progress.bytes.fetch_add(current.group.len() as u64, Ordering::Relaxed);
+        current.waiting.into_iter().for_each(|waiting| waiting.tell(Ok(())));
+        if current.purges
+            && let Err(error) = self.segments.remove_useless()
+        {
+            tracing::warn!("a segment that is not needed any more cannot be removed: {error}");
+        }
+        self.note_size();
+        Ok(true)
+    }
+
+    fn note_size(&self) {
+        let (segments, bytes) = self.segments.size();
+        self.progress.segments.store(segments, Ordering::Relaxed);
+        self.progress.segment_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Makes a group of what is in the queue.
+    fn gather(&mut self) -> Result<(), String> {
+        let current = self.current.insert(Together {
+            group: self.segments.group(),
+            waiting: Vec::new(),
+            append: None,
+            entries: 0,
+            needs_sync: false,
+            purges: false,
+        });
+        let mut committed = self.committed.take();
+        while current.group.len() < GROUP_BYTES {
+            let Some(order) = self.queue.pop_front() else { break };
+            current.needs_sync |= !matches!(order, Order::Committed(_));
+            match order {
+                Order::Append(entries, append, flushed) => {
+                    current.waiting.push(Waiting::Append(flushed));
+                    current.append = Some(append);
+                    current.entries += entries.len() as u64;
+                    entries.iter().try_for_each(|entry| current.group.entry(entry))?;
+                }
+                Order::Vote(vote, reply) => {
+                    current.waiting.push(Waiting::Vote(reply));
+                    current.group.vote(vote)?;
+                }
+                Order::Committed(last) => committed = Some(last),
+                Order::Truncate(_) if self.planted == Planted::TruncationNotWritten => {}
+                Order::Truncate(after) => current.group.truncate(after)?,
+                Order::Purge(upto) => {
+                    current.purges = true;
+                    current.group.purge(upto)?;
+                }
+                Order::Read(..) | Order::Close => {}
+            }
+        }
+        committed.map_or(Ok(()), |committed| current.group.committed(committed))
+    }
+
+    /// Does what can wait: writes what is known to be committed, and lays out space. Tests and simulations call it instead of waiting.
+    pub fn tidy(&mut self) {
+        if self.failed.is_some() || self.current.is_some() || !self.queue.is_empty() {
+            return;
+        }
+        if self.committed.is_some() {
+            // It becomes a group like any other: if it is written in part, nothing else may take its place.
+            let written = match self.gather() {
+                Ok(()) => self.write_current().map(drop),
+                Err(reason) => Err(Trouble::Fatal(reason)),
+            };
+            match written {
+                Ok(()) => {}
+                Err(Trouble::Again(error)) => return self.stick(&error.to_string()),
+                Err(Trouble::Fatal(reason)) => return self.fail(reason),
+            }
+        }
+        if let Err(trouble) = self.segments.lay_out_ahead() {
+            self.fail(trouble.to_string());
+        }
+    }
+
+    fn stick(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.stuck, true) {
+            tracing::warn!("the log of the quorum cannot be written, and is tried again: {reason}");
+            self.progress.stuck.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn unstick(&mut self) {
+        if std::mem::take(&mut self.stuck) {
+            tracing::info!("the log of the quorum can be written again");
+            self.progress.stuck.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The log has failed: it is unknown what is durable. Nothing succeeds any more.
+    fn fail(&mut self, reason: String) {
+        tracing::error!("the log of the quorum has failed, and it is unknown what is durable; the node must stop: {reason}");
+        self.progress.failed.store(true, Ordering::Relaxed);
+        lock(&self.memory).failed = Some(reason.clone());
+        self.refuse_all(&reason);
+        self.failed = Some(reason);
+    }
+
+    fn refuse_all(&mut self, reason: &str) {
+        let error = || Err(io::Error::other(reason.to_owned()));
+        let waiting = self.current.take().map(|current| current.waiting).unwrap_or_default();
+        waiting.into_iter().for_each(|waiting| waiting.tell(error()));
+        for order in std::mem::take(&mut self.queue) {
+            match order {
+                Order::Append(_, _, flushed) => flushed.io_completed(error()),
+                Order::Vote(_, reply) => drop(reply.send(error())),
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends. What a full disk has not taken was not acknowledged.
+    fn close(&mut self) {
+        if self.failed.is_none() && !self.stuck {
+            self.tidy();
+            // After a clean end there is nothing in the last segment that the next start would have to copy.
+            if self.segments.has_records()
+                && let Err(trouble) = self.segments.begin_next()
+            {
+                tracing::warn!("the log of the quorum was not closed cleanly: {trouble}");
+            }
+        }
+        let reason = "the log is closed";
+        self.refuse_all(reason);
+        lock(&self.memory).failed.get_or_insert_with(|| reason.to_owned());
+        // Orders that came meanwhile.
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Read(.., reply) => drop(reply.send(Err(io::Error::other(reason)))),
+                order => self.queue.push_back(order),
+            }
+        }
+        self.refuse_all(reason);
+    }
+}
