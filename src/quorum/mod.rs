@@ -8,4 +8,5 @@
 //!
 //! It knows nothing of keys or commands: a batch is bytes with a time. `server::replicated` makes batches, and applies those of others.
 
+pub mod net;
 pub mod types;
