@@ -113,7 +113,7 @@ async fn connection<H: Handler, K: SnapshotSink>(
     };
     let node = hello.node;
     if shared.directory.get(node).is_none() && shared.directory.all().len() >= NODES_MAX {
-        wire.refuse(&Refusal::Full.to_string()).await;
+        wire.refuse("too many nodes are known").await;
         return log(quiet, &format!("Node {node} at {} was refused: too many nodes are known", from.ip()));
     }
     shared.directory.set_hello(hello);
@@ -125,12 +125,10 @@ async fn connection<H: Handler, K: SnapshotSink>(
             let received = snapshot::receive(&mut wire, &service.handler, &service.sink).await;
             received.map_err(|error| format!("its snapshot was not installed: {error}"))
         }
-        (Purpose::Snapshot, Err(_)) => {
-            wire.refuse("other snapshots are being received").await;
-            Err("it sends another snapshot".to_owned())
-        }
+        (Purpose::Snapshot, Err(_)) => Err("too many snapshots are being received".to_owned()),
     };
     if let Err(reason) = ended {
+        wire.refuse(&reason).await;
         log(quiet, &format!("The connection of node {node} at {} was closed: {reason}", from.ip()));
     }
 }
