@@ -193,7 +193,8 @@ impl<S: Stream<Item = Append> + Unpin> Appends<S> {
         match first.poll(&self.peer, cx) {
             Poll::Pending => {
                 ready!(self.poll_late(cx));
-                let timeout = Timeout { action: RPCTypes::AppendEntries, id: self.me, target: self.peer.node(), timeout: self.patience };
+                let timeout =
+                    Timeout { action: RPCTypes::AppendEntries, id: self.me, target: self.peer.node(), timeout: self.patience };
                 Poll::Ready(Some(Err(timeout.into())))
             }
             Poll::Ready(answer) => {

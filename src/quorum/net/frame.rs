@@ -282,7 +282,10 @@ mod tests {
         assert!(decoder.room().capacity() <= 2 * RESERVE_MAX, "memory grows with what arrives");
         assert_eq!(frames(b"GET / HTTP/1.1\r\n\r\n", 100), Err(Malformed::Length(0x2054_4547)));
         assert_eq!(frames(&[8, 0, 0, 0], 100), Err(Malformed::Length(8)));
-        assert_eq!(frames(&encode(Kind::Ping, 0, b"").iter().map(|&b| if b == 5 { 99 } else { b }).collect::<Vec<_>>(), 100), Err(Malformed::Kind(99)));
+        assert_eq!(
+            frames(&encode(Kind::Ping, 0, b"").iter().map(|&b| if b == 5 { 99 } else { b }).collect::<Vec<_>>(), 100),
+            Err(Malformed::Kind(99))
+        );
     }
 
     #[test]
@@ -295,7 +298,10 @@ mod tests {
         let mut more = frame.body.to_vec();
         more.push(0);
         assert_eq!(decode_message::<Batch>(&more), Err(Malformed::Body), "nothing may follow a message");
-        let large = Batch { bytes: Bytes::from(vec![0; FRAME_MAX]), ..Batch { origin: 0, number: 0, time: ClusterTime::default(), bytes: Bytes::new() } };
+        let large = Batch {
+            bytes: Bytes::from(vec![0; FRAME_MAX]),
+            ..Batch { origin: 0, number: 0, time: ClusterTime::default(), bytes: Bytes::new() }
+        };
         assert_eq!(encode_message(Kind::Append, 3, &large, 0), None);
     }
 

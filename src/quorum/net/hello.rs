@@ -169,7 +169,9 @@ impl std::fmt::Display for Refusal {
             Refusal::Cluster { ours, theirs } => {
                 write!(f, "cluster {:032x}, but this node belongs to cluster {:032x}", hex(theirs), hex(ours))
             }
-            Refusal::Node { expected, found } => write!(f, "node {expected} was expected at this address, which is that of node {found}"),
+            Refusal::Node { expected, found } => {
+                write!(f, "node {expected} was expected at this address, which is that of node {found}")
+            }
             Refusal::SameNode(node) => write!(f, "both nodes have the number {node}"),
             Refusal::Full => f.write_str("too many connections"),
         }
@@ -190,7 +192,9 @@ pub enum Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => f.write_str("the other side closed the connection"),
+            Failure::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                f.write_str("the other side closed the connection")
+            }
             Failure::Io(error) => error.fmt(f),
             Failure::RefusedBy(reason) => write!(f, "refused by the other node: {reason}"),
             Failure::Refusing(refusal) => write!(f, "refused: {refusal}"),

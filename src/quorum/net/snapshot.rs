@@ -91,7 +91,8 @@ pub async fn send(wire: &mut Wire, vote: Vote, snapshot: Snapshot) -> Result<Sna
     let SnapshotFile { path, len } = snapshot.snapshot;
     let file = spawn_blocking(move || File::open(path)).await.map_err(io::Error::other)??;
     let begin = Begin { vote, meta: snapshot.meta, len };
-    let begin = encode_message(Kind::SnapshotBegin, 1, &begin, 0).ok_or_else(|| io::Error::other("the membership is too long"))?;
+    let begin =
+        encode_message(Kind::SnapshotBegin, 1, &begin, 0).ok_or_else(|| io::Error::other("the membership is too long"))?;
     wire.push(begin);
     answer(within(STEP_TIME, wire.next()).await?)?;
     let mut checksum = Xxh3::new();
@@ -151,11 +152,7 @@ pub async fn receive(wire: &mut Wire, handler: &impl Handler, sink: &impl Snapsh
     received.map(drop)
 }
 
-async fn receive_whole(
-    wire: &mut Wire,
-    handler: &impl Handler,
-    sink: &impl SnapshotSink,
-) -> io::Result<SnapshotResponse<Types>> {
+async fn receive_whole(wire: &mut Wire, handler: &impl Handler, sink: &impl SnapshotSink) -> io::Result<SnapshotResponse<Types>> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     let first = within(STEP_TIME, wire.next()).await?;
     if first.kind != Kind::SnapshotBegin {
@@ -169,7 +166,8 @@ async fn receive_whole(
         let frame = within(STEP_TIME, wire.next()).await?;
         match frame.kind {
             Kind::SnapshotChunk => {
-                rest = rest.checked_sub(frame.body.len() as u64).ok_or_else(|| invalid("the snapshot is longer than announced"))?;
+                rest =
+                    rest.checked_sub(frame.body.len() as u64).ok_or_else(|| invalid("the snapshot is longer than announced"))?;
                 checksum.update(&frame.body);
                 writer.write(frame.body).await?;
             }

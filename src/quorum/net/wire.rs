@@ -108,7 +108,8 @@ impl Wire {
             Poll::Ready(())
         })
         .await;
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(100), tokio::io::AsyncWriteExt::shutdown(&mut self.socket)).await;
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(100), tokio::io::AsyncWriteExt::shutdown(&mut self.socket))
+            .await;
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

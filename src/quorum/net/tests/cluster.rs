@@ -31,7 +31,10 @@ struct Log {
 }
 
 impl RaftLogReader<Types> for MemoryLog {
-    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(&mut self, range: R) -> io::Result<Vec<Entry>> {
+    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: R,
+    ) -> io::Result<Vec<Entry>> {
         Ok(self.0.lock().unwrap().entries.range(range).map(|(_, entry)| entry.clone()).collect())
     }
 
@@ -238,7 +241,9 @@ fn leader(members: &[Member]) -> usize {
     loop {
         for (at, member) in members.iter().enumerate() {
             let raft = member.raft.clone();
-            if raft.is_leader() && member.site.run(async move { raft.ensure_linearizable(openraft::ReadPolicy::ReadIndex).await.is_ok() }) {
+            if raft.is_leader()
+                && member.site.run(async move { raft.ensure_linearizable(openraft::ReadPolicy::ReadIndex).await.is_ok() })
+            {
                 return at;
             }
         }
@@ -256,7 +261,12 @@ fn all_applied(members: &[Member], expected: std::ops::Range<u64>) {
             for member in members {
                 let applied = &member.applied.0.lock().unwrap().0;
                 let differs = applied.iter().zip(&expected).position(|(a, b)| a != b);
-                println!("node {} has applied {} batches, of {}; the first difference is at {differs:?}", member.node, applied.len(), expected.len());
+                println!(
+                    "node {} has applied {} batches, of {}; the first difference is at {differs:?}",
+                    member.node,
+                    applied.len(),
+                    expected.len()
+                );
             }
             panic!("not all have applied the batches");
         }
@@ -267,7 +277,8 @@ fn all_applied(members: &[Member], expected: std::ops::Range<u64>) {
 #[test]
 fn three_nodes_elect_a_leader_commit_and_survive_its_end() {
     let listeners: Vec<_> = (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let peers = listeners.iter().zip(1..).map(|(listener, node)| (node, Peer { addr: listener.local_addr().unwrap().to_string() }));
+    let peers =
+        listeners.iter().zip(1..).map(|(listener, node)| (node, Peer { addr: listener.local_addr().unwrap().to_string() }));
     let peers: BTreeMap<NodeId, Peer> = peers.collect();
     let mut members: Vec<_> = listeners.into_iter().zip(1..).map(|(listener, node)| Member::start(node, listener)).collect();
     let raft = members[0].raft.clone();
@@ -275,6 +286,7 @@ fn three_nodes_elect_a_leader_commit_and_survive_its_end() {
 
     let first = leader(&members);
     let one_by_one = median(members[first].commit(1..1_001));
+    let (others, appends) = appends(&members, first);
     let raft = members[first].raft.clone();
     let many = members[first].site.run(async move {
         let began = Instant::now();
@@ -285,10 +297,6 @@ fn three_nodes_elect_a_leader_commit_and_survive_its_end() {
         began.elapsed()
     });
     all_applied(&members, 1..2_001);
-    let appends = members.iter().filter(|member| member.node != members[first].node);
-    let appends: Vec<_> = appends.map(|member| members[first].transport.directory().get(member.node).unwrap().appends).collect();
-    assert!(appends.iter().all(|appends| appends.count() >= 10));
-
     let ended = members.remove(first);
     let began = Instant::now();
     drop(ended);
@@ -297,13 +305,30 @@ fn three_nodes_elect_a_leader_commit_and_survive_its_end() {
     members[second].commit(2_001..2_101);
     all_applied(&members, 1..2_101);
 
-    let (echo, transport) = (median(echoes()), median(round_trips()));
+    let (alone, echo, transport) = (median(alone()), median(echoes()), median(round_trips()));
     println!(
-        "a commit takes {one_by_one:?} (median of 1,000, one after the other); 1,000 at once take {many:?}; the transport's round trip \
-         takes {transport:?}, an echo over TCP {echo:?}; there was no leader for {without:?}"
+        "a commit takes {one_by_one:?} (median of 1,000, one after the other) and {:.1} appends to each of {others} nodes; 1,000 at once \
+         take {many:?}; a commit of a single node takes {alone:?}, the transport's round trip {transport:?}, an echo over TCP {echo:?}; \
+         there was no leader for {without:?}",
+        appends as f64 / others as f64 / 1_000.0
     );
     // A commit that waits for a heartbeat takes 25 ms in the median.
     assert!(one_by_one < Duration::from_millis(15), "a commit takes {one_by_one:?}");
+}
+
+/// Number of the other nodes, and of the appends that they have answered to the leader.
+fn appends(members: &[Member], leader: usize) -> (usize, u64) {
+    let known = members[leader].transport.directory().all();
+    (known.len(), known.iter().map(|info| info.appends.count()).sum())
+}
+
+/// Commits of a cluster of one node: what openraft itself takes.
+fn alone() -> Vec<Duration> {
+    let member = Member::start(1, std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let (raft, peers) = (member.raft.clone(), BTreeMap::from([(1, Peer::default())]));
+    member.site.run(async move { raft.initialize(peers).await.unwrap() });
+    leader(std::slice::from_ref(&member));
+    member.commit(1..1_001)
 }
 
 /// Round trips of 200 bytes over TCP between two runtimes, without the transport.

@@ -29,7 +29,10 @@ async fn nodes_are_refused_with_a_reason() {
     let wrong = format!("{other}wrong cluster-secret");
     assert_eq!(failure(secret("a"), secret("b"), 2).await, wrong);
     assert_eq!(failure(Setup::default(), secret("b"), 2).await, wrong);
-    assert_eq!(failure(secret("a"), Setup::default(), 2).await, format!("{other}a cluster-secret was given, but this node has none"));
+    assert_eq!(
+        failure(secret("a"), Setup::default(), 2).await,
+        format!("{other}a cluster-secret was given, but this node has none")
+    );
     assert_eq!(
         failure(cluster(0x11), cluster(0x22), 2).await,
         format!("{other}cluster {}, but this node belongs to cluster {}", "11".repeat(16), "22".repeat(16))
@@ -174,7 +177,9 @@ async fn a_node_that_returns_the_proof_it_was_given_is_refused() {
 #[tokio::test]
 async fn garbage_ends_its_connection_alone() {
     let node = TestNode::start(2).await;
-    for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 64], encode(Kind::Append, 1, b"x"), encode(Kind::Hello, 0, b"PTCL")] {
+    for garbage in
+        [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 64], encode(Kind::Append, 1, b"x"), encode(Kind::Hello, 0, b"PTCL")]
+    {
         let mut raw = Raw::connect(&node).await;
         raw.send(&garbage).await;
         assert_eq!(raw.next().await, None);

@@ -121,7 +121,11 @@ impl Handler for Arc<Answers> {
         self.vote(request).await
     }
 
-    async fn install_snapshot(&self, vote: Vote<openraft::alias::LeaderIdOf<Types>>, snapshot: Snapshot) -> Result<SnapshotResponse<Types>, Failed> {
+    async fn install_snapshot(
+        &self,
+        vote: Vote<openraft::alias::LeaderIdOf<Types>>,
+        snapshot: Snapshot,
+    ) -> Result<SnapshotResponse<Types>, Failed> {
         self.installed.lock().unwrap().push(snapshot.snapshot);
         Ok(SnapshotResponse::new(vote))
     }

@@ -139,7 +139,10 @@ async fn a_blank_node_refuses_votes_while_it_is_told_to() {
     let mut client = one.client(2, two.addr).await;
     two.refuse_votes.store(true, Relaxed);
     for refused in [soon(client.vote(vote(), option())).await, soon(client.pre_vote(vote(), option())).await] {
-        assert!(matches!(&refused, Err(RPCError::Unreachable(error)) if error.to_string().contains("does not vote")), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(RPCError::Unreachable(error)) if error.to_string().contains("does not vote")),
+            "{refused:?}"
+        );
     }
     assert_eq!(two.answers.votes.load(Relaxed), 0);
     assert!(soon(client.append_entries(heartbeat(), option())).await.unwrap().is_success());

@@ -99,7 +99,10 @@ async fn a_snapshot_that_is_cancelled_or_cut_short_is_not_installed() {
 
     // A file that is gone, and an empty one.
     let gone = File(PathBuf::from("/nonexistent/snapshot"));
-    assert!(matches!(soon(client.full_snapshot(vote(), gone.snapshot(1), pending(), option())).await, Err(StreamingError::Network(_))));
+    assert!(matches!(
+        soon(client.full_snapshot(vote(), gone.snapshot(1), pending(), option())).await,
+        Err(StreamingError::Network(_))
+    ));
     assert!(soon(client.full_snapshot(vote(), file.snapshot(0), pending(), option())).await.is_ok());
     assert_eq!(two.answers.installed.lock().unwrap().len(), 1);
 }
