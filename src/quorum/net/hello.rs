@@ -229,10 +229,7 @@ pub async fn connect(wire: &mut Wire, me: &Identity, target: NodeId, purpose: Pu
         wire.push(encode(Kind::Proof, 0, &proof(me, b"connector", &ours, &theirs.body)));
         let welcome = expect(wire, Kind::Welcome).await?;
         let checked = check_proof(me, b"acceptor", &ours, &theirs.body, &welcome.body)
-            .and_then(|()| match opened.hello.node == target {
-                true => Ok(()),
-                false => Err(Refusal::Node { expected: target, found: opened.hello.node }),
-            })
+            .and_then(|()| expect_node(target, opened.hello.node))
             .and_then(|()| me.check_cluster(opened.hello.cluster));
         refuse_if(wire, checked).await?;
         wire.set_max(FRAME_MAX);
@@ -253,11 +250,8 @@ pub async fn accept(wire: &mut Wire, me: &Identity) -> Result<(Hello, Purpose), 
         wire.push(encode(Kind::Hello, 0, &ours));
         let given = expect(wire, Kind::Proof).await?;
         let checked = check_proof(me, b"connector", &theirs.body, &ours, &given.body)
-            .and_then(|()| match opened.target {
-                Some(target) if target != me.node => Err(Refusal::Node { expected: target, found: me.node }),
-                _ if opened.hello.node == me.node => Err(Refusal::SameNode(me.node)),
-                _ => Ok(()),
-            })
+            .and_then(|()| expect_node(opened.target.unwrap_or(me.node), me.node))
+            .and_then(|()| if opened.hello.node == me.node { Err(Refusal::SameNode(me.node)) } else { Ok(()) })
             .and_then(|()| me.check_cluster(opened.hello.cluster));
         refuse_if(wire, checked).await?;
         wire.push(encode(Kind::Welcome, 0, &proof(me, b"acceptor", &theirs.body, &ours)));
@@ -277,6 +271,10 @@ async fn within_time<T>(greeting: impl Future<Output = Result<T, Failure>>) -> R
 pub fn reason(frame: &Frame) -> String {
     let text = String::from_utf8_lossy(&frame.body[..frame.body.len().min(REASON_MAX)]);
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+fn expect_node(expected: NodeId, found: NodeId) -> Result<(), Refusal> {
+    if expected == found { Ok(()) } else { Err(Refusal::Node { expected, found }) }
 }
 
 async fn refuse_if(wire: &mut Wire, checked: Result<(), Refusal>) -> Result<(), Failure> {
