@@ -251,7 +251,7 @@ pub async fn accept(wire: &mut Wire, me: &Identity) -> Result<(Hello, Purpose), 
         let given = expect(wire, Kind::Proof).await?;
         let checked = check_proof(me, b"connector", &theirs.body, &ours, &given.body)
             .and_then(|()| expect_node(opened.target.unwrap_or(me.node), me.node))
-            .and_then(|()| if opened.hello.node == me.node { Err(Refusal::SameNode(me.node)) } else { Ok(()) })
+            .and_then(|()| expect_other(me.node, opened.hello.node))
             .and_then(|()| me.check_cluster(opened.hello.cluster));
         refuse_if(wire, checked).await?;
         wire.push(encode(Kind::Welcome, 0, &proof(me, b"acceptor", &theirs.body, &ours)));
@@ -275,6 +275,10 @@ pub fn reason(frame: &Frame) -> String {
 
 fn expect_node(expected: NodeId, found: NodeId) -> Result<(), Refusal> {
     if expected == found { Ok(()) } else { Err(Refusal::Node { expected, found }) }
+}
+
+fn expect_other(ours: NodeId, theirs: NodeId) -> Result<(), Refusal> {
+    if ours == theirs { Err(Refusal::SameNode(ours)) } else { Ok(()) }
 }
 
 async fn refuse_if(wire: &mut Wire, checked: Result<(), Refusal>) -> Result<(), Failure> {

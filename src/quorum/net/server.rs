@@ -118,14 +118,16 @@ async fn connection<H: Handler, K: SnapshotSink>(
     }
     shared.directory.set_hello(hello);
     let inbound = shared.directory.inbound(node);
-    let ended = match (purpose, snapshots.try_acquire()) {
-        (Purpose::Requests, _) => requests(&mut wire, node, &inbound, service).await,
-        (Purpose::Snapshot, Ok(_place)) => {
-            tracing::info!("Receiving a snapshot from node {node}");
-            let received = snapshot::receive(&mut wire, &service.handler, &service.sink).await;
-            received.map_err(|error| format!("its snapshot was not installed: {error}"))
-        }
-        (Purpose::Snapshot, Err(_)) => Err("too many snapshots are being received".to_owned()),
+    let ended = match purpose {
+        Purpose::Requests => requests(&mut wire, node, &inbound, service).await,
+        Purpose::Snapshot => match snapshots.try_acquire() {
+            Ok(_place) => {
+                tracing::info!("Receiving a snapshot from node {node}");
+                let received = snapshot::receive(&mut wire, &service.handler, &service.sink).await;
+                received.map_err(|error| format!("its snapshot was not installed: {error}"))
+            }
+            Err(_) => Err("too many snapshots are being received".to_owned()),
+        },
     };
     if let Err(reason) = ended {
         wire.refuse(&reason).await;

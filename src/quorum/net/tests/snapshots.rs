@@ -108,6 +108,37 @@ async fn a_snapshot_that_is_cancelled_or_cut_short_is_not_installed() {
 }
 
 #[tokio::test]
+async fn connections_for_requests_take_no_place_of_snapshots_whose_number_is_bounded() {
+    let memory = Memory { chunks: Arc::new(Semaphore::new(0)), ..Memory::default() };
+    let two = TestNode::with(2, Setup { memory: memory.clone(), ..Setup::default() }).await;
+    let senders = [TestNode::start(3).await, TestNode::start(4).await, TestNode::start(5).await];
+    let file = File::new("places", b"abc");
+    let mut clients = Vec::new();
+    for sender in &senders {
+        clients.push(sender.client(2, two.addr).await);
+        known(sender.directory(), 2, |info| info.connected).await;
+    }
+    let mut sending = clients.into_iter().map(|mut client| {
+        let snapshot = file.snapshot(3);
+        tokio::spawn(async move { client.full_snapshot(vote(), snapshot, pending(), option()).await })
+    });
+    let (first, second) = (sending.next().unwrap(), sending.next().unwrap());
+    soon(async {
+        while memory.written.lock().unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let third = soon(sending.next().unwrap()).await.unwrap();
+    assert!(
+        matches!(&third, Err(StreamingError::Unreachable(error)) if error.to_string().contains("too many snapshots")),
+        "{third:?}"
+    );
+    memory.chunks.add_permits(2);
+    assert!(soon(first).await.unwrap().is_ok() && soon(second).await.unwrap().is_ok());
+}
+
+#[tokio::test]
 async fn a_changed_byte_is_found() {
     use crate::quorum::net::frame::{Kind, encode, encode_message};
     use crate::quorum::net::snapshot::receive;
