@@ -83,7 +83,10 @@ impl RaftLogStorage<Types> for MemoryLog {
 
 /// Remembers the numbers of applied batches. There are no snapshots.
 #[derive(Clone, Default)]
-struct Applied(Arc<Mutex<(Vec<u64>, Option<LogId>, StoredMembership)>>);
+struct Applied(Arc<Mutex<State>>);
+
+/// Numbers of batches, the last entry, and the members.
+type State = (Vec<u64>, Option<LogId>, StoredMembership);
 
 impl RaftSnapshotBuilder<Types> for Applied {
     type SnapshotData = SnapshotFile;

@@ -135,13 +135,16 @@ impl Handler for Arc<Answers> {
     }
 }
 
+/// The bytes of a snapshot, and, after its end, whether it is whole.
+type Written = (Vec<u8>, Option<bool>);
+
 /// Takes snapshots into memory.
 #[derive(Clone)]
 struct Memory {
     /// One permit is taken for each chunk.
     chunks: Arc<Semaphore>,
     /// What has been written of each snapshot, and whether it is whole.
-    written: Arc<Mutex<Vec<(Vec<u8>, Option<bool>)>>>,
+    written: Arc<Mutex<Vec<Written>>>,
 }
 
 impl Default for Memory {
