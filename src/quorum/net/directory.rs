@@ -1,0 +1,276 @@
+//! What this node knows of the other nodes. Any thread may read it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::quorum::net::hello::{ClientAddress, ClusterId, Hello};
+use crate::quorum::types::NodeId;
+
+/// Number of buckets of a [`RoundTrips`]. The last one has all that is longer than half an hour.
+const BUCKETS: usize = 32;
+
+/// Durations by their powers of two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoundTrips {
+    /// Number of durations of 2^i to 2^(i+1) microseconds, for each i.
+    counts: [u64; BUCKETS],
+}
+
+impl RoundTrips {
+    /// Number of durations.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// A bound in microseconds that `percent` of the durations do not exceed, up to twice the exact value; `None` without durations.
+    pub fn percentile_us(&self, percent: f64) -> Option<u64> {
+        let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let bucket = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        })?;
+        Some((2 << bucket) - 1)
+    }
+}
+
+/// Counts durations from several threads.
+#[derive(Default)]
+pub struct Histogram {
+    counts: [AtomicU64; BUCKETS],
+}
+
+impl Histogram {
+    /// Counts one.
+    pub fn record(&self, duration: Duration) {
+        let us = (duration.as_micros() as u64).max(1);
+        self.counts[(us.ilog2() as usize).min(BUCKETS - 1)].fetch_add(1, Relaxed);
+    }
+
+    fn read(&self) -> RoundTrips {
+        RoundTrips { counts: std::array::from_fn(|i| self.counts[i].load(Relaxed)) }
+    }
+}
+
+/// What is known of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Its number.
+    pub node: NodeId,
+    /// Where this node reaches it, as `host:port`, if it is a member.
+    pub addr: Option<String>,
+    /// What it said of itself last.
+    pub hello: Option<Hello>,
+    /// There is a connection to it.
+    pub connected: bool,
+    /// Number of its connections to this node.
+    pub inbound: u32,
+    /// Time since anything was received from it.
+    pub last_heard: Option<Duration>,
+    /// Why the last attempt to connect to it failed, unless one succeeded since.
+    pub failure: Option<String>,
+    /// Round trips of pings: the network and both event loops.
+    pub pings: RoundTrips,
+    /// Round trips of appends: the same with the other node's disk.
+    pub appends: RoundTrips,
+}
+
+impl PeerInfo {
+    /// Its cluster, if it has one and has said so.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.hello.as_ref().map(|hello| hello.cluster).filter(|cluster| *cluster != ClusterId::default())
+    }
+
+    /// Where clients reach it.
+    pub fn client(&self) -> Option<&ClientAddress> {
+        self.hello.as_ref().map(|hello| &hello.client)
+    }
+}
+
+/// The part of an entry that changes with each frame.
+#[derive(Default)]
+pub struct Traffic {
+    /// Microseconds since the directory's beginning, plus one; 0 is never.
+    heard: AtomicU64,
+    inbound: AtomicU32,
+    /// See [`PeerInfo::pings`].
+    pub pings: Histogram,
+    /// See [`PeerInfo::appends`].
+    pub appends: Histogram,
+}
+
+#[derive(Default)]
+struct Known {
+    addr: Option<String>,
+    hello: Option<Hello>,
+    connected: bool,
+    failure: Option<String>,
+    traffic: Arc<Traffic>,
+}
+
+/// What this node knows of the other nodes.
+pub struct Directory {
+    began: Instant,
+    nodes: Mutex<BTreeMap<NodeId, Known>>,
+    changes: watch::Sender<u64>,
+}
+
+impl Default for Directory {
+    fn default() -> Directory {
+        Directory { began: Instant::now(), nodes: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+impl Directory {
+    /// What is known of a node.
+    pub fn get(&self, node: NodeId) -> Option<PeerInfo> {
+        self.lock().get(&node).map(|known| self.info(node, known))
+    }
+
+    /// What is known of each node, in the order of their numbers. This node is not among them.
+    pub fn all(&self) -> Vec<PeerInfo> {
+        self.lock().iter().map(|(node, known)| self.info(*node, known)).collect()
+    }
+
+    /// Tells of each change but those of times and round trips. The number counts the changes.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// The counters of a node, which becomes known.
+    pub fn traffic(&self, node: NodeId) -> Arc<Traffic> {
+        self.lock().entry(node).or_default().traffic.clone()
+    }
+
+    /// Records that something was received.
+    pub fn heard(&self, traffic: &Traffic) {
+        traffic.heard.store(self.began.elapsed().as_micros() as u64 + 1, Relaxed);
+    }
+
+    /// Sets the address of a member, or that the node is no member.
+    pub fn set_address(&self, node: NodeId, addr: Option<String>) {
+        self.change(node, |known| std::mem::replace(&mut known.addr, addr.clone()) != addr);
+    }
+
+    /// Records what a node says of itself.
+    pub fn set_hello(&self, hello: Hello) {
+        self.change(hello.node, |known| {
+            let changed = known.hello.as_ref() != Some(&hello);
+            known.hello = Some(hello);
+            changed
+        });
+    }
+
+    /// Records that there is a connection to a node, or why there is none.
+    pub fn set_connected(&self, node: NodeId, connected: Result<(), String>) {
+        let (connected, failure) = (connected.is_ok(), connected.err());
+        self.change(node, |known| {
+            let changed = (known.connected, &known.failure) != (connected, &failure);
+            (known.connected, known.failure) = (connected, failure);
+            changed
+        });
+    }
+
+    /// Counts a connection of a node to this one, until the guard is dropped.
+    pub fn inbound(self: &Arc<Directory>, node: NodeId) -> Inbound {
+        let traffic = self.traffic(node);
+        traffic.inbound.fetch_add(1, Relaxed);
+        self.changes.send_modify(|count| *count += 1);
+        Inbound { directory: self.clone(), traffic }
+    }
+
+    fn change(&self, node: NodeId, change: impl FnOnce(&mut Known) -> bool) {
+        if change(self.lock().entry(node).or_default()) {
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Known>> {
+        // Each change is one assignment: after a panic the entries are whole.
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn info(&self, node: NodeId, known: &Known) -> PeerInfo {
+        let traffic = &known.traffic;
+        let heard = traffic.heard.load(Relaxed).checked_sub(1).map(Duration::from_micros);
+        PeerInfo {
+            node,
+            addr: known.addr.clone(),
+            hello: known.hello.clone(),
+            connected: known.connected,
+            inbound: traffic.inbound.load(Relaxed),
+            last_heard: heard.map(|heard| self.began.elapsed().saturating_sub(heard)),
+            failure: known.failure.clone(),
+            pings: traffic.pings.read(),
+            appends: traffic.appends.read(),
+        }
+    }
+}
+
+/// Counts one connection.
+pub struct Inbound {
+    directory: Arc<Directory>,
+    traffic: Arc<Traffic>,
+}
+
+impl Inbound {
+    /// Records that something was received.
+    pub fn heard(&self) {
+        self.directory.heard(&self.traffic);
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        self.traffic.inbound.fetch_sub(1, Relaxed);
+        self.directory.changes.send_modify(|count| *count += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_bounds_of_powers_of_two() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.read().percentile_us(50.0), None);
+        for us in [0, 1, 3, 5, 900, 1_000, 1_023, 1_024, 1_500, 1 << 40] {
+            histogram.record(Duration::from_micros(us));
+        }
+        let read = histogram.read();
+        assert_eq!(read.count(), 10);
+        assert_eq!(read.percentile_us(10.0), Some(1));
+        assert_eq!(read.percentile_us(30.0), Some(3));
+        assert_eq!(read.percentile_us(50.0), Some(1_023));
+        assert_eq!(read.percentile_us(90.0), Some(2_047));
+        assert_eq!(read.percentile_us(100.0), Some((1 << 32) - 1));
+    }
+
+    #[test]
+    fn only_changes_are_told() {
+        let directory = Arc::new(Directory::default());
+        let mut changes = directory.subscribe();
+        directory.set_address(2, Some("a:1".to_owned()));
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        directory.set_address(2, Some("a:1".to_owned()));
+        directory.set_connected(2, Err("no".to_owned()));
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        directory.set_connected(2, Err("no".to_owned()));
+        assert!(!changes.has_changed().unwrap());
+        let inbound = directory.inbound(2);
+        inbound.heard();
+        let info = directory.get(2).unwrap();
+        assert_eq!((info.inbound, info.failure.as_deref()), (1, Some("no")));
+        assert!(info.last_heard.is_some());
+        drop(inbound);
+        assert_eq!(directory.all()[0].inbound, 0);
+        assert!(changes.has_changed().unwrap());
+    }
+}

@@ -1,0 +1,143 @@
+//! Keeps a connection to each member open.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::quorum::net::dial::{self, Security};
+use crate::quorum::net::directory::Directory;
+use crate::quorum::net::hello::{self, Identity, Purpose};
+use crate::quorum::net::link::{self, Link, Peer};
+use crate::quorum::net::quiet::Quiet;
+use crate::quorum::net::wire::Wire;
+use crate::quorum::types::NodeId;
+
+/// First and longest pause between two attempts to connect.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+
+/// A connection that has lasted so long makes the next pause the first one again.
+const LASTING: Duration = Duration::from_secs(2);
+
+/// What all tasks of the transport share.
+pub struct Shared {
+    /// Who this node is.
+    pub me: Identity,
+    /// What it knows of the others.
+    pub directory: Arc<Directory>,
+    /// How sockets are encrypted.
+    pub security: Security,
+    /// Closes when everything is to end.
+    pub shutdown: watch::Receiver<()>,
+    peers: Mutex<BTreeMap<NodeId, Arc<Peer>>>,
+}
+
+impl Shared {
+    /// A transport that knows no other node.
+    pub fn new(me: Identity, security: Security, shutdown: watch::Receiver<()>) -> Shared {
+        Shared { me, directory: Arc::default(), security, shutdown, peers: Mutex::default() }
+    }
+
+    /// Waits until everything is to end.
+    pub async fn ended(&self) {
+        let mut shutdown = self.shutdown.clone();
+        while shutdown.changed().await.is_ok() {}
+    }
+
+    /// Opens a connection to a node and begins it.
+    ///
+    /// # Errors
+    /// See [`hello::Failure`].
+    pub async fn dial(&self, node: NodeId, addr: &str, purpose: Purpose) -> Result<Wire, hello::Failure> {
+        let mut wire = dial::open(addr, &self.security).await?;
+        let hello = hello::connect(&mut wire, &self.me, node, purpose).await?;
+        self.directory.set_hello(hello);
+        Ok(wire)
+    }
+
+    /// The members are these nodes, at these addresses. The connections to others end.
+    pub fn set_peers(self: &Arc<Shared>, members: BTreeMap<NodeId, String>) {
+        let gone: Vec<_> = {
+            let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+            let gone = peers.keys().copied().filter(|node| !members.contains_key(node)).collect::<Vec<_>>();
+            gone.into_iter().filter_map(|node| peers.remove(&node)).collect()
+        };
+        for peer in gone {
+            peer.addr.send_replace(None);
+            self.directory.set_address(peer.node(), None);
+        }
+        for (node, addr) in members {
+            if node != self.me.node() {
+                self.peer(node, &addr);
+            }
+        }
+    }
+
+    /// A member and its address. It is kept connected from now on.
+    pub fn peer(self: &Arc<Shared>, node: NodeId, addr: &str) -> Arc<Peer> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.directory.set_address(node, Some(addr.to_owned()));
+        if let Some(peer) = peers.get(&node) {
+            peer.addr.send_if_modified(|known| {
+                let changed = known.as_deref() != Some(addr);
+                *known = Some(addr.to_owned());
+                changed
+            });
+            return peer.clone();
+        }
+        let peer = Arc::new(Peer::new(node, addr.to_owned(), &self.directory));
+        peers.insert(node, peer.clone());
+        tokio::spawn(keep(self.clone(), peer.clone()));
+        peer
+    }
+}
+
+/// Keeps a connection to a node open until it is no member any more or everything ends.
+async fn keep(shared: Arc<Shared>, peer: Arc<Peer>) {
+    let quiet = Quiet::default();
+    let mut pause = PAUSE.0;
+    let mut addr = peer.addr.subscribe();
+    loop {
+        let Some(target) = addr.borrow_and_update().clone() else { break };
+        let began = Instant::now();
+        let reason = tokio::select! {
+            reason = stay_connected(&shared, &peer, &target, &quiet) => reason,
+            _ = addr.changed() => "its address changed".to_owned(),
+            () = shared.ended() => break,
+        };
+        peer.link.send_replace(None);
+        if quiet.allows(&reason) {
+            tracing::warn!("No connection to node {} at {target}: {reason}", peer.node());
+        }
+        shared.directory.set_connected(peer.node(), Err(reason));
+        if began.elapsed() > LASTING {
+            pause = PAUSE.0;
+        }
+        // From half of the pause to all of it, at random, so that nodes do not meet in step. Without randomness, all of it.
+        let random = f64::from(getrandom::u32().unwrap_or(u32::MAX)) / f64::from(u32::MAX);
+        tokio::select! {
+            () = sleep(pause.mul_f64(0.5 + 0.5 * random)) => {}
+            _ = addr.changed() => {}
+            () = shared.ended() => break,
+        }
+        pause = (pause * 2).min(PAUSE.1);
+    }
+    peer.link.send_replace(None);
+    shared.directory.set_connected(peer.node(), Err("it is no member".to_owned()));
+}
+
+/// Connects, and carries requests until the connection ends. Returns why there is none.
+async fn stay_connected(shared: &Arc<Shared>, peer: &Peer, addr: &str, quiet: &Quiet) -> String {
+    let mut wire = match shared.dial(peer.node(), addr, Purpose::Requests).await {
+        Ok(wire) => wire,
+        Err(failure) => return failure.to_string(),
+    };
+    let (link, requests) = Link::new();
+    peer.link.send_replace(Some(link));
+    shared.directory.set_connected(peer.node(), Ok(()));
+    quiet.reset();
+    tracing::info!("Connected to node {} at {addr}", peer.node());
+    link::carry(&mut wire, peer, &shared.me, &shared.directory, requests).await
+}

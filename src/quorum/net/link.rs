@@ -1,0 +1,210 @@
+//! A connection that this node has opened to another one for its requests. Several requests may be under way.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use crate::quorum::net::directory::{Directory, Traffic};
+use crate::quorum::net::frame::{Frame, Kind, decode_message, encode_message, set_id};
+use crate::quorum::net::hello::{Hello, Identity, reason};
+use crate::quorum::net::wire::Wire;
+use crate::quorum::types::NodeId;
+
+/// Interval of pings.
+const PING_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Number of intervals without a frame after which the connection is given up.
+const SILENT_MAX: u32 = 4;
+
+/// Number of queued bytes above which requests wait in the channel.
+const QUEUE_MAX: usize = 1 << 20;
+
+/// What a request came to: the body of the answer, or why the other node has none.
+pub type Answer = Result<Bytes, String>;
+
+/// A request on its way to the connection's task.
+pub struct Request {
+    frame: Vec<u8>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Sends requests on one connection.
+#[derive(Clone, Debug)]
+pub struct Link {
+    requests: mpsc::UnboundedSender<Request>,
+}
+
+impl Link {
+    /// Makes the two ends of the channel to a connection's task.
+    pub fn new() -> (Link, mpsc::UnboundedReceiver<Request>) {
+        // The channel is bounded by its users: a node sends one vote at a time, and a stream of appends has a window.
+        let (requests, taken) = mpsc::unbounded_channel();
+        (Link { requests }, taken)
+    }
+
+    /// Sends an encoded request. The receiver fails if the connection ends before the answer.
+    pub fn send(&self, frame: Vec<u8>) -> oneshot::Receiver<Answer> {
+        let (answer, receiver) = oneshot::channel();
+        // After the connection's end the request is dropped, and the receiver fails.
+        let _ = self.requests.send(Request { frame, answer });
+        receiver
+    }
+}
+
+/// Another node, as far as requests to it are concerned.
+pub struct Peer {
+    node: NodeId,
+    traffic: Arc<Traffic>,
+    /// Its address, or `None` if it is no member any more.
+    pub addr: watch::Sender<Option<String>>,
+    /// The connection, if there is one.
+    pub link: watch::Sender<Option<Link>>,
+}
+
+impl Peer {
+    /// A node without a connection.
+    pub fn new(node: NodeId, addr: String, directory: &Directory) -> Peer {
+        let (addr, link) = (watch::Sender::new(Some(addr)), watch::Sender::new(None));
+        Peer { node, traffic: directory.traffic(node), addr, link }
+    }
+
+    /// Its number.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Its counters.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// The connection, as soon as there is one, but within this time.
+    pub async fn connection(&self, patience: Duration) -> Option<Link> {
+        let mut link = self.link.subscribe();
+        let found = timeout(patience, link.wait_for(Option::is_some)).await;
+        found.ok()?.ok()?.clone()
+    }
+}
+
+/// Carries requests and answers until the connection ends, and returns why it did.
+pub async fn carry(
+    wire: &mut Wire,
+    peer: &Peer,
+    me: &Identity,
+    directory: &Directory,
+    mut requests: mpsc::UnboundedReceiver<Request>,
+) -> String {
+    let mut carrier = Carrier { wire, peer, me, directory, next_id: 1, pending: HashMap::new(), ping: None };
+    let mut ticks = interval(PING_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut standing = me.standing().subscribe();
+    let mut silent = 0;
+    loop {
+        tokio::select! {
+            frame = carrier.wire.next() => {
+                silent = 0;
+                directory.heard(peer.traffic());
+                if let Err(reason) = frame.map_err(|error| error.to_string()).and_then(|frame| carrier.take(frame)) {
+                    return reason;
+                }
+            }
+            request = requests.recv(), if carrier.wire.queued() < QUEUE_MAX => {
+                let Some(request) = request else { return "nobody uses it".to_owned() };
+                carrier.start(request);
+                while carrier.wire.queued() < QUEUE_MAX && let Ok(request) = requests.try_recv() {
+                    carrier.start(request);
+                }
+            }
+            _ = ticks.tick() => {
+                // Intervals are counted, not time: a process that was stopped first reads what has come meanwhile.
+                if silent >= SILENT_MAX {
+                    return format!("nothing was heard for {} ms", PING_INTERVAL.as_millis() * u128::from(SILENT_MAX));
+                }
+                silent += 1;
+                carrier.pending.retain(|_, answer| !answer.is_closed());
+                carrier.ping();
+            }
+            Ok(()) = standing.changed() => carrier.ping(),
+        }
+    }
+}
+
+struct Carrier<'a> {
+    wire: &'a mut Wire,
+    peer: &'a Peer,
+    me: &'a Identity,
+    directory: &'a Directory,
+    next_id: u64,
+    pending: HashMap<u64, oneshot::Sender<Answer>>,
+    /// The last ping that has no answer yet.
+    ping: Option<(u64, Instant)>,
+}
+
+impl Carrier<'_> {
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn start(&mut self, request: Request) {
+        // Whoever has asked has given up while the request was in the channel.
+        if request.answer.is_closed() {
+            return;
+        }
+        let id = self.id();
+        let mut frame = request.frame;
+        set_id(&mut frame, id);
+        self.pending.insert(id, request.answer);
+        self.wire.push(frame);
+    }
+
+    fn ping(&mut self) {
+        let id = self.id();
+        if let Some(frame) = encode_message(Kind::Ping, id, &self.me.hello(), 128) {
+            self.ping = Some((id, Instant::now()));
+            self.wire.push(frame);
+        }
+    }
+
+    /// # Errors
+    /// Why the connection must end.
+    fn take(&mut self, frame: Frame) -> Result<(), String> {
+        match frame.kind {
+            Kind::Answer => self.answer(frame.id, Ok(frame.body)),
+            Kind::Failed => self.answer(frame.id, Err(reason(&frame))),
+            Kind::Pong => {
+                if let Some((_, sent)) = self.ping.take_if(|(id, _)| *id == frame.id) {
+                    self.peer.traffic().pings.record(sent.elapsed());
+                }
+                let hello: Hello = decode_message(&frame.body).map_err(|malformed| malformed.to_string())?;
+                check(self.me, &hello, self.peer.node)?;
+                self.directory.set_hello(hello);
+            }
+            Kind::Refused => return Err(format!("refused by the other node: {}", reason(&frame))),
+            kind => return Err(format!("an unexpected frame, {kind:?}")),
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, id: u64, answer: Answer) {
+        if let Some(waiting) = self.pending.remove(&id) {
+            // Whoever has asked may have given up.
+            let _ = waiting.send(answer);
+        }
+    }
+}
+
+/// Checks what a connected node says of itself again.
+///
+/// # Errors
+/// It is not what it was.
+pub fn check(me: &Identity, hello: &Hello, node: NodeId) -> Result<(), String> {
+    if hello.node != node {
+        return Err(format!("node {node} calls itself {} now", hello.node));
+    }
+    me.check_cluster(hello.cluster).map_err(|refusal| refusal.to_string())
+}

@@ -1,0 +1,35 @@
+//! What carries openraft's messages between the nodes: frames over TCP, or TLS over TCP.
+//!
+//! ```text
+//!   openraft ─▶ client ─▶ link (one connection to each member, kept by the keeper) ─▶ wire ═══▶ server ─▶ handler ─▶ openraft
+//!          appends: streamed, several under way                                        ═══▶ on a connection of its own: snapshot
+//!   hellos and pings of both directions ─▶ directory: what is known of the other nodes
+//! ```
+//!
+//! Each node opens one connection to each other member, for its own requests. Everything runs on the runtime of the node's thread; the
+//! directory may be read from any thread.
+
+mod append;
+mod client;
+mod dial;
+mod directory;
+mod frame;
+mod handler;
+mod hello;
+mod keeper;
+mod link;
+mod quiet;
+mod server;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod transport;
+mod wire;
+
+pub use client::{Client, Network};
+pub use dial::Security;
+pub use directory::{Directory, PeerInfo, RoundTrips};
+pub use handler::{Failed, Handler, Snapshot};
+pub use hello::{ClientAddress, ClusterId, Hello, Standing};
+pub use snapshot::{SnapshotSink, SnapshotWriter};
+pub use transport::{Options, Shutdown, Transport};

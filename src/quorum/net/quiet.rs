@@ -1,0 +1,59 @@
+//! Limits how often the same trouble is logged.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Interval in which a text is logged once.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Minimum interval between two texts.
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// Decides whether a line is logged.
+#[derive(Default)]
+pub struct Quiet {
+    last: Mutex<Option<(String, Instant)>>,
+}
+
+impl Quiet {
+    /// Whether to log the text now: a new text once a second, the same text each ten seconds.
+    pub fn allows(&self, text: &str) -> bool {
+        self.allows_at(text, Instant::now())
+    }
+
+    fn allows_at(&self, text: &str, now: Instant) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((logged, at)) = &*last {
+            let interval = if logged == text { INTERVAL } else { INTERVAL_MIN };
+            if now.saturating_duration_since(*at) < interval {
+                return false;
+            }
+        }
+        *last = Some((text.to_owned(), now));
+        true
+    }
+
+    /// Allows the next text at once.
+    pub fn reset(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_text_is_logged_each_ten_seconds_and_another_one_after_a_second() {
+        let (quiet, now) = (Quiet::default(), Instant::now());
+        let at = |ms| now + Duration::from_millis(ms);
+        assert!(quiet.allows_at("a", at(0)));
+        assert!(!quiet.allows_at("a", at(9_999)));
+        assert!(!quiet.allows_at("b", at(999)));
+        assert!(quiet.allows_at("b", at(1_000)));
+        assert!(!quiet.allows_at("b", at(10_999)));
+        assert!(quiet.allows_at("b", at(11_000)));
+        quiet.reset();
+        assert!(quiet.allows_at("b", at(11_001)));
+    }
+}

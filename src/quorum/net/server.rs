@@ -1,0 +1,245 @@
+//! The connections that other nodes open to this one: takes their requests, and returns the answers as they come.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
+use serde::Serialize;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::quorum::net::dial;
+use crate::quorum::net::directory::Inbound;
+use crate::quorum::net::frame::{Frame, Kind, Malformed, decode_message, encode, encode_message};
+use crate::quorum::net::handler::{Failed, Handler};
+use crate::quorum::net::hello::{self, Failure, Hello, Purpose, Refusal, reason};
+use crate::quorum::net::keeper::Shared;
+use crate::quorum::net::link;
+use crate::quorum::net::quiet::Quiet;
+use crate::quorum::net::snapshot::{self, SnapshotSink};
+use crate::quorum::net::wire::Wire;
+use crate::quorum::types::{NodeId, Types};
+
+/// Maximum number of requests of a connection that are under way, and of their bytes. No more is read until answers are there.
+const UNDER_WAY_MAX: (usize, usize) = (256, 64 << 20);
+
+/// Number of bytes of answers that wait to be sent above which no more requests are read.
+const QUEUE_MAX: usize = 1 << 20;
+
+/// Interval at which a connection's silence is measured, and the number of intervals after which it is closed.
+const SILENCE: (Duration, u32) = (Duration::from_millis(500), 10);
+
+/// Maximum number of snapshots that arrive at the same time.
+const SNAPSHOTS_MAX: usize = 2;
+
+/// Maximum number of nodes that this node has heard of. It bounds what a node without a secret can be made to remember.
+const NODES_MAX: usize = 1_000;
+
+/// Pause after `accept` fails, which it does when descriptors or memory are short.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the connections share.
+pub struct Service<H, K> {
+    /// The transport.
+    pub shared: Arc<Shared>,
+    /// Answers requests.
+    pub handler: H,
+    /// Takes snapshots.
+    pub sink: K,
+    /// While it is true, nobody gets a vote from this node.
+    pub refuse_votes: Arc<AtomicBool>,
+    /// Maximum number of connections.
+    pub connections_max: usize,
+}
+
+/// Accepts connections until everything is to end.
+pub async fn serve<H: Handler, K: SnapshotSink>(listener: TcpListener, service: Arc<Service<H, K>>) {
+    let places = Arc::new(Semaphore::new(service.connections_max));
+    let snapshots = Arc::new(Semaphore::new(SNAPSHOTS_MAX));
+    let quiet = Arc::new(Quiet::default());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = service.shared.ended() => return,
+        };
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                log(&quiet, &format!("Accepting a node's connection failed: {error}"));
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            // As far as the socket takes it at once.
+            let _ = stream.try_write(&encode(Kind::Refused, 0, Refusal::Full.to_string().as_bytes()));
+            log(&quiet, &format!("A node's connection was refused: {}", Refusal::Full));
+            continue;
+        };
+        let (service, snapshots, quiet) = (service.clone(), snapshots.clone(), quiet.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = connection(stream, from, &service, &snapshots, &quiet) => {}
+                () = service.shared.ended() => {}
+            }
+            drop(place);
+        });
+    }
+}
+
+fn log(quiet: &Quiet, text: &str) {
+    if quiet.allows(text) {
+        tracing::warn!("{text}");
+    }
+}
+
+async fn connection<H: Handler, K: SnapshotSink>(
+    stream: TcpStream,
+    from: SocketAddr,
+    service: &Service<H, K>,
+    snapshots: &Semaphore,
+    quiet: &Quiet,
+) {
+    let shared = &service.shared;
+    let (mut wire, hello, purpose) = match begin(stream, shared).await {
+        Ok(begun) => begun,
+        Err(failure) => return log(quiet, &format!("A node's connection from {} was not taken: {failure}", from.ip())),
+    };
+    let node = hello.node;
+    if shared.directory.get(node).is_none() && shared.directory.all().len() >= NODES_MAX {
+        wire.refuse("too many nodes are known").await;
+        return log(quiet, &format!("Node {node} at {} was refused: too many nodes are known", from.ip()));
+    }
+    shared.directory.set_hello(hello);
+    let inbound = shared.directory.inbound(node);
+    let ended = match purpose {
+        Purpose::Requests => requests(&mut wire, node, &inbound, service).await,
+        Purpose::Snapshot => match snapshots.try_acquire() {
+            Ok(_place) => {
+                tracing::info!("Receiving a snapshot from node {node}");
+                let received = snapshot::receive(&mut wire, &service.handler, &service.sink).await;
+                received.map_err(|error| format!("its snapshot was not installed: {error}"))
+            }
+            Err(_) => Err("too many snapshots are being received".to_owned()),
+        },
+    };
+    if let Err(reason) = ended {
+        wire.refuse(&reason).await;
+        log(quiet, &format!("The connection of node {node} at {} was closed: {reason}", from.ip()));
+    }
+}
+
+async fn begin(stream: TcpStream, shared: &Shared) -> Result<(Wire, Hello, Purpose), Failure> {
+    let mut wire = dial::accepted(stream, &shared.security).await?;
+    let (hello, purpose) = hello::accept(&mut wire, &shared.me).await?;
+    Ok((wire, hello, purpose))
+}
+
+/// A request that has been read.
+enum Request {
+    Append(AppendEntriesRequest<Types>),
+    Vote(VoteRequest<Types>),
+    PreVote(VoteRequest<Types>),
+    TransferLeader(TransferLeaderRequest<Types>),
+}
+
+/// Takes requests until the connection ends.
+///
+/// # Errors
+/// Why it was closed, if the other node has not just closed it.
+async fn requests<H: Handler, K>(
+    wire: &mut Wire,
+    node: NodeId,
+    inbound: &Inbound,
+    service: &Service<H, K>,
+) -> Result<(), String> {
+    let shared = &service.shared;
+    let mut under_way = FuturesUnordered::new();
+    let mut bytes = 0;
+    let mut silent = 0;
+    let mut ticks = interval(SILENCE.0);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let receive = under_way.len() < UNDER_WAY_MAX.0 && bytes < UNDER_WAY_MAX.1 && wire.queued() < QUEUE_MAX;
+        tokio::select! {
+            frame = wire.next_if(receive) => {
+                let frame = match frame {
+                    Ok(frame) => frame,
+                    Err(error) if is_end(&error) => return Ok(()),
+                    Err(error) => return Err(error.to_string()),
+                };
+                silent = 0;
+                inbound.heard();
+                let (id, length) = (frame.id, frame.body.len());
+                match frame.kind {
+                    Kind::Ping => wire.push(pong(&frame, node, shared)?),
+                    Kind::Refused => return Err(format!("refused by the other node: {}", reason(&frame))),
+                    _ => {
+                        let request = read(&frame)?;
+                        bytes += length;
+                        let answer = perform(&service.handler, &service.refuse_votes, id, request);
+                        under_way.push(async move { (length, answer.await) });
+                    }
+                }
+            }
+            Some((length, answer)) = under_way.next() => {
+                bytes -= length;
+                wire.push(answer);
+            }
+            _ = ticks.tick() => {
+                if silent >= SILENCE.1 {
+                    return Err("nothing was heard from it".to_owned());
+                }
+                silent += 1;
+            }
+        }
+    }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+fn pong(frame: &Frame, node: NodeId, shared: &Shared) -> Result<Vec<u8>, String> {
+    let hello: Hello = decode_message(&frame.body).map_err(|malformed| malformed.to_string())?;
+    link::check(&shared.me, &hello, node)?;
+    shared.directory.set_hello(hello);
+    encode_message(Kind::Pong, frame.id, &shared.me.hello(), 128).ok_or_else(|| "a pong is too long".to_owned())
+}
+
+fn read(frame: &Frame) -> Result<Request, String> {
+    let request = match frame.kind {
+        Kind::Append => decode_message(&frame.body).map(Request::Append),
+        Kind::Vote => decode_message(&frame.body).map(Request::Vote),
+        Kind::PreVote => decode_message(&frame.body).map(Request::PreVote),
+        Kind::TransferLeader => decode_message(&frame.body).map(Request::TransferLeader),
+        kind => return Err(format!("an unexpected frame, {kind:?}")),
+    };
+    request.map_err(|malformed: Malformed| malformed.to_string())
+}
+
+/// Has a request answered, and encodes the answer.
+async fn perform(handler: &impl Handler, refuse_votes: &AtomicBool, id: u64, request: Request) -> Vec<u8> {
+    const NO_VOTE: &str = "it does not vote before it has caught up, because it has lost its log or never had one";
+    match request {
+        Request::Vote(_) | Request::PreVote(_) if refuse_votes.load(Relaxed) => encode(Kind::Failed, id, NO_VOTE.as_bytes()),
+        Request::Append(request) => answer(id, handler.append_entries(request).await),
+        Request::Vote(request) => answer(id, handler.vote(request).await),
+        Request::PreVote(request) => answer(id, handler.pre_vote(request).await),
+        Request::TransferLeader(request) => answer(id, handler.transfer_leader(request).await),
+    }
+}
+
+fn answer<T: Serialize>(id: u64, answer: Result<T, Failed>) -> Vec<u8> {
+    let encoded = match &answer {
+        Ok(answer) => encode_message(Kind::Answer, id, answer, 64),
+        Err(reason) => Some(encode(Kind::Failed, id, reason.as_bytes())),
+    };
+    encoded.unwrap_or_else(|| encode(Kind::Failed, id, b"its answer is too long"))
+}

@@ -1,0 +1,172 @@
+use futures_util::StreamExt;
+use futures_util::stream;
+use openraft::errors::RPCError;
+use openraft::network::RaftNetworkV2;
+use openraft::raft::StreamAppendError;
+
+use super::*;
+
+fn vote() -> VoteRequest<Types> {
+    VoteRequest::new(Vote::new(3, 1), Some(log_id(4)))
+}
+
+#[tokio::test]
+async fn appends_overlap_and_their_results_keep_the_order() {
+    const COUNT: u64 = 40;
+    // The last append is answered first: each waits for all that come after it.
+    let answers = Answers { turn: Some(watch::Sender::new(COUNT)), ..Answers::default() };
+    let two = TestNode::with(2, Setup { answers, ..Setup::default() }).await;
+    let one = TestNode::start(1).await;
+    let mut client = one.client(2, two.addr).await;
+    let input = stream::iter((1..=COUNT).map(|index| append(index, 1_000)));
+    let results = client.stream_append(input, option()).await.unwrap();
+    let results: Vec<_> = soon(results.collect()).await;
+    let expected: Vec<_> = (1..=COUNT).map(|index| Ok(Ok(Some(log_id(index))))).collect();
+    assert_eq!(results, expected);
+    assert_eq!(*two.answers.appends.lock().unwrap(), (1..=COUNT).collect::<Vec<_>>(), "they begin in order");
+    assert_eq!(one.directory().get(2).unwrap().appends.count(), COUNT);
+}
+
+#[tokio::test]
+async fn a_stream_sends_what_comes_later_and_ends_with_its_input() {
+    let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+    let mut client = one.client(2, two.addr).await;
+    let (sender, input) = tokio::sync::mpsc::unbounded_channel();
+    let input = stream::unfold(input, |mut input| async { input.recv().await.map(|append| (append, input)) });
+    let mut results = client.stream_append(Box::pin(input), option()).await.unwrap();
+    for index in 1..5 {
+        sender.send(append(index, 0)).unwrap();
+        assert_eq!(soon(results.next()).await, Some(Ok(Ok(Some(log_id(index))))));
+    }
+    drop(sender);
+    assert_eq!(soon(results.next()).await, None);
+}
+
+#[tokio::test]
+async fn an_append_of_many_bytes_is_sent_in_parts() {
+    let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+    let mut client = one.client(2, two.addr).await;
+    let large = || AppendEntriesRequest { entries: (1..=5).map(|index| entry(index, 400_000)).collect(), ..append(1, 0) };
+    let results = client.stream_append(stream::iter([large()]), option()).await.unwrap();
+    let results: Vec<_> = soon(results.collect()).await;
+    assert_eq!(results, [2, 4, 5].map(|index| Ok(Ok(Some(log_id(index))))));
+    assert_eq!(*two.answers.appends.lock().unwrap(), [1, 3, 5]);
+    let response = soon(client.append_entries(large(), option())).await;
+    assert_eq!(response, Ok(AppendEntriesResponse::PartialSuccess(Some(log_id(2)))));
+    // An entry of its own length is sent as it is, up to the length of a frame.
+    assert!(soon(client.append_entries(append(1, 20 << 20), option())).await.unwrap().is_success());
+    assert!(matches!(soon(client.append_entries(append(1, 64 << 20), option())).await, Err(RPCError::Unreachable(_))));
+}
+
+#[tokio::test]
+async fn a_conflict_ends_a_stream_and_one_with_nothing_is_no_panic() {
+    let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+    two.answers.conflict.store(true, Relaxed);
+    let mut client = one.client(2, two.addr).await;
+    let input = stream::iter((7..9).map(|index| append(index, 1)));
+    let results: Vec<_> = soon(client.stream_append(input, option()).await.unwrap().collect()).await;
+    assert_eq!(results, [Ok(Err(StreamAppendError::Conflict(log_id(6))))]);
+    let results: Vec<_> = soon(client.stream_append(stream::iter([heartbeat()]), option()).await.unwrap().collect()).await;
+    assert!(matches!(results[..], [Err(RPCError::Network(_))]), "{results:?}");
+}
+
+#[tokio::test]
+async fn errors_say_whether_to_wait() {
+    let mut two = TestNode::start(2).await;
+    let one = TestNode::start(1).await;
+    let mut client = one.client(2, two.addr).await;
+    known(one.directory(), 2, |info| info.connected).await;
+
+    two.answers.stopped.store(true, Relaxed);
+    let stopped = soon(client.append_entries(heartbeat(), option())).await;
+    assert!(matches!(&stopped, Err(RPCError::Unreachable(error)) if error.to_string().contains("raft stopped")), "{stopped:?}");
+
+    two.stop().await;
+    known(one.directory(), 2, |info| !info.connected).await;
+    let short = RPCOption::new(Duration::from_millis(20));
+    assert!(matches!(soon(client.vote(vote(), short)).await, Err(RPCError::Unreachable(_))));
+}
+
+#[tokio::test]
+async fn a_lost_connection_fails_what_is_under_way_and_a_slow_answer_is_late() {
+    let answers = Answers { turn: Some(watch::Sender::new(0)), ..Answers::default() };
+    let mut two = TestNode::with(2, Setup { answers, ..Setup::default() }).await;
+    let one = TestNode::start(1).await;
+    let mut client = one.client(2, two.addr).await;
+    known(one.directory(), 2, |info| info.connected).await;
+    let late = soon(client.append_entries(append(5, 1), RPCOption::new(Duration::from_millis(20)))).await;
+    assert!(matches!(late, Err(RPCError::Timeout(_))), "{late:?}");
+    let arrived = async {
+        while two.answers.appends.lock().unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        two.shutdown = None;
+    };
+    let lost = async {
+        let mut results = client.stream_append(stream::iter([append(5, 1)]), option()).await.unwrap();
+        (results.next().await, results.next().await)
+    };
+    let ((lost, end), ()) = soon(async { tokio::join!(lost, arrived) }).await;
+    assert!(matches!(lost, Some(Err(RPCError::Network(_)))), "{lost:?}");
+    assert_eq!(end, None);
+}
+
+#[tokio::test]
+async fn nodes_connect_again_after_a_restart_and_at_another_address() {
+    let mut two = TestNode::start(2).await;
+    let one = TestNode::start(1).await;
+    one.meet(&[(2, two.addr)]);
+    known(one.directory(), 2, |info| info.connected).await;
+    two.stop().await;
+    known(one.directory(), 2, |info| !info.connected).await;
+    let two = TestNode::with(2, Setup { addr: Some(two.addr), ..Setup::default() }).await;
+    known(one.directory(), 2, |info| info.connected).await;
+    assert_eq!(known(two.directory(), 1, |info| info.inbound == 1).await.inbound, 1);
+
+    let moved = TestNode::start(2).await;
+    one.meet(&[(2, moved.addr)]);
+    known(moved.directory(), 1, |info| info.inbound == 1).await;
+    known(two.directory(), 1, |info| info.inbound == 0).await;
+    one.meet(&[]);
+    known(moved.directory(), 1, |info| info.inbound == 0).await;
+    let info = known(one.directory(), 2, |info| !info.connected && info.addr.is_none()).await;
+    assert!(info.hello.is_some(), "what was known stays known");
+}
+
+#[tokio::test]
+async fn a_blank_node_refuses_votes_while_it_is_told_to() {
+    let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+    let mut client = one.client(2, two.addr).await;
+    two.refuse_votes.store(true, Relaxed);
+    for refused in [soon(client.vote(vote(), option())).await, soon(client.pre_vote(vote(), option())).await] {
+        assert!(
+            matches!(&refused, Err(RPCError::Unreachable(error)) if error.to_string().contains("does not vote")),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(two.answers.votes.load(Relaxed), 0);
+    assert!(soon(client.append_entries(heartbeat(), option())).await.unwrap().is_success());
+    two.refuse_votes.store(false, Relaxed);
+    assert!(soon(client.vote(vote(), option())).await.unwrap().vote_granted);
+    assert!(soon(client.pre_vote(vote(), option())).await.unwrap().vote_granted);
+    let request = TransferLeaderRequest::new(Vote::new_committed(3, 1), 2, None);
+    assert_eq!(soon(client.transfer_leader(request, option())).await, Ok(Ok(())));
+}
+
+#[tokio::test]
+async fn everything_ends_with_the_shutdown() {
+    let (mut one, mut two) = (TestNode::start(1).await, TestNode::start(2).await);
+    one.meet(&[(2, two.addr)]);
+    two.meet(&[(1, one.addr)]);
+    known(one.directory(), 2, |info| info.connected && info.inbound == 1).await;
+    one.stop().await;
+    two.stop().await;
+    assert!(tokio::net::TcpStream::connect(one.addr).await.is_err());
+    let handle = tokio::runtime::Handle::current();
+    soon(async {
+        while handle.metrics().num_alive_tasks() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
