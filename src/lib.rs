@@ -40,7 +40,10 @@
 //! Everything else is private: the engine, a state machine without sockets and clocks; the server around it; and the tools.
 
 // Only the whole program uses everything: the build with default features is the one that looks for dead code.
-#![cfg_attr(not(all(feature = "tls", feature = "bench", feature = "torture", feature = "cluster")), allow(dead_code, unused_imports))]
+#![cfg_attr(
+    not(all(feature = "tls", feature = "bench", feature = "torture", feature = "cluster")),
+    allow(dead_code, unused_imports)
+)]
 
 #[cfg(feature = "client")]
 pub mod client;
