@@ -326,8 +326,16 @@ texts! {
     NO_CLUSTER = "ERR This instance has cluster support disabled";
     /// Commands that would change the cluster.
     ONE_NODE = "ERR Portcullis is a cluster of one node that always owns all slots";
+    /// As [`Error::ONE_NODE`], of replicated servers.
+    ONE_SHARD = "ERR Portcullis is a cluster of one shard that always owns all slots, and its nodes elect their leader";
     /// A request with keys in several slots of a cluster.
     CROSS_SLOT = "CROSSSLOT Keys in request don't hash to the same slot";
+    /// A write on a server that does not lead.
+    READ_ONLY_REPLICA = "READONLY You can't write against a read only replica.";
+    /// A blocked client, when its server leads no longer.
+    ROLE_CHANGED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+    /// A master's name that no Sentinel knows.
+    NO_SUCH_MASTER = "ERR No such master with that name";
     /// Commands that need replication.
     NO_REPLICATION = "ERR Portcullis does not support replication";
     /// The first line of a library is not a valid metadata line.
@@ -449,6 +457,11 @@ impl Error {
         text.truncate(text.iter().rposition(|b| !line_end(b)).map_or(0, |last| last + 1));
         text.iter_mut().filter(|b| line_end(b)).for_each(|b| *b = b' ');
         Error(Cow::Owned(text))
+    }
+
+    /// Whether it sends a client of a cluster elsewhere. Such an error also ends a transaction as it is.
+    pub(crate) fn redirects(&self) -> bool {
+        self.0.starts_with(b"MOVED ") || self.0.starts_with(b"CLUSTERDOWN ")
     }
 
     /// `ERR wrong number of arguments for '<name>' command`; a subcommand is named `container|sub`.

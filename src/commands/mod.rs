@@ -76,6 +76,7 @@ static FAMILIES: &[&[Command]] = &[
     compat::modules::COMMANDS,
     server::latency::COMMANDS,
     compat::cluster::COMMANDS,
+    compat::sentinel::COMMANDS,
     server::replication::COMMANDS,
     testing::clock::COMMANDS,
     testing::fault::COMMANDS,

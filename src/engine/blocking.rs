@@ -26,7 +26,7 @@ use crate::engine::context::{Context, Origin};
 use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
 use crate::keyspace::interests::NIL;
-use crate::keyspace::waits::{TimeOut, Waiter, Wake};
+use crate::keyspace::waits::{Acknowledgement, TimeOut, Waiter, Wake};
 use crate::resp::reply::{Sink, WireReply};
 
 /// What ends a wait.
@@ -77,6 +77,13 @@ impl Context<'_> {
     pub fn block_for_log(&mut self, args: &[&[u8]], position: u64, deadline: Option<u64>) {
         let (time_out, wake) = (TimeOut::Acknowledged(Some(position)), Wake::empty());
         self.enter(args, std::iter::empty(), Waiting { wake, deadline, log_position: Some(position), time_out });
+    }
+
+    /// Blocks the session until enough followers have all changes so far, or until a deadline (monotonic milliseconds).
+    pub(super) fn block_for_followers(&mut self, args: &[&[u8]], asked: Acknowledgement, deadline: Option<u64>) {
+        let (time_out, wake) = (TimeOut::Followers(asked), Wake::empty());
+        let log_position = self.engine.ends_with_settling(asked).then_some(asked.recorded);
+        self.enter(args, std::iter::empty(), Waiting { wake, deadline, log_position, time_out });
     }
 
     /// Blocks the session until the driver calls [`Engine::end_wait_for_save`]: until a `SAVE` or a `DEBUG RELOAD` has ended.
@@ -233,7 +240,7 @@ impl Engine {
         }
     }
 
-    fn end_wait(&mut self, now: Now, number: u32, error: Option<&Error>) -> bool {
+    pub(super) fn end_wait(&mut self, now: Now, number: u32, error: Option<&Error>) -> bool {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return false };
         self.keyspace.changes.update_observed();
         // The command was counted when it began to wait, and the count was undone then, because a served request is executed
@@ -247,18 +254,20 @@ impl Engine {
         if let Some(error) = error {
             self.stats.error(error);
         }
+        let followers = if let TimeOut::Followers(asked) = waiter.time_out { self.acknowledged(asked) } else { 0 };
         let session = &mut self.sessions[waiter.session.0 as usize];
         session.waiter = NIL;
         session.flags.remove(SessionFlags::BLOCKED);
         if !session.silenced() {
             let mut reply = WireReply::new(&mut session.out, session.protocol);
+            let durable = || self.persistence.position().map_or(0, |position| position.durable);
             match error {
                 Some(error) => reply.error(error.text()),
-                None => waiter.time_out.write(&mut reply, || self.persistence.position().map_or(0, |position| position.durable)),
+                None => waiter.time_out.write(&mut reply, durable, followers),
             }
         }
         match waiter.time_out {
-            TimeOut::NoReplica | TimeOut::Acknowledged(_) if self.persistence.figures.is_some() => {
+            TimeOut::NoReplica | TimeOut::Acknowledged(_) | TimeOut::Followers(_) if self.persistence.figures.is_some() => {
                 self.resume_session(now, waiter.session);
                 self.persistence.answered.push(waiter.session);
             }

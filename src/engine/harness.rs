@@ -4,6 +4,7 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::config::Config;
+use crate::engine::replication::{Node, NodeId, Role, State};
 use crate::engine::session::Peer;
 
 /// An engine, one session, and a manual clock.
@@ -24,6 +25,42 @@ impl Harness {
         let mut engine = Engine::new(Config::default(), 7, now, crate::commands::table());
         let session = engine.connect(now, Peer::default());
         Harness { engine, session, now }
+    }
+
+    /// As [`Harness::new`], as the first of three nodes. The others are the second and the third of 10.0.0.0/24.
+    pub fn replicated(role: Role, cluster_enabled: bool) -> Self {
+        let mut harness = Harness::new();
+        let config = Config { cluster_enabled, tls_port: 6390, ..Config::default() };
+        harness.engine = Engine::new(config, 7, harness.now, crate::commands::table());
+        harness.session = harness.engine.connect(harness.now, Peer { laddr: "10.0.0.1:6379".into(), ..Peer::default() });
+        harness.engine.set_replication(harness.now, Self::three_nodes(role));
+        harness
+    }
+
+    /// Three nodes that answer. This is the first.
+    pub fn three_nodes(role: Role) -> State {
+        let node = |id: NodeId| Node {
+            id,
+            host: format!("10.0.0.{id}"),
+            port: 6379,
+            tls_port: 6390,
+            voter: true,
+            link_up: true,
+            lag_ms: 1500,
+            position: 100 - id,
+        };
+        State { role, cluster: 9, node: 1, term: 4, nodes: (1..=3).map(node).collect(), handing_over: false }
+    }
+
+    /// Sets another role, with the nodes of [`Harness::three_nodes`].
+    pub fn become_one(&mut self, role: Role) {
+        self.engine.set_replication(self.now, Self::three_nodes(role));
+    }
+
+    /// Takes what a session has in its outbox, as text like [`Harness::run`].
+    pub fn outbox(&mut self, id: SessionId) -> String {
+        let out = std::mem::take(&mut self.engine.sessions[id.0 as usize].out);
+        String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
     }
 
     /// Executes a request. Returns the bytes of its reply.

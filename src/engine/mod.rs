@@ -42,6 +42,7 @@
 //! - `command`: rows; `table`: how they are found
 //! - `transaction`, `scripting`, `pubsub`, `locks`: state of these commands
 //! - `loading`: files are loaded; `jobs`: work in steps; `pause`: `CLIENT PAUSE`; `slow_path`: what takes requests off the fast path
+//! - `replication`: the role among other nodes, and what it refuses
 //! - `users`, `config`, `memory`: access, directives, limits
 //! - `observe`: what INFO, SLOWLOG and MONITOR show; `faults`: what tests order
 
@@ -67,6 +68,7 @@ pub mod pause;
 pub mod persistence;
 pub mod pubsub;
 pub mod reconfigure;
+pub mod replication;
 pub mod request;
 pub mod scripting;
 pub mod session;
@@ -103,6 +105,7 @@ use crate::engine::observe::turns::Turns;
 use crate::engine::pause::Pause;
 use crate::engine::persistence::{Persistence, ReloadFrom};
 use crate::engine::pubsub::subscriptions::PubSub;
+use crate::engine::replication::{NodeId, Replication};
 use crate::engine::scripting::Scripting;
 use crate::engine::session::Session;
 use crate::engine::slow_path::SlowPath;
@@ -147,6 +150,12 @@ pub enum Action {
     /// Load what the files have into this engine, whose connections stay, and reply to the session that waits for it
     /// ([`Engine::end_wait_for_save`]).
     Reload(SessionId, ReloadFrom),
+    /// Hand leadership over (`FAILOVER` and its relatives). The client has its reply already: the role changes later, or not.
+    HandOver {
+        /// The node that is to lead; `None`: the best one. On a node that does not lead it is this node, which then campaigns or asks
+        /// the leader.
+        to: Option<NodeId>,
+    },
     /// Return freed memory to the system: a large amount was freed at once.
     ReturnMemory,
     /// A configuration directive changed that the driver acts on.
@@ -208,6 +217,8 @@ pub struct Engine {
     pub debug_from_scripts: bool,
     /// What the driver's log of changes is at.
     pub persistence: Persistence,
+    /// The role of this server among its nodes.
+    pub replication: Replication,
     /// Test mode: `CLOCK` and `FAULT` are allowed.
     pub test_mode: bool,
     /// Faults ordered by `FAULT`.
@@ -292,6 +303,7 @@ impl Engine {
             scripts_touched: false,
             debug_from_scripts: false,
             persistence: Persistence::default(),
+            replication: Replication::default(),
             test_mode: false,
             faults: Faults::new(seed ^ 0x6a09_e667_f3bc_c909),
             gates: Gates::default(),

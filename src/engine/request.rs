@@ -207,7 +207,11 @@ impl Engine {
             if let Some(command) = self.commands.named(args) {
                 self.command_stats.of(command).rejected += 1;
             }
-            if let Some(error) = error {
+            if let Some(mut error) = error {
+                let hidden = |row: &Command| row.traits.contains(Traits::REPLICATED) && !self.replication.is_on();
+                if self.commands.lookup(name).is_some_and(hidden) {
+                    error = Error::unknown_command(args);
+                }
                 let error = self.refused(id, self.commands.lookup(name).is_some_and(Command::is_exec), error);
                 self.refuse(&error, reply);
             }
@@ -220,6 +224,10 @@ impl Engine {
         if !self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
             self.check_access(now, id, command, args, self.place(id))?;
         }
+        // A follower may load for ever; what it refuses then follows from its role.
+        if self.on_slow_path(SlowPath::NOT_LEADER) {
+            self.check_role(id, command, args)?;
+        }
         let session = &self.sessions[id.0 as usize];
         if session.subscribed_mode() && !command.traits.contains(Traits::WHILE_SUBSCRIBED) {
             if self.in_cluster() {
@@ -230,7 +238,7 @@ impl Engine {
                 self.commands.full_name(command)
             )));
         }
-        if self.on_slow_path(SlowPath::LOADING) {
+        if self.on_slow_path(SlowPath::LOADING) && !self.on_slow_path(SlowPath::NOT_LEADER) {
             self.check_loading(id, command)?;
         }
         if let Some(run) = &self.long_run

@@ -87,11 +87,29 @@ pub enum TimeOut {
     NoReplica,
     /// Whether the log is durable up to this position (never for `None`), and 0 for the replicas.
     Acknowledged(Option<u64>),
+    /// The number of followers that have the changes so far; for `WAITAOF`, after whether they are settled.
+    Followers(Acknowledgement),
+}
+
+/// What a `WAIT` or `WAITAOF` of a replicated server waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Acknowledgement {
+    /// The position in the driver's log behind the changes.
+    pub recorded: u64,
+    /// Number of followers.
+    pub wanted: u64,
+    /// The leader's position in the nodes' log, sampled after the changes.
+    pub reached: Option<u64>,
+    /// Whether the reply is that of `WAITAOF`.
+    pub aof: bool,
+    /// Whether the changes must be settled, too.
+    pub local: bool,
 }
 
 impl TimeOut {
-    /// Writes the reply. `durable` reads the position up to which the log is durable.
-    pub(crate) fn write(self, reply: &mut dyn Sink, durable: impl FnOnce() -> u64) {
+    /// Writes the reply. `durable` reads the position up to which the log is durable. `followers` is the number of followers that
+    /// have what the command waits for.
+    pub(crate) fn write(self, reply: &mut dyn Sink, durable: impl FnOnce() -> u64, followers: u64) {
         match self {
             TimeOut::NullArray => reply.null_array(),
             TimeOut::Null => reply.null(),
@@ -101,6 +119,13 @@ impl TimeOut {
                 reply.array(2);
                 reply.integer(i64::from(position.is_some_and(|position| position <= durable())));
                 reply.integer(0);
+            }
+            TimeOut::Followers(asked) => {
+                if asked.aof {
+                    reply.array(2);
+                    reply.integer(i64::from(asked.recorded <= durable()));
+                }
+                reply.integer(followers as i64);
             }
         }
     }
@@ -132,6 +157,8 @@ pub struct Waits {
     next_ms: u64,
     /// Those who wait for the log: the position, and the waiter's number.
     pub(crate) for_log: BTreeSet<(u64, u32)>,
+    /// Those who wait for followers.
+    pub(crate) for_followers: BTreeSet<u32>,
     /// Number of waiters that the removal of a key wakes.
     pub(crate) gone: usize,
 }
@@ -145,6 +172,7 @@ impl Waits {
             deadlines: BTreeSet::new(),
             next_ms: u64::MAX,
             for_log: BTreeSet::new(),
+            for_followers: BTreeSet::new(),
             gone: 0,
         }
     }
@@ -238,10 +266,13 @@ impl Waits {
     }
 
     pub(crate) fn enter<'k>(&mut self, waiter: Waiter, db: u32, keys: impl Iterator<Item = &'k [u8]>) -> u32 {
-        let Waiter { client, wake, deadline, log_position, .. } = waiter;
+        let Waiter { client, wake, deadline, log_position, time_out, .. } = waiter;
         let number = self.interests.enter(Some(Box::new(waiter)));
         if let Some(position) = log_position {
             self.for_log.insert((position, number));
+        }
+        if let TimeOut::Followers(_) = time_out {
+            self.for_followers.insert(number);
         }
         for key in keys {
             self.interests.link(number, db, key, false);
@@ -266,8 +297,22 @@ impl Waits {
         if let Some(position) = waiter.log_position {
             self.for_log.remove(&(position, number));
         }
+        if let TimeOut::Followers(_) = waiter.time_out {
+            self.for_followers.remove(&number);
+        }
         self.gone -= usize::from(waiter.wake.contains(Wake::GONE));
         Some(waiter)
+    }
+
+    /// Records the leader's position for someone who waits for followers, unless it has one. Returns what is waited for.
+    pub(crate) fn sample(&mut self, number: u32, position: u64) -> Option<Acknowledgement> {
+        match &mut self.interests.owner_mut(number)?.as_mut()?.time_out {
+            TimeOut::Followers(asked) => {
+                asked.reached.get_or_insert(position);
+                Some(*asked)
+            }
+            _ => None,
+        }
     }
 
     /// Whether memory of former waiters waits to be freed.
@@ -296,6 +341,10 @@ impl Waits {
         for &(position, number) in &self.for_log {
             let waiter = self.interests.owner(number).and_then(Option::as_ref);
             assert!(waiter.is_some_and(|waiter| waiter.log_position == Some(position)), "who waits for the log");
+        }
+        for &number in &self.for_followers {
+            let waiter = self.interests.owner(number).and_then(Option::as_ref);
+            assert!(waiter.is_some_and(|waiter| matches!(waiter.time_out, TimeOut::Followers(_))), "who waits for followers");
         }
     }
 

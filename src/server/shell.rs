@@ -452,6 +452,8 @@ impl Shell {
                 Action::Restart { last, lose } => self.restart(Some(last), lose),
                 Action::RewriteLog => self.rewrite_log(),
                 Action::Reload(id, from) => self.order_reload(id, from),
+                // Only replicated servers ask for it.
+                Action::HandOver { .. } => {}
                 Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }

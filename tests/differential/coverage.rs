@@ -66,6 +66,23 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
         &["psync", "replconf", "sync"],
     ),
     (
+        "Only replicated servers have it, as only redis-sentinel has. The unit tests compare with its replies.",
+        &[
+            "sentinel|ckquorum",
+            "sentinel|failover",
+            "sentinel|get-master-addr-by-name",
+            "sentinel|help",
+            "sentinel|is-master-down-by-addr",
+            "sentinel|master",
+            "sentinel|masters",
+            "sentinel|myid",
+            "sentinel|replicas",
+            "sentinel|reset",
+            "sentinel|sentinels",
+            "sentinel|slaves",
+        ],
+    ),
+    (
         "Refused by its handler; Redis does so before it is queued or counted, and says which directive lets modules be loaded.",
         &["module|load", "module|loadex", "module|unload"],
     ),

@@ -1,6 +1,7 @@
 //! Generates calls: lines of the catalogue with filled slots, of which one in nine is bent out of shape; and steps made of calls.
 
 use portcullis::commands;
+use portcullis::engine::command::{Command, Traits};
 
 use crate::administration;
 use crate::bending::{bend, keep_deadlines_apart};
@@ -140,7 +141,9 @@ impl Catalogue {
     pub fn new(version: (u32, u32), cluster: bool, wanted: impl Fn(&Line) -> bool) -> Catalogue {
         let families = FAMILIES.iter().chain(administration::FAMILIES).filter(|family| family.since <= version);
         let families = families.filter(|family| !cluster || family.name != administration::CHANGES_OF_THE_CLUSTER);
-        let described = commands::all().filter(|row| has(version, row.since)).flat_map(|row| {
+        // A redis-server that is no Sentinel has no rows for it.
+        let present = |row: &&Command| has(version, row.since) && !row.traits.contains(Traits::REPLICATED);
+        let described = commands::all().filter(present).flat_map(|row| {
             let subs = row.subcommands.iter().filter(|sub| has(version, sub.since));
             std::iter::once(row.name.to_owned()).chain(subs.map(|sub| format!("{}|{}", row.name, sub.name)))
         });

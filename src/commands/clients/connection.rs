@@ -220,6 +220,7 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.switch(protocol);
     }
     let mode: &[u8] = if cx.engine.in_cluster() { b"cluster" } else { b"standalone" };
+    let role: &[u8] = if cx.engine.replication.refuses() { b"replica" } else { b"master" };
     let session = cx.session();
     let (id, protocol) = (session.id, session.protocol);
     let reply = &mut *cx.reply;
@@ -235,7 +236,7 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     reply.bulk(b"mode");
     reply.bulk(mode);
     reply.bulk(b"role");
-    reply.bulk(b"master");
+    reply.bulk(role);
     reply.bulk(b"modules");
     reply.array(0);
     Ok(())

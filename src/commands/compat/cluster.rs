@@ -1,13 +1,15 @@
-//! CLUSTER, READONLY, READWRITE, ASKING: with `cluster-enabled`, the replies of a cluster of one node; otherwise Redis's refusal,
+//! CLUSTER, READONLY, READWRITE, ASKING: with `cluster-enabled`, the replies of a cluster of one shard; otherwise Redis's refusal,
 //! from which clients learn that there is no cluster.
+//!
+//! The shard is this node alone, or the replicated nodes with their leader as the master. `cluster_nodes.rs` shows them.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::commands::compat::cluster_nodes::{self as nodes, check_node_id, reply_in_cluster};
 use crate::commands::reference::help;
 use crate::engine::cluster::{SLOTS, key_slot};
 use crate::engine::command::{Categories, Command, Flags, Group};
 use crate::engine::context::Context;
-use crate::engine::session::SessionFlags;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
@@ -16,7 +18,7 @@ const CHANGE: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
 /// Why subcommands that change the cluster are refused.
-const ONE_NODE: &str = "The cluster is one node that owns all slots: slots and nodes cannot be changed.";
+const ONE_NODE: &str = "The cluster is one shard that owns all slots: slots and nodes cannot be changed.";
 
 const ROW: Command = Command { flags: Flags::STALE, group: Group::Cluster, since: "3.0.0", handler: refuse, ..Command::DEFAULT };
 
@@ -39,7 +41,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "cluster",
         arity: -2,
-        summary: "A container for cluster commands. The cluster consists of this server alone.",
+        summary: "A container for cluster commands. The cluster consists of this server, or of the replicated ones.",
         complexity: "Depends on subcommand.",
         flags: Flags::empty(),
         subcommands: &[
@@ -98,9 +100,18 @@ pub const COMMANDS: &[Command] = &[
                     "Refused: all slots stay assigned.",
                 )
             },
-            Command { handler: failover, ..change("failover", -2, "[FORCE | TAKEOVER]", "Refused: there is no replica.") },
+            Command {
+                refused: "",
+                handler: nodes::failover,
+                ..change(
+                    "failover",
+                    -2,
+                    "[FORCE | TAKEOVER]",
+                    "Makes a replicated node campaign for leadership. Refused without replicas.",
+                )
+            },
             change("flushslots", 2, "", "Refused: all slots stay assigned."),
-            Command { handler: forget, ..change("forget", 3, "node-id", "Refused: there is no other node.") },
+            Command { handler: forget, ..change("forget", 3, "node-id", "Refused: the nodes cannot be changed.") },
             Command {
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of requested keys",
@@ -110,7 +121,7 @@ pub const COMMANDS: &[Command] = &[
                 handler: |cx, args| if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) },
                 ..help::row(Group::Cluster, "5.0.0")
             },
-            Command { tips: NONDETERMINISTIC, ..query("info", 2, "", "Returns the state of the cluster.", info) },
+            Command { tips: NONDETERMINISTIC, ..query("info", 2, "", "Returns the state of the cluster.", nodes::info) },
             Command {
                 complexity: "O(N) where N is the number of bytes in the key.",
                 ..query("keyslot", 3, "key:string", "Returns the slot of a key.", key_slot_of)
@@ -123,30 +134,26 @@ pub const COMMANDS: &[Command] = &[
                     reply_in_cluster(cx, |cx| cx.reply.array(0))
                 })
             },
-            change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the cluster consists of this node alone."),
-            query("myid", 2, "", "Returns the ID of the node.", |cx, _| {
-                reply_in_cluster(cx, |cx| cx.reply.bulk(cx.engine.run_id.clone().as_bytes()))
-            }),
+            change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the nodes cannot be changed."),
+            query("myid", 2, "", "Returns the ID of the node.", nodes::my_id),
             Command {
                 since: "7.2.0",
                 tips: NONDETERMINISTIC,
-                ..query("myshardid", 2, "", "Returns the ID of the node's shard.", |cx, _| {
-                    reply_in_cluster(cx, |cx| cx.reply.bulk(shard_id(&cx.engine.run_id).as_bytes()))
-                })
+                ..query("myshardid", 2, "", "Returns the ID of the node's shard.", nodes::my_shard_id)
             },
             Command {
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..query("nodes", 2, "", "Returns the nodes and their slots as text.", nodes)
+                ..query("nodes", 2, "", "Returns the nodes and their slots as text.", nodes::nodes)
             },
             Command {
                 flags: ADMIN,
                 since: "5.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..query("replicas", 3, "node-id", "Returns the replicas of a node: none.", replicas)
+                ..query("replicas", 3, "node-id", "Returns the replicas of a node.", nodes::replicas)
             },
-            Command { handler: replicate, ..change("replicate", 3, "node-id", "Refused: there is no other node to replicate.") },
+            Command { handler: replicate, ..change("replicate", 3, "node-id", "Refused: the nodes elect their leader.") },
             Command {
                 flags: ADMIN.union(Flags::NOSCRIPT),
                 complexity: "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
@@ -165,19 +172,19 @@ pub const COMMANDS: &[Command] = &[
                 since: "7.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..query("shards", 2, "", "Returns the shards with their slots and nodes.", shards)
+                ..query("shards", 2, "", "Returns the shards with their slots and nodes.", nodes::shards)
             },
             Command {
                 flags: ADMIN,
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..query("slaves", 3, "node-id", "Returns the replicas of a node: none.", replicas)
+                ..query("slaves", 3, "node-id", "Returns the replicas of a node.", nodes::replicas)
             },
             Command {
                 flags: ANY_TIME,
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..query("slots", 2, "", "Returns the ranges of slots with their nodes.", slots)
+                ..query("slots", 2, "", "Returns the ranges of slots with their nodes.", nodes::slots)
             },
         ],
         ..ROW
@@ -186,7 +193,7 @@ pub const COMMANDS: &[Command] = &[
         name: "readonly",
         flags: Flags::FAST.union(ANY_TIME),
         categories: Categories::CONNECTION,
-        summary: "Enables reading from a replica for the connection. There is none, so it has no effect.",
+        summary: "Enables reading from a replica for the connection. It has no effect: only the master answers reads.",
         handler: accept,
         ..ROW
     },
@@ -208,116 +215,16 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Writes a reply if the server is a cluster; otherwise fails.
-fn reply_in_cluster(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
-    if !cx.engine.in_cluster() {
-        return Err(Error::NO_CLUSTER);
-    }
-    reply(cx);
-    Ok(())
-}
-
 fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     reply_in_cluster(cx, |cx| cx.reply.ok())
 }
 
 /// The handler of subcommands that would change the cluster.
 fn refuse(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    Err(if cx.engine.in_cluster() { Error::ONE_NODE } else { Error::NO_CLUSTER })
-}
-
-fn shard_id(node_id: &str) -> String {
-    node_id.chars().rev().collect()
-}
-
-/// The address at which the client reaches this node: the announced one, or else that of its connection.
-fn endpoint(cx: &mut Context<'_>) -> (String, u16) {
-    let config = &cx.engine.config;
-    let (announced, announced_port) = (config.cluster_announce_ip.clone(), config.cluster_announce_port);
-    let tcp_port = cx.engine.environment.tcp_port;
-    let session = cx.session();
-    let unix = session.flags.contains(SessionFlags::UNIX_SOCKET);
-    let reached = if unix { None } else { session.laddr.rsplit_once(':') };
-    let (ip, port) = reached.map_or(("", tcp_port), |(ip, port)| (ip, port.parse().unwrap_or(tcp_port)));
-    let ip = if announced.is_empty() { ip.trim_matches(['[', ']']).to_owned() } else { announced };
-    (ip, if announced_port == 0 { port } else { announced_port })
-}
-
-fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    reply_in_cluster(cx, |cx| {
-        let lines = [
-            ("cluster_slots_assigned", SLOTS),
-            ("cluster_slots_ok", SLOTS),
-            ("cluster_slots_pfail", 0),
-            ("cluster_slots_fail", 0),
-            ("cluster_known_nodes", 1),
-            ("cluster_size", 1),
-            ("cluster_current_epoch", 1),
-            ("cluster_my_epoch", 1),
-            ("cluster_stats_messages_sent", 0),
-            ("cluster_stats_messages_received", 0),
-            ("total_cluster_links_buffer_limit_exceeded", 0),
-        ];
-        let lines: String = lines.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect();
-        cx.reply.verbatim("txt", format!("cluster_state:ok\r\n{lines}").as_bytes());
-    })
-}
-
-/// This node's line in `CLUSTER NODES`. The port of the cluster bus is 0, because there is none.
-fn node_line(cx: &mut Context<'_>) -> String {
-    let (ip, port) = endpoint(cx);
-    format!("{} {ip}:{port}@0 myself,master - 0 0 1 connected 0-{}\n", cx.engine.run_id, SLOTS - 1)
-}
-
-fn nodes(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    reply_in_cluster(cx, |cx| {
-        let line = node_line(cx);
-        cx.reply.verbatim("txt", line.as_bytes());
-    })
-}
-
-fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    reply_in_cluster(cx, |cx| {
-        let (ip, port) = endpoint(cx);
-        cx.reply.array(1);
-        cx.reply.array(3);
-        cx.reply.integer(0);
-        cx.reply.integer(i64::from(SLOTS) - 1);
-        cx.reply.array(4);
-        cx.reply.bulk(ip.as_bytes());
-        cx.reply.integer(i64::from(port));
-        cx.reply.bulk(cx.engine.run_id.as_bytes());
-        cx.reply.map(0);
-    })
-}
-
-fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    reply_in_cluster(cx, |cx| {
-        let (ip, port) = endpoint(cx);
-        let id = cx.engine.run_id.clone();
-        let reply = &mut *cx.reply;
-        reply.array(1);
-        reply.map(2);
-        reply.bulk(b"slots");
-        reply.array(2);
-        reply.integer(0);
-        reply.integer(i64::from(SLOTS) - 1);
-        reply.bulk(b"nodes");
-        reply.array(1);
-        reply.map(7);
-        let mut texts = |pairs: &[(&str, &str)], then: &str, number: Option<i64>| {
-            for (name, text) in pairs {
-                reply.bulk(name.as_bytes());
-                reply.bulk(text.as_bytes());
-            }
-            if let Some(number) = number {
-                reply.bulk(then.as_bytes());
-                reply.integer(number);
-            }
-        };
-        texts(&[("id", &id)], "port", Some(i64::from(port)));
-        texts(&[("ip", &ip), ("endpoint", &ip), ("role", "master")], "replication-offset", Some(0));
-        texts(&[("health", "online")], "", None);
+    Err(match cx.engine.in_cluster() {
+        false => Error::NO_CLUSTER,
+        true if cx.engine.replication.is_on() => Error::ONE_SHARD,
+        true => Error::ONE_NODE,
     })
 }
 
@@ -333,6 +240,7 @@ fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !(0..i64::from(SLOTS)).contains(&slot) {
         return Err(Error::new("ERR Invalid slot"));
     }
+    cx.engine.check_leads(cx.session)?;
     let count = cx.db().slot_len(slot as u16);
     cx.reply.integer(count as i64);
     Ok(())
@@ -347,6 +255,7 @@ fn get_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !(0..i64::from(SLOTS)).contains(&slot) || count < 0 {
         return Err(Error::new("ERR Invalid slot or number of keys"));
     }
+    cx.engine.check_leads(cx.session)?;
     let mut keys: Vec<Vec<u8>> = Vec::new();
     if count > 0 {
         cx.db().visit_slot(slot as u16, |entry| {
@@ -359,46 +268,24 @@ fn get_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Fails unless the argument is this node's id.
-fn check_node_id(cx: &Context<'_>, name: &[u8]) -> Result {
-    if !cx.engine.in_cluster() {
-        return Err(Error::NO_CLUSTER);
-    }
-    if name == cx.engine.run_id.as_bytes() { Ok(()) } else { Err(Error::quoting("ERR Unknown node ", name, "")) }
-}
-
 fn count_failure_reports(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_node_id(cx, args[2])?;
     cx.reply.integer(0);
     Ok(())
 }
 
-fn replicas(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    check_node_id(cx, args[2])?;
-    cx.reply.array(0);
-    Ok(())
-}
-
 fn forget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    check_node_id(cx, args[2])?;
+    if !check_node_id(cx, args[2])?.me {
+        return refuse(cx, args);
+    }
     Err(Error::new("ERR I tried hard but I can't forget myself..."))
 }
 
 fn replicate(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    check_node_id(cx, args[2])?;
+    if !check_node_id(cx, args[2])?.me {
+        return refuse(cx, args);
+    }
     Err(Error::new("ERR Can't replicate myself"))
-}
-
-fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !cx.engine.in_cluster() {
-        return Err(Error::NO_CLUSTER);
-    }
-    match &args[2..] {
-        [] => {}
-        [word] if word.eq_ignore_ascii_case(b"force") || word.eq_ignore_ascii_case(b"takeover") => {}
-        _ => return Err(Error::SYNTAX),
-    }
-    Err(Error::new("ERR You should send CLUSTER FAILOVER to a replica"))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! CLUSTER, and hash slots of requests, transactions and scripts.
 
 use crate::commands;
-use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::harness::Harness;
+use crate::engine::replication::Role;
 use crate::engine::session::Peer;
+use crate::engine::{Action, Engine};
 
 fn node() -> Harness {
     let mut harness = Harness::new();
@@ -165,4 +166,80 @@ fn slots_are_looked_at_before_what_subscribers_may_call() {
     h.run("SUBSCRIBE news");
     assert_eq!(h.run("MGET a b"), "-CROSSSLOT Keys in request don't hash to the same slot");
     assert!(h.run("GET a").starts_with("-ERR Can't execute 'get'"));
+}
+
+#[test]
+fn replicated_nodes_are_one_shard() {
+    const FOLLOWER: Role = Role::Follower { leader: Some(2) };
+    let mut h = Harness::replicated(FOLLOWER, true);
+    let [one, two, three] = [1, 2, 3].map(|id| h.engine.replication.name_of(id));
+    let node = |host: u8, id: &str| format!("*4 $8 10.0.0.{host} :6379 $40 {id} *0");
+    let slots = |all: &[String]| format!("*1 *{} :0 :16383 {}", all.len() + 2, all.join(" "));
+    let all = [node(2, &two), node(1, &one), node(3, &three)];
+    h.script(&[
+        ("CLUSTER SLOTS", &slots(&all)),
+        ("CLUSTER MYID", &format!("$40 {one}")),
+        ("CLUSTER REPLICAS x", "-ERR Unknown node x"),
+        (&format!("CLUSTER REPLICAS {one}"), "-ERR The specified node is not a master"),
+        (&format!("CLUSTER FORGET {one}"), "-ERR I tried hard but I can't forget myself..."),
+        (&format!("CLUSTER COUNT-FAILURE-REPORTS {two}"), ":0"),
+        ("CLUSTER KEYSLOT a", ":15495"),
+    ]);
+    let refusal = "-ERR Portcullis is a cluster of one shard that always owns all slots, and its nodes elect their leader";
+    for request in [format!("CLUSTER FORGET {two}"), format!("CLUSTER REPLICATE {two}"), "CLUSTER MEET 10.0.0.9 1".into()] {
+        assert_eq!(h.run(&request), refusal);
+    }
+    for request in ["CLUSTER COUNTKEYSINSLOT 1", "CLUSTER GETKEYSINSLOT 1 1"] {
+        assert!(h.run(request).starts_with("-READONLY You can't read from this replica"));
+    }
+    let lines = h.run(&format!("CLUSTER REPLICAS {two}"));
+    assert!(lines.starts_with(&format!("*2 $126 {one} 10.0.0.1:6379@0 myself,slave {two} 0 0 4 connected")), "{lines}");
+    let heard_ms = h.now.unix_ms() - 1500;
+    let text = h.run("CLUSTER NODES");
+    assert!(text.contains(&format!("{two} 10.0.0.2:6379@0 master - 0 {heard_ms} 4 connected 0-16383\n")), "{text}");
+    assert!(text.ends_with(&format!("{three} 10.0.0.3:6379@0 slave {two} 0 {heard_ms} 4 connected")), "{text}");
+    let info = h.run("CLUSTER INFO");
+    assert!(info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3") && info.contains("current_epoch:4"));
+    let shards = h.run("CLUSTER SHARDS");
+    let master = format!("*14 $2 id $40 {two} $4 port :6379 $2 ip $8 10.0.0.2 $8 endpoint $8 10.0.0.2 $4 role $6 master");
+    assert!(
+        shards.starts_with(&format!("*1 *4 $5 slots *2 :0 :16383 $5 nodes *3 {master} $18 replication-offset :98")),
+        "{shards}"
+    );
+    assert!(shards.contains("$4 role $7 replica"));
+    // A node that does not answer is not listed for clients.
+    let mut state = Harness::three_nodes(Role::Leader);
+    state.nodes[2].link_up = false;
+    h.engine.set_replication(h.now, state);
+    h.script(&[("CLUSTER SLOTS", &slots(&[node(1, &one), node(2, &two)])), ("CLUSTER COUNTKEYSINSLOT 1", ":0")]);
+    assert!(h.run("CLUSTER NODES").ends_with(&format!("slave,fail {one} 0 {heard_ms} 4 disconnected")));
+    assert!(h.run("CLUSTER SHARDS").ends_with("$6 health $4 fail"));
+    // During an election the last leader is shown; without a majority, clients are to ask another node.
+    h.become_one(Role::Follower { leader: None });
+    assert!(h.run("CLUSTER SLOTS").starts_with(&slots(&[node(1, &one), node(2, &two), node(3, &three)])));
+    assert!(h.run("CLUSTER NODES").contains("myself,master,fail"));
+    let info = h.run("CLUSTER INFO");
+    assert!(info.contains("cluster_state:fail") && info.contains("cluster_slots_ok:0"));
+    h.become_one(Role::NoQuorum);
+    for request in ["CLUSTER SLOTS", "CLUSTER SHARDS"] {
+        assert_eq!(h.run(request), "-CLUSTERDOWN The cluster is down");
+    }
+    h.script(&[("ROLE", "*5 $5 slave $0  :0 $7 connect :99")]);
+    let mut h = Harness::replicated(Role::Follower { leader: None }, true);
+    h.script(&[("CLUSTER SLOTS", "*0"), ("CLUSTER SHARDS", "*0")]);
+}
+
+#[test]
+fn a_follower_campaigns_on_demand() {
+    let mut h = Harness::replicated(Role::Leader, true);
+    h.script(&[("CLUSTER FAILOVER", "-ERR You should send CLUSTER FAILOVER to a replica")]);
+    h.become_one(Role::Follower { leader: Some(2) });
+    h.script(&[("CLUSTER FAILOVER now", "-ERR syntax error"), ("CLUSTER FAILOVER", "+OK")]);
+    assert_eq!(h.engine.take_actions(), [Action::HandOver { to: Some(1) }]);
+    h.become_one(Role::Follower { leader: None });
+    h.script(&[
+        ("CLUSTER FAILOVER", "-ERR Master is down or failed, please use CLUSTER FAILOVER FORCE"),
+        ("CLUSTER FAILOVER FORCE", "+OK"),
+    ]);
+    assert_eq!(h.engine.take_actions(), [Action::HandOver { to: Some(1) }]);
 }

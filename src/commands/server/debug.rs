@@ -32,6 +32,9 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::DEBUG_NOT_ALLOWED);
     }
     let is = |word: &str, argc| args.len() == argc && args[1].eq_ignore_ascii_case(word.as_bytes());
+    if ["digest", "digest-value", "object"].iter().any(|word| args[1].eq_ignore_ascii_case(word.as_bytes())) {
+        cx.engine.check_leads(cx.session)?;
+    }
     if is("sleep", 3) {
         let seconds = parse_f64(args[2]).filter(|seconds| *seconds >= 0.0).ok_or(Error::NOT_FLOAT)?;
         cx.engine.act(Action::Sleep((seconds * 1e6) as u64));
@@ -127,6 +130,9 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Asks the driver to load files. It replies when the engine has what they have.
 fn begin_reload(cx: &mut Context<'_>, args: &[&[u8]], from: ReloadFrom) -> Result {
+    if cx.engine.replication.is_on() {
+        return Err(Error::new("ERR A replicated server loads its files only when it starts"));
+    }
     if cx.engine.is_loading() {
         return Err(Error::LOADING);
     }

@@ -9,6 +9,7 @@ use crate::base::error::Error;
 use crate::base::time::Now;
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::commands;
+use crate::commands::server::info_replication;
 use crate::commands::server::memory::Overhead;
 use crate::engine::command::Command;
 use crate::engine::environment::Usage;
@@ -36,29 +37,33 @@ const SECTIONS: &[Section] = &[
     Section { name: "persistence", heading: "Persistence", write: persistence },
     Section { name: "stats", heading: "Stats", write: stats },
     Section { name: "locks", heading: "Locks", write: locks },
-    Section { name: "replication", heading: "Replication", write: replication },
+    Section { name: "replication", heading: "Replication", write: info_replication::replication },
     Section { name: "cpu", heading: "CPU", write: cpu },
     Section { name: "modules", heading: "Modules", write: |_| {} },
     Section { name: "commandstats", heading: "Commandstats", write: commandstats },
     Section { name: "errorstats", heading: "Errorstats", write: errorstats },
     Section { name: "latencystats", heading: "Latencystats", write: latencystats },
     Section { name: "cluster", heading: "Cluster", write: cluster },
+    Section { name: SENTINEL, heading: "Sentinel", write: info_replication::sentinel },
     Section { name: "keyspace", heading: "Keyspace", write: keyspace },
 ];
+
+/// The section that only a replicated server has.
+const SENTINEL: &str = "sentinel";
 
 /// Sections that are not part of the default.
 const ON_REQUEST: [&str; 2] = ["commandstats", "latencystats"];
 
 /// The source of the values, and the report so far.
-struct Report<'a> {
-    engine: &'a mut Engine,
+pub(super) struct Report<'a> {
+    pub(super) engine: &'a mut Engine,
     now: Now,
     usage: Usage,
     text: String,
 }
 
 impl Report<'_> {
-    fn line(&mut self, name: &str, value: impl Display) {
+    pub(super) fn line(&mut self, name: &str, value: impl Display) {
         let _ = write!(self.text, "{name}:{value}\r\n");
     }
 
@@ -68,7 +73,7 @@ impl Report<'_> {
         self.line(&format!("{name}_human"), human(bytes));
     }
 
-    fn zeros(&mut self, names: &[&str]) {
+    pub(super) fn zeros(&mut self, names: &[&str]) {
         for name in names {
             self.line(name, 0);
         }
@@ -84,7 +89,8 @@ pub fn report(engine: &mut Engine, now: Now, asked: &[&[u8]]) -> String {
     let mut report = Report { engine, now, usage, text: String::new() };
     for section in SECTIONS {
         let by_default = default && !ON_REQUEST.contains(&section.name);
-        if !all && !by_default && !has(section.name) {
+        let exists = section.name != SENTINEL || report.engine.replication.is_on();
+        if !exists || !all && !by_default && !has(section.name) {
             continue;
         }
         if !report.text.is_empty() {
@@ -419,18 +425,6 @@ fn stats(r: &mut Report<'_>) {
     }
 }
 
-fn replication(r: &mut Report<'_>) {
-    let run_id = r.engine.replication_id.clone();
-    r.line("role", "master");
-    r.line("connected_slaves", 0);
-    r.line("master_failover_state", "no-failover");
-    r.line("master_replid", run_id);
-    r.line("master_replid2", "0".repeat(40));
-    r.line("master_repl_offset", 0);
-    r.line("second_repl_offset", -1);
-    r.zeros(&["repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
-}
-
 fn cpu(r: &mut Report<'_>) {
     let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
     let (system, user) = (seconds(r.usage.cpu_system_us), seconds(r.usage.cpu_user_us));
@@ -565,11 +559,14 @@ mod tests {
             text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect()
         };
         assert_eq!(headings(&mut engine, &[b"SERVER", b"keyspace"]), ["# Server", "# Keyspace"]);
-        assert_eq!(headings(&mut engine, &[]).len(), SECTIONS.len() - ON_REQUEST.len());
-        assert_eq!(headings(&mut engine, &[b"default"]).len(), SECTIONS.len() - ON_REQUEST.len());
-        assert_eq!(headings(&mut engine, &[b"default", b"commandstats"]).len(), SECTIONS.len() - ON_REQUEST.len() + 1);
-        assert_eq!(headings(&mut engine, &[b"ALL"]).len(), SECTIONS.len());
-        assert_eq!(headings(&mut engine, &[b"everything"]).len(), SECTIONS.len());
+        // One section is that of replicated servers.
+        let all = SECTIONS.len() - 1;
+        assert_eq!(headings(&mut engine, &[]).len(), all - ON_REQUEST.len());
+        assert_eq!(headings(&mut engine, &[b"default"]).len(), all - ON_REQUEST.len());
+        assert_eq!(headings(&mut engine, &[b"default", b"commandstats"]).len(), all - ON_REQUEST.len() + 1);
+        assert_eq!(headings(&mut engine, &[b"ALL"]).len(), all);
+        assert_eq!(headings(&mut engine, &[b"everything"]).len(), all);
+        assert_eq!(headings(&mut engine, &[b"sentinel"]).len(), 0);
         assert_eq!(headings(&mut engine, &[b"nosuch"]).len(), 0);
     }
 

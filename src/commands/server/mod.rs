@@ -6,6 +6,7 @@ pub mod config;
 pub mod debug;
 pub mod debug_digest;
 pub mod info;
+mod info_replication;
 pub mod latency;
 pub mod memory;
 pub mod process;

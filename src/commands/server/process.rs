@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
-use crate::commands::server::{debug, info};
+use crate::commands::server::{debug, info, replication};
 use crate::engine::Action;
 use crate::engine::command::{Categories, Command, Flags, Group, Traits};
 use crate::engine::context::Context;
@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[
         categories: Categories::ADMIN.union(Categories::DANGEROUS),
         since: "2.8.12",
         summary: "Returns the replication role of the server.",
-        handler: role,
+        handler: replication::role,
         ..Command::DEFAULT
     },
     Command {
@@ -55,7 +55,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Generic,
         categories: Categories::CONNECTION,
         since: "3.0.0",
-        summary: "Blocks until enough replicas have acknowledged the writes of the connection. There are no replicas: for at least one, it waits for the timeout. Returns 0.",
+        summary: "Blocks until enough replicas have the changes so far. Returns how many have them for certain: when all are settled, a majority of the nodes but the leader. Without replication it waits for the timeout and returns 0.",
         syntax: "numreplicas timeout",
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         handler: wait,
@@ -69,7 +69,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Generic,
         categories: Categories::CONNECTION,
         since: "7.2.0",
-        summary: "Blocks until the changes so far are durable in the append-only file. There are no replicas: for at least one, it waits for the timeout. Returns 1 if they are durable, and 0 for the replicas.",
+        summary: "Blocks until the changes so far are durable in the append-only file, or on a majority of replicated nodes. Returns 1 if they are durable, and how many replicas have them durably, as WAIT does.",
         syntax: "numlocal numreplicas timeout",
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         handler: waitaof,
@@ -175,14 +175,6 @@ fn time(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Ok(())
 }
 
-fn role(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    cx.reply.array(3);
-    cx.reply.bulk(b"master");
-    cx.reply.integer(0);
-    cx.reply.array(0);
-    Ok(())
-}
-
 /// Parses a timeout in milliseconds. Returns the deadline in monotonic milliseconds; `None` for 0, which is no timeout.
 fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
     match parse_i64(text) {
@@ -193,11 +185,13 @@ fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
     }
 }
 
-/// There are no replicas: waiting for at least one takes the whole timeout.
+/// Without replication, waiting for at least one replica takes the whole timeout.
 fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let replicas = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
     let deadline = deadline(cx, args[2])?;
-    if replicas > 0 && cx.may_block() {
+    if cx.engine.replication.is_on() {
+        cx.wait_for_followers(args, replicas.max(0) as u64, false, false, deadline);
+    } else if replicas > 0 && cx.may_block() {
         cx.block_in_vain(args, deadline, TimeOut::NoReplica);
     } else {
         cx.reply.integer(0);
@@ -213,6 +207,10 @@ fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let replicas = parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
     let deadline = deadline(cx, args[3])?;
+    if cx.engine.replication.is_on() {
+        cx.wait_for_followers(args, replicas as u64, true, numlocal > 0, deadline);
+        return Ok(());
+    }
     let position = cx.engine.persistence.position();
     if numlocal > 0 && position.is_none() {
         return Err(Error::WAITAOF_WITHOUT_AOF);

@@ -103,7 +103,7 @@ bitflags::bitflags! {
 bitflags::bitflags! {
     /// Facts that the engine needs about a command, besides those that `COMMAND INFO` shows.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Traits: u8 {
+    pub struct Traits: u16 {
         /// Its cost is bounded by its arguments and its reply, although it is not [`Flags::FAST`]: it defers freeing memory.
         /// Scripts count their own work.
         const BOUNDED_COST = 1 << 0;
@@ -121,6 +121,8 @@ bitflags::bitflags! {
         const TELLS_OF_DISK = 1 << 6;
         /// Its reply shows no key, although its flags or its group do not say so: it does not wait for the disk.
         const SHOWS_NO_KEY = 1 << 7;
+        /// Exists only on a replicated server. Any other replies as to an unknown command.
+        const REPLICATED = 1 << 8;
     }
 }
 

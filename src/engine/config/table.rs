@@ -158,9 +158,10 @@ directives! {
     Persistence "save" => save: Vec<String> = Vec::new(), SavePoints, live, "Pairs of seconds and changes: write an RDB snapshot when that many keys have changed in that time, and when the server ends. Empty: never.";
     Persistence "stop-writes-on-bgsave-error" => stop_writes_on_bgsave_error: bool = true, Bool, live, "Refuse writes if there are save points and the last snapshot failed.";
     Compatibility "daemonize" => daemonize: &'static str = "no", Only("no", "Portcullis stays in the foreground; run it in the background with systemd, a container or a shell's &"), fixed, "Always no: the server stays in the foreground.";
-    Behaviour "cluster-enabled" => cluster_enabled: bool = false, Bool, fixed, "Act as a cluster of one node, for clients that require a cluster.";
-    Behaviour "cluster-announce-ip" => cluster_announce_ip: String = String::new(), Text, live, "Address that clients of the cluster are told. Empty: the address to which they are connected.";
-    Behaviour "cluster-announce-port" => cluster_announce_port: u16 = 0, Integer(0, 65535), live, "Port that clients of the cluster are told; 0 for the port to which they are connected.";
+    Behaviour "cluster-enabled" => cluster_enabled: bool = false, Bool, fixed, "Act as a cluster with one shard, for clients that require a cluster: of this node, or of the replicated ones.";
+    Behaviour "cluster-announce-ip" => cluster_announce_ip: String = String::new(), Text, live, "Address that clients of a cluster of one node are told. Empty: the address to which they are connected.";
+    Behaviour "cluster-announce-port" => cluster_announce_port: u16 = 0, Integer(0, 65535), live, "Port that clients of a cluster of one node are told; 0 for the port to which they are connected.";
+    Behaviour "cluster-name" => cluster_name: String = "mymaster".into(), Text, live, "Name by which clients ask for the leader of replicated servers, as for the master of Redis Sentinel.";
     Compatibility "io-threads" => io_threads: &'static str = "1", Only("1", "Portcullis executes commands and serves sockets on one thread"), fixed, "Always 1: one thread executes commands and serves sockets.";
     Compatibility "replicaof" / "slaveof" => replicaof: &'static str = "", Only("", "replication is not supported"), fixed, "Always empty: there is no replication.";
     Compatibility "replica-read-only" / "slave-read-only" => replica_read_only: bool = true, Bool, live, "Accepted; there is no replication.";

@@ -65,6 +65,7 @@ impl Engine {
         self.supervisor = old.supervisor;
         self.script_steps_max = old.script_steps_max;
         self.test_mode = old.test_mode;
+        self.replication = old.replication;
         self.faults = old.faults;
         self.faults.forget_all();
         self.next_client = old.next_client;

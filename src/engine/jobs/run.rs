@@ -1,5 +1,6 @@
 //! Begins jobs, continues them in slices, and replies at their end.
 
+use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
@@ -84,6 +85,24 @@ impl Engine {
             }
         }
         self.wake_up(now, id);
+    }
+
+    /// Ends a session's job that only a leader may do, with an error. Returns false if the session waits for none.
+    pub(in crate::engine) fn fail_job(&mut self, now: Now, id: SessionId, error: &Error) -> bool {
+        let Some(command) = self.jobs.0.iter().find(|job| job.session == id).map(|job| job.command) else { return false };
+        if !command.needs_leader() {
+            return false;
+        }
+        self.forget_job(id);
+        self.command_stats.of(command).failed += 1;
+        self.stats.error(error);
+        let session = &mut self.sessions[id.0 as usize];
+        session.flags.remove(SessionFlags::BLOCKED);
+        if !session.silenced() {
+            WireReply::new(&mut session.out, session.protocol).error(error.text());
+        }
+        self.wake_up(now, id);
+        true
     }
 
     /// Ends a session's job, if any.

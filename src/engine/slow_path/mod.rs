@@ -34,5 +34,7 @@ bitflags::bitflags! {
         const WRITES_REFUSED = 1 << 8;
         /// Files are being loaded.
         const LOADING = 1 << 9;
+        /// The server is replicated and does not lead: commands that need keys are refused.
+        const NOT_LEADER = 1 << 10;
     }
 }

@@ -27,6 +27,7 @@ impl Engine {
         all.set(SlowPath::TIMED, self.timing.is_particular());
         all.set(SlowPath::ACTIONS, !self.actions.is_empty());
         all.set(SlowPath::LOADING, self.is_loading());
+        all.set(SlowPath::NOT_LEADER, self.replication.refuses());
         all.set(SlowPath::WRITES_REFUSED, self.persistence.refusal.is_some());
         all
     }

@@ -114,6 +114,9 @@ impl Engine {
     pub(in crate::engine) fn refused(&mut self, id: SessionId, is_exec: bool, error: Error) -> Error {
         if is_exec {
             self.end_transaction(id);
+            if error.redirects() {
+                return error;
+            }
             return error.as_reason("EXECABORT Transaction discarded because of: ");
         }
         if let Some(transaction) = &mut self.sessions[id.0 as usize].transaction {

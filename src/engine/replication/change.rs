@@ -1,0 +1,55 @@
+//! Changes of the role and of the nodes: ends the waits of a former leader's clients.
+
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::replication::{Role, State};
+use crate::engine::session::SessionFlags;
+
+impl Engine {
+    /// Sets the role of this server and what it knows of the other nodes. The driver calls this when anything of it changes, and on
+    /// a leader at least with every heartbeat, because `WAIT` for more than a majority waits for the positions.
+    ///
+    /// A leader that becomes anything else ends the waits of its clients with Redis's `UNBLOCKED`, and closes those connections
+    /// behind it, as Redis does. The driver must not hold these replies back: they show no change. Subscribers to Sentinel's
+    /// channels get its events.
+    ///
+    /// Must not be called while a script runs.
+    #[allow(dead_code, reason = "only a replicated server calls it")]
+    pub fn set_replication(&mut self, now: Now, state: State) {
+        debug_assert!(self.long_run.is_none(), "a script would go on with another role");
+        debug_assert!(state.role == Role::Single || state.nodes.iter().any(|node| node.id == state.node), "knows itself");
+        let led = self.replication.leads();
+        let old = std::mem::replace(&mut self.replication.state, state);
+        let before = match self.replication.leader().cloned() {
+            Some(leader) => self.replication.last_leader.replace(leader),
+            None => self.replication.last_leader.clone(),
+        };
+        if !self.replication.is_on() {
+            self.replication.last_leader = None;
+        }
+        self.update_slow_path();
+        if led && !self.replication.leads() {
+            self.end_waits_of_leader(now);
+        }
+        self.announce_replication(&old, before.as_ref());
+        self.end_replica_waits(now);
+        if self.keyspace.changes.attention {
+            self.attend(now);
+        }
+    }
+
+    /// Unblocks all blocked clients with an error, except those that a pause holds back (their requests are refused when it ends) and
+    /// those that wait for a file. Nothing is granted in between: grants come after all waits have ended.
+    fn end_waits_of_leader(&mut self, now: Now) {
+        let blocked = self.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED));
+        let blocked: Vec<SessionId> = blocked.map(|(number, _)| SessionId(number as u32)).collect();
+        for id in blocked {
+            if self.unblock(now, id, Some(&Error::ROLE_CHANGED)) || self.fail_job(now, id, &Error::ROLE_CHANGED) {
+                self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_AFTER_REPLY;
+                self.mark_dirty(id);
+            }
+        }
+    }
+}

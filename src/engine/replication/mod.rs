@@ -1,0 +1,204 @@
+//! Replication, as clients see it: the role of this server among its nodes, which the driver sets.
+//!
+//! ```text
+//!   driver ─▶ Engine::set_replication ─▶ State ─▶ refusals, ROLE, INFO, WAIT, CLUSTER, SENTINEL
+//!      ▲                     └─▶ on a change: UNBLOCKED to blocked clients, Sentinel's events to subscribers
+//!      └── Action::HandOver ◀── FAILOVER, SENTINEL FAILOVER, CLUSTER FAILOVER
+//! ```
+//!
+//! Nothing here agrees with other nodes or copies anything: the driver does. A server that is not replicated has [`Role::Single`],
+//! and its requests stay on the fast path; so do those of a leader.
+//!
+//! This file has the state. `change.rs` sets it, `events.rs` publishes what changed, `refusal.rs` refuses what only the leader may
+//! answer, and `acknowledged.rs` has `WAIT`.
+
+mod acknowledged;
+mod change;
+mod events;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+/// The number of a node, at least 1.
+pub type NodeId = u64;
+
+/// What this server is among its nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(dead_code, reason = "only a replicated server has another role than Single")]
+pub enum Role {
+    /// It is not replicated.
+    #[default]
+    Single,
+    /// It executes all requests.
+    Leader,
+    /// It applies what the leader executes.
+    Follower {
+        /// The leader; `None` while none is known, such as during an election.
+        leader: Option<NodeId>,
+    },
+    /// It reaches no majority, whatever it was before.
+    NoQuorum,
+}
+
+/// A node, as clients reach it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its number.
+    pub id: NodeId,
+    /// Host name or IP address for clients, without brackets. Must not be empty.
+    pub host: String,
+    /// TCP port for clients; 0 without one.
+    pub port: u16,
+    /// TLS port for clients; 0 without one.
+    pub tls_port: u16,
+    /// Whether it counts for the majority.
+    pub voter: bool,
+    /// Whether it answers: as this node sees it, or as the leader told. Without meaning for this node itself.
+    pub link_up: bool,
+    /// How long it has not acknowledged anything, in milliseconds. Without meaning for this node itself.
+    pub lag_ms: u64,
+    /// Its position in the log, in any unit that grows with every change and is the same for all nodes. Of this node itself, while it
+    /// leads: behind everything that it has executed when the state is set.
+    pub position: u64,
+}
+
+impl Node {
+    /// The port for a client that uses TLS, or does not. The other one if the node has only that.
+    pub fn port_for(&self, tls: bool) -> u16 {
+        match (tls, self.port, self.tls_port) {
+            (true, port, 0) | (false, port @ 1.., _) => port,
+            (_, _, tls_port) => tls_port,
+        }
+    }
+}
+
+/// The replication's state, as the driver knows it. The default is that of a server that is not replicated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The role of this server.
+    pub role: Role,
+    /// Identifies the cluster. The nodes' ids of forty digits derive from it.
+    pub cluster: u64,
+    /// The number of this node, which is among `nodes`.
+    pub node: NodeId,
+    /// The term of the leader, or of the present election. Shown as the configuration epoch.
+    pub term: u64,
+    /// All nodes, this one included, ordered by their numbers.
+    pub nodes: Vec<Node>,
+    /// Whether this leader is handing leadership over.
+    pub handing_over: bool,
+}
+
+/// The replication's state, and the last leader.
+#[derive(Clone, Debug, Default)]
+pub struct Replication {
+    state: State,
+    /// The last leader that was known, as it was then. Survives times without a leader.
+    last_leader: Option<Node>,
+}
+
+/// What `SENTINEL CKQUORUM` finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quorum {
+    /// Number of voters that answer, this node included.
+    pub usable: usize,
+    /// Number of voters that make a majority.
+    pub majority: usize,
+}
+
+impl Replication {
+    /// The state that the driver has set.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether the server is replicated.
+    pub fn is_on(&self) -> bool {
+        self.state.role != Role::Single
+    }
+
+    /// Whether this is the leader.
+    pub fn leads(&self) -> bool {
+        self.state.role == Role::Leader
+    }
+
+    /// Whether the server is replicated and does not lead, so that it refuses everything that needs keys.
+    pub(crate) fn refuses(&self) -> bool {
+        matches!(self.state.role, Role::Follower { .. } | Role::NoQuorum)
+    }
+
+    fn find(&self, id: NodeId) -> Option<&Node> {
+        self.state.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// This node.
+    pub fn me(&self) -> Option<&Node> {
+        self.find(self.state.node)
+    }
+
+    /// The leader, if this node knows one that serves.
+    pub fn leader(&self) -> Option<&Node> {
+        match self.state.role {
+            Role::Leader => self.me(),
+            Role::Follower { leader } => leader.and_then(|id| self.find(id)),
+            Role::Single | Role::NoQuorum => None,
+        }
+    }
+
+    /// The leader, or else the last one.
+    pub fn master(&self) -> Option<&Node> {
+        self.leader().or(self.last_leader.as_ref())
+    }
+
+    /// The nodes other than [`Replication::master`].
+    pub fn replicas(&self) -> impl Iterator<Item = &Node> {
+        let master = self.master().map(|node| node.id);
+        self.state.nodes.iter().filter(move |node| Some(node.id) != master)
+    }
+
+    /// The nodes other than this one.
+    pub fn others(&self) -> impl Iterator<Item = &Node> {
+        self.state.nodes.iter().filter(|node| node.id != self.state.node)
+    }
+
+    /// Whether a node answers. A master that is not the leader any more does not.
+    pub fn is_up(&self, node: &Node) -> bool {
+        let is_master = self.master().is_some_and(|master| master.id == node.id);
+        match is_master {
+            true => self.leader().is_some(),
+            false => node.id == self.state.node || node.link_up,
+        }
+    }
+
+    /// Number of voters that make a majority.
+    pub fn majority(&self) -> usize {
+        self.state.nodes.iter().filter(|node| node.voter).count() / 2 + 1
+    }
+
+    /// The voters that answer. With a leader they are a majority, even if this node does not see all of them.
+    pub fn quorum(&self) -> Quorum {
+        let majority = self.majority();
+        let voters = self.state.nodes.iter().filter(|node| node.voter);
+        let seen = voters.filter(|node| node.id == self.state.node || node.link_up).count();
+        let usable = match self.state.role {
+            Role::NoQuorum => seen.min(majority - 1),
+            _ if self.leader().is_some() => seen.max(majority),
+            _ => seen,
+        };
+        Quorum { usable, majority }
+    }
+
+    /// The forty hexadecimal digits by which clients know a node. Those of node 0 stand for the cluster's history.
+    pub fn name_of(&self, id: NodeId) -> String {
+        let word = |at: u64| mix(mix(self.state.cluster ^ mix(at)) ^ id) >> 32;
+        (1..=5).map(|at| format!("{:08x}", word(at))).collect()
+    }
+}
+
+/// Mixes the bits of a number (the last step of splitmix64).
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

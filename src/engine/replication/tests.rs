@@ -1,0 +1,384 @@
+//! Roles, what they refuse, what a change of role does, and `WAIT`.
+
+use crate::base::ids::SessionId;
+use crate::commands;
+use crate::engine::harness::Harness;
+use crate::engine::persistence::{Figures, Position};
+use crate::engine::replication::{Node, Quorum, Role};
+use crate::engine::session::{Peer, SessionFlags};
+
+const FOLLOWER: Role = Role::Follower { leader: Some(2) };
+const LEADERLESS: Role = Role::Follower { leader: None };
+
+fn connect(h: &mut Harness) -> SessionId {
+    h.engine.connect(h.now, Peer::default())
+}
+
+fn send(h: &mut Harness, id: SessionId, words: &str) -> String {
+    let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
+    h.engine.execute(h.now, id, &args);
+    h.engine.check_invariants();
+    h.outbox(id)
+}
+
+#[test]
+fn a_follower_answers_nothing_from_its_keys() {
+    let mut h = Harness::replicated(FOLLOWER, false);
+    let write = "-READONLY You can't write against a read only replica.";
+    let read = "-READONLY You can't read from this replica, which may be late. The master is at 10.0.0.2:6379.";
+    h.script(&[
+        ("SET a 1", write),
+        ("LOCK.ACQUIRE a ann 1000", write),
+        ("EVAL return 0", write),
+        ("FCALL f 0", write),
+        ("PUBLISH news 1", write),
+        ("FLUSHALL", write),
+        ("GET a", read),
+        ("LOCK.INFO a", read),
+        ("LOCK.STATS", read),
+        ("EVAL_RO return 0", read),
+        ("WATCH a", read),
+        ("DBSIZE", read),
+        ("KEYS *", read),
+        ("WAIT 1 0", read),
+        ("WAITAOF 1 1 0", read),
+        ("BGSAVE", read),
+        ("SCRIPT EXISTS a", read),
+        ("FUNCTION LIST", read),
+        ("DEBUG DIGEST", read),
+        ("DEBUG OBJECT a", read),
+        ("DEBUG RELOAD", "-ERR A replicated server loads its files only when it starts"),
+        ("PING", "+PONG"),
+        ("SELECT 1", "+OK"),
+        ("SUBSCRIBE news", "*3 $9 subscribe $4 news :1"),
+        ("UNSUBSCRIBE", "*3 $11 unsubscribe $4 news :0"),
+        ("SSUBSCRIBE news", "*3 $10 ssubscribe $4 news :1"),
+    ]);
+    assert!(h.engine.stats.errors.iter().any(|(code, count)| &**code == "READONLY" && *count > 10));
+}
+
+#[test]
+fn an_unknown_master_is_not_named() {
+    let mut h = Harness::replicated(LEADERLESS, false);
+    h.script(&[("GET a", "-READONLY You can't read from this replica, which may be late. No master is known at present.")]);
+    let without =
+        "-READONLY Link with MASTER is down: this node reaches no majority of its cluster, and neither reads nor writes.";
+    h.become_one(Role::NoQuorum);
+    h.script(&[("GET a", without), ("SET a 1", without), ("PING", "+PONG")]);
+    h.become_one(Role::Leader);
+    h.script(&[("SET a 1", "+OK"), ("GET a", "$1 1")]);
+}
+
+/// A follower's engine may load as long as it follows.
+#[test]
+fn the_role_decides_and_not_the_load_behind_it() {
+    let mut h = Harness::replicated(FOLLOWER, true);
+    let loaded = h.engine.begin_loading(h.now, 1);
+    assert!(h.run("GET a").starts_with("-MOVED"));
+    assert!(h.run("CLUSTER NODES").contains("myself,slave"));
+    h.become_one(Role::Leader);
+    h.script(&[("GET a", "-LOADING Redis is loading the dataset in memory")]);
+    h.engine.end_loading(*loaded);
+    h.script(&[("GET a", "$-1")]);
+}
+
+#[test]
+fn commands_that_any_node_executes() {
+    let rows =
+        commands::all().flat_map(|row| if row.subcommands.is_empty() { std::slice::from_ref(row) } else { row.subcommands });
+    let names: Vec<String> = rows.filter(|row| !row.needs_leader()).map(|row| commands::full_name(row).into_owned()).collect();
+    let families = ["acl|", "client|", "clock|", "cluster|", "command|", "config|", "fault|", "latency|", "module|", "pubsub|"];
+    let others = ["sentinel|", "slowlog|"];
+    let left = |name: &&String| !families.iter().chain(&others).any(|family| name.starts_with(family));
+    let mut left: Vec<&str> = names.iter().filter(left).map(String::as_str).collect();
+    let expected = "object|help pfselftest xgroup|help xinfo|help auth echo hello ping quit reset select info time role lastsave shutdown \
+                    debug monitor memory|doctor memory|help memory|malloc-stats memory|purge memory|stats readonly readwrite asking \
+                    replicaof slaveof failover replconf psubscribe punsubscribe ssubscribe subscribe sunsubscribe unsubscribe \
+                    script|help script|kill script|load function|help function|kill function|stats discard exec multi unwatch";
+    let mut expected: Vec<&str> = expected.split(' ').collect();
+    expected.sort_unstable();
+    left.sort_unstable();
+    assert_eq!(left, expected);
+}
+
+#[test]
+fn transactions_are_refused_when_they_are_queued_or_run() {
+    let mut h = Harness::replicated(FOLLOWER, false);
+    let write = "READONLY You can't write against a read only replica.";
+    h.script(&[
+        ("MULTI", "+OK"),
+        ("SET a 1", &format!("-{write}")),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ("MULTI", "+OK"),
+        ("PING", "+QUEUED"),
+        ("EXEC", "*1 +PONG"),
+    ]);
+    h.become_one(Role::Leader);
+    h.script(&[("MULTI", "+OK"), ("SET a 1", "+QUEUED"), ("PING", "+QUEUED")]);
+    h.become_one(FOLLOWER);
+    h.script(&[("EXEC", &format!("-EXECABORT Transaction discarded because of: {write}")), ("EXEC", "-ERR EXEC without MULTI")]);
+}
+
+#[test]
+fn a_cluster_sends_clients_to_its_leader() {
+    let mut h = Harness::replicated(FOLLOWER, true);
+    h.script(&[
+        ("GET a", "-MOVED 15495 10.0.0.2:6379"),
+        ("READONLY", "+OK"),
+        ("GET a", "-MOVED 15495 10.0.0.2:6379"),
+        ("LOCK.ACQUIRE a ann 1000", "-MOVED 15495 10.0.0.2:6379"),
+        ("SSUBSCRIBE a", "-MOVED 15495 10.0.0.2:6379"),
+        ("SPUBLISH a 1", "-MOVED 15495 10.0.0.2:6379"),
+        ("MGET a b", "-CROSSSLOT Keys in request don't hash to the same slot"),
+        ("FLUSHALL", "-READONLY You can't write against a read only replica."),
+        ("DBSIZE", "-READONLY You can't read from this replica, which may be late. The master is at 10.0.0.2:6379."),
+        ("MULTI", "+OK"),
+        ("GET a", "-MOVED 15495 10.0.0.2:6379"),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+    ]);
+    h.become_one(Role::Leader);
+    h.script(&[("MULTI", "+OK"), ("GET a", "+QUEUED")]);
+    h.become_one(FOLLOWER);
+    h.script(&[("EXEC", "-MOVED 15495 10.0.0.2:6379"), ("EXEC", "-ERR EXEC without MULTI")]);
+    h.become_one(Role::Leader);
+    h.script(&[("MULTI", "+OK"), ("GET a", "+QUEUED"), ("GET b", "+QUEUED")]);
+    h.become_one(FOLLOWER);
+    h.script(&[("EXEC", "-CROSSSLOT Keys in request don't hash to the same slot")]);
+    for role in [LEADERLESS, Role::NoQuorum] {
+        h.become_one(role);
+        h.script(&[
+            ("GET a", "-CLUSTERDOWN The cluster is down"),
+            ("DBSIZE", "-CLUSTERDOWN The cluster is down"),
+            ("MGET a b", "-CROSSSLOT Keys in request don't hash to the same slot"),
+            ("PING", "+PONG"),
+        ]);
+    }
+}
+
+#[test]
+fn clients_of_tls_are_sent_to_the_tls_port() {
+    let mut h = Harness::replicated(FOLLOWER, true);
+    h.session = h.engine.connect(h.now, Peer { laddr: "10.0.0.1:6390".into(), ..Peer::default() });
+    h.script(&[("GET a", "-MOVED 15495 10.0.0.2:6390")]);
+    let node = |port, tls_port| Node { port, tls_port, ..Node::default() };
+    assert_eq!([false, true].map(|tls| node(1, 2).port_for(tls)), [1, 2]);
+    assert_eq!([false, true].map(|tls| node(1, 0).port_for(tls)), [1, 1]);
+    assert_eq!([false, true].map(|tls| node(0, 2).port_for(tls)), [2, 2]);
+}
+
+#[test]
+fn a_leader_that_is_deposed_ends_all_waits_and_grants_nothing() {
+    let error = "-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+    for role in [FOLLOWER, Role::NoQuorum, Role::Single] {
+        let mut h = Harness::replicated(Role::Leader, false);
+        for request in ["LOCK.ACQUIRE l ann 60000", "SEM.ACQUIRE s ann 60000 LIMIT 3 PERMITS 2"] {
+            assert!(h.run(request).starts_with(':'), "{request}");
+        }
+        let requests = [
+            "BLPOP a 0",
+            "LOCK.ACQUIRE l bob 1000 WAIT 9000",
+            "LOCK.ACQUIRE l cem 1000 WAIT 9000",
+            // The one behind it would have its permit when the first leaves the queue.
+            "SEM.ACQUIRE s bob 1000 LIMIT 3 PERMITS 2 WAIT 9000",
+            "SEM.ACQUIRE s cem 1000 LIMIT 3 WAIT 9000",
+            "WAIT 2 0",
+        ];
+        let blocked: Vec<SessionId> = requests
+            .iter()
+            .map(|request| {
+                let id = connect(&mut h);
+                assert_eq!(send(&mut h, id, request), "", "{request}");
+                id
+            })
+            .collect();
+        let idle = connect(&mut h);
+        h.become_one(role);
+        h.engine.check_invariants();
+        for (id, request) in blocked.iter().zip(requests) {
+            let flags = h.engine.sessions[id.0 as usize].flags;
+            assert_eq!(h.outbox(*id), error, "{request}");
+            assert!(flags.contains(SessionFlags::CLOSE_AFTER_REPLY) && !flags.contains(SessionFlags::BLOCKED), "{request}");
+        }
+        let mut dirty = Vec::new();
+        h.engine.take_dirty(&mut dirty);
+        assert!(blocked.iter().all(|id| dirty.contains(id)) && !dirty.contains(&idle));
+        assert_eq!(h.engine.blocked_clients(), 0);
+    }
+}
+
+#[test]
+fn what_a_pause_holds_back_is_refused_after_it() {
+    let mut h = Harness::replicated(Role::Leader, false);
+    let held = connect(&mut h);
+    h.script(&[("CLIENT PAUSE 100", "+OK")]);
+    assert_eq!(send(&mut h, held, "SET a 1"), "");
+    h.become_one(FOLLOWER);
+    assert_eq!(h.outbox(held), "");
+    h.pass(100);
+    assert_eq!(h.outbox(held), "-READONLY You can't write against a read only replica.");
+}
+
+/// The messages of a subscriber to everything, each as `channel message`.
+fn messages(h: &mut Harness, subscriber: SessionId) -> Vec<String> {
+    let text = String::from_utf8(std::mem::take(&mut h.engine.sessions[subscriber.0 as usize].out)).unwrap_or_default();
+    let parts: Vec<&str> = text.split("*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n").skip(1).collect();
+    let lines = |part: &str| part.split("\r\n").filter(|line| !line.starts_with('$')).collect::<Vec<_>>().join(" ");
+    parts.into_iter().map(|part| lines(part).trim().to_owned()).collect()
+}
+
+#[test]
+fn subscribers_get_the_events_of_sentinel() {
+    let mut h = Harness::new();
+    let all = connect(&mut h);
+    send(&mut h, all, "PSUBSCRIBE *");
+    let check = |h: &mut Harness, role, expected: &[&str]| {
+        h.become_one(role);
+        assert_eq!(messages(h, all), expected, "{role:?}");
+    };
+    check(&mut h, LEADERLESS, &[]);
+    h.become_one(FOLLOWER);
+    let first = messages(&mut h, all);
+    assert_eq!(first[0], "+monitor master mymaster 10.0.0.2 6379 quorum 2");
+    assert_eq!(first[1], "+slave slave 10.0.0.1:6379 10.0.0.1 6379 @ mymaster 10.0.0.2 6379");
+    check(&mut h, FOLLOWER, &[]);
+    let lost = ["+sdown master mymaster 10.0.0.2 6379", "+odown master mymaster 10.0.0.2 6379 #quorum 3/2"];
+    check(&mut h, LEADERLESS, &lost);
+    check(&mut h, FOLLOWER, &["-sdown master mymaster 10.0.0.2 6379", "-odown master mymaster 10.0.0.2 6379"]);
+    check(&mut h, LEADERLESS, &lost);
+    check(
+        &mut h,
+        Role::Leader,
+        &[
+            "+promoted-slave slave 10.0.0.1:6379 10.0.0.1 6379 @ mymaster 10.0.0.2 6379",
+            "+failover-end master mymaster 10.0.0.2 6379",
+            "+switch-master mymaster 10.0.0.2 6379 10.0.0.1 6379",
+            "+slave slave 10.0.0.2:6379 10.0.0.2 6379 @ mymaster 10.0.0.1 6379",
+            "+slave slave 10.0.0.3:6379 10.0.0.3 6379 @ mymaster 10.0.0.1 6379",
+        ],
+    );
+    // Nodes that fall silent, come back, and join.
+    let mut state = Harness::three_nodes(Role::Leader);
+    state.nodes[2].link_up = false;
+    h.engine.set_replication(h.now, state.clone());
+    assert_eq!(messages(&mut h, all), ["+sdown slave 10.0.0.3:6379 10.0.0.3 6379 @ mymaster 10.0.0.1 6379"]);
+    state.nodes[2].link_up = true;
+    state.nodes.push(Node { id: 4, host: "10.0.0.4".into(), port: 1, link_up: true, ..Node::default() });
+    h.engine.set_replication(h.now, state.clone());
+    let id = h.engine.replication.name_of(4);
+    assert_eq!(
+        messages(&mut h, all),
+        [
+            "-sdown slave 10.0.0.3:6379 10.0.0.3 6379 @ mymaster 10.0.0.1 6379",
+            "+slave slave 10.0.0.4:1 10.0.0.4 1 @ mymaster 10.0.0.1 6379",
+            &format!("+sentinel sentinel {id} 10.0.0.4 1 @ mymaster 10.0.0.1 6379"),
+        ]
+    );
+    // Another address of the same leader.
+    state.nodes[0].host = "10.1.0.1".into();
+    h.engine.set_replication(h.now, state);
+    let moved = messages(&mut h, all);
+    assert_eq!(moved[0], "+switch-master mymaster 10.0.0.1 6379 10.1.0.1 6379");
+}
+
+/// Makes a log that is durable up to `durable` of `recorded`.
+fn log(h: &mut Harness, recorded: u64, durable: u64) {
+    let position = Position { recorded, durable };
+    h.engine.persistence.figures = Some(Box::new(move || Figures { position, ..Figures::default() }));
+}
+
+#[test]
+fn wait_counts_a_majority_as_soon_as_changes_are_settled() {
+    let mut h = Harness::replicated(Role::Leader, false);
+    log(&mut h, 7, 7);
+    h.script(&[
+        ("WAIT 0 0", ":1"),
+        ("WAIT 1 0", ":1"),
+        ("WAITAOF 1 1 0", "*2 :1 :1"),
+        ("WAIT x 0", "-ERR value is not an integer or out of range"),
+    ]);
+    log(&mut h, 9, 7);
+    h.script(&[("WAIT 0 0", ":0"), ("WAITAOF 0 0 0", "*2 :0 :0")]);
+    h.script(&[("MULTI", "+OK"), ("WAIT 1 0", "+QUEUED"), ("EXEC", "*1 :0")]);
+    let (one, local) = (connect(&mut h), connect(&mut h));
+    assert_eq!(send(&mut h, one, "WAIT 1 0"), "");
+    assert_eq!(send(&mut h, local, "WAITAOF 1 0 0"), "");
+    // The driver reports positions that say nothing about what is not settled.
+    h.become_one(Role::Leader);
+    assert_eq!([h.outbox(one), h.outbox(local)], ["", ""]);
+    log(&mut h, 9, 9);
+    h.engine.end_log_waits(h.now);
+    assert_eq!([h.outbox(one), h.outbox(local)], [":1", "*2 :1 :1"]);
+    assert_eq!(h.engine.persistence.answered, [one, local]);
+}
+
+#[test]
+fn wait_for_all_followers_waits_for_their_positions() {
+    let mut h = Harness::replicated(Role::Leader, false);
+    log(&mut h, 9, 9);
+    let (both, aof, late) = (connect(&mut h), connect(&mut h), connect(&mut h));
+    // What was reported before says nothing about changes since then.
+    assert_eq!(send(&mut h, both, "WAIT 2 0"), "");
+    assert_eq!(send(&mut h, aof, "WAITAOF 1 2 0"), "");
+    assert_eq!(send(&mut h, late, "WAIT 3 500"), "");
+    let mut state = Harness::three_nodes(Role::Leader);
+    (state.nodes[0].position, state.nodes[1].position) = (200, 200);
+    h.engine.set_replication(h.now, state.clone());
+    h.engine.check_invariants();
+    assert_eq!([h.outbox(both), h.outbox(aof)], ["", ""]);
+    // The leader is further by now, but that is nothing that they wait for.
+    (state.nodes[0].position, state.nodes[2].position) = (300, 200);
+    h.engine.set_replication(h.now, state.clone());
+    h.engine.check_invariants();
+    assert_eq!([h.outbox(both), h.outbox(aof)], [":2", "*2 :1 :2"]);
+    h.pass(500);
+    assert_eq!(h.outbox(late), ":2");
+    // A follower that does not answer has nothing for certain.
+    state.nodes[2].link_up = false;
+    let early = connect(&mut h);
+    assert_eq!(send(&mut h, early, "WAIT 2 500"), "");
+    h.engine.set_replication(h.now, state);
+    h.pass(500);
+    assert_eq!(h.outbox(early), ":1");
+}
+
+#[test]
+fn a_majority_is_one_of_voters() {
+    let mut h = Harness::replicated(Role::Leader, false);
+    assert_eq!(h.engine.replication.quorum(), Quorum { usable: 3, majority: 2 });
+    let mut state = Harness::three_nodes(FOLLOWER);
+    state.nodes[1].link_up = false;
+    state.nodes[2].link_up = false;
+    for (role, usable) in [(FOLLOWER, 2), (LEADERLESS, 1), (Role::NoQuorum, 1)] {
+        state.role = role;
+        h.engine.set_replication(h.now, state.clone());
+        assert_eq!(h.engine.replication.quorum(), Quorum { usable, majority: 2 }, "{role:?}");
+    }
+    (state.nodes[1].voter, state.nodes[2].voter) = (false, false);
+    h.engine.set_replication(h.now, state);
+    assert_eq!(h.engine.replication.majority(), 1);
+}
+
+#[test]
+fn names_of_nodes_follow_from_the_cluster_and_the_number() {
+    let mut h = Harness::replicated(Role::Leader, false);
+    let names: Vec<String> = (0..4).map(|id| h.engine.replication.name_of(id)).collect();
+    assert!(names.iter().all(|name| name.len() == 40 && name.bytes().all(|b| b.is_ascii_hexdigit())));
+    let mut state = Harness::three_nodes(Role::Leader);
+    state.cluster = 10;
+    h.engine.set_replication(h.now, state);
+    let others: Vec<String> = (0..4).map(|id| h.engine.replication.name_of(id)).collect();
+    let mut all = [names, others].concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 8);
+}
+
+#[test]
+fn leaders_and_servers_alone_stay_on_the_fast_path() {
+    let mut h = Harness::replicated(Role::Leader, false);
+    assert!(h.engine.slow_path.is_empty());
+    h.become_one(FOLLOWER);
+    assert!(!h.engine.slow_path.is_empty());
+    h.become_one(Role::Single);
+    assert!(h.engine.slow_path.is_empty() && h.engine.replication.master().is_none());
+}
