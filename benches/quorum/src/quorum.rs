@@ -71,12 +71,8 @@ fn run(plan: &Plan) -> Result<(), String> {
     }
     machine::raise_file_limit(16_384);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    let measured = tokio::task::LocalSet::new().block_on(&runtime, measure(plan));
-    let text = measured.markdown(plan);
-    println!("{text}\n{}", verdict(&measured.sections));
-    let write = |path: &Path, text: String| std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()));
-    write(&plan.table, text)?;
-    write(&plan.json, format!("{:#}\n", measured.json(plan)))?;
+    let measured = tokio::task::LocalSet::new().block_on(&runtime, measure(plan))?;
+    println!("{}\n{}", measured.markdown(plan), verdict(&measured.sections));
     plan.say(&format!("written: {} and {}", plan.table.display(), plan.json.display()));
     Ok(())
 }
@@ -88,28 +84,38 @@ struct Measured {
     disk: Disk,
 }
 
-async fn measure(plan: &Plan) -> Measured {
-    let mut disk = Disk::default();
+async fn measure(plan: &Plan) -> Result<Measured, String> {
     let mut entrants = Vec::new();
     for system in plan.systems.iter().copied() {
         plan.say(&format!("start {}", system.title()));
         entrants.push(Entrant::start(plan, system).await);
     }
-    let mut titles = Vec::new();
+    let mut measured = Measured { titles: Vec::new(), sections: Vec::new(), disk: Disk::default() };
     for entrant in &entrants {
-        titles.push((entrant.system, entrant.version().await));
+        measured.titles.push((entrant.system, entrant.version().await));
     }
-    let mut sections = vec![pairs::measure(plan, &mut entrants, &mut disk).await];
-    sections.push(contended::measure(plan, &mut entrants).await);
-    sections.push(failover::measure(plan, &mut entrants).await);
+    let section = pairs::measure(plan, &mut entrants, &mut measured.disk).await;
+    measured.add(plan, section)?;
+    measured.add(plan, contended::measure(plan, &mut entrants).await)?;
+    measured.add(plan, failover::measure(plan, &mut entrants).await)?;
     // The memory of held locks is that of new processes.
     drop(entrants);
-    sections.push(memory::measure(plan).await);
-    sections.retain(|section| !section.rows.is_empty());
-    Measured { titles, sections, disk }
+    measured.add(plan, memory::measure(plan).await)?;
+    Ok(measured)
 }
 
 impl Measured {
+    /// Adds a section, and writes what is measured so far, so that an interrupted run is not lost.
+    fn add(&mut self, plan: &Plan, section: Section) -> Result<(), String> {
+        if !section.rows.is_empty() {
+            self.sections.push(section);
+        }
+        let write =
+            |path: &Path, text: String| std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()));
+        write(&plan.table, self.markdown(plan))?;
+        write(&plan.json, format!("{:#}\n", self.json(plan)))
+    }
+
     /// The machine, the systems and all tables in Markdown.
     fn markdown(&self, plan: &Plan) -> String {
         let titles: Vec<&str> = self.titles.iter().map(|(_, title)| title.as_str()).collect();
