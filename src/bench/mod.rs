@@ -15,10 +15,12 @@
 //! Begin with [`plan`], which says what is measured, and [`run::measure`]. [`servers`] starts and queries servers, [`report`]
 //! holds the outcomes and their forms.
 //!
-//! `cargo bench --bench compare` measures servers more finely, with its own requests, and shares [`servers`] and [`report`] with
-//! this command.
+//! `cargo bench --bench compare` measures servers more finely, with its own requests, and `cargo bench -p portcullis-quorum` measures
+//! servers that replicate. Both share [`servers`] and [`report`] with this command.
 
 pub mod cli;
+#[cfg(any(test, feature = "internals"))]
+pub mod disk;
 #[cfg(any(test, feature = "internals"))]
 pub mod machine;
 pub mod plan;

@@ -11,13 +11,13 @@ mod drive;
 mod loading;
 mod rewrite;
 
-use std::fs::File;
-use std::io::{Error, Result, Write};
+use std::io::{Error, Result};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use portcullis::bench::disk::Disk;
 use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
-use portcullis::bench::report::statistics::{median, quantile};
+use portcullis::bench::report::statistics::median;
 use portcullis::bench::servers::info::field;
 use portcullis::bench::servers::kind::ServerKind;
 use portcullis::bench::servers::process::{Process, free_port};
@@ -225,37 +225,4 @@ fn info(process: &Process, section: &str, name: &str) -> Result<Option<u64>> {
 
 fn log_syncs(process: &Process) -> Result<Option<u64>> {
     info(process, "persistence", "log_syncs")
-}
-
-/// The disk's own time for an append of 4 KiB and `fdatasync`.
-#[derive(Default)]
-struct Disk {
-    us: Vec<i64>,
-}
-
-impl Disk {
-    fn measure(&mut self) -> Result<()> {
-        let path = std::env::temp_dir().join(format!("portcullis-bench-disk-{}", std::process::id()));
-        let mut file = File::create(&path)?;
-        let mut append = || {
-            let began = Instant::now();
-            file.write_all(&[b'x'; 4096])?;
-            file.sync_data()?;
-            Ok(began.elapsed().as_micros() as i64)
-        };
-        let took: Result<Vec<i64>> = (0..100).map(|_| append()).collect();
-        std::fs::remove_file(&path)?;
-        self.us.extend(took?);
-        Ok(())
-    }
-
-    fn note(&self) -> Option<String> {
-        let mut us = self.us.clone();
-        us.sort_unstable();
-        let (p50, p99) = (quantile(&us, 0.5)?, quantile(&us, 0.99)?);
-        Some(format!(
-            "the disk itself, in the same run: an append of 4 KiB and fdatasync takes {p50} µs (p50) and {p99} µs (p99), so {} in a second",
-            1_000_000 / p50.max(1)
-        ))
-    }
 }

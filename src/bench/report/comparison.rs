@@ -1,7 +1,8 @@
-//! Tables of servers side by side: the figure of each server, its ratio to Redis's figure, and whether Portcullis reaches its
-//! goal.
+//! Tables of servers side by side: the figure of each server, its ratio to the figure of the base, and whether Portcullis reaches
+//! its goal.
 //!
-//! A lower figure is better in every row.
+//! The columns are kinds of servers, of which Redis is the base, or others: see [`Column`]. A lower figure is better, except in
+//! rows whose unit is [`Unit::PerSecond`].
 
 use std::fmt::Write as _;
 
@@ -12,6 +13,26 @@ use crate::bench::servers::kind::ServerKind;
 
 /// A figure up to this many times another one counts as equal: the noise that is left in a median of slices.
 const NOISE: f64 = 1.02;
+
+/// A column of a table: a server, or several that work together.
+pub trait Column: Copy + PartialEq + 'static {
+    /// Portcullis.
+    const OURS: Self;
+    /// The column that ratios compare the others with.
+    const BASE: Self;
+
+    /// The heading.
+    fn name(self) -> &'static str;
+}
+
+impl Column for ServerKind {
+    const OURS: ServerKind = ServerKind::Portcullis;
+    const BASE: ServerKind = ServerKind::Redis;
+
+    fn name(self) -> &'static str {
+        ServerKind::name(self)
+    }
+}
 
 /// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +45,8 @@ pub enum Unit {
     Bytes,
     /// A ratio, without a unit.
     Ratio,
+    /// A number of events in a second. A higher figure is better.
+    PerSecond,
 }
 
 /// The result of one measurement on one server.
@@ -56,16 +79,19 @@ impl Cell {
 
 /// The goal of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bar {
-    /// Redis's figure is at least this many times Portcullis's.
+pub enum Bar<C: Column = ServerKind> {
+    /// Portcullis is at least this many times as good as the base: its figure is that much smaller, or larger if a higher one is
+    /// better.
     RatioAtLeast(f64),
+    /// Portcullis is at least so many times as good as each of these.
+    EachAtLeast(&'static [(C, f64)]),
     /// Portcullis's figure is at most this.
     AtMost(f64),
 }
 
 /// One measurement on several servers.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct Row<C: Column = ServerKind> {
     /// The name of the measurement.
     pub what: String,
     /// The parameter of the measurement, such as the depth of a pipeline or the number of waiters. Empty if it has none.
@@ -73,16 +99,16 @@ pub struct Row {
     /// The unit of the figures.
     pub unit: Unit,
     /// The cell of each server.
-    pub cells: Vec<(ServerKind, Cell)>,
+    pub cells: Vec<(C, Cell)>,
     /// The goal.
-    pub bar: Option<Bar>,
+    pub bar: Option<Bar<C>>,
     /// Details for programs.
     pub more: Value,
 }
 
 /// A table.
 #[derive(Clone, Debug)]
-pub struct Section {
+pub struct Section<C: Column = ServerKind> {
     /// The name that selects the section on the command line.
     pub name: &'static str,
     /// The heading of the first column, which says what the rows measure.
@@ -90,52 +116,67 @@ pub struct Section {
     /// The heading of the column for [`Row::at`]. Empty if there is no such column.
     pub at: &'static str,
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Row<C>>,
     /// Notes below the table.
     pub notes: Vec<String>,
 }
 
-impl Row {
+impl<C: Column> Row<C> {
     /// A row without cells.
-    pub fn new(what: impl Into<String>, at: impl Into<String>, unit: Unit) -> Row {
+    pub fn new(what: impl Into<String>, at: impl Into<String>, unit: Unit) -> Row<C> {
         Row { what: what.into(), at: at.into(), unit, cells: Vec::new(), bar: None, more: json!({}) }
     }
 
     /// Sets the goal.
     #[must_use]
-    pub fn bar(mut self, bar: Option<Bar>) -> Row {
+    pub fn bar(mut self, bar: Option<Bar<C>>) -> Row<C> {
         self.bar = bar;
         self
     }
 
-    fn cell(&self, kind: ServerKind) -> Option<&Cell> {
-        self.cells.iter().find(|(other, _)| *other == kind).map(|(_, cell)| cell)
+    fn cell(&self, column: C) -> Option<&Cell> {
+        self.cells.iter().find(|(other, _)| *other == column).map(|(_, cell)| cell)
     }
 
-    fn figure(&self, kind: ServerKind) -> Option<f64> {
-        self.cell(kind)?.figure()
+    fn figure(&self, column: C) -> Option<f64> {
+        self.cell(column)?.figure()
     }
 
-    /// Redis's figure divided by this server's.
-    pub fn ratio(&self, kind: ServerKind) -> Option<f64> {
-        Some(self.figure(ServerKind::Redis)? / self.figure(kind).filter(|figure| *figure > 0.0)?)
+    /// The figure, or its inverse if a higher figure is better. `None` if it is missing or 0.
+    fn cost(&self, column: C) -> Option<f64> {
+        let figure = self.figure(column).filter(|figure| *figure > 0.0)?;
+        Some(if self.unit == Unit::PerSecond { 1.0 / figure } else { figure })
+    }
+
+    /// How many times `of` is as good as `than`. `None` if a figure is missing.
+    fn advantage(&self, of: C, than: C) -> Option<f64> {
+        Some(self.cost(than)? / self.cost(of)?)
+    }
+
+    /// The base's figure divided by that of this column, or the other way round if a higher figure is better.
+    pub fn ratio(&self, column: C) -> Option<f64> {
+        self.advantage(column, C::BASE)
     }
 
     /// Whether the goal is reached. `None` if there is no goal or a figure is missing.
     pub fn is_met(&self) -> Option<bool> {
         Some(match self.bar? {
-            Bar::RatioAtLeast(least) => self.ratio(ServerKind::Portcullis)? >= least,
-            Bar::AtMost(most) => self.figure(ServerKind::Portcullis)? <= most,
+            Bar::RatioAtLeast(least) => self.ratio(C::OURS)? >= least,
+            Bar::EachAtLeast(others) => {
+                let reaches = |(other, least): &(C, f64)| Some(self.advantage(C::OURS, *other)? >= *least);
+                others.iter().map(reaches).collect::<Option<Vec<bool>>>()?.into_iter().all(|reached| reached)
+            }
+            Bar::AtMost(most) => self.figure(C::OURS)? <= most,
         })
     }
 
-    /// The best of the other servers, and the part by which its figure is below Portcullis's (negative if it is above). `None` if
+    /// The best of the other columns, and the part by which its cost is below Portcullis's (negative if it is above). `None` if
     /// a figure is missing.
-    pub fn best_other(&self) -> Option<(ServerKind, f64)> {
-        let ours = self.figure(ServerKind::Portcullis).filter(|ours| *ours > 0.0)?;
-        let others = self.cells.iter().filter(|(kind, _)| *kind != ServerKind::Portcullis);
-        let figures = others.filter_map(|(kind, cell)| Some((*kind, cell.figure()?)));
-        figures.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(kind, figure)| (kind, 1.0 - figure / ours))
+    pub fn best_other(&self) -> Option<(C, f64)> {
+        let ours = self.cost(C::OURS)?;
+        let others = self.cells.iter().filter(|(column, _)| *column != C::OURS);
+        let costs = others.filter_map(|(column, _)| Some((*column, self.cost(*column)?)));
+        costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(column, cost)| (column, 1.0 - cost / ours))
     }
 
     /// Whether no other server is better by more than the noise. `None` if a figure is missing.
@@ -156,10 +197,25 @@ impl Row {
         let Some(bar) = self.bar else { return "–".to_owned() };
         let aim = match bar {
             Bar::RatioAtLeast(least) => format!("≥ {least}×"),
+            Bar::EachAtLeast(others) => {
+                others.iter().map(|(other, least)| format!("≥ {least}× {}", other.name())).collect::<Vec<_>>().join(", ")
+            }
             Bar::AtMost(most) => format!("≤ {}", self.unit.text(most)),
         };
         let verdict = self.is_met().map_or("", |met| if met { ": met" } else { ": **missed**" });
         aim + verdict
+    }
+
+    /// What the goal is compared with.
+    fn stands(&self) -> String {
+        let ratios: Option<Vec<String>> = match self.bar {
+            Some(Bar::RatioAtLeast(_)) => self.ratio(C::OURS).map(|ratio| vec![times(ratio)]),
+            Some(Bar::EachAtLeast(others)) => {
+                others.iter().map(|(other, _)| self.advantage(C::OURS, *other).map(times)).collect()
+            }
+            _ => None,
+        };
+        ratios.map(|ratios| ratios.join(", ")).or_else(|| Some(self.unit.text(self.figure(C::OURS)?))).unwrap_or_default()
     }
 
     fn least_text(&self) -> String {
@@ -188,6 +244,10 @@ impl Row {
             "bar": match self.bar {
                 None => Value::Null,
                 Some(Bar::RatioAtLeast(least)) => json!({ "ratio_at_least": least, "met": self.is_met() }),
+                Some(Bar::EachAtLeast(others)) => {
+                    let each = others.iter().map(|(other, least)| (other.name().to_owned(), json!(least)));
+                    json!({ "each_at_least": each.collect::<serde_json::Map<_, _>>(), "met": self.is_met() })
+                }
                 Some(Bar::AtMost(most)) => json!({ "at_most": most, "met": self.is_met() }),
             },
             "no_other_is_better": self.is_least(),
@@ -196,14 +256,14 @@ impl Row {
     }
 }
 
-impl Section {
+impl<C: Column> Section<C> {
     /// A section without rows.
-    pub fn new(name: &'static str, title: &'static str, at: &'static str) -> Section {
+    pub fn new(name: &'static str, title: &'static str, at: &'static str) -> Section<C> {
         Section { name, title, at, rows: Vec::new(), notes: Vec::new() }
     }
 
     /// Renders the table in Markdown for these servers, and below it the reasons for missing figures.
-    pub fn markdown(&self, servers: &[ServerKind]) -> String {
+    pub fn markdown(&self, servers: &[C]) -> String {
         let has_at = !self.at.is_empty();
         let mut head = vec![self.title];
         head.extend(has_at.then_some(self.at));
@@ -231,7 +291,7 @@ impl Section {
 
     /// The reasons for missing figures, each reason of a server once.
     fn reasons(&self) -> Vec<String> {
-        let mut reasons: Vec<(ServerKind, &str, Vec<String>)> = Vec::new();
+        let mut reasons: Vec<(C, &str, Vec<String>)> = Vec::new();
         for row in &self.rows {
             for (kind, cell) in &row.cells {
                 let Cell::Failed(reason) = cell else { continue };
@@ -242,7 +302,7 @@ impl Section {
                 }
             }
         }
-        let text = |(kind, reason, names): (ServerKind, &str, Vec<String>)| {
+        let text = |(kind, reason, names): (C, &str, Vec<String>)| {
             let rest = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
             format!("{} has no figure for {}{rest}: `{}`", kind.name(), names[0], reason.replace('`', "'"))
         };
@@ -255,14 +315,14 @@ impl Section {
     }
 }
 
-impl Row {
-    fn cell_text(&self, kind: ServerKind) -> String {
+impl<C: Column> Row<C> {
+    fn cell_text(&self, kind: C) -> String {
         let Some(cell) = self.cell(kind) else { return "–".to_owned() };
         let Some(figure) = cell.figure() else { return "–".to_owned() };
         let least = if matches!(cell, Cell::AtLeast(_)) { "≥ " } else { "" };
         let text = format!("{least}{}", self.unit.text(figure));
         match self.ratio(kind) {
-            Some(ratio) if kind != ServerKind::Redis && self.unit != Unit::Ratio => format!("{text} ({})", times(ratio)),
+            Some(ratio) if kind != C::BASE && self.unit != Unit::Ratio => format!("{text} ({})", times(ratio)),
             _ => text,
         }
     }
@@ -284,6 +344,7 @@ impl Unit {
             Unit::Microseconds => "us",
             Unit::Bytes => "bytes",
             Unit::Ratio => "ratio",
+            Unit::PerSecond => "per_second",
         }
     }
 
@@ -292,23 +353,23 @@ impl Unit {
             Unit::Nanoseconds if figure >= 100_000.0 => table::time(figure / 1000.0),
             Unit::Nanoseconds => format!("{figure:.0} ns"),
             Unit::Microseconds => table::time(figure),
+            Unit::Bytes if figure >= 1e7 => format!("{:.0} MB", figure / 1e6),
             Unit::Bytes => format!("{figure:.0} B"),
             Unit::Ratio => format!("{figure:.2}"),
+            Unit::PerSecond => format!("{figure:.0}/s"),
         }
     }
 }
 
 /// A summary of all sections: the goals that were missed, and the rows in which another server is better.
-pub fn verdict(sections: &[Section]) -> String {
+pub fn verdict<C: Column>(sections: &[Section<C>]) -> String {
     let (mut bars, mut missed, mut compared, mut better) = (0, Vec::new(), 0, Vec::new());
     for section in sections {
         for row in &section.rows {
             let name = row.name(section.at);
             bars += usize::from(row.is_met().is_some());
             if row.is_met() == Some(false) {
-                let stands = row.ratio(ServerKind::Portcullis).filter(|_| matches!(row.bar, Some(Bar::RatioAtLeast(_))));
-                let stands = stands.map(times).or_else(|| row.figure(ServerKind::Portcullis).map(|figure| row.unit.text(figure)));
-                missed.push(format!("{name} ({} is {})", row.bar_text().replace(": **missed**", ""), stands.unwrap_or_default()));
+                missed.push(format!("{name} ({} is {})", row.bar_text().replace(": **missed**", ""), row.stands()));
             }
             compared += usize::from(row.is_least().is_some());
             if let (Some(false), Some((kind, less))) = (row.is_least(), row.best_other()) {
@@ -341,6 +402,28 @@ mod tests {
         let row = row(Cell::Value(300.0), Cell::Value(150.0), 100.0, Some(Bar::RatioAtLeast(3.0)));
         assert_eq!((row.ratio(ServerKind::Kevy), row.ratio(ServerKind::Portcullis)), (Some(2.0), Some(3.0)));
         assert_eq!((row.is_met(), row.is_least()), (Some(true), Some(true)));
+    }
+
+    #[test]
+    fn a_higher_number_a_second_is_better() {
+        const BAR: Bar = Bar::EachAtLeast(&[(ServerKind::Redis, 2.0), (ServerKind::Kevy, 1.0)]);
+        let rate = |kevy, ours| {
+            let mut row: Row = Row::new("pairs", "64", Unit::PerSecond).bar(Some(BAR));
+            row.cells = vec![(ServerKind::Redis, Cell::Value(100.0)), (ServerKind::Kevy, kevy), (ServerKind::Portcullis, ours)];
+            row
+        };
+        let better = rate(Cell::Value(150.0), Cell::Value(200.0));
+        assert_eq!(
+            (better.ratio(ServerKind::Portcullis), better.is_met(), better.is_least()),
+            (Some(2.0), Some(true), Some(true))
+        );
+        let worse = rate(Cell::Value(400.0), Cell::Value(200.0));
+        assert_eq!((worse.is_met(), worse.best_other()), (Some(false), Some((ServerKind::Kevy, 0.5))));
+        assert_eq!(
+            (worse.bar_text().as_str(), worse.stands().as_str()),
+            ("≥ 2× redis-server, ≥ 1× kevy: **missed**", "2.00×, 0.50×")
+        );
+        assert_eq!(rate(Cell::Unsupported, Cell::Value(200.0)).is_met(), None);
     }
 
     #[test]

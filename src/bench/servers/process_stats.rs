@@ -88,3 +88,12 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? * 1024)
 }
+
+/// Nanoseconds of CPU time that a process has used, with that of its threads that have ended, in steps of 10 ms or so.
+pub fn whole_cpu_ns(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program is in parentheses and may contain blanks.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some((ticks()? + ticks()?) * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+}
