@@ -41,7 +41,7 @@
 
 // Only the whole program uses everything: the build with default features is the one that looks for dead code.
 #![cfg_attr(
-    not(all(feature = "tls", feature = "bench", feature = "torture", feature = "cluster")),
+    not(all(feature = "tls", feature = "bench", feature = "torture", feature = "quorum")),
     allow(dead_code, unused_imports)
 )]
 
@@ -84,9 +84,9 @@ pub mod lock;
 mod persist;
 #[cfg(feature = "internals")]
 pub mod persist;
-#[cfg(all(feature = "cluster", not(feature = "internals")))]
+#[cfg(all(feature = "quorum", not(feature = "internals")))]
 mod quorum;
-#[cfg(all(feature = "cluster", feature = "internals"))]
+#[cfg(all(feature = "quorum", feature = "internals"))]
 pub mod quorum;
 #[cfg(not(feature = "internals"))]
 mod resp;

@@ -67,6 +67,10 @@ pub type Entry = openraft::alias::EntryOf<Types>;
 pub type LogId = openraft::alias::LogIdOf<Types>;
 /// What a node has promised: its term and for whom it voted.
 pub type Vote = openraft::alias::VoteOf<Types>;
+/// The members, and the entry that has made them so.
+pub type Membership = openraft::alias::StoredMembershipOf<Types>;
+/// One leadership: its term and its node.
+pub type LeaderId = openraft::alias::CommittedLeaderIdOf<Types>;
 /// What a snapshot is of.
 pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<Types>;
 

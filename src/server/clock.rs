@@ -168,6 +168,15 @@ impl Clock {
         }
     }
 
+    /// Sets the running clock, back or forth; the wall clock does not change.
+    #[cfg(feature = "quorum")]
+    pub fn set_us(&mut self, us: u64) {
+        let by_us = us as i64 - self.now().mono_us as i64;
+        self.skew_us += by_us;
+        self.wall_checked_us = us;
+        self.wall_offset_ms = self.real_offset_ms(us);
+    }
+
     /// Steps only the wall clock, by `ms` milliseconds; the monotonic clock does not change.
     pub fn jump_wall(&mut self, ms: i64) {
         // The bound of the monotonic clock, in both directions.

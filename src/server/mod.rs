@@ -20,6 +20,8 @@ pub mod net;
 mod orders;
 #[cfg(feature = "cli")]
 pub mod program;
+#[cfg(feature = "quorum")]
+pub mod replicated;
 pub mod shell;
 mod turns;
 pub mod users_file;
@@ -331,7 +333,17 @@ impl Executor {
         shell.save_as_configured();
         let Ok(environment) = self.accept.recv() else { return Ok(()) };
         shell.engine.environment = environment;
-        durable::start::start(&mut shell, &self.control, self.loaded).map_err(io::Error::other)?;
+        #[cfg(feature = "quorum")]
+        let is_node = shell.engine.config.node_id > 0;
+        #[cfg(not(feature = "quorum"))]
+        let is_node = false;
+        if is_node {
+            #[cfg(feature = "quorum")]
+            replicated::start(&mut shell, &self.control).map_err(io::Error::other)?;
+            let _ = self.loaded.send(());
+        } else {
+            durable::start::start(&mut shell, &self.control, self.loaded).map_err(io::Error::other)?;
+        }
         let handshakes = Rc::new(Handshakes::new(self.tls, poller.registry.clone()));
         let listening = Listening::new(self.listeners, endpoints, self.addresses, handshakes, poller.registry.clone())?;
         let listening = Rc::new(listening);
@@ -371,6 +383,9 @@ fn apply_config(
         })?);
     }
     if names.contains(&"appendonly") && config.appendonly {
+        if config.node_id > 0 {
+            return Err(("appendonly", "the nodes have a log of their own".to_owned()));
+        }
         durable::switch::check(&durable::load::folder_of(config)).map_err(|text| ("appendonly", text))?;
     }
     if names.iter().any(|name| matches!(*name, "bind" | "port" | "tls-port")) {

@@ -3,6 +3,7 @@
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::faults::test_mode::ClockOrder;
+use crate::engine::replication::NodeId;
 use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Sink, WireReply};
 use crate::server::shell::Shell;
@@ -89,6 +90,16 @@ impl Shell {
             WireReply::new(&mut session.out, session.protocol).error(Error::SHUTDOWN_FAILED.text());
             self.engine.mark_dirty(id);
         }
+    }
+
+    /// Hands the leadership over to a node, or to the one that has most of the log.
+    #[cold]
+    pub(super) fn hand_over(&mut self, to: Option<NodeId>) {
+        #[cfg(feature = "quorum")]
+        self.transfer_leadership(to);
+        // Without the feature no server is one of several.
+        #[cfg(not(feature = "quorum"))]
+        let _ = to;
     }
 
     /// Puts the engine into the state after a restart. Each connection finds in its next turn that it must close, before it reads

@@ -103,6 +103,9 @@ pub struct Shell {
     pub(super) dirty: Vec<SessionId>,
     /// The log, if the server writes one.
     pub(super) durable: Option<Box<Durable>>,
+    /// What this server is among its nodes, if it is one of several.
+    #[cfg(feature = "quorum")]
+    pub(super) replicated: Option<Box<crate::server::replicated::Replicated>>,
     /// The copy of the keyspace in progress, for a snapshot or a first base.
     pub(super) copying: Option<Box<Copying>>,
     /// Whether the copy is for an append-only file that is being switched on, and when that is tried again.
@@ -160,6 +163,8 @@ impl Shell {
             busy: Rc::default(),
             dirty: Vec::new(),
             durable: None,
+            #[cfg(feature = "quorum")]
+            replicated: None,
             copying: None,
             begins_log: false,
             log_again_ms: None,
@@ -452,8 +457,7 @@ impl Shell {
                 Action::Restart { last, lose } => self.restart(Some(last), lose),
                 Action::RewriteLog => self.rewrite_log(),
                 Action::Reload(id, from) => self.order_reload(id, from),
-                // Only replicated servers ask for it.
-                Action::HandOver { .. } => {}
+                Action::HandOver { to } => self.hand_over(to),
                 Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }

@@ -147,7 +147,7 @@ pub fn append_all<D: Disk>(disk: &mut D, file: &mut D::File, bytes: &[u8]) -> Re
 ///
 /// # Errors
 /// The disk's; then a part of them may be in the file.
-#[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+#[cfg_attr(not(feature = "quorum"), allow(dead_code))]
 pub fn write_all_at<D: Disk>(disk: &mut D, file: &mut D::File, mut offset: u64, bytes: &[u8]) -> Result {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -167,7 +167,7 @@ pub fn write_all_at<D: Disk>(disk: &mut D, file: &mut D::File, mut offset: u64, 
 ///
 /// # Errors
 /// The disk's. A longer file is an error.
-#[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+#[cfg_attr(not(feature = "quorum"), allow(dead_code))]
 pub fn read_whole<D: Disk>(disk: &mut D, name: &[u8], max: usize) -> Result<Option<Vec<u8>>> {
     let Some((mut file, len)) = disk.open(name)? else { return Ok(None) };
     let len = usize::try_from(len).ok().filter(|len| *len <= max);

@@ -22,11 +22,13 @@ pub struct RoundTrips {
 
 impl RoundTrips {
     /// Number of durations.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// A bound in microseconds that `percent` of the durations do not exceed, up to twice the exact value; `None` without durations.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn percentile_us(&self, percent: f64) -> Option<u64> {
         let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -81,6 +83,7 @@ pub struct PeerInfo {
 
 impl PeerInfo {
     /// Its cluster, if it has one and has said so.
+    #[allow(dead_code, reason = "tests use it")]
     pub fn cluster(&self) -> Option<ClusterId> {
         self.hello.as_ref().map(|hello| hello.cluster).filter(|cluster| *cluster != ClusterId::default())
     }

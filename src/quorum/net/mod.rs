@@ -26,10 +26,9 @@ mod tests;
 mod transport;
 mod wire;
 
-pub use client::{Client, Network};
 pub use dial::Security;
-pub use directory::{Directory, PeerInfo, RoundTrips};
-pub use handler::{Failed, Handler, Snapshot};
-pub use hello::{ClientAddress, ClusterId, Hello, Standing};
+pub use directory::Directory;
+pub use handler::Snapshot;
+pub use hello::{ClientAddress, Standing};
 pub use snapshot::{SnapshotSink, SnapshotWriter};
-pub use transport::{Options, Shutdown, Transport};
+pub use transport::{Options, Transport};

@@ -30,7 +30,6 @@ pub mod worker;
 
 pub use header::Owner;
 pub use lock::FolderLock;
-pub use open::OpenError;
 pub use progress::Progress;
 pub use snapshots::{Snapshots, Temporary};
 pub use storage::{LogStore, LogThread, Options};

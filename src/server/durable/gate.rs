@@ -54,6 +54,27 @@ pub struct Executed<'a> {
     pub reply: &'a [u8],
 }
 
+impl Executed<'_> {
+    /// Whether the reply may show keys. A container's row does not say that of its subcommands.
+    pub fn may_show_keys(&self) -> bool {
+        let row = self.row.filter(|row| row.subcommands.is_empty()).or_else(|| self.commands.named(self.args));
+        !self.queued && row.is_none_or(|row| !shows_no_key(row))
+    }
+}
+
+/// Whether a command looks at no key, and runs none that does.
+fn shows_no_key(row: &Command) -> bool {
+    if row.traits.contains(Traits::SHOWS_NO_KEY) {
+        return true;
+    }
+    if row.flags.intersects(Flags::READONLY | Flags::WRITE) {
+        return false;
+    }
+    // A script or a transaction may run commands that look at keys.
+    let runs_others = row.traits.contains(Traits::DEBUG) || row.is_exec();
+    matches!(row.group, Group::Connection | Group::PubSub | Group::Server | Group::Transactions) && !runs_others
+}
+
 /// The gates of all sessions, and the batches that unsettled changes are in.
 #[derive(Debug, Default)]
 pub struct CommitGate {
@@ -153,14 +174,11 @@ impl CommitGate {
     fn seen_by(&self, seed: u64, row: Option<&Command>, args: &[&[u8]], db: u32) -> BatchNumber {
         let everything = self.last();
         let Some(row) = row else { return everything };
-        if row.traits.contains(Traits::SHOWS_NO_KEY) {
+        if shows_no_key(row) {
             return 0;
         }
         if !row.flags.intersects(Flags::READONLY | Flags::WRITE) {
-            // They do not look at keys. A script or a transaction may run commands that do.
-            let runs_others = row.traits.contains(Traits::DEBUG) || row.is_exec();
-            let shows_none = matches!(row.group, Group::Connection | Group::PubSub | Group::Server | Group::Transactions);
-            return if shows_none && !runs_others { 0 } else { everything };
+            return everything;
         }
         match row.key_positions(args).filter(|_| row.names_all_keys()) {
             Some(keys) if !keys.is_empty() => {

@@ -21,7 +21,7 @@ use crate::server::durable::gate::Executed;
 use crate::server::durable::log_thread::{Order, Report, Syncs};
 use crate::server::durable::rewrite::{self, Rewrite};
 use crate::server::durable::sharing::Sharing;
-use crate::server::durable::{Phase, Rewriting, boot};
+use crate::server::durable::{Durable, Phase, Rewriting, boot};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -61,6 +61,9 @@ impl Shell {
         let reply = outbox.bytes.get(start..).unwrap_or_default();
         let request = Executed { commands: self.engine.commands, row, args, db, queued, reply };
         let batch = durable.gate.batch_of_reply(&durable.log, durable.seed, request);
+        #[cfg(feature = "quorum")]
+        let batch = self.batch_of_read(batch, request);
+        let Some(durable) = &mut self.durable else { return };
         durable.seen = durable.seen.max(batch);
         let session = &mut self.engine.sessions[id.0 as usize];
         let at = session.net_out + (start - session.sent.min(start)) as u64;
@@ -117,6 +120,8 @@ impl Shell {
         if self.log_again_ms.is_some_and(|at| now.reached(at)) {
             self.log_as_configured();
         }
+        #[cfg(feature = "quorum")]
+        self.tick_cluster(now);
         self.update_files();
     }
 
@@ -127,7 +132,12 @@ impl Shell {
             || self.copying.is_some()
             || self.loading.is_some()
             || self.engine.persistence.figures.is_some();
-        let due = [self.snapshots.look_ms, self.log_again_ms, self.durable.as_ref().map(|durable| durable.due_ms())];
+        #[cfg(feature = "quorum")]
+        let tick_ms = self.replicated.as_ref().map(|replicated| replicated.due_ms());
+        #[cfg(not(feature = "quorum"))]
+        let tick_ms = None;
+        let log_ms = self.durable.as_ref().map(|durable| durable.due_ms());
+        let due = [self.snapshots.look_ms, self.log_again_ms, log_ms, tick_ms];
         self.files_due_ms = due.into_iter().flatten().min().unwrap_or(u64::MAX);
     }
 
@@ -138,11 +148,11 @@ impl Shell {
     }
 
     #[cold]
-    pub(super) fn submit(&mut self, closing: bool) {
+    pub(in crate::server) fn submit(&mut self, closing: bool) {
         let now = self.clock.now();
         let Some(durable) = &mut self.durable else { return };
         let pending = durable.log.pending_bytes();
-        if pending == 0 {
+        if pending == 0 && !durable.confirms {
             return;
         }
         if !closing && pending < BATCH_MIN {
@@ -169,12 +179,26 @@ impl Shell {
         if durable.holds_output() {
             durable.gate.note_changes(&durable.log);
         }
-        durable.log.set_boot_clock(now, boot::clock());
+        durable.log.set_boot_clock(now, durable.boot_clock(now));
         // Until the thread has begun a new file, its figures are those of the old one.
         let synced = if durable.turns_over { 0 } else { durable.progress.durable_bytes.load(Ordering::Relaxed) };
-        let Some(Batch { bytes: batch, .. }) = durable.log.take_batch(synced) else { return };
+        let confirms = std::mem::take(&mut durable.confirms);
+        let batch = match durable.log.take_batch(synced) {
+            Some(Batch { bytes, .. }) => bytes,
+            None if confirms => Vec::new(),
+            None => return,
+        };
         let number = durable.gate.take();
         let queued = durable.progress.queued_bytes.fetch_add(batch.len() as u64, Ordering::Relaxed) + batch.len() as u64;
+        #[cfg(feature = "quorum")]
+        if durable.replicated {
+            // Each batch stands alone: a snapshot may end before any of them.
+            durable.log.begin_file(0);
+            if let Some(replicated) = &mut self.replicated {
+                replicated.propose(number, batch, now);
+            }
+            return;
+        }
         durable.send(Order::Append(number, batch));
         if !durable.holds_output() {
             // A crash may lose it; nothing waits.
@@ -263,7 +287,7 @@ impl Shell {
     /// Applies a new value of `appendfsync`.
     pub(in crate::server) fn sync_as_configured(&mut self) {
         let syncs = Syncs::of(self.engine.config.appendfsync);
-        let Some(durable) = &mut self.durable else { return };
+        let Some(durable) = self.durable.as_mut().filter(|durable| !durable.replicated) else { return };
         // What waits goes on waiting: batches are reported as settled under each value.
         durable.syncs = syncs;
         durable.send(Order::Sync(syncs));
@@ -286,7 +310,8 @@ impl Shell {
         self.submit(true);
         let now = self.clock.now();
         let salt = self.engine.random_salt();
-        let Some(durable) = self.durable.as_mut().filter(|durable| durable.phase == Phase::Running) else { return };
+        let runs = |durable: &&mut Box<Durable>| durable.phase == Phase::Running && !durable.replicated;
+        let Some(durable) = self.durable.as_mut().filter(runs) else { return };
         if durable.rewrite.get().began_ms.is_some() {
             return;
         }

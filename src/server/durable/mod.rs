@@ -48,6 +48,7 @@ use std::time::Duration;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::persistence::{Figures, Position};
+use crate::persist::append::clock::BootClock;
 use crate::persist::append::log::AppendLog;
 use crate::persist::disk::DiskError;
 use crate::server::clock::monotonic_ns;
@@ -106,6 +107,10 @@ pub struct Durable {
     rewrite_abandoned: Arc<AtomicBool>,
     /// Keeps the folder locked, together with the threads that write in it.
     lock: Option<Arc<FolderLock>>,
+    /// Whether batches go to the quorum instead of a file: see [`crate::server::replicated`].
+    pub replicated: bool,
+    /// Whether a batch is to be handed over even if it is empty: replies wait until it is settled.
+    pub confirms: bool,
     /// What the next batch waits for.
     sharing: Sharing,
     /// Notices syncs that hold up changes.
@@ -116,7 +121,7 @@ pub struct Durable {
 
 /// State of rewriting: of the new base in progress, and of the last one.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rewriting {
+pub(super) struct Rewriting {
     /// When the one in progress began, in monotonic milliseconds.
     began_ms: Option<u64>,
     /// How many failed since one succeeded.
@@ -134,7 +139,7 @@ type Bases = (Rc<Cell<Rewriting>>, Rc<Cell<u64>>);
 
 impl Durable {
     /// A log without a thread, which starts.
-    fn new(
+    pub(super) fn new(
         log: AppendLog,
         progress: Arc<Progress>,
         orders: Sender<Order>,
@@ -161,6 +166,8 @@ impl Durable {
             base_size,
             rewrite_abandoned: Arc::default(),
             lock: None,
+            replicated: false,
+            confirms: false,
             sharing: Sharing::default(),
             delay: Delay::default(),
             delayed_syncs: Rc::default(),
@@ -190,7 +197,7 @@ impl Durable {
     }
 
     /// Reads the figures of INFO.
-    fn figures(&self) -> Box<dyn Fn() -> Figures> {
+    pub(super) fn figures(&self) -> Box<dyn Fn() -> Figures> {
         let (progress, rewrite) = (Arc::clone(&self.progress), Rc::clone(&self.rewrite));
         let (base_size, held) = (Rc::clone(&self.base_size), self.gate.held());
         let (recorded, delayed_syncs) = (self.log.clone(), Rc::clone(&self.delayed_syncs));
@@ -208,7 +215,7 @@ impl Durable {
     }
 
     /// Takes note that its files are what a start would load.
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.phase = Phase::Running;
         self.progress.begun.store(true, Ordering::Relaxed);
     }
@@ -216,6 +223,16 @@ impl Durable {
     /// Gives up the base in progress: its thread leaves the folder as it is.
     fn abandon_rewrite(&self) {
         self.rewrite_abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// The clock by which native records tell their times.
+    fn boot_clock(&self, now: Now) -> BootClock {
+        #[cfg(feature = "quorum")]
+        if self.replicated {
+            return crate::server::replicated::boot_clock(now);
+        }
+        let _ = now;
+        boot::clock()
     }
 
     /// Whether changes are recorded.
@@ -242,12 +259,12 @@ impl Durable {
 
     /// Whether the pending changes wait for others that are to share a sync.
     fn waits_for_others(&self) -> bool {
-        self.sharing.waits(self.gate.held().get(), monotonic_ns())
+        !self.replicated && self.sharing.waits(self.gate.held().get(), monotonic_ns())
     }
 
     /// How long the pending changes wait for others while nothing else is to be done; `None` if they do not, or if there are none.
     fn wait_for_others(&self) -> Option<Duration> {
-        if !self.holds_output() || self.gate.is_on_its_way() || !self.log.has_pending() {
+        if !self.holds_output() || self.gate.is_on_its_way() || self.replicated || !self.log.has_pending() {
             return None;
         }
         self.sharing.wait(self.gate.held().get(), monotonic_ns())

@@ -87,6 +87,10 @@ impl Shell {
     }
 
     fn snapshot_path(&self) -> Result<PathBuf, String> {
+        #[cfg(feature = "quorum")]
+        if self.replicated.as_ref().is_some_and(|replicated| !replicated.leads()) {
+            return Err("this node does not lead, and has no keys of its own".to_owned());
+        }
         snapshot_of(&self.engine.config).ok_or_else(|| "dbfilename is empty".to_owned())
     }
 

@@ -66,6 +66,9 @@ impl Shell {
             // The end of the load comes back here.
             return;
         }
+        if self.durable.as_ref().is_some_and(|durable| durable.replicated) {
+            return;
+        }
         self.log_again_ms = None;
         self.awaits_folder = false;
         match (&self.durable, self.engine.config.appendonly) {

@@ -4,7 +4,8 @@ use std::fs::OpenOptions;
 use std::io;
 use std::sync::{Mutex, OnceLock};
 
-use tracing_subscriber::filter::LevelFilter;
+use tracing::Metadata;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -34,10 +35,16 @@ pub fn start(level: &str, file: &str, format: Format) -> io::Result<()> {
         Format::Text => lines.boxed(),
         Format::Json => lines.json().boxed(),
     };
+    let lines = lines.with_filter(filter_fn(is_for_operators));
     // Lines wrap the filtered registry, so that the level can be changed without losing them.
     Registry::default().with(filter).with(lines).try_init().map_err(io::Error::other)?;
     let _ = LEVEL.set(handle);
     Ok(())
+}
+
+/// Leaves out what openraft says of its own steps: what an operator has to know of a cluster, we log ourselves.
+fn is_for_operators(event: &Metadata<'_>) -> bool {
+    !event.target().starts_with("openraft") || *event.level() <= tracing::Level::ERROR
 }
 
 /// Changes the log level, if logging has started.

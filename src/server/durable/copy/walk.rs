@@ -110,7 +110,7 @@ impl Shell {
     }
 
     /// Makes the engine record its changes where they are wanted now.
-    pub(in crate::server::durable) fn record_changes(&mut self) {
+    pub(in crate::server) fn record_changes(&mut self) {
         let log = self.durable.as_ref().filter(|durable| durable.records()).map(|durable| durable.log.clone());
         let copy = self.copying.as_ref().map(|copying| copying.copy.clone());
         self.engine.keyspace.changes.log = match (log, copy) {

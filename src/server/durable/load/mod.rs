@@ -153,7 +153,7 @@ impl Files {
 
 impl<R: Read + Seek> Files<R> {
     /// The files of a manifest, which `open` opens by their names and tells the lengths of.
-    fn from(
+    pub(in crate::server) fn from(
         path: &Path,
         mut open: impl FnMut(&[u8]) -> io::Result<(u64, R)>,
         manifest: Manifest,

@@ -1,0 +1,98 @@
+//! Snapshots, made of the last one and the entries behind it, beside everything else.
+
+use std::io;
+use std::sync::Arc;
+
+use openraft::{RaftLogReader, RaftSnapshotBuilder};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+
+use crate::persist::disk::Disk;
+use crate::quorum::net::Snapshot;
+use crate::quorum::node::machine::Machine;
+use crate::quorum::node::state::{SharedSnapshots, committed, lock};
+use crate::quorum::node::storage;
+use crate::quorum::store::LogStore;
+use crate::quorum::types::{SnapshotFile, SnapshotMeta, Types};
+
+/// Number of batches that are read ahead.
+const AHEAD: usize = 64;
+
+/// Makes one snapshot.
+pub struct Builder<D: Disk, M> {
+    machine: M,
+    log: LogStore,
+    snapshots: SharedSnapshots<D>,
+    /// What it is to be of.
+    meta: SnapshotMeta,
+}
+
+impl<D: Disk, M> Builder<D, M> {
+    /// Makes a snapshot of everything up to `meta`.
+    pub fn new(machine: M, log: LogStore, snapshots: SharedSnapshots<D>, meta: SnapshotMeta) -> Builder<D, M> {
+        Builder { machine, log, snapshots, meta }
+    }
+}
+
+impl<D, M> RaftSnapshotBuilder<Types> for Builder<D, M>
+where
+    D: Disk + Send + 'static,
+    D::File: Send,
+    M: Machine,
+{
+    type SnapshotData = SnapshotFile;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        let (previous, temporary) = {
+            let mut snapshots = lock(&self.snapshots);
+            (snapshots.current().cloned(), snapshots.begin().map_err(storage)?)
+        };
+        let (mut next, previous) = match previous {
+            Some((meta, file)) => (meta.last_log_id.map_or(0, |last| last.index + 1), Some(file)),
+            None => (0, None),
+        };
+        let end = self.meta.last_log_id.map_or(0, |last| last.index + 1);
+        let (batches, mut received) = mpsc::channel(AHEAD);
+        let (machine, path) = (self.machine.clone(), temporary.path().to_owned());
+        let work = spawn_blocking(move || {
+            let mut batches = std::iter::from_fn(|| received.blocking_recv());
+            machine.compact(previous, &mut batches, &path)
+        });
+        'read: while next < end {
+            let entries = match self.log.limited_get_log_entries(next, end).await {
+                Ok(entries) if entries.is_empty() => Err(io::Error::other(format!("the log has no entry {next}"))),
+                read => read,
+            };
+            let entries = match entries {
+                Ok(entries) => entries,
+                Err(error) => {
+                    // The work fails by it.
+                    let _ = batches.send(Err(error)).await;
+                    break;
+                }
+            };
+            next = entries.last().map_or(end, |last| last.log_id.index + 1);
+            for entry in entries.into_iter().filter_map(committed) {
+                if batches.send(Ok(entry.batch)).await.is_err() {
+                    break 'read;
+                }
+            }
+        }
+        drop(batches);
+        let made = work.await.map_err(storage)?;
+        let (snapshots, meta) = (Arc::clone(&self.snapshots), self.meta.clone());
+        let finished = spawn_blocking(move || {
+            let mut snapshots = lock(&snapshots);
+            match made {
+                Ok(()) => snapshots.finish(temporary, &meta).map_err(storage),
+                Err(reason) => {
+                    tracing::warn!(reason, "cannot make a snapshot");
+                    snapshots.abandon(temporary).map_err(storage)?;
+                    Err(io::Error::other(reason))
+                }
+            }
+        });
+        let snapshot = finished.await.map_err(storage)??;
+        Ok(Snapshot { meta: self.meta.clone(), snapshot })
+    }
+}

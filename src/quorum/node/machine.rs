@@ -1,0 +1,79 @@
+//! What the executor does for its node.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use tokio::sync::oneshot;
+
+use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile};
+
+/// A committed batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its index in the log.
+    pub index: u64,
+    /// The batch.
+    pub batch: Batch,
+}
+
+/// What became of committed entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// They are applied.
+    Done,
+    /// They are not: the executor has dropped its state, and must be given the snapshot and all entries behind it.
+    StartsAnew,
+}
+
+/// The snapshot that a new one is made from: its file. `None` is the empty state.
+pub type Previous = Option<SnapshotFile>;
+
+/// What a node tells of its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The present term.
+    pub term: u64,
+    /// The node that leads, as far as this one knows.
+    pub leader: Option<NodeId>,
+    /// Set while this node leads and has applied everything that was committed before.
+    pub leads: Option<LeaderId>,
+    /// The addresses of all members among themselves, by their numbers.
+    pub members: BTreeMap<NodeId, String>,
+    /// The members that do not vote.
+    pub learners: Vec<NodeId>,
+    /// The last index that is committed, as far as this node knows.
+    pub committed: u64,
+    /// The last index that this node has applied.
+    pub applied: u64,
+    /// On the leader: the last index that each node has.
+    pub matched: BTreeMap<NodeId, u64>,
+}
+
+/// The state that committed entries change. The calls come from the node's threads. They order the work, and return at once, unless
+/// something else is said.
+pub trait Machine: Clone + Send + Sync + 'static {
+    /// Applies committed entries. `done` is told what became of them; if it is dropped, the server is ending.
+    fn apply(&self, entries: Vec<Committed>, done: oneshot::Sender<Applied>);
+
+    /// Replaces the whole state by a snapshot, or by the empty state. `done` is told when that has happened, or why it cannot.
+    fn install(&self, snapshot: Option<SnapshotFile>, done: oneshot::Sender<Result<(), String>>);
+
+    /// Makes a snapshot of a previous one and the batches behind it, in a file that exists and is empty. Waits until that is done, and
+    /// must not use the state. The file need not be synced.
+    ///
+    /// # Errors
+    /// In words. An error of `batches` is one, too.
+    fn compact(
+        &self,
+        previous: Previous,
+        batches: &mut dyn Iterator<Item = io::Result<Batch>>,
+        into: &Path,
+    ) -> Result<(), String>;
+
+    /// Something has changed about the cluster, or about this node's part in it.
+    fn changed(&self, status: Status);
+
+    /// The node cannot go on: it is unknown what is on its disk, or something contradicts itself. The process must end.
+    fn failed(&self, reason: String);
+}

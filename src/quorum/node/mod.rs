@@ -1,0 +1,38 @@
+//! One node of the quorum: openraft, its storage and its transport on a thread of their own.
+//!
+//! ```text
+//!   executor ── propose ──▶ orders ─▶ openraft ─▶ store, net
+//!      ▲                                 │
+//!      │  Machine::apply, install        ▼
+//!      └──────────────────────── state: committed entries, in order
+//!      ▲  Machine::changed
+//!      └──────────────────────── watch: who leads, who belongs to it
+//! ```
+//!
+//! - `machine`: what the executor does for the node;
+//! - `state`: the state machine of openraft, which passes on what is committed;
+//! - `compact`: snapshots, made of the last one and the entries behind it;
+//! - `begin`: when a blank node may vote, and when it begins a cluster;
+//! - `watch`: what the executor is told of leaders and members;
+//! - `handle`: the node as the executor sees it.
+
+mod begin;
+mod compact;
+mod handle;
+mod machine;
+mod run;
+mod sink;
+mod state;
+mod watch;
+
+pub use handle::Node;
+pub use machine::{Applied, Committed, Machine, Status};
+pub use run::{Options, Timing, start};
+
+/// The state machine that openraft is used with.
+type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state::State<D, M>>;
+
+/// An error of the storage, in words.
+fn storage(error: impl std::fmt::Display) -> std::io::Error {
+    std::io::Error::other(error.to_string())
+}

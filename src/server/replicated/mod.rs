@@ -1,0 +1,106 @@
+//! A server as one of several nodes that replicate.
+//!
+//! ```text
+//!   leader:   requests ─▶ engine ─▶ AppendLog ─▶ lead: batches ─▶ quorum::node ─▶ committed ─▶ the commit gate opens
+//!   follower: quorum::node ─ committed batches ─▶ follower: a second engine; the first one refuses what needs keys
+//!
+//!   follower ── lead: the load is finished, the clock goes on from the last committed time ──▶ leader
+//!   leader ── depose: connections are closed, the state is dropped ──▶ nothing ── snapshot and log ──▶ follower
+//! ```
+//!
+//! A follower is a server that is always loading, and a new leader one that has finished: what a restart promises of locks, sessions
+//! and tokens, a change of leaders promises, too. The gate is that of the append-only file ([`crate::server::durable`]).
+//!
+//! The cluster's clock is the monotonic clock of the leader's engine. Each batch has a time of it, and a follower's engine lives at the
+//! time of the last batch, so all nodes have the same deadlines. A new leader sets its clock to the last committed time: no lease ends
+//! early, and each is late by the time without a leader.
+
+mod content;
+mod follower;
+mod lead;
+mod machine;
+mod peers;
+mod start;
+mod status;
+
+pub(crate) use start::start;
+
+use std::collections::VecDeque;
+
+use crate::base::time::Now;
+use crate::persist::natives::clock::{BootClock, Moment};
+use crate::quorum::net::ClientAddress;
+use crate::quorum::node::{Node, Status};
+use crate::quorum::types::{ClusterTime, LeaderId, NodeId, Origin};
+use crate::server::durable::gate::BatchNumber;
+use crate::server::replicated::follower::Follower;
+
+/// The clock of the cluster, as native records know clocks: one boot that never ends.
+const CLOCK: [u8; 16] = *b"portcullis-clock";
+/// Interval at which a leader has its time committed if nothing else is, in milliseconds: a lease is late by up to this after a
+/// change of leaders, besides the time without a leader.
+const TICK_MS: u64 = 100;
+
+/// The moment of a batch.
+pub(in crate::server) fn moment(time: ClusterTime) -> Moment {
+    moment_of(Now::new(time.us, time.wall_offset_ms))
+}
+
+/// The moment of a leader's engine.
+pub(in crate::server) fn moment_of(now: Now) -> Moment {
+    Moment { now, boot: boot_clock(now) }
+}
+
+/// The cluster's clock at a time of a leader's engine.
+pub(in crate::server) fn boot_clock(now: Now) -> BootClock {
+    BootClock { id: CLOCK, now_ms: now.mono_ms() }
+}
+
+/// What this node does for the cluster.
+pub enum Part {
+    /// It applies what is committed.
+    Follows(Box<Follower>),
+    /// It executes requests.
+    Leads(Leadership),
+    /// It has dropped its state, and is given it again with the next entry.
+    Empty,
+}
+
+/// A leadership of this process.
+pub struct Leadership {
+    id: LeaderId,
+    origin: Origin,
+    /// Batches that were proposed and are not committed, with their lengths in bytes.
+    proposed: VecDeque<(BatchNumber, u64)>,
+    /// Until when no other node can lead, in nanoseconds of the monotonic clock, as far as was looked.
+    lease_until_ns: u64,
+    /// Whether a majority is out of reach.
+    alone: bool,
+}
+
+/// The replication of a server.
+pub struct Replicated {
+    node: Node,
+    /// The number of this node.
+    id: NodeId,
+    cluster: u64,
+    part: Part,
+    status: Status,
+    /// When to look at the lease and to commit the time, in monotonic milliseconds; `u64::MAX` unless this node leads.
+    tick_ms: u64,
+    handing_over: bool,
+    /// Where clients reach this node.
+    client: ClientAddress,
+}
+
+impl Replicated {
+    /// Whether this node leads.
+    pub fn leads(&self) -> bool {
+        matches!(self.part, Part::Leads(_))
+    }
+
+    /// When it needs a turn, in monotonic milliseconds.
+    pub fn due_ms(&self) -> u64 {
+        self.tick_ms
+    }
+}

@@ -1,0 +1,70 @@
+//! Starts a server as a node.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::quorum::net::{ClientAddress, Security};
+use crate::quorum::node::{self, Status, Timing};
+use crate::quorum::store::{FolderLock, Owner};
+use crate::server::durable::folder::Folder;
+use crate::server::net::control::Control;
+use crate::server::replicated::machine::ShellMachine;
+use crate::server::replicated::{Part, Replicated, peers};
+use crate::server::shell::Shell;
+
+/// Below `dir`: the node's log, votes and snapshots.
+const FOLDER: &str = "quorum";
+
+/// Starts the node that the configuration describes: `node-id`, `peers`, `dir`.
+///
+/// # Errors
+/// In words: the configuration is wrong, the files cannot be used, or the address cannot be listened on.
+pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), String> {
+    let config = shell.engine.config.clone();
+    let (id, members) = (config.node_id, peers::parse(&config.peers)?);
+    let addr = members.get(&id).ok_or_else(|| format!("peers: node {id}, which is this one (node-id), is not among them"))?;
+    if config.appendonly {
+        return Err("appendonly must be no where node-id is set: the nodes have a log of their own".to_owned());
+    }
+    let folder = Path::new(&config.dir).join(FOLDER);
+    let describe = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
+    let disks =
+        (Folder::open(&folder).map_err(|error| describe(&error))?, Folder::open(&folder).map_err(|error| describe(&error))?);
+    let lock = FolderLock::acquire(&folder)?;
+    let listener = TcpListener::bind(addr).map_err(|error| format!("Can't listen on {addr} for the other nodes: {error}"))?;
+    let announced = Some(config.cluster_announce_ip.clone()).filter(|host| !host.is_empty());
+    let host = announced.unwrap_or_else(|| peers::host_of(addr).to_owned());
+    let port = if config.cluster_announce_port > 0 { config.cluster_announce_port } else { config.port };
+    let client = ClientAddress { host, port, tls_port: config.tls_port };
+    let cluster = xxh3_64(config.cluster_name.as_bytes());
+    let options = node::Options {
+        node: id,
+        members,
+        owner: Owner { node: id, cluster },
+        disks,
+        folder: folder.clone(),
+        lock: Some(lock),
+        listener,
+        client: client.clone(),
+        secret: Some(config.cluster_secret.clone()).filter(|secret| !secret.is_empty()),
+        security: Security::default(),
+        timing: Timing::default(),
+    };
+    let machine = ShellMachine { control: control.clone(), config };
+    let node = node::start(options, machine)?;
+    shell.replicated = Some(Box::new(Replicated {
+        node,
+        id,
+        cluster,
+        part: Part::Empty,
+        status: Status::default(),
+        tick_ms: u64::MAX,
+        handing_over: false,
+        client,
+    }));
+    // Until the node has said who leads, nothing is served.
+    shell.show_cluster();
+    shell.install_state(None)
+}

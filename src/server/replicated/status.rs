@@ -1,0 +1,91 @@
+//! What clients are shown of the cluster.
+
+use crate::engine::replication::{Node, Role, State};
+use crate::server::replicated::{Part, Replicated};
+use crate::server::shell::Shell;
+
+impl Replicated {
+    fn role(&self) -> Role {
+        match &self.part {
+            Part::Leads(leadership) if leadership.alone => Role::NoQuorum,
+            Part::Leads(_) => Role::Leader,
+            _ => Role::Follower { leader: self.status.leader.filter(|leader| *leader != self.id) },
+        }
+    }
+
+    /// The state that clients see. `recorded`: whether there are changes that no batch has.
+    fn state(&self, recorded: bool) -> State {
+        let directory = self.node.directory();
+        let status = self.node.status();
+        let proposed = match &self.part {
+            Part::Leads(leadership) => leadership.proposed.len() as u64,
+            _ => 0,
+        };
+        let mut nodes: Vec<Node> = self
+            .status
+            .members
+            .iter()
+            .map(|(&id, _)| {
+                let voter = !self.status.learners.contains(&id);
+                if id == self.id {
+                    let position = status.applied + proposed + u64::from(recorded);
+                    let client = &self.client;
+                    return Node {
+                        id,
+                        host: client.host.clone(),
+                        port: client.port,
+                        tls_port: client.tls_port,
+                        voter,
+                        link_up: true,
+                        lag_ms: 0,
+                        position,
+                    };
+                }
+                let peer = directory.get(id);
+                let client = peer.as_ref().and_then(|peer| peer.client().cloned());
+                let heard = peer.as_ref().and_then(|peer| peer.last_heard);
+                Node {
+                    id,
+                    host: client.as_ref().map_or_else(|| "?".to_owned(), |client| client.host.clone()),
+                    port: client.as_ref().map_or(0, |client| client.port),
+                    tls_port: client.as_ref().map_or(0, |client| client.tls_port),
+                    voter,
+                    link_up: peer.is_some_and(|peer| peer.connected || peer.inbound > 0),
+                    lag_ms: heard.map_or(0, |heard| heard.as_millis() as u64),
+                    position: status.matched.get(&id).copied().unwrap_or(0),
+                }
+            })
+            .collect();
+        if !nodes.iter().any(|node| node.id == self.id) {
+            let client = &self.client;
+            nodes.push(Node {
+                id: self.id,
+                host: client.host.clone(),
+                port: client.port,
+                tls_port: client.tls_port,
+                link_up: true,
+                ..Node::default()
+            });
+            nodes.sort_by_key(|node| node.id);
+        }
+        State {
+            role: self.role(),
+            cluster: self.cluster,
+            node: self.id,
+            term: self.status.term,
+            nodes,
+            handing_over: self.handing_over,
+        }
+    }
+}
+
+impl Shell {
+    /// Shows clients the present state of the cluster.
+    pub(in crate::server) fn show_cluster(&mut self) {
+        let recorded = self.durable.as_ref().is_some_and(|durable| durable.log.pending_bytes() > 0);
+        let Some(replicated) = &self.replicated else { return };
+        let state = replicated.state(recorded);
+        let now = self.clock.now();
+        self.engine.set_replication(now, state);
+    }
+}
