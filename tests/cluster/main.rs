@@ -1,0 +1,18 @@
+//! Three nodes that replicate, from outside: what a client was told holds, whichever node ends, stops or loses its disk.
+//!
+//! - `nodes`: the processes, and a client that looks for the leader;
+//! - `failover`: leaders that are killed under load;
+//! - `faults`: a paused leader, a lost disk, a lost majority, wrong folders;
+//! - `shown`: what clients of each node are told.
+//!
+//! `PORTCULLIS_FULL_SIZE` makes it 200 kills instead of 3.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod failover;
+mod faults;
+mod nodes;
+mod shown;

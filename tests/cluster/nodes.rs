@@ -1,0 +1,232 @@
+//! Nodes as processes, and a client that looks for their leader.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Error, ErrorKind, Result, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client waits for a reply.
+const REPLY: Duration = Duration::from_millis(500);
+
+/// Three nodes, each with a folder. Dropping it kills them.
+pub struct Cluster {
+    folder: PathBuf,
+    peers: Vec<u16>,
+    pub clients: Vec<SocketAddr>,
+    children: Vec<Option<Child>>,
+}
+
+/// Ports that are free, and stay so unless another process takes one meanwhile.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+impl Cluster {
+    /// Starts three nodes, and waits until one leads.
+    #[track_caller]
+    pub fn start() -> Cluster {
+        let mut cluster = Cluster::prepare();
+        (0..3).for_each(|node| cluster.start_node(node));
+        cluster.leader();
+        cluster
+    }
+
+    /// Chooses folders and ports.
+    pub fn prepare() -> Cluster {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("portcullis-cluster-{}-{number}", std::process::id()));
+        (1..=3).for_each(|node| std::fs::create_dir_all(folder.join(node.to_string())).unwrap());
+        let ports = free_ports::<6>();
+        let clients = ports[3..].iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect();
+        Cluster { folder, peers: ports[..3].to_vec(), clients, children: vec![None, None, None] }
+    }
+
+    /// The `dir` of a node, counted from 0.
+    pub fn dir(&self, node: usize) -> PathBuf {
+        self.folder.join((node + 1).to_string())
+    }
+
+    fn log_path(&self, node: usize) -> PathBuf {
+        self.folder.join(format!("{}.log", node + 1))
+    }
+
+    /// What a node has said.
+    pub fn log(&self, node: usize) -> String {
+        std::fs::read_to_string(self.log_path(node)).unwrap_or_default()
+    }
+
+    /// The arguments of a node.
+    fn command(&self, node: usize, dir: &Path, more: &[&str]) -> Command {
+        let peers: Vec<String> = self.peers.iter().zip(1..).map(|(port, id)| format!("{id}=127.0.0.1:{port}")).collect();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        command.args(["serve", "--node-id", &(node + 1).to_string(), "--peers", &peers.join(",")]);
+        command.args(["--port", &self.clients[node].port().to_string(), "--dir"]).arg(dir).args(more);
+        let log = File::options().create(true).append(true).open(self.log_path(node)).unwrap();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        command
+    }
+
+    /// Starts a node.
+    #[track_caller]
+    pub fn start_node(&mut self, node: usize) {
+        assert!(self.children[node].is_none(), "it runs");
+        let child = self.command(node, &self.dir(node), &[]).spawn().unwrap();
+        self.children[node] = Some(child);
+        let addr = self.clients[node];
+        self.wait(&format!("node {}", node + 1), |cluster| {
+            let ended = cluster.children[node].as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none(), "node {} ended: {ended:?}\n{}", node + 1, cluster.log(node));
+            ask(addr, &["PING"]).is_ok().then_some(())
+        });
+    }
+
+    /// Starts a node on a folder, which it must refuse. Returns what it says.
+    #[track_caller]
+    pub fn refused(&mut self, node: usize, dir: &Path, more: &[&str]) -> String {
+        let mut child = self.command(node, dir, more).spawn().unwrap();
+        let ended = self.wait("the refusal", |_| child.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(1), "{}", self.log(node));
+        self.log(node)
+    }
+
+    /// Ends a node with SIGKILL.
+    #[track_caller]
+    pub fn kill(&mut self, node: usize) {
+        let mut child = self.children[node].take().expect("it runs");
+        assert!(child.try_wait().unwrap().is_none(), "node {} ended:\n{}", node + 1, self.log(node));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn signal(&self, node: usize, signal: Signal) {
+        kill_process(Pid::from_child(self.children[node].as_ref().expect("it runs")), signal).unwrap();
+    }
+
+    /// Pauses a node.
+    pub fn pause(&self, node: usize) {
+        self.signal(node, Signal::STOP);
+    }
+
+    /// Lets a paused node go on.
+    pub fn resume(&self, node: usize) {
+        self.signal(node, Signal::CONT);
+    }
+
+    /// The node that leads, as it says itself.
+    #[track_caller]
+    pub fn leader(&mut self) -> usize {
+        self.wait("a leader", |cluster| (0..3).find(|node| role(cluster.clients[*node]).is_ok_and(|role| role == "master")))
+    }
+
+    /// Waits until a node follows.
+    #[track_caller]
+    pub fn until_follows(&mut self, node: usize) {
+        self.wait("a follower", |cluster| {
+            let follows = role(cluster.clients[node]).is_ok_and(|role| role == "slave");
+            (follows && info(cluster.clients[node], "master_link_status").is_ok_and(|status| status == "up")).then_some(())
+        });
+    }
+
+    /// Repeats a look until it returns something.
+    #[track_caller]
+    pub fn wait<T>(&mut self, what: &str, mut look: impl FnMut(&mut Cluster) -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            if let Some(seen) = look(self) {
+                return seen;
+            }
+            if begin.elapsed() > PATIENCE {
+                let logs: Vec<String> = (0..3).map(|node| format!("node {}:\n{}", node + 1, self.log(node))).collect();
+                panic!("waited in vain for {what}\n{}", logs.join("\n"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Asks the leader, whichever it is, until it answers anything but that it does not lead. Requests that get no answer are sent
+    /// again: they must be such that this does no harm.
+    #[track_caller]
+    pub fn ask_leader(&self, request: &[&str]) -> String {
+        Asker { clients: self.clients.clone(), last: 0 }.ask(request)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A client that looks for the leader.
+pub struct Asker {
+    pub clients: Vec<SocketAddr>,
+    pub last: usize,
+}
+
+impl Asker {
+    /// Asks until the leader answers.
+    #[track_caller]
+    pub fn ask(&mut self, request: &[&str]) -> String {
+        let begin = Instant::now();
+        loop {
+            match ask(self.clients[self.last], request) {
+                Ok(reply) if !["-READONLY", "-MASTERDOWN", "-CLUSTERDOWN"].iter().any(|error| reply.starts_with(error)) => {
+                    return reply;
+                }
+                _ => self.last = (self.last + 1) % self.clients.len(),
+            }
+            assert!(begin.elapsed() < PATIENCE, "no leader answers {request:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Sends a request on a connection of its own. Returns the first line of the reply; of a bulk string, its first line.
+pub fn ask(addr: SocketAddr, request: &[&str]) -> Result<String> {
+    let mut lines = send(addr, request)?;
+    let mut line = String::new();
+    lines.read_line(&mut line)?;
+    if line.starts_with('$') && !line.starts_with("$-1") {
+        line.clear();
+        lines.read_line(&mut line)?;
+    }
+    if line.is_empty() { Err(Error::from(ErrorKind::UnexpectedEof)) } else { Ok(line.trim_end().to_owned()) }
+}
+
+fn send(addr: SocketAddr, request: &[&str]) -> Result<BufReader<TcpStream>> {
+    let mut stream = TcpStream::connect_timeout(&addr, REPLY)?;
+    stream.set_read_timeout(Some(REPLY))?;
+    let mut bytes = format!("*{}\r\n", request.len());
+    request.iter().for_each(|arg| bytes += &format!("${}\r\n{arg}\r\n", arg.len()));
+    stream.write_all(bytes.as_bytes())?;
+    Ok(BufReader::new(stream))
+}
+
+/// The first word of `ROLE`.
+pub fn role(addr: SocketAddr) -> Result<String> {
+    let mut lines = send(addr, &["ROLE"])?.lines();
+    lines.nth(2).unwrap_or_else(|| Err(Error::from(ErrorKind::UnexpectedEof)))
+}
+
+/// A field of `INFO replication`.
+pub fn info(addr: SocketAddr, field: &str) -> Result<String> {
+    for line in send(addr, &["INFO", "replication"])?.lines() {
+        if let Some(value) = line?.strip_prefix(field).and_then(|rest| rest.strip_prefix(':')) {
+            return Ok(value.to_owned());
+        }
+    }
+    Err(Error::from(ErrorKind::NotFound))
+}
