@@ -74,7 +74,8 @@ fn rewritten(kind: ServerKind, process: &Process, checker: Option<&Path>) -> Res
 /// beside the server, and shares nothing with it but the machine.
 fn read_beside(process: &Process, program: &Path) -> Result<()> {
     let folder = format!("/proc/{}/cwd/appendonlydir", process.pid());
-    let mut reader = Command::new("nice").args(["-n", "10"]).arg(program).args(["check", &folder]).stdout(Stdio::null()).spawn()?;
+    let mut reader =
+        Command::new("nice").args(["-n", "10"]).arg(program).args(["check", &folder]).stdout(Stdio::null()).spawn()?;
     let status = loop {
         info(process, "persistence", "aof_rewrite_in_progress")?;
         match reader.try_wait()? {

@@ -28,6 +28,9 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     if config.appendonly {
         return Err("appendonly must be no where node-id is set: the nodes have a log of their own".to_owned());
     }
+    if shell.engine.test_mode {
+        return Err("a server in test mode cannot be a node: its clock and its faults are not those of the others".to_owned());
+    }
     let folder = Path::new(&config.dir).join(FOLDER);
     let describe = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
     let disks =

@@ -111,7 +111,7 @@ impl Raw {
 }
 
 fn hello(version: u16, node: u64) -> Vec<u8> {
-    let hello = crate::quorum::net::Hello {
+    let hello = crate::quorum::net::hello::Hello {
         node,
         cluster: [0; 16],
         blank: true,

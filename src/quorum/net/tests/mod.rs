@@ -25,9 +25,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
+use crate::quorum::net::client::Client;
+use crate::quorum::net::directory::PeerInfo;
+use crate::quorum::net::handler::{Failed, Handler};
+use crate::quorum::net::transport::Shutdown;
 use crate::quorum::net::{
-    Client, ClientAddress, Directory, Failed, Handler, Options, PeerInfo, Security, Shutdown, Snapshot, SnapshotSink,
-    SnapshotWriter, Standing, Transport,
+    ClientAddress, Directory, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
 };
 use crate::quorum::types::{Batch, ClusterTime, Entry, LogId, NodeId, Peer, SnapshotFile, SnapshotMeta, Types};
 

@@ -6,8 +6,8 @@ use std::sync::PoisonError;
 
 use super::*;
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
-use crate::quorum::store::OpenError;
 use crate::quorum::store::contents::next_index;
+use crate::quorum::store::open::OpenError;
 
 /// What happens in a history.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::*;
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::persist::disk::{DiskError, read_whole};
-use crate::quorum::store::{OpenError, Snapshots};
+use crate::quorum::store::Snapshots;
+use crate::quorum::store::open::OpenError;
 use crate::quorum::types::{SnapshotFile, SnapshotMeta};
 
 fn meta(index: u64) -> SnapshotMeta {
