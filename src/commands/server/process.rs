@@ -276,7 +276,8 @@ fn bgsave(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn bgrewriteaof(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let persistence = &mut cx.engine.persistence;
-    if persistence.figures.is_none() {
+    // A node has figures of the quorum's log, and no append-only file.
+    if persistence.figures.is_none() || cx.engine.replication.is_on() {
         return Err(Error::NO_APPEND_ONLY);
     }
     if persistence.rewriting() {
