@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use openraft::{Config, Instant, SnapshotPolicy};
+use openraft::async_runtime::WatchReceiver;
+use openraft::{Config, SnapshotPolicy};
 use tokio::sync::mpsc;
 
 use crate::persist::disk::Disk;
@@ -188,10 +189,20 @@ where
         let network = self.transport.network();
         let raft = Raft::build(self.node, self.config, network, self.log.clone(), state).await.map_err(io::Error::other)?;
         let acked = {
-            let raft = raft.clone();
-            move || raft.as_leader().ok()?.last_quorum_acked().map(|at| at.elapsed())
+            let (raft, node, acks) = (raft.clone(), self.node, Arc::clone(&self.transport.directory().acks));
+            move || {
+                let leader = raft.as_leader().ok()?.to_committed_leader_id();
+                let members = Arc::clone(&raft.server_metrics().borrow_watched().membership_config);
+                let now = tokio::time::Instant::now();
+                acks.quorum(node, leader, members.get_joint_config(), now).map(|at| now.saturating_duration_since(at))
+            }
         };
         *self.shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(acked));
+        let look = {
+            let raft = raft.clone();
+            move || watch::status(&raft)
+        };
+        *self.shared.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(look));
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let (transport, handler) = (self.transport.clone(), raft.clone());
         tokio::spawn(async move { transport.serve(listener, handler, Sink(snapshots)).await });
@@ -206,9 +217,10 @@ where
             lease: self.lease,
         };
         tokio::spawn(begin::begin(beginning, raft.clone()));
-        tokio::spawn(watch::watch(raft.clone(), self.machine, Arc::clone(&self.shared), self.transport));
+        tokio::spawn(watch::watch(raft.clone(), self.machine, self.transport));
         carry_out(&raft, orders).await;
         *self.shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
         close(log_thread).await
     }

@@ -33,7 +33,7 @@ impl Replicated {
     /// Proposes a batch, as it was taken from the log.
     pub fn propose(&mut self, number: BatchNumber, mut batch: Vec<u8>, now: Now) {
         let Part::Leads(leadership) = &mut self.part else { return };
-        leadership.proposed.push_back((number, batch.len() as u64));
+        leadership.proposed.push_back((number, batch.len() as u64, monotonic_ns()));
         // The header is for files: a record of the quorum has a checksum of its own.
         let bytes = if batch.is_empty() { Bytes::new() } else { Bytes::from(std::mem::take(&mut batch)).slice(HEADER..) };
         let time = ClusterTime { us: now.mono_us, wall_offset_ms: now.wall_offset_ms };
@@ -91,14 +91,16 @@ impl Shell {
                     let own = leadership
                         .proposed
                         .front()
-                        .filter(|(number, _)| entry.batch.origin == leadership.origin && entry.batch.number == *number);
-                    let Some(&(number, len)) = own else {
+                        .filter(|(number, ..)| entry.batch.origin == leadership.origin && entry.batch.number == *number);
+                    let Some(&(number, len, since_ns)) = own else {
                         foreign = true;
                         break;
                     };
                     leadership.proposed.pop_front();
                     if let Some(durable) = &self.durable {
                         durable.progress.queued_bytes.fetch_sub(len, Ordering::Relaxed);
+                        let took_us = monotonic_ns().saturating_sub(since_ns) / 1000;
+                        durable.progress.last_sync_us.store(took_us, Ordering::Relaxed);
                     }
                     settled = Some(number);
                 }

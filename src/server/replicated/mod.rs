@@ -70,8 +70,9 @@ pub enum Part {
 pub struct Leadership {
     id: LeaderId,
     origin: Origin,
-    /// Batches that were proposed and are not committed, with their lengths in bytes.
-    proposed: VecDeque<(BatchNumber, u64)>,
+    /// Batches that were proposed and are not committed: their lengths in bytes, and when that was, in nanoseconds of the monotonic
+    /// clock.
+    proposed: VecDeque<(BatchNumber, u64, u64)>,
     /// Until when no other node can lead, in nanoseconds of the monotonic clock, as far as was looked.
     lease_until_ns: u64,
     /// Whether a majority is out of reach.
