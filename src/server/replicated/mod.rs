@@ -18,6 +18,7 @@
 mod content;
 mod follower;
 mod lead;
+mod leadership;
 mod machine;
 mod peers;
 mod start;
@@ -25,15 +26,12 @@ mod status;
 
 pub(crate) use start::start;
 
-use std::collections::VecDeque;
-
 use crate::base::time::Now;
 use crate::persist::natives::clock::{BootClock, Moment};
 use crate::quorum::net::ClientAddress;
 use crate::quorum::node::{Node, Status};
-use crate::quorum::types::{ClusterTime, LeaderId, NodeId, Origin};
-use crate::server::durable::gate::BatchNumber;
-use crate::server::replicated::follower::Follower;
+use crate::quorum::types::{ClusterTime, NodeId};
+use crate::server::replicated::leadership::Part;
 
 /// The clock of the cluster, as native records know clocks: one boot that never ends.
 const CLOCK: [u8; 16] = *b"portcullis-clock";
@@ -54,28 +52,6 @@ pub(in crate::server) fn moment_of(now: Now) -> Moment {
 /// The cluster's clock at a time of a leader's engine.
 pub(in crate::server) fn boot_clock(now: Now) -> BootClock {
     BootClock { id: CLOCK, now_ms: now.mono_ms() }
-}
-
-/// What this node does for the cluster.
-pub enum Part {
-    /// It applies what is committed.
-    Follows(Box<Follower>),
-    /// It executes requests.
-    Leads(Leadership),
-    /// It has dropped its state, and is given it again with the next entry.
-    Empty,
-}
-
-/// A leadership of this process.
-pub struct Leadership {
-    id: LeaderId,
-    origin: Origin,
-    /// Batches that were proposed and are not committed, with their lengths in bytes.
-    proposed: VecDeque<(BatchNumber, u64)>,
-    /// Until when no other node can lead, in nanoseconds of the monotonic clock, as far as was looked.
-    lease_until_ns: u64,
-    /// Whether a majority is out of reach.
-    alone: bool,
 }
 
 /// The replication of a server.

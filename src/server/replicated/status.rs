@@ -1,13 +1,14 @@
 //! What clients are shown of the cluster.
 
 use crate::engine::replication::{Node, Role, State};
-use crate::server::replicated::{Part, Replicated};
+use crate::server::replicated::Replicated;
+use crate::server::replicated::leadership::Part;
 use crate::server::shell::Shell;
 
 impl Replicated {
     fn role(&self) -> Role {
         match &self.part {
-            Part::Leads(leadership) if leadership.alone => Role::NoQuorum,
+            Part::Leads(leadership) if leadership.alone() => Role::NoQuorum,
             Part::Leads(_) => Role::Leader,
             _ => Role::Follower { leader: self.status.leader.filter(|leader| *leader != self.id) },
         }
@@ -18,7 +19,7 @@ impl Replicated {
         let directory = self.node.directory();
         let status = self.node.status();
         let proposed = match &self.part {
-            Part::Leads(leadership) => leadership.proposed.len() as u64,
+            Part::Leads(leadership) => leadership.proposed(),
             _ => 0,
         };
         let mut nodes: Vec<Node> = self
