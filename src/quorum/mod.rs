@@ -10,5 +10,6 @@
 
 pub mod net;
 pub mod node;
+pub mod runtime;
 pub mod store;
 pub mod types;

@@ -31,4 +31,4 @@ pub use directory::Directory;
 pub use handler::Snapshot;
 pub use hello::{ClientAddress, Standing};
 pub use snapshot::{SnapshotSink, SnapshotWriter};
-pub use transport::{Options, Transport};
+pub use transport::{Neighbours, Options, Transport};

@@ -5,14 +5,15 @@ use std::sync::{Arc, PoisonError};
 use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::Transport;
+use crate::quorum::net::Neighbours;
 use crate::quorum::node::Raft;
 use crate::quorum::node::handle::Shared;
 use crate::quorum::node::machine::{Machine, Status};
 
 /// Tells the machine of every change, until openraft ends.
-pub async fn watch<D, M>(raft: Raft<D, M>, machine: M, shared: Arc<Shared>, transport: Transport)
+pub async fn watch<D, M, T>(raft: Raft<D, M>, machine: M, shared: Arc<Shared>, transport: T)
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
@@ -51,6 +52,8 @@ where
         told.clone_from(&status);
         *shared.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
         tokio::select! {
+            // Without random choices, a simulation can be repeated.
+            biased;
             changed = metrics.changed() => if changed.is_err() { return },
             _ = peers.changed() => machine.changed(told.clone()),
         }
