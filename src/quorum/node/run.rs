@@ -28,10 +28,6 @@ use crate::quorum::types::{NodeId, SnapshotFile, Types};
 const CONNECTIONS_MAX: usize = 256;
 /// Maximum number of entries in one message.
 const PAYLOAD_MAX: u64 = 512;
-/// A node that is further behind than this number of entries is sent a snapshot.
-const LAG_MAX: u64 = 1_000_000;
-/// Number of entries in a snapshot that are kept in the log all the same, for nodes that are a little behind.
-const KEPT: u64 = 10_000;
 /// Time in which a snapshot must be sent and installed.
 const SNAPSHOT_MS: u64 = 300_000;
 
@@ -45,11 +41,21 @@ pub struct Timing {
     pub election_ms: (u64, u64),
     /// Number of entries after which a snapshot is made.
     pub snapshot_entries: u64,
+    /// Number of entries in a snapshot that are kept in the log all the same, for nodes that are a little behind.
+    pub kept_entries: u64,
+    /// A node that is further behind than this number of entries is sent a snapshot.
+    pub lag_entries_max: u64,
 }
 
 impl Default for Timing {
     fn default() -> Timing {
-        Timing { heartbeat_ms: 50, election_ms: (150, 250), snapshot_entries: 200_000 }
+        Timing {
+            heartbeat_ms: 50,
+            election_ms: (150, 250),
+            snapshot_entries: 200_000,
+            kept_entries: 10_000,
+            lag_entries_max: 1_000_000,
+        }
     }
 }
 
@@ -155,9 +161,9 @@ fn config(timing: Timing) -> Result<Arc<Config>, openraft::ConfigError> {
         election_timeout_max: timing.election_ms.1,
         install_snapshot_timeout: SNAPSHOT_MS,
         max_payload_entries: PAYLOAD_MAX,
-        replication_lag_threshold: LAG_MAX,
+        replication_lag_threshold: timing.lag_entries_max,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(timing.snapshot_entries),
-        max_in_snapshot_log_to_keep: KEPT,
+        max_in_snapshot_log_to_keep: timing.kept_entries,
         enable_pre_vote: Some(true),
         // A leader that was restarted has no state yet: it must be elected like any other node.
         enable_leader_restore: Some(false),

@@ -8,9 +8,10 @@ use bytes::Bytes;
 
 use crate::base::time::Now;
 use crate::engine::Engine;
+use crate::engine::replication::Role;
 use crate::persist::append::batch::HEADER;
 use crate::quorum::node::{Applied, Committed};
-use crate::quorum::types::{Batch, ClusterTime, LeaderId, Origin};
+use crate::quorum::types::{Batch, ClusterTime, LeaderId, NodeId, Origin};
 use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
 use crate::server::durable::load::Purpose;
 use crate::server::replicated::follower::Follower;
@@ -73,6 +74,15 @@ impl Part {
                 Ok(Taken::nothing(Applied::Done))
             }
             Part::Leads(leadership) => Ok(leadership.take(entries)),
+        }
+    }
+
+    /// What clients are shown of node `me`, if the cluster's leader is `leader` as far as it knows.
+    pub fn role(&self, me: NodeId, leader: Option<NodeId>) -> Role {
+        match self {
+            Part::Leads(leadership) if leadership.alone => Role::NoQuorum,
+            Part::Leads(_) => Role::Leader,
+            _ => Role::Follower { leader: leader.filter(|leader| *leader != me) },
         }
     }
 

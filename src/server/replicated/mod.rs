@@ -15,10 +15,10 @@
 //! time of the last batch, so all nodes have the same deadlines. A new leader sets its clock to the last committed time: no lease ends
 //! early, and each is late by the time without a leader.
 
-mod content;
-mod follower;
+pub mod content;
+pub mod follower;
 mod lead;
-mod leadership;
+pub mod leadership;
 mod machine;
 mod peers;
 mod start;
@@ -45,12 +45,12 @@ pub(in crate::server) fn moment(time: ClusterTime) -> Moment {
 }
 
 /// The moment of a leader's engine.
-pub(in crate::server) fn moment_of(now: Now) -> Moment {
+pub(crate) fn moment_of(now: Now) -> Moment {
     Moment { now, boot: boot_clock(now) }
 }
 
 /// The cluster's clock at a time of a leader's engine.
-pub(in crate::server) fn boot_clock(now: Now) -> BootClock {
+pub(crate) fn boot_clock(now: Now) -> BootClock {
     BootClock { id: CLOCK, now_ms: now.mono_ms() }
 }
 
