@@ -7,10 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use openraft::vote::RaftLeaderId;
-use tokio::time::Instant;
-
+use crate::quorum::runtime::Instant;
 use crate::quorum::types::{LeaderId, NodeId, Vote};
+use openraft::vote::RaftLeaderId;
 
 /// The last request of each node's that was answered by a follower of its sender.
 #[derive(Debug, Default)]
@@ -55,6 +54,8 @@ impl Acks {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use openraft::Instant as _;
 
     use super::*;
 

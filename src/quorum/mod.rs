@@ -11,5 +11,6 @@
 pub mod acks;
 pub mod net;
 pub mod node;
+pub mod runtime;
 pub mod store;
 pub mod types;

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
+use openraft::Instant as _;
 use openraft::entry::RaftEntry;
 use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
@@ -20,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::quorum::net::frame::{Kind, decode_message, encode_message};
 use crate::quorum::net::link::{Answer, Link, Peer};
+use crate::quorum::runtime;
 use crate::quorum::types::{Entry, LogId, NodeId, Types, Vote};
 
 type Append = AppendEntriesRequest<Types>;
@@ -42,7 +44,7 @@ const ENTRY_OVERHEAD: usize = 64;
 pub struct Sent {
     answer: oneshot::Receiver<Answer>,
     vote: Vote,
-    at: Instant,
+    at: runtime::Instant,
     bytes: usize,
     prev: Option<LogId>,
     last: Option<LogId>,
@@ -54,7 +56,14 @@ impl Sent {
         let last = append.entries.last().map(RaftEntry::log_id).or(append.prev_log_id);
         let frame = encode_message(Kind::Append, 0, append, length(append))?;
         let bytes = frame.len();
-        Some(Sent { at: Instant::now(), answer: link.send(frame), vote: append.vote, bytes, prev: append.prev_log_id, last })
+        Some(Sent {
+            at: runtime::Instant::now(),
+            answer: link.send(frame),
+            vote: append.vote,
+            bytes,
+            prev: append.prev_log_id,
+            last,
+        })
     }
 
     /// Polls for the answer.

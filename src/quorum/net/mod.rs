@@ -29,6 +29,6 @@ mod wire;
 pub use dial::Security;
 pub use directory::Directory;
 pub use handler::Snapshot;
-pub use hello::{ClientAddress, Standing};
+pub use hello::{ClientAddress, Hello, Standing};
 pub use snapshot::{SnapshotSink, SnapshotWriter};
-pub use transport::{Options, Transport};
+pub use transport::{Neighbours, Options, Transport};

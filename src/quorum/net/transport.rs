@@ -48,6 +48,19 @@ pub struct Transport {
     refuse_votes: Arc<AtomicBool>,
 }
 
+/// What a node asks of its transport, beside the network of openraft.
+pub trait Neighbours: Clone + Send + Sync + 'static {
+    /// What is known of the other nodes. Any thread may read it.
+    fn directory(&self) -> &Arc<Directory>;
+
+    /// What this node says of itself from now on. The others are told at once. Any thread may call this.
+    fn set_standing(&self, standing: Standing);
+
+    /// The members are these nodes, at these addresses (`host:port`); this node may be among them. A connection to each is kept open.
+    /// Must be called on the runtime.
+    fn set_peers(&self, members: BTreeMap<NodeId, String>);
+}
+
 impl Transport {
     /// A transport that knows no other node yet.
     pub fn new(options: Options) -> (Transport, Shutdown) {
@@ -55,26 +68,6 @@ impl Transport {
         let (open, shutdown) = watch::channel(());
         let shared = Arc::new(Shared::new(Identity::new(node, client, secret, standing), security, shutdown));
         (Transport { shared, connections_max, refuse_votes }, Shutdown { _open: open })
-    }
-
-    /// What is known of the other nodes. Any thread may read it.
-    pub fn directory(&self) -> &Arc<Directory> {
-        &self.shared.directory
-    }
-
-    /// What this node says of itself from now on. The others are told at once. Any thread may call this.
-    pub fn set_standing(&self, standing: Standing) {
-        self.shared.me.standing().send_if_modified(|known| {
-            let changed = *known != standing;
-            *known = standing;
-            changed
-        });
-    }
-
-    /// The members are these nodes, at these addresses (`host:port`); this node may be among them. A connection to each is kept open.
-    /// Must be called on the runtime.
-    pub fn set_peers(&self, members: BTreeMap<NodeId, String>) {
-        self.shared.set_peers(members);
     }
 
     /// The network for `openraft::Raft::new`. Nodes that openraft asks for become members here.
@@ -87,5 +80,23 @@ impl Transport {
         let (shared, refuse_votes) = (self.shared.clone(), self.refuse_votes.clone());
         let service = Service { shared, handler, sink, refuse_votes, connections_max: self.connections_max };
         serve(listener, Arc::new(service)).await;
+    }
+}
+
+impl Neighbours for Transport {
+    fn directory(&self) -> &Arc<Directory> {
+        &self.shared.directory
+    }
+
+    fn set_standing(&self, standing: Standing) {
+        self.shared.me.standing().send_if_modified(|known| {
+            let changed = *known != standing;
+            *known = standing;
+            changed
+        });
+    }
+
+    fn set_peers(&self, members: BTreeMap<NodeId, String>) {
+        self.shared.set_peers(members);
     }
 }

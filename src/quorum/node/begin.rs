@@ -12,12 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use openraft::AsyncRuntime;
 use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::{Standing, Transport};
+use crate::quorum::net::{Neighbours, Standing};
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::{Raft, run};
+use crate::quorum::runtime::Runtime;
 use crate::quorum::types::{NodeId, Peer};
 
 /// Interval between looks at what the other nodes say of themselves.
@@ -26,26 +28,27 @@ const LOOK: Duration = Duration::from_millis(50);
 const LEASES: u32 = 10;
 
 /// What a node begins with.
-pub struct Beginning {
+pub struct Beginning<T> {
     pub node: NodeId,
     pub members: BTreeMap<NodeId, String>,
     pub standing: Standing,
-    pub transport: Transport,
+    pub transport: T,
     /// While it is true, the transport refuses votes.
     pub refuses: Arc<AtomicBool>,
     pub lease: Duration,
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
-pub async fn begin<D, M>(beginning: Beginning, raft: Raft<D, M>)
+pub async fn begin<D, M, T>(beginning: Beginning<T>, raft: Raft<D, M>)
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
     let Beginning { node, members, mut standing, transport, refuses, lease } = beginning;
     if !standing.blank {
-        tokio::time::sleep(lease).await;
+        Runtime::sleep(lease).await;
         run::admit(&refuses);
         return;
     }
@@ -56,7 +59,7 @@ where
         if blank(false) > 0 {
             tracing::info!("the cluster exists; this node has no vote before it has caught up");
             raft.runtime_config().elect(false);
-            tokio::time::sleep(lease * LEASES).await;
+            Runtime::sleep(lease * LEASES).await;
             caught_up(&raft).await;
             raft.runtime_config().elect(true);
             break;
@@ -72,7 +75,7 @@ where
             caught_up(&raft).await;
             break;
         }
-        tokio::time::sleep(LOOK).await;
+        Runtime::sleep(LOOK).await;
     }
     run::admit(&refuses);
     standing.blank = false;

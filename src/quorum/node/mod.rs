@@ -27,10 +27,12 @@ mod watch;
 
 pub use handle::Node;
 pub use machine::{Applied, Committed, Machine, Status};
-pub use run::{Options, Timing, start};
+pub use run::{Core, Options, Timing, start};
+pub use sink::Sink;
+pub use state::SharedSnapshots;
 
 /// The state machine that openraft is used with.
-type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state::State<D, M>>;
+pub type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state::State<D, M>>;
 
 /// An error of the storage, in words.
 fn storage(error: impl std::fmt::Display) -> std::io::Error {

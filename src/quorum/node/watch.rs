@@ -3,7 +3,7 @@
 use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::Transport;
+use crate::quorum::net::Neighbours;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::{Machine, Status};
 
@@ -32,8 +32,9 @@ where
 }
 
 /// Tells the machine of every change but those of indexes, until openraft ends.
-pub async fn watch<D, M>(raft: Raft<D, M>, machine: M, transport: Transport)
+pub async fn watch<D, M, T>(raft: Raft<D, M>, machine: M, transport: T)
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
@@ -54,6 +55,7 @@ where
         }
         told = status;
         let ended = tokio::select! {
+            // Without random choices, a simulation can be repeated.
             biased;
             changed = servers.changed() => changed.is_err(),
             changed = indexes.changed(), if waits => changed.is_err(),

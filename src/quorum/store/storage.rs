@@ -42,7 +42,7 @@ pub struct Options {
     /// The lock on the folder, which is kept until the log is closed.
     pub lock: Option<FolderLock>,
     /// A fault, in tests of the tests.
-    pub(in crate::quorum::store) planted: Planted,
+    pub planted: Planted,
 }
 
 impl Options {

@@ -172,6 +172,14 @@ impl<D: Disk> Worker<D> {
         }
     }
 
+    /// Takes what has been ordered, and answers reads. Returns whether there is work for [`Worker::turn`].
+    pub fn is_asked(&mut self) -> bool {
+        while let Ok(order) = self.orders.try_recv() {
+            self.take(order);
+        }
+        self.closing || !self.queue.is_empty()
+    }
+
     /// Carries out all that has been ordered, as far as the disk lets it. Returns false when it was closed.
     pub fn turn(&mut self) -> bool {
         loop {

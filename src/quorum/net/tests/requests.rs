@@ -1,5 +1,6 @@
 use futures_util::StreamExt;
 use futures_util::stream;
+use openraft::Instant as _;
 use openraft::errors::RPCError;
 use openraft::network::RaftNetworkV2;
 use openraft::raft::StreamAppendError;
@@ -70,12 +71,12 @@ async fn an_answer_proves_that_the_node_followed_unless_it_knows_a_higher_vote()
     let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
     let mut client = one.client(2, two.addr).await;
     let (leader, sets) = (log_id(0).leader_id, [[1, 2, 3].into()]);
-    let followed = || one.directory().acks.quorum(1, leader, &sets, tokio::time::Instant::now());
+    let followed = || one.directory().acks.quorum(1, leader, &sets, crate::quorum::runtime::Instant::now());
     assert_eq!(followed(), None);
-    let before = tokio::time::Instant::now();
+    let before = crate::quorum::runtime::Instant::now();
     soon(client.append_entries(heartbeat(), option())).await.unwrap();
     let first = followed().unwrap();
-    assert!(first >= before && first <= tokio::time::Instant::now());
+    assert!(first >= before && first <= crate::quorum::runtime::Instant::now());
     two.answers.higher.store(true, Relaxed);
     soon(client.append_entries(heartbeat(), option())).await.unwrap();
     assert_eq!(followed(), Some(first));
