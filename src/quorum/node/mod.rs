@@ -13,10 +13,12 @@
 //! - `state`: the state machine of openraft, which passes on what is committed;
 //! - `compact`: snapshots, made of the last one and the entries behind it;
 //! - `begin`: when a blank node may vote, and when it begins a cluster;
+//! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
 //! - `watch`: what the executor is told of leaders and members;
 //! - `handle`: the node as the executor sees it.
 
 mod begin;
+mod bound;
 mod compact;
 mod handle;
 mod machine;

@@ -20,7 +20,7 @@ use crate::quorum::node::handle::{Node, Order, Shared};
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::sink::Sink;
 use crate::quorum::node::state::{SharedSnapshots, State};
-use crate::quorum::node::{Raft, watch};
+use crate::quorum::node::{Raft, bound, watch};
 use crate::quorum::runtime::{Instant, Runtime};
 use crate::quorum::store::{FolderLock, LogStore, LogThread, Options as LogOptions, Owner, Snapshots};
 use crate::quorum::types::{NodeId, SnapshotFile, Types};
@@ -249,6 +249,7 @@ where
             move || watch::status(&raft)
         };
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(look));
+        let bound = bound::bound(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
         serve(&raft, snapshots);
         self.transport.set_peers(self.members.clone());
         raft.run();
@@ -261,6 +262,7 @@ where
             lease: Duration::from_millis(self.timing.election_ms.1),
         };
         drop(Runtime::spawn(begin::begin(beginning, raft.clone())));
+        drop(Runtime::spawn(bound));
         drop(Runtime::spawn(watch::watch(raft.clone(), self.machine, self.transport)));
         carry_out(&raft, orders).await;
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -255,9 +255,7 @@ impl<D: Disk> Worker<D> {
     }
 
     fn note_size(&self) {
-        let (segments, bytes) = self.segments.size();
-        self.progress.segments.store(segments, Ordering::Relaxed);
-        self.progress.segment_bytes.store(bytes, Ordering::Relaxed);
+        self.progress.note_segments(self.segments.spans());
     }
 
     /// Makes a group of what is in the queue.
