@@ -8,6 +8,7 @@
 //!   somebody else, and does not know what it has confirmed. It votes once it has caught up with a leader.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use std::time::Duration;
 use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::{Standing, Transport};
+use crate::quorum::epoch;
+use crate::quorum::net::{Standing, Transport, epoch_of};
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::{Raft, run};
 use crate::quorum::types::{NodeId, Peer};
@@ -25,11 +27,16 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Number of leases for which a node that has lost its disk waits, so that an election that it may have taken part in has ended.
 const LEASES: u32 = 10;
 
+/// Pause before a write that failed is tried again.
+const KEEP_AGAIN: Duration = Duration::from_secs(1);
+
 /// What a node begins with.
 pub struct Beginning {
     pub node: NodeId,
     pub members: BTreeMap<NodeId, String>,
     pub standing: Standing,
+    /// Where the epoch of the cluster is kept.
+    pub folder: PathBuf,
     pub transport: Transport,
     /// While it is true, the transport refuses votes.
     pub refuses: Arc<AtomicBool>,
@@ -43,7 +50,7 @@ where
     D::File: Send,
     M: Machine,
 {
-    let Beginning { node, members, mut standing, transport, refuses, lease } = beginning;
+    let Beginning { node, members, mut standing, folder, transport, refuses, lease } = beginning;
     if !standing.blank {
         tokio::time::sleep(lease).await;
         run::admit(&refuses);
@@ -55,6 +62,19 @@ where
             |blank: bool| others.iter().filter(|peer| peer.hello.as_ref().is_some_and(|hello| hello.blank == blank)).count();
         if blank(false) > 0 {
             tracing::info!("the cluster exists; this node has no vote before it has caught up");
+            let hellos = others.iter().filter_map(|peer| peer.hello.as_ref().filter(|hello| !hello.blank));
+            if let Some(epoch) = hellos.map(|hello| epoch_of(hello.cluster)).find(|epoch| *epoch != 0)
+                && epoch != epoch_of(standing.cluster)
+            {
+                // Nothing is received under it before it is kept.
+                if let Err(reason) = epoch::write(&folder, epoch) {
+                    tracing::error!("The epoch of the cluster cannot be kept: {reason}");
+                    tokio::time::sleep(KEEP_AGAIN).await;
+                    continue;
+                }
+                standing.cluster[8..].copy_from_slice(&epoch.to_be_bytes());
+                transport.set_standing(standing);
+            }
             raft.runtime_config().elect(false);
             tokio::time::sleep(lease * LEASES).await;
             caught_up(&raft).await;

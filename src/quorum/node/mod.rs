@@ -13,6 +13,7 @@
 //! - `state`: the state machine of openraft, which passes on what is committed;
 //! - `compact`: snapshots, made of the last one and the entries behind it;
 //! - `begin`: when a blank node may vote, and when it begins a cluster;
+//! - `members`: nodes that join and leave;
 //! - `watch`: what the executor is told of leaders and members;
 //! - `handle`: the node as the executor sees it.
 
@@ -20,13 +21,15 @@ mod begin;
 mod compact;
 mod handle;
 mod machine;
+mod members;
 mod run;
 mod sink;
 mod state;
 mod watch;
 
-pub use handle::Node;
+pub use handle::{Node, Observer};
 pub use machine::{Applied, Committed, Machine, Status};
+pub use members::Change;
 pub use run::{Options, Timing, start};
 
 /// The state machine that openraft is used with.

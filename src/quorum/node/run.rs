@@ -9,13 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use openraft::{Config, Instant, SnapshotPolicy};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::persist::disk::Disk;
+use crate::quorum::epoch;
 use crate::quorum::net::{self, ClientAddress, Security, Standing, Transport};
 use crate::quorum::node::begin::{self, Beginning};
 use crate::quorum::node::handle::{Node, Order, Shared};
 use crate::quorum::node::machine::Machine;
+use crate::quorum::node::members::Members;
 use crate::quorum::node::sink::Sink;
 use crate::quorum::node::state::State;
 use crate::quorum::node::{Raft, watch};
@@ -92,8 +94,7 @@ where
     let (log, worker) = LogStore::open(disks.0, LogOptions::new(owner, lock)).map_err(|error| describe(&error))?;
     let snapshots = Snapshots::open(disks.1, &folder, owner).map_err(|error| describe(&error))?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
-    let mut cluster = [0; 16];
-    cluster[..8].copy_from_slice(&owner.cluster.to_be_bytes());
+    let cluster = net::cluster_id(owner.cluster, epoch::read(&folder)?);
     let standing = Standing { cluster, blank: log.is_blank() };
     let refuses = Arc::new(AtomicBool::new(true));
     let (transport, open) = Transport::new(net::Options {
@@ -104,6 +105,10 @@ where
         security,
         connections_max: CONNECTIONS_MAX,
         refuse_votes: Arc::clone(&refuses),
+        hand_over: {
+            let machine = machine.clone();
+            Arc::new(move |to| machine.hand_over(to))
+        },
     });
     let config = config(timing).map_err(|error| error.to_string())?;
     let shared = Arc::<Shared>::default();
@@ -117,6 +122,7 @@ where
         log,
         worker,
         snapshots,
+        folder,
         listener,
         transport,
         refuses,
@@ -167,6 +173,7 @@ struct Running<D: Disk, M> {
     log: LogStore,
     worker: Worker<D>,
     snapshots: Snapshots<D>,
+    folder: PathBuf,
     listener: TcpListener,
     transport: Transport,
     refuses: Arc<AtomicBool>,
@@ -201,13 +208,15 @@ where
             node: self.node,
             members: self.members,
             standing: self.standing,
+            folder: self.folder,
             transport: self.transport.clone(),
             refuses: self.refuses,
             lease: self.lease,
         };
         tokio::spawn(begin::begin(beginning, raft.clone()));
-        tokio::spawn(watch::watch(raft.clone(), self.machine, Arc::clone(&self.shared), self.transport));
-        carry_out(&raft, orders).await;
+        tokio::spawn(watch::watch(raft.clone(), self.machine, Arc::clone(&self.shared), self.transport.clone()));
+        let members = Members { raft: raft.clone(), transport: self.transport, node: self.node };
+        carry_out(Arc::new(members), orders).await;
         *self.shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
         close(log_thread).await
@@ -219,26 +228,55 @@ async fn close(log: LogThread) -> io::Result<()> {
 }
 
 /// Carries out orders until the node is to end.
-async fn carry_out<D, M>(raft: &Raft<D, M>, mut orders: mpsc::UnboundedReceiver<Order>)
+async fn carry_out<D, M>(members: Arc<Members<D, M>>, mut orders: mpsc::UnboundedReceiver<Order>)
 where
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
+    let raft = &members.raft;
+    let changing = Arc::new(Semaphore::new(1));
     while let Some(order) = orders.recv().await {
         match order {
             // If the leadership has ended, `watch` says so.
             Order::Propose(batch, leadership) => _ = raft.write(batch).with_leader(leadership).await,
-            Order::Transfer(to, done) => {
-                let begun = if raft.is_leader() {
-                    raft.trigger().transfer_leader(to).await.map_err(|error| error.to_string())
-                } else {
-                    Err("this node does not lead".to_owned())
-                };
-                let _ = done.send(begun);
+            Order::Transfer(to) => {
+                if raft.is_leader() {
+                    let _ = raft.trigger().transfer_leader(to).await;
+                }
             }
+            Order::AskForHandOver(to) => _ = tokio::spawn(ask_for_hand_over(Arc::clone(&members), to)),
+            Order::Change(change, changed) => match Arc::clone(&changing).try_acquire_owned() {
+                Ok(permit) => {
+                    let members = Arc::clone(&members);
+                    tokio::spawn(async move {
+                        let result = members.change(change).await;
+                        drop(permit);
+                        changed(result);
+                    });
+                }
+                Err(_) => changed(Err("another change of the members is under way".to_owned())),
+            },
             Order::Close => break,
         }
+    }
+}
+
+/// Asks the leader to hand its leadership over; without one, stands for election if this node is the one that is to lead.
+async fn ask_for_hand_over<D, M>(members: Arc<Members<D, M>>, to: Option<NodeId>)
+where
+    D: Disk + Send + 'static,
+    D::File: Send,
+    M: Machine,
+{
+    let leader = members.raft.current_leader().await.filter(|leader| *leader != members.node);
+    let asked = match leader {
+        Some(leader) => members.transport.ask_hand_over(leader, to).await,
+        None if to == Some(members.node) => members.raft.trigger().elect(true).await.map_err(|error| error.to_string()),
+        None => Err("no node leads".to_owned()),
+    };
+    if let Err(reason) = asked {
+        tracing::warn!("The leadership cannot be handed over: {reason}");
     }
 }
 

@@ -17,13 +17,15 @@
 
 mod content;
 mod follower;
+mod hand_over;
 mod lead;
 mod machine;
+mod members;
 mod peers;
 mod start;
 mod status;
 
-pub(crate) use start::start;
+pub(crate) use start::{FOLDER, start};
 
 use std::collections::VecDeque;
 
@@ -34,6 +36,7 @@ use crate::quorum::node::{Node, Status};
 use crate::quorum::types::{ClusterTime, LeaderId, NodeId, Origin};
 use crate::server::durable::gate::BatchNumber;
 use crate::server::replicated::follower::Follower;
+use crate::server::replicated::hand_over::HandOver;
 
 /// The clock of the cluster, as native records know clocks: one boot that never ends.
 const CLOCK: [u8; 16] = *b"portcullis-clock";
@@ -88,7 +91,7 @@ pub struct Replicated {
     status: Status,
     /// When to look at the lease and to commit the time, in monotonic milliseconds; `u64::MAX` unless this node leads.
     tick_ms: u64,
-    handing_over: bool,
+    handing_over: Option<HandOver>,
     /// Where clients reach this node.
     client: ClientAddress,
 }
@@ -101,6 +104,6 @@ impl Replicated {
 
     /// When it needs a turn, in monotonic milliseconds.
     pub fn due_ms(&self) -> u64 {
-        self.tick_ms
+        self.handing_over.as_ref().map_or(self.tick_ms, |handing_over| handing_over.until_ms().min(self.tick_ms))
     }
 }
