@@ -41,6 +41,7 @@ fn what_is_left_of_a_lost_majority_is_recovered_and_the_others_are_kept_away() {
     assert!(ask(cluster.clients[1], &["GET", "a"]).unwrap().starts_with("-READONLY"));
     let refused = operate(&["add", &cluster.urls(), "2", &cluster.address(1)]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("a majority was lost"), "{refused:?}");
+    assert_eq!(cluster.ask_leader(&["SET", "a", "1"]), "+OK", "one of one is a majority, as long as it lasts");
     cluster.kill(1);
     std::fs::remove_dir_all(cluster.dir(1).join("quorum")).unwrap();
     for node in [1, 2] {

@@ -195,8 +195,13 @@ where
         let network = self.transport.network();
         let raft = Raft::build(self.node, self.config, network, self.log.clone(), state).await.map_err(io::Error::other)?;
         let acked = {
-            let raft = raft.clone();
-            move || raft.as_leader().ok()?.last_quorum_acked().map(|at| at.elapsed())
+            let (raft, node) = (raft.clone(), self.node);
+            move || {
+                let leader = raft.as_leader().ok()?;
+                // The only voter is a majority, and nobody follows it.
+                let alone = raft.voter_ids().all(|voter| voter == node);
+                if alone { Some(Duration::ZERO) } else { leader.last_quorum_acked().map(|at| at.elapsed()) }
+            }
         };
         *self.shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(acked));
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
