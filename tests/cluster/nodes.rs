@@ -32,13 +32,23 @@ fn free_ports<const N: usize>() -> [u16; N] {
 }
 
 impl Cluster {
-    /// Starts three nodes, and waits until one leads.
+    /// Starts three nodes, and waits until one leads and all vote.
     #[track_caller]
     pub fn start() -> Cluster {
         let mut cluster = Cluster::prepare();
         (0..3).for_each(|node| cluster.start_node(node));
         cluster.leader();
+        (0..3).for_each(|node| cluster.until_votes(node));
         cluster
+    }
+
+    /// Waits until a node votes, which it does not at once after its start.
+    #[track_caller]
+    pub fn until_votes(&mut self, node: usize) {
+        self.wait("a vote", |cluster| {
+            let log = cluster.log(node);
+            (log.rfind(" listening on ") < log.rfind("this node votes")).then_some(())
+        });
     }
 
     /// Chooses folders and ports.

@@ -17,7 +17,7 @@ const ROW: Command = Command {
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE).union(Flags::NO_MULTI),
     traits: Traits::REPLICATED.union(Traits::SHOWS_NO_KEY),
     group: Group::Server,
-    since: "0.2.0",
+    since: "Portcullis 0.1.0",
     complexity: "O(N) where N is the number of nodes",
     ..Command::DEFAULT
 };
@@ -47,7 +47,7 @@ pub const COMMANDS: &[Command] = &[Command {
             "Hands leadership over to a node, or to the one that has most of the log. Any node takes it.",
             hand_over,
         ),
-        Command { flags: ROW.flags, traits: ROW.traits, ..help::row(Group::Server, "0.2.0") },
+        Command { flags: ROW.flags, traits: ROW.traits, ..help::row(Group::Server, "Portcullis 0.1.0") },
         row("remove", 3, "node-id:integer", "Removes a node that does not lead. Sent to the leader.", remove),
         row("status", 2, "", "Returns what the node knows of itself and of the others.", status),
     ],

@@ -5,7 +5,8 @@
 //! - The node has a log: it votes when a lease that it may have granted before its restart has ended.
 //! - The node is blank, and so are enough others for a majority: they begin the cluster, all with the same members.
 //! - The node is blank and another one is not: its disk was lost, or it is new. It must not vote, as it may have promised its vote to
-//!   somebody else, and does not know what it has confirmed. It votes once it has caught up with a leader.
+//!   somebody else, and does not know what it has confirmed. It votes once it has caught up with a leader. If the cluster was recovered
+//!   from a lost majority, the node takes its epoch first.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -54,6 +55,7 @@ where
     if !standing.blank {
         tokio::time::sleep(lease).await;
         run::admit(&refuses);
+        tracing::info!("this node votes");
         return;
     }
     loop {
@@ -95,6 +97,7 @@ where
         tokio::time::sleep(LOOK).await;
     }
     run::admit(&refuses);
+    tracing::info!("this node votes");
     standing.blank = false;
     transport.set_standing(standing);
 }

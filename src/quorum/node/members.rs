@@ -27,6 +27,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(3);
 const CONFIRM_TIME: Duration = Duration::from_secs(10);
 /// Time after which a new node that is not connected is given up while it catches up.
 const LOST_TIME: Duration = Duration::from_secs(10);
+/// Time within which a new member must say that it votes.
+const VOTE_TIME: Duration = Duration::from_secs(15);
 /// Number of entries that a new node may lack when it gets its vote.
 const LACK_MAX: u64 = 1_000;
 /// Interval between looks at what a new node has.
@@ -116,7 +118,24 @@ where
             return Err(format!("node {node} has not caught up: {reason}{left}"));
         }
         self.write(ChangeMembers::AddVoterIds(BTreeSet::from([node]))).await?;
+        self.votes(node).await?;
         tracing::info!("node {node} votes");
+        Ok(())
+    }
+
+    /// Waits until a new member says that it votes, which it does when it has been without a vote for long enough.
+    async fn votes(&self, node: NodeId) -> Result<(), String> {
+        let began = Instant::now();
+        let blank = || {
+            let peer = self.transport.directory().get(node);
+            peer.and_then(|peer| peer.hello).is_none_or(|hello| hello.blank)
+        };
+        while blank() {
+            if began.elapsed() > VOTE_TIME {
+                return Err(format!("node {node} is a member, and has not said yet that it votes"));
+            }
+            sleep(LOOK).await;
+        }
         Ok(())
     }
 

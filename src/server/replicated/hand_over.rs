@@ -8,52 +8,51 @@
 //! because the connections close when the leadership ends. Their clients send them again to the next leader.
 
 use crate::engine::pause::Mode;
+use crate::quorum::node::Status;
 use crate::quorum::types::NodeId;
-use crate::server::replicated::{Part, Replicated};
+use crate::server::replicated::{HandOver, Part, Replicated};
 use crate::server::shell::Shell;
 
 /// Time in which a hand-over must be done, in milliseconds. Requests are held back for no longer.
 const HAND_OVER_MS: u64 = 2_000;
 
-/// A hand-over in progress.
-pub struct HandOver {
-    to: NodeId,
-    /// When it is given up, in monotonic milliseconds.
-    until_ms: u64,
-    /// Whether the node has been told.
-    ordered: bool,
-    /// Whether the server ends afterwards.
-    ends: bool,
-}
-
-impl HandOver {
-    /// When it is given up, in monotonic milliseconds.
-    pub fn until_ms(&self) -> u64 {
-        self.until_ms
-    }
-}
-
 impl Replicated {
-    /// The node that answers and has most of the log.
-    fn successor(&self) -> Option<NodeId> {
-        let status = self.node.status();
+    /// The nodes that could lead instead of this one: they vote and answer.
+    fn successors(&self, status: &Status) -> Vec<NodeId> {
         let answers = |id: NodeId| self.node.directory().get(id).is_some_and(|peer| peer.connected);
         let voters = status.members.keys().copied().filter(|id| *id != self.id && !status.learners.contains(id));
-        voters.filter(|id| answers(*id)).max_by_key(|id| status.matched.get(id).copied())
+        voters.filter(|id| answers(*id)).collect()
+    }
+
+    /// Of these nodes the wanted one, or else the one that has most of the log.
+    fn successor(&self, wanted: Option<NodeId>) -> Option<NodeId> {
+        let status = self.node.status();
+        let mut successors = self.successors(&status).into_iter();
+        match wanted {
+            Some(wanted) => successors.find(|id| *id == wanted),
+            None => successors.max_by_key(|id| status.matched.get(id).copied()),
+        }
     }
 }
 
 impl Shell {
     /// Hands the leadership over to a node, or to the one that has most of the log. A node that does not lead asks the leader.
     pub(in crate::server) fn transfer_leadership(&mut self, to: Option<NodeId>) {
-        let Some(replicated) = &self.replicated else { return };
-        if !matches!(replicated.part, Part::Leads(_)) {
-            return replicated.node.ask_for_hand_over(to);
+        match &self.replicated {
+            Some(replicated) if !replicated.leads() => replicated.node.ask_for_hand_over(to),
+            _ => self.hand_over_own(to),
         }
-        match to.filter(|to| *to != replicated.id).or_else(|| replicated.successor()) {
-            _ if replicated.handing_over.is_some() => {}
+    }
+
+    /// Hands this node's leadership over, if it has it. Another node may ask for it that does not know better.
+    pub(in crate::server) fn hand_over_own(&mut self, to: Option<NodeId>) {
+        let Some(replicated) = self.replicated.as_ref().filter(|replicated| replicated.leads()) else { return };
+        if replicated.handing_over.is_some() {
+            return;
+        }
+        match replicated.successor(to) {
             Some(to) => self.begin_hand_over(to, false),
-            None => tracing::warn!("no other node answers that could lead"),
+            None => tracing::warn!(to, "there is no such node that answers and could lead"),
         }
     }
 
@@ -65,7 +64,7 @@ impl Shell {
             return true;
         }
         let leads = matches!(&replicated.part, Part::Leads(leadership) if !leadership.alone);
-        match replicated.successor().filter(|_| leads) {
+        match replicated.successor(None).filter(|_| leads) {
             Some(to) => {
                 self.begin_hand_over(to, true);
                 true

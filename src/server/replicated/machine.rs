@@ -74,7 +74,7 @@ impl Machine for ShellMachine {
     }
 
     fn hand_over(&self, to: Option<NodeId>) {
-        self.order(move |shell| shell.transfer_leadership(to));
+        self.order(move |shell| shell.hand_over_own(to));
     }
 
     fn failed(&self, reason: String) {

@@ -36,7 +36,6 @@ use crate::quorum::node::{Node, Status};
 use crate::quorum::types::{ClusterTime, LeaderId, NodeId, Origin};
 use crate::server::durable::gate::BatchNumber;
 use crate::server::replicated::follower::Follower;
-use crate::server::replicated::hand_over::HandOver;
 
 /// The clock of the cluster, as native records know clocks: one boot that never ends.
 const CLOCK: [u8; 16] = *b"portcullis-clock";
@@ -81,6 +80,17 @@ pub struct Leadership {
     alone: bool,
 }
 
+/// A hand-over of the leadership in progress.
+struct HandOver {
+    to: NodeId,
+    /// When it is given up, in monotonic milliseconds.
+    until_ms: u64,
+    /// Whether the node has been told.
+    ordered: bool,
+    /// Whether the server ends afterwards.
+    ends: bool,
+}
+
 /// The replication of a server.
 pub struct Replicated {
     node: Node,
@@ -104,6 +114,6 @@ impl Replicated {
 
     /// When it needs a turn, in monotonic milliseconds.
     pub fn due_ms(&self) -> u64 {
-        self.handing_over.as_ref().map_or(self.tick_ms, |handing_over| handing_over.until_ms().min(self.tick_ms))
+        self.handing_over.as_ref().map_or(self.tick_ms, |handing_over| handing_over.until_ms.min(self.tick_ms))
     }
 }
