@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::quorum::acks::Acks;
-use crate::quorum::net::hello::{ClientAddress, ClusterId, Hello};
+#[cfg(test)]
+use crate::quorum::net::hello::ClusterId;
+use crate::quorum::net::hello::{ClientAddress, Hello};
 use crate::quorum::types::NodeId;
 
 /// Number of buckets of a [`RoundTrips`]. The last one has all that is longer than half an hour.
@@ -23,13 +25,11 @@ pub struct RoundTrips {
 
 impl RoundTrips {
     /// Number of durations.
-    #[allow(dead_code, reason = "tests use it")]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// A bound in microseconds that `percent` of the durations do not exceed, up to twice the exact value; `None` without durations.
-    #[allow(dead_code, reason = "tests use it")]
     pub fn percentile_us(&self, percent: f64) -> Option<u64> {
         let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -84,7 +84,7 @@ pub struct PeerInfo {
 
 impl PeerInfo {
     /// Its cluster, if it has one and has said so.
-    #[allow(dead_code, reason = "tests use it")]
+    #[cfg(test)]
     pub fn cluster(&self) -> Option<ClusterId> {
         self.hello.as_ref().map(|hello| hello.cluster).filter(|cluster| *cluster != ClusterId::default())
     }

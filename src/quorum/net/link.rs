@@ -10,8 +10,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::quorum::acks::Acks;
 use crate::quorum::net::directory::{Directory, Traffic};
-use crate::quorum::net::frame::{Frame, Kind, decode_message, encode_message, set_id};
-use crate::quorum::net::hello::{Hello, Identity, reason};
+use crate::quorum::net::frame::{Frame, Kind, decode_beginning, encode_message, set_id};
+use crate::quorum::net::hello::{Hello, Identity, Side, reason};
 use crate::quorum::net::wire::Wire;
 use crate::quorum::types::NodeId;
 
@@ -187,8 +187,8 @@ impl Carrier<'_> {
                 if let Some((_, sent)) = self.ping.take_if(|(id, _)| *id == frame.id) {
                     self.peer.traffic().pings.record(sent.elapsed());
                 }
-                let hello: Hello = decode_message(&frame.body).map_err(|malformed| malformed.to_string())?;
-                check(self.me, &hello, self.peer.node)?;
+                let hello: Hello = decode_beginning(&frame.body).map_err(|malformed| malformed.to_string())?;
+                check(self.me, &hello, self.peer.node, Side::Connector)?;
                 self.directory.set_hello(hello);
             }
             Kind::Refused => return Err(format!("refused by the other node: {}", reason(&frame))),
@@ -209,9 +209,9 @@ impl Carrier<'_> {
 ///
 /// # Errors
 /// It is not what it was.
-pub fn check(me: &Identity, hello: &Hello, node: NodeId) -> Result<(), String> {
+pub fn check(me: &Identity, hello: &Hello, node: NodeId, side: Side) -> Result<(), String> {
     if hello.node != node {
         return Err(format!("node {node} calls itself {} now", hello.node));
     }
-    me.check_cluster(hello.cluster).map_err(|refusal| refusal.to_string())
+    me.check_cluster(hello, side).map_err(|refusal| refusal.to_string())
 }

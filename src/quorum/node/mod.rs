@@ -14,6 +14,7 @@
 //! - `compact`: snapshots, made of the last one and the entries behind it;
 //! - `begin`: when a blank node may vote, and when it begins a cluster;
 //! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
+//! - `members`: nodes that join and leave;
 //! - `watch`: what the executor is told of leaders and members;
 //! - `handle`: the node as the executor sees it.
 
@@ -22,13 +23,15 @@ mod bound;
 mod compact;
 mod handle;
 mod machine;
+mod members;
 mod run;
 mod sink;
 mod state;
 mod watch;
 
-pub use handle::Node;
+pub use handle::{Node, Observer};
 pub use machine::{Applied, Committed, Machine, Status};
+pub use members::Change;
 pub use run::{Core, Options, Timing, start};
 pub use sink::Sink;
 pub use state::SharedSnapshots;

@@ -11,13 +11,15 @@ use std::time::Duration;
 use openraft::async_runtime::WatchReceiver;
 use openraft::network::NetSnapshot;
 use openraft::{AsyncRuntime, Config, Instant as _, RaftNetworkFactory, SnapshotPolicy};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::persist::disk::Disk;
+use crate::quorum::epoch;
 use crate::quorum::net::{self, ClientAddress, Neighbours, Security, Standing, Transport};
 use crate::quorum::node::begin::{self, Beginning};
 use crate::quorum::node::handle::{Node, Order, Shared};
 use crate::quorum::node::machine::Machine;
+use crate::quorum::node::members::Members;
 use crate::quorum::node::sink::Sink;
 use crate::quorum::node::state::{SharedSnapshots, State};
 use crate::quorum::node::{Raft, bound, watch};
@@ -101,8 +103,7 @@ where
     let (log, worker) = LogStore::open(disks.0, LogOptions::new(owner, lock)).map_err(|error| describe(&error))?;
     let snapshots = Snapshots::open(disks.1, &folder, owner).map_err(|error| describe(&error))?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
-    let mut cluster = [0; 16];
-    cluster[..8].copy_from_slice(&owner.cluster.to_be_bytes());
+    let cluster = net::cluster_id(owner.cluster, epoch::read(&folder)?);
     let standing = Standing { cluster, blank: log.is_blank() };
     let refuses = Arc::new(AtomicBool::new(true));
     let (transport, open) = Transport::new(net::Options {
@@ -113,6 +114,10 @@ where
         security,
         connections_max: CONNECTIONS_MAX,
         refuse_votes: Arc::clone(&refuses),
+        hand_over: {
+            let machine = machine.clone();
+            Arc::new(move |to| machine.hand_over(to))
+        },
     });
     let (network, thread_of_log) = (transport.network(), log.clone());
     let core = Core {
@@ -122,6 +127,7 @@ where
         timing,
         log,
         snapshots,
+        folder,
         network,
         transport: transport.clone(),
         refuses,
@@ -189,6 +195,8 @@ pub struct Core<D: Disk, M, N, T> {
     pub log: LogStore,
     /// The snapshots.
     pub snapshots: Snapshots<D>,
+    /// Where the epoch of the cluster is kept.
+    pub folder: PathBuf,
     /// The network for openraft.
     pub network: N,
     /// The rest of the transport.
@@ -257,14 +265,16 @@ where
             node: self.node,
             members: self.members,
             standing: self.standing,
+            folder: self.folder,
             transport: self.transport.clone(),
             refuses: self.refuses,
             lease: Duration::from_millis(self.timing.election_ms.1),
         };
         drop(Runtime::spawn(begin::begin(beginning, raft.clone())));
         drop(Runtime::spawn(bound));
-        drop(Runtime::spawn(watch::watch(raft.clone(), self.machine, self.transport)));
-        carry_out(&raft, orders).await;
+        drop(Runtime::spawn(watch::watch(raft.clone(), self.machine, self.transport.clone())));
+        let members = Members { raft: raft.clone(), transport: self.transport, node: self.node };
+        carry_out(Arc::new(members), orders).await;
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
@@ -277,26 +287,58 @@ async fn close(log: LogThread) -> io::Result<()> {
 }
 
 /// Carries out orders until the node is to end.
-async fn carry_out<D, M>(raft: &Raft<D, M>, mut orders: mpsc::UnboundedReceiver<Order>)
+async fn carry_out<D, M, T>(members: Arc<Members<D, M, T>>, mut orders: mpsc::UnboundedReceiver<Order>)
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
+    let raft = &members.raft;
+    let changing = Arc::new(Semaphore::new(1));
     while let Some(order) = orders.recv().await {
         match order {
             // If the leadership has ended, `watch` says so.
             Order::Propose(batch, leadership) => _ = raft.write(batch).with_leader(leadership).await,
-            Order::Transfer(to, done) => {
-                let begun = if raft.is_leader() {
-                    raft.trigger().transfer_leader(to).await.map_err(|error| error.to_string())
-                } else {
-                    Err("this node does not lead".to_owned())
-                };
-                let _ = done.send(begun);
+            Order::Transfer(to) => {
+                if raft.is_leader() {
+                    let _ = raft.trigger().transfer_leader(to).await;
+                }
             }
+            Order::AskForHandOver(to) => drop(Runtime::spawn(ask_for_hand_over(Arc::clone(&members), to))),
+            Order::Change(change, changed) => match Arc::clone(&changing).try_acquire_owned() {
+                Ok(permit) => {
+                    let members = Arc::clone(&members);
+                    let changing = Runtime::spawn(async move {
+                        let result = members.change(change).await;
+                        drop(permit);
+                        changed(result);
+                    });
+                    drop(changing);
+                }
+                Err(_) => changed(Err("another change of the members is under way".to_owned())),
+            },
             Order::Close => break,
         }
+    }
+}
+
+/// Asks the leader to hand its leadership over; without one, stands for election if this node is the one that is to lead.
+async fn ask_for_hand_over<D, M, T>(members: Arc<Members<D, M, T>>, to: Option<NodeId>)
+where
+    T: Neighbours,
+    D: Disk + Send + 'static,
+    D::File: Send,
+    M: Machine,
+{
+    let leader = members.raft.current_leader().await.filter(|leader| *leader != members.node);
+    let asked = match leader {
+        Some(leader) => members.transport.ask_hand_over(leader, to).await,
+        None if to == Some(members.node) => members.raft.trigger().elect(true).await.map_err(|error| error.to_string()),
+        None => Err("no node leads".to_owned()),
+    };
+    if let Err(reason) = asked {
+        tracing::warn!("The leadership cannot be handed over: {reason}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::engine::persistence::Figures;
 use crate::engine::session::SessionFlags;
 use crate::persist::append::log::AppendLog;
 use crate::quorum::node::{Applied, Committed, Status};
-use crate::quorum::types::{LeaderId, NodeId, SnapshotFile};
+use crate::quorum::types::{LeaderId, SnapshotFile};
 use crate::server::clock::monotonic_ns;
 use crate::server::durable::Durable;
 use crate::server::durable::gate::{BatchNumber, Executed};
@@ -76,6 +76,7 @@ impl Shell {
             durable.progress.durable_position.store(durable.log.position(), Ordering::Relaxed);
         }
         self.take_report(Report::Settled(number));
+        self.go_on_handing_over();
     }
 
     /// Replaces the state of a follower.
@@ -99,7 +100,6 @@ impl Shell {
         let Some(replicated) = &mut self.replicated else { return };
         let turn = replicated.part.turn(status.leads);
         if status.leader != replicated.status.leader {
-            replicated.handing_over = false;
             match status.leader {
                 Some(leader) => tracing::info!(term = status.term, "node {leader} leads"),
                 None => tracing::info!(term = status.term, "no node leads"),
@@ -113,6 +113,7 @@ impl Shell {
             Some(leadership) => self.lead(leadership),
             None => self.show_cluster(),
         }
+        self.note_leader();
     }
 
     /// Begins to lead: everything that was committed before is applied.
@@ -168,7 +169,6 @@ impl Shell {
         }
         replicated.part = Part::Empty;
         replicated.tick_ms = u64::MAX;
-        replicated.handing_over = false;
         tracing::info!(why, "this node ceases to lead");
         self.close_unsettled(true);
         self.durable = None;
@@ -197,6 +197,7 @@ impl Shell {
 
     /// Looks at the lease, and has the time committed if nothing else was.
     pub(in crate::server) fn tick_cluster(&mut self, now: Now) {
+        self.go_on_handing_over();
         let Some(replicated) = self.replicated.as_mut().filter(|replicated| now.reached(replicated.tick_ms)) else { return };
         replicated.tick_ms = now.deadline_in(TICK_MS);
         let Replicated { node, part: Part::Leads(leadership), .. } = &mut **replicated else { return };
@@ -212,24 +213,6 @@ impl Shell {
             self.submit(false);
         }
         self.show_cluster();
-    }
-
-    /// Hands the leadership over to a node, or to the one that has most of the log.
-    pub(in crate::server) fn transfer_leadership(&mut self, to: Option<NodeId>) {
-        let Some(replicated) = &mut self.replicated else { return };
-        let status = replicated.node.status();
-        let voters = status.members.keys().filter(|id| **id != replicated.id && !status.learners.contains(id));
-        let best = voters.max_by_key(|id| status.matched.get(id).copied()).copied();
-        match to.or(best) {
-            Some(to) if matches!(replicated.part, Part::Leads(_)) => {
-                tracing::info!("hands the leadership over to node {to}");
-                replicated.handing_over = true;
-                // What becomes of it is seen by who leads next.
-                drop(replicated.node.transfer(to));
-                self.show_cluster();
-            }
-            _ => tracing::warn!("there is no leadership that could be handed over, or nobody who could have it"),
-        }
     }
 
     /// The node cannot go on: the server ends.

@@ -17,14 +17,16 @@
 
 pub mod content;
 pub mod follower;
+mod hand_over;
 mod lead;
 pub mod leadership;
 mod machine;
+mod members;
 mod peers;
 mod start;
 mod status;
 
-pub(crate) use start::start;
+pub(crate) use start::{FOLDER, start};
 
 use crate::base::time::Now;
 use crate::persist::natives::clock::{BootClock, Moment};
@@ -54,6 +56,17 @@ pub(crate) fn boot_clock(now: Now) -> BootClock {
     BootClock { id: CLOCK, now_ms: now.mono_ms() }
 }
 
+/// A hand-over of the leadership in progress.
+struct HandOver {
+    to: NodeId,
+    /// When it is given up, in monotonic milliseconds.
+    until_ms: u64,
+    /// Whether the node has been told.
+    ordered: bool,
+    /// Whether the server ends afterwards.
+    ends: bool,
+}
+
 /// The replication of a server.
 pub struct Replicated {
     node: Node,
@@ -64,7 +77,7 @@ pub struct Replicated {
     status: Status,
     /// When to look at the lease and to commit the time, in monotonic milliseconds; `u64::MAX` unless this node leads.
     tick_ms: u64,
-    handing_over: bool,
+    handing_over: Option<HandOver>,
     /// Where clients reach this node.
     client: ClientAddress,
 }
@@ -77,6 +90,6 @@ impl Replicated {
 
     /// When it needs a turn, in monotonic milliseconds.
     pub fn due_ms(&self) -> u64 {
-        self.tick_ms
+        self.handing_over.as_ref().map_or(self.tick_ms, |handing_over| handing_over.until_ms.min(self.tick_ms))
     }
 }

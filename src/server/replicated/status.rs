@@ -67,7 +67,7 @@ impl Replicated {
             node: self.id,
             term: self.status.term,
             nodes,
-            handing_over: self.handing_over,
+            handing_over: self.handing_over.is_some(),
         }
     }
 }

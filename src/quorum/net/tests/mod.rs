@@ -217,6 +217,8 @@ struct TestNode {
     addr: SocketAddr,
     answers: Arc<Answers>,
     refuse_votes: Arc<AtomicBool>,
+    /// To whom it was asked to hand its leadership over.
+    hand_overs: Arc<Mutex<Vec<Option<NodeId>>>>,
     serving: tokio::task::JoinHandle<()>,
 }
 
@@ -227,6 +229,7 @@ impl TestNode {
 
     async fn with(node: NodeId, setup: Setup) -> TestNode {
         let refuse_votes = Arc::new(AtomicBool::new(false));
+        let hand_overs = Arc::<Mutex<Vec<_>>>::default();
         let (transport, shutdown) = Transport::new(Options {
             node,
             client: ClientAddress { host: "client.example".to_owned(), port: node as u16, tls_port: 0 },
@@ -235,6 +238,10 @@ impl TestNode {
             security: setup.security,
             connections_max: setup.connections_max.unwrap_or(16),
             refuse_votes: refuse_votes.clone(),
+            hand_over: {
+                let asked = hand_overs.clone();
+                Arc::new(move |to| asked.lock().unwrap().push(to))
+            },
         });
         let listener = TcpListener::bind(setup.addr.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap())).await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -243,7 +250,7 @@ impl TestNode {
             let (transport, answers, memory) = (transport.clone(), answers.clone(), setup.memory);
             async move { transport.serve(listener, answers, memory).await }
         });
-        TestNode { transport, shutdown: Some(shutdown), addr, answers, refuse_votes, serving }
+        TestNode { transport, shutdown: Some(shutdown), addr, answers, refuse_votes, hand_overs, serving }
     }
 
     fn meet(&self, others: &[(NodeId, SocketAddr)]) {

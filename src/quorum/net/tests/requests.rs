@@ -210,3 +210,14 @@ async fn everything_ends_with_the_shutdown() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_node_asks_the_leader_to_hand_over() {
+    let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+    assert_eq!(one.transport.ask_hand_over(2, None).await, Err("node 2, which leads, does not answer".to_owned()));
+    one.meet(&[(2, two.addr)]);
+    for to in [Some(1), None] {
+        assert_eq!(soon(one.transport.ask_hand_over(2, to)).await, Ok(()));
+    }
+    assert_eq!(*two.hand_overs.lock().unwrap(), [Some(1), None]);
+}

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::config::Config;
 use crate::quorum::node::{Applied, Committed, Machine, Status};
-use crate::quorum::types::{Batch, SnapshotFile};
+use crate::quorum::types::{Batch, NodeId, SnapshotFile};
 use crate::server::replicated::content;
 use crate::torture::sim::replica::disk::NodeDisk;
 
@@ -75,6 +75,9 @@ impl Machine for SimMachine {
     fn changed(&self, status: Status) {
         self.ask(Asked::Changed(status));
     }
+
+    /// Nobody asks: see the simulation's transport.
+    fn hand_over(&self, _to: Option<NodeId>) {}
 
     fn failed(&self, reason: String) {
         self.ask(Asked::Failed(reason));

@@ -257,6 +257,10 @@ impl Neighbours for Transport {
     }
 
     fn set_peers(&self, _members: BTreeMap<NodeId, String>) {}
+
+    async fn ask_hand_over(&self, _leader: NodeId, _to: Option<NodeId>) -> Result<(), String> {
+        Err("a node of a simulation is not asked to hand over".to_owned())
+    }
 }
 
 impl RaftNetworkFactory<Types> for Transport {
