@@ -3,9 +3,11 @@
 //! - `nodes`: the processes, and a client that looks for the leader;
 //! - `failover`: leaders that are killed under load;
 //! - `faults`: a paused leader, a lost disk, a lost majority, wrong folders;
-//! - `shown`: what clients of each node are told.
+//! - `shown`: what clients of each node are told;
+//! - `promises`: what a failover means for subscribers, transactions, scripts, sessions and requests that are repeated;
+//! - `session`: a connection that stays open.
 //!
-//! `PORTCULLIS_FULL_SIZE` makes it 200 kills instead of 3.
+//! `PORTCULLIS_FULL_SIZE` makes it 200 kills instead of 3. `PORTCULLIS_PROGRAM` is the program to test, if it is not the debug build.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,4 +17,6 @@ mod common;
 mod failover;
 mod faults;
 mod nodes;
+mod promises;
+mod session;
 mod shown;

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client waits for a reply.
-const REPLY: Duration = Duration::from_millis(500);
+const REPLY: Duration = Duration::from_millis(300);
 
 /// Three nodes, each with a folder. Dropping it kills them.
 pub struct Cluster {
@@ -21,6 +21,11 @@ pub struct Cluster {
     peers: Vec<u16>,
     pub clients: Vec<SocketAddr>,
     children: Vec<Option<Child>>,
+}
+
+/// The program: `PORTCULLIS_PROGRAM`, such as one that was built for release, or the one that cargo has built.
+fn program() -> PathBuf {
+    std::env::var_os("PORTCULLIS_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_portcullis").into(), PathBuf::from)
 }
 
 /// Ports that are free, and stay so unless another process takes one meanwhile.
@@ -67,7 +72,7 @@ impl Cluster {
     /// The arguments of a node.
     fn command(&self, node: usize, dir: &Path, more: &[&str]) -> Command {
         let peers: Vec<String> = self.peers.iter().zip(1..).map(|(port, id)| format!("{id}=127.0.0.1:{port}")).collect();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        let mut command = Command::new(program());
         command.args(["serve", "--node-id", &(node + 1).to_string(), "--peers", &peers.join(",")]);
         command.args(["--port", &self.clients[node].port().to_string(), "--dir"]).arg(dir).args(more);
         let log = File::options().create(true).append(true).open(self.log_path(node)).unwrap();

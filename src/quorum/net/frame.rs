@@ -59,11 +59,13 @@ pub enum Kind {
     Answer = 14,
     /// A request had no answer; the reason as text.
     Failed = 15,
+    /// What the users of the nodes tell each other. It has no answer.
+    Message = 16,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        const KINDS: [Kind; 15] = [
+        const KINDS: [Kind; 16] = [
             Kind::Hello,
             Kind::Proof,
             Kind::Welcome,
@@ -79,6 +81,7 @@ impl Kind {
             Kind::SnapshotEnd,
             Kind::Answer,
             Kind::Failed,
+            Kind::Message,
         ];
         KINDS.get(usize::from(byte).checked_sub(1)?).copied()
     }

@@ -180,6 +180,11 @@ async fn requests<H: Handler, K>(
                 match frame.kind {
                     Kind::Ping => wire.push(pong(&frame, node, shared)?),
                     Kind::Refused => return Err(format!("refused by the other node: {}", reason(&frame))),
+                    Kind::Message => {
+                        if let Some(take) = shared.on_message.get() {
+                            take(frame.body);
+                        }
+                    }
                     _ => {
                         let request = read(&frame)?;
                         bytes += length;

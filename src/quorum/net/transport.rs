@@ -12,7 +12,7 @@ use crate::quorum::net::dial::Security;
 use crate::quorum::net::directory::Directory;
 use crate::quorum::net::handler::Handler;
 use crate::quorum::net::hello::{ClientAddress, Identity, Standing};
-use crate::quorum::net::keeper::Shared;
+use crate::quorum::net::keeper::{OnMessage, Shared};
 use crate::quorum::net::server::{Service, serve};
 use crate::quorum::net::snapshot::SnapshotSink;
 use crate::quorum::types::NodeId;
@@ -75,6 +75,17 @@ impl Transport {
     /// Must be called on the runtime.
     pub fn set_peers(&self, members: BTreeMap<NodeId, String>) {
         self.shared.set_peers(members);
+    }
+
+    /// Sends a message to all members that are connected. It may be lost, and each connection keeps the order. Any thread may call
+    /// this.
+    pub fn tell_all(&self, message: &[u8]) {
+        self.shared.tell_all(message);
+    }
+
+    /// Sets what takes the messages of other nodes. The first call counts.
+    pub fn on_message(&self, take: OnMessage) {
+        let _ = self.shared.on_message.set(take);
     }
 
     /// The network for `openraft::Raft::new`. Nodes that openraft asks for become members here.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::quorum::net::Directory;
+use crate::quorum::net::{Directory, Transport};
 use crate::quorum::node::machine::Status;
 use crate::quorum::store::Progress;
 use crate::quorum::types::{Batch, LeaderId, NodeId};
@@ -35,7 +35,7 @@ pub(super) struct Shared {
 pub struct Node {
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) shared: Arc<Shared>,
-    pub(super) directory: Arc<Directory>,
+    pub(super) transport: Transport,
     pub(super) progress: Arc<Progress>,
     pub(super) lease: Duration,
     pub(super) thread: Option<JoinHandle<()>>,
@@ -67,7 +67,12 @@ impl Node {
 
     /// What is known of the other nodes.
     pub fn directory(&self) -> &Directory {
-        &self.directory
+        self.transport.directory()
+    }
+
+    /// Sends a message to the users of all other nodes that are connected. It may be lost.
+    pub fn tell_all(&self, message: &[u8]) {
+        self.transport.tell_all(message);
     }
 
     /// What the log's thread has done.

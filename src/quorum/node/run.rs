@@ -108,7 +108,9 @@ where
     let config = config(timing).map_err(|error| error.to_string())?;
     let shared = Arc::<Shared>::default();
     let (orders, received) = mpsc::unbounded_channel();
-    let (directory, progress) = (Arc::clone(transport.directory()), Arc::clone(log.progress()));
+    let (told, progress) = (machine.clone(), Arc::clone(log.progress()));
+    transport.on_message(Box::new(move |message| told.message(message)));
+    let telling = transport.clone();
     let running = Running {
         node,
         members,
@@ -135,7 +137,7 @@ where
     });
     let thread = thread.map_err(|error| format!("Can't start the thread of the quorum: {error}"))?;
     let lease = Duration::from_millis(timing.election_ms.0);
-    Ok(Node { orders, shared, directory, progress, lease, thread: Some(thread) })
+    Ok(Node { orders, shared, transport: telling, progress, lease, thread: Some(thread) })
 }
 
 fn config(timing: Timing) -> Result<Arc<Config>, openraft::ConfigError> {

@@ -121,6 +121,9 @@ impl Shell {
             durable.progress.durable_position.store(durable.log.position(), Ordering::Relaxed);
         }
         self.take_report(Report::Settled(number));
+        if let Some(replicated) = &mut self.replicated {
+            replicated.settle_messages(number);
+        }
     }
 
     /// Replaces the state of a follower.
@@ -222,6 +225,7 @@ impl Shell {
         replicated.part = Part::Empty;
         replicated.tick_ms = u64::MAX;
         replicated.handing_over = false;
+        replicated.messages.clear();
         tracing::info!(why, "this node ceases to lead");
         self.close_unsettled(true);
         self.durable = None;
@@ -234,16 +238,20 @@ impl Shell {
         self.update_files();
     }
 
-    /// Closes the connections whose output waits for the quorum. With `all`, all others as well that are not there to subscribe.
+    /// Closes the connections whose output waits for the quorum. With `all`, all others as well, except those that are only there to
+    /// subscribe: they hear what the next leader publishes. Keyspace events and invalidations of keys come from the leader alone.
     fn close_unsettled(&mut self, all: bool) {
-        let sessions = self.engine.sessions.iter_mut();
         let mut closed = Vec::new();
-        for (number, session) in sessions {
+        for (number, session) in &self.engine.sessions {
+            let id = SessionId(number as u32);
             let unsettled = session.flags.contains(SessionFlags::UNSETTLED);
-            if unsettled || (all && !session.flags.contains(SessionFlags::SUBSCRIBED)) {
-                session.flags |= SessionFlags::CLOSE_NOW;
-                closed.push(SessionId(number as u32));
+            let only_subscribes = || session.flags.contains(SessionFlags::SUBSCRIBED) && !self.engine.hears_of_keys(id);
+            if unsettled || (all && !only_subscribes()) {
+                closed.push(id);
             }
+        }
+        for id in &closed {
+            self.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
         }
         closed.into_iter().for_each(|id| self.wake(id));
     }

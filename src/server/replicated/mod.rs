@@ -19,6 +19,7 @@ mod content;
 mod follower;
 mod lead;
 mod machine;
+mod messages;
 mod peers;
 mod start;
 mod status;
@@ -34,6 +35,7 @@ use crate::quorum::node::{Node, Status};
 use crate::quorum::types::{ClusterTime, LeaderId, NodeId, Origin};
 use crate::server::durable::gate::BatchNumber;
 use crate::server::replicated::follower::Follower;
+use crate::server::replicated::messages::Messages;
 
 /// The clock of the cluster, as native records know clocks: one boot that never ends.
 const CLOCK: [u8; 16] = *b"portcullis-clock";
@@ -91,6 +93,8 @@ pub struct Replicated {
     handing_over: bool,
     /// Where clients reach this node.
     client: ClientAddress,
+    /// Messages for the subscribers of other nodes.
+    messages: Messages,
 }
 
 impl Replicated {

@@ -11,6 +11,7 @@ use crate::quorum::store::{FolderLock, Owner};
 use crate::server::durable::folder::Folder;
 use crate::server::net::control::Control;
 use crate::server::replicated::machine::ShellMachine;
+use crate::server::replicated::messages::Messages;
 use crate::server::replicated::{Part, Replicated, peers};
 use crate::server::shell::Shell;
 
@@ -66,8 +67,10 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         tick_ms: u64::MAX,
         handing_over: false,
         client,
+        messages: Messages::default(),
     }));
     // Until the node has said who leads, nothing is served.
     shell.show_cluster();
+    shell.update_files();
     shell.install_state(None)
 }
