@@ -2,6 +2,7 @@
 //! is killed.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::nodes::{Cluster, ask};
 use crate::session::Session;
@@ -60,7 +61,10 @@ struct Before {
     in_session: Session,
 }
 
-const LIBRARY: &str = "#!lua name=lib\nredis.register_function('answer', function() return 42 end)";
+/// A library with one function.
+fn library(round: &str) -> String {
+    format!("#!lua name=lib{round}\nredis.register_function('answer', function() return {round} end)")
+}
 
 /// A request with an id, which may be repeated.
 fn acquire(round: &str) -> String {
@@ -74,13 +78,19 @@ impl Before {
         assert!(!in_session.ask("LOCK.SESSION worker GRACE 60000").starts_with('-'));
         let session_token = in_session.ask(&format!("LOCK.ACQUIRE bound:{round} me 600000 SESSION"));
         assert!(session_token.starts_with(':'), "{session_token}");
-        client.send_words(&["FUNCTION", "LOAD", "REPLACE", LIBRARY]);
-        assert_eq!(client.next().unwrap(), "lib");
+        assert_eq!(client.ask("FUNCTION FLUSH"), "+OK");
+        client.send_words(&["FUNCTION", "LOAD", &library(round)]);
+        assert_eq!(client.next().unwrap(), format!("lib{round}"));
         assert_eq!(client.ask("MULTI"), "+OK");
         assert_eq!(client.ask("SET whole:a 1"), "+QUEUED");
         assert_eq!(client.ask("SET whole:b 1"), "+QUEUED");
         assert_eq!(client.ask("EXEC"), "+OK +OK");
-        Before { token: client.ask(&acquire(round)), session_token, digest: client.ask(&format!("SCRIPT LOAD return{{{round}}}")), in_session }
+        Before {
+            token: client.ask(&acquire(round)),
+            session_token,
+            digest: client.ask(&format!("SCRIPT LOAD return{{{round}}}")),
+            in_session,
+        }
     }
 
     /// Looks at the next leader.
@@ -99,8 +109,12 @@ impl Before {
         assert!(!resumed.ask("LOCK.SESSION worker GRACE 60000").starts_with('-'));
         assert_eq!(resumed.ask(&format!("LOCK.RELEASE {bound} me")), ":0");
         assert_eq!(client.ask("MGET whole:a whole:b half"), "1 1 $-1", "a transaction is there wholly or not at all");
-        assert_eq!(client.ask("FCALL answer 0"), ":42");
-        assert!(client.ask(&format!("EVALSHA {} 0", self.digest)).starts_with("-NOSCRIPT"), "the script cache is each node's own");
+        assert_eq!(client.ask("FCALL answer 0"), format!(":{round}"));
+        assert!(!client.ask("FUNCTION LIST").contains("lib0"), "what another leader has deleted does not come back");
+        assert!(
+            client.ask(&format!("EVALSHA {} 0", self.digest)).starts_with("-NOSCRIPT"),
+            "the script cache is each node's own"
+        );
         assert_eq!(client.ask(&format!("EVAL return{{{round}}} 0")), format!(":{round}"));
         client.send("BLPOP empty 0");
         assert_eq!(ask(leader, &["RPUSH", "empty", "1"]).unwrap(), ":1");
@@ -137,26 +151,58 @@ fn each_kind_of_client_finds_what_the_guide_promises() {
     }
 
     // A leader that hands over.
+    ask(at_first, &["FUNCTION", "LOAD", &library("0")]).unwrap();
     let before = Before::at(at_first, "1");
-    let port = at_second.port().to_string();
-    assert_eq!(ask(at_first, &["FAILOVER", "TO", "127.0.0.1", &port]).unwrap(), "+OK");
-    cluster.wait("the second leader", |cluster| (cluster.leader() == second).then_some(()));
+    hand_over(&mut cluster, first, second);
     clients.have_lost_their_leader();
     before.holds_at(at_second, "1");
-    cluster.until_follows(first);
     assert_eq!(ask(at_second, &["PUBLISH", "news", "3"]).unwrap(), ":0");
     assert_eq!(clients.subscriber.next().unwrap(), "message news 3", "it hears what the next leader publishes");
     assert_eq!(followers.next().unwrap(), "message news 3");
+    let before = Before::at(at_second, "2");
+    hand_over(&mut cluster, second, first);
+    before.holds_at(at_first, "2");
 
     // A leader that is killed.
-    let mut clients = Clients::of(at_second);
-    let before = Before::at(at_second, "2");
-    cluster.kill(second);
+    let mut clients = Clients::of(at_first);
+    let before = Before::at(at_first, "3");
+    cluster.kill(first);
     clients.have_lost_their_leader();
     assert!(clients.subscriber.closes());
     let leader = cluster.leader();
-    before.holds_at(cluster.clients[leader], "2");
-    let other = if leader == third { at_first } else { at_third };
+    before.holds_at(cluster.clients[leader], "3");
+    let other = if leader == third { at_second } else { at_third };
     ask(other, &["PUBLISH", "news", "4"]).unwrap();
     assert_eq!(followers.next().unwrap(), "message news 4");
+}
+
+fn hand_over(cluster: &mut Cluster, from: usize, to: usize) {
+    let port = cluster.clients[to].port().to_string();
+    assert_eq!(ask(cluster.clients[from], &["FAILOVER", "TO", "127.0.0.1", &port]).unwrap(), "+OK");
+    cluster.wait("the next leader", |cluster| (cluster.leader() == to).then_some(()));
+    cluster.until_follows(from);
+}
+
+/// A process that has run for longer than the cluster sets its clock back when it leads.
+#[test]
+fn the_clock_of_a_new_leader_does_not_disturb_its_connections() {
+    let mut cluster = Cluster::prepare();
+    cluster.start_node(0);
+    let addr = cluster.clients[0];
+    let mut client = Session::open(addr);
+    // The cluster's clock begins with the first leader, and this node's own began before.
+    for _ in 0..15 {
+        assert_eq!(client.ask("PING"), "+PONG");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    (1..3).for_each(|node| cluster.start_node(node));
+    let leader = cluster.leader();
+    if leader != 0 {
+        cluster.until_follows(0);
+        hand_over(&mut cluster, leader, 0);
+    }
+    assert_eq!(client.ask("SET a 1"), "+OK");
+    let line = client.ask("CLIENT LIST");
+    let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)?.parse::<u64>().ok()).unwrap();
+    assert!(field("idle=") <= 1 && field("age=") < 30, "{line}");
 }

@@ -41,8 +41,8 @@ pub(crate) fn publish_expired(engine: &mut Engine, db: u32, key: &[u8]) {
             continue;
         }
         let Some(message) = rule.message(key, |list| engine.head_of(db, list)) else { continue };
-        let receivers = publish_to_all(engine, Kind::Channel, &channel, &message)
-            + publish_to_all(engine, Kind::Shard, &channel, &message);
+        let receivers =
+            publish_to_all(engine, Kind::Channel, &channel, &message) + publish_to_all(engine, Kind::Shard, &channel, &message);
         engine.stats.expiry_messages += u64::from(receivers > 0);
     }
 }

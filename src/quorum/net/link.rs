@@ -90,6 +90,12 @@ impl Link {
         }
     }
 
+    /// Number of bytes of messages that wait.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.messages.load(Ordering::Relaxed)
+    }
+
     /// Sends an encoded request. The receiver fails if the connection ends before the answer.
     pub fn send(&self, frame: Vec<u8>) -> oneshot::Receiver<Answer> {
         let (answer, receiver) = oneshot::channel();
@@ -135,13 +141,7 @@ impl Peer {
 }
 
 /// Carries requests and answers until the connection ends, and returns why it did.
-pub async fn carry(
-    wire: &mut Wire,
-    peer: &Peer,
-    me: &Identity,
-    directory: &Directory,
-    mut requests: Requests,
-) -> String {
+pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Directory, mut requests: Requests) -> String {
     let mut carrier = Carrier { wire, peer, me, directory, next_id: 1, pending: HashMap::new(), ping: None };
     let mut ticks = interval(PING_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

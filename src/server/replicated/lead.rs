@@ -176,7 +176,7 @@ impl Shell {
             return self.node_failed("it leads without a state");
         };
         let time = follower.time();
-        self.clock.set_us(time.us);
+        self.join_clock(time.us);
         let now = self.clock.now();
         let engine = match follower.finish(moment_of(now), Purpose::Start { truncates: false }) {
             Ok(engine) => engine,
@@ -235,6 +235,8 @@ impl Shell {
         let now = self.clock.now();
         let empty = self.engine.empty_like_this(now);
         self.engine.end_loading(*empty);
+        // Libraries are part of the state: the next leadership begins without those that another leader has deleted.
+        self.engine.scripts_mut().flush();
         self.update_files();
     }
 

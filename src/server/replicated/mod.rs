@@ -15,6 +15,7 @@
 //! time of the last batch, so all nodes have the same deadlines. A new leader sets its clock to the last committed time: no lease ends
 //! early, and each is late by the time without a leader.
 
+mod clock;
 mod content;
 mod follower;
 mod lead;
