@@ -6,10 +6,13 @@ import threading
 import redis
 from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
+from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from nodes import CLUSTER, SENTINELS, client, main, repeated
+from failover import CLUSTER, SENTINELS, client, main, repeated
 
 # Far above what a reply takes.
 TIMEOUT_S = 0.5
@@ -19,13 +22,15 @@ GIVES_UP = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, red
 
 
 def by_sentinel(protocol):
-    sentinel = Sentinel(SENTINELS, socket_timeout=TIMEOUT_S)
-    return repeated(sentinel.master_for("mymaster", protocol=protocol, socket_timeout=TIMEOUT_S, retry=None).execute_command, GIVES_UP)
+    # By default, a node that is down is tried for seconds before the next one is asked.
+    sentinel = Sentinel(SENTINELS, socket_timeout=TIMEOUT_S, sentinel_kwargs={"retry": Retry(NoBackoff(), 0), "socket_timeout": TIMEOUT_S})
+    return repeated(sentinel.master_for("mymaster", protocol=protocol, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 1)).execute_command, GIVES_UP)
 
 
 def by_slots(protocol):
     nodes = [ClusterNode(*node) for node in CLUSTER]
-    return repeated(RedisCluster(startup_nodes=nodes, protocol=protocol, socket_timeout=TIMEOUT_S).execute_command, GIVES_UP)
+    connected = RedisCluster(startup_nodes=nodes, protocol=protocol, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 3))
+    return repeated(connected.execute_command, GIVES_UP)
 
 
 @client
@@ -66,8 +71,9 @@ def in_loop(connect):
 @client
 def sentinel_asyncio():
     def connect():
-        sentinel = AsyncSentinel(SENTINELS, socket_timeout=TIMEOUT_S)
-        return sentinel.master_for("mymaster", socket_timeout=TIMEOUT_S, retry=None)
+        settings = {"retry": AsyncRetry(NoBackoff(), 0), "socket_timeout": TIMEOUT_S}
+        sentinel = AsyncSentinel(SENTINELS, sentinel_kwargs=settings)
+        return sentinel.master_for("mymaster", socket_timeout=TIMEOUT_S, retry=AsyncRetry(NoBackoff(), 1))
 
     return in_loop(connect)
 
@@ -76,7 +82,7 @@ def sentinel_asyncio():
 def cluster_asyncio():
     def connect():
         host, port = CLUSTER[0]
-        return AsyncRedisCluster(host=host, port=port, socket_timeout=TIMEOUT_S)
+        return AsyncRedisCluster(host=host, port=port, socket_timeout=TIMEOUT_S, retry=AsyncRetry(NoBackoff(), 3))
 
     return in_loop(connect)
 

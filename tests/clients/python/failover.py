@@ -1,6 +1,6 @@
 """What every Python client of replicated nodes does: it works, its leader is killed, and it goes on.
 
-The runner (../run_nodes.py) kills the leaders when all suites have said `ready`, and says `killed`.
+The runner (../nodes.py) kills the leaders when all suites have said `ready`, and says `killed`.
 """
 
 import os
@@ -13,6 +13,7 @@ import traceback
 SENTINELS = [("127.0.0.1", int(port)) for port in os.environ["SENTINEL_PORTS"].split(",")]
 CLUSTER = [("127.0.0.1", int(port)) for port in os.environ["CLUSTER_PORTS"].split(",")]
 LEASE_MS = 600_000
+SUITE = os.path.basename(sys.argv[0])
 _clients = []
 
 
@@ -37,10 +38,11 @@ class Killed:
 def drive(name, connect, ready, killed):
     """Takes and releases locks before the kill and after it. Each request has an id, so that it can be repeated."""
     call = connect()
-    kept, busy = f"kept:{name}", f"busy:{name}"
+    # All suites share the nodes.
+    kept, busy, plain = (f"{use}:{SUITE}:{name}" for use in ("kept", "busy", "plain"))
     token = call("LOCK.ACQUIRE", kept, "me", LEASE_MS, "REQUEST", "1")
-    assert call("SET", f"plain:{name}", "value") in (True, "OK", b"OK")
-    last, number, after = token, 0, 0
+    assert call("SET", plain, "value") in (True, "OK", b"OK")
+    last, number, after, gap_s = token, 0, 0, 0
     while after < 20:
         began = time.monotonic()
         number += 1
@@ -50,13 +52,15 @@ def drive(name, connect, ready, killed):
         assert call("LOCK.RELEASE", busy, "me", "TOKEN", last, "REQUEST", f"r{number}") == 0
         if number == 5:
             ready.release()
+        gap_s = max(gap_s, time.monotonic() - began)
         after += killed.at is not None and began > killed.at
         time.sleep(0.005)
     assert call("LOCK.CHECK", kept, token) == 1, "the grant is lost"
     assert call("LOCK.ACQUIRE", kept, "other", 1000) is None, "it has two holders"
     assert call("LOCK.RELEASE", kept, "me", "TOKEN", token) == 0
     assert call("LOCK.ACQUIRE", kept, "other", 1000) > last
-    assert call("GET", f"plain:{name}") in ("value", b"value")
+    assert call("GET", plain) in ("value", b"value")
+    return gap_s
 
 
 def main():
@@ -66,8 +70,8 @@ def main():
     def run(function):
         name = function.__name__
         try:
-            drive(name, function, ready, killed)
-            print(f"ok {name}", flush=True)
+            gap_s = drive(name, function, ready, killed)
+            print(f"ok {name} ({gap_s:.1f} s without a reply)", flush=True)
         except BaseException as error:
             failed.append(name)
             traceback.print_exc()
