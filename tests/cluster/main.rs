@@ -4,10 +4,11 @@
 //! - `failover`: leaders that are killed under load;
 //! - `faults`: a paused leader, a lost disk, a lost majority, wrong folders;
 //! - `shown`: what clients of each node are told;
+//! - `partitions`, `proxies`: cuts between the nodes, full disks, pauses and lost disks under load;
 //! - `promises`: what a failover means for subscribers, transactions, scripts, sessions and requests that are repeated;
 //! - `session`: a connection that stays open.
 //!
-//! `PORTCULLIS_FULL_SIZE` makes it 200 kills instead of 3. `PORTCULLIS_PROGRAM` is the program to test, if it is not the debug build.
+//! `PORTCULLIS_FULL_SIZE` makes it 200 kills instead of 3, and 25 rounds of faults instead of one. `PORTCULLIS_PROGRAM` is the program to test, if it is not the debug build.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,6 +18,8 @@ mod common;
 mod failover;
 mod faults;
 mod nodes;
+mod partitions;
 mod promises;
+mod proxies;
 mod session;
 mod shown;

@@ -37,7 +37,9 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let disks =
         (Folder::open(&folder).map_err(|error| describe(&error))?, Folder::open(&folder).map_err(|error| describe(&error))?);
     let lock = FolderLock::acquire(&folder)?;
-    let listener = TcpListener::bind(addr).map_err(|error| format!("Can't listen on {addr} for the other nodes: {error}"))?;
+    let listened = if config.peer_listen.is_empty() { addr } else { &config.peer_listen };
+    let listener =
+        TcpListener::bind(listened).map_err(|error| format!("Can't listen on {listened} for the other nodes: {error}"))?;
     let announced = Some(config.cluster_announce_ip.clone()).filter(|host| !host.is_empty());
     let host = announced.unwrap_or_else(|| peers::host_of(addr).to_owned());
     let port = if config.cluster_announce_port > 0 { config.cluster_announce_port } else { config.port };
