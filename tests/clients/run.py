@@ -61,11 +61,10 @@ SUITES = [
 # The same for suites that work on three nodes, whose leader is killed meanwhile.
 FAILOVER_SUITES = [
     ("python", "redis_py_nodes", "redis-py"),
-#TMP    ("node", "ioredis-nodes", "ioredis"),
-#TMP    ("node", "node-redis-nodes", "node-redis"),
-#TMP    ("rust", "redis_rs_nodes", "redis (Rust)"),
-#TMP    ("rust", "portcullis_nodes", "the client of Portcullis"),
-#TMP    ("python", "redis_cli_nodes", "redis-cli"),
+    ("node", "ioredis-nodes", "ioredis"),
+    ("node", "node-redis-nodes", "node-redis"),
+    ("rust", "redis_rs_nodes", "redis (Rust)"),
+    ("python", "redis_cli_nodes", "redis-cli"),
 ]
 
 

@@ -5,6 +5,7 @@
 //! - `faults`: a paused leader, a lost disk, a lost majority, wrong folders;
 //! - `shown`: what clients of each node are told;
 //! - `partitions`, `proxies`: cuts between the nodes, full disks, pauses and lost disks under load;
+//! - `own_client`: the client of this crate;
 //! - `promises`: what a failover means for subscribers, transactions, scripts, sessions and requests that are repeated;
 //! - `session`: a connection that stays open.
 //!
@@ -18,6 +19,7 @@ mod common;
 mod failover;
 mod faults;
 mod nodes;
+mod own_client;
 mod partitions;
 mod promises;
 mod proxies;

@@ -75,7 +75,10 @@ fn carry(mut near: TcpStream, to: usize, target: u16, cuts: &Arc<Cuts>) {
         return;
     }
     let (Ok(near_again), Ok(far_again)) = (near.try_clone(), far.try_clone()) else { return };
-    let there = { let cuts = Arc::clone(cuts); std::thread::spawn(move || pump(near, far, || cuts.is_cut(from, to))) };
+    let there = {
+        let cuts = Arc::clone(cuts);
+        std::thread::spawn(move || pump(near, far, || cuts.is_cut(from, to)))
+    };
     pump(far_again, near_again, || cuts.is_cut(to, from));
     let _ = there.join();
 }
