@@ -24,11 +24,15 @@ pub(super) enum Order {
 /// How long ago a majority is known to have followed this leader, measured from when it was asked.
 pub(super) type Acked = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
 
+/// Has heartbeats sent, or none.
+pub(super) type Heartbeats = Box<dyn Fn(bool) + Send + Sync>;
+
 /// What the node's thread shares with the executor.
 #[derive(Default)]
 pub(super) struct Shared {
     pub status: Mutex<Status>,
     pub acked: Mutex<Option<Acked>>,
+    pub heartbeats: Mutex<Option<Heartbeats>>,
 }
 
 /// A running node. Dropping it ends the node.
@@ -68,6 +72,15 @@ impl Node {
     /// What is known of the other nodes.
     pub fn directory(&self) -> &Directory {
         self.transport.directory()
+    }
+
+    /// Sends heartbeats while this node leads, or none: a leader that hears nobody may still be heard, and would keep the others from
+    /// electing one that is of use.
+    pub fn set_heartbeats(&self, on: bool) {
+        // Not by an order: those wait until what was proposed before is committed.
+        if let Some(set) = &*self.shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) {
+            set(on);
+        }
     }
 
     /// Sends a message to the users of all other nodes that are connected. It may be lost.

@@ -194,6 +194,11 @@ where
             move || raft.as_leader().ok()?.last_quorum_acked().map(|at| at.elapsed())
         };
         *self.shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(acked));
+        let heartbeats = {
+            let raft = raft.clone();
+            move |on| raft.runtime_config().heartbeat(on)
+        };
+        *self.shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(heartbeats));
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let (transport, handler) = (self.transport.clone(), raft.clone());
         tokio::spawn(async move { transport.serve(listener, handler, Sink(snapshots)).await });
@@ -211,6 +216,7 @@ where
         tokio::spawn(watch::watch(raft.clone(), self.machine, Arc::clone(&self.shared), self.transport));
         carry_out(&raft, orders).await;
         *self.shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
         close(log_thread).await
     }

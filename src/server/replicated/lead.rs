@@ -206,6 +206,7 @@ impl Shell {
         }
         self.durable = Some(Box::new(durable));
         if let Some(replicated) = &mut self.replicated {
+            replicated.node.set_heartbeats(true);
             let proposed = Default::default();
             replicated.part = Part::Leads(Leadership { id, origin, proposed, lease_until_ns: monotonic_ns(), alone: false });
             replicated.tick_ms = now.mono_ms();
@@ -226,6 +227,8 @@ impl Shell {
         replicated.tick_ms = u64::MAX;
         replicated.handing_over = false;
         replicated.messages.clear();
+        // For the next leadership, which has begun for the nodes before it does here.
+        replicated.node.set_heartbeats(true);
         tracing::info!(why, "this node ceases to lead");
         self.close_unsettled(true);
         self.durable = None;
@@ -269,6 +272,7 @@ impl Shell {
         let alone = !held && since_ns > leadership.lease_until_ns + u64::from(LEASES_ALONE) * lease_max.as_nanos() as u64;
         if leadership.alone != alone {
             leadership.alone = alone;
+            replicated.node.set_heartbeats(!alone);
             if alone {
                 tracing::warn!("a majority of the nodes is out of reach: nothing is served until it is back");
                 self.close_unsettled(false);

@@ -1,5 +1,7 @@
-//! redis-rs finds the leader of replicated nodes: its `SentinelClient`, and its asynchronous cluster client, in RESP2 and RESP3. It works,
-//! its leader is killed, and it goes on. The runner (`../nodes.py`) kills the leaders when all suites have said `ready`, and says `killed`.
+//! redis-rs finds the leader of replicated nodes: its asynchronous cluster client, in RESP2 and RESP3. It works, its leader is killed, and
+//! it goes on. The runner (`../nodes.py`) kills the leaders when all suites have said `ready`, and says `killed`.
+//!
+//! Its `SentinelClient` does not work here: it asks each Sentinel for its `ROLE`, and wants a port that answers `sentinel` and nothing else.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,12 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use client_suites::{Failure, Outcome};
-use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
-use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{Cmd, ConnectionAddr, ProtocolVersion, Value};
+use redis::{Cmd, ProtocolVersion, Value};
 use tokio::io::AsyncBufReadExt;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 const LEASE_MS: u64 = 600_000;
 /// How long a request is repeated when the client gives up.
@@ -81,28 +81,6 @@ async fn drive(name: &str, client: Call, ready: mpsc::Sender<()>, killed: &Atomi
     Ok(longest)
 }
 
-/// A connection by Sentinel, opened again when it breaks.
-fn by_sentinel(protocol: ProtocolVersion) -> Result<Call, Failure> {
-    let nodes = ports("SENTINEL_PORTS").into_iter().map(|port| ConnectionAddr::Tcp("127.0.0.1".to_owned(), port));
-    let client = SentinelClientBuilder::new(nodes, "mymaster".to_owned(), SentinelServerType::Master)?
-        .set_client_to_redis_protocol(protocol)
-        .build()?;
-    let state: Arc<Mutex<(SentinelClient, Option<MultiplexedConnection>)>> = Arc::new(Mutex::new((client, None)));
-    Ok(Arc::new(move |command| {
-        let state = Arc::clone(&state);
-        Box::pin(async move {
-            let (client, connection) = &mut *state.lock().await;
-            let mut open = match connection.take() {
-                Some(open) => open,
-                None => client.get_async_connection().await?,
-            };
-            let reply = command.query_async(&mut open).await?;
-            *connection = Some(open);
-            Ok(reply)
-        })
-    }))
-}
-
 async fn by_slots(protocol: ProtocolVersion) -> Result<Call, Failure> {
     let nodes: Vec<String> = ports("CLUSTER_PORTS").into_iter().map(|port| format!("redis://127.0.0.1:{port}")).collect();
     let client = ClusterClientBuilder::new(nodes).use_protocol(protocol).build()?;
@@ -122,12 +100,8 @@ async fn main() -> Outcome {
             killed.fetch_or(line == "killed", SeqCst);
         }
     });
-    let clients = [
-        ("sentinel RESP2", by_sentinel(ProtocolVersion::RESP2)?),
-        ("sentinel RESP3", by_sentinel(ProtocolVersion::RESP3)?),
-        ("cluster RESP2", by_slots(ProtocolVersion::RESP2).await?),
-        ("cluster RESP3", by_slots(ProtocolVersion::RESP3).await?),
-    ];
+    let clients =
+        [("cluster RESP2", by_slots(ProtocolVersion::RESP2).await?), ("cluster RESP3", by_slots(ProtocolVersion::RESP3).await?)];
     let (sender, mut ready) = mpsc::channel(clients.len());
     let count = clients.len();
     let driven = clients.map(|(name, client)| {
