@@ -29,7 +29,8 @@ impl Client {
     /// Connects to a server; see [`Options`] for the accepted URLs.
     ///
     /// # Errors
-    /// If the URL is wrong, the server cannot be reached (there is no second attempt), or the server rejects the client.
+    /// If the URL is wrong, the server cannot be reached (there is no second attempt, except where the URL
+    /// names several nodes), or the server rejects the client.
     pub async fn connect(url: &str) -> Result<Client> {
         Client::with(Options::from_str(url)?).await
     }

@@ -42,7 +42,9 @@ pub(crate) struct Core {
 /// Whether another attempt to connect may succeed: no server listens yet, or the server is not ready.
 fn is_transient(error: &Error) -> bool {
     match error {
-        Error::Reply(reply) => matches!(reply.code(), "LOADING" | "BUSY" | "TRYAGAIN" | "MASTERDOWN"),
+        Error::Reply(reply) => {
+            matches!(reply.code(), "LOADING" | "BUSY" | "TRYAGAIN" | "MASTERDOWN" | "READONLY" | "CLUSTERDOWN")
+        }
         error => error.is_of_connection(),
     }
 }
@@ -127,9 +129,15 @@ impl Core {
         }
     }
 
-    /// Opens the shared connection, in one attempt.
+    /// Opens the shared connection, in one attempt; to one of several nodes, within the response time-out.
     pub async fn connect(&self) -> Result {
-        let wire = self.open_once(self.deadline()).await?;
+        let deadline = self.deadline();
+        let wire = if self.connector.has_nodes() {
+            // An election may be under way.
+            self.open(deadline, &mut Backoff::new()).await?
+        } else {
+            self.open_once(deadline).await?
+        };
         self.share(wire);
         Ok(())
     }

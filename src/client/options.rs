@@ -30,6 +30,7 @@ pub(crate) enum Address {
 /// | URL | |
 /// | --- | --- |
 /// | `redis://[user][:password]@host[:port][/db]` | TCP; port 6379 unless given |
+/// | `redis://host1:port1,host2:port2,host3:port3/…` | the nodes of a replicated server, of which the client uses the leader |
 /// | `rediss://…` | TLS over TCP |
 /// | `unix:///path/to.sock?db=2&user=…&password=…` | a unix socket; also `redis+unix:` |
 ///
@@ -39,6 +40,8 @@ pub(crate) enum Address {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) address: Address,
+    /// Further nodes of the same replicated server: the client uses the one that leads.
+    pub(crate) others: Vec<Address>,
     pub(crate) tls: Option<Tls>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
@@ -65,6 +68,7 @@ impl Options {
     fn new(address: Address) -> Options {
         Options {
             address,
+            others: Vec::new(),
             tls: None,
             user: None,
             password: None,
@@ -218,13 +222,8 @@ fn parse_db(text: &str) -> Result<u32> {
     text.parse().map_err(|_| invalid_url("the database is not a number"))
 }
 
-/// Parses `[user][:password]@host[:port][/db]`.
-fn parse_tcp(rest: &str) -> Result<Options> {
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, address) = match authority.rsplit_once('@') {
-        Some((login, address)) => (Some(login), address),
-        None => (None, authority),
-    };
+/// Parses `host[:port]`.
+fn parse_address(address: &str) -> Result<Address> {
     let (host, port) = if let Some(bracketed) = address.strip_prefix('[') {
         let (host, after) = bracketed.split_once(']').ok_or_else(|| invalid_url("']' is missing after the address"))?;
         (host, after.strip_prefix(':').unwrap_or(after))
@@ -234,7 +233,19 @@ fn parse_tcp(rest: &str) -> Result<Options> {
     let port =
         if port.is_empty() { 6379 } else { port.parse().map_err(|_| invalid_url("the port is not a number up to 65535"))? };
     let host = if host.is_empty() { "127.0.0.1".to_owned() } else { percent_decode(host)? };
-    let mut options = Options::new(Address::Tcp { host, port });
+    Ok(Address::Tcp { host, port })
+}
+
+/// Parses `[user][:password]@host[:port][,host[:port]…][/db]`.
+fn parse_tcp(rest: &str) -> Result<Options> {
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, addresses) = match authority.rsplit_once('@') {
+        Some((login, addresses)) => (Some(login), addresses),
+        None => (None, authority),
+    };
+    let (first, others) = addresses.split_once(',').map_or((addresses, None), |(first, others)| (first, Some(others)));
+    let mut options = Options::new(parse_address(first)?);
+    options.others = others.into_iter().flat_map(|others| others.split(',')).map(parse_address).collect::<Result<_>>()?;
     if !path.is_empty() {
         options.db = parse_db(path)?;
     }
@@ -284,6 +295,10 @@ mod tests {
         assert_eq!((all.db, all.name.as_deref(), all.resp2), (12, Some("w"), true));
         assert_eq!(all.tls.unwrap().ca.unwrap().to_str(), Some("/a b"));
         assert_eq!(options("redis://:secret@h").user, None);
+        let nodes = options("redis://u:p@a,b:7001,[::1]:7002/3");
+        assert_eq!((nodes.address, nodes.others), (tcp("a", 6379), vec![tcp("b", 7001), tcp("::1", 7002)]));
+        assert_eq!((nodes.user.as_deref(), nodes.db), (Some("u"), 3));
+        assert!("redis://a,b:x".parse::<Options>().is_err());
         assert_eq!(options("redis://:secret@h").password.as_deref(), Some("secret"));
         for url in ["unix:///tmp/a.sock?db=3", "unix:/tmp/a.sock?db=3", "redis+unix:///tmp/a.sock?db=3"] {
             assert_eq!((options(url).address, options(url).db), (Address::Unix("/tmp/a.sock".into()), 3));

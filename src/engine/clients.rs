@@ -27,6 +27,19 @@ impl Engine {
         id
     }
 
+    /// Moves what is noted by the monotonic clock and is not about keys: the driver has set its clock by so many microseconds, back
+    /// or forth.
+    #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "only a server that joins others sets its clock"))]
+    pub fn move_marks(&mut self, by_us: i64) {
+        let by_ms = by_us / 1000;
+        for (_, session) in &mut self.sessions {
+            session.created_ms = session.created_ms.saturating_add_signed(by_ms);
+            session.last_ms = session.last_ms.saturating_add_signed(by_ms);
+        }
+        self.started.mono_us = self.started.mono_us.saturating_add_signed(by_us);
+        self.pause.move_end(by_ms);
+    }
+
     /// Removes a session whose connection is closed.
     pub fn disconnect(&mut self, now: Now, id: SessionId) {
         self.pubsub.forget(id);

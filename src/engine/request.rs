@@ -208,8 +208,7 @@ impl Engine {
                 self.command_stats.of(command).rejected += 1;
             }
             if let Some(mut error) = error {
-                let hidden = |row: &Command| row.traits.contains(Traits::REPLICATED) && !self.replication.is_on();
-                if self.commands.lookup(name).is_some_and(hidden) {
+                if self.commands.lookup(name).is_some_and(|row| self.hides(row)) {
                     error = Error::unknown_command(args);
                 }
                 let error = self.refused(id, self.commands.lookup(name).is_some_and(Command::is_exec), error);
@@ -217,6 +216,11 @@ impl Engine {
             }
         }
         self.publish_events();
+    }
+
+    /// Whether the command does not exist on this server, although the table has it.
+    pub(super) fn hides(&self, command: &Command) -> bool {
+        command.traits.contains(Traits::REPLICATED) && !self.replication.is_on()
     }
 
     /// Whether the session may call the command at all.

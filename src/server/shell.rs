@@ -343,7 +343,7 @@ impl Shell {
             self.engine.end_batch(now);
             self.returns.note_request(now.mono_ms());
             let slot = &mut self.slots[id.0 as usize];
-            if now.mono_ms() - slot.traffic_ms >= TRAFFIC_EVERY_MS {
+            if now.mono_ms().saturating_sub(slot.traffic_ms) >= TRAFFIC_EVERY_MS {
                 slot.traffic_ms = now.mono_ms();
                 let session = &self.engine.sessions[id.0 as usize];
                 self.directory.traffic(session.id, session.net_in, session.net_out);
@@ -484,6 +484,18 @@ impl Shell {
             "timeout" | "client-output-buffer-limit" => self.sweep_ms = Some(self.clock.now().mono_ms()),
             _ => {}
         }
+    }
+
+    /// Forgets what it has noted by the clock, which was set to another time: all that is due is looked at soon.
+    #[cfg(feature = "quorum")]
+    pub(super) fn forget_marks(&mut self) {
+        for slot in &mut self.slots {
+            (slot.soft_since_ms, slot.traffic_ms) = (None, 0);
+        }
+        self.sweep_ms = Some(self.clock.now().mono_ms());
+        self.help_from_us = 0;
+        (self.returns, self.spans) = (Returns::default(), Spans::default());
+        self.timer.reset();
     }
 
     /// Advances the engine, the sweep and the heap to the present time. Returns whether to call this again soon.

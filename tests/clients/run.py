@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+import nodes
+
 HERE = pathlib.Path(__file__).resolve().parent
 EMBED = HERE.parent / "embed"
 ROOT = HERE.parent.parent
@@ -54,6 +56,15 @@ SUITES = [
     ("rust", "fred", "fred (Rust)"),
     ("rust", "rslock", "rslock (Rust)"),
     ("c", "hiredis", "hiredis (C)"),
+]
+
+# The same for suites that work on three nodes, whose leader is killed meanwhile.
+FAILOVER_SUITES = [
+    ("python", "redis_py_nodes", "redis-py"),
+    ("node", "ioredis-nodes", "ioredis"),
+    ("node", "node-redis-nodes", "node-redis"),
+    ("rust", "redis_rs_nodes", "redis (Rust)"),
+    ("python", "redis_cli_nodes", "redis-cli"),
 ]
 
 
@@ -217,6 +228,19 @@ def binary():
     return target / "debug" / "portcullis"
 
 
+def run_failover(commands, chosen):
+    """Kills the leaders under all suites at once. Returns which clients did not go on."""
+    rows = {suite: client for _, suite, client in chosen}
+    problems = []
+    start = time.monotonic()
+    for suite, passed, failed, said in nodes.run(binary(), commands):
+        print(f"{rows[suite]:<32}{'3 nodes':<12}{'':<6}{len(passed):>6}{len(failed):>8}{0:>9}{time.monotonic() - start:>9.1f}", flush=True)
+        if failed:
+            problems.append(f"{rows[suite]}, whose leader was killed")
+            print("".join(f"    {line}\n" for line in passed + failed + said.splitlines()[-40:]), end="", flush=True)
+    return problems
+
+
 def run_suite(command, servers, protocol):
     """The lines of one suite, sorted into passed, skipped and failed, and what it said besides."""
     environment = os.environ | {
@@ -254,8 +278,11 @@ def main():
     if "PORTCULLIS" not in os.environ:
         quiet("cargo", "build", "--locked", "--quiet", cwd=ROOT)
 
-    chosen = [row for row in SUITES if not arguments.only or row[0] in arguments.only or row[1] in arguments.only]
-    if not chosen:
+    def is_chosen(row):
+        return not arguments.only or row[0] in arguments.only or row[1] in arguments.only
+
+    chosen, failover = ([row for row in rows if is_chosen(row)] for rows in (SUITES, FAILOVER_SUITES))
+    if not chosen and not failover:
         raise SystemExit(f"no suite is called {' or '.join(arguments.only)}")
     programs = ["portcullis", "redis"] if arguments.against == "both" else [arguments.against]
     problems, missing = [], []
@@ -264,7 +291,7 @@ def main():
         programs.remove("redis")
 
     commands = {}
-    for family in dict.fromkeys(row[0] for row in chosen):
+    for family in dict.fromkeys(row[0] for row in [*chosen, *failover]):
         try:
             commands[family] = FAMILIES[family](arguments.cache)
         except Unavailable as why:
@@ -301,6 +328,10 @@ def main():
                 if failed:
                     problems.append(f"{client}, RESP{protocol}, against {program}")
                     print("".join(f"    {line}\n" for line in failed + said.splitlines()[-40:]), end="", flush=True)
+
+    failover = [row for row in failover if row[0] in commands]
+    if failover and "portcullis" in programs:
+        problems += run_failover({suite: commands[family](suite) for family, suite, _ in failover}, failover)
 
     for what in missing:
         print(f"SKIPPED: {what}")

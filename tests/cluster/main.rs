@@ -8,9 +8,13 @@
 //! - `rolling`: all nodes are restarted under load;
 //! - `recovered`: what is left of a lost majority;
 //! - `encrypted`: TLS among the nodes;
-//! - `trial`: `portcullis cluster try`.
+//! - `trial`: `portcullis cluster try`;
+//! - `partitions`, `proxies`: cuts between the nodes, full disks, pauses and lost disks under load;
+//! - `own_client`: the client of this crate;
+//! - `promises`: what a failover means for subscribers, transactions, scripts, sessions and requests that are repeated;
+//! - `session`: a connection that stays open.
 //!
-//! `PORTCULLIS_FULL_SIZE` makes it 200 kills instead of 3.
+//! `PORTCULLIS_FULL_SIZE` makes it 200 kills instead of 3, and 25 rounds of faults instead of one. `PORTCULLIS_PROGRAM` is the program to test, if it is not the debug build.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +26,12 @@ mod failover;
 mod faults;
 mod members;
 mod nodes;
+mod own_client;
+mod partitions;
+mod promises;
+mod proxies;
 mod recovered;
 mod rolling;
+mod session;
 mod shown;
 mod trial;

@@ -8,21 +8,34 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client waits for a reply.
-const REPLY: Duration = Duration::from_millis(500);
+const REPLY: Duration = Duration::from_millis(300);
 
 /// Three nodes or more, each with a folder. Dropping it kills them.
 pub struct Cluster {
     folder: PathBuf,
+    /// Where the nodes reach each other.
     peers: Vec<u16>,
+    /// Where each listens for the others, if they reach it through a proxy.
+    listens: Option<Vec<u16>>,
     pub clients: Vec<SocketAddr>,
     children: Vec<Option<Child>>,
     /// More arguments of each node.
     pub arguments: Vec<Vec<String>>,
+}
+
+/// Whether tests are to run for as long as it takes to find what is rare.
+pub fn full_size() -> bool {
+    std::env::var_os("PORTCULLIS_FULL_SIZE").is_some_and(|value| !value.is_empty())
+}
+
+/// The program: `PORTCULLIS_PROGRAM`, such as one that was built for release, or the one that cargo has built.
+fn program() -> PathBuf {
+    std::env::var_os("PORTCULLIS_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_portcullis").into(), PathBuf::from)
 }
 
 /// Ports that are free, and stay so unless another process takes one meanwhile.
@@ -53,13 +66,23 @@ impl Cluster {
 
     /// Chooses folders and ports.
     pub fn prepare() -> Cluster {
+        Cluster::prepare_behind(|_| None)
+    }
+
+    /// As [`Cluster::prepare`]. `proxies` gets the ports on which the nodes listen, and returns those on which they reach each other.
+    pub fn prepare_behind(proxies: impl FnOnce(&[u16]) -> Option<Vec<u16>>) -> Cluster {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("portcullis-cluster-{}-{number}", std::process::id()));
         (1..=3).for_each(|node| std::fs::create_dir_all(folder.join(node.to_string())).unwrap());
         let ports = free_ports::<6>();
         let clients = ports[3..].iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect();
-        Cluster { folder, peers: ports[..3].to_vec(), clients, children: vec![None, None, None], arguments: vec![Vec::new(); 3] }
+        let listens = ports[..3].to_vec();
+        let (peers, listens) = match proxies(&listens) {
+            Some(peers) => (peers, Some(listens)),
+            None => (listens, None),
+        };
+        Cluster { folder, peers, listens, clients, children: vec![None, None, None], arguments: vec![Vec::new(); 3] }
     }
 
     /// Chooses a folder and ports for one more node. Returns its number, counted from 0.
@@ -101,10 +124,15 @@ impl Cluster {
     /// The arguments of a node.
     fn command(&self, node: usize, dir: &Path, more: &[&str]) -> Command {
         let peers: Vec<String> = self.peers.iter().zip(1..).map(|(port, id)| format!("{id}=127.0.0.1:{port}")).collect();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        // The signal that tells of a limit on files would end it.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(program());
         command.args(["serve", "--node-id", &(node + 1).to_string(), "--peers", &peers.join(",")]);
         command.args(["--port", &self.clients[node].port().to_string(), "--dir"]).arg(dir).args(more);
         command.args(&self.arguments[node]);
+        if let Some(listens) = &self.listens {
+            command.arg("--peer-listen").arg(format!("127.0.0.1:{}", listens[node]));
+        }
         let log = File::options().create(true).append(true).open(self.log_path(node)).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         command
@@ -153,6 +181,12 @@ impl Cluster {
 
     fn signal(&self, node: usize, signal: Signal) {
         kill_process(Pid::from_child(self.children[node].as_ref().expect("it runs")), signal).unwrap();
+    }
+
+    /// Lets no file of a node grow beyond this many bytes, or any number of them: a disk that is full for as long as the test wants.
+    pub fn limit_files(&self, node: usize, bytes: Option<u64>) {
+        let pid = Pid::from_child(self.children[node].as_ref().expect("it runs"));
+        prlimit(Some(pid), Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
     }
 
     /// Pauses a node.

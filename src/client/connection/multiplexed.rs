@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep};
 
 use crate::client::connection::pushes::Pushes;
-use crate::client::connection::wire::{READ, Wire, closed_by_server};
+use crate::client::connection::wire::{READ, Wire, closed_by_server, is_not_leader};
 use crate::client::error::{Error, Result};
 use crate::client::value::Value;
 
@@ -302,7 +302,19 @@ impl Driver {
             Some(_) => {}
         }
         match self.in_flight.pop_front().map(|request| request.reply_to) {
-            Some(ReplySender::One(to)) => drop(to.send(value.into_result())),
+            Some(ReplySender::One(to)) => {
+                let outcome = value.into_result();
+                if let Err(error) = &outcome
+                    && self.wire.to_leader
+                    && is_not_leader(error)
+                {
+                    // The request goes to the next leader, as those behind it do.
+                    let reason = error.to_string();
+                    drop(to.send(Err(not_sent(&reason))));
+                    return Err(reason);
+                }
+                drop(to.send(outcome));
+            }
             Some(ReplySender::Many { mut replies, to, .. }) => {
                 replies.push(value);
                 drop(to.send(Ok(replies)));

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,26 +24,56 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
-/// Opens sockets to one server. It has read the certificates.
+/// A server, or a node of a replicated one.
 #[derive(Clone)]
-pub(crate) struct Connector {
+struct Target {
     address: Address,
     tls: Option<TlsConnector>,
+}
+
+/// Opens sockets to one server, or to the nodes of a replicated one. It has read the certificates.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    targets: Vec<Target>,
+    /// The one that is tried first: the last one that led.
+    first: Arc<AtomicUsize>,
 }
 
 impl Connector {
     /// Reads the certificates, if any.
     pub fn new(options: &Options) -> Result<Connector> {
-        let tls = match (&options.tls, &options.address) {
-            (None, _) => None,
-            (Some(_), Address::Unix(_)) => return Err(Error::Invalid("TLS is not supported over a unix socket".to_owned())),
-            (Some(tls), Address::Tcp { host, .. }) => Some(TlsConnector::new(tls, host)?),
+        let target = |address: &Address| {
+            let tls = match (&options.tls, address) {
+                (None, _) => None,
+                (Some(_), Address::Unix(_)) => return Err(Error::Invalid("TLS is not supported over a unix socket".to_owned())),
+                (Some(tls), Address::Tcp { host, .. }) => Some(TlsConnector::new(tls, host)?),
+            };
+            Ok(Target { address: address.clone(), tls })
         };
-        Ok(Connector { address: options.address.clone(), tls })
+        let targets = std::iter::once(&options.address).chain(&options.others).map(target).collect::<Result<_>>()?;
+        Ok(Connector { targets, first: Arc::default() })
     }
 
-    pub async fn connect(&self) -> io::Result<Stream> {
-        let (host, port) = match &self.address {
+    /// Whether there are several nodes, of which only the leader is of use.
+    pub fn has_nodes(&self) -> bool {
+        self.targets.len() > 1
+    }
+
+    /// The numbers of the nodes in the order in which they are to be tried.
+    pub fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let (count, first) = (self.targets.len(), self.first.load(Ordering::Relaxed));
+        (0..count).map(move |step| (first + step) % count)
+    }
+
+    /// Notes that a node leads.
+    pub fn leads(&self, number: usize) {
+        self.first.store(number, Ordering::Relaxed);
+    }
+
+    /// Opens a socket to a node.
+    pub async fn connect(&self, number: usize) -> io::Result<Stream> {
+        let Some(target) = self.targets.get(number) else { return Err(io::ErrorKind::NotFound.into()) };
+        let (host, port) = match &target.address {
             Address::Unix(path) => return UnixStream::connect(path).await.map(Stream::Unix),
             Address::Tcp { host, port } => (host.as_str(), *port),
         };
@@ -50,7 +82,7 @@ impl Connector {
         let (idle, interval, probes) = KEEPALIVE;
         let keepalive = socket2::TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        match &self.tls {
+        match &target.tls {
             None => Ok(Stream::Tcp(stream)),
             Some(connector) => Ok(Stream::Tls(Box::new(connector.connect(stream).await?))),
         }

@@ -4,6 +4,7 @@ use std::io;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 use crate::client::command::Command;
 use crate::client::connection::decode::Decoder;
@@ -24,6 +25,8 @@ pub(crate) struct Wire {
     pub protocol: u8,
     /// The connection's id on the server; 0 if unknown.
     pub id: i64,
+    /// Whether the server is one of several nodes, and was the leader when the connection was opened.
+    pub to_leader: bool,
 }
 
 /// The error of a broken connection. A command that was already sent may have been carried out.
@@ -36,11 +39,47 @@ pub(crate) fn closed_by_server() -> io::Error {
 }
 
 impl Wire {
-    /// Connects, and performs the handshake. The caller must apply a time-out.
+    /// Connects to the server, or to the node that leads, and performs the handshake. The caller must apply a time-out.
     pub async fn open(connector: &Connector, options: &Options) -> Result<Wire> {
-        let stream = connector.connect().await.map_err(|error| Error::Connect(error.to_string()))?;
+        if !connector.has_nodes() {
+            return Wire::open_to(connector, options, 0).await;
+        }
+        let mut outcome = Err(Error::Connect("there is no node".to_owned()));
+        // A node that does not answer leaves time for the others.
+        let time = options.connect_timeout / (1 + options.others.len() as u32);
+        for number in connector.order() {
+            outcome = timeout(time, Wire::open_to_leader(connector, options, number))
+                .await
+                .unwrap_or_else(|_| Err(Error::Connect("connecting timed out".to_owned())));
+            match &outcome {
+                Ok(_) => {
+                    connector.leads(number);
+                    return outcome;
+                }
+                // Another node would refuse the client as well.
+                Err(error) if !error.is_of_connection() && !is_not_leader(error) => return outcome,
+                Err(_) => {}
+            }
+        }
+        outcome
+    }
+
+    /// Connects to a node, and fails unless it leads.
+    async fn open_to_leader(connector: &Connector, options: &Options, number: usize) -> Result<Wire> {
+        let mut wire = Wire::open_to(connector, options, number).await?;
+        wire.send(Command::new("ROLE").wire()).await?;
+        // A server that does not say what it is refuses what it cannot do.
+        let role = wire.receive().await?;
+        match role.as_array().and_then(|items| items.first()?.as_str()) {
+            Some(role) if role != "master" => Err(Error::Connect("the node does not lead".to_owned())),
+            _ => Ok(Wire { to_leader: true, ..wire }),
+        }
+    }
+
+    async fn open_to(connector: &Connector, options: &Options, number: usize) -> Result<Wire> {
+        let stream = connector.connect(number).await.map_err(|error| Error::Connect(error.to_string()))?;
         let decoder = Decoder::new(options.reply_bytes_max);
-        let mut wire = Wire { stream, inbox: BytesMut::new(), decoder, protocol: 2, id: 0 };
+        let mut wire = Wire { stream, inbox: BytesMut::new(), decoder, protocol: 2, id: 0, to_leader: false };
         match wire.handshake(options).await {
             Ok(()) => Ok(wire),
             // No request of the caller has been sent yet.
@@ -116,6 +155,11 @@ impl Wire {
             }
         }
     }
+}
+
+/// Whether a server refuses a request because it is a node that does not lead. Nothing was carried out.
+pub(crate) fn is_not_leader(error: &Error) -> bool {
+    matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "LOADING"))
 }
 
 /// The commands after `HELLO` that must succeed. `HELLO` has already authenticated and named a RESP3 connection.

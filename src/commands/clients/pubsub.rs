@@ -10,6 +10,7 @@ use crate::engine::command::keys::KeyUse;
 use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys, Positions, Replies, Traits};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
+use crate::engine::pubsub::subscriptions::EVENTS;
 use crate::engine::pubsub::{self, Kind};
 use crate::engine::session::{Session, SessionFlags};
 use crate::resp::reply::{Protocol, Sink, WireReply};
@@ -261,6 +262,10 @@ fn write_confirmation(sink: &mut dyn Sink, word: &str, name: Option<&[u8]>, coun
 }
 
 fn subscribe_to(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
+    if kind != Kind::Shard && names.iter().any(|name| name.starts_with(EVENTS)) {
+        // They are the leader's alone: a subscriber of another node would wait in vain.
+        cx.engine.check_leads(cx.session)?;
+    }
     for name in names {
         if cx.engine.pubsub.subscribe(kind, cx.session, name) {
             cx.session().subscriptions[kind.index()] += 1;
@@ -385,7 +390,7 @@ fn spublish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn send(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
     // The events of a script's changes are published before its messages.
     cx.engine.publish_events();
-    let receivers = pubsub::publish(cx.engine, kind, args[1], args[2]);
+    let receivers = pubsub::publish_to_all(cx.engine, kind, args[1], args[2]);
     cx.reply.integer(receivers as i64);
     Ok(())
 }

@@ -26,6 +26,11 @@ fn a_server_alone_knows_no_sentinel() {
         assert!(h.run(&format!("SENTINEL {}{args}", row.name)).starts_with("-ERR unknown command 'SENTINEL'"), "{}", row.name);
     }
     assert_eq!(h.run("INFO sentinel"), "$0");
+    h.script(&[
+        ("MULTI", "+OK"),
+        ("SENTINEL MASTERS", "-ERR unknown command 'SENTINEL', with args beginning with: 'MASTERS'"),
+        ("DISCARD", "+OK"),
+    ]);
 }
 
 #[test]

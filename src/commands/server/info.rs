@@ -36,7 +36,7 @@ const SECTIONS: &[Section] = &[
     Section { name: "memory", heading: "Memory", write: memory },
     Section { name: "persistence", heading: "Persistence", write: persistence },
     Section { name: "stats", heading: "Stats", write: stats },
-    Section { name: "locks", heading: "Locks", write: locks },
+    Section { name: LOCKS, heading: "Locks", write: locks },
     Section { name: "replication", heading: "Replication", write: info_replication::replication },
     Section { name: "cpu", heading: "CPU", write: cpu },
     Section { name: "modules", heading: "Modules", write: |_| {} },
@@ -45,11 +45,14 @@ const SECTIONS: &[Section] = &[
     Section { name: "latencystats", heading: "Latencystats", write: latencystats },
     Section { name: "cluster", heading: "Cluster", write: cluster },
     Section { name: SENTINEL, heading: "Sentinel", write: info_replication::sentinel },
-    Section { name: "keyspace", heading: "Keyspace", write: keyspace },
+    Section { name: KEYSPACE, heading: "Keyspace", write: keyspace },
 ];
 
 /// The section that only a replicated server has.
 const SENTINEL: &str = "sentinel";
+/// The sections about keys, which a follower does not have.
+const KEYSPACE: &str = "keyspace";
+const LOCKS: &str = "locks";
 
 /// Sections that are not part of the default.
 const ON_REQUEST: [&str; 2] = ["commandstats", "latencystats"];
@@ -89,7 +92,13 @@ pub fn report(engine: &mut Engine, now: Now, asked: &[&[u8]]) -> String {
     let mut report = Report { engine, now, usage, text: String::new() };
     for section in SECTIONS {
         let by_default = default && !ON_REQUEST.contains(&section.name);
-        let exists = section.name != SENTINEL || report.engine.replication.is_on();
+        let replication = &report.engine.replication;
+        let exists = match section.name {
+            SENTINEL => replication.is_on(),
+            // Those of the keys that this server serves, which are none on a follower.
+            KEYSPACE | LOCKS => !replication.refuses(),
+            _ => true,
+        };
         if !exists || !all && !by_default && !has(section.name) {
             continue;
         }

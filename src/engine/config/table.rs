@@ -164,6 +164,7 @@ directives! {
     Behaviour "cluster-name" => cluster_name: String = "mymaster".into(), Text, live, "Name by which clients ask for the leader of replicated servers, as for the master of Redis Sentinel.";
     Behaviour "node-id" => node_id: u64 = 0, Integer(0, LONG), fixed, "Number of this node among those that replicate, from 1; 0 for a server on its own.";
     Behaviour "peers" => peers: String = String::new(), Text, fixed, "All nodes of a new cluster, this one included, with their addresses among themselves: 1=host:port,2=host:port,3=host:port.";
+    Behaviour "peer-listen" => peer_listen: String = String::new(), Text, fixed, "Address on which this node listens for the other nodes, as host:port, if it is not the one that they have of it in peers: in a container, or behind a proxy.";
     Behaviour "cluster-secret" => cluster_secret: Vec<u8> = Vec::new(), Secret, fixed, "Secret that the nodes of a cluster share. Nodes that do not know it are refused. Empty: none.";
     Compatibility "io-threads" => io_threads: &'static str = "1", Only("1", "Portcullis executes commands and serves sockets on one thread"), fixed, "Always 1: one thread executes commands and serves sockets.";
     Compatibility "replicaof" / "slaveof" => replicaof: &'static str = "", Only("", "replication is not supported"), fixed, "Always empty: there is no replication.";

@@ -35,6 +35,11 @@ pub struct Pause {
 }
 
 impl Pause {
+    /// Moves its end, as the clock was set to another time.
+    pub(in crate::engine) fn move_end(&mut self, by_ms: i64) {
+        self.until_ms = self.until_ms.saturating_add_signed(by_ms);
+    }
+
     /// Whether a pause is active.
     #[inline]
     pub fn is_on(&self) -> bool {

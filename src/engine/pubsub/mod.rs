@@ -10,15 +10,17 @@
 //! ```
 //!
 //! `subscriptions.rs` has all subscriptions, and `registry.rs` those of one kind. `deliver.rs` publishes messages, `events.rs` those
-//! of keyspace events, and `lock_expiry.rs` those for clients that wait for a library's lock.
+//! of keyspace events, and `lock_expiry.rs` those for clients that wait for a library's lock. `relay.rs` has messages for other nodes.
 
 mod deliver;
 mod events;
 pub mod lock_expiry;
 mod registry;
+pub mod relay;
 pub mod subscriptions;
 
 pub(super) use self::deliver::push_to;
 pub use self::deliver::{publish, unsubscribe_all};
 pub use self::events::publish_pending;
+pub use self::relay::publish_to_all;
 pub use self::subscriptions::Kind;

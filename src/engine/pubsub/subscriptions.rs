@@ -6,6 +6,10 @@ use foldhash::fast::FixedState;
 
 use crate::base::ids::SessionId;
 use crate::engine::pubsub::registry::Registry;
+use crate::engine::pubsub::relay::Relay;
+
+/// What the channels of keyspace events begin with.
+pub const EVENTS: &[u8] = b"__key";
 
 /// Kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,13 +39,16 @@ pub struct PubSub {
     pub(super) frame: Vec<u8>,
     /// Buffer for the channel name of a keyspace event.
     pub(super) channel: Vec<u8>,
+    /// Messages for other nodes.
+    pub relay: Relay,
 }
 
 impl PubSub {
     /// Without subscriptions. The seed keeps clients from choosing names whose hashes collide.
     pub fn new(seed: u64) -> Self {
         let registry = || Registry::new(FixedState::with_seed(seed));
-        PubSub { registries: [registry(), registry(), registry()], frame: Vec::new(), channel: Vec::new() }
+        let registries = [registry(), registry(), registry()];
+        PubSub { registries, frame: Vec::new(), channel: Vec::new(), relay: Relay::default() }
     }
 
     fn registry(&self, kind: Kind) -> &Registry {

@@ -25,6 +25,7 @@ impl Engine {
             Some(leader) => self.replication.last_leader.replace(leader),
             None => self.replication.last_leader.clone(),
         };
+        self.pubsub.relay.set_on(self.replication.is_on());
         if !self.replication.is_on() {
             self.replication.last_leader = None;
         }

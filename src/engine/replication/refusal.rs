@@ -14,12 +14,21 @@ impl Command {
     /// execute it. Commands about the process, the connection or this node's subscriptions do not.
     pub fn needs_leader(&self) -> bool {
         const NEEDS: Flags = Flags::WRITE.union(Flags::READONLY).union(Flags::MAY_REPLICATE).union(Flags::BLOCKING);
+        // PUBLISH and SPUBLISH: any node takes messages for the subscribers of all.
+        if self.publishes() {
+            return false;
+        }
         // What Redis allows on a stale replica or while it loads: HELP, and SCRIPT KILL of what runs here.
         const NEEDS_NOTHING: Flags = Flags::STALE.union(Flags::LOADING).union(Flags::ALLOW_BUSY);
         // BGSAVE and others write the keys to a file.
         let of_files = self.flags.contains(Flags::NO_ASYNC_LOADING) && !self.flags.contains(Flags::STALE);
         let of_scripts = self.group == Group::Scripting && !self.flags.intersects(NEEDS_NOTHING);
         self.flags.intersects(NEEDS) || self.has_keys() || self.group == Group::Lock || of_files || of_scripts
+    }
+
+    /// Whether it publishes a message.
+    fn publishes(&self) -> bool {
+        self.group == Group::PubSub && self.flags.contains(Flags::MAY_REPLICATE)
     }
 }
 
@@ -30,16 +39,19 @@ impl Engine {
         let queued = self.sessions[id.0 as usize].transaction.as_ref().filter(|_| command.is_exec());
         // Shard channels belong to a slot. Without a cluster, SSUBSCRIBE is a subscription to this node as others are.
         let slots = self.in_cluster() && command.slot_args.is_some();
+        // A message that reaches nobody but this node's subscribers is refused, so that its client looks for the majority.
+        let cut_off = self.replication.state.role == Role::NoQuorum;
+        let barred = |row: &Command| row.needs_leader() || (cut_off && row.publishes());
         match queued {
             // Its EXEC says why.
             Some(transaction) if transaction.refused || transaction.crosses => return Ok(()),
             Some(transaction) => {
                 let rows = transaction.queue.iter().map(|queued| self.command_stats.row(queued.slot.into()));
-                if rows.flatten().all(|row| !row.needs_leader()) {
+                if !rows.flatten().any(barred) {
                     return Ok(());
                 }
             }
-            None if command.needs_leader() || slots => {}
+            None if barred(command) || slots => {}
             None => return Ok(()),
         }
         let (flags, slot) = match queued {

@@ -31,7 +31,6 @@ fn a_follower_answers_nothing_from_its_keys() {
         ("LOCK.ACQUIRE a ann 1000", write),
         ("EVAL return 0", write),
         ("FCALL f 0", write),
-        ("PUBLISH news 1", write),
         ("FLUSHALL", write),
         ("GET a", read),
         ("LOCK.INFO a", read),
@@ -53,8 +52,14 @@ fn a_follower_answers_nothing_from_its_keys() {
         ("SUBSCRIBE news", "*3 $9 subscribe $4 news :1"),
         ("UNSUBSCRIBE", "*3 $11 unsubscribe $4 news :0"),
         ("SSUBSCRIBE news", "*3 $10 ssubscribe $4 news :1"),
+        ("RESET", "+RESET"),
+        ("SUBSCRIBE news __keyevent@0__:expired", read),
+        ("PSUBSCRIBE __key*", read),
+        ("CLIENT TRACKING ON BCAST", read),
+        ("PUBLISH news 1", ":0"),
     ]);
     assert!(h.engine.stats.errors.iter().any(|(code, count)| &**code == "READONLY" && *count > 10));
+    assert_eq!([h.run("INFO keyspace"), h.run("INFO locks")], ["$0", "$0"], "it counts no keys rather than none");
 }
 
 #[test]
@@ -64,7 +69,7 @@ fn an_unknown_master_is_not_named() {
     let without =
         "-READONLY Link with MASTER is down: this node reaches no majority of its cluster, and neither reads nor writes.";
     h.become_one(Role::NoQuorum);
-    h.script(&[("GET a", without), ("SET a 1", without), ("PING", "+PONG")]);
+    h.script(&[("GET a", without), ("SET a 1", without), ("PUBLISH news 1", without), ("PING", "+PONG")]);
     h.become_one(Role::Leader);
     h.script(&[("SET a 1", "+OK"), ("GET a", "$1 1")]);
 }
@@ -93,8 +98,8 @@ fn commands_that_any_node_executes() {
     let mut left: Vec<&str> = names.iter().filter(left).map(String::as_str).collect();
     let expected = "object|help pfselftest xgroup|help xinfo|help auth echo hello ping quit reset select info time role lastsave shutdown \
                     debug monitor memory|doctor memory|help memory|malloc-stats memory|purge memory|stats readonly readwrite asking \
-                    replicaof slaveof failover replconf psubscribe punsubscribe ssubscribe subscribe sunsubscribe unsubscribe \
-                    script|help script|kill script|load function|help function|kill function|stats discard exec multi unwatch";
+                    replicaof slaveof failover replconf psubscribe publish punsubscribe spublish ssubscribe subscribe sunsubscribe \
+                    unsubscribe script|help script|kill script|load function|help function|kill function|stats discard exec multi unwatch";
     let mut expected: Vec<&str> = expected.split(' ').collect();
     expected.sort_unstable();
     left.sort_unstable();

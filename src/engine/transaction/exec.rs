@@ -38,7 +38,7 @@ impl Engine {
     ) -> Result<Fate> {
         let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
         if in_multi && command.flags.contains(Flags::NO_MULTI) {
-            return Err(Error::NOT_IN_MULTI);
+            return Err(if self.hides(command) { Error::unknown_command(args) } else { Error::NOT_IN_MULTI });
         }
         self.admit(now, id, command, args)?;
         if self.in_cluster() {

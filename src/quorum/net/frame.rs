@@ -61,11 +61,13 @@ pub enum Kind {
     Failed = 15,
     /// Asks the leader to hand the leadership over: to a node, or to the one that has most of the log.
     HandOver = 16,
+    /// What the users of the nodes tell each other. It has no answer.
+    Message = 17,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        const KINDS: [Kind; 16] = [
+        const KINDS: [Kind; 17] = [
             Kind::Hello,
             Kind::Proof,
             Kind::Welcome,
@@ -82,6 +84,7 @@ impl Kind {
             Kind::Answer,
             Kind::Failed,
             Kind::HandOver,
+            Kind::Message,
         ];
         KINDS.get(usize::from(byte).checked_sub(1)?).copied()
     }

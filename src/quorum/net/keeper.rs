@@ -1,14 +1,16 @@
 //! Keeps a connection to each member open.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::quorum::net::dial::{self, Security};
 use crate::quorum::net::directory::Directory;
+use crate::quorum::net::frame::{FRAME_MAX, Kind, encode};
 use crate::quorum::net::hello::{self, Identity, Purpose};
 use crate::quorum::net::link::{self, Link, Peer};
 use crate::quorum::net::quiet::Quiet;
@@ -21,6 +23,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 /// A connection that has lasted so long makes the next pause the first one again.
 const LASTING: Duration = Duration::from_secs(2);
 
+/// Takes the messages of other nodes.
+pub type OnMessage = Box<dyn Fn(Bytes) + Send + Sync>;
+
 /// What all tasks of the transport share.
 pub struct Shared {
     /// Who this node is.
@@ -31,13 +36,15 @@ pub struct Shared {
     pub security: Security,
     /// Closes when everything is to end.
     pub shutdown: watch::Receiver<()>,
+    /// Takes the messages of other nodes. Without it they are dropped.
+    pub on_message: OnceLock<OnMessage>,
     peers: Mutex<BTreeMap<NodeId, Arc<Peer>>>,
 }
 
 impl Shared {
     /// A transport that knows no other node.
     pub fn new(me: Identity, security: Security, shutdown: watch::Receiver<()>) -> Shared {
-        Shared { me, directory: Arc::default(), security, shutdown, peers: Mutex::default() }
+        Shared { me, directory: Arc::default(), security, shutdown, on_message: OnceLock::new(), peers: Mutex::default() }
     }
 
     /// Waits until everything is to end.
@@ -55,6 +62,19 @@ impl Shared {
         let hello = hello::connect(&mut wire, &self.me, node, purpose).await?;
         self.directory.set_hello(hello);
         Ok(wire)
+    }
+
+    /// Sends a message to each member that is connected.
+    pub fn tell_all(&self, message: &[u8]) {
+        if message.len() > FRAME_MAX / 2 {
+            return tracing::warn!(bytes = message.len(), "a message is too long for the other nodes");
+        }
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        for peer in peers.values() {
+            if let Some(link) = &*peer.link.borrow() {
+                link.tell(encode(Kind::Message, 0, message));
+            }
+        }
     }
 
     /// The members are these nodes, at these addresses. The connections to others end.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,34 +25,83 @@ const SILENT_MAX: u32 = 4;
 /// Number of queued bytes above which requests wait in the channel.
 const QUEUE_MAX: usize = 1 << 20;
 
+/// Maximum number of bytes of messages that wait in the channel. More are dropped: nobody waits for a message.
+const MESSAGES_MAX: usize = 8 << 20;
+
 /// What a request came to: the body of the answer, or why the other node has none.
 pub type Answer = Result<Bytes, String>;
 
-/// A request on its way to the connection's task.
+/// A request, or a message, on its way to the connection's task.
 pub struct Request {
     frame: Vec<u8>,
-    answer: oneshot::Sender<Answer>,
+    /// Where the answer goes; `None` for a message, which has none.
+    answer: Option<oneshot::Sender<Answer>>,
 }
 
-/// Sends requests on one connection.
+/// Sends requests and messages on one connection.
 #[derive(Clone, Debug)]
 pub struct Link {
     requests: mpsc::UnboundedSender<Request>,
+    /// Number of bytes of messages in the channel.
+    messages: Arc<AtomicUsize>,
+}
+
+/// The other end of a [`Link`].
+pub struct Requests {
+    taken: mpsc::UnboundedReceiver<Request>,
+    messages: Arc<AtomicUsize>,
+}
+
+impl Requests {
+    async fn recv(&mut self) -> Option<Request> {
+        let request = self.taken.recv().await?;
+        Some(self.note(request))
+    }
+
+    fn try_recv(&mut self) -> Option<Request> {
+        let request = self.taken.try_recv().ok()?;
+        Some(self.note(request))
+    }
+
+    fn note(&self, request: Request) -> Request {
+        if request.answer.is_none() {
+            self.messages.fetch_sub(request.frame.len(), Ordering::Relaxed);
+        }
+        request
+    }
 }
 
 impl Link {
     /// Makes the two ends of the channel to a connection's task.
-    pub fn new() -> (Link, mpsc::UnboundedReceiver<Request>) {
-        // The channel is bounded by its users: a node sends one vote at a time, and a stream of appends has a window.
+    pub fn new() -> (Link, Requests) {
+        // The channel is bounded by its users: a node sends one vote at a time, a stream of appends has a window, and messages are
+        // counted.
         let (requests, taken) = mpsc::unbounded_channel();
-        (Link { requests }, taken)
+        let messages = Arc::<AtomicUsize>::default();
+        (Link { requests, messages: Arc::clone(&messages) }, Requests { taken, messages })
+    }
+
+    /// Sends an encoded message, unless too many wait. It may be lost. Any thread may call this.
+    pub fn tell(&self, frame: Vec<u8>) {
+        let len = frame.len();
+        if self.messages.fetch_add(len, Ordering::Relaxed) + len > MESSAGES_MAX
+            || self.requests.send(Request { frame, answer: None }).is_err()
+        {
+            self.messages.fetch_sub(len, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of bytes of messages that wait.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.messages.load(Ordering::Relaxed)
     }
 
     /// Sends an encoded request. The receiver fails if the connection ends before the answer.
     pub fn send(&self, frame: Vec<u8>) -> oneshot::Receiver<Answer> {
         let (answer, receiver) = oneshot::channel();
         // After the connection's end the request is dropped, and the receiver fails.
-        let _ = self.requests.send(Request { frame, answer });
+        let _ = self.requests.send(Request { frame, answer: Some(answer) });
         receiver
     }
 }
@@ -98,13 +148,7 @@ impl Peer {
 }
 
 /// Carries requests and answers until the connection ends, and returns why it did.
-pub async fn carry(
-    wire: &mut Wire,
-    peer: &Peer,
-    me: &Identity,
-    directory: &Directory,
-    mut requests: mpsc::UnboundedReceiver<Request>,
-) -> String {
+pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Directory, mut requests: Requests) -> String {
     let mut carrier = Carrier { wire, peer, me, directory, next_id: 1, pending: HashMap::new(), ping: None };
     let mut ticks = interval(PING_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -122,7 +166,7 @@ pub async fn carry(
             request = requests.recv(), if carrier.wire.queued() < QUEUE_MAX => {
                 let Some(request) = request else { return "nobody uses it".to_owned() };
                 carrier.start(request);
-                while carrier.wire.queued() < QUEUE_MAX && let Ok(request) = requests.try_recv() {
+                while carrier.wire.queued() < QUEUE_MAX && let Some(request) = requests.try_recv() {
                     carrier.start(request);
                 }
             }
@@ -158,14 +202,15 @@ impl Carrier<'_> {
     }
 
     fn start(&mut self, request: Request) {
+        let Some(answer) = request.answer else { return self.wire.push(request.frame) };
         // Whoever has asked has given up while the request was in the channel.
-        if request.answer.is_closed() {
+        if answer.is_closed() {
             return;
         }
         let id = self.id();
         let mut frame = request.frame;
         set_id(&mut frame, id);
-        self.pending.insert(id, request.answer);
+        self.pending.insert(id, answer);
         self.wire.push(frame);
     }
 

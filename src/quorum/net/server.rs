@@ -188,6 +188,11 @@ async fn requests<H: Handler, K>(
                         wire.push(encode(Kind::Answer, id, &[]));
                     }
                     Kind::Refused => return Err(format!("refused by the other node: {}", reason(&frame))),
+                    Kind::Message => {
+                        if let Some(take) = shared.on_message.get() {
+                            take(frame.body);
+                        }
+                    }
                     _ => {
                         let request = read(&frame)?;
                         bytes += length;

@@ -15,7 +15,7 @@ use crate::quorum::net::directory::Directory;
 use crate::quorum::net::frame::{Kind, encode_message};
 use crate::quorum::net::handler::Handler;
 use crate::quorum::net::hello::{ClientAddress, Identity, Standing};
-use crate::quorum::net::keeper::Shared;
+use crate::quorum::net::keeper::{OnMessage, Shared};
 use crate::quorum::net::server::{Service, serve};
 use crate::quorum::net::snapshot::SnapshotSink;
 use crate::quorum::types::NodeId;
@@ -77,6 +77,10 @@ pub trait Neighbours: Clone + Send + Sync + 'static {
     /// # Errors
     /// In words: there is no connection, or no answer in time.
     fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Sends a message to all members that are connected. It may be lost, and each connection keeps the order. Any thread may call
+    /// this.
+    fn tell_all(&self, message: &[u8]);
 }
 
 impl Transport {
@@ -86,6 +90,11 @@ impl Transport {
         let (open, shutdown) = watch::channel(());
         let shared = Arc::new(Shared::new(Identity::new(node, client, secret, standing), security, shutdown));
         (Transport { shared, connections_max, refuse_votes, hand_over }, Shutdown { _open: open })
+    }
+
+    /// Sets what takes the messages of other nodes. The first call counts.
+    pub fn on_message(&self, take: OnMessage) {
+        let _ = self.shared.on_message.set(take);
     }
 
     /// The network for `openraft::Raft::new`. Nodes that openraft asks for become members here.
@@ -116,6 +125,10 @@ impl Neighbours for Transport {
 
     fn set_peers(&self, members: BTreeMap<NodeId, String>) {
         self.shared.set_peers(members);
+    }
+
+    fn tell_all(&self, message: &[u8]) {
+        self.shared.tell_all(message);
     }
 
     async fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> Result<(), String> {

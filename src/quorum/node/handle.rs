@@ -34,12 +34,17 @@ pub(super) type Acked = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// What the node says of its cluster.
 pub(super) type Look = Box<dyn Fn() -> Status + Send + Sync>;
+/// Sends a message to all other nodes.
+pub(super) type Tell = Box<dyn Fn(&[u8]) + Send + Sync>;
+/// Has heartbeats sent, or none.
+pub(super) type Heartbeats = Box<dyn Fn(bool) + Send + Sync>;
 
 /// What the node's thread shares with the executor.
 #[derive(Default)]
 pub(super) struct Shared {
     pub look: Mutex<Option<Look>>,
     pub acked: Mutex<Option<Acked>>,
+    pub heartbeats: Mutex<Option<Heartbeats>>,
 }
 
 /// A running node. Dropping it ends the node.
@@ -47,6 +52,7 @@ pub struct Node {
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) shared: Arc<Shared>,
     pub(super) directory: Arc<Directory>,
+    pub(super) tell: Tell,
     pub(super) progress: Arc<Progress>,
     pub(super) lease: Duration,
     pub(super) thread: Option<JoinHandle<()>>,
@@ -79,6 +85,20 @@ impl Node {
     /// What is known of the other nodes.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// Sends heartbeats while this node leads, or none: a leader that hears nobody may still be heard, and would keep the others from
+    /// electing one that is of use.
+    pub fn set_heartbeats(&self, on: bool) {
+        // Not by an order: those wait until what was proposed before is committed.
+        if let Some(set) = &*self.shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) {
+            set(on);
+        }
+    }
+
+    /// Sends a message to the users of all other nodes that are connected. It may be lost.
+    pub fn tell_all(&self, message: &[u8]) {
+        (self.tell)(message);
     }
 
     /// What the log's thread has done.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile};
@@ -70,6 +71,9 @@ pub trait Machine: Clone + Send + Sync + 'static {
         batches: &mut dyn Iterator<Item = io::Result<Batch>>,
         into: &Path,
     ) -> Result<(), String>;
+
+    /// Takes a message of another node's user, which is about nothing that is replicated.
+    fn message(&self, _message: Bytes) {}
 
     /// Something has changed about the cluster, or about this node's part in it.
     fn changed(&self, status: Status);

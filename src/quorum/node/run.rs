@@ -119,6 +119,8 @@ where
             Arc::new(move |to| machine.hand_over(to))
         },
     });
+    let told = machine.clone();
+    transport.on_message(Box::new(move |message| told.message(message)));
     let (network, thread_of_log) = (transport.network(), log.clone());
     let core = Core {
         node,
@@ -228,7 +230,9 @@ where
         let (orders, received) = mpsc::unbounded_channel();
         let directory = Arc::clone(self.transport.directory());
         let (progress, lease) = (Arc::clone(self.log.progress()), Duration::from_millis(self.timing.election_ms.0));
-        let node = Node { orders, shared: Arc::clone(&shared), directory, progress, lease, thread: None };
+        let telling = self.transport.clone();
+        let tell = Box::new(move |message: &[u8]| telling.tell_all(message));
+        let node = Node { orders, shared: Arc::clone(&shared), directory, tell, progress, lease, thread: None };
         Ok((node, self.run(config, shared, received, serve)))
     }
 
@@ -252,6 +256,11 @@ where
             }
         };
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(acked));
+        let heartbeats = {
+            let raft = raft.clone();
+            move |on| raft.runtime_config().heartbeat(on)
+        };
+        *shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(heartbeats));
         let look = {
             let raft = raft.clone();
             move || watch::status(&raft)
@@ -277,6 +286,7 @@ where
         carry_out(Arc::new(members), orders).await;
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
         Ok(())
     }

@@ -118,7 +118,8 @@ impl Disk for Folder {
 /// The disk's error of an error of the system, in the system's words.
 pub fn failed(error: io::Error) -> DiskError {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOSPC | Errno::DQUOT) => DiskError::Full,
+        // A limit on the process's files (`ulimit -f`) is a full disk to it.
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => DiskError::Full,
         _ => DiskError::Failed(words(&error)),
     }
 }

@@ -77,12 +77,17 @@ impl Shell {
         for id in std::mem::take(&mut self.engine.persistence.answered) {
             self.wake(id);
         }
-        let Some(durable) = self.durable.as_mut().filter(|durable| durable.holds_output()) else { return };
+        let Some(durable) = self.durable.as_mut().filter(|durable| durable.holds_output()) else {
+            #[cfg(feature = "quorum")]
+            self.relay_messages(0);
+            return;
+        };
         let seen = std::mem::take(&mut durable.seen);
         let batch = durable.gate.batch_of_others(&durable.log, requester.map(|_| seen));
-        if batch <= durable.gate.settled() {
-            return;
-        }
+        let settled = batch <= durable.gate.settled();
+        #[cfg(feature = "quorum")]
+        self.relay_messages(if settled { 0 } else { batch });
+        let Some(durable) = self.durable.as_mut().filter(|_| !settled) else { return };
         for &id in self.dirty.iter().filter(|&&id| Some(id) != requester) {
             let session = &mut self.engine.sessions[id.0 as usize];
             let gated = durable.gate.hold(id, session.net_out, batch);
@@ -132,6 +137,11 @@ impl Shell {
             || self.copying.is_some()
             || self.loading.is_some()
             || self.engine.persistence.figures.is_some();
+        #[cfg(feature = "quorum")]
+        let nodes = self.replicated.is_some();
+        #[cfg(not(feature = "quorum"))]
+        let nodes = false;
+        self.files_active |= nodes;
         #[cfg(feature = "quorum")]
         let tick_ms = self.replicated.as_ref().map(|replicated| replicated.due_ms());
         #[cfg(not(feature = "quorum"))]

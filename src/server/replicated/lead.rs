@@ -76,6 +76,9 @@ impl Shell {
             durable.progress.durable_position.store(durable.log.position(), Ordering::Relaxed);
         }
         self.take_report(Report::Settled(number));
+        if let Some(replicated) = &mut self.replicated {
+            replicated.settle_messages(number);
+        }
         self.go_on_handing_over();
     }
 
@@ -119,6 +122,7 @@ impl Shell {
     /// Begins to lead: everything that was committed before is applied.
     fn lead(&mut self, id: LeaderId) {
         let Some(replicated) = &mut self.replicated else { return };
+        let before_us = self.clock.now().mono_us;
         let clock = &mut self.clock;
         let finished = replicated.part.finish(|time| {
             clock.set_us(time.us);
@@ -128,6 +132,7 @@ impl Shell {
             Ok(finished) => finished,
             Err(reason) => return self.node_failed(&reason),
         };
+        self.clock_was_set(before_us);
         self.engine.end_loading(*engine);
         let origin = self.engine.random();
         let seed = self.engine.random();
@@ -152,6 +157,7 @@ impl Shell {
         }
         self.durable = Some(Box::new(durable));
         if let Some(replicated) = &mut self.replicated {
+            replicated.node.set_heartbeats(true);
             replicated.part = Part::Leads(Leadership::new(id, origin, monotonic_ns()));
             replicated.tick_ms = now.mono_ms();
         }
@@ -169,6 +175,9 @@ impl Shell {
         }
         replicated.part = Part::Empty;
         replicated.tick_ms = u64::MAX;
+        replicated.messages.clear();
+        // For the next leadership, which has begun for the nodes before it does here.
+        replicated.node.set_heartbeats(true);
         tracing::info!(why, "this node ceases to lead");
         self.close_unsettled(true);
         self.durable = None;
@@ -178,19 +187,25 @@ impl Shell {
         let now = self.clock.now();
         let empty = self.engine.empty_like_this(now);
         self.engine.end_loading(*empty);
+        // Libraries are part of the state: the next leadership begins without those that another leader has deleted.
+        self.engine.scripts_mut().flush();
         self.update_files();
     }
 
-    /// Closes the connections whose output waits for the quorum. With `all`, all others as well that are not there to subscribe.
+    /// Closes the connections whose output waits for the quorum. With `all`, all others as well, except those that are only there to
+    /// subscribe: they hear what the next leader publishes. Keyspace events and invalidations of keys come from the leader alone.
     fn close_unsettled(&mut self, all: bool) {
-        let sessions = self.engine.sessions.iter_mut();
         let mut closed = Vec::new();
-        for (number, session) in sessions {
+        for (number, session) in &self.engine.sessions {
+            let id = SessionId(number as u32);
             let unsettled = session.flags.contains(SessionFlags::UNSETTLED);
-            if unsettled || (all && !session.flags.contains(SessionFlags::SUBSCRIBED)) {
-                session.flags |= SessionFlags::CLOSE_NOW;
-                closed.push(SessionId(number as u32));
+            let only_subscribes = || session.flags.contains(SessionFlags::SUBSCRIBED) && !self.engine.hears_of_keys(id);
+            if unsettled || (all && !only_subscribes()) {
+                closed.push(id);
             }
+        }
+        for id in &closed {
+            self.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
         }
         closed.into_iter().for_each(|id| self.wake(id));
     }
@@ -201,9 +216,12 @@ impl Shell {
         let Some(replicated) = self.replicated.as_mut().filter(|replicated| now.reached(replicated.tick_ms)) else { return };
         replicated.tick_ms = now.deadline_in(TICK_MS);
         let Replicated { node, part: Part::Leads(leadership), .. } = &mut **replicated else { return };
-        if leadership.look(monotonic_ns(), node.lease_max(), || node.lease()) && leadership.alone() {
-            tracing::warn!("a majority of the nodes is out of reach: nothing is served until it is back");
-            self.close_unsettled(false);
+        if leadership.look(monotonic_ns(), node.lease_max(), || node.lease()) {
+            node.set_heartbeats(!leadership.alone());
+            if leadership.alone() {
+                tracing::warn!("a majority of the nodes is out of reach: nothing is served until it is back");
+                self.close_unsettled(false);
+            }
         }
         if let Some(durable) = &mut self.durable
             && self.engine.next_deadline().is_some()

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::engine::config::Config;
@@ -67,6 +68,10 @@ impl Machine for ShellMachine {
             drop(sender);
             work.join().map_err(|_| "the thread that makes a snapshot has panicked".to_owned())?
         })
+    }
+
+    fn message(&self, message: Bytes) {
+        self.order(move |shell| shell.deliver_message(&message));
     }
 
     fn changed(&self, status: Status) {

@@ -15,6 +15,7 @@
 //! time of the last batch, so all nodes have the same deadlines. A new leader sets its clock to the last committed time: no lease ends
 //! early, and each is late by the time without a leader.
 
+mod clock;
 pub mod content;
 pub mod follower;
 mod hand_over;
@@ -22,6 +23,7 @@ mod lead;
 pub mod leadership;
 mod machine;
 mod members;
+mod messages;
 mod peers;
 mod start;
 mod status;
@@ -34,6 +36,7 @@ use crate::quorum::net::ClientAddress;
 use crate::quorum::node::{Node, Status};
 use crate::quorum::types::{ClusterTime, NodeId};
 use crate::server::replicated::leadership::Part;
+use crate::server::replicated::messages::Messages;
 
 /// The clock of the cluster, as native records know clocks: one boot that never ends.
 const CLOCK: [u8; 16] = *b"portcullis-clock";
@@ -80,6 +83,8 @@ pub struct Replicated {
     handing_over: Option<HandOver>,
     /// Where clients reach this node.
     client: ClientAddress,
+    /// Messages for the subscribers of other nodes.
+    messages: Messages,
 }
 
 impl Replicated {

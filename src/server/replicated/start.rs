@@ -14,6 +14,7 @@ use crate::server::durable::folder::Folder;
 use crate::server::net::control::Control;
 use crate::server::replicated::leadership::Part;
 use crate::server::replicated::machine::ShellMachine;
+use crate::server::replicated::messages::Messages;
 use crate::server::replicated::{Replicated, members, peers};
 use crate::server::shell::Shell;
 
@@ -57,7 +58,9 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let disks =
         (Folder::open(&folder).map_err(|error| describe(&error))?, Folder::open(&folder).map_err(|error| describe(&error))?);
     let lock = FolderLock::acquire(&folder)?;
-    let listener = TcpListener::bind(&addr).map_err(|error| format!("Can't listen on {addr} for the other nodes: {error}"))?;
+    let listened = if config.peer_listen.is_empty() { &addr } else { &config.peer_listen };
+    let listener =
+        TcpListener::bind(listened).map_err(|error| format!("Can't listen on {listened} for the other nodes: {error}"))?;
     let announced = Some(config.cluster_announce_ip.clone()).filter(|host| !host.is_empty());
     let host = announced.unwrap_or_else(|| peers::host_of(&addr).to_owned());
     let port = if config.cluster_announce_port > 0 { config.cluster_announce_port } else { config.port };
@@ -89,8 +92,10 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         tick_ms: u64::MAX,
         handing_over: None,
         client,
+        messages: Messages::default(),
     }));
     // Until the node has said who leads, nothing is served.
     shell.show_cluster();
+    shell.update_files();
     shell.install_state(None)
 }

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod greetings;
+mod messages;
 mod requests;
 mod snapshots;
 

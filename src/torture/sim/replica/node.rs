@@ -291,7 +291,11 @@ impl Process {
     pub fn look(&mut self, now_ns: u64) -> bool {
         let Process { node, part: Part::Leads(leadership), .. } = self else { return false };
         let lease: Duration = node.lease_max();
-        leadership.look(now_ns, lease, || node.lease()) && leadership.alone()
+        let changed = leadership.look(now_ns, lease, || node.lease());
+        if changed {
+            node.set_heartbeats(!leadership.alone());
+        }
+        changed && leadership.alone()
     }
 
     /// Begins a leadership with this log.

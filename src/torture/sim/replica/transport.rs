@@ -258,6 +258,9 @@ impl Neighbours for Transport {
 
     fn set_peers(&self, _members: BTreeMap<NodeId, String>) {}
 
+    /// Clients of the simulation do not subscribe.
+    fn tell_all(&self, _message: &[u8]) {}
+
     async fn ask_hand_over(&self, _leader: NodeId, _to: Option<NodeId>) -> Result<(), String> {
         Err("a node of a simulation is not asked to hand over".to_owned())
     }
