@@ -416,13 +416,10 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Delay => 30,
         Fault::Drop => 30,
         Fault::Duplicate => 20,
-        Fault::Partition | Fault::Disorder | Fault::Stall => 200,
-        Fault::Wipe => 400,
+        Fault::Partition | Fault::Disorder | Fault::Stall => 30,
+        Fault::Wipe => 60,
     }
 }
-
-/// How much rarer faults of a node are than those of a server alone: an election takes some of the time between them.
-const NODES_RARER: u64 = 6;
 
 /// Draws the faults that only nodes have.
 fn draw_faults_of_nodes(settings: &Settings, fault: Fault, random: &mut Random, faults: &mut Vec<PlannedFault>) {
@@ -473,7 +470,6 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
     let unit_us = lease_us / 10;
     let of_servers = matches!(fault, Fault::Restart | Fault::Lose | Fault::PowerLoss);
     let many = if of_servers { settings.machines() } else { settings.clients };
-    let rarer = if of_servers && settings.replicas.is_some() { NODES_RARER } else { 1 };
     // About as many commands as a client sends in one unit, for faults that occur right after a command.
     let per_unit = 3;
     for which in 0..many {
@@ -489,7 +485,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
         }
         let mut at_us = 0;
         loop {
-            at_us += random.between(unit_us, 2 * mean_interval(fault) * rarer * unit_us);
+            at_us += random.between(unit_us, 2 * mean_interval(fault) * unit_us);
             if at_us >= settings.episode_us {
                 break;
             }
