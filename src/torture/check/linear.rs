@@ -97,7 +97,11 @@ impl List {
         let mut links = vec![Link { operation: usize::MAX, is_call: false, before: 0, after: 1 }];
         for (at, (_, answers, operation)) in events.into_iter().enumerate() {
             let place = at + 1;
-            if answers { places[operation].1 = place } else { places[operation].0 = place }
+            if answers {
+                places[operation].1 = place
+            } else {
+                places[operation].0 = place
+            }
             links.push(Link { operation, is_call: !answers, before: place - 1, after: place + 1 });
         }
         links.push(Link { operation: usize::MAX, is_call: false, before: end - 1, after: end });

@@ -258,7 +258,8 @@ impl Net {
             ops: 0,
             stamps: 0,
             lease_us: plan.lease_us,
-            may_resend: plan.replicas.is_some() || plan.faults.iter().any(|fault| matches!(fault.injection, Injection::Resend { .. })),
+            may_resend: plan.replicas.is_some()
+                || plan.faults.iter().any(|fault| matches!(fault.injection, Injection::Resend { .. })),
             may_lose_replies: plan.replicas.is_some() || !plan.faults.is_empty(),
         };
         for (index, fault) in plan.faults.iter().enumerate() {
