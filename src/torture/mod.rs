@@ -33,8 +33,6 @@ pub mod known;
 pub mod live;
 pub mod plan;
 pub mod random;
-#[cfg(any(test, feature = "internals"))]
-pub mod registers;
 pub mod report;
 pub mod run;
 pub mod shrink;

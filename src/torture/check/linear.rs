@@ -130,8 +130,10 @@ fn has_order(operations: &[Operation]) -> bool {
     let mut list = List::new(operations);
     let end = list.links.len() - 1;
     let mut done = vec![0u64; operations.len().div_ceil(64)];
-    let (mut state, mut seen, mut stack): (State, HashSet<(Vec<u64>, State)>, Vec<(usize, State)>) =
-        (None, HashSet::new(), Vec::new());
+    let mut state: State = None;
+    let mut seen: HashSet<(Vec<u64>, State)> = HashSet::new();
+    // What was carried out, with the state before it.
+    let mut stack: Vec<(usize, State)> = Vec::new();
     let mut at = list.first();
     loop {
         let Link { operation, is_call, .. } = list.links[at];

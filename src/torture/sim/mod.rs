@@ -12,6 +12,8 @@ pub mod executor;
 pub mod link;
 pub mod machine;
 pub mod net;
+#[cfg(any(test, feature = "internals"))]
+pub mod registers;
 pub mod replica;
 pub mod server;
 pub mod world;
@@ -48,7 +50,7 @@ enum Work<'a> {
     Locks(&'a SimAlgorithm),
     /// They use plain keys.
     #[cfg(any(test, feature = "internals"))]
-    Registers(crate::torture::registers::Noted),
+    Registers(crate::torture::sim::registers::Noted),
 }
 
 struct Simulation<'a> {
@@ -74,7 +76,7 @@ pub fn run(plan: &Plan, algorithm: &SimAlgorithm) -> History {
 /// Runs an episode in which clients use plain keys, and returns what they did.
 #[cfg(any(test, feature = "internals"))]
 pub fn run_registers(plan: &Plan) -> Vec<crate::torture::check::linear::Operation> {
-    let noted = crate::torture::registers::Noted::default();
+    let noted = crate::torture::sim::registers::Noted::default();
     run_work(plan, Work::Registers(Arc::clone(&noted)));
     let noted = std::mem::take(&mut *noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     noted.into_iter().flatten().collect()
@@ -203,7 +205,7 @@ impl Simulation<'_> {
             }
             #[cfg(any(test, feature = "internals"))]
             Work::Registers(noted) => {
-                Box::pin(crate::torture::registers::run_client(world, client, self.plan.end_us, Arc::clone(noted)))
+                Box::pin(crate::torture::sim::registers::run_client(world, client, self.plan.end_us, Arc::clone(noted)))
             }
         };
         self.executor.spawn(client, life);
