@@ -61,7 +61,8 @@ fn apply(state: State, call: Call) -> (State, Reply) {
 /// The first key whose operations cannot be brought into an order, if there is one. All keys have nothing at first.
 pub fn violation(operations: &[Operation]) -> Option<u32> {
     let mut by_key: BTreeMap<u32, Vec<Operation>> = BTreeMap::new();
-    for operation in operations {
+    // A read without a reply says nothing.
+    for operation in operations.iter().filter(|operation| operation.answer.is_some() || operation.call != Call::Get) {
         by_key.entry(operation.key).or_default().push(*operation);
     }
     by_key.into_iter().find(|(_, of_key)| !has_order(of_key)).map(|(key, _)| key)
@@ -134,6 +135,8 @@ fn has_order(operations: &[Operation]) -> bool {
     let mut seen: HashSet<(Vec<u64>, State)> = HashSet::new();
     // What was carried out, with the state before it.
     let mut stack: Vec<(usize, State)> = Vec::new();
+    // What was never answered is tried last: there is always an order without most of it.
+    let mut lost = false;
     let mut at = list.first();
     loop {
         let Link { operation, is_call, .. } = list.links[at];
@@ -142,8 +145,9 @@ fn has_order(operations: &[Operation]) -> bool {
             return true;
         }
         if is_call {
+            let answer = operations[operation].answer;
             let (next, reply) = apply(state, operations[operation].call);
-            let fits = operations[operation].answer.is_none_or(|(_, answered)| answered == reply);
+            let fits = answer.is_none() == lost && answer.is_none_or(|(_, answered)| answered == reply);
             let (word, bit) = (operation / 64, 1 << (operation % 64));
             done[word] |= bit;
             if fits && seen.insert((done.clone(), next)) {
@@ -151,7 +155,7 @@ fn has_order(operations: &[Operation]) -> bool {
                 let (call, answer) = list.places[operation];
                 list.take(call);
                 list.take(answer);
-                at = list.first();
+                (lost, at) = (false, list.first());
                 continue;
             }
             done[word] &= !bit;
@@ -159,13 +163,17 @@ fn has_order(operations: &[Operation]) -> bool {
             continue;
         }
         // It was answered before any order in which it comes now.
+        if !lost {
+            (lost, at) = (true, list.first());
+            continue;
+        }
         let Some((operation, before)) = stack.pop() else { return false };
         state = before;
         done[operation / 64] &= !(1 << (operation % 64));
         let (call, answer) = list.places[operation];
         list.put_back(answer);
         list.put_back(call);
-        at = list.links[call].after;
+        (lost, at) = (operations[operation].answer.is_none(), list.links[call].after);
     }
 }
 
