@@ -149,7 +149,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("testing", &["base", "resp", "engine", "server", "client"]),
     ("recipes", &["client"]),
     ("bench", &["resp", "client", "recipes"]),
-    ("torture", &["base", "resp", "keyspace", "persist", "engine", "commands", "server", "client", "recipes", "bench"]),
+    ("torture", &["base", "resp", "keyspace", "persist", "quorum", "engine", "commands", "server", "client", "recipes", "bench"]),
     ("cluster", &["client", "quorum", "server"]),
     ("program", &["base", "server", "bench", "torture", "cluster"]),
     ("lib", &["engine", "server", "testing"]),

@@ -212,10 +212,10 @@ pub enum EventKind {
         /// Number of the server.
         server: u32,
     },
-    /// Nodes are cut off from the others from now on.
+    /// Nodes are cut off from others from now on.
     Partition {
-        /// The nodes: a bit for each.
-        apart: u32,
+        /// The nodes, and from whom they are cut off: a bit for each.
+        apart: (u32, u32),
         /// Whether they cannot send, and whether they cannot receive.
         ways: (bool, bool),
         /// How long the fault lasts.
@@ -386,9 +386,10 @@ impl Event {
                 out.number(u64::from(*op) << 8 | u64::from(*tries)).maybe(outcome.map(|outcome| outcome as u64)).trace(trace)
             }
             EventKind::Start | EventKind::Done | EventKind::Leaderless => &mut out,
-            EventKind::Partition { apart, ways, for_us } => {
-                out.number(u64::from(*apart)).number(u64::from(ways.0) << 1 | u64::from(ways.1)).number(*for_us)
-            }
+            EventKind::Partition { apart, ways, for_us } => out
+                .number(u64::from(apart.0) << 32 | u64::from(apart.1))
+                .number(u64::from(ways.0) << 1 | u64::from(ways.1))
+                .number(*for_us),
             EventKind::Disorder { for_us } => out.number(*for_us),
             EventKind::DriftOfNode { server, ppm } => out.number(u64::from(*server)).number(*ppm as u64),
             EventKind::StepOfNode { server, by_ms } => out.number(u64::from(*server)).number(*by_ms as u64),
@@ -587,13 +588,15 @@ impl fmt::Display for EventKind {
             }
             EventKind::Up { server } => write!(f, "server {server} is up again"),
             EventKind::Partition { apart, ways, for_us } => {
-                let nodes: Vec<u32> = (0..u32::BITS).filter(|node| apart >> node & 1 == 1).collect();
+                let nodes =
+                    |of: u32| (0..u32::BITS).filter(|node| of >> node & 1 == 1).map(|node| node.to_string()).collect::<Vec<_>>();
+                let others = if apart.1.count_ones() == 1 { nodes(apart.1).join(", ") } else { "the others".to_owned() };
                 let what = match ways {
-                    (true, false) => "sends nothing to the other nodes",
-                    (false, true) => "receives nothing from the other nodes",
-                    _ => "is cut off from the other nodes",
+                    (true, false) => "send nothing to",
+                    (false, true) => "receive nothing from",
+                    _ => "are cut off from",
                 };
-                write!(f, "server {nodes:?} {what} for {} s", Seconds(*for_us))
+                write!(f, "servers {} {what} {others} for {} s", nodes(apart.0).join(", "), Seconds(*for_us))
             }
             EventKind::Disorder { for_us } => {
                 write!(f, "messages between nodes are late, lost, doubled and out of order for {} s", Seconds(*for_us))

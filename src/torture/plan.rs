@@ -98,6 +98,15 @@ pub enum When {
         /// Time from the command to the fault.
         after_us: u64,
     },
+    /// After a node has given its vote.
+    Voted {
+        /// Number of the node.
+        server: u32,
+        /// The vote is the first after this time.
+        from_us: u64,
+        /// Time from the vote to the fault.
+        after_us: u64,
+    },
 }
 
 /// A fault, with its parameters.
@@ -175,10 +184,10 @@ pub enum Injection {
         /// Whether a loss may break the connection.
         breaks: bool,
     },
-    /// Some nodes are cut off from the others.
+    /// Some nodes are cut off from others.
     Partition {
-        /// The nodes: a bit for each.
-        apart: u32,
+        /// The nodes, and from whom they are cut off: a bit for each.
+        apart: (u32, u32),
         /// Whether they cannot send, and whether they cannot receive.
         ways: (bool, bool),
         /// How long the fault lasts.
@@ -416,13 +425,10 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Delay => 30,
         Fault::Drop => 30,
         Fault::Duplicate => 20,
-        Fault::Partition | Fault::Disorder | Fault::Stall => 200,
-        Fault::Wipe => 400,
+        Fault::Partition | Fault::Disorder | Fault::Stall => 30,
+        Fault::Wipe => 60,
     }
 }
-
-/// How much rarer faults of a node are than those of a server alone: an election takes some of the time between them.
-const NODES_RARER: u64 = 6;
 
 /// Draws the faults that only nodes have.
 fn draw_faults_of_nodes(settings: &Settings, fault: Fault, random: &mut Random, faults: &mut Vec<PlannedFault>) {
@@ -449,7 +455,11 @@ fn draw_faults_of_nodes(settings: &Settings, fault: Fault, random: &mut Random, 
                 // Mostly one node, or two; in one direction, or both.
                 let second = if nodes > 3 && random.percent(50) { 1 << random.below(u64::from(nodes)) } else { 0 };
                 let ways = [(true, true), (true, true), (true, false), (false, true)][random.below(4) as usize];
-                Injection::Partition { apart: 1 << server | second, ways, for_us: random.between(unit_us / 10, lease_us) }
+                let apart = 1 << server | second;
+                // From all others, or from one of them.
+                let one = 1 << ((u64::from(server) + 1 + random.below(u64::from(nodes) - 1)) % u64::from(nodes));
+                let others = if random.percent(30) { one & !apart } else { !apart };
+                Injection::Partition { apart: (apart, others), ways, for_us: random.between(unit_us / 10, lease_us) }
             }
             Fault::Disorder => Injection::Disorder {
                 for_us: random.between(unit_us, lease_us),
@@ -473,7 +483,6 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
     let unit_us = lease_us / 10;
     let of_servers = matches!(fault, Fault::Restart | Fault::Lose | Fault::PowerLoss);
     let many = if of_servers { settings.machines() } else { settings.clients };
-    let rarer = if of_servers && settings.replicas.is_some() { NODES_RARER } else { 1 };
     // About as many commands as a client sends in one unit, for faults that occur right after a command.
     let per_unit = 3;
     for which in 0..many {
@@ -489,7 +498,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
         }
         let mut at_us = 0;
         loop {
-            at_us += random.between(unit_us, 2 * mean_interval(fault) * rarer * unit_us);
+            at_us += random.between(unit_us, 2 * mean_interval(fault) * unit_us);
             if at_us >= settings.episode_us {
                 break;
             }
@@ -549,7 +558,14 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
             let sender = if of_servers { random.below(u64::from(settings.clients)) as u32 } else { client };
             let nth = at_us / unit_us * per_unit + random.below(per_unit);
             let after_us = if random.percent(70) { random.below(1_200) } else { random.below(12_000) };
-            let when = if just_then { When::Sent { client: sender, nth: nth + 1, after_us } } else { When::At(at_us) };
+            let votes = settings.replicas.is_some() && fault == Fault::PowerLoss && random.percent(50);
+            let when = if votes {
+                When::Voted { server: which, from_us: at_us, after_us: random.below(600) }
+            } else if just_then {
+                When::Sent { client: sender, nth: nth + 1, after_us }
+            } else {
+                When::At(at_us)
+            };
             faults.push(PlannedFault { when, injection });
         }
     }

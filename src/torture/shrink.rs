@@ -131,7 +131,7 @@ impl Shrinker<'_, '_> {
         let plan = &self.best.plan;
         let of_faults = plan.faults.iter().filter_map(|fault| match fault.when {
             // A fault that exists from the beginning stays there.
-            When::At(0) | When::Sent { .. } => None,
+            When::At(0) | When::Sent { .. } | When::Voted { .. } => None,
             When::At(at_us) => Some(at_us),
         });
         let first_us = plan.clients.iter().flatten().map(|job| job.at_us).chain(of_faults).min().unwrap_or(0);
@@ -186,6 +186,10 @@ fn is_event_of(kind: &EventKind, client: u32, injection: &Injection) -> bool {
         (EventKind::Down { server, lost }, Injection::Down { server: which, lost: many, .. }) => server == which && lost == many,
         (EventKind::PowerLoss { server, wall_step_ms }, Injection::PowerLoss { server: which, wall_step_ms: step_ms, .. }) => {
             server == which && wall_step_ms == step_ms
+        }
+        (EventKind::Wipe { server }, Injection::Wipe { server: which, .. }) => server == which,
+        (EventKind::Stall { server, for_us }, Injection::Stall { server: which, for_us: long_us }) => {
+            server == which && for_us == long_us
         }
         (EventKind::Loss { server, for_us }, Injection::Loss { client: whose, server: which, for_us: long_us, .. }) => {
             client == *whose && server == which && for_us == long_us

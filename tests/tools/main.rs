@@ -7,4 +7,5 @@ mod common;
 
 mod bench;
 mod durable;
+mod replicas;
 mod torture;

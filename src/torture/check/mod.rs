@@ -11,6 +11,8 @@ mod acquisition;
 mod expiry;
 mod fairness;
 mod free;
+#[cfg(any(test, feature = "internals"))]
+pub mod linear;
 mod overlap;
 mod release;
 mod stale;

@@ -12,6 +12,8 @@ pub mod executor;
 pub mod link;
 pub mod machine;
 pub mod net;
+#[cfg(any(test, feature = "internals"))]
+pub mod registers;
 pub mod replica;
 pub mod server;
 pub mod world;
@@ -42,9 +44,18 @@ enum State {
     Crashed,
 }
 
+/// What clients do.
+enum Work<'a> {
+    /// They use locks.
+    Locks(&'a SimAlgorithm),
+    /// They use plain keys.
+    #[cfg(any(test, feature = "internals"))]
+    Registers(crate::torture::sim::registers::Noted),
+}
+
 struct Simulation<'a> {
     plan: &'a Plan,
-    algorithm: &'a SimAlgorithm,
+    work: Work<'a>,
     net: Shared,
     executor: Executor,
     /// What the nodes of a replicated service share.
@@ -59,6 +70,19 @@ struct Simulation<'a> {
 
 /// Runs an episode and returns its history.
 pub fn run(plan: &Plan, algorithm: &SimAlgorithm) -> History {
+    run_work(plan, Work::Locks(algorithm))
+}
+
+/// Runs an episode in which clients use plain keys, and returns what they did.
+#[cfg(any(test, feature = "internals"))]
+pub fn run_registers(plan: &Plan) -> Vec<crate::torture::check::linear::Operation> {
+    let noted = crate::torture::sim::registers::Noted::default();
+    run_work(plan, Work::Registers(Arc::clone(&noted)));
+    let noted = std::mem::take(&mut *noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    noted.into_iter().flatten().collect()
+}
+
+fn run_work(plan: &Plan, work: Work<'_>) -> History {
     let cluster = plan.replicas.map(|_| Cluster::new(plan));
     let server = |number: u32| {
         let seed = Random::new(plan.seed, streams::ENGINE, u64::from(number)).draw();
@@ -78,7 +102,7 @@ pub fn run(plan: &Plan, algorithm: &SimAlgorithm) -> History {
     };
     let mut simulation = Simulation {
         plan,
-        algorithm,
+        work,
         net: Arc::new(Mutex::new(Net::new(plan))),
         executor: Executor::new(plan.clients.len()),
         servers: (0..=plan.machines()).map(server).collect(),
@@ -174,9 +198,17 @@ impl Simulation<'_> {
     fn start(&mut self, client: u32) {
         self.clients[client as usize] = State::Running;
         let world = SimWorld::new(Arc::clone(&self.net), client);
-        let jobs = Arc::clone(&self.jobs[client as usize]);
-        let life = workload::run_client(world, client, Arc::clone(self.algorithm), jobs, self.setup.clone());
-        self.executor.spawn(client, Box::pin(life));
+        let life: executor::Run = match &self.work {
+            Work::Locks(algorithm) => {
+                let jobs = Arc::clone(&self.jobs[client as usize]);
+                Box::pin(workload::run_client(world, client, Arc::clone(algorithm), jobs, self.setup.clone()))
+            }
+            #[cfg(any(test, feature = "internals"))]
+            Work::Registers(noted) => {
+                Box::pin(crate::torture::sim::registers::run_client(world, client, self.plan.end_us, Arc::clone(noted)))
+            }
+        };
+        self.executor.spawn(client, life);
     }
 
     fn inject(&mut self, injection: Injection) {

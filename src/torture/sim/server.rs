@@ -422,7 +422,8 @@ impl Server {
     }
 
     fn flush_session(&mut self, net: &mut Net, id: SessionId) {
-        let session = &mut self.engine.sessions[id.0 as usize];
+        // It may have been closed a moment ago.
+        let Some(session) = self.engine.sessions.get_mut(id.0 as usize) else { return };
         let flags = session.flags;
         let closes = self.replica.is_some() && flags.contains(SessionFlags::CLOSE_NOW);
         if closes {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::torture::plan::{Plan, streams};
+use crate::torture::plan::{Plan, When, streams};
 use crate::torture::random::Random;
 use crate::torture::sim::net::{Event, Net};
 use crate::torture::sim::replica::links::{Fate, Links};
 use crate::torture::sim::replica::runtime::Runtime;
-use crate::torture::sim::replica::transport::{Parcel, Post, lock};
+use crate::torture::sim::replica::transport::{Answer, Content, Parcel, Post, lock};
 
 /// The nodes' surroundings.
 pub struct Cluster {
@@ -23,6 +23,8 @@ pub struct Cluster {
     /// Parcels on their way, and those that are lost and whose loss will be noticed.
     parcels: BTreeMap<u64, Parcel>,
     last: u64,
+    /// Faults that follow a vote: the node, the time from which on, the time from the vote, and the fault's index.
+    after_votes: Vec<(u32, u64, u64, u32)>,
     /// The node that leads and reaches a majority, as far as the history says.
     pub leader: Option<u32>,
 }
@@ -38,6 +40,7 @@ impl Cluster {
             nodes,
             parcels: BTreeMap::new(),
             last: 0,
+            after_votes: after_votes(plan),
             leader: None,
         }
     }
@@ -48,6 +51,9 @@ impl Cluster {
         let any = !outbox.is_empty();
         for parcel in outbox {
             let (from, to) = (parcel.from as u32 - 1, parcel.to as u32 - 1);
+            if matches!(&parcel.content, Content::Answer(_, Answer::Vote(response)) if response.vote_granted) {
+                self.voted(net, from);
+            }
             match self.links.send(net.now_us, from, to) {
                 Fate::Arrives(times) => times.into_iter().for_each(|at_us| {
                     let number = self.keep(parcel.clone());
@@ -61,6 +67,17 @@ impl Cluster {
             }
         }
         any
+    }
+
+    /// Schedules the faults that follow a node's vote.
+    fn voted(&mut self, net: &mut Net, node: u32) {
+        self.after_votes.retain(|(server, from_us, after_us, fault)| {
+            let follows = *server == node && *from_us <= net.now_us;
+            if follows {
+                net.at(net.now_us + after_us, Event::Fault(*fault));
+            }
+            !follows
+        });
     }
 
     fn keep(&mut self, parcel: Parcel) -> u64 {
@@ -87,4 +104,12 @@ impl Cluster {
             |other: &u32| *other == node || !(self.links.is_cut(now_us, node, *other) || self.links.is_cut(now_us, *other, node));
         (0..self.nodes).filter(both).count() * 2 > self.nodes as usize
     }
+}
+
+fn after_votes(plan: &Plan) -> Vec<(u32, u64, u64, u32)> {
+    let of = |(index, fault): (usize, &crate::torture::plan::PlannedFault)| match fault.when {
+        When::Voted { server, from_us, after_us } => Some((server, from_us, after_us, index as u32)),
+        _ => None,
+    };
+    plan.faults.iter().enumerate().filter_map(of).collect()
 }

@@ -22,7 +22,7 @@ struct Disorder {
 #[derive(Clone, Copy, Debug)]
 struct Partition {
     until_us: u64,
-    apart: u32,
+    apart: (u32, u32),
     ways: (bool, bool),
 }
 
@@ -51,8 +51,8 @@ impl Links {
         Links { random, nodes, disorders: Vec::new(), partitions: Vec::new(), arrives_us: vec![0; (nodes * nodes) as usize] }
     }
 
-    /// Cuts nodes off from the others: whether they cannot send, and whether they cannot receive.
-    pub fn part(&mut self, until_us: u64, apart: u32, ways: (bool, bool)) {
+    /// Cuts nodes off from others: whether they cannot send, and whether they cannot receive.
+    pub fn part(&mut self, until_us: u64, apart: (u32, u32), ways: (bool, bool)) {
         self.partitions.push(Partition { until_us, apart, ways });
     }
 
@@ -63,13 +63,9 @@ impl Links {
 
     /// Whether nothing passes from a node to another one now.
     pub fn is_cut(&self, now_us: u64, from: u32, to: u32) -> bool {
-        let is_apart = |partition: &Partition, node: u32| partition.apart >> node & 1 == 1;
-        self.partitions.iter().filter(|partition| partition.until_us > now_us).any(|partition| {
-            match (is_apart(partition, from), is_apart(partition, to)) {
-                (true, false) => partition.ways.0,
-                (false, true) => partition.ways.1,
-                _ => false,
-            }
+        let is_in = |nodes: u32, node: u32| nodes >> node & 1 == 1;
+        self.partitions.iter().filter(|partition| partition.until_us > now_us).any(|Partition { apart, ways, .. }| {
+            (is_in(apart.0, from) && is_in(apart.1, to) && ways.0) || (is_in(apart.1, from) && is_in(apart.0, to) && ways.1)
         })
     }
 
@@ -110,7 +106,7 @@ mod tests {
         let times: Vec<Fate> = (0..100).map(|at| links.send(at, 0, 1)).collect();
         let in_order = |pair: &[Fate]| matches!(pair, [Fate::Arrives(a), Fate::Arrives(b)] if a[0] <= b[0]);
         assert!(times.windows(2).all(in_order));
-        links.part(1_000, 1, (true, false));
+        links.part(1_000, (1, !1), (true, false));
         assert_eq!((links.send(999, 0, 2), links.is_cut(999, 2, 0)), (Fate::Lost(None), false));
         assert!(matches!(links.send(1_000, 0, 2), Fate::Arrives(_)), "it is over");
         links.disorder(5_000, 1_000, (50, 50));

@@ -117,7 +117,10 @@ impl Simulation<'_> {
             Event::ClusterTick(server) => {
                 self.servers[server as usize].tick_cluster(&mut lock(&self.net), &cluster.runtime);
             }
-            Event::GoOn(server) => cluster.runtime.resume(server),
+            // It may have been stopped again meanwhile.
+            Event::GoOn(server) if self.servers[server as usize].stalled_until_us <= lock(&self.net).now_us => {
+                cluster.runtime.resume(server);
+            }
             _ => {}
         }
     }

@@ -158,3 +158,93 @@ impl Drop for Runtime {
         set_simulation(None);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Mutex;
+
+    use openraft::{AsyncRuntime, Instant as _};
+
+    use super::*;
+    use crate::quorum::runtime::{Instant, Runtime as Real};
+    use crate::torture::plan::{Replicas, Settings};
+    use crate::torture::sim::replica::Flaw;
+
+    fn runtime() -> Runtime {
+        let replicas = Some(Replicas { nodes: 3, planted: Flaw::Nothing });
+        Runtime::new(&Plan::draw(&Settings { replicas, ..Settings::default() }, 0))
+    }
+
+    /// Lets a node sleep, and notes when it wakes by its own clock.
+    fn sleep(runtime: &Runtime, node: u32, ms: u64, woken: &Arc<Mutex<Vec<(u32, Duration)>>>) {
+        let woken = Arc::clone(woken);
+        runtime.enter(node, 0);
+        runtime.spawn(Box::pin(async move {
+            let began = Instant::now();
+            Real::sleep(Duration::from_millis(ms)).await;
+            woken.lock().unwrap().push((node, began.elapsed()));
+        }));
+    }
+
+    #[test]
+    fn each_node_sleeps_by_its_own_clock() {
+        let mut runtime = runtime();
+        runtime.set_ppm(1, 100_000);
+        runtime.set_ppm(2, -100_000);
+        let woken = Arc::default();
+        (0..3).for_each(|node| sleep(&runtime, node, 100, &woken));
+        runtime.run();
+        let mut rung = Vec::new();
+        while let Some(at_us) = runtime.next_us() {
+            rung.push(at_us);
+            runtime.ring(at_us);
+            runtime.run();
+        }
+        assert_eq!(rung, [90_910, 100_000, 111_112], "not before its clock shows it");
+        let woken = woken.lock().unwrap();
+        assert_eq!(woken.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [1, 0, 2]);
+        assert!(woken.iter().all(|(_, slept)| (100_000..100_002).contains(&slept.as_micros())), "{woken:?}");
+    }
+
+    #[test]
+    fn a_node_that_stands_still_goes_on_later_and_one_that_has_crashed_does_not() {
+        let mut runtime = runtime();
+        let woken = Arc::default();
+        (0..3).for_each(|node| sleep(&runtime, node, 10, &woken));
+        runtime.run();
+        runtime.pause(0);
+        runtime.crash(1);
+        runtime.ring(20_000);
+        runtime.run();
+        assert_eq!(woken.lock().unwrap().len(), 1);
+        runtime.ring(50_000);
+        runtime.resume(0);
+        runtime.run();
+        assert_eq!(*woken.lock().unwrap(), [(2, Duration::from_millis(20)), (0, Duration::from_millis(50))]);
+    }
+
+    #[test]
+    fn time_outs_and_random_numbers_are_the_simulations() {
+        let draw = || {
+            let mut runtime = runtime();
+            let late = Arc::new(Mutex::new(None));
+            let noted = Arc::clone(&late);
+            runtime.enter(0, 0);
+            runtime.spawn(Box::pin(async move {
+                let late = Real::timeout(Duration::from_millis(5), std::future::pending::<()>()).await;
+                let ended = Real::spawn(async { 7 }).await.unwrap();
+                *noted.lock().unwrap() = Some((late.is_err(), ended, rand::Rng::next_u64(&mut Real::thread_rng())));
+            }));
+            runtime.run();
+            runtime.ring(4_999);
+            assert!(!runtime.run() && late.lock().unwrap().is_none());
+            runtime.ring(5_000);
+            runtime.run();
+            let (late, ended, random) = late.lock().unwrap().take().unwrap();
+            assert_eq!((late, ended), (true, 7));
+            random
+        };
+        assert_eq!(draw(), draw());
+    }
+}

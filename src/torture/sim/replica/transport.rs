@@ -60,6 +60,8 @@ pub enum Answer {
     Append(AppendEntriesResponse<Types>),
     /// To a request for a vote.
     Vote(VoteResponse<Types>),
+    /// To the question whether a vote would be given.
+    PreVote(VoteResponse<Types>),
     /// To a request to lead.
     Transfer(TransferLeaderResponse<Types>),
     /// To a snapshot.
@@ -227,7 +229,7 @@ impl Transport {
             Request::Vote(_) | Request::PreVote(_) if self.refuses.load(Ordering::Relaxed) => Err("it does not vote".to_owned()),
             Request::Append(request) => raft.append_entries(request).await.map(Answer::Append).map_err(|error| words(&error)),
             Request::Vote(request) => raft.vote(request).await.map(Answer::Vote).map_err(|error| words(&error)),
-            Request::PreVote(request) => raft.pre_vote(request).await.map(Answer::Vote).map_err(|error| words(&error)),
+            Request::PreVote(request) => raft.pre_vote(request).await.map(Answer::PreVote).map_err(|error| words(&error)),
             Request::Transfer(request) => {
                 raft.handle_transfer_leader(request).await.map(Answer::Transfer).map_err(|error| words(&error))
             }
@@ -394,7 +396,7 @@ impl RaftNetworkV2<Types> for Client {
 
     async fn pre_vote(&mut self, request: VoteRequest<Types>, option: RPCOption) -> Result<VoteResponse<Types>, Failure> {
         match self.ask(RPCTypes::Vote, Request::PreVote(request), option.soft_ttl()).await? {
-            Answer::Vote(response) => Ok(response),
+            Answer::PreVote(response) => Ok(response),
             _ => unexpected(),
         }
     }

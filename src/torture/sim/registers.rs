@@ -1,0 +1,77 @@
+//! What clients do with plain keys, to see whether their commands are linearizable: they read, write, count, compare and set.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::client::{Command, Error, Value};
+use crate::torture::check::linear::{Call, Operation, Reply};
+use crate::torture::traced_world::TracedWorld;
+
+/// Number of keys.
+const KEYS: u64 = 3;
+/// Maximum pause between two commands of a client, in microseconds.
+const PAUSE_MAX_US: u64 = 400_000;
+/// Sets a number to another one, if it is the expected one.
+const SWAP: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) return 1 end return 0";
+
+/// The operations of all clients. One that was refused, and thus not carried out, is `None`.
+pub type Noted = Arc<Mutex<Vec<Option<Operation>>>>;
+
+fn with<T>(noted: &Noted, act: impl FnOnce(&mut Vec<Option<Operation>>) -> T) -> T {
+    act(&mut noted.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn command(key: u32, call: Call) -> Command {
+    let name = format!("register:{key}");
+    match call {
+        Call::Get => Command::new("GET").arg(name),
+        Call::Set(number) => Command::new("SET").arg(name).arg(number),
+        Call::Increment => Command::new("INCR").arg(name),
+        Call::Swap(from, to) => Command::new("EVAL").arg(SWAP).arg(1).arg(name).arg(from).arg(to),
+    }
+}
+
+/// The reply of a server. `None` if it is none that a key can have.
+fn read(call: Call, value: &Value) -> Option<Reply> {
+    match (call, value) {
+        (Call::Set(_), _) => Some(Reply::Done),
+        (_, Value::Null) => Some(Reply::Number(None)),
+        (_, Value::Integer(number)) => Some(Reply::Number(Some(*number))),
+        (_, value) => Some(Reply::Number(Some(value.as_str()?.parse().ok()?))),
+    }
+}
+
+/// Runs a client until a time, or until it crashes.
+pub async fn run_client<W: TracedWorld>(world: W, client: u32, until_us: u64, noted: Noted) {
+    let mut written = i64::from(client) * 1_000_000_000;
+    let mut seen = 0;
+    while world.true_us() < until_us {
+        world.sleep(Duration::from_micros(world.random() % PAUSE_MAX_US)).await;
+        let key = (world.random() % KEYS) as u32;
+        written += 1_000;
+        let call = match world.random() % 10 {
+            0..5 => Call::Get,
+            5..7 => Call::Set(written),
+            7..9 => Call::Increment,
+            _ => Call::Swap(seen, written),
+        };
+        let operation = Operation { key, call, called_us: world.true_us(), answer: None };
+        let at = with(&noted, |noted| {
+            noted.push(Some(operation));
+            noted.len() - 1
+        });
+        match world.call(0, command(key, call)).await {
+            Ok(value) => {
+                let answer = read(call, &value).map(|reply| (world.true_us(), reply));
+                with(&noted, |noted| noted[at] = Some(Operation { answer, ..operation }));
+                if let Some((_, Reply::Number(Some(number)))) = answer {
+                    seen = number;
+                }
+            }
+            // It was not carried out.
+            Err(Error::Reply(_)) => with(&noted, |noted| noted[at] = None),
+            Err(error) if !error.maybe_applied() => with(&noted, |noted| noted[at] = None),
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A replicated service in the simulator: native locks hold whatever happens to a minority, and faults that are planted in the nodes
+//! show. `PORTCULLIS_FULL_SIZE=1` runs what the guide promises instead of a few minutes.
+
+use std::ops::ControlFlow;
+
+use portcullis::torture::check::{Property, linear};
+use portcullis::torture::plan::{Fault, Plan, Replicas, Settings};
+use portcullis::torture::run::{Outcome, run};
+use portcullis::torture::sim::replica::Flaw;
+use portcullis::torture::sim::run_registers;
+use portcullis::torture::subject::Subject;
+
+use crate::torture::program;
+
+const MINUTE_US: u64 = 60_000_000;
+/// Length of an episode, unless the tests run in full size.
+const SHORT_US: u64 = 60_000_000;
+
+fn is_full_size() -> bool {
+    std::env::var_os("PORTCULLIS_FULL_SIZE").is_some()
+}
+
+fn settings(nodes: u32, faults: &[Fault], seed: u64, planted: Flaw) -> Settings {
+    let subject = Subject { replicas: nodes, ..Subject::new("native") };
+    let replicas = Some(Replicas { nodes, planted });
+    let episode_us = if is_full_size() { Settings::default().episode_us } else { SHORT_US };
+    subject.settings(&Settings { seed, faults: faults.to_vec(), replicas, episode_us, ..Settings::default() })
+}
+
+/// Runs native locks, until a property is violated if `until_violated`.
+fn torture(settings: &Settings, minutes: u64, until_violated: bool) -> Outcome {
+    let algorithm = Subject::new("native").sim_algorithm().unwrap();
+    run(settings, &algorithm, 0, minutes * MINUTE_US, |_, history, outcome| {
+        let refused = history.text().contains("refused");
+        assert!(!refused, "a node refused its files or could not go on:\n{}", history.text());
+        match until_violated && outcome.violated().any(|verdict| verdict.property != Property::Sections) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })
+}
+
+fn violated(outcome: &Outcome) -> Vec<(Property, String)> {
+    let of = |verdict: &portcullis::torture::run::Verdict| {
+        let first = verdict.first.as_ref().map(|(episode, violation)| format!("episode {episode}: {}", violation.message));
+        (verdict.property, first.unwrap_or_default())
+    };
+    outcome.violated().map(of).collect()
+}
+
+/// Clients that pause work on after their leases; the resource refuses what they write then.
+fn but_sections(outcome: &Outcome) -> Vec<(Property, String)> {
+    violated(outcome).into_iter().filter(|(property, _)| *property != Property::Sections).collect()
+}
+
+#[test]
+fn native_locks_hold_under_all_faults_of_three_and_five_nodes() {
+    let (minutes, seeds) = if is_full_size() { (20 * 60, 5) } else { (2, 1) };
+    for seed in 1..=seeds {
+        for nodes in [3, 5] {
+            let outcome = torture(&settings(nodes, &Fault::REPLICATED, seed, Flaw::Nothing), minutes, false);
+            assert_eq!(but_sections(&outcome), [], "{nodes} nodes, seed {seed}");
+            let checked = outcome.of(Property::Exclusion).checked;
+            assert!(checked > minutes * 3, "{checked} grants");
+        }
+    }
+}
+
+#[test]
+fn native_locks_hold_under_each_fault() {
+    if !is_full_size() {
+        return;
+    }
+    for seed in 1..=5 {
+        for fault in Fault::REPLICATED {
+            let outcome = torture(&settings(3, &[fault], seed, Flaw::Nothing), 10 * 60, false);
+            assert_eq!(but_sections(&outcome), [], "{fault}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn planted_faults_show() {
+    let mut missed = Vec::new();
+    for (flaw, minutes, expected) in [
+        (Flaw::AcknowledgeBeforeMajority, 30, Property::Early),
+        (Flaw::FollowerAnswers, 5, Property::Exclusion),
+        (Flaw::TokenFromClock, 20, Property::Tokens),
+        (Flaw::LeaseNotShifted, 20, Property::Early),
+    ] {
+        let outcome = torture(&settings(3, &Fault::REPLICATED, 1, flaw), minutes, true);
+        if !violated(&outcome).iter().any(|(property, _)| *property == expected) {
+            missed.push((flaw, violated(&outcome)));
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+/// A vote that is lost matters only if others ask for it before an entry makes it durable.
+#[test]
+fn a_vote_that_is_not_synced_shows() {
+    if is_full_size() {
+        let outcome = torture(&settings(3, &Fault::REPLICATED, 1, Flaw::VoteNotSynced), 100 * 60, true);
+        assert_ne!(but_sections(&outcome), []);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_of_nodes() {
+    let digest = |seed| torture(&settings(3, &Fault::REPLICATED, seed, Flaw::Nothing), 1, false).digest;
+    let of_seven = digest(7);
+    assert_eq!(of_seven, digest(7));
+    assert_ne!(of_seven, digest(8));
+    let episode_s = if is_full_size() { 300 } else { 60 };
+    let arguments = format!("--algorithm native --replicas 3 --seed 7 --hours 0.01 --episode-s {episode_s} --json --no-shrink");
+    let (said, _) = program(&arguments);
+    assert!(said.contains(&format!("\"digest\":\"{of_seven:016x}\"")), "{said}");
+}
+
+/// The first episode in which plain commands were not linearizable, if there is one.
+fn not_linear(nodes: u32, seed: u64, episodes: u64, planted: Flaw) -> Option<u64> {
+    let settings = settings(nodes, &Fault::REPLICATED, seed, planted);
+    (0..episodes).find(|episode| {
+        let operations = run_registers(&Plan::draw(&settings, *episode));
+        assert!(operations.len() > 100, "{} operations", operations.len());
+        linear::violation(&operations).is_some()
+    })
+}
+
+#[test]
+fn plain_commands_are_linearizable() {
+    let (episodes, seeds) = if is_full_size() { (120, 5) } else { (1, 1) };
+    for seed in 1..=seeds {
+        assert_eq!(not_linear(3, seed, episodes, Flaw::Nothing), None, "seed {seed}");
+        assert_eq!(not_linear(5, seed, episodes / 2, Flaw::Nothing), None, "seed {seed} of five nodes");
+    }
+}
+
+#[test]
+fn reads_without_a_lease_show() {
+    assert!(not_linear(3, 1, 60, Flaw::ReadsWithoutLease).is_some());
+}
