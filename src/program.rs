@@ -7,12 +7,12 @@ use clap::Command;
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 #[cfg(feature = "bench")]
 use crate::bench;
+#[cfg(feature = "quorum")]
+use crate::cluster;
 use crate::server::durable::check;
 pub use crate::server::heap::allocator::Counting;
 use crate::server::program;
 use crate::server::program::cli::{self, Given};
-#[cfg(feature = "quorum")]
-use crate::cluster;
 #[cfg(feature = "torture")]
 use crate::torture;
 

@@ -24,7 +24,8 @@ const STATUS: &str = "Shows all nodes. The exit code is 1 if none leads, or one 
 const ADD: &str = "Adds a running node, and waits until it votes";
 const REMOVE: &str = "Removes a node, which hands its leadership over first";
 const HAND_OVER: &str = "Hands the leadership over to a node, or to the one that has most of the log";
-const RECOVER: &str = "After the loss of a majority: makes a stopped node the only member of its cluster. May lose writes and locks";
+const RECOVER: &str =
+    "After the loss of a majority: makes a stopped node the only member of its cluster. May lose writes and locks";
 
 const CONFIRMATION: &str = "yes-lose-what-was-not-replicated";
 
@@ -39,7 +40,8 @@ pub fn command() -> Command {
 }
 
 fn with_subcommands(command: Command) -> Command {
-    let urls = || Arg::new("url").value_name("URL").required(true).help("URL of a node for clients, or several, separated by commas");
+    let urls =
+        || Arg::new("url").value_name("URL").required(true).help("URL of a node for clients, or several, separated by commas");
     let id = |required| {
         let id = Arg::new("node-id").value_name("NODE-ID").required(required).help("Number of the node");
         id.value_parser(value_parser!(u64).range(1..))

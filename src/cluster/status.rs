@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use crate::cluster::survey::{Durations, Member, Survey};
 
 /// Columns of the table.
-const HEAD: [&str; 11] = [
-    "node", "role", "vote", "term", "index", "lag", "flush p50/p99", "ping p50/p99", "append p50/p99", "version", "for clients",
-];
+const HEAD: [&str; 11] =
+    ["node", "role", "vote", "term", "index", "lag", "flush p50/p99", "ping p50/p99", "append p50/p99", "version", "for clients"];
 
 /// What is wrong: no leader, or members that do not answer.
 pub fn problems(survey: &Survey) -> Vec<String> {
-    let mut problems: Vec<String> = survey.silent.iter().map(|(id, reason)| format!("node {id} does not answer: {reason}")).collect();
+    let mut problems: Vec<String> =
+        survey.silent.iter().map(|(id, reason)| format!("node {id} does not answer: {reason}")).collect();
     if survey.leader().is_none() {
         problems.insert(0, "no node leads".to_owned());
     }

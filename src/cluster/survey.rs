@@ -111,9 +111,7 @@ async fn ask_all(options: &Options, first: Asked) -> Survey {
     let mut survey = Survey { members: first.status.members.clone(), ..Survey::default() };
     survey.answers.insert(first.status.node, first);
     loop {
-        let is_new = |member: &&Member| {
-            !survey.answers.contains_key(&member.id) && !survey.silent.contains_key(&member.id)
-        };
+        let is_new = |member: &&Member| !survey.answers.contains_key(&member.id) && !survey.silent.contains_key(&member.id);
         let Some(member) = survey.members.iter().find(is_new).cloned() else {
             let known = survey.leader().map(|leader| leader.status.members.clone()).unwrap_or_default();
             let ids = |members: &[Member]| members.iter().map(|member| member.id).collect::<Vec<_>>();

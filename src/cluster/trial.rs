@@ -104,8 +104,7 @@ fn successive(first: u16, node: u16) -> Option<Ports> {
 /// Ports that are free now. Another process may take one meanwhile: its node then ends, and that is said.
 fn free_ports() -> Option<Vec<Ports>> {
     let listeners: Vec<TcpListener> = (0..2 * NODES).map(|_| TcpListener::bind("127.0.0.1:0").ok()).collect::<Option<_>>()?;
-    let ports: Vec<u16> =
-        listeners.iter().map(|listener| Some(listener.local_addr().ok()?.port())).collect::<Option<_>>()?;
+    let ports: Vec<u16> = listeners.iter().map(|listener| Some(listener.local_addr().ok()?.port())).collect::<Option<_>>()?;
     Some(ports.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
 }
 

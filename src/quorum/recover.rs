@@ -111,6 +111,9 @@ impl Recovery {
         log.append([entry], IOFlushed::signal(flushed)).await.map_err(|error| describe(&error))?;
         let durable = durable.await.map_err(|_| describe(&"the log has ended"))?;
         durable.map_err(|error| describe(&error))?;
-        tokio::task::spawn_blocking(move || thread.close()).await.map_err(|error| describe(&error))?.map_err(|error| describe(&error))
+        tokio::task::spawn_blocking(move || thread.close())
+            .await
+            .map_err(|error| describe(&error))?
+            .map_err(|error| describe(&error))
     }
 }

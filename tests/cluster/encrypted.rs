@@ -78,7 +78,8 @@ fn a_node_without_an_authority_does_not_start() {
     let folder = cluster.dir(0);
     issue(&folder, "ours");
     let words = arguments(&folder, "ours");
-    let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.contains("ca-cert") && !word.ends_with(".ca")).collect();
+    let words: Vec<&str> =
+        words.iter().map(String::as_str).filter(|word| !word.contains("ca-cert") && !word.ends_with(".ca")).collect();
     let log = cluster.refused(0, &folder, &words);
     assert!(log.contains("tls-cluster: tls-ca-cert-file or tls-ca-cert-dir must name the authority"), "{log}");
 }

@@ -168,7 +168,9 @@ impl Cluster {
     /// The node that leads, as it says itself.
     #[track_caller]
     pub fn leader(&mut self) -> usize {
-        self.wait("a leader", |cluster| (0..cluster.clients.len()).find(|node| role(cluster.clients[*node]).is_ok_and(|role| role == "master")))
+        self.wait("a leader", |cluster| {
+            (0..cluster.clients.len()).find(|node| role(cluster.clients[*node]).is_ok_and(|role| role == "master"))
+        })
     }
 
     /// Waits until a node follows.
@@ -189,7 +191,8 @@ impl Cluster {
                 return seen;
             }
             if begin.elapsed() > PATIENCE {
-                let logs: Vec<String> = (0..self.clients.len()).map(|node| format!("node {}:\n{}", node + 1, self.log(node))).collect();
+                let logs: Vec<String> =
+                    (0..self.clients.len()).map(|node| format!("node {}:\n{}", node + 1, self.log(node))).collect();
                 panic!("waited in vain for {what}\n{}", logs.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(2));

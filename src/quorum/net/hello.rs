@@ -208,7 +208,10 @@ impl std::fmt::Display for Refusal {
             Refusal::NoSecret => f.write_str("a cluster-secret was given, but this node has none"),
             Refusal::Cluster { ours, theirs } if ours[..8] == theirs[..8] => {
                 let (ours, theirs) = (epoch_of(*ours), epoch_of(*theirs));
-                write!(f, "epoch {theirs:016x} of the cluster, but this node belongs to epoch {ours:016x}: a majority was lost, and ")?;
+                write!(
+                    f,
+                    "epoch {theirs:016x} of the cluster, but this node belongs to epoch {ours:016x}: a majority was lost, and "
+                )?;
                 f.write_str("one of them was recovered; the other one must start with an empty folder")
             }
             Refusal::Cluster { ours, theirs } => {

@@ -16,14 +16,14 @@ use std::task::{Context, Poll, Waker};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+#[cfg(feature = "quorum")]
+use tokio_rustls::rustls::ClientConfig;
 pub use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-#[cfg(feature = "quorum")]
-use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::{Error, RootCertStore, SupportedProtocolVersion};
 pub use tokio_rustls::server::TlsStream;
 pub use tokio_rustls::{Accept, TlsAcceptor};
@@ -77,8 +77,11 @@ fn identity(config: &Config) -> Result<(Vec<CertificateDer<'static>>, PrivateKey
 /// Why the certificate and its key cannot be used.
 fn unfit(config: &Config, error: &Error) -> String {
     let told = error.to_string();
-    let old =
-        if told.contains("UnsupportedCertVersion") { "; it must be one of X.509 version 3, see guide/users-and-tls.md" } else { "" };
+    let old = if told.contains("UnsupportedCertVersion") {
+        "; it must be one of X.509 version 3, see guide/users-and-tls.md"
+    } else {
+        ""
+    };
     format!("tls-cert-file {} and tls-key-file {}: {told}{old}", config.tls_cert_file, config.tls_key_file)
 }
 
@@ -92,16 +95,18 @@ pub fn settings_of_nodes(config: &Config) -> Result<(Arc<ClientConfig>, Arc<Serv
     let provider = Arc::new(ring::default_provider());
     let (chain, key) = identity(config)?;
     if config.tls_ca_cert_file.is_empty() && config.tls_ca_cert_dir.is_empty() {
-        return Err("tls-cluster: tls-ca-cert-file or tls-ca-cert-dir must name the authority of the nodes' certificates".to_owned());
+        return Err(
+            "tls-cluster: tls-ca-cert-file or tls-ca-cert-dir must name the authority of the nodes' certificates".to_owned()
+        );
     }
     let (authorities, versions) = (Arc::new(authorities(config)?), versions(&config.tls_protocols)?);
     let told = |error: Error| error.to_string();
     let connector = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&versions).map_err(told)?;
     let connector = connector.with_root_certificates(Arc::clone(&authorities));
-    let connector =
-        connector.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(|error| unfit(config, &error))?;
+    let connector = connector.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(|error| unfit(config, &error))?;
     let acceptor = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&versions).map_err(told)?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider).build().map_err(|error| error.to_string())?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(authorities, provider).build().map_err(|error| error.to_string())?;
     let acceptor = acceptor.with_client_cert_verifier(verifier);
     let acceptor = acceptor.with_single_cert(chain, key).map_err(|error| unfit(config, &error))?;
     Ok((Arc::new(connector), Arc::new(acceptor)))

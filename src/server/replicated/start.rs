@@ -43,7 +43,8 @@ fn security(config: &Config) -> Result<Security, String> {
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), String> {
     let config = shell.engine.config.clone();
     let (id, members) = (config.node_id, peers::parse(&config.peers)?);
-    let addr = members.get(&id).cloned().ok_or_else(|| format!("peers: node {id}, which is this one (node-id), is not among them"))?;
+    let addr =
+        members.get(&id).cloned().ok_or_else(|| format!("peers: node {id}, which is this one (node-id), is not among them"))?;
     if config.appendonly {
         return Err("appendonly must be no where node-id is set: the nodes have a log of their own".to_owned());
     }
