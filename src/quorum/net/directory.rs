@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::quorum::acks::Acks;
 #[cfg(test)]
 use crate::quorum::net::hello::ClusterId;
 use crate::quorum::net::hello::{ClientAddress, Hello};
@@ -117,6 +118,8 @@ struct Known {
 
 /// What this node knows of the other nodes.
 pub struct Directory {
+    /// When they are known to have followed this node.
+    pub acks: Arc<Acks>,
     began: Instant,
     nodes: Mutex<BTreeMap<NodeId, Known>>,
     changes: watch::Sender<u64>,
@@ -124,7 +127,7 @@ pub struct Directory {
 
 impl Default for Directory {
     fn default() -> Directory {
-        Directory { began: Instant::now(), nodes: Mutex::default(), changes: watch::Sender::new(0) }
+        Directory { acks: Arc::default(), began: Instant::now(), nodes: Mutex::default(), changes: watch::Sender::new(0) }
     }
 }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use crate::quorum::acks::Acks;
 use crate::quorum::net::directory::{Directory, Traffic};
 use crate::quorum::net::frame::{Frame, Kind, decode_beginning, encode_message, set_id};
 use crate::quorum::net::hello::{Hello, Identity, Side, reason};
@@ -59,6 +60,7 @@ impl Link {
 pub struct Peer {
     node: NodeId,
     traffic: Arc<Traffic>,
+    acks: Arc<Acks>,
     /// Its address, or `None` if it is no member any more.
     pub addr: watch::Sender<Option<String>>,
     /// The connection, if there is one.
@@ -69,7 +71,7 @@ impl Peer {
     /// A node without a connection.
     pub fn new(node: NodeId, addr: String, directory: &Directory) -> Peer {
         let (addr, link) = (watch::Sender::new(Some(addr)), watch::Sender::new(None));
-        Peer { node, traffic: directory.traffic(node), addr, link }
+        Peer { node, traffic: directory.traffic(node), acks: directory.acks.clone(), addr, link }
     }
 
     /// Its number.
@@ -80,6 +82,11 @@ impl Peer {
     /// Its counters.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    /// When nodes are known to have followed this one.
+    pub fn acks(&self) -> &Acks {
+        &self.acks
     }
 
     /// The connection, as soon as there is one, but within this time.

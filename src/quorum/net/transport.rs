@@ -60,6 +60,26 @@ pub struct Transport {
     hand_over: HandOver,
 }
 
+/// What a node asks of its transport, beside the network of openraft.
+pub trait Neighbours: Clone + Send + Sync + 'static {
+    /// What is known of the other nodes. Any thread may read it.
+    fn directory(&self) -> &Arc<Directory>;
+
+    /// What this node says of itself from now on. The others are told at once. Any thread may call this.
+    fn set_standing(&self, standing: Standing);
+
+    /// The members are these nodes, at these addresses (`host:port`); this node may be among them. A connection to each is kept open.
+    /// Must be called on the runtime.
+    fn set_peers(&self, members: BTreeMap<NodeId, String>);
+
+    /// Asks the leader, which is a member, to hand its leadership over: to a node, or to the one that has most of the log. Returns when
+    /// it has been asked.
+    ///
+    /// # Errors
+    /// In words: there is no connection, or no answer in time.
+    fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> impl Future<Output = Result<(), String>> + Send;
+}
+
 impl Transport {
     /// A transport that knows no other node yet.
     pub fn new(options: Options) -> (Transport, Shutdown) {
@@ -67,41 +87,6 @@ impl Transport {
         let (open, shutdown) = watch::channel(());
         let shared = Arc::new(Shared::new(Identity::new(node, client, secret, standing), security, shutdown));
         (Transport { shared, connections_max, refuse_votes, hand_over }, Shutdown { _open: open })
-    }
-
-    /// What is known of the other nodes. Any thread may read it.
-    pub fn directory(&self) -> &Arc<Directory> {
-        &self.shared.directory
-    }
-
-    /// What this node says of itself from now on. The others are told at once. Any thread may call this.
-    pub fn set_standing(&self, standing: Standing) {
-        self.shared.me.standing().send_if_modified(|known| {
-            let changed = *known != standing;
-            *known = standing;
-            changed
-        });
-    }
-
-    /// The members are these nodes, at these addresses (`host:port`); this node may be among them. A connection to each is kept open.
-    /// Must be called on the runtime.
-    pub fn set_peers(&self, members: BTreeMap<NodeId, String>) {
-        self.shared.set_peers(members);
-    }
-
-    /// Asks the leader, which is a member, to hand its leadership over. Returns when it has been asked.
-    ///
-    /// # Errors
-    /// In words: there is no connection, or no answer in time.
-    pub async fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> Result<(), String> {
-        let unreachable = || format!("node {leader}, which leads, does not answer");
-        let addr = self.directory().get(leader).and_then(|peer| peer.addr).ok_or_else(unreachable)?;
-        let frame = encode_message(Kind::HandOver, 0, &to, 8).unwrap_or_default();
-        let asking = async {
-            let link = self.shared.peer(leader, &addr).connection(ASKING_TIME).await.ok_or_else(unreachable)?;
-            link.send(frame).await.map_err(|_| unreachable())?.map(drop)
-        };
-        timeout(ASKING_TIME, asking).await.map_err(|_| unreachable())?
     }
 
     /// The network for `openraft::Raft::new`. Nodes that openraft asks for become members here.
@@ -114,5 +99,34 @@ impl Transport {
         let (shared, refuse_votes, hand_over) = (self.shared.clone(), self.refuse_votes.clone(), self.hand_over.clone());
         let service = Service { shared, handler, sink, refuse_votes, hand_over, connections_max: self.connections_max };
         serve(listener, Arc::new(service)).await;
+    }
+}
+
+impl Neighbours for Transport {
+    fn directory(&self) -> &Arc<Directory> {
+        &self.shared.directory
+    }
+
+    fn set_standing(&self, standing: Standing) {
+        self.shared.me.standing().send_if_modified(|known| {
+            let changed = *known != standing;
+            *known = standing;
+            changed
+        });
+    }
+
+    fn set_peers(&self, members: BTreeMap<NodeId, String>) {
+        self.shared.set_peers(members);
+    }
+
+    async fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> Result<(), String> {
+        let unreachable = || format!("node {leader}, which leads, does not answer");
+        let addr = self.directory().get(leader).and_then(|peer| peer.addr).ok_or_else(unreachable)?;
+        let frame = encode_message(Kind::HandOver, 0, &to, 8).unwrap_or_default();
+        let asking = async {
+            let link = self.shared.peer(leader, &addr).connection(ASKING_TIME).await.ok_or_else(unreachable)?;
+            link.send(frame).await.map_err(|_| unreachable())?.map(drop)
+        };
+        timeout(ASKING_TIME, asking).await.map_err(|_| unreachable())?
     }
 }

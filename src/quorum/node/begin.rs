@@ -14,13 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use openraft::AsyncRuntime;
 use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::Disk;
 use crate::quorum::epoch;
-use crate::quorum::net::{Standing, Transport, epoch_of};
+use crate::quorum::net::{Neighbours, Standing, epoch_of};
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::{Raft, run};
+use crate::quorum::runtime::Runtime;
 use crate::quorum::types::{NodeId, Peer};
 
 /// Interval between looks at what the other nodes say of themselves.
@@ -32,28 +34,29 @@ const LEASES: u32 = 10;
 const KEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a node begins with.
-pub struct Beginning {
+pub struct Beginning<T> {
     pub node: NodeId,
     pub members: BTreeMap<NodeId, String>,
     pub standing: Standing,
     /// Where the epoch of the cluster is kept.
     pub folder: PathBuf,
-    pub transport: Transport,
+    pub transport: T,
     /// While it is true, the transport refuses votes.
     pub refuses: Arc<AtomicBool>,
     pub lease: Duration,
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
-pub async fn begin<D, M>(beginning: Beginning, raft: Raft<D, M>)
+pub async fn begin<D, M, T>(beginning: Beginning<T>, raft: Raft<D, M>)
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
     let Beginning { node, members, mut standing, folder, transport, refuses, lease } = beginning;
     if !standing.blank {
-        tokio::time::sleep(lease).await;
+        Runtime::sleep(lease).await;
         run::admit(&refuses);
         tracing::info!("this node votes");
         return;
@@ -71,14 +74,14 @@ where
                 // Nothing is received under it before it is kept.
                 if let Err(reason) = epoch::write(&folder, epoch) {
                     tracing::error!("The epoch of the cluster cannot be kept: {reason}");
-                    tokio::time::sleep(KEEP_AGAIN).await;
+                    Runtime::sleep(KEEP_AGAIN).await;
                     continue;
                 }
                 standing.cluster[8..].copy_from_slice(&epoch.to_be_bytes());
                 transport.set_standing(standing);
             }
             raft.runtime_config().elect(false);
-            tokio::time::sleep(lease * LEASES).await;
+            Runtime::sleep(lease * LEASES).await;
             caught_up(&raft).await;
             raft.runtime_config().elect(true);
             break;
@@ -94,7 +97,7 @@ where
             caught_up(&raft).await;
             break;
         }
-        tokio::time::sleep(LOOK).await;
+        Runtime::sleep(LOOK).await;
     }
     run::admit(&refuses);
     tracing::info!("this node votes");

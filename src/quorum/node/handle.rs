@@ -32,10 +32,13 @@ pub type Changed = Box<dyn FnOnce(Result<(), String>) + Send>;
 /// How long ago a majority is known to have followed this leader, measured from when it was asked.
 pub(super) type Acked = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
 
+/// What the node says of its cluster.
+pub(super) type Look = Box<dyn Fn() -> Status + Send + Sync>;
+
 /// What the node's thread shares with the executor.
 #[derive(Default)]
 pub(super) struct Shared {
-    pub status: Mutex<Status>,
+    pub look: Mutex<Option<Look>>,
     pub acked: Mutex<Option<Acked>>,
 }
 
@@ -70,7 +73,7 @@ impl Node {
 
     /// The state of the cluster, as this node knows it.
     pub fn status(&self) -> Status {
-        self.shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.look.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|look| look()).unwrap_or_default()
     }
 
     /// What is known of the other nodes.
@@ -118,9 +121,9 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The state of the cluster.
+    /// The state of the cluster, as this node knows it.
     pub fn status(&self) -> Status {
-        self.shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.look.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|look| look()).unwrap_or_default()
     }
 
     /// What is known of the other nodes.

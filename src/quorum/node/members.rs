@@ -10,15 +10,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use openraft::ChangeMembers;
+use openraft::{AsyncRuntime, ChangeMembers, Instant as _};
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
-use tokio::time::{Instant, sleep, timeout};
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::Transport;
+use crate::quorum::net::Neighbours;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
+use crate::quorum::runtime::{Instant, Runtime};
 use crate::quorum::types::{NodeId, Peer, Types};
 
 /// Time within which a new node must answer.
@@ -44,14 +44,15 @@ pub enum Change {
 }
 
 /// Changes members of the cluster that this node leads.
-pub struct Members<D, M>
+pub struct Members<D, M, T>
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
     pub raft: Raft<D, M>,
-    pub transport: Transport,
+    pub transport: T,
     /// This node.
     pub node: NodeId,
 }
@@ -62,8 +63,9 @@ struct Known {
     voters: BTreeSet<NodeId>,
 }
 
-impl<D, M> Members<D, M>
+impl<D, M, T> Members<D, M, T>
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
@@ -135,7 +137,7 @@ where
             if began.elapsed() > VOTE_TIME {
                 return Err(format!("node {node} is a member, and has not said yet that it votes"));
             }
-            sleep(LOOK).await;
+            Runtime::sleep(LOOK).await;
         }
         Ok(())
     }
@@ -152,7 +154,7 @@ where
                 let failure = peer.and_then(|peer| peer.failure);
                 return Err(failure.unwrap_or_else(|| "there is no connection to it".to_owned()));
             }
-            sleep(LOOK).await;
+            Runtime::sleep(LOOK).await;
         }
     }
 
@@ -176,7 +178,7 @@ where
             } else if heard.elapsed() > LOST_TIME {
                 return Err("the connection to it is lost".to_owned());
             }
-            sleep(LOOK).await;
+            Runtime::sleep(LOOK).await;
         }
     }
 
@@ -209,15 +211,15 @@ where
 
     /// Has a change made until a majority has confirmed it. A leader that has just not heard from a majority takes no change: it is
     /// asked again.
-    async fn confirmed<T, F>(&self, change: impl Fn() -> F) -> Result<(), String>
+    async fn confirmed<R, F>(&self, change: impl Fn() -> F + Send + Sync) -> Result<(), String>
     where
-        F: Future<Output = Result<T, RaftError<Types, ClientWriteError<Types>>>>,
+        F: Future<Output = Result<R, RaftError<Types, ClientWriteError<Types>>>> + Send,
     {
         let changing = async {
             loop {
-                match change().await {
-                    Ok(_) => return Ok(()),
-                    Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) if self.raft.is_leader() => sleep(LOOK).await,
+                match change().await.map(drop) {
+                    Ok(()) => return Ok(()),
+                    Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) if self.raft.is_leader() => Runtime::sleep(LOOK).await,
                     Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
                         return Err("this node does not lead any more; the change may still happen".to_owned());
                     }
@@ -226,6 +228,6 @@ where
             }
         };
         let late = |_| "no majority has confirmed the change in time; it may still happen".to_owned();
-        timeout(CONFIRM_TIME, changing).await.map_err(late)?
+        Runtime::timeout(CONFIRM_TIME, changing).await.map_err(late)?
     }
 }

@@ -14,10 +14,12 @@
 //! - `compact`: snapshots, made of the last one and the entries behind it;
 //! - `begin`: when a blank node may vote, and when it begins a cluster;
 //! - `members`: nodes that join and leave;
+//! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
 //! - `watch`: what the executor is told of leaders and members;
 //! - `handle`: the node as the executor sees it.
 
 mod begin;
+mod bound;
 mod compact;
 mod handle;
 mod machine;
@@ -30,10 +32,12 @@ mod watch;
 pub use handle::{Node, Observer};
 pub use machine::{Applied, Committed, Machine, Status};
 pub use members::Change;
-pub use run::{Options, Timing, start};
+pub use run::{Core, Options, Timing, start};
+pub use sink::Sink;
+pub use state::SharedSnapshots;
 
 /// The state machine that openraft is used with.
-type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state::State<D, M>>;
+pub type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state::State<D, M>>;
 
 /// An error of the storage, in words.
 fn storage(error: impl std::fmt::Display) -> std::io::Error {

@@ -10,7 +10,8 @@
 use crate::engine::pause::Mode;
 use crate::quorum::node::Status;
 use crate::quorum::types::NodeId;
-use crate::server::replicated::{HandOver, Part, Replicated};
+use crate::server::replicated::leadership::Part;
+use crate::server::replicated::{HandOver, Replicated};
 use crate::server::shell::Shell;
 
 /// Time in which a hand-over must be done, in milliseconds. Requests are held back for no longer.
@@ -63,7 +64,7 @@ impl Shell {
             handing_over.ends = true;
             return true;
         }
-        let leads = matches!(&replicated.part, Part::Leads(leadership) if !leadership.alone);
+        let leads = matches!(&replicated.part, Part::Leads(leadership) if !leadership.alone());
         match replicated.successor(None).filter(|_| leads) {
             Some(to) => {
                 self.begin_hand_over(to, true);

@@ -15,10 +15,11 @@
 //! time of the last batch, so all nodes have the same deadlines. A new leader sets its clock to the last committed time: no lease ends
 //! early, and each is late by the time without a leader.
 
-mod content;
-mod follower;
+pub mod content;
+pub mod follower;
 mod hand_over;
 mod lead;
+pub mod leadership;
 mod machine;
 mod members;
 mod peers;
@@ -27,15 +28,12 @@ mod status;
 
 pub(crate) use start::{FOLDER, start};
 
-use std::collections::VecDeque;
-
 use crate::base::time::Now;
 use crate::persist::natives::clock::{BootClock, Moment};
 use crate::quorum::net::ClientAddress;
 use crate::quorum::node::{Node, Status};
-use crate::quorum::types::{ClusterTime, LeaderId, NodeId, Origin};
-use crate::server::durable::gate::BatchNumber;
-use crate::server::replicated::follower::Follower;
+use crate::quorum::types::{ClusterTime, NodeId};
+use crate::server::replicated::leadership::Part;
 
 /// The clock of the cluster, as native records know clocks: one boot that never ends.
 const CLOCK: [u8; 16] = *b"portcullis-clock";
@@ -49,35 +47,13 @@ pub(in crate::server) fn moment(time: ClusterTime) -> Moment {
 }
 
 /// The moment of a leader's engine.
-pub(in crate::server) fn moment_of(now: Now) -> Moment {
+pub(crate) fn moment_of(now: Now) -> Moment {
     Moment { now, boot: boot_clock(now) }
 }
 
 /// The cluster's clock at a time of a leader's engine.
-pub(in crate::server) fn boot_clock(now: Now) -> BootClock {
+pub(crate) fn boot_clock(now: Now) -> BootClock {
     BootClock { id: CLOCK, now_ms: now.mono_ms() }
-}
-
-/// What this node does for the cluster.
-pub enum Part {
-    /// It applies what is committed.
-    Follows(Box<Follower>),
-    /// It executes requests.
-    Leads(Leadership),
-    /// It has dropped its state, and is given it again with the next entry.
-    Empty,
-}
-
-/// A leadership of this process.
-pub struct Leadership {
-    id: LeaderId,
-    origin: Origin,
-    /// Batches that were proposed and are not committed, with their lengths in bytes.
-    proposed: VecDeque<(BatchNumber, u64)>,
-    /// Until when no other node can lead, in nanoseconds of the monotonic clock, as far as was looked.
-    lease_until_ns: u64,
-    /// Whether a majority is out of reach.
-    alone: bool,
 }
 
 /// A hand-over of the leadership in progress.

@@ -12,8 +12,9 @@ use crate::quorum::node::{self, Status, Timing};
 use crate::quorum::store::{FolderLock, Owner};
 use crate::server::durable::folder::Folder;
 use crate::server::net::control::Control;
+use crate::server::replicated::leadership::Part;
 use crate::server::replicated::machine::ShellMachine;
-use crate::server::replicated::{Part, Replicated, members, peers};
+use crate::server::replicated::{Replicated, members, peers};
 use crate::server::shell::Shell;
 
 /// Below `dir`: the node's log, votes and snapshots.

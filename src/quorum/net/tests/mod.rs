@@ -30,7 +30,7 @@ use crate::quorum::net::directory::PeerInfo;
 use crate::quorum::net::handler::{Failed, Handler};
 use crate::quorum::net::transport::Shutdown;
 use crate::quorum::net::{
-    ClientAddress, Directory, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
+    ClientAddress, Directory, Neighbours, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
 };
 use crate::quorum::types::{Batch, ClusterTime, Entry, LogId, NodeId, Peer, SnapshotFile, SnapshotMeta, Types};
 
@@ -90,10 +90,13 @@ fn option() -> RPCOption {
 struct Answers {
     /// Indices of the first entries of appends, in the order in which they came; heartbeats are left out.
     appends: Mutex<Vec<u64>>,
+    /// Of all appends: number of entries, and the index of the last committed one.
+    commits: Mutex<Vec<(usize, Option<u64>)>>,
     /// If set, the append of entry `i` is answered only when this is `i`.
     turn: Option<watch::Sender<u64>>,
     /// What an append is answered.
     conflict: AtomicBool,
+    higher: AtomicBool,
     stopped: AtomicBool,
     votes: AtomicU64,
     installed: Mutex<Vec<SnapshotFile>>,
@@ -101,6 +104,8 @@ struct Answers {
 
 impl Handler for Arc<Answers> {
     async fn append_entries(&self, request: AppendEntriesRequest<Types>) -> Result<AppendEntriesResponse<Types>, Failed> {
+        let commit = request.leader_commit.map(|at| at.index);
+        self.commits.lock().unwrap().push((request.entries.len(), commit));
         if let Some(entry) = request.entries.first() {
             self.appends.lock().unwrap().push(entry.log_id.index);
             if let Some(turn) = &self.turn {
@@ -110,6 +115,7 @@ impl Handler for Arc<Answers> {
         }
         match () {
             () if self.stopped.load(Relaxed) => Err("raft stopped".to_owned()),
+            () if self.higher.load(Relaxed) => Ok(AppendEntriesResponse::HigherVote(Vote::new(9, 3))),
             () if self.conflict.load(Relaxed) => Ok(AppendEntriesResponse::Conflict),
             () => Ok(AppendEntriesResponse::Success),
         }
