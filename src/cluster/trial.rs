@@ -1,5 +1,6 @@
 //! `portcullis cluster try`: nodes on this machine, as child processes.
 
+use std::fs::File;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
@@ -133,9 +134,11 @@ impl Nodes {
             let mut command = Command::new(&program);
             command.args(["serve", "--node-id", &id.to_string(), "--peers", &peers.join(","), "--bind", "127.0.0.1"]);
             command.args(["--port", &port.to_string(), "--end-with-stdin"]);
-            command.arg("--dir").arg(dir).arg("--logfile").arg(place.log(id));
+            command.arg("--dir").arg(dir);
             // Ctrl-C is for this process alone. If it is killed, the nodes end with their standard input.
-            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let log = File::options().create(true).append(true).open(place.log(id));
+            let log = log.map_err(|error| format!("{}: {error}", place.log(id).display()))?;
+            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
             nodes.0.push(Some(command.spawn().map_err(|error| format!("{}: {error}", program.display()))?));
         }
         Ok(nodes)
