@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use openraft::{AsyncRuntime, ChangeMembers, Instant as _};
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
+use openraft::{AsyncRuntime, ChangeMembers, Instant as _};
 
 use crate::persist::disk::Disk;
 use crate::quorum::net::Neighbours;
@@ -219,7 +219,9 @@ where
             loop {
                 match change().await.map(drop) {
                     Ok(()) => return Ok(()),
-                    Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) if self.raft.is_leader() => Runtime::sleep(LOOK).await,
+                    Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) if self.raft.is_leader() => {
+                        Runtime::sleep(LOOK).await
+                    }
                     Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
                         return Err("this node does not lead any more; the change may still happen".to_owned());
                     }
