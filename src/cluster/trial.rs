@@ -1,5 +1,6 @@
 //! `portcullis cluster try`: nodes on this machine, as child processes.
 
+use std::fs::File;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
@@ -16,7 +17,7 @@ use crate::cluster::survey::survey;
 const NODES: u16 = 3;
 /// What is added to a port for clients for the one among the nodes, if the ports are given. As for Redis's cluster bus.
 const BUS: u16 = 10_000;
-/// Time within which a node must lead.
+/// Time within which a node must lead and all must vote.
 const START_TIME: Duration = Duration::from_secs(20);
 /// Interval between looks at the processes.
 const LOOK: Duration = Duration::from_millis(100);
@@ -133,9 +134,11 @@ impl Nodes {
             let mut command = Command::new(&program);
             command.args(["serve", "--node-id", &id.to_string(), "--peers", &peers.join(","), "--bind", "127.0.0.1"]);
             command.args(["--port", &port.to_string(), "--end-with-stdin"]);
-            command.arg("--dir").arg(dir).arg("--logfile").arg(place.log(id));
+            command.arg("--dir").arg(dir);
             // Ctrl-C is for this process alone. If it is killed, the nodes end with their standard input.
-            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let log = File::options().create(true).append(true).open(place.log(id));
+            let log = log.map_err(|error| format!("{}: {error}", place.log(id).display()))?;
+            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
             nodes.0.push(Some(command.spawn().map_err(|error| format!("{}: {error}", program.display()))?));
         }
         Ok(nodes)
@@ -198,7 +201,7 @@ fn url((port, _): &Ports) -> String {
     format!("redis://127.0.0.1:{port}")
 }
 
-/// Waits until a node leads. Returns its number.
+/// Waits until a node leads and all vote. Returns the number of the one that leads.
 async fn leader(place: &Place, nodes: &mut Nodes, ports: &[Ports]) -> Result<usize, String> {
     let began = Instant::now();
     let urls = ports.iter().map(url).collect::<Vec<_>>().join(",");
@@ -206,11 +209,12 @@ async fn leader(place: &Place, nodes: &mut Nodes, ports: &[Ports]) -> Result<usi
         nodes.look(place)?;
         if let Ok(found) = survey(&urls).await
             && let Some(leader) = found.leader()
+            && leader.status.members.iter().all(|member| member.votes)
         {
             return Ok(leader.status.node as usize);
         }
         if began.elapsed() > START_TIME {
-            return Err("no node leads".to_owned());
+            return Err("no node leads, or one has no vote".to_owned());
         }
         sleep(LOOK).await;
     }

@@ -72,7 +72,8 @@ pub trait Neighbours: Clone + Send + Sync + 'static {
     /// Must be called on the runtime.
     fn set_peers(&self, members: BTreeMap<NodeId, String>);
 
-    /// Asks the leader, which is a member, to hand its leadership over. Returns when it has been asked.
+    /// Asks the leader, which is a member, to hand its leadership over: to a node, or to the one that has most of the log. Returns when
+    /// it has been asked.
     ///
     /// # Errors
     /// In words: there is no connection, or no answer in time.

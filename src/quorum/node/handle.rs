@@ -141,7 +141,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The state of the cluster.
+    /// The state of the cluster, as this node knows it.
     pub fn status(&self) -> Status {
         self.shared.look.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|look| look()).unwrap_or_default()
     }

@@ -46,6 +46,7 @@ pub enum Change {
 /// Changes members of the cluster that this node leads.
 pub struct Members<D, M, T>
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
@@ -112,7 +113,8 @@ where
             return Err(format!("node {node} does not answer at {addr}: {reason}"));
         }
         tracing::info!("node {node} at {addr} joins");
-        self.confirmed(self.raft.add_learner(node, Peer { addr }, false)).await?;
+        let peer = Peer { addr };
+        self.confirmed(|| self.raft.add_learner(node, peer.clone(), false)).await?;
         if let Err(reason) = self.caught_up(node).await {
             let removed = self.write(ChangeMembers::RemoveNodes(BTreeSet::from([node]))).await;
             let left = removed.err().map_or_else(String::new, |error| format!("; it is a member without a vote: {error}"));
@@ -196,7 +198,7 @@ where
                 return Err(format!("without node {node} there is no majority: {answering} of {all} nodes answer"));
             }
             tracing::info!("node {node} leaves");
-            self.confirmed(self.raft.change_membership(ChangeMembers::RemoveVoters(BTreeSet::from([node])), true)).await?;
+            self.write(ChangeMembers::RemoveVoters(BTreeSet::from([node]))).await?;
         }
         self.write(ChangeMembers::RemoveNodes(BTreeSet::from([node]))).await?;
         tracing::info!("node {node} is no member any more");
@@ -204,18 +206,30 @@ where
     }
 
     async fn write(&self, change: ChangeMembers<NodeId, Peer>) -> Result<(), String> {
-        self.confirmed(self.raft.change_membership(change, true)).await
+        self.confirmed(|| self.raft.change_membership(change.clone(), true)).await
     }
 
-    /// Waits until a majority has confirmed a change.
-    async fn confirmed<A: Send>(
-        &self,
-        change: impl Future<Output = Result<A, RaftError<Types, ClientWriteError<Types>>>> + Send,
-    ) -> Result<(), String> {
-        match Runtime::timeout(CONFIRM_TIME, change).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("no majority has confirmed the change in time; it may still happen".to_owned()),
-        }
+    /// Has a change made until a majority has confirmed it. A leader that has just not heard from a majority takes no change: it is
+    /// asked again.
+    async fn confirmed<R, F>(&self, change: impl Fn() -> F + Send + Sync) -> Result<(), String>
+    where
+        F: Future<Output = Result<R, RaftError<Types, ClientWriteError<Types>>>> + Send,
+    {
+        let changing = async {
+            loop {
+                match change().await.map(drop) {
+                    Ok(()) => return Ok(()),
+                    Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) if self.raft.is_leader() => {
+                        Runtime::sleep(LOOK).await
+                    }
+                    Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
+                        return Err("this node does not lead any more; the change may still happen".to_owned());
+                    }
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+        };
+        let late = |_| "no majority has confirmed the change in time; it may still happen".to_owned();
+        Runtime::timeout(CONFIRM_TIME, changing).await.map_err(late)?
     }
 }

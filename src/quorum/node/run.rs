@@ -243,6 +243,7 @@ where
         orders: mpsc::UnboundedReceiver<Order>,
         serve: impl FnOnce(&Raft<D, M>, SharedSnapshots<D>) + Send,
     ) -> io::Result<()> {
+        let folder = self.snapshots.folder().to_owned();
         let snapshots = Arc::new(Mutex::new(self.snapshots));
         let state = State::begin(self.machine.clone(), self.log.clone(), Arc::clone(&snapshots)).await?;
         let raft = Raft::build(self.node, config, self.network, self.log.clone(), state).await.map_err(io::Error::other)?;
@@ -274,7 +275,7 @@ where
             node: self.node,
             members: self.members,
             standing: self.standing,
-            folder: self.folder,
+            folder,
             transport: self.transport.clone(),
             refuses: self.refuses,
             lease: Duration::from_millis(self.timing.election_ms.1),
@@ -319,12 +320,11 @@ where
             Order::Change(change, changed) => match Arc::clone(&changing).try_acquire_owned() {
                 Ok(permit) => {
                     let members = Arc::clone(&members);
-                    let changing = Runtime::spawn(async move {
+                    drop(Runtime::spawn(async move {
                         let result = members.change(change).await;
                         drop(permit);
                         changed(result);
-                    });
-                    drop(changing);
+                    }));
                 }
                 Err(_) => changed(Err("another change of the members is under way".to_owned())),
             },

@@ -124,6 +124,11 @@ impl<D: Disk> Snapshots<D> {
         Ok(snapshots)
     }
 
+    /// Where the files are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn read(&mut self, index: u64, serial: u64) -> std::result::Result<(SnapshotMeta, SnapshotFile), OpenError> {
         let (meta_name, content) = (name(index, serial, "meta"), name(index, serial, "rdb"));
         let bytes = read_whole(&mut self.disk, &meta_name, META_MAX)?.unwrap_or_default();

@@ -10,7 +10,8 @@
 use crate::engine::pause::Mode;
 use crate::quorum::node::Status;
 use crate::quorum::types::NodeId;
-use crate::server::replicated::{HandOver, Part, Replicated};
+use crate::server::replicated::leadership::Part;
+use crate::server::replicated::{HandOver, Replicated};
 use crate::server::shell::Shell;
 
 /// Time in which a hand-over must be done, in milliseconds. Requests are held back for no longer.
