@@ -64,6 +64,8 @@ pub mod base;
 mod bench;
 #[cfg(all(feature = "bench", feature = "internals"))]
 pub mod bench;
+#[cfg(feature = "quorum")]
+mod cluster;
 #[cfg(not(feature = "internals"))]
 mod commands;
 #[cfg(feature = "internals")]

@@ -1,4 +1,4 @@
-//! The program `portcullis`: dispatches its command line to `serve`, `check`, `bench` and `torture`. For `src/main.rs` only.
+//! The program `portcullis`: dispatches its command line to `serve`, `check`, `cluster`, `bench` and `torture`. For `src/main.rs` only.
 
 use std::process::ExitCode;
 
@@ -7,6 +7,8 @@ use clap::Command;
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 #[cfg(feature = "bench")]
 use crate::bench;
+#[cfg(feature = "quorum")]
+use crate::cluster;
 use crate::server::durable::check;
 pub use crate::server::heap::allocator::Counting;
 use crate::server::program;
@@ -24,6 +26,8 @@ fn command() -> Command {
         .subcommand(check::cli::command());
     #[cfg(feature = "bench")]
     let command = command.subcommand(bench::cli::command());
+    #[cfg(feature = "quorum")]
+    let command = command.subcommand(cluster::cli::command());
     #[cfg(feature = "torture")]
     let command = command.subcommand(torture::cli::command());
     command
@@ -44,6 +48,8 @@ pub fn main() -> ExitCode {
         Some(("check", matches)) => check::cli::run(matches),
         #[cfg(feature = "bench")]
         Some(("bench", matches)) => bench::cli::run(matches),
+        #[cfg(feature = "quorum")]
+        Some(("cluster", matches)) => cluster::cli::run(matches),
         #[cfg(feature = "torture")]
         Some(("torture", matches)) => torture::cli::run(matches),
         _ => ExitCode::FAILURE,

@@ -150,7 +150,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("recipes", &["client"]),
     ("bench", &["resp", "client", "recipes"]),
     ("torture", &["base", "resp", "keyspace", "persist", "engine", "commands", "server", "client", "recipes", "bench"]),
-    ("program", &["base", "server", "bench", "torture"]),
+    ("cluster", &["client", "quorum", "server"]),
+    ("program", &["base", "server", "bench", "torture", "cluster"]),
     ("lib", &["engine", "server", "testing"]),
 ];
 

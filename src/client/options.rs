@@ -84,6 +84,13 @@ impl Options {
         }
     }
 
+    /// The same options for another server, over TCP.
+    #[cfg(feature = "quorum")]
+    pub(crate) fn at(mut self, host: &str, port: u16) -> Options {
+        self.address = Address::Tcp { host: host.to_owned(), port };
+        self
+    }
+
     /// The user and password to log in with.
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Options {
         (self.user, self.password) = (Some(user.into()), Some(password.into()));

@@ -78,6 +78,7 @@ static FAMILIES: &[&[Command]] = &[
     compat::cluster::COMMANDS,
     compat::sentinel::COMMANDS,
     server::replication::COMMANDS,
+    server::node::COMMANDS,
     testing::clock::COMMANDS,
     testing::fault::COMMANDS,
     server::config::COMMANDS,

@@ -86,9 +86,10 @@ impl Context<'_> {
         self.enter(args, std::iter::empty(), Waiting { wake, deadline, log_position, time_out });
     }
 
-    /// Blocks the session until the driver calls [`Engine::end_wait_for_save`]: until a `SAVE` or a `DEBUG RELOAD` has ended.
-    pub fn block_for_save(&mut self, args: &[&[u8]]) {
-        self.wait(args, std::iter::empty(), Wake::empty(), None, TimeOut::Saved);
+    /// Blocks the session until the driver calls [`Engine::end_wait_for_driver`]: until a `SAVE`, a `DEBUG RELOAD` or
+    /// a change of the members has ended.
+    pub fn block_for_driver(&mut self, args: &[&[u8]]) {
+        self.wait(args, std::iter::empty(), Wake::empty(), None, TimeOut::Driver);
     }
 
     fn wait<'k>(
@@ -224,18 +225,18 @@ impl Engine {
             return self.unblock_from_locks(now, id, error);
         }
         // Nobody but the driver knows how it ends.
-        !self.waits_for_save(number) && self.end_wait(now, number, error)
+        !self.waits_for_driver(number) && self.end_wait(now, number, error)
     }
 
-    fn waits_for_save(&self, number: u32) -> bool {
+    fn waits_for_driver(&self, number: u32) -> bool {
         let waiter = self.keyspace.changes.waits.interests.owner(number).and_then(Option::as_ref);
-        waiter.is_some_and(|waiter| matches!(waiter.time_out, TimeOut::Saved))
+        waiter.is_some_and(|waiter| matches!(waiter.time_out, TimeOut::Driver))
     }
 
-    /// Replies to a client that waits since [`Context::block_for_save`]: an error, or `OK`.
-    pub fn end_wait_for_save(&mut self, now: Now, id: SessionId, error: Option<&Error>) {
+    /// Replies to a client that waits since [`Context::block_for_driver`]: an error, or `OK`.
+    pub fn end_wait_for_driver(&mut self, now: Now, id: SessionId, error: Option<&Error>) {
         let number = self.sessions[id.0 as usize].waiter;
-        if number != NIL && self.waits_for_save(number) {
+        if number != NIL && self.waits_for_driver(number) {
             self.end_wait(now, number, error);
         }
     }

@@ -105,6 +105,7 @@ use crate::engine::observe::turns::Turns;
 use crate::engine::pause::Pause;
 use crate::engine::persistence::{Persistence, ReloadFrom};
 use crate::engine::pubsub::subscriptions::PubSub;
+use crate::engine::replication::members::MemberChange;
 use crate::engine::replication::{NodeId, Replication};
 use crate::engine::scripting::Scripting;
 use crate::engine::session::Session;
@@ -148,14 +149,16 @@ pub enum Action {
     /// Make a new base of the append-only file (`BGREWRITEAOF`).
     RewriteLog,
     /// Load what the files have into this engine, whose connections stay, and reply to the session that waits for it
-    /// ([`Engine::end_wait_for_save`]).
+    /// ([`Engine::end_wait_for_driver`]).
     Reload(SessionId, ReloadFrom),
     /// Hand leadership over (`FAILOVER` and its relatives). The client has its reply already: the role changes later, or not.
     HandOver {
-        /// The node that is to lead; `None`: the best one. On a node that does not lead it is this node, which then campaigns or asks
-        /// the leader.
+        /// The node that is to lead; `None`: the one that has most of the log. A node that does not lead asks the leader. Without a
+        /// leader it stands for election itself, if it is this one.
         to: Option<NodeId>,
     },
+    /// Change the members, and tell the session that waits for it ([`Engine::end_wait_for_driver`]).
+    ChangeMembers(SessionId, MemberChange),
     /// Return freed memory to the system: a large amount was freed at once.
     ReturnMemory,
     /// A configuration directive changed that the driver acts on.

@@ -81,8 +81,8 @@ pub enum TimeOut {
     NullArray,
     /// Null.
     Null,
-    /// OK, for a `SAVE`. It has no deadline: the driver ends it.
-    Saved,
+    /// OK, for what the driver does, such as `SAVE`. It has no deadline: the driver ends it.
+    Driver,
     /// 0: no replica has acknowledged.
     NoReplica,
     /// Whether the log is durable up to this position (never for `None`), and 0 for the replicas.
@@ -113,7 +113,7 @@ impl TimeOut {
         match self {
             TimeOut::NullArray => reply.null_array(),
             TimeOut::Null => reply.null(),
-            TimeOut::Saved => reply.ok(),
+            TimeOut::Driver => reply.ok(),
             TimeOut::NoReplica => reply.integer(0),
             TimeOut::Acknowledged(position) => {
                 reply.array(2);

@@ -126,6 +126,12 @@ impl Locks {
         self.next_token = self.next_token.max(token);
     }
 
+    /// Sets the token of the next grant, even to one that was given: a fault that simulations plant.
+    #[cfg(feature = "torture")]
+    pub fn force_next_token(&mut self, token: u64) {
+        self.next_token = token;
+    }
+
     /// The instant of the next event that happens on its own, in monotonic milliseconds; `u64::MAX` if there is none.
     #[inline]
     pub fn next_ms(&self) -> u64 {

@@ -8,7 +8,11 @@
 //!
 //! It knows nothing of keys or commands: a batch is bytes with a time. `server::replicated` makes batches, and applies those of others.
 
+pub mod acks;
+mod epoch;
 pub mod net;
 pub mod node;
+pub mod recover;
+pub mod runtime;
 pub mod store;
 pub mod types;

@@ -59,6 +59,7 @@ openraft::declare_raft_types!(
         R = (),
         NodeId = NodeId,
         Node = Peer,
+        AsyncRuntime = crate::quorum::runtime::Runtime,
 );
 
 /// An entry of the log.

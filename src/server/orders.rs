@@ -4,6 +4,7 @@ use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::faults::test_mode::ClockOrder;
 use crate::engine::replication::NodeId;
+use crate::engine::replication::members::MemberChange;
 use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Sink, WireReply};
 use crate::server::shell::Shell;
@@ -77,7 +78,7 @@ impl Shell {
                 tracing::warn!("Writing initial AOF. Exit anyway.");
             }
             if !saves || self.save_now() || force {
-                self.ending = true;
+                self.ending = force || !self.hands_over_and_ends();
                 return;
             }
             tracing::warn!("Error trying to save the DB, can't exit.");
@@ -100,6 +101,24 @@ impl Shell {
         // Without the feature no server is one of several.
         #[cfg(not(feature = "quorum"))]
         let _ = to;
+    }
+
+    /// Whether the leadership must be handed over before the server ends. If so, that has begun, and it ends afterwards.
+    #[cold]
+    fn hands_over_and_ends(&mut self) -> bool {
+        #[cfg(feature = "quorum")]
+        return self.hand_over_and_end();
+        #[cfg(not(feature = "quorum"))]
+        false
+    }
+
+    /// Has the members changed.
+    #[cold]
+    pub(super) fn change_members(&mut self, id: SessionId, change: MemberChange) {
+        #[cfg(feature = "quorum")]
+        self.order_members(id, change);
+        #[cfg(not(feature = "quorum"))]
+        let _ = (id, change);
     }
 
     /// Puts the engine into the state after a restart. Each connection finds in its next turn that it must close, before it reads

@@ -458,6 +458,7 @@ impl Shell {
                 Action::RewriteLog => self.rewrite_log(),
                 Action::Reload(id, from) => self.order_reload(id, from),
                 Action::HandOver { to } => self.hand_over(to),
+                Action::ChangeMembers(id, change) => self.change_members(id, change),
                 Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }

@@ -14,11 +14,12 @@ use crate::server::environment::user_us;
 use crate::torture::check::{Property, Rules, Violation};
 use crate::torture::known;
 use crate::torture::live;
-use crate::torture::plan::{Fault, Plan, Settings};
+use crate::torture::plan::{Fault, Plan, Replicas, Servers, Settings};
 use crate::torture::report::Report;
 use crate::torture::run;
 use crate::torture::shrink::{self, Budget, Counterexample};
 use crate::torture::sim::SimAlgorithm;
+use crate::torture::sim::replica::Flaw;
 use crate::torture::subject::Subject;
 use crate::torture::table;
 use crate::torture::timeline;
@@ -118,6 +119,17 @@ fn with_arguments(command: Command) -> Command {
         ))
         .arg(number("seconds", "S", "With --live: seconds to run [20]".to_owned()))
         .arg(flag("durable", "Servers keep an append-only file with appendfsync always, on a simulated disk, and start again from it"))
+        .arg(
+            small("replicas", "3|5", "The server is replicated among this number of nodes, by Raft on simulated disks".to_owned())
+                .value_parser(["3", "5"])
+                .conflicts_with_all(["durable", "servers", "live", "table"]),
+        )
+        .arg(
+            text("planted", "FAULT", "A fault in the nodes, to see it found")
+                .hide(true)
+                .requires("replicas")
+                .value_parser(Flaw::ALL.map(|flaw| flaw.name().unwrap_or_default())),
+        )
         .arg(flag("no-fencing", "The guarded resource ignores fencing tokens"))
         .arg(flag("no-shrink", "Shows the first schedule of a violation and does not search for the shortest"))
         .arg(number("shrink-s", "S", format!("Seconds to search for the shortest schedule of each property [{SHRINK_S}]")))
@@ -155,7 +167,7 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     let mut settings = Settings::default();
     if let Some(faults) = matches.get_one::<String>("faults") {
-        settings.faults = Fault::parse_list(faults, matches.get_flag("durable"))?;
+        settings.faults = Fault::parse_list(faults, Servers::of(matches.get_flag("durable"), replicas(matches) > 0))?;
     }
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let small = |name: &str| matches.get_one::<u32>(name).copied();
@@ -172,7 +184,14 @@ fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     }
     settings.think_us = settings.lease_us / 5;
     settings.fencing = !matches.get_flag("no-fencing");
+    let planted = matches.get_one::<String>("planted").and_then(|name| Flaw::from_name(name)).unwrap_or_default();
+    settings.replicas = Some(replicas(matches)).filter(|nodes| *nodes > 0).map(|nodes| Replicas { nodes, planted });
     Ok(settings)
+}
+
+/// Number of nodes of the replicated service, or 0.
+fn replicas(matches: &ArgMatches) -> u32 {
+    matches.get_one::<String>("replicas").and_then(|nodes| nodes.parse().ok()).unwrap_or(0)
 }
 
 fn restart_delay_us(matches: &ArgMatches, lease_us: u64) -> Result<Option<u64>, String> {
@@ -202,14 +221,14 @@ fn run_all(matches: &ArgMatches) -> Result<bool, String> {
         episode: matches.get_one::<u64>("episode").copied(),
     };
     let name = matches.get_one::<String>("algorithm").map_or("all", String::as_str);
-    let durable = matches.get_flag("durable");
+    let (durable, replicas) = (matches.get_flag("durable"), replicas(matches));
     if durable && matches.get_one::<String>("live").is_some() {
         return Err("--durable is for the simulation, and does not go with --live".to_owned());
     }
     let all = || Subject::all().into_iter().filter(|subject| !subject.delayed && subject.fenced);
     let subjects: Vec<Subject> = match name {
-        "all" => all().map(|subject| Subject { durable, ..subject }).collect(),
-        name => vec![Subject { durable, ..Subject::new(name) }],
+        "all" => all().map(|subject| Subject { durable, replicas, ..subject }).filter(Subject::is_possible).collect(),
+        name => vec![Subject { durable, replicas, ..Subject::new(name) }],
     };
     let (mut failed, mut drawn) = (false, false);
     for subject in subjects {

@@ -212,6 +212,53 @@ pub enum EventKind {
         /// Number of the server.
         server: u32,
     },
+    /// Nodes are cut off from the others from now on.
+    Partition {
+        /// The nodes: a bit for each.
+        apart: u32,
+        /// Whether they cannot send, and whether they cannot receive.
+        ways: (bool, bool),
+        /// How long the fault lasts.
+        for_us: u64,
+    },
+    /// Messages between nodes are late, overtake each other, are lost, or arrive twice from now on.
+    Disorder {
+        /// How long the fault lasts.
+        for_us: u64,
+    },
+    /// A node stops.
+    Stall {
+        /// Number of the server.
+        server: u32,
+        /// How long it stops.
+        for_us: u64,
+    },
+    /// A node loses its disk.
+    Wipe {
+        /// Number of the server.
+        server: u32,
+    },
+    /// The clocks of a server run fast or slow.
+    DriftOfNode {
+        /// Number of the server.
+        server: u32,
+        /// The rate in parts per million. Positive is fast.
+        ppm: i64,
+    },
+    /// The wall clock of a server is set.
+    StepOfNode {
+        /// Number of the server.
+        server: u32,
+        /// The change, in milliseconds.
+        by_ms: i64,
+    },
+    /// No node leads that reaches a majority.
+    Leaderless,
+    /// A node leads and reaches a majority.
+    Leads {
+        /// Number of the server.
+        server: u32,
+    },
     /// The writes that the guarded resource of a lock has accepted, read at the end.
     Stored {
         /// Number of the lock.
@@ -338,7 +385,14 @@ impl Event {
             EventKind::Released { op, outcome, tries, trace } => {
                 out.number(u64::from(*op) << 8 | u64::from(*tries)).maybe(outcome.map(|outcome| outcome as u64)).trace(trace)
             }
-            EventKind::Start | EventKind::Done => &mut out,
+            EventKind::Start | EventKind::Done | EventKind::Leaderless => &mut out,
+            EventKind::Partition { apart, ways, for_us } => {
+                out.number(u64::from(*apart)).number(u64::from(ways.0) << 1 | u64::from(ways.1)).number(*for_us)
+            }
+            EventKind::Disorder { for_us } => out.number(*for_us),
+            EventKind::DriftOfNode { server, ppm } => out.number(u64::from(*server)).number(*ppm as u64),
+            EventKind::StepOfNode { server, by_ms } => out.number(u64::from(*server)).number(*by_ms as u64),
+            EventKind::Wipe { server } | EventKind::Leads { server } => out.number(u64::from(*server)),
             EventKind::Crash { machine } => out.number(u64::from(*machine)),
             EventKind::Pause { for_us } => out.number(*for_us),
             EventKind::Jump { by_ms } => out.number(*by_ms as u64),
@@ -348,7 +402,7 @@ impl Event {
                 out.number(u64::from(*server))
             }
             EventKind::PowerLoss { server, wall_step_ms } => out.number(u64::from(*server)).number(*wall_step_ms as u64),
-            EventKind::Delay { server, for_us } | EventKind::Loss { server, for_us } => {
+            EventKind::Delay { server, for_us } | EventKind::Loss { server, for_us } | EventKind::Stall { server, for_us } => {
                 out.number(u64::from(*server)).number(*for_us)
             }
             EventKind::Stored { lock, ops } => {
@@ -392,6 +446,14 @@ impl EventKind {
             EventKind::Renew { .. } => 24,
             EventKind::PowerLoss { .. } => 25,
             EventKind::Refused { .. } => 26,
+            EventKind::Partition { .. } => 27,
+            EventKind::Disorder { .. } => 28,
+            EventKind::Stall { .. } => 29,
+            EventKind::Wipe { .. } => 30,
+            EventKind::DriftOfNode { .. } => 31,
+            EventKind::StepOfNode { .. } => 32,
+            EventKind::Leaderless => 33,
+            EventKind::Leads { .. } => 34,
         }
     }
 
@@ -524,6 +586,24 @@ impl fmt::Display for EventKind {
                 write!(f, "server {server} goes down and loses its last {writes} writes")
             }
             EventKind::Up { server } => write!(f, "server {server} is up again"),
+            EventKind::Partition { apart, ways, for_us } => {
+                let nodes: Vec<u32> = (0..u32::BITS).filter(|node| apart >> node & 1 == 1).collect();
+                let what = match ways {
+                    (true, false) => "sends nothing to the other nodes",
+                    (false, true) => "receives nothing from the other nodes",
+                    _ => "is cut off from the other nodes",
+                };
+                write!(f, "server {nodes:?} {what} for {} s", Seconds(*for_us))
+            }
+            EventKind::Disorder { for_us } => {
+                write!(f, "messages between nodes are late, lost, doubled and out of order for {} s", Seconds(*for_us))
+            }
+            EventKind::Stall { server, for_us } => write!(f, "server {server} stops for {} s", Seconds(*for_us)),
+            EventKind::Wipe { server } => write!(f, "server {server} goes down and loses its disk"),
+            EventKind::DriftOfNode { server, ppm } => write!(f, "clocks of server {server} run {ppm} ppm fast"),
+            EventKind::StepOfNode { server, by_ms } => write!(f, "wall clock of server {server} set by {by_ms} ms"),
+            EventKind::Leaderless => f.write_str("no server leads"),
+            EventKind::Leads { server } => write!(f, "server {server} leads"),
             EventKind::Delay { server, for_us } => {
                 write!(f, "messages to and from server {server} are late for {} s", Seconds(*for_us))
             }

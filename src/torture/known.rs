@@ -5,7 +5,7 @@
 //! of them alone too. The others have a [`reason`].
 
 use crate::torture::check::Property;
-use crate::torture::plan::Fault;
+use crate::torture::plan::{Fault, Servers};
 use crate::torture::subject::Subject;
 
 /// One line for each algorithm and set of faults: the label, the faults, and `property@episode` for each violated property, or
@@ -37,7 +37,7 @@ impl KnownVerdict {
     fn read(line: &str) -> Option<KnownVerdict> {
         let mut words = line.split(' ');
         let label = words.next()?.to_owned();
-        let faults = Fault::parse_list(words.next()?, Subject::from_label(&label).durable).ok()?;
+        let faults = Fault::parse_list(words.next()?, Subject::from_label(&label).kind()).ok()?;
         let violated = words.filter_map(|word| {
             let (property, episode) = word.split_once('@')?;
             Some((Property::from_name(property)?, episode.parse().ok()?))
@@ -72,9 +72,9 @@ pub fn violations(label: &str, faults: &[Fault]) -> Option<Vec<(Property, Option
     Some(violated)
 }
 
-/// The faults that a reason needs, of servers with or without files.
+/// The faults that a reason needs, of servers of any kind.
 fn needed(takes: &str) -> Option<Vec<Fault>> {
-    Fault::parse_list(takes, false).or_else(|_| Fault::parse_list(takes, true)).ok()
+    [Servers::Plain, Servers::Durable, Servers::Replicated].into_iter().find_map(|servers| Fault::parse_list(takes, servers).ok())
 }
 
 /// The reason why an algorithm shows a violation under several faults together: it shows the violation under one of them alone,

@@ -27,6 +27,7 @@
 
 pub mod check;
 pub mod cli;
+pub mod fault;
 pub mod history;
 pub mod known;
 pub mod live;

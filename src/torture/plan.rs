@@ -2,106 +2,18 @@
 //! so that a part can be removed without changing the rest.
 
 use std::cmp::Reverse;
-use std::fmt;
 
+pub use crate::torture::fault::{Fault, Servers};
 use crate::torture::random::Random;
 use crate::torture::sim::disk::Planted;
+use crate::torture::sim::replica::Flaw;
 
 /// For this many leases a server may serve a client that is gone, and a command may be in transit after its client gave it up. The
 /// simulation and the live run keep to it; the checks rest on it.
 pub const UNSEEN_LEASES: u32 = 2;
 
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
-    /// Clients stop for a time that may be longer than a lease, as in a garbage collection.
-    Pause,
-    /// Clients' wall clocks are wrong by minutes and are set, and all their clocks run fast or slow.
-    Skew,
-    /// Clients crash, some with their machines, and start again.
-    Crash,
-    /// Servers end, lose all data and start again. Durable servers start again from their files.
-    Restart,
-    /// Servers end and lose their last writes, as in a failover to a replica that lags behind.
-    Lose,
-    /// Messages are late.
-    Delay,
-    /// Packets are lost: TCP sends them again, or the connection breaks.
-    Drop,
-    /// A reply is lost with its connection, and the client library resends the command.
-    Duplicate,
-    /// The machines of durable servers lose their power and boot again.
-    PowerLoss,
-}
-
-impl Fault {
-    /// All kinds that servers without files have.
-    pub const ALL: [Fault; 8] =
-        [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Lose, Fault::Delay, Fault::Drop, Fault::Duplicate];
-
-    /// All kinds that durable servers have: a server on one machine does not fail over to a replica.
-    pub const DURABLE: [Fault; 8] =
-        [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
-
-    /// All kinds that servers have.
-    pub fn all(durable: bool) -> [Fault; 8] {
-        if durable { Fault::DURABLE } else { Fault::ALL }
-    }
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Fault::Pause => "pause",
-            Fault::Skew => "skew",
-            Fault::Crash => "crash",
-            Fault::Restart => "restart",
-            Fault::Lose => "lose",
-            Fault::Delay => "delay",
-            Fault::Drop => "drop",
-            Fault::Duplicate => "duplicate",
-            Fault::PowerLoss => "powerloss",
-        }
-    }
-
-    /// Formats a list in the form that [`Fault::parse_list`] reads.
-    pub fn format_list(faults: &[Fault]) -> String {
-        match faults {
-            [] => "none".to_owned(),
-            faults if faults == Fault::ALL || faults == Fault::DURABLE => "all".to_owned(),
-            faults => faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
-        }
-    }
-
-    /// Parses a list such as `pause,skew`, `all` or `none`, for servers that are durable or not.
-    ///
-    /// # Errors
-    /// Names the word that is not a fault, or not one that such servers have.
-    pub fn parse_list(text: &str, durable: bool) -> Result<Vec<Fault>, String> {
-        let mut faults = Vec::new();
-        let named = |list: [Fault; 8], word: &str| list.into_iter().find(|fault| fault.name() == word);
-        for word in text.split(',') {
-            match word {
-                "none" => {}
-                "all" => faults.extend(Fault::all(durable)),
-                _ => match (named(Fault::all(durable), word), named(Fault::all(!durable), word)) {
-                    (Some(fault), _) => faults.push(fault),
-                    (None, Some(_)) if durable => return Err(format!("durable servers do not have the fault '{word}'")),
-                    (None, Some(_)) => return Err(format!("only durable servers have the fault '{word}'")),
-                    (None, None) => return Err(format!("'{word}' is no fault")),
-                },
-            }
-        }
-        faults.sort_unstable();
-        faults.dedup();
-        Ok(faults)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+/// By how many millionths the clocks of nodes run fast or slow at most: as much as NTP slews them.
+const NODES_PPM_MAX: u64 = 500;
 
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,6 +40,29 @@ pub struct Settings {
     pub fencing: bool,
     /// Whether the servers are durable, and the fault that is planted in them.
     pub durable: Option<Planted>,
+    /// Whether the service is replicated.
+    pub replicas: Option<Replicas>,
+}
+
+/// A replicated service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// The fault that is planted in them.
+    pub planted: Flaw,
+}
+
+impl Settings {
+    /// Number of servers in the simulation, without that of the guarded resources.
+    fn machines(&self) -> u32 {
+        self.replicas.map_or(self.servers, |replicas| replicas.nodes)
+    }
+
+    /// What kind of servers there are.
+    pub fn kind(&self) -> Servers {
+        Servers::of(self.durable.is_some(), self.replicas.is_some())
+    }
 }
 
 impl Default for Settings {
@@ -144,6 +79,7 @@ impl Default for Settings {
             restart_delay_us: 0,
             fencing: true,
             durable: None,
+            replicas: None,
         }
     }
 }
@@ -239,6 +175,52 @@ pub enum Injection {
         /// Whether a loss may break the connection.
         breaks: bool,
     },
+    /// Some nodes are cut off from the others.
+    Partition {
+        /// The nodes: a bit for each.
+        apart: u32,
+        /// Whether they cannot send, and whether they cannot receive.
+        ways: (bool, bool),
+        /// How long the fault lasts.
+        for_us: u64,
+    },
+    /// Messages between nodes are late, overtake each other, are lost, or arrive twice.
+    Disorder {
+        /// How long the fault lasts.
+        for_us: u64,
+        /// Maximum delay of a message.
+        most_us: u64,
+        /// Probabilities of a loss and of a copy, in percent.
+        percent: (u64, u64),
+    },
+    /// A node stops for a time: none of its code runs.
+    Stall {
+        /// Number of the node.
+        server: u32,
+        /// How long it stops.
+        for_us: u64,
+    },
+    /// A node loses its disk, if all others have theirs and it is not needed for a majority.
+    Wipe {
+        /// Number of the node.
+        server: u32,
+        /// Time until the node starts again.
+        again_after_us: u64,
+    },
+    /// A node's clocks run fast or slow from the beginning.
+    DriftOfNode {
+        /// Number of the node.
+        server: u32,
+        /// The rate in parts per million. Positive is fast.
+        ppm: i64,
+    },
+    /// A node's wall clock is set.
+    StepOfNode {
+        /// Number of the node.
+        server: u32,
+        /// The change, in milliseconds.
+        by_ms: i64,
+    },
     /// The reply to the command that a client sent last is lost with its connection, and the command is resent.
     Resend {
         /// Number of the client.
@@ -257,7 +239,14 @@ impl Injection {
             | Injection::Delay { client, .. }
             | Injection::Loss { client, .. }
             | Injection::Resend { client } => Some(*client),
-            Injection::Down { .. } | Injection::PowerLoss { .. } => None,
+            Injection::Down { .. }
+            | Injection::PowerLoss { .. }
+            | Injection::Partition { .. }
+            | Injection::Disorder { .. }
+            | Injection::Stall { .. }
+            | Injection::Wipe { .. }
+            | Injection::DriftOfNode { .. }
+            | Injection::StepOfNode { .. } => None,
         }
     }
 }
@@ -305,6 +294,8 @@ pub struct Plan {
     pub fencing: bool,
     /// Whether the servers are durable, and the fault that is planted in them.
     pub durable: Option<Planted>,
+    /// Whether the service is replicated.
+    pub replicas: Option<Replicas>,
     /// The jobs of each client.
     pub clients: Vec<Vec<Job>>,
     /// The faults.
@@ -331,9 +322,16 @@ pub(crate) mod streams {
     pub const LINK: u64 = 5;
     pub const ENGINE: u64 = 6;
     pub const DISK: u64 = 7;
+    pub const RAFT: u64 = 8;
+    pub const NODES: u64 = 9;
 }
 
 impl Plan {
+    /// Number of servers in the simulation, without that of the guarded resources: the next number is its.
+    pub fn machines(&self) -> u32 {
+        self.replicas.map_or(self.servers, |replicas| replicas.nodes)
+    }
+
     /// Draws the plan of an episode.
     pub fn draw(settings: &Settings, episode: u64) -> Plan {
         let seed = Random::new(settings.seed, streams::EPISODE, episode).draw();
@@ -342,6 +340,9 @@ impl Plan {
         for fault in &settings.faults {
             let mut random = Random::new(seed, streams::FAULTS, *fault as u64);
             draw_faults(settings, *fault, &mut random, &mut faults);
+            if settings.replicas.is_some() {
+                draw_faults_of_nodes(settings, *fault, &mut random, &mut faults);
+            }
         }
         Plan {
             seed,
@@ -352,6 +353,7 @@ impl Plan {
             lease_us: settings.lease_us,
             fencing: settings.fencing,
             durable: settings.durable,
+            replicas: settings.replicas,
             clients,
             faults,
         }
@@ -414,15 +416,64 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Delay => 30,
         Fault::Drop => 30,
         Fault::Duplicate => 20,
+        Fault::Partition | Fault::Disorder | Fault::Stall => 200,
+        Fault::Wipe => 400,
+    }
+}
+
+/// How much rarer faults of a node are than those of a server alone: an election takes some of the time between them.
+const NODES_RARER: u64 = 6;
+
+/// Draws the faults that only nodes have.
+fn draw_faults_of_nodes(settings: &Settings, fault: Fault, random: &mut Random, faults: &mut Vec<PlannedFault>) {
+    let (lease_us, nodes) = (settings.lease_us, settings.machines());
+    let unit_us = lease_us / 10;
+    if fault == Fault::Skew {
+        for server in 0..nodes {
+            let ppm = random.below(2 * NODES_PPM_MAX) as i64 - NODES_PPM_MAX as i64;
+            faults.push(PlannedFault { when: When::At(0), injection: Injection::DriftOfNode { server, ppm } });
+            let by_ms = random.below(600_000) as i64 - 300_000;
+            faults.push(PlannedFault { when: When::At(0), injection: Injection::StepOfNode { server, by_ms } });
+        }
+    }
+    let mut at_us = 0;
+    loop {
+        at_us += random.between(unit_us, 2 * mean_interval(fault) * unit_us);
+        if at_us >= settings.episode_us {
+            return;
+        }
+        let server = random.below(u64::from(nodes)) as u32;
+        let injection = match fault {
+            Fault::Skew => Injection::StepOfNode { server, by_ms: random.below(240_000) as i64 - 120_000 },
+            Fault::Partition => {
+                // Mostly one node, or two; in one direction, or both.
+                let second = if nodes > 3 && random.percent(50) { 1 << random.below(u64::from(nodes)) } else { 0 };
+                let ways = [(true, true), (true, true), (true, false), (false, true)][random.below(4) as usize];
+                Injection::Partition { apart: 1 << server | second, ways, for_us: random.between(unit_us / 10, lease_us) }
+            }
+            Fault::Disorder => Injection::Disorder {
+                for_us: random.between(unit_us, lease_us),
+                most_us: random.between(unit_us / 100, unit_us),
+                percent: (random.below(30), random.below(30)),
+            },
+            Fault::Stall => Injection::Stall { server, for_us: random.between(unit_us / 10, lease_us) },
+            Fault::Wipe => Injection::Wipe { server, again_after_us: random.between(unit_us / 100, 3 * unit_us) },
+            _ => return,
+        };
+        faults.push(PlannedFault { when: When::At(at_us), injection });
     }
 }
 
 fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &mut Vec<PlannedFault>) {
+    if fault.is_of_nodes() {
+        return;
+    }
     let lease_us = settings.lease_us;
     // All times scale with the lease. With a lease of ten seconds the unit is a second.
     let unit_us = lease_us / 10;
     let of_servers = matches!(fault, Fault::Restart | Fault::Lose | Fault::PowerLoss);
-    let many = if of_servers { settings.servers } else { settings.clients };
+    let many = if of_servers { settings.machines() } else { settings.clients };
+    let rarer = if of_servers && settings.replicas.is_some() { NODES_RARER } else { 1 };
     // About as many commands as a client sends in one unit, for faults that occur right after a command.
     let per_unit = 3;
     for which in 0..many {
@@ -438,13 +489,13 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
         }
         let mut at_us = 0;
         loop {
-            at_us += random.between(unit_us, 2 * mean_interval(fault) * unit_us);
+            at_us += random.between(unit_us, 2 * mean_interval(fault) * rarer * unit_us);
             if at_us >= settings.episode_us {
                 break;
             }
             let client = which;
             // A client's network faults also affect the server of the guarded resources.
-            let server = random.below(u64::from(settings.servers) + 1) as u32;
+            let server = random.below(u64::from(settings.machines()) + 1) as u32;
             let injection = match fault {
                 Fault::Pause => {
                     let longest_us = if random.percent(30) { 3 * lease_us } else { lease_us * 13 / 10 };
@@ -457,7 +508,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                 }
                 Fault::Restart => Injection::Down {
                     server: which,
-                    lost: settings.durable.map(|_| 0),
+                    lost: (settings.kind() != Servers::Plain).then_some(0),
                     again_after_us: random.between(unit_us / 100, unit_us).max(settings.restart_delay_us),
                 },
                 Fault::Lose => Injection::Down {
@@ -479,6 +530,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                     breaks: random.percent(60),
                 },
                 Fault::Duplicate => Injection::Resend { client },
+                Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe => break,
                 Fault::PowerLoss => Injection::PowerLoss {
                     server: which,
                     // A lease ends earlier by as much as the clock is set forward. Clients allow for a hundredth of it.
@@ -517,21 +569,5 @@ mod tests {
         let all = Plan::draw(&settings, 3);
         assert_eq!(fewer.clients, all.clients, "what goes wrong changes nothing of what is wanted");
         assert!(fewer.faults.iter().all(|fault| all.faults.contains(fault)), "nor of what else goes wrong");
-    }
-
-    #[test]
-    fn lists_of_faults_are_read() {
-        assert_eq!(Fault::parse_list("skew,pause", false).unwrap(), [Fault::Pause, Fault::Skew]);
-        assert_eq!(Fault::parse_list("all", false).unwrap(), Fault::ALL);
-        assert_eq!(Fault::parse_list("all", true).unwrap(), Fault::DURABLE);
-        assert_eq!(Fault::parse_list("none", false).unwrap(), []);
-        for (list, durable) in [("rain", false), ("rain", true), ("powerloss", false), ("lose", true)] {
-            assert!(Fault::parse_list(list, durable).is_err());
-        }
-        for list in ["none", "all", "pause", "crash,drop"] {
-            for durable in [false, true] {
-                assert_eq!(Fault::format_list(&Fault::parse_list(list, durable).unwrap()), list);
-            }
-        }
     }
 }

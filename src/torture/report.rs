@@ -143,6 +143,12 @@ impl Report {
         if settings.durable.is_some() {
             command.push_str(" --durable");
         }
+        if let Some(replicas) = settings.replicas {
+            let _ = write!(command, " --replicas {}", replicas.nodes);
+            if let Some(flaw) = replicas.planted.name() {
+                let _ = write!(command, " --planted {flaw}");
+            }
+        }
         let _ = write!(command, " --episode {episode}");
         command
     }
@@ -158,7 +164,10 @@ impl Report {
             settings.seed,
             plural(settings.clients as usize, "client"),
             plural(settings.locks as usize, "lock"),
-            plural(settings.servers as usize, if settings.durable.is_some() { "durable server" } else { "server" }),
+            match settings.replicas {
+                Some(replicas) => format!("1 server of {} nodes", replicas.nodes),
+                None => plural(settings.servers as usize, if settings.durable.is_some() { "durable server" } else { "server" }),
+            },
             settings.lease_us / 1000
         );
         self.write_totals(&mut out);

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::recipes::{self, World};
-use crate::torture::plan::Settings;
+use crate::torture::plan::{Replicas, Servers, Settings};
 use crate::torture::sim::SimAlgorithm;
 use crate::torture::sim::disk::Planted;
+use crate::torture::sim::replica::Flaw;
 
 /// An algorithm and its environment. The label is the algorithm's name, followed by a plus sign and a word for each difference
 /// from the default environment.
@@ -19,12 +20,14 @@ pub struct Subject {
     pub fenced: bool,
     /// Whether the servers are durable.
     pub durable: bool,
+    /// Number of nodes of the replicated service, or 0.
+    pub replicas: u32,
 }
 
 impl Subject {
     /// An algorithm in the default environment.
     pub fn new(algorithm: &str) -> Subject {
-        Subject { algorithm: algorithm.to_owned(), delayed: false, fenced: true, durable: false }
+        Subject { algorithm: algorithm.to_owned(), delayed: false, fenced: true, durable: false, replicas: 0 }
     }
 
     /// Parses a label.
@@ -35,6 +38,8 @@ impl Subject {
                 "delayed" => subject.delayed = true,
                 "unfenced" => subject.fenced = false,
                 "durable" => subject.durable = true,
+                "replicas3" => subject.replicas = 3,
+                "replicas5" => subject.replicas = 5,
                 // The suffix is part of the algorithm's name.
                 _ => break,
             }
@@ -48,7 +53,13 @@ impl Subject {
         let delayed = if self.delayed { "+delayed" } else { "" };
         let unfenced = if self.fenced { "" } else { "+unfenced" };
         let durable = if self.durable { "+durable" } else { "" };
-        format!("{}{delayed}{unfenced}{durable}", self.algorithm)
+        let replicas = if self.replicas > 0 { format!("+replicas{}", self.replicas) } else { String::new() };
+        format!("{}{delayed}{unfenced}{durable}{replicas}", self.algorithm)
+    }
+
+    /// What kind of servers there are.
+    pub fn kind(&self) -> Servers {
+        Servers::of(self.durable, self.replicas > 0)
     }
 
     /// All subjects of the second table: those of the first one, on durable servers.
@@ -77,6 +88,11 @@ impl Subject {
         all
     }
 
+    /// Whether it makes sense: an algorithm for several independent servers has no use for a replicated one.
+    pub fn is_possible(&self) -> bool {
+        self.replicas == 0 || !several(&self.algorithm)
+    }
+
     /// The default number of servers.
     pub fn servers(&self) -> u32 {
         if several(&self.algorithm) { 3 } else { 1 }
@@ -88,6 +104,10 @@ impl Subject {
             servers: self.servers(),
             fencing: self.fenced,
             durable: if self.durable { settings.durable.or(Some(Planted::Nothing)) } else { None },
+            replicas: (self.replicas > 0).then(|| {
+                let planted = settings.replicas.map_or(Flaw::Nothing, |replicas| replicas.planted);
+                Replicas { nodes: self.replicas, planted }
+            }),
             restart_delay_us: if self.delayed { settings.lease_us } else { 0 },
             ..settings.clone()
         }
@@ -122,6 +142,8 @@ mod tests {
             "set-nx-px+watchdog",
             "a+watchdog+delayed+unfenced",
             "native+unfenced+durable",
+            "native+unfenced+replicas3",
+            "set-nx-px+replicas5",
         ] {
             assert_eq!(Subject::from_label(label).label(), label);
         }

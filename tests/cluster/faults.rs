@@ -49,7 +49,7 @@ fn a_node_that_lost_its_disk_has_everything_again() {
     cluster.until_follows(lost);
     // It has a vote again when it has caught up for a while: then it can replace the leader together with the third node.
     assert_eq!(cluster.ask_leader(&["SET", "b", "1"]), "+OK");
-    std::thread::sleep(Duration::from_secs(4));
+    cluster.until_votes(lost);
     let third = (leader + 2) % 3;
     cluster.kill(third);
     assert_eq!(cluster.ask_leader(&["SET", "b", "2"]), "+OK", "two of three are a majority");

@@ -4,6 +4,11 @@
 //! - `failover`: leaders that are killed under load;
 //! - `faults`: a paused leader, a lost disk, a lost majority, wrong folders;
 //! - `shown`: what clients of each node are told;
+//! - `members`: nodes that join, leave and are replaced, by `portcullis cluster`;
+//! - `rolling`: all nodes are restarted under load;
+//! - `recovered`: what is left of a lost majority;
+//! - `encrypted`: TLS among the nodes;
+//! - `trial`: `portcullis cluster try`;
 //! - `partitions`, `proxies`: cuts between the nodes, full disks, pauses and lost disks under load;
 //! - `own_client`: the client of this crate;
 //! - `promises`: what a failover means for subscribers, transactions, scripts, sessions and requests that are repeated;
@@ -16,12 +21,17 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod encrypted;
 mod failover;
 mod faults;
+mod members;
 mod nodes;
 mod own_client;
 mod partitions;
 mod promises;
 mod proxies;
+mod recovered;
+mod rolling;
 mod session;
 mod shown;
+mod trial;

@@ -15,7 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client waits for a reply.
 const REPLY: Duration = Duration::from_millis(300);
 
-/// Three nodes, each with a folder. Dropping it kills them.
+/// Three nodes or more, each with a folder. Dropping it kills them.
 pub struct Cluster {
     folder: PathBuf,
     /// Where the nodes reach each other.
@@ -24,6 +24,8 @@ pub struct Cluster {
     listens: Option<Vec<u16>>,
     pub clients: Vec<SocketAddr>,
     children: Vec<Option<Child>>,
+    /// More arguments of each node.
+    pub arguments: Vec<Vec<String>>,
 }
 
 /// Whether tests are to run for as long as it takes to find what is rare.
@@ -43,13 +45,23 @@ fn free_ports<const N: usize>() -> [u16; N] {
 }
 
 impl Cluster {
-    /// Starts three nodes, and waits until one leads.
+    /// Starts three nodes, and waits until one leads and all vote.
     #[track_caller]
     pub fn start() -> Cluster {
         let mut cluster = Cluster::prepare();
         (0..3).for_each(|node| cluster.start_node(node));
         cluster.leader();
+        (0..3).for_each(|node| cluster.until_votes(node));
         cluster
+    }
+
+    /// Waits until a node votes, which it does not at once after its start.
+    #[track_caller]
+    pub fn until_votes(&mut self, node: usize) {
+        self.wait("a vote", |cluster| {
+            let log = cluster.log(node);
+            (log.rfind(" listening on ") < log.rfind("this node votes")).then_some(())
+        });
     }
 
     /// Chooses folders and ports.
@@ -70,7 +82,29 @@ impl Cluster {
             Some(peers) => (peers, Some(listens)),
             None => (listens, None),
         };
-        Cluster { folder, peers, listens, clients, children: vec![None, None, None] }
+        Cluster { folder, peers, listens, clients, children: vec![None, None, None], arguments: vec![Vec::new(); 3] }
+    }
+
+    /// Chooses a folder and ports for one more node. Returns its number, counted from 0.
+    pub fn another(&mut self) -> usize {
+        let node = self.peers.len();
+        let [peer, client] = free_ports();
+        self.peers.push(peer);
+        self.clients.push(SocketAddr::from(([127, 0, 0, 1], client)));
+        self.children.push(None);
+        self.arguments.push(self.arguments[0].clone());
+        std::fs::create_dir_all(self.dir(node)).unwrap();
+        node
+    }
+
+    /// The address of a node among the nodes.
+    pub fn address(&self, node: usize) -> String {
+        format!("127.0.0.1:{}", self.peers[node])
+    }
+
+    /// The URLs of all nodes.
+    pub fn urls(&self) -> String {
+        self.clients.iter().map(|addr| format!("redis://{addr}")).collect::<Vec<_>>().join(",")
     }
 
     /// The `dir` of a node, counted from 0.
@@ -95,6 +129,7 @@ impl Cluster {
         command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(program());
         command.args(["serve", "--node-id", &(node + 1).to_string(), "--peers", &peers.join(",")]);
         command.args(["--port", &self.clients[node].port().to_string(), "--dir"]).arg(dir).args(more);
+        command.args(&self.arguments[node]);
         if let Some(listens) = &self.listens {
             command.arg("--peer-listen").arg(format!("127.0.0.1:{}", listens[node]));
         }
@@ -135,6 +170,15 @@ impl Cluster {
         child.wait().unwrap();
     }
 
+    /// Ends a node with SIGTERM, and waits for its end.
+    #[track_caller]
+    pub fn terminate(&mut self, node: usize) {
+        self.signal(node, Signal::TERM);
+        let mut child = self.children[node].take().expect("it runs");
+        let ended = self.wait("the end of a node", |_| child.try_wait().unwrap());
+        assert!(ended.success(), "node {} ended: {ended}\n{}", node + 1, self.log(node));
+    }
+
     fn signal(&self, node: usize, signal: Signal) {
         kill_process(Pid::from_child(self.children[node].as_ref().expect("it runs")), signal).unwrap();
     }
@@ -158,7 +202,9 @@ impl Cluster {
     /// The node that leads, as it says itself.
     #[track_caller]
     pub fn leader(&mut self) -> usize {
-        self.wait("a leader", |cluster| (0..3).find(|node| role(cluster.clients[*node]).is_ok_and(|role| role == "master")))
+        self.wait("a leader", |cluster| {
+            (0..cluster.clients.len()).find(|node| role(cluster.clients[*node]).is_ok_and(|role| role == "master"))
+        })
     }
 
     /// Waits until a node follows.
@@ -179,7 +225,8 @@ impl Cluster {
                 return seen;
             }
             if begin.elapsed() > PATIENCE {
-                let logs: Vec<String> = (0..3).map(|node| format!("node {}:\n{}", node + 1, self.log(node))).collect();
+                let logs: Vec<String> =
+                    (0..self.clients.len()).map(|node| format!("node {}:\n{}", node + 1, self.log(node))).collect();
                 panic!("waited in vain for {what}\n{}", logs.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -257,7 +304,12 @@ pub fn role(addr: SocketAddr) -> Result<String> {
 
 /// A field of `INFO replication`.
 pub fn info(addr: SocketAddr, field: &str) -> Result<String> {
-    for line in send(addr, &["INFO", "replication"])?.lines() {
+    info_of(addr, "replication", field)
+}
+
+/// A field of a section of `INFO`.
+pub fn info_of(addr: SocketAddr, section: &str, field: &str) -> Result<String> {
+    for line in send(addr, &["INFO", section])?.lines() {
         if let Some(value) = line?.strip_prefix(field).and_then(|rest| rest.strip_prefix(':')) {
             return Ok(value.to_owned());
         }

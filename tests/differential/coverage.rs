@@ -83,6 +83,10 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "Members and leaders of replicated servers; no other server has it. tests/cluster/members.rs calls it.",
+        &["node|add", "node|handover", "node|help", "node|remove", "node|status"],
+    ),
+    (
         "Refused by its handler; Redis does so before it is queued or counted, and says which directive lets modules be loaded.",
         &["module|load", "module|loadex", "module|unload"],
     ),

@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[Command {
         query("ckquorum", 3, "master-name", "Checks whether a majority of the nodes answers.", check_quorum),
         Command {
             flags: ADMIN,
-            ..query("failover", 3, "master-name", "Hands leadership over; sent to a follower, to that one.", failover)
+            ..query("failover", 3, "master-name", "Hands leadership over, to the node that has most of the log.", failover)
         },
         query("get-master-addr-by-name", 3, "master-name", "Returns the leader's host and port, if there is a leader.", address),
         Command {
@@ -259,12 +259,16 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if state.handing_over {
         return Err(Error::new("INPROG Failover already in progress"));
     }
-    let to = match state.role {
-        Role::Leader if replication.others().any(|node| node.voter && node.link_up) => None,
-        Role::Follower { .. } if replication.me().is_some_and(|node| node.voter) => Some(state.node),
-        _ => return Err(Error::new("NOGOODSLAVE No suitable replica to promote")),
+    let possible = match state.role {
+        Role::Leader => replication.others().any(|node| node.voter && node.link_up),
+        // The leader knows who else may lead.
+        Role::Follower { leader } => leader.is_some(),
+        _ => false,
     };
-    cx.engine.act(Action::HandOver { to });
+    if !possible {
+        return Err(Error::new("NOGOODSLAVE No suitable replica to promote"));
+    }
+    cx.engine.act(Action::HandOver { to: None });
     cx.reply.ok();
     Ok(())
 }

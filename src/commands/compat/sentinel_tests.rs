@@ -148,7 +148,9 @@ fn a_failover_hands_leadership_over() {
     assert_eq!(h.engine.take_actions(), [Action::HandOver { to: None }]);
     h.become_one(FOLLOWER);
     h.script(&[("SENTINEL FAILOVER mymaster", "+OK")]);
-    assert_eq!(h.engine.take_actions(), [Action::HandOver { to: Some(1) }]);
+    assert_eq!(h.engine.take_actions(), [Action::HandOver { to: None }]);
+    h.become_one(LEADERLESS);
+    h.script(&[("SENTINEL FAILOVER mymaster", "-NOGOODSLAVE No suitable replica to promote")]);
     h.become_one(Role::NoQuorum);
     h.script(&[("SENTINEL FAILOVER mymaster", "-NOGOODSLAVE No suitable replica to promote")]);
     let mut state = Harness::three_nodes(Role::Leader);

@@ -140,7 +140,7 @@ fn begin_reload(cx: &mut Context<'_>, args: &[&[u8]], from: ReloadFrom) -> Resul
         // Redis loads in the middle of a transaction or a script.
         return Err(Error::NOT_IN_MULTI);
     }
-    cx.block_for_save(args);
+    cx.block_for_driver(args);
     let session = cx.session;
     cx.engine.act(Action::Reload(session, from));
     Ok(())
@@ -312,12 +312,12 @@ mod tests {
         let reload = Reload { flush: true, merge: true };
         let from = ReloadFrom::Snapshot { save: false, reload };
         assert_eq!(harness.engine.take_actions(), [Action::Reload(session, from)]);
-        harness.engine.end_wait_for_save(now, session, Some(&Error::RELOAD_FAILED));
+        harness.engine.end_wait_for_driver(now, session, Some(&Error::RELOAD_FAILED));
         let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session.0 as usize].out);
         assert_eq!(output(&mut harness), b"-ERR Error trying to load the RDB dump, check server logs.\r\n");
         assert_eq!(harness.run("DEBUG LOADAOF whatever"), "", "the reply comes when they are loaded");
         assert_eq!(harness.engine.take_actions(), [Action::Reload(session, ReloadFrom::Log)]);
-        harness.engine.end_wait_for_save(now, session, None);
+        harness.engine.end_wait_for_driver(now, session, None);
         assert_eq!(output(&mut harness), b"+OK\r\n");
     }
 

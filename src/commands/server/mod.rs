@@ -1,4 +1,4 @@
-//! Server commands: INFO, CONFIG, COMMAND, MEMORY, LATENCY, SLOWLOG, DEBUG, and the process itself.
+//! Server commands: INFO, CONFIG, COMMAND, MEMORY, LATENCY, SLOWLOG, DEBUG, NODE, and the process itself.
 
 pub mod command;
 pub mod command_docs;
@@ -9,6 +9,7 @@ pub mod info;
 mod info_replication;
 pub mod latency;
 pub mod memory;
+pub mod node;
 pub mod process;
 pub mod replication;
 pub mod slowlog;

@@ -245,7 +245,7 @@ fn save(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if cx.engine.persistence.snapshot.since_ms.is_some() {
         return Err(Error::SAVE_IN_PROGRESS);
     }
-    cx.block_for_save(args);
+    cx.block_for_driver(args);
     let session = Some(cx.session);
     cx.engine.act(Action::Save { session, anew: false });
     Ok(())
@@ -387,11 +387,11 @@ mod tests {
         assert_eq!(harness.engine.take_actions(), [Action::Save { session: Some(harness.session), anew: false }]);
         let (now, session) = (harness.now, harness.session);
         assert!(!harness.engine.unblock(now, session, None), "no other client ends the wait");
-        harness.engine.end_wait_for_save(now, session, None);
+        harness.engine.end_wait_for_driver(now, session, None);
         let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session.0 as usize].out);
         assert_eq!(output(&mut harness), b"+OK\r\n");
         assert_eq!(harness.run("SAVE"), "");
-        harness.engine.end_wait_for_save(now, session, Some(&Error::SAVE_FAILED));
+        harness.engine.end_wait_for_driver(now, session, Some(&Error::SAVE_FAILED));
         assert_eq!(output(&mut harness), b"-ERR\r\n");
     }
 

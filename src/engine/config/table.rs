@@ -87,8 +87,8 @@ directives! {
     Compatibility "tls-key-file-pass" => tls_key_file_pass: &'static str = "", Only("", "encrypted private keys are not supported; decrypt the key file and make it readable only for the server"), live, "Always empty: encrypted private keys are not supported.";
     Compatibility "tls-ciphers" => tls_ciphers: &'static str = "", Only("", "the ciphers of TLSv1.2 cannot be configured: all offered ones are secure"), live, "Always empty: the ciphers of TLSv1.2 cannot be configured.";
     Compatibility "tls-ciphersuites" => tls_ciphersuites: &'static str = "", Only("", "the ciphers of TLSv1.3 cannot be configured: all offered ones are secure"), live, "Always empty: the ciphers of TLSv1.3 cannot be configured.";
-    Compatibility "tls-replication" => tls_replication: &'static str = "no", Only("no", "replication is not supported"), live, "Always no: there is no replication.";
-    Compatibility "tls-cluster" => tls_cluster: &'static str = "no", Only("no", "there is no cluster bus"), live, "Always no: there is no cluster bus.";
+    Network "tls-replication" => tls_replication: bool = false, Bool, fixed, "The same as tls-cluster.";
+    Network "tls-cluster" => tls_cluster: bool = false, Bool, fixed, "Encrypt what replicated servers send each other. Each proves by its certificate (tls-cert-file) that it is one of them; tls-ca-cert-file signs all of these.";
 
     Security "requirepass" => requirepass: Vec<u8> = Vec::new(), Secret, live, "Password of the default user.";
     Security "protected-mode" => protected_mode: bool = true, Bool, live, "Refuse clients from other machines while there is no password.";

@@ -16,7 +16,6 @@ impl Engine {
     /// channels get its events.
     ///
     /// Must not be called while a script runs.
-    #[allow(dead_code, reason = "only a replicated server calls it")]
     pub fn set_replication(&mut self, now: Now, state: State) {
         debug_assert!(self.long_run.is_none(), "a script would go on with another role");
         debug_assert!(state.role == Role::Single || state.nodes.iter().any(|node| node.id == state.node), "knows itself");

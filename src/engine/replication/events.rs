@@ -40,7 +40,7 @@ impl Replication {
         let mut events = Events::new();
         let Some(master) = self.master() else { return events };
         let address = |node: &Node| (node.id, node.host.clone(), node.port_for(false));
-        let old_view = Replication { state: old.clone(), last_leader: before.cloned() };
+        let old_view = Replication { state: old.clone(), last_leader: before.cloned(), reporter: None };
         let switched = before.filter(|before| address(before) != address(master));
         match (before, switched, self.leader()) {
             (None, _, _) => {

@@ -3,28 +3,31 @@
 //! ```text
 //!   driver ─▶ Engine::set_replication ─▶ State ─▶ refusals, ROLE, INFO, WAIT, CLUSTER, SENTINEL
 //!      ▲                     └─▶ on a change: UNBLOCKED to blocked clients, Sentinel's events to subscribers
-//!      └── Action::HandOver ◀── FAILOVER, SENTINEL FAILOVER, CLUSTER FAILOVER
+//!      └── Action::HandOver, ChangeMembers ◀── FAILOVER, SENTINEL FAILOVER, CLUSTER FAILOVER, NODE
 //! ```
 //!
 //! Nothing here agrees with other nodes or copies anything: the driver does. A server that is not replicated has [`Role::Single`],
 //! and its requests stay on the fast path; so do those of a leader.
 //!
 //! This file has the state. `change.rs` sets it, `events.rs` publishes what changed, `refusal.rs` refuses what only the leader may
-//! answer, and `acknowledged.rs` has `WAIT`.
+//! answer, `acknowledged.rs` has `WAIT`, and `members.rs` and `report.rs` have what `NODE` orders and shows.
 
 mod acknowledged;
 mod change;
 mod events;
+pub mod members;
 mod refusal;
+pub mod report;
 #[cfg(test)]
 mod tests;
+
+use crate::engine::replication::report::Reporter;
 
 /// The number of a node, at least 1.
 pub type NodeId = u64;
 
 /// What this server is among its nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(dead_code, reason = "only a replicated server has another role than Single")]
 pub enum Role {
     /// It is not replicated.
     #[default]
@@ -95,6 +98,8 @@ pub struct Replication {
     state: State,
     /// The last leader that was known, as it was then. Survives times without a leader.
     last_leader: Option<Node>,
+    /// Reads what the driver knows besides; `None` if the server is not replicated.
+    pub reporter: Option<Reporter>,
 }
 
 /// What `SENTINEL CKQUORUM` finds.

@@ -93,7 +93,7 @@ fn commands_that_any_node_executes() {
         commands::all().flat_map(|row| if row.subcommands.is_empty() { std::slice::from_ref(row) } else { row.subcommands });
     let names: Vec<String> = rows.filter(|row| !row.needs_leader()).map(|row| commands::full_name(row).into_owned()).collect();
     let families = ["acl|", "client|", "clock|", "cluster|", "command|", "config|", "fault|", "latency|", "module|", "pubsub|"];
-    let others = ["sentinel|", "slowlog|"];
+    let others = ["node|", "sentinel|", "slowlog|"];
     let left = |name: &&String| !families.iter().chain(&others).any(|family| name.starts_with(family));
     let mut left: Vec<&str> = names.iter().filter(left).map(String::as_str).collect();
     let expected = "object|help pfselftest xgroup|help xinfo|help auth echo hello ping quit reset select info time role lastsave shutdown \

@@ -60,12 +60,17 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 #[cfg(feature = "tls")]
+fn no_handshake(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("no handshake of TLS: {error}"))
+}
+
+#[cfg(feature = "tls")]
 async fn encrypted(stream: TcpStream, addr: &str, security: &Security) -> io::Result<Box<dyn Socket>> {
     let Some(connector) = &security.connector else { return Ok(Box::new(stream)) };
     let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host).trim_start_matches('[').trim_end_matches(']');
     let name = tokio_rustls::rustls::pki_types::ServerName::try_from(host.to_owned());
     let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    Ok(Box::new(connector.connect(name, stream).await?))
+    Ok(Box::new(connector.connect(name, stream).await.map_err(no_handshake)?))
 }
 
 #[cfg(not(feature = "tls"))]
@@ -76,7 +81,7 @@ async fn encrypted(stream: TcpStream, _: &str, _: &Security) -> io::Result<Box<d
 #[cfg(feature = "tls")]
 async fn decrypted(stream: TcpStream, security: &Security) -> io::Result<Box<dyn Socket>> {
     match &security.acceptor {
-        Some(acceptor) => Ok(Box::new(acceptor.accept(stream).await?)),
+        Some(acceptor) => Ok(Box::new(acceptor.accept(stream).await.map_err(no_handshake)?)),
         None => Ok(Box::new(stream)),
     }
 }

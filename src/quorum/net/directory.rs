@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::quorum::net::hello::{ClientAddress, ClusterId, Hello};
+use crate::quorum::acks::Acks;
+#[cfg(test)]
+use crate::quorum::net::hello::ClusterId;
+use crate::quorum::net::hello::{ClientAddress, Hello};
 use crate::quorum::types::NodeId;
 
 /// Number of buckets of a [`RoundTrips`]. The last one has all that is longer than half an hour.
@@ -22,13 +25,11 @@ pub struct RoundTrips {
 
 impl RoundTrips {
     /// Number of durations.
-    #[allow(dead_code, reason = "tests use it")]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// A bound in microseconds that `percent` of the durations do not exceed, up to twice the exact value; `None` without durations.
-    #[allow(dead_code, reason = "tests use it")]
     pub fn percentile_us(&self, percent: f64) -> Option<u64> {
         let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -83,7 +84,7 @@ pub struct PeerInfo {
 
 impl PeerInfo {
     /// Its cluster, if it has one and has said so.
-    #[allow(dead_code, reason = "tests use it")]
+    #[cfg(test)]
     pub fn cluster(&self) -> Option<ClusterId> {
         self.hello.as_ref().map(|hello| hello.cluster).filter(|cluster| *cluster != ClusterId::default())
     }
@@ -117,6 +118,8 @@ struct Known {
 
 /// What this node knows of the other nodes.
 pub struct Directory {
+    /// When they are known to have followed this node.
+    pub acks: Arc<Acks>,
     began: Instant,
     nodes: Mutex<BTreeMap<NodeId, Known>>,
     changes: watch::Sender<u64>,
@@ -124,7 +127,7 @@ pub struct Directory {
 
 impl Default for Directory {
     fn default() -> Directory {
-        Directory { began: Instant::now(), nodes: Mutex::default(), changes: watch::Sender::new(0) }
+        Directory { acks: Arc::default(), began: Instant::now(), nodes: Mutex::default(), changes: watch::Sender::new(0) }
     }
 }
 

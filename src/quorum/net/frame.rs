@@ -59,13 +59,15 @@ pub enum Kind {
     Answer = 14,
     /// A request had no answer; the reason as text.
     Failed = 15,
+    /// Asks the leader to hand the leadership over: to a node, or to the one that has most of the log.
+    HandOver = 16,
     /// What the users of the nodes tell each other. It has no answer.
-    Message = 16,
+    Message = 17,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        const KINDS: [Kind; 16] = [
+        const KINDS: [Kind; 17] = [
             Kind::Hello,
             Kind::Proof,
             Kind::Welcome,
@@ -81,6 +83,7 @@ impl Kind {
             Kind::SnapshotEnd,
             Kind::Answer,
             Kind::Failed,
+            Kind::HandOver,
             Kind::Message,
         ];
         KINDS.get(usize::from(byte).checked_sub(1)?).copied()
@@ -112,6 +115,10 @@ pub enum Malformed {
 impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            // What a client of TLS sends first: a handshake of version 3.x.
+            Malformed::Length(length) if length & 0xffff == 0x0316 => {
+                f.write_str("the beginning of TLS, which this node does not use among nodes (tls-cluster)")
+            }
             Malformed::Length(length) => write!(f, "a frame of {length} bytes"),
             Malformed::Kind(kind) => write!(f, "a frame of unknown kind {kind}"),
             Malformed::Body => f.write_str("a message that cannot be read"),
@@ -204,6 +211,14 @@ pub fn decode_message<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> 
         Ok((message, [])) => Ok(message),
         _ => Err(Malformed::Body),
     }
+}
+
+/// Reads a message to which a newer version may have appended something.
+///
+/// # Errors
+/// The body does not begin with such a message.
+pub fn decode_beginning<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> {
+    postcard::take_from_bytes(body).map(|(message, _)| message).map_err(|_| Malformed::Body)
 }
 
 fn head(kind: Kind, id: u64, expected: usize) -> Vec<u8> {

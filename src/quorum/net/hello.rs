@@ -19,18 +19,36 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::sync::watch;
 
-use crate::quorum::net::frame::{FRAME_MAX, Frame, Kind, Malformed, decode_message, encode};
+use crate::quorum::net::frame::{FRAME_MAX, Frame, Kind, Malformed, decode_beginning, encode};
 use crate::quorum::net::wire::Wire;
 use crate::quorum::types::NodeId;
 
-/// Identifies a cluster: random, drawn when it is founded. Zeros stand for a node that does not know its cluster yet.
+/// Identifies a cluster: a hash of its name, and its epoch. Zeros stand for a node that does not know its cluster yet.
+///
+/// The epoch is 0 until a node is recovered from a lost majority (see `quorum::recover`), which draws another one. Nodes of an older
+/// epoch are refused: they may have promised what the recovered cluster does not know. A blank node has the epoch 0 and takes that of
+/// the cluster that it finds.
 pub type ClusterId = [u8; 16];
+
+/// The identity of a cluster, from a hash of its name and its epoch.
+pub fn cluster_id(name: u64, epoch: u64) -> ClusterId {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&name.to_be_bytes());
+    id[8..].copy_from_slice(&epoch.to_be_bytes());
+    id
+}
+
+/// The epoch of a cluster.
+pub fn epoch_of(cluster: ClusterId) -> u64 {
+    u64::from_be_bytes(std::array::from_fn(|at| cluster[8 + at]))
+}
 
 /// First bytes of each hello.
 const MAGIC: [u8; 8] = *b"PTCLNODE";
 
-/// Version of the protocol. Nodes of other versions refuse each other.
-pub const VERSION: u16 = 1;
+/// Version of the protocol: major and minor. Nodes with another major version are refused. A higher minor version may append fields to
+/// hellos, which older nodes ignore, and may send new kinds of frames, but only to nodes of that version.
+pub const VERSION: [u8; 2] = [1, 0];
 
 /// Time within which a connection must have begun.
 pub const GREETING_TIME: Duration = Duration::from_secs(3);
@@ -92,6 +110,15 @@ pub struct Standing {
     pub blank: bool,
 }
 
+/// What this node is on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It has opened it.
+    Connector,
+    /// The other node has.
+    Acceptor,
+}
+
 /// Who this node is.
 pub struct Identity {
     node: NodeId,
@@ -123,10 +150,23 @@ impl Identity {
     }
 
     /// Whether another node may be one of this node's cluster.
-    pub fn check_cluster(&self, theirs: ClusterId) -> Result<(), Refusal> {
-        let ours = self.standing.borrow().cluster;
+    ///
+    /// A blank node may connect to a cluster of another epoch, whose epoch it takes. The cluster does not connect to it before: it would
+    /// send it entries that it keeps under the wrong epoch.
+    pub fn check_cluster(&self, theirs: &Hello, side: Side) -> Result<(), Refusal> {
+        let Standing { cluster: ours, blank } = *self.standing.borrow();
         let unknown = ClusterId::default();
-        if ours == theirs || ours == unknown || theirs == unknown { Ok(()) } else { Err(Refusal::Cluster { ours, theirs }) }
+        let (connector, connects_blank) = match side {
+            Side::Connector => (ours, blank),
+            Side::Acceptor => (theirs.cluster, theirs.blank),
+        };
+        let theirs = theirs.cluster;
+        let joins = connects_blank && epoch_of(connector) == 0 && ours[..8] == theirs[..8];
+        if ours == theirs || ours == unknown || theirs == unknown || joins {
+            Ok(())
+        } else {
+            Err(Refusal::Cluster { ours, theirs })
+        }
     }
 }
 
@@ -134,7 +174,7 @@ impl Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It speaks another version of the protocol.
-    Version(u16),
+    Version(u8),
     /// It has no secret or another one.
     Secret,
     /// It has a secret and this node has none.
@@ -163,9 +203,17 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let hex = |id: &ClusterId| u128::from_be_bytes(*id);
         match self {
-            Refusal::Version(theirs) => write!(f, "protocol version {theirs}, but this node speaks version {VERSION}"),
+            Refusal::Version(theirs) => write!(f, "protocol version {theirs}, but this node speaks version {}", VERSION[0]),
             Refusal::Secret => f.write_str("wrong cluster-secret"),
             Refusal::NoSecret => f.write_str("a cluster-secret was given, but this node has none"),
+            Refusal::Cluster { ours, theirs } if ours[..8] == theirs[..8] => {
+                let (ours, theirs) = (epoch_of(*ours), epoch_of(*theirs));
+                write!(
+                    f,
+                    "epoch {theirs:016x} of the cluster, but this node belongs to epoch {ours:016x}: a majority was lost, and "
+                )?;
+                f.write_str("one of them was recovered; the other one must start with an empty folder")
+            }
             Refusal::Cluster { ours, theirs } => {
                 write!(f, "cluster {:032x}, but this node belongs to cluster {:032x}", hex(theirs), hex(ours))
             }
@@ -230,7 +278,7 @@ pub async fn connect(wire: &mut Wire, me: &Identity, target: NodeId, purpose: Pu
         let welcome = expect(wire, Kind::Welcome).await?;
         let checked = check_proof(me, b"acceptor", &ours, &theirs.body, &welcome.body)
             .and_then(|()| expect_node(target, opened.hello.node))
-            .and_then(|()| me.check_cluster(opened.hello.cluster));
+            .and_then(|()| me.check_cluster(&opened.hello, Side::Connector));
         refuse_if(wire, checked).await?;
         wire.set_max(FRAME_MAX);
         Ok(opened.hello)
@@ -252,7 +300,7 @@ pub async fn accept(wire: &mut Wire, me: &Identity) -> Result<(Hello, Purpose), 
         let checked = check_proof(me, b"connector", &theirs.body, &ours, &given.body)
             .and_then(|()| expect_node(opened.target.unwrap_or(me.node), me.node))
             .and_then(|()| expect_other(me.node, opened.hello.node))
-            .and_then(|()| me.check_cluster(opened.hello.cluster));
+            .and_then(|()| me.check_cluster(&opened.hello, Side::Acceptor));
         refuse_if(wire, checked).await?;
         wire.push(encode(Kind::Welcome, 0, &proof(me, b"acceptor", &theirs.body, &ours)));
         wire.flush().await?;
@@ -301,7 +349,7 @@ async fn expect(wire: &mut Wire, kind: Kind) -> Result<Frame, Failure> {
 fn opening(me: &Identity, target: Option<NodeId>, purpose: Purpose) -> Result<Vec<u8>, Failure> {
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
-    let mut body = [MAGIC.as_slice(), &VERSION.to_le_bytes()].concat();
+    let mut body = [MAGIC.as_slice(), &VERSION].concat();
     let opening = postcard::to_stdvec(&Opening { hello: me.hello(), nonce, target, purpose });
     body.extend(opening.map_err(|error| io::Error::other(error.to_string()))?);
     Ok(body)
@@ -310,11 +358,10 @@ fn opening(me: &Identity, target: Option<NodeId>, purpose: Purpose) -> Result<Ve
 /// Reads a hello. The version comes first: what follows depends on it.
 async fn read_opening(wire: &mut Wire, body: &[u8]) -> Result<Opening, Failure> {
     let rest = body.strip_prefix(&MAGIC).ok_or(Malformed::Body)?;
-    let (version, rest) = rest.split_first_chunk().ok_or(Malformed::Body)?;
-    let version = u16::from_le_bytes(*version);
-    let same = if version == VERSION { Ok(()) } else { Err(Refusal::Version(version)) };
+    let (&[major, _], rest) = rest.split_first_chunk().ok_or(Malformed::Body)?;
+    let same = if major == VERSION[0] { Ok(()) } else { Err(Refusal::Version(major)) };
     refuse_if(wire, same).await?;
-    Ok(decode_message(rest)?)
+    Ok(decode_beginning(rest)?)
 }
 
 /// The authentication code of both hellos, or nothing without a secret. The role keeps a node from returning the proof that it got.

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use crate::quorum::acks::Acks;
 use crate::quorum::net::directory::{Directory, Traffic};
-use crate::quorum::net::frame::{Frame, Kind, decode_message, encode_message, set_id};
-use crate::quorum::net::hello::{Hello, Identity, reason};
+use crate::quorum::net::frame::{Frame, Kind, decode_beginning, encode_message, set_id};
+use crate::quorum::net::hello::{Hello, Identity, Side, reason};
 use crate::quorum::net::wire::Wire;
 use crate::quorum::types::NodeId;
 
@@ -109,6 +110,7 @@ impl Link {
 pub struct Peer {
     node: NodeId,
     traffic: Arc<Traffic>,
+    acks: Arc<Acks>,
     /// Its address, or `None` if it is no member any more.
     pub addr: watch::Sender<Option<String>>,
     /// The connection, if there is one.
@@ -119,7 +121,7 @@ impl Peer {
     /// A node without a connection.
     pub fn new(node: NodeId, addr: String, directory: &Directory) -> Peer {
         let (addr, link) = (watch::Sender::new(Some(addr)), watch::Sender::new(None));
-        Peer { node, traffic: directory.traffic(node), addr, link }
+        Peer { node, traffic: directory.traffic(node), acks: directory.acks.clone(), addr, link }
     }
 
     /// Its number.
@@ -130,6 +132,11 @@ impl Peer {
     /// Its counters.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    /// When nodes are known to have followed this one.
+    pub fn acks(&self) -> &Acks {
+        &self.acks
     }
 
     /// The connection, as soon as there is one, but within this time.
@@ -225,8 +232,8 @@ impl Carrier<'_> {
                 if let Some((_, sent)) = self.ping.take_if(|(id, _)| *id == frame.id) {
                     self.peer.traffic().pings.record(sent.elapsed());
                 }
-                let hello: Hello = decode_message(&frame.body).map_err(|malformed| malformed.to_string())?;
-                check(self.me, &hello, self.peer.node)?;
+                let hello: Hello = decode_beginning(&frame.body).map_err(|malformed| malformed.to_string())?;
+                check(self.me, &hello, self.peer.node, Side::Connector)?;
                 self.directory.set_hello(hello);
             }
             Kind::Refused => return Err(format!("refused by the other node: {}", reason(&frame))),
@@ -247,9 +254,9 @@ impl Carrier<'_> {
 ///
 /// # Errors
 /// It is not what it was.
-pub fn check(me: &Identity, hello: &Hello, node: NodeId) -> Result<(), String> {
+pub fn check(me: &Identity, hello: &Hello, node: NodeId, side: Side) -> Result<(), String> {
     if hello.node != node {
         return Err(format!("node {node} calls itself {} now", hello.node));
     }
-    me.check_cluster(hello.cluster).map_err(|refusal| refusal.to_string())
+    me.check_cluster(hello, side).map_err(|refusal| refusal.to_string())
 }

@@ -27,8 +27,8 @@ mod transport;
 mod wire;
 
 pub use dial::Security;
-pub use directory::Directory;
+pub use directory::{Directory, RoundTrips};
 pub use handler::Snapshot;
-pub use hello::{ClientAddress, Standing};
+pub use hello::{ClientAddress, Hello, Standing, cluster_id, epoch_of};
 pub use snapshot::{SnapshotSink, SnapshotWriter};
-pub use transport::{Options, Transport};
+pub use transport::{Neighbours, Options, Transport};

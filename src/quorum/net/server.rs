@@ -16,13 +16,14 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::quorum::net::dial;
 use crate::quorum::net::directory::Inbound;
-use crate::quorum::net::frame::{Frame, Kind, Malformed, decode_message, encode, encode_message};
+use crate::quorum::net::frame::{Frame, Kind, Malformed, decode_beginning, decode_message, encode, encode_message};
 use crate::quorum::net::handler::{Failed, Handler};
-use crate::quorum::net::hello::{self, Failure, Hello, Purpose, Refusal, reason};
+use crate::quorum::net::hello::{self, Failure, Hello, Purpose, Refusal, Side, reason};
 use crate::quorum::net::keeper::Shared;
 use crate::quorum::net::link;
 use crate::quorum::net::quiet::Quiet;
 use crate::quorum::net::snapshot::{self, SnapshotSink};
+use crate::quorum::net::transport::HandOver;
 use crate::quorum::net::wire::Wire;
 use crate::quorum::types::{NodeId, Types};
 
@@ -54,6 +55,8 @@ pub struct Service<H, K> {
     pub sink: K,
     /// While it is true, nobody gets a vote from this node.
     pub refuse_votes: Arc<AtomicBool>,
+    /// Orders a hand-over of the leadership.
+    pub hand_over: HandOver,
     /// Maximum number of connections.
     pub connections_max: usize,
 }
@@ -179,6 +182,11 @@ async fn requests<H: Handler, K>(
                 let (id, length) = (frame.id, frame.body.len());
                 match frame.kind {
                     Kind::Ping => wire.push(pong(&frame, node, shared)?),
+                    Kind::HandOver => {
+                        let to = decode_message(&frame.body).map_err(|malformed: Malformed| malformed.to_string())?;
+                        (service.hand_over)(to);
+                        wire.push(encode(Kind::Answer, id, &[]));
+                    }
                     Kind::Refused => return Err(format!("refused by the other node: {}", reason(&frame))),
                     Kind::Message => {
                         if let Some(take) = shared.on_message.get() {
@@ -212,8 +220,8 @@ fn is_end(error: &io::Error) -> bool {
 }
 
 fn pong(frame: &Frame, node: NodeId, shared: &Shared) -> Result<Vec<u8>, String> {
-    let hello: Hello = decode_message(&frame.body).map_err(|malformed| malformed.to_string())?;
-    link::check(&shared.me, &hello, node)?;
+    let hello: Hello = decode_beginning(&frame.body).map_err(|malformed| malformed.to_string())?;
+    link::check(&shared.me, &hello, node, Side::Acceptor)?;
     shared.directory.set_hello(hello);
     encode_message(Kind::Pong, frame.id, &shared.me.hello(), 128).ok_or_else(|| "a pong is too long".to_owned())
 }

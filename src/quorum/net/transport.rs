@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::quorum::net::client::Network;
 use crate::quorum::net::dial::Security;
 use crate::quorum::net::directory::Directory;
+use crate::quorum::net::frame::{Kind, encode_message};
 use crate::quorum::net::handler::Handler;
 use crate::quorum::net::hello::{ClientAddress, Identity, Standing};
 use crate::quorum::net::keeper::{OnMessage, Shared};
@@ -33,7 +36,15 @@ pub struct Options {
     pub connections_max: usize,
     /// While it is true, no other node gets a vote from this one.
     pub refuse_votes: Arc<AtomicBool>,
+    /// Called when another node asks this one to hand its leadership over.
+    pub hand_over: HandOver,
 }
+
+/// Orders a hand-over of the leadership: to a node, or to the one that has most of the log. Returns at once.
+pub type HandOver = Arc<dyn Fn(Option<NodeId>) + Send + Sync>;
+
+/// Time within which a node must answer that it has been asked.
+const ASKING_TIME: Duration = Duration::from_secs(2);
 
 /// Ends the transport with all its connections and tasks when it is dropped.
 pub struct Shutdown {
@@ -46,41 +57,39 @@ pub struct Transport {
     shared: Arc<Shared>,
     connections_max: usize,
     refuse_votes: Arc<AtomicBool>,
+    hand_over: HandOver,
+}
+
+/// What a node asks of its transport, beside the network of openraft.
+pub trait Neighbours: Clone + Send + Sync + 'static {
+    /// What is known of the other nodes. Any thread may read it.
+    fn directory(&self) -> &Arc<Directory>;
+
+    /// What this node says of itself from now on. The others are told at once. Any thread may call this.
+    fn set_standing(&self, standing: Standing);
+
+    /// The members are these nodes, at these addresses (`host:port`); this node may be among them. A connection to each is kept open.
+    /// Must be called on the runtime.
+    fn set_peers(&self, members: BTreeMap<NodeId, String>);
+
+    /// Asks the leader, which is a member, to hand its leadership over. Returns when it has been asked.
+    ///
+    /// # Errors
+    /// In words: there is no connection, or no answer in time.
+    fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Sends a message to all members that are connected. It may be lost, and each connection keeps the order. Any thread may call
+    /// this.
+    fn tell_all(&self, message: &[u8]);
 }
 
 impl Transport {
     /// A transport that knows no other node yet.
     pub fn new(options: Options) -> (Transport, Shutdown) {
-        let Options { node, client, secret, standing, security, connections_max, refuse_votes } = options;
+        let Options { node, client, secret, standing, security, connections_max, refuse_votes, hand_over } = options;
         let (open, shutdown) = watch::channel(());
         let shared = Arc::new(Shared::new(Identity::new(node, client, secret, standing), security, shutdown));
-        (Transport { shared, connections_max, refuse_votes }, Shutdown { _open: open })
-    }
-
-    /// What is known of the other nodes. Any thread may read it.
-    pub fn directory(&self) -> &Arc<Directory> {
-        &self.shared.directory
-    }
-
-    /// What this node says of itself from now on. The others are told at once. Any thread may call this.
-    pub fn set_standing(&self, standing: Standing) {
-        self.shared.me.standing().send_if_modified(|known| {
-            let changed = *known != standing;
-            *known = standing;
-            changed
-        });
-    }
-
-    /// The members are these nodes, at these addresses (`host:port`); this node may be among them. A connection to each is kept open.
-    /// Must be called on the runtime.
-    pub fn set_peers(&self, members: BTreeMap<NodeId, String>) {
-        self.shared.set_peers(members);
-    }
-
-    /// Sends a message to all members that are connected. It may be lost, and each connection keeps the order. Any thread may call
-    /// this.
-    pub fn tell_all(&self, message: &[u8]) {
-        self.shared.tell_all(message);
+        (Transport { shared, connections_max, refuse_votes, hand_over }, Shutdown { _open: open })
     }
 
     /// Sets what takes the messages of other nodes. The first call counts.
@@ -95,8 +104,41 @@ impl Transport {
 
     /// Serves the other nodes on a listening socket until the shutdown.
     pub async fn serve<H: Handler, K: SnapshotSink>(&self, listener: TcpListener, handler: H, sink: K) {
-        let (shared, refuse_votes) = (self.shared.clone(), self.refuse_votes.clone());
-        let service = Service { shared, handler, sink, refuse_votes, connections_max: self.connections_max };
+        let (shared, refuse_votes, hand_over) = (self.shared.clone(), self.refuse_votes.clone(), self.hand_over.clone());
+        let service = Service { shared, handler, sink, refuse_votes, hand_over, connections_max: self.connections_max };
         serve(listener, Arc::new(service)).await;
+    }
+}
+
+impl Neighbours for Transport {
+    fn directory(&self) -> &Arc<Directory> {
+        &self.shared.directory
+    }
+
+    fn set_standing(&self, standing: Standing) {
+        self.shared.me.standing().send_if_modified(|known| {
+            let changed = *known != standing;
+            *known = standing;
+            changed
+        });
+    }
+
+    fn set_peers(&self, members: BTreeMap<NodeId, String>) {
+        self.shared.set_peers(members);
+    }
+
+    fn tell_all(&self, message: &[u8]) {
+        self.shared.tell_all(message);
+    }
+
+    async fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> Result<(), String> {
+        let unreachable = || format!("node {leader}, which leads, does not answer");
+        let addr = self.directory().get(leader).and_then(|peer| peer.addr).ok_or_else(unreachable)?;
+        let frame = encode_message(Kind::HandOver, 0, &to, 8).unwrap_or_default();
+        let asking = async {
+            let link = self.shared.peer(leader, &addr).connection(ASKING_TIME).await.ok_or_else(unreachable)?;
+            link.send(frame).await.map_err(|_| unreachable())?.map(drop)
+        };
+        timeout(ASKING_TIME, asking).await.map_err(|_| unreachable())?
     }
 }

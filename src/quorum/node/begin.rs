@@ -5,19 +5,24 @@
 //! - The node has a log: it votes when a lease that it may have granted before its restart has ended.
 //! - The node is blank, and so are enough others for a majority: they begin the cluster, all with the same members.
 //! - The node is blank and another one is not: its disk was lost, or it is new. It must not vote, as it may have promised its vote to
-//!   somebody else, and does not know what it has confirmed. It votes once it has caught up with a leader.
+//!   somebody else, and does not know what it has confirmed. It votes once it has caught up with a leader. If the cluster was recovered
+//!   from a lost majority, the node takes its epoch first.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use openraft::AsyncRuntime;
 use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::{Standing, Transport};
+use crate::quorum::epoch;
+use crate::quorum::net::{Neighbours, Standing, epoch_of};
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::{Raft, run};
+use crate::quorum::runtime::Runtime;
 use crate::quorum::types::{NodeId, Peer};
 
 /// Interval between looks at what the other nodes say of themselves.
@@ -25,28 +30,35 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Number of leases for which a node that has lost its disk waits, so that an election that it may have taken part in has ended.
 const LEASES: u32 = 10;
 
+/// Pause before a write that failed is tried again.
+const KEEP_AGAIN: Duration = Duration::from_secs(1);
+
 /// What a node begins with.
-pub struct Beginning {
+pub struct Beginning<T> {
     pub node: NodeId,
     pub members: BTreeMap<NodeId, String>,
     pub standing: Standing,
-    pub transport: Transport,
+    /// Where the epoch of the cluster is kept.
+    pub folder: PathBuf,
+    pub transport: T,
     /// While it is true, the transport refuses votes.
     pub refuses: Arc<AtomicBool>,
     pub lease: Duration,
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
-pub async fn begin<D, M>(beginning: Beginning, raft: Raft<D, M>)
+pub async fn begin<D, M, T>(beginning: Beginning<T>, raft: Raft<D, M>)
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
-    let Beginning { node, members, mut standing, transport, refuses, lease } = beginning;
+    let Beginning { node, members, mut standing, folder, transport, refuses, lease } = beginning;
     if !standing.blank {
-        tokio::time::sleep(lease).await;
+        Runtime::sleep(lease).await;
         run::admit(&refuses);
+        tracing::info!("this node votes");
         return;
     }
     loop {
@@ -55,8 +67,21 @@ where
             |blank: bool| others.iter().filter(|peer| peer.hello.as_ref().is_some_and(|hello| hello.blank == blank)).count();
         if blank(false) > 0 {
             tracing::info!("the cluster exists; this node has no vote before it has caught up");
+            let hellos = others.iter().filter_map(|peer| peer.hello.as_ref().filter(|hello| !hello.blank));
+            if let Some(epoch) = hellos.map(|hello| epoch_of(hello.cluster)).find(|epoch| *epoch != 0)
+                && epoch != epoch_of(standing.cluster)
+            {
+                // Nothing is received under it before it is kept.
+                if let Err(reason) = epoch::write(&folder, epoch) {
+                    tracing::error!("The epoch of the cluster cannot be kept: {reason}");
+                    Runtime::sleep(KEEP_AGAIN).await;
+                    continue;
+                }
+                standing.cluster[8..].copy_from_slice(&epoch.to_be_bytes());
+                transport.set_standing(standing);
+            }
             raft.runtime_config().elect(false);
-            tokio::time::sleep(lease * LEASES).await;
+            Runtime::sleep(lease * LEASES).await;
             caught_up(&raft).await;
             raft.runtime_config().elect(true);
             break;
@@ -72,9 +97,10 @@ where
             caught_up(&raft).await;
             break;
         }
-        tokio::time::sleep(LOOK).await;
+        Runtime::sleep(LOOK).await;
     }
     run::admit(&refuses);
+    tracing::info!("this node votes");
     standing.blank = false;
     transport.set_standing(standing);
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use openraft::{RaftLogReader, RaftSnapshotBuilder};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 
 use crate::persist::disk::Disk;
 use crate::quorum::net::Snapshot;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::state::{SharedSnapshots, committed, lock};
 use crate::quorum::node::storage;
+use crate::quorum::runtime::{blocking, is_simulated};
 use crate::quorum::store::LogStore;
 use crate::quorum::types::{SnapshotFile, SnapshotMeta, Types};
 
@@ -52,9 +52,11 @@ where
             None => (0, None),
         };
         let end = self.meta.last_log_id.map_or(0, |last| last.index + 1);
-        let (batches, mut received) = mpsc::channel(AHEAD);
+        // In a simulation the work begins when all is read.
+        let ahead = if is_simulated() { (end.saturating_sub(next) as usize).max(1) } else { AHEAD };
+        let (batches, mut received) = mpsc::channel(ahead);
         let (machine, path) = (self.machine.clone(), temporary.path().to_owned());
-        let work = spawn_blocking(move || {
+        let work = blocking(move || {
             let mut batches = std::iter::from_fn(|| received.blocking_recv());
             machine.compact(previous, &mut batches, &path)
         });
@@ -81,7 +83,7 @@ where
         drop(batches);
         let made = work.await.map_err(storage)?;
         let (snapshots, meta) = (Arc::clone(&self.snapshots), self.meta.clone());
-        let finished = spawn_blocking(move || {
+        let finished = blocking(move || {
             let mut snapshots = lock(&snapshots);
             match made {
                 Ok(()) => snapshots.finish(temporary, &meta).map_err(storage),

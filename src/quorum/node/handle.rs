@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use crate::quorum::net::{Directory, Transport};
+use crate::quorum::net::Directory;
 use crate::quorum::node::machine::Status;
+use crate::quorum::node::members::Change;
 use crate::quorum::store::Progress;
 use crate::quorum::types::{Batch, LeaderId, NodeId};
 
@@ -15,22 +16,33 @@ use crate::quorum::types::{Batch, LeaderId, NodeId};
 pub(super) enum Order {
     /// Replicate a batch, if this leadership goes on.
     Propose(Batch, LeaderId),
-    /// Hand the leadership over.
-    Transfer(NodeId, oneshot::Sender<Result<(), String>>),
+    /// Hand the leadership over, if this node leads.
+    Transfer(NodeId),
+    /// Ask for a hand-over: the leader, or without one the others for their votes if this node is to lead.
+    AskForHandOver(Option<NodeId>),
+    /// Change the members.
+    Change(Change, Changed),
     /// End.
     Close,
 }
 
+/// Told what became of a change of the members.
+pub type Changed = Box<dyn FnOnce(Result<(), String>) + Send>;
+
 /// How long ago a majority is known to have followed this leader, measured from when it was asked.
 pub(super) type Acked = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
 
+/// What the node says of its cluster.
+pub(super) type Look = Box<dyn Fn() -> Status + Send + Sync>;
+/// Sends a message to all other nodes.
+pub(super) type Tell = Box<dyn Fn(&[u8]) + Send + Sync>;
 /// Has heartbeats sent, or none.
 pub(super) type Heartbeats = Box<dyn Fn(bool) + Send + Sync>;
 
 /// What the node's thread shares with the executor.
 #[derive(Default)]
 pub(super) struct Shared {
-    pub status: Mutex<Status>,
+    pub look: Mutex<Option<Look>>,
     pub acked: Mutex<Option<Acked>>,
     pub heartbeats: Mutex<Option<Heartbeats>>,
 }
@@ -39,7 +51,8 @@ pub(super) struct Shared {
 pub struct Node {
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) shared: Arc<Shared>,
-    pub(super) transport: Transport,
+    pub(super) directory: Arc<Directory>,
+    pub(super) tell: Tell,
     pub(super) progress: Arc<Progress>,
     pub(super) lease: Duration,
     pub(super) thread: Option<JoinHandle<()>>,
@@ -66,12 +79,12 @@ impl Node {
 
     /// The state of the cluster, as this node knows it.
     pub fn status(&self) -> Status {
-        self.shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.look.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|look| look()).unwrap_or_default()
     }
 
     /// What is known of the other nodes.
     pub fn directory(&self) -> &Directory {
-        self.transport.directory()
+        &self.directory
     }
 
     /// Sends heartbeats while this node leads, or none: a leader that hears nobody may still be heard, and would keep the others from
@@ -85,7 +98,7 @@ impl Node {
 
     /// Sends a message to the users of all other nodes that are connected. It may be lost.
     pub fn tell_all(&self, message: &[u8]) {
-        self.transport.tell_all(message);
+        (self.tell)(message);
     }
 
     /// What the log's thread has done.
@@ -93,15 +106,54 @@ impl Node {
         &self.progress
     }
 
-    /// Hands the leadership over to a node. The result says whether that has begun.
-    pub fn transfer(&self, to: NodeId) -> oneshot::Receiver<Result<(), String>> {
-        self.order(|done| Order::Transfer(to, done))
+    /// Hands the leadership over to a node. Who leads next says what became of it.
+    pub fn transfer(&self, to: NodeId) {
+        let _ = self.orders.send(Order::Transfer(to));
     }
 
-    fn order<T>(&self, order: impl FnOnce(oneshot::Sender<T>) -> Order) -> oneshot::Receiver<T> {
-        let (done, result) = oneshot::channel();
-        let _ = self.orders.send(order(done));
-        result
+    /// Asks the leader to hand its leadership over: to a node, or to the one that has most of the log. Without a leader this node
+    /// stands for election, if it is the one that is to lead.
+    pub fn ask_for_hand_over(&self, to: Option<NodeId>) {
+        let _ = self.orders.send(Order::AskForHandOver(to));
+    }
+
+    /// Changes the members, if this node leads. One change is carried out at a time.
+    pub fn change(&self, change: Change, changed: Changed) {
+        let _ = self.orders.send(Order::Change(change, changed));
+    }
+
+    /// Reads what this node knows, from any thread and after the node has ended.
+    pub fn observer(&self) -> Observer {
+        Observer {
+            shared: Arc::clone(&self.shared),
+            directory: Arc::clone(&self.directory),
+            progress: Arc::clone(&self.progress),
+        }
+    }
+}
+
+/// Reads what a node knows.
+#[derive(Clone)]
+pub struct Observer {
+    shared: Arc<Shared>,
+    directory: Arc<Directory>,
+    progress: Arc<Progress>,
+}
+
+impl Observer {
+    /// The state of the cluster.
+    pub fn status(&self) -> Status {
+        self.shared.look.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|look| look()).unwrap_or_default()
+    }
+
+    /// What is known of the other nodes.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// What the log's thread has done.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 }
 

@@ -78,6 +78,9 @@ pub trait Machine: Clone + Send + Sync + 'static {
     /// Something has changed about the cluster, or about this node's part in it.
     fn changed(&self, status: Status);
 
+    /// Another node asks this one, which leads, to hand its leadership over: to a node, or to the one that has most of the log.
+    fn hand_over(&self, to: Option<NodeId>);
+
     /// The node cannot go on: it is unknown what is on its disk, or something contradicts itself. The process must end.
     fn failed(&self, reason: String);
 }

@@ -13,24 +13,31 @@
 //! - `state`: the state machine of openraft, which passes on what is committed;
 //! - `compact`: snapshots, made of the last one and the entries behind it;
 //! - `begin`: when a blank node may vote, and when it begins a cluster;
+//! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
+//! - `members`: nodes that join and leave;
 //! - `watch`: what the executor is told of leaders and members;
 //! - `handle`: the node as the executor sees it.
 
 mod begin;
+mod bound;
 mod compact;
 mod handle;
 mod machine;
+mod members;
 mod run;
 mod sink;
 mod state;
 mod watch;
 
-pub use handle::Node;
+pub use handle::{Node, Observer};
 pub use machine::{Applied, Committed, Machine, Status};
-pub use run::{Options, Timing, start};
+pub use members::Change;
+pub use run::{Core, Options, Timing, start};
+pub use sink::Sink;
+pub use state::SharedSnapshots;
 
 /// The state machine that openraft is used with.
-type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state::State<D, M>>;
+pub type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state::State<D, M>>;
 
 /// An error of the storage, in words.
 fn storage(error: impl std::fmt::Display) -> std::io::Error {

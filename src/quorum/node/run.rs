@@ -8,28 +8,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use openraft::{Config, Instant, SnapshotPolicy};
-use tokio::sync::mpsc;
+use openraft::async_runtime::WatchReceiver;
+use openraft::network::NetSnapshot;
+use openraft::{AsyncRuntime, Config, Instant as _, RaftNetworkFactory, SnapshotPolicy};
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::{self, ClientAddress, Security, Standing, Transport};
+use crate::quorum::epoch;
+use crate::quorum::net::{self, ClientAddress, Neighbours, Security, Standing, Transport};
 use crate::quorum::node::begin::{self, Beginning};
 use crate::quorum::node::handle::{Node, Order, Shared};
 use crate::quorum::node::machine::Machine;
+use crate::quorum::node::members::Members;
 use crate::quorum::node::sink::Sink;
-use crate::quorum::node::state::State;
-use crate::quorum::node::{Raft, watch};
-use crate::quorum::store::{FolderLock, LogStore, LogThread, Options as LogOptions, Owner, Snapshots, Worker};
-use crate::quorum::types::NodeId;
+use crate::quorum::node::state::{SharedSnapshots, State};
+use crate::quorum::node::{Raft, bound, watch};
+use crate::quorum::runtime::{Instant, Runtime};
+use crate::quorum::store::{FolderLock, LogStore, LogThread, Options as LogOptions, Owner, Snapshots};
+use crate::quorum::types::{NodeId, SnapshotFile, Types};
 
 /// Maximum number of connections that other nodes may open.
 const CONNECTIONS_MAX: usize = 256;
 /// Maximum number of entries in one message.
 const PAYLOAD_MAX: u64 = 512;
-/// A node that is further behind than this number of entries is sent a snapshot.
-const LAG_MAX: u64 = 1_000_000;
-/// Number of entries in a snapshot that are kept in the log all the same, for nodes that are a little behind.
-const KEPT: u64 = 10_000;
 /// Time in which a snapshot must be sent and installed.
 const SNAPSHOT_MS: u64 = 300_000;
 
@@ -43,11 +44,21 @@ pub struct Timing {
     pub election_ms: (u64, u64),
     /// Number of entries after which a snapshot is made.
     pub snapshot_entries: u64,
+    /// Number of entries in a snapshot that are kept in the log all the same, for nodes that are a little behind.
+    pub kept_entries: u64,
+    /// A node that is further behind than this number of entries is sent a snapshot.
+    pub lag_entries_max: u64,
 }
 
 impl Default for Timing {
     fn default() -> Timing {
-        Timing { heartbeat_ms: 50, election_ms: (150, 250), snapshot_entries: 200_000 }
+        Timing {
+            heartbeat_ms: 50,
+            election_ms: (150, 250),
+            snapshot_entries: 200_000,
+            kept_entries: 10_000,
+            lag_entries_max: 1_000_000,
+        }
     }
 }
 
@@ -92,8 +103,7 @@ where
     let (log, worker) = LogStore::open(disks.0, LogOptions::new(owner, lock)).map_err(|error| describe(&error))?;
     let snapshots = Snapshots::open(disks.1, &folder, owner).map_err(|error| describe(&error))?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
-    let mut cluster = [0; 16];
-    cluster[..8].copy_from_slice(&owner.cluster.to_be_bytes());
+    let cluster = net::cluster_id(owner.cluster, epoch::read(&folder)?);
     let standing = Standing { cluster, blank: log.is_blank() };
     let refuses = Arc::new(AtomicBool::new(true));
     let (transport, open) = Transport::new(net::Options {
@@ -104,40 +114,52 @@ where
         security,
         connections_max: CONNECTIONS_MAX,
         refuse_votes: Arc::clone(&refuses),
+        hand_over: {
+            let machine = machine.clone();
+            Arc::new(move |to| machine.hand_over(to))
+        },
     });
-    let config = config(timing).map_err(|error| error.to_string())?;
-    let shared = Arc::<Shared>::default();
-    let (orders, received) = mpsc::unbounded_channel();
-    let (told, progress) = (machine.clone(), Arc::clone(log.progress()));
+    let told = machine.clone();
     transport.on_message(Box::new(move |message| told.message(message)));
-    let telling = transport.clone();
-    let running = Running {
+    let (network, thread_of_log) = (transport.network(), log.clone());
+    let core = Core {
         node,
         members,
         standing,
-        config,
+        timing,
         log,
-        worker,
         snapshots,
-        listener,
-        transport,
+        folder,
+        network,
+        transport: transport.clone(),
         refuses,
-        shared: Arc::clone(&shared),
-        machine,
-        lease: Duration::from_millis(timing.election_ms.1),
+        machine: machine.clone(),
     };
+    let (mut node, running) = core.start(move |raft, snapshots| {
+        let handler = raft.clone();
+        tokio::spawn(async move {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => transport.serve(listener, handler, Sink(snapshots)).await,
+                Err(error) => tracing::error!(%error, "cannot listen for the other nodes"),
+            }
+        });
+    })?;
     let thread = std::thread::Builder::new().name("quorum".into()).spawn(move || {
-        let machine = running.machine.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let ended = runtime.and_then(|runtime| runtime.block_on(running.run(received)));
+        let ended = runtime.and_then(|runtime| {
+            runtime.block_on(async {
+                let log_thread = worker.spawn(&thread_of_log)?;
+                running.await?;
+                close(log_thread).await
+            })
+        });
         drop(open);
         if let Err(error) = ended {
             machine.failed(error.to_string());
         }
     });
-    let thread = thread.map_err(|error| format!("Can't start the thread of the quorum: {error}"))?;
-    let lease = Duration::from_millis(timing.election_ms.0);
-    Ok(Node { orders, shared, transport: telling, progress, lease, thread: Some(thread) })
+    node.thread = Some(thread.map_err(|error| format!("Can't start the thread of the quorum: {error}"))?);
+    Ok(node)
 }
 
 fn config(timing: Timing) -> Result<Arc<Config>, openraft::ConfigError> {
@@ -148,9 +170,9 @@ fn config(timing: Timing) -> Result<Arc<Config>, openraft::ConfigError> {
         election_timeout_max: timing.election_ms.1,
         install_snapshot_timeout: SNAPSHOT_MS,
         max_payload_entries: PAYLOAD_MAX,
-        replication_lag_threshold: LAG_MAX,
+        replication_lag_threshold: timing.lag_entries_max,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(timing.snapshot_entries),
-        max_in_snapshot_log_to_keep: KEPT,
+        max_in_snapshot_log_to_keep: timing.kept_entries,
         enable_pre_vote: Some(true),
         // A leader that was restarted has no state yet: it must be elected like any other node.
         enable_leader_restore: Some(false),
@@ -161,64 +183,112 @@ fn config(timing: Timing) -> Result<Arc<Config>, openraft::ConfigError> {
     config.validate().map(Arc::new)
 }
 
-struct Running<D: Disk, M> {
-    node: NodeId,
-    members: BTreeMap<NodeId, String>,
-    standing: Standing,
-    config: Arc<Config>,
-    log: LogStore,
-    worker: Worker<D>,
-    snapshots: Snapshots<D>,
-    listener: TcpListener,
-    transport: Transport,
-    refuses: Arc<AtomicBool>,
-    shared: Arc<Shared>,
-    machine: M,
-    lease: Duration,
+/// A node, all but its threads and sockets.
+pub struct Core<D: Disk, M, N, T> {
+    /// The number of this node.
+    pub node: NodeId,
+    /// All nodes of a new cluster, this one included.
+    pub members: BTreeMap<NodeId, String>,
+    /// What the node says of itself at first.
+    pub standing: Standing,
+    /// Times.
+    pub timing: Timing,
+    /// The log, which somebody works for.
+    pub log: LogStore,
+    /// The snapshots.
+    pub snapshots: Snapshots<D>,
+    /// Where the epoch of the cluster is kept.
+    pub folder: PathBuf,
+    /// The network for openraft.
+    pub network: N,
+    /// The rest of the transport.
+    pub transport: T,
+    /// While it is true, the transport must refuse votes.
+    pub refuses: Arc<AtomicBool>,
+    /// What the executor does.
+    pub machine: M,
 }
 
-impl<D, M> Running<D, M>
+impl<D, M, N, T> Core<D, M, N, T>
 where
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
+    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>>,
+    T: Neighbours,
 {
-    async fn run(self, orders: mpsc::UnboundedReceiver<Order>) -> io::Result<()> {
-        let log_thread = self.worker.spawn(&self.log)?;
+    /// Returns the node, and what runs it until it is closed. `serve` must pass on what other nodes ask of it.
+    ///
+    /// # Errors
+    /// The times contradict each other, in words.
+    pub fn start(
+        self,
+        serve: impl FnOnce(&Raft<D, M>, SharedSnapshots<D>) + Send,
+    ) -> Result<(Node, impl Future<Output = io::Result<()>> + Send), String> {
+        let config = config(self.timing).map_err(|error| error.to_string())?;
+        let shared = Arc::<Shared>::default();
+        let (orders, received) = mpsc::unbounded_channel();
+        let directory = Arc::clone(self.transport.directory());
+        let (progress, lease) = (Arc::clone(self.log.progress()), Duration::from_millis(self.timing.election_ms.0));
+        let telling = self.transport.clone();
+        let tell = Box::new(move |message: &[u8]| telling.tell_all(message));
+        let node = Node { orders, shared: Arc::clone(&shared), directory, tell, progress, lease, thread: None };
+        Ok((node, self.run(config, shared, received, serve)))
+    }
+
+    async fn run(
+        self,
+        config: Arc<Config>,
+        shared: Arc<Shared>,
+        orders: mpsc::UnboundedReceiver<Order>,
+        serve: impl FnOnce(&Raft<D, M>, SharedSnapshots<D>) + Send,
+    ) -> io::Result<()> {
         let snapshots = Arc::new(Mutex::new(self.snapshots));
         let state = State::begin(self.machine.clone(), self.log.clone(), Arc::clone(&snapshots)).await?;
-        let network = self.transport.network();
-        let raft = Raft::build(self.node, self.config, network, self.log.clone(), state).await.map_err(io::Error::other)?;
+        let raft = Raft::build(self.node, config, self.network, self.log.clone(), state).await.map_err(io::Error::other)?;
         let acked = {
-            let raft = raft.clone();
-            move || raft.as_leader().ok()?.last_quorum_acked().map(|at| at.elapsed())
+            let (raft, node, acks) = (raft.clone(), self.node, Arc::clone(&self.transport.directory().acks));
+            move || {
+                let leader = raft.as_leader().ok()?.to_committed_leader_id();
+                let members = Arc::clone(&raft.server_metrics().borrow_watched().membership_config);
+                let now = Instant::now();
+                acks.quorum(node, leader, members.get_joint_config(), now).map(|at| now - at)
+            }
         };
-        *self.shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(acked));
+        *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(acked));
         let heartbeats = {
             let raft = raft.clone();
             move |on| raft.runtime_config().heartbeat(on)
         };
-        *self.shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(heartbeats));
-        let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let (transport, handler) = (self.transport.clone(), raft.clone());
-        tokio::spawn(async move { transport.serve(listener, handler, Sink(snapshots)).await });
+        *shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(heartbeats));
+        let look = {
+            let raft = raft.clone();
+            move || watch::status(&raft)
+        };
+        *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(look));
+        let bound = bound::bound(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
+        serve(&raft, snapshots);
         self.transport.set_peers(self.members.clone());
         raft.run();
         let beginning = Beginning {
             node: self.node,
             members: self.members,
             standing: self.standing,
+            folder: self.folder,
             transport: self.transport.clone(),
             refuses: self.refuses,
-            lease: self.lease,
+            lease: Duration::from_millis(self.timing.election_ms.1),
         };
-        tokio::spawn(begin::begin(beginning, raft.clone()));
-        tokio::spawn(watch::watch(raft.clone(), self.machine, Arc::clone(&self.shared), self.transport));
-        carry_out(&raft, orders).await;
-        *self.shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        *self.shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        drop(Runtime::spawn(begin::begin(beginning, raft.clone())));
+        drop(Runtime::spawn(bound));
+        drop(Runtime::spawn(watch::watch(raft.clone(), self.machine, self.transport.clone())));
+        let members = Members { raft: raft.clone(), transport: self.transport, node: self.node };
+        carry_out(Arc::new(members), orders).await;
+        *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
-        close(log_thread).await
+        Ok(())
     }
 }
 
@@ -227,26 +297,58 @@ async fn close(log: LogThread) -> io::Result<()> {
 }
 
 /// Carries out orders until the node is to end.
-async fn carry_out<D, M>(raft: &Raft<D, M>, mut orders: mpsc::UnboundedReceiver<Order>)
+async fn carry_out<D, M, T>(members: Arc<Members<D, M, T>>, mut orders: mpsc::UnboundedReceiver<Order>)
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
+    let raft = &members.raft;
+    let changing = Arc::new(Semaphore::new(1));
     while let Some(order) = orders.recv().await {
         match order {
             // If the leadership has ended, `watch` says so.
             Order::Propose(batch, leadership) => _ = raft.write(batch).with_leader(leadership).await,
-            Order::Transfer(to, done) => {
-                let begun = if raft.is_leader() {
-                    raft.trigger().transfer_leader(to).await.map_err(|error| error.to_string())
-                } else {
-                    Err("this node does not lead".to_owned())
-                };
-                let _ = done.send(begun);
+            Order::Transfer(to) => {
+                if raft.is_leader() {
+                    let _ = raft.trigger().transfer_leader(to).await;
+                }
             }
+            Order::AskForHandOver(to) => drop(Runtime::spawn(ask_for_hand_over(Arc::clone(&members), to))),
+            Order::Change(change, changed) => match Arc::clone(&changing).try_acquire_owned() {
+                Ok(permit) => {
+                    let members = Arc::clone(&members);
+                    let changing = Runtime::spawn(async move {
+                        let result = members.change(change).await;
+                        drop(permit);
+                        changed(result);
+                    });
+                    drop(changing);
+                }
+                Err(_) => changed(Err("another change of the members is under way".to_owned())),
+            },
             Order::Close => break,
         }
+    }
+}
+
+/// Asks the leader to hand its leadership over; without one, stands for election if this node is the one that is to lead.
+async fn ask_for_hand_over<D, M, T>(members: Arc<Members<D, M, T>>, to: Option<NodeId>)
+where
+    T: Neighbours,
+    D: Disk + Send + 'static,
+    D::File: Send,
+    M: Machine,
+{
+    let leader = members.raft.current_leader().await.filter(|leader| *leader != members.node);
+    let asked = match leader {
+        Some(leader) => members.transport.ask_hand_over(leader, to).await,
+        None if to == Some(members.node) => members.raft.trigger().elect(true).await.map_err(|error| error.to_string()),
+        None => Err("no node leads".to_owned()),
+    };
+    if let Err(reason) = asked {
+        tracing::warn!("The leadership cannot be handed over: {reason}");
     }
 }
 

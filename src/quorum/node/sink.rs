@@ -4,12 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::task::spawn_blocking;
 
 use crate::persist::disk::Disk;
 use crate::quorum::net::{SnapshotSink, SnapshotWriter};
 use crate::quorum::node::state::{SharedSnapshots, lock};
 use crate::quorum::node::storage;
+use crate::quorum::runtime::blocking;
 use crate::quorum::store::Temporary;
 use crate::quorum::types::{SnapshotFile, SnapshotMeta};
 
@@ -44,7 +44,7 @@ where
     async fn write(&mut self, chunk: Bytes) -> io::Result<()> {
         let Some(mut temporary) = self.temporary.take() else { return Err(storage("it was given up")) };
         let snapshots = Arc::clone(&self.snapshots);
-        let written = spawn_blocking(move || {
+        let written = blocking(move || {
             let result = lock(&snapshots).append(&mut temporary, &chunk);
             (temporary, result)
         });
@@ -56,7 +56,7 @@ where
     async fn finish(mut self) -> io::Result<SnapshotFile> {
         let Some(temporary) = self.temporary.take() else { return Err(storage("it was given up")) };
         let (snapshots, meta) = (Arc::clone(&self.snapshots), self.meta.clone());
-        let finished = spawn_blocking(move || lock(&snapshots).finish(temporary, &meta));
+        let finished = blocking(move || lock(&snapshots).finish(temporary, &meta));
         finished.await.map_err(storage)?.map_err(storage)
     }
 }

@@ -31,6 +31,7 @@ pub mod worker;
 pub use header::Owner;
 pub use lock::FolderLock;
 pub use progress::Progress;
+pub use segments::Planted;
 pub use snapshots::{Snapshots, Temporary};
 pub use storage::{LogStore, LogThread, Options};
 pub use worker::Worker;

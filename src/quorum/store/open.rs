@@ -162,7 +162,7 @@ fn read<D: Disk>(disk: &mut D, layout: &Layout, (number, first): (u64, u64)) -> 
             format!("it is segment {} from entry {} on by its header", header.segment, header.first),
         ));
     }
-    Ok(Read { segment: Segment { number, name, len: 0 }, bytes, header })
+    Ok(Read { segment: Segment { number, first, name, len: 0 }, bytes, header })
 }
 
 /// Reads the records of a segment; up to `end` if another segment says that this one ends there. Returns their length with the header.

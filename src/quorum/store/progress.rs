@@ -1,6 +1,7 @@
 //! What the log's thread has done, readable from other threads at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Figures of the log.
@@ -22,6 +23,8 @@ pub struct Progress {
     pub bytes: AtomicU64,
     /// Number of segments.
     pub segments: AtomicU64,
+    /// Of each segment, oldest first: the index of its first entry, and its bytes.
+    spans: Mutex<Vec<(u64, u64)>>,
     /// Bytes of all segments, without space that is laid out.
     pub segment_bytes: AtomicU64,
     /// Bytes of entries that are held in memory.
@@ -35,6 +38,19 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Of each segment, oldest first: the index of its first entry, and its bytes without space that is laid out.
+    pub fn segments(&self) -> Vec<(u64, u64)> {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn note_segments(&self, spans: impl Iterator<Item = (u64, u64)>) {
+        let mut known = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clear();
+        known.extend(spans);
+        self.segments.store(known.len() as u64, Ordering::Relaxed);
+        self.segment_bytes.store(known.iter().map(|(_, bytes)| bytes).sum(), Ordering::Relaxed);
+    }
+
     pub(super) fn note_sync(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.syncs.fetch_add(1, Ordering::Relaxed);

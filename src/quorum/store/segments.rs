@@ -157,6 +157,8 @@ impl Group {
 pub struct Segment {
     /// Its number.
     pub number: u64,
+    /// The index of its first entry.
+    pub first: u64,
     /// Its name.
     pub name: Vec<u8>,
     /// Length of its header and records.
@@ -193,9 +195,9 @@ impl<D: Disk> Segments<D> {
         self.contents.first()
     }
 
-    /// Number of segments, and their bytes.
-    pub fn size(&self) -> (u64, u64) {
-        (self.segments.len() as u64, self.segments.iter().map(|segment| segment.len).sum())
+    /// Of each segment, oldest first: the index of its first entry, and its bytes.
+    pub fn spans(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.segments.iter().map(|segment| (segment.first, segment.len))
     }
 
     fn last(&mut self) -> &mut Segment {
@@ -343,7 +345,7 @@ impl<D: Disk> Segments<D> {
         self.file = file;
         self.laid = laid;
         self.durable = header::LEN as u64;
-        self.segments.push_back(Segment { number, name, len: self.durable });
+        self.segments.push_back(Segment { number, first, name, len: self.durable });
         Ok(())
     }
 
@@ -361,7 +363,7 @@ impl<D: Disk> Segments<D> {
         let name = header::name(1, 0);
         let file = disk.create(NEW).map_err(full_or_fatal)?;
         let len = header::LEN as u64;
-        let segments = VecDeque::from([Segment { number: 1, name: name.clone(), len }]);
+        let segments = VecDeque::from([Segment { number: 1, first: 0, name: name.clone(), len }]);
         let contents = Contents::default();
         let mut log = Segments { disk, layout, segments, file, durable: 0, laid: 0, cramped: false, contents, reading: None };
         log.copy_last(&header.encode().map_err(Trouble::Fatal)?)?;

@@ -42,7 +42,7 @@ pub struct Options {
     /// The lock on the folder, which is kept until the log is closed.
     pub lock: Option<FolderLock>,
     /// A fault, in tests of the tests.
-    pub(in crate::quorum::store) planted: Planted,
+    pub planted: Planted,
 }
 
 impl Options {
@@ -161,11 +161,12 @@ impl LogStore {
         })
     }
 
-    pub(super) fn order_committed(&self, committed: Option<LogId>) -> io::Result<()> {
-        self.order(|memory| {
-            memory.state.committed = committed;
-            Ok(((), Order::Committed(committed)))
-        })
+    /// Notes what is known to be committed. It is written with the next group, or when the log's thread is idle.
+    pub(super) fn note_committed(&self, committed: Option<LogId>) -> io::Result<()> {
+        let mut memory = lock(&self.memory);
+        memory.check()?;
+        memory.state.committed = committed;
+        Ok(())
     }
 
     /// The entries that the log has in a range: all of them, or at most so many bytes, but at least one. What is not in memory comes
@@ -270,7 +271,7 @@ impl RaftLogStorage<Types> for LogStore {
 
     /// Returns at once. It is written with what follows.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
-        self.order_committed(committed)
+        self.note_committed(committed)
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {

@@ -30,6 +30,8 @@ use crate::quorum::types::{Entry, LogId, Types, Vote};
 const AGAIN: Duration = Duration::from_millis(100);
 /// Time without orders after which the thread tidies up: writes what is known to be committed, and lays out space.
 const IDLE: Duration = Duration::from_millis(20);
+/// Interval at which it does so if nothing was to be done when it looked last.
+const LOOK: Duration = Duration::from_secs(1);
 /// Bytes of a group after which no further order is added to it.
 const GROUP_BYTES: usize = 4 << 20;
 
@@ -39,8 +41,6 @@ pub enum Order {
     Append(Vec<Entry>, u64, IOFlushed<Types>),
     /// Save a vote.
     Vote(Vote, oneshot::Sender<io::Result<()>>),
-    /// Save what is known to be committed, without haste.
-    Committed(Option<LogId>),
     /// Remove all entries behind one.
     Truncate(Option<LogId>),
     /// Remove entries up to one.
@@ -93,8 +93,10 @@ pub struct Worker<D: Disk> {
     queue: VecDeque<Order>,
     /// What is being written.
     current: Option<Together>,
-    /// What is known to be committed, and not written yet.
-    committed: Option<Option<LogId>>,
+    /// The last entry that was ordered.
+    last: Option<LogId>,
+    /// What the files say is committed.
+    committed: Option<LogId>,
     stuck: bool,
     closing: bool,
     /// Why the log has failed.
@@ -112,6 +114,7 @@ impl<D: Disk> Worker<D> {
         lock: Option<FolderLock>,
     ) -> Worker<D> {
         let planted = segments.layout.planted;
+        let (last, committed) = (segments.state().last, segments.state().committed);
         let worker = Worker {
             segments,
             memory,
@@ -119,7 +122,8 @@ impl<D: Disk> Worker<D> {
             orders,
             queue: VecDeque::new(),
             current: None,
-            committed: None,
+            last,
+            committed,
             stuck: false,
             closing: false,
             failed: None,
@@ -135,14 +139,11 @@ impl<D: Disk> Worker<D> {
         loop {
             let wait = match self.stuck {
                 true => AGAIN,
-                false if self.committed.is_some() || self.segments.wants_space() => IDLE,
-                false => Duration::MAX,
+                false if self.segments.wants_space() => IDLE,
+                false if self.new_committed().is_some() => IDLE,
+                false => LOOK,
             };
-            let received = match wait {
-                Duration::MAX => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                wait => self.orders.recv_timeout(wait),
-            };
-            match received {
+            match self.orders.recv_timeout(wait) {
                 Ok(order) => self.take(order),
                 Err(RecvTimeoutError::Timeout) if !self.stuck => self.tidy(),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -169,6 +170,14 @@ impl<D: Disk> Worker<D> {
             }
             order => self.queue.push_back(order),
         }
+    }
+
+    /// Takes what has been ordered, and answers reads. Returns whether there is work for [`Worker::turn`].
+    pub fn is_asked(&mut self) -> bool {
+        while let Ok(order) = self.orders.try_recv() {
+            self.take(order);
+        }
+        self.closing || !self.queue.is_empty()
     }
 
     /// Carries out all that has been ordered, as far as the disk lets it. Returns false when it was closed.
@@ -201,14 +210,6 @@ impl<D: Disk> Worker<D> {
     fn step(&mut self) -> Result<bool, Trouble> {
         if self.current.is_none() {
             if self.queue.is_empty() {
-                return Ok(false);
-            }
-            if self.queue.iter().all(|order| matches!(order, Order::Committed(_))) {
-                for order in self.queue.drain(..) {
-                    if let Order::Committed(committed) = order {
-                        self.committed = Some(committed);
-                    }
-                }
                 return Ok(false);
             }
             if self.segments.is_full() {
@@ -254,9 +255,7 @@ impl<D: Disk> Worker<D> {
     }
 
     fn note_size(&self) {
-        let (segments, bytes) = self.segments.size();
-        self.progress.segments.store(segments, Ordering::Relaxed);
-        self.progress.segment_bytes.store(bytes, Ordering::Relaxed);
+        self.progress.note_segments(self.segments.spans());
     }
 
     /// Makes a group of what is in the queue.
@@ -269,32 +268,43 @@ impl<D: Disk> Worker<D> {
             needs_sync: false,
             purges: false,
         });
-        let mut committed = self.committed.take();
         while current.group.len() < GROUP_BYTES {
             let Some(order) = self.queue.pop_front() else { break };
-            current.needs_sync |= !matches!(order, Order::Committed(_));
+            current.needs_sync = true;
             match order {
                 Order::Append(entries, append, flushed) => {
                     current.waiting.push(Waiting::Append(flushed));
                     current.append = Some(append);
                     current.entries += entries.len() as u64;
+                    self.last = entries.last().map(|entry| entry.log_id).or(self.last);
                     entries.iter().try_for_each(|entry| current.group.entry(entry))?;
                 }
                 Order::Vote(vote, reply) => {
                     current.waiting.push(Waiting::Vote(reply));
                     current.group.vote(vote)?;
                 }
-                Order::Committed(last) => committed = Some(last),
                 Order::Truncate(_) if self.planted == Planted::TruncationNotWritten => {}
-                Order::Truncate(after) => current.group.truncate(after)?,
+                Order::Truncate(after) => {
+                    self.last = after;
+                    current.group.truncate(after)?;
+                }
                 Order::Purge(upto) => {
                     current.purges = true;
+                    self.last = self.last.max(Some(upto));
                     current.group.purge(upto)?;
                 }
                 Order::Read(..) | Order::Close => {}
             }
         }
-        committed.map_or(Ok(()), |committed| current.group.committed(committed))
+        let Some(committed) = self.new_committed() else { return Ok(()) };
+        self.committed = Some(committed);
+        self.current.as_mut().map_or(Ok(()), |current| current.group.committed(Some(committed)))
+    }
+
+    /// What is known to be committed and the files do not say so, if its entry is in them or in the group.
+    fn new_committed(&self) -> Option<LogId> {
+        let committed = lock(&self.memory).state.committed;
+        committed.filter(|_| committed > self.committed && committed <= self.last)
     }
 
     /// Does what can wait: writes what is known to be committed, and lays out space. Tests and simulations call it instead of waiting.
@@ -302,7 +312,7 @@ impl<D: Disk> Worker<D> {
         if self.failed.is_some() || self.current.is_some() || !self.queue.is_empty() {
             return;
         }
-        if self.committed.is_some() {
+        if self.new_committed().is_some() {
             // It becomes a group like any other: if it is written in part, nothing else may take its place.
             let written = match self.gather() {
                 Ok(()) => self.write_current().map(drop),

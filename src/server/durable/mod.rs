@@ -259,12 +259,12 @@ impl Durable {
 
     /// Whether the pending changes wait for others that are to share a sync.
     fn waits_for_others(&self) -> bool {
-        !self.replicated && self.sharing.waits(self.gate.held().get(), monotonic_ns())
+        self.sharing.waits(self.gate.held().get(), monotonic_ns())
     }
 
     /// How long the pending changes wait for others while nothing else is to be done; `None` if they do not, or if there are none.
     fn wait_for_others(&self) -> Option<Duration> {
-        if !self.holds_output() || self.gate.is_on_its_way() || self.replicated || !self.log.has_pending() {
+        if !self.holds_output() || self.gate.is_on_its_way() || !self.log.has_pending() {
             return None;
         }
         self.sharing.wait(self.gate.held().get(), monotonic_ns())

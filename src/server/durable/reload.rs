@@ -56,7 +56,7 @@ impl Shell {
         };
         let now = self.clock.now();
         if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-            self.engine.end_wait_for_save(now, id, done.err().as_ref());
+            self.engine.end_wait_for_driver(now, id, done.err().as_ref());
         }
     }
 

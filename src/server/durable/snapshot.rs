@@ -133,7 +133,7 @@ impl Shell {
         self.refuse_writes();
         for (id, client) in std::mem::take(&mut self.snapshots.waiting) {
             if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-                self.engine.end_wait_for_save(now, id, (!saved).then_some(&Error::SAVE_FAILED));
+                self.engine.end_wait_for_driver(now, id, (!saved).then_some(&Error::SAVE_FAILED));
             }
         }
         self.go_on_saving();

@@ -16,13 +16,15 @@ use std::task::{Context, Poll, Waker};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+#[cfg(feature = "quorum")]
+use tokio_rustls::rustls::ClientConfig;
 pub use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{RootCertStore, SupportedProtocolVersion};
+use tokio_rustls::rustls::{Error, RootCertStore, SupportedProtocolVersion};
 pub use tokio_rustls::server::TlsStream;
 pub use tokio_rustls::{Accept, TlsAcceptor};
 
@@ -36,12 +38,7 @@ pub const NOT_UPDATED: &str = "Unable to update TLS configuration. Check server 
 /// # Errors
 /// Names the directive or file that is wrong, and the reason, for the operator.
 pub fn settings(config: &Config) -> Result<Arc<ServerConfig>, String> {
-    let chain = certificates("tls-cert-file", &config.tls_cert_file)?;
-    if config.tls_key_file.is_empty() {
-        return Err("tls-key-file is not set".to_owned());
-    }
-    let key = PrivateKeyDer::from_pem_file(&config.tls_key_file)
-        .map_err(|error| format!("tls-key-file {}: {error}", config.tls_key_file))?;
+    let (chain, key) = identity(config)?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&versions(&config.tls_protocols)?)
         .map_err(|error| error.to_string())?;
@@ -54,15 +51,7 @@ pub fn settings(config: &Config) -> Result<Arc<ServerConfig>, String> {
             builder.with_client_cert_verifier(verifier.build().map_err(|error| error.to_string())?)
         }
     };
-    let mut settings = builder.with_single_cert(chain, key).map_err(|error| {
-        let told = error.to_string();
-        let old = if told.contains("UnsupportedCertVersion") {
-            "; it must be one of X.509 version 3, see guide/users-and-tls.md"
-        } else {
-            ""
-        };
-        format!("tls-cert-file {} and tls-key-file {}: {told}{old}", config.tls_cert_file, config.tls_key_file)
-    })?;
+    let mut settings = builder.with_single_cert(chain, key).map_err(|error| unfit(config, &error))?;
     settings.ignore_client_order = config.tls_prefer_server_ciphers;
     // Session tickets, encrypted, are kept by the client: the server stores nothing for clients that may resume.
     settings.session_storage = Arc::new(NoServerSessionStorage {});
@@ -72,6 +61,55 @@ pub fn settings(config: &Config) -> Result<Arc<ServerConfig>, String> {
         settings.send_tls13_tickets = 0;
     }
     Ok(Arc::new(settings))
+}
+
+/// The server's certificate with its chain, and its key.
+fn identity(config: &Config) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain = certificates("tls-cert-file", &config.tls_cert_file)?;
+    if config.tls_key_file.is_empty() {
+        return Err("tls-key-file is not set".to_owned());
+    }
+    let key = PrivateKeyDer::from_pem_file(&config.tls_key_file)
+        .map_err(|error| format!("tls-key-file {}: {error}", config.tls_key_file))?;
+    Ok((chain, key))
+}
+
+/// Why the certificate and its key cannot be used.
+fn unfit(config: &Config, error: &Error) -> String {
+    let told = error.to_string();
+    let old = if told.contains("UnsupportedCertVersion") {
+        "; it must be one of X.509 version 3, see guide/users-and-tls.md"
+    } else {
+        ""
+    };
+    format!("tls-cert-file {} and tls-key-file {}: {told}{old}", config.tls_cert_file, config.tls_key_file)
+}
+
+/// Builds the settings of the connections among replicated servers, opened and accepted. Both sides must present a certificate that
+/// an authority of `tls-ca-cert-file` has signed.
+///
+/// # Errors
+/// As [`settings`].
+#[cfg(feature = "quorum")]
+pub fn settings_of_nodes(config: &Config) -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), String> {
+    let provider = Arc::new(ring::default_provider());
+    let (chain, key) = identity(config)?;
+    if config.tls_ca_cert_file.is_empty() && config.tls_ca_cert_dir.is_empty() {
+        return Err(
+            "tls-cluster: tls-ca-cert-file or tls-ca-cert-dir must name the authority of the nodes' certificates".to_owned()
+        );
+    }
+    let (authorities, versions) = (Arc::new(authorities(config)?), versions(&config.tls_protocols)?);
+    let told = |error: Error| error.to_string();
+    let connector = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&versions).map_err(told)?;
+    let connector = connector.with_root_certificates(Arc::clone(&authorities));
+    let connector = connector.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(|error| unfit(config, &error))?;
+    let acceptor = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&versions).map_err(told)?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(authorities, provider).build().map_err(|error| error.to_string())?;
+    let acceptor = acceptor.with_client_cert_verifier(verifier);
+    let acceptor = acceptor.with_single_cert(chain, key).map_err(|error| unfit(config, &error))?;
+    Ok((Arc::new(connector), Arc::new(acceptor)))
 }
 
 fn certificates(name: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -21,15 +21,15 @@ const MAGIC: [u8; 8] = *b"PCSTATE\x01";
 const HEAD: u64 = 24;
 
 /// A file from behind its head on.
-struct Behind(File);
+struct Behind<F>(F);
 
-impl Read for Behind {
+impl<F: Read> Read for Behind<F> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.0.read(into)
     }
 }
 
-impl Seek for Behind {
+impl<F: Seek> Seek for Behind<F> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let to = match to {
             SeekFrom::Start(at) => SeekFrom::Start(at + HEAD),
@@ -43,10 +43,18 @@ impl Seek for Behind {
 ///
 /// # Errors
 /// In words.
-pub fn load(mut follower: Follower, snapshot: &SnapshotFile) -> Result<Follower, String> {
+pub fn load(follower: Follower, snapshot: &SnapshotFile) -> Result<Follower, String> {
+    let file = File::open(&snapshot.path).map_err(|error| format!("{}: {error}", snapshot.path.display()))?;
+    load_from(follower, file, snapshot)
+}
+
+/// Loads a snapshot from a file that is open.
+///
+/// # Errors
+/// In words.
+pub fn load_from<F: Read + Seek>(mut follower: Follower, mut file: F, snapshot: &SnapshotFile) -> Result<Follower, String> {
     let path = &snapshot.path;
     let describe = |error: io::Error| format!("{}: {error}", path.display());
-    let mut file = File::open(path).map_err(describe)?;
     let mut head = [0; HEAD as usize];
     file.read_exact(&mut head).map_err(describe)?;
     let [magic, us, wall] = [0, 8, 16].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| head[at + byte])));
@@ -74,19 +82,38 @@ pub fn compact(
     batches: &mut dyn Iterator<Item = io::Result<Batch>>,
     into: &Path,
 ) -> Result<(), String> {
+    let describe = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+    let previous = match previous {
+        Some(snapshot) => Some((File::open(&snapshot.path).map_err(|error| describe(&snapshot.path, error))?, snapshot)),
+        None => None,
+    };
+    let file = File::options().write(true).truncate(true).open(into).map_err(|error| describe(into, error))?;
+    compact_into(config, previous, batches, file)
+}
+
+/// As [`compact`], with files that are open.
+///
+/// # Errors
+/// In words.
+pub fn compact_into<F: Read + Seek>(
+    config: &Config,
+    previous: Option<(F, &SnapshotFile)>,
+    batches: &mut dyn Iterator<Item = io::Result<Batch>>,
+    into: impl Write,
+) -> Result<(), String> {
     let config = Config { maxmemory: 0, ..config.clone() };
     let engine = Box::new(Engine::new(config, 0, Now::new(0, 0), crate::commands::table()));
     let mut follower = Follower::new(engine);
-    if let Some(previous) = previous {
-        follower = load(follower, previous)?;
+    if let Some((file, previous)) = previous {
+        follower = load_from(follower, file, previous)?;
     }
     for batch in batches {
         follower.apply(&batch.map_err(|error| error.to_string())?)?;
     }
     let time = follower.time();
     let engine = follower.finish(moment(time), Purpose::Base)?;
-    let describe = |error: io::Error| format!("{}: {error}", into.display());
-    let mut file = BufWriter::new(File::options().write(true).truncate(true).open(into).map_err(describe)?);
+    let describe = |error: io::Error| format!("cannot write a snapshot: {error}");
+    let mut file = BufWriter::new(into);
     let head = [MAGIC, time.us.to_le_bytes(), time.wall_offset_ms.to_le_bytes()].concat();
     file.write_all(&head).map_err(describe)?;
     write_base(&engine, moment(time), |chunk| file.write_all(chunk).map_err(describe))?;

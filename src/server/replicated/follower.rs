@@ -67,3 +67,30 @@ impl Follower {
         self.replay.finish(at.now, purpose).map(|(engine, _)| engine)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::base::time::Now;
+    use crate::engine::config::Config;
+
+    #[test]
+    fn what_a_newer_version_wrote_is_refused_and_named() {
+        crate::on_executor_stack(|| {
+            let engine = Engine::new(Config::default(), 0, Now::new(0, 0), crate::commands::table());
+            let mut follower = Follower::new(Box::new(engine));
+            let batch = |bytes: &'static [u8]| Batch {
+                origin: 1,
+                number: 1,
+                time: ClusterTime::default(),
+                bytes: Bytes::from_static(bytes),
+            };
+            assert_eq!(follower.apply(&batch(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n")), Ok(()));
+            let refused = follower.apply(&batch(b"*2\r\n$11\r\nLOCK.LATERS\r\n$1\r\na\r\n")).unwrap_err();
+            assert!(refused.contains("LOCK.LATERS"), "{refused}");
+        });
+    }
+}

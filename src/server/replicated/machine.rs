@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::config::Config;
 use crate::quorum::node::{Applied, Committed, Machine, Status};
-use crate::quorum::types::{Batch, SnapshotFile};
+use crate::quorum::types::{Batch, NodeId, SnapshotFile};
 use crate::server::durable::copy::{ENGINE_STACK, be_nice};
 use crate::server::net::control::Control;
 use crate::server::replicated::content;
@@ -76,6 +76,10 @@ impl Machine for ShellMachine {
 
     fn changed(&self, status: Status) {
         self.order(move |shell| shell.cluster_changed(status));
+    }
+
+    fn hand_over(&self, to: Option<NodeId>) {
+        self.order(move |shell| shell.hand_over_own(to));
     }
 
     fn failed(&self, reason: String) {

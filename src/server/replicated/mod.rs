@@ -16,26 +16,26 @@
 //! early, and each is late by the time without a leader.
 
 mod clock;
-mod content;
-mod follower;
+pub mod content;
+pub mod follower;
+mod hand_over;
 mod lead;
+pub mod leadership;
 mod machine;
+mod members;
 mod messages;
 mod peers;
 mod start;
 mod status;
 
-pub(crate) use start::start;
-
-use std::collections::VecDeque;
+pub(crate) use start::{FOLDER, start};
 
 use crate::base::time::Now;
 use crate::persist::natives::clock::{BootClock, Moment};
 use crate::quorum::net::ClientAddress;
 use crate::quorum::node::{Node, Status};
-use crate::quorum::types::{ClusterTime, LeaderId, NodeId, Origin};
-use crate::server::durable::gate::BatchNumber;
-use crate::server::replicated::follower::Follower;
+use crate::quorum::types::{ClusterTime, NodeId};
+use crate::server::replicated::leadership::Part;
 use crate::server::replicated::messages::Messages;
 
 /// The clock of the cluster, as native records know clocks: one boot that never ends.
@@ -50,35 +50,24 @@ pub(in crate::server) fn moment(time: ClusterTime) -> Moment {
 }
 
 /// The moment of a leader's engine.
-pub(in crate::server) fn moment_of(now: Now) -> Moment {
+pub(crate) fn moment_of(now: Now) -> Moment {
     Moment { now, boot: boot_clock(now) }
 }
 
 /// The cluster's clock at a time of a leader's engine.
-pub(in crate::server) fn boot_clock(now: Now) -> BootClock {
+pub(crate) fn boot_clock(now: Now) -> BootClock {
     BootClock { id: CLOCK, now_ms: now.mono_ms() }
 }
 
-/// What this node does for the cluster.
-pub enum Part {
-    /// It applies what is committed.
-    Follows(Box<Follower>),
-    /// It executes requests.
-    Leads(Leadership),
-    /// It has dropped its state, and is given it again with the next entry.
-    Empty,
-}
-
-/// A leadership of this process.
-pub struct Leadership {
-    id: LeaderId,
-    origin: Origin,
-    /// Batches that were proposed and are not committed, with their lengths in bytes.
-    proposed: VecDeque<(BatchNumber, u64)>,
-    /// Until when no other node can lead, in nanoseconds of the monotonic clock, as far as was looked.
-    lease_until_ns: u64,
-    /// Whether a majority is out of reach.
-    alone: bool,
+/// A hand-over of the leadership in progress.
+struct HandOver {
+    to: NodeId,
+    /// When it is given up, in monotonic milliseconds.
+    until_ms: u64,
+    /// Whether the node has been told.
+    ordered: bool,
+    /// Whether the server ends afterwards.
+    ends: bool,
 }
 
 /// The replication of a server.
@@ -91,7 +80,7 @@ pub struct Replicated {
     status: Status,
     /// When to look at the lease and to commit the time, in monotonic milliseconds; `u64::MAX` unless this node leads.
     tick_ms: u64,
-    handing_over: bool,
+    handing_over: Option<HandOver>,
     /// Where clients reach this node.
     client: ClientAddress,
     /// Messages for the subscribers of other nodes.
@@ -106,6 +95,6 @@ impl Replicated {
 
     /// When it needs a turn, in monotonic milliseconds.
     pub fn due_ms(&self) -> u64 {
-        self.tick_ms
+        self.handing_over.as_ref().map_or(self.tick_ms, |handing_over| handing_over.until_ms.min(self.tick_ms))
     }
 }

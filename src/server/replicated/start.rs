@@ -5,18 +5,38 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::engine::config::Config;
+use crate::engine::replication::report::Reporter;
 use crate::quorum::net::{ClientAddress, Security};
 use crate::quorum::node::{self, Status, Timing};
 use crate::quorum::store::{FolderLock, Owner};
 use crate::server::durable::folder::Folder;
 use crate::server::net::control::Control;
+use crate::server::replicated::leadership::Part;
 use crate::server::replicated::machine::ShellMachine;
 use crate::server::replicated::messages::Messages;
-use crate::server::replicated::{Part, Replicated, peers};
+use crate::server::replicated::{Replicated, members, peers};
 use crate::server::shell::Shell;
 
 /// Below `dir`: the node's log, votes and snapshots.
-const FOLDER: &str = "quorum";
+pub(crate) const FOLDER: &str = "quorum";
+
+/// How the nodes' connections are encrypted.
+///
+/// # Errors
+/// In words: certificates are missing or wrong, or this build has no TLS.
+fn security(config: &Config) -> Result<Security, String> {
+    if !config.tls_cluster && !config.tls_replication {
+        return Ok(Security::default());
+    }
+    #[cfg(feature = "tls")]
+    {
+        let (connector, acceptor) = crate::server::net::tls::settings_of_nodes(config)?;
+        Ok(Security { connector: Some(connector.into()), acceptor: Some(acceptor.into()) })
+    }
+    #[cfg(not(feature = "tls"))]
+    Err("tls-cluster: this build has no TLS".to_owned())
+}
 
 /// Starts the node that the configuration describes: `node-id`, `peers`, `dir`.
 ///
@@ -25,7 +45,8 @@ const FOLDER: &str = "quorum";
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), String> {
     let config = shell.engine.config.clone();
     let (id, members) = (config.node_id, peers::parse(&config.peers)?);
-    let addr = members.get(&id).ok_or_else(|| format!("peers: node {id}, which is this one (node-id), is not among them"))?;
+    let addr =
+        members.get(&id).cloned().ok_or_else(|| format!("peers: node {id}, which is this one (node-id), is not among them"))?;
     if config.appendonly {
         return Err("appendonly must be no where node-id is set: the nodes have a log of their own".to_owned());
     }
@@ -37,11 +58,11 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let disks =
         (Folder::open(&folder).map_err(|error| describe(&error))?, Folder::open(&folder).map_err(|error| describe(&error))?);
     let lock = FolderLock::acquire(&folder)?;
-    let listened = if config.peer_listen.is_empty() { addr } else { &config.peer_listen };
+    let listened = if config.peer_listen.is_empty() { &addr } else { &config.peer_listen };
     let listener =
         TcpListener::bind(listened).map_err(|error| format!("Can't listen on {listened} for the other nodes: {error}"))?;
     let announced = Some(config.cluster_announce_ip.clone()).filter(|host| !host.is_empty());
-    let host = announced.unwrap_or_else(|| peers::host_of(addr).to_owned());
+    let host = announced.unwrap_or_else(|| peers::host_of(&addr).to_owned());
     let port = if config.cluster_announce_port > 0 { config.cluster_announce_port } else { config.port };
     let client = ClientAddress { host, port, tls_port: config.tls_port };
     let cluster = xxh3_64(config.cluster_name.as_bytes());
@@ -55,11 +76,13 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         listener,
         client: client.clone(),
         secret: Some(config.cluster_secret.clone()).filter(|secret| !secret.is_empty()),
-        security: Security::default(),
+        security: security(&config)?,
         timing: Timing::default(),
     };
     let machine = ShellMachine { control: control.clone(), config };
     let node = node::start(options, machine)?;
+    let observer = node.observer();
+    shell.engine.replication.reporter = Some(Reporter::new(move || members::report(&observer, id, &addr)));
     shell.replicated = Some(Box::new(Replicated {
         node,
         id,
@@ -67,7 +90,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         part: Part::Empty,
         status: Status::default(),
         tick_ms: u64::MAX,
-        handing_over: false,
+        handing_over: None,
         client,
         messages: Messages::default(),
     }));

@@ -1,24 +1,17 @@
 //! What clients are shown of the cluster.
 
-use crate::engine::replication::{Node, Role, State};
-use crate::server::replicated::{Part, Replicated};
+use crate::engine::replication::{Node, State};
+use crate::server::replicated::Replicated;
+use crate::server::replicated::leadership::Part;
 use crate::server::shell::Shell;
 
 impl Replicated {
-    fn role(&self) -> Role {
-        match &self.part {
-            Part::Leads(leadership) if leadership.alone => Role::NoQuorum,
-            Part::Leads(_) => Role::Leader,
-            _ => Role::Follower { leader: self.status.leader.filter(|leader| *leader != self.id) },
-        }
-    }
-
     /// The state that clients see. `recorded`: whether there are changes that no batch has.
     fn state(&self, recorded: bool) -> State {
         let directory = self.node.directory();
         let status = self.node.status();
         let proposed = match &self.part {
-            Part::Leads(leadership) => leadership.proposed.len() as u64,
+            Part::Leads(leadership) => leadership.proposed(),
             _ => 0,
         };
         let mut nodes: Vec<Node> = self
@@ -69,12 +62,12 @@ impl Replicated {
             nodes.sort_by_key(|node| node.id);
         }
         State {
-            role: self.role(),
+            role: self.part.role(self.id, self.status.leader),
             cluster: self.cluster,
             node: self.id,
             term: self.status.term,
             nodes,
-            handing_over: self.handing_over,
+            handing_over: self.handing_over.is_some(),
         }
     }
 }

@@ -243,6 +243,10 @@ struct Sorter {
     current: Vec<Option<usize>>,
     /// Servers that are down, with their index in [`Acquisitions::down`].
     down: Vec<(u32, usize)>,
+    /// Since when no node of a replicated service leads, if that is so.
+    leaderless_us: Option<u64>,
+    /// The times without a leader that have ended.
+    leaderless: Vec<(u64, u64)>,
     /// By how many millionths each client's clocks run fast.
     drifts: Vec<i64>,
 }
@@ -279,6 +283,13 @@ impl Sorter {
                     self.sorted.down[self.down.remove(at).1].1 = at_us;
                 }
             }
+            // A replicated service is down while no node leads: nothing expires in that time. Its nodes' ends do not matter.
+            EventKind::Leaderless => self.leaderless_us = Some(at_us),
+            EventKind::Leads { .. } => {
+                if let Some(since_us) = self.leaderless_us.take() {
+                    self.leaderless.push((since_us, at_us));
+                }
+            }
             // Until there is a reply, nothing is known of the copy in transit: the server may not know that its client waits.
             EventKind::Resend { .. } => {
                 if let Some(acquisition) = self.current[event.client as usize].and_then(|at| self.sorted.all.get_mut(at))
@@ -311,6 +322,10 @@ impl Acquisitions {
     pub fn of(history: &History) -> Acquisitions {
         let mut sorter = Sorter::default();
         history.events.iter().for_each(|event| sorter.record(event));
+        sorter.leaderless.extend(sorter.leaderless_us.map(|since_us| (since_us, u64::MAX)));
+        if !sorter.leaderless.is_empty() {
+            sorter.sorted.down = sorter.leaderless;
+        }
         sorter.sorted
     }
 

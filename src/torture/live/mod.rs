@@ -251,8 +251,14 @@ impl<'a> LiveRun<'a> {
                     }
                 }
             }
-            // Real servers keep no files here.
-            Injection::PowerLoss { .. } => {}
+            // Real servers keep no files here, and do not replicate.
+            Injection::PowerLoss { .. }
+            | Injection::Partition { .. }
+            | Injection::Disorder { .. }
+            | Injection::Stall { .. }
+            | Injection::Wipe { .. }
+            | Injection::DriftOfNode { .. }
+            | Injection::StepOfNode { .. } => {}
             Injection::Delay { client, server, for_us, most_us } => {
                 self.proxies[client as usize][server as usize].link().delay(now_us + for_us, most_us);
                 self.shared.record(client, EventKind::Delay { server, for_us });

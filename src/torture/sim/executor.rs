@@ -69,8 +69,8 @@ impl Executor {
         entry.insert(Task { client, future, handle, waker });
     }
 
-    /// Runs the next woken task. Returns whether there was one.
-    pub fn run_one(&mut self) -> bool {
+    /// Runs the next woken task, of which `begins` is told the client. Returns whether there was one.
+    pub fn run_one(&mut self, begins: impl FnOnce(u32)) -> bool {
         let Some(index) = self.take_ready() else { return false };
         // A task may have ended since it was woken.
         let Some(task) = self.tasks.get_mut(index) else { return true };
@@ -78,6 +78,7 @@ impl Executor {
             waiting.push_back(index);
             return true;
         }
+        begins(task.client);
         task.handle.queued.store(false, Ordering::Relaxed);
         if let Poll::Ready(()) = task.future.as_mut().poll(&mut Context::from_waker(&task.waker)) {
             // The waker of the removed task must not reach another task at the same index: none is spawned before this returns.
@@ -135,12 +136,12 @@ mod tests {
         };
         (0..3).for_each(|client| executor.spawn(client, task(client)));
         executor.pause(1);
-        while executor.run_one() {}
+        while executor.run_one(|_| ()) {}
         assert_eq!(*seen.lock().unwrap(), [0, 2, 0, 2]);
         executor.resume(1);
-        executor.run_one();
+        executor.run_one(|_| ());
         executor.crash(1);
-        while executor.run_one() {}
+        while executor.run_one(|_| ()) {}
         assert_eq!(*seen.lock().unwrap(), [0, 2, 0, 2, 1]);
         assert!(executor.is_empty());
     }

@@ -27,7 +27,7 @@ use crate::server::durable::files::{Files, Head};
 use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
 use crate::server::durable::load::{LoadedFiles, Purpose, load_from};
 use crate::server::durable::rewrite::write_base;
-use crate::torture::sim::clock::BEGIN_UNIX_MS;
+use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
 
 /// `appendfilename`.
@@ -46,23 +46,50 @@ pub struct ProcessClock {
     origin_us: u64,
     /// Unix time minus monotonic time.
     wall_offset_ms: i64,
+    /// By how many millionths they run fast.
+    ppm: i64,
 }
 
 impl ProcessClock {
     /// The clocks of a process whose monotonic clock began `mono_us` before it, on a machine whose wall clock is wrong by `wall_ms`.
     pub fn new(began_us: u64, origin_us: u64, wall_ms: i64) -> ProcessClock {
         let wall_offset_ms = BEGIN_UNIX_MS + wall_ms + (began_us / 1000) as i64 - (origin_us / 1000) as i64;
-        ProcessClock { began_us, origin_us, wall_offset_ms }
+        ProcessClock { began_us, origin_us, wall_offset_ms, ppm: 0 }
+    }
+
+    /// The same clocks, fast by so many millionths from their beginning on.
+    pub fn with_ppm(self, ppm: i64) -> ProcessClock {
+        ProcessClock { ppm, ..self }
+    }
+
+    /// Sets the monotonic clock at a true time. What the wall clock shows stays.
+    pub fn set_us(&mut self, true_us: u64, mono_us: u64) {
+        let wall_ms = self.now(true_us).unix_ms();
+        (self.began_us, self.origin_us) = (true_us, mono_us);
+        self.wall_offset_ms = wall_ms - (mono_us / 1_000) as i64;
+    }
+
+    /// Sets the wall clock by so many milliseconds.
+    pub fn step_wall(&mut self, by_ms: i64) {
+        self.wall_offset_ms += by_ms;
     }
 
     /// The engine's time at a true time.
     pub fn now(&self, true_us: u64) -> Now {
-        Now::new(self.origin_us + true_us.saturating_sub(self.began_us), self.wall_offset_ms)
+        let clock = Clock { ppm: self.ppm, set_by_ms: 0 };
+        Now::new(self.origin_us + clock.elapsed_us(true_us.saturating_sub(self.began_us)), self.wall_offset_ms)
     }
 
     /// The true time of a monotonic one.
     pub fn true_us(&self, mono_ms: u64) -> u64 {
-        (mono_ms.saturating_mul(1000) + self.began_us).saturating_sub(self.origin_us)
+        let clock = Clock { ppm: self.ppm, set_by_ms: 0 };
+        let elapsed_us = mono_ms.saturating_mul(1000).saturating_sub(self.origin_us);
+        let mut true_us = clock.true_us(elapsed_us);
+        // Not before the clock shows it.
+        while clock.elapsed_us(true_us) < elapsed_us {
+            true_us += 1;
+        }
+        self.began_us + true_us
     }
 }
 

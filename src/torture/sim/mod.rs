@@ -2,6 +2,7 @@
 //!
 //! - [`net`]: the event queue, connections, calls and timers; [`link`]: delays and losses between a client and a server;
 //! - [`server`]: the real engine as a server; [`durable`], [`machine`], [`disk`]: its log and files; [`executor`]: runs the clients' tasks; [`clock`]: their clocks;
+//! - [`replica`]: servers that are nodes of one replicated service;
 //! - [`world`]: what algorithms and clients see of all this.
 
 pub mod clock;
@@ -11,6 +12,7 @@ pub mod executor;
 pub mod link;
 pub mod machine;
 pub mod net;
+pub mod replica;
 pub mod server;
 pub mod world;
 
@@ -22,6 +24,8 @@ use crate::torture::plan::{Injection, Job, Plan, streams};
 use crate::torture::random::Random;
 use crate::torture::sim::executor::Executor;
 use crate::torture::sim::net::{Event, Net};
+use crate::torture::sim::replica::cluster::Cluster;
+use crate::torture::sim::replica::node::Replica;
 use crate::torture::sim::server::Server;
 use crate::torture::sim::world::{Shared, SimWorld, lock};
 use crate::torture::workload::{self, Setup};
@@ -43,6 +47,8 @@ struct Simulation<'a> {
     algorithm: &'a SimAlgorithm,
     net: Shared,
     executor: Executor,
+    /// What the nodes of a replicated service share.
+    cluster: Option<Cluster>,
     servers: Vec<Server>,
     clients: Vec<State>,
     jobs: Vec<Arc<[Job]>>,
@@ -53,13 +59,20 @@ struct Simulation<'a> {
 
 /// Runs an episode and returns its history.
 pub fn run(plan: &Plan, algorithm: &SimAlgorithm) -> History {
+    let cluster = plan.replicas.map(|_| Cluster::new(plan));
     let server = |number: u32| {
         let seed = Random::new(plan.seed, streams::ENGINE, u64::from(number)).draw();
         let loses_writes =
             |injection: &Injection| matches!(injection, Injection::Down { server, lost: Some(_), .. } if *server == number);
+        if let (Some(cluster), Some(replicas)) = (&cluster, plan.replicas)
+            && number < replicas.nodes
+        {
+            let replica = Replica::new(number, replicas.nodes, seed, replicas.planted, Arc::clone(&cluster.post));
+            return Server::replica(number, seed, replica);
+        }
         match plan.durable {
             // The guarded resources' server has no faults.
-            Some(planted) if number < plan.servers => Server::durable(number, seed, planted),
+            Some(planted) if number < plan.machines() => Server::durable(number, seed, planted),
             _ => Server::new(number, seed, plan.faults.iter().any(|fault| loses_writes(&fault.injection))),
         }
     };
@@ -68,12 +81,14 @@ pub fn run(plan: &Plan, algorithm: &SimAlgorithm) -> History {
         algorithm,
         net: Arc::new(Mutex::new(Net::new(plan))),
         executor: Executor::new(plan.clients.len()),
-        servers: (0..=plan.servers).map(server).collect(),
+        servers: (0..=plan.machines()).map(server).collect(),
+        cluster,
         clients: vec![State::Running; plan.clients.len()],
         jobs: plan.clients.iter().map(|jobs| Arc::from(jobs.as_slice())).collect(),
         setup: Setup::new(plan, String::new()),
         random: Random::new(plan.seed, streams::ENGINE, u64::MAX),
     };
+    simulation.start_nodes();
     for client in 0..plan.clients.len() as u32 {
         // A client without jobs does not appear in the history.
         if !plan.clients[client as usize].is_empty() {
@@ -91,6 +106,9 @@ impl Simulation<'_> {
             if self.executor.is_empty() && !self.clients.contains(&State::Crashed) {
                 return;
             }
+            if self.ring() {
+                continue;
+            }
             let Some(event) = lock(&self.net).next(self.plan.end_us) else { return };
             self.handle(event);
         }
@@ -98,15 +116,23 @@ impl Simulation<'_> {
 
     /// Runs all tasks that can make progress now.
     fn settle(&mut self) {
-        while self.executor.run_one() {
-            let spawned = std::mem::take(&mut lock(&self.net).spawned);
-            for (client, task) in spawned {
-                self.executor.spawn(client, task);
+        loop {
+            while self.executor.run_one(|_| ()) {
+                let spawned = std::mem::take(&mut lock(&self.net).spawned);
+                for (client, task) in spawned {
+                    self.executor.spawn(client, task);
+                }
+            }
+            if !self.settle_nodes() {
+                return;
             }
         }
     }
 
     fn handle(&mut self, event: Event) {
+        if self.waits_for_node(event) {
+            return;
+        }
         match event {
             Event::ToServer(conn) => {
                 let server = lock(&self.net).conn(conn).server;
@@ -120,6 +146,7 @@ impl Simulation<'_> {
             }
             Event::Timer(key) => lock(&self.net).fire(key),
             Event::Timeout(key) => lock(&self.net).time_out(key),
+            Event::Again(key) => lock(&self.net).send_again(key),
             Event::Tick(server) => self.servers[server as usize].tick(&self.net),
             Event::Fault(index) => self.inject(self.plan.faults[index as usize].injection),
             Event::Resume(client) => {
@@ -131,11 +158,16 @@ impl Simulation<'_> {
             Event::Restart(client) => self.start(client),
             Event::Up(server) => {
                 lock(&self.net).record(NO_CLIENT, EventKind::Up { server });
-                if !self.servers[server as usize].start(&self.net) {
+                let started = match &mut self.cluster {
+                    Some(cluster) => self.servers[server as usize].start_node(&mut lock(&self.net), &mut cluster.runtime),
+                    None => self.servers[server as usize].start(&self.net),
+                };
+                if !started {
                     lock(&self.net).record(NO_CLIENT, EventKind::Refused { server });
                 }
             }
-            Event::Synced(server, process) => self.servers[server as usize].synced(&self.net, process),
+            Event::Synced(server, process) => self.synced(server, process),
+            Event::Parcel(..) | Event::Lost(..) | Event::ClusterTick(_) | Event::GoOn(_) => self.handle_of_nodes(event),
         }
     }
 
@@ -183,6 +215,7 @@ impl Simulation<'_> {
                 // When a process ends, its machine closes the connections. When a machine ends, nothing is sent.
                 let silent = self.random.percent(30);
                 if self.servers[server as usize].down(&self.net, lost, silent) {
+                    self.end_node(server, false);
                     let mut net = lock(&self.net);
                     net.record(NO_CLIENT, EventKind::Down { server, lost });
                     net.at(now_us + again_after_us, Event::Up(server));
@@ -191,6 +224,8 @@ impl Simulation<'_> {
             Injection::PowerLoss { server, wall_step_ms, again_after_us } => {
                 drop(net);
                 if self.servers[server as usize].lose_power(&self.net, wall_step_ms) {
+                    self.end_node(server, true);
+                    self.step_node(server, wall_step_ms);
                     let mut net = lock(&self.net);
                     net.record(NO_CLIENT, EventKind::PowerLoss { server, wall_step_ms });
                     net.at(now_us + again_after_us, Event::Up(server));
@@ -203,6 +238,15 @@ impl Simulation<'_> {
             Injection::Loss { client, server, for_us, percent, breaks } => {
                 net.link(client, server).lose(now_us + for_us, percent, breaks);
                 net.record(client, EventKind::Loss { server, for_us });
+            }
+            Injection::Partition { .. }
+            | Injection::Disorder { .. }
+            | Injection::Stall { .. }
+            | Injection::Wipe { .. }
+            | Injection::DriftOfNode { .. }
+            | Injection::StepOfNode { .. } => {
+                drop(net);
+                self.inject_in_nodes(injection);
             }
             Injection::Resend { client } => {
                 if let Some(server) = net.resend(client) {
@@ -220,7 +264,7 @@ impl Simulation<'_> {
         }
         let mut net = lock(&self.net);
         let now_us = net.now_us;
-        let store = &mut self.servers[self.plan.servers as usize];
+        let store = &mut self.servers[self.plan.machines() as usize];
         for lock in 0..self.plan.locks {
             let ops = store.list(now_us, &workload::resource_name("", lock)).into_iter().map(|op| op as Op).collect();
             net.record(NO_CLIENT, EventKind::Stored { lock, ops });

@@ -7,6 +7,7 @@
 
 mod calls;
 mod connections;
+mod leader;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -59,6 +60,16 @@ pub enum Event {
     Up(u32),
     /// A sync of the disk of a server has ended, which the process of this number began.
     Synced(u32, u64),
+    /// A call is sent again, to the node that its client takes for the leader.
+    Again(SlabKey),
+    /// A parcel of this number arrives at a node.
+    Parcel(u32, u64),
+    /// A node notices that a parcel of this number is lost.
+    Lost(u32, u64),
+    /// A leader looks at its lease.
+    ClusterTick(u32),
+    /// A node that was stopped goes on.
+    GoOn(u32),
 }
 
 /// An index in a slab with a number that is not reused, which tells whether the slot has another occupant by now.
@@ -146,6 +157,8 @@ struct Call {
     command: Option<Command>,
     /// Whether the command is resent when its connection breaks.
     again: bool,
+    /// How often the call was sent to another node.
+    moved: u32,
     resent_us: Option<u64>,
     waker: Option<Waker>,
     done: Option<Answer>,
@@ -172,6 +185,8 @@ pub struct Client {
     /// The idle pooled connections to each server.
     idle: Vec<Vec<ConnId>>,
     last_conn: Option<ConnId>,
+    /// The node that the client takes for the leader.
+    leader: u32,
 }
 
 /// The network, with the clock and the history of the simulation.
@@ -184,8 +199,10 @@ pub struct Net {
     pub clients: Vec<Client>,
     /// Tasks that clients have spawned, with the number of the client.
     pub spawned: Vec<(u32, Run)>,
-    /// Number of independent servers. The guarded resources are on an additional one.
+    /// Number of servers. The guarded resources are on an additional one.
     pub servers: u32,
+    /// Number of servers as algorithms know them: all nodes of a replicated service are one.
+    pub known_servers: u32,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
     last: u64,
     conns: Vec<Conn>,
@@ -212,7 +229,7 @@ fn store_waker(known: &mut Option<Waker>, waker: &Waker) {
 impl Net {
     /// The network of a plan.
     pub fn new(plan: &Plan) -> Net {
-        let servers = plan.servers as usize + 1;
+        let servers = plan.machines() as usize + 1;
         let client = |number: u32| Client {
             clock: Clock::default(),
             random_state: (Random::new(plan.seed, streams::CLIENT, u64::from(number)).draw(), 0, 0),
@@ -221,6 +238,7 @@ impl Net {
             shared: vec![None; servers],
             idle: vec![Vec::new(); servers],
             last_conn: None,
+            leader: 0,
         };
         let clients = plan.clients.len() as u32;
         let link = |number: u64| Link::new(Random::new(plan.seed, streams::LINK, number));
@@ -229,7 +247,8 @@ impl Net {
             history: History { events: Vec::with_capacity(HISTORY_USUAL), commands: 0 },
             clients: (0..clients).map(client).collect(),
             spawned: Vec::new(),
-            servers: plan.servers,
+            servers: plan.machines(),
+            known_servers: plan.servers,
             queue: BinaryHeap::new(),
             last: 0,
             conns: Vec::new(),
@@ -239,8 +258,9 @@ impl Net {
             ops: 0,
             stamps: 0,
             lease_us: plan.lease_us,
-            may_resend: plan.faults.iter().any(|fault| matches!(fault.injection, Injection::Resend { .. })),
-            may_lose_replies: !plan.faults.is_empty(),
+            may_resend: plan.replicas.is_some()
+                || plan.faults.iter().any(|fault| matches!(fault.injection, Injection::Resend { .. })),
+            may_lose_replies: plan.replicas.is_some() || !plan.faults.is_empty(),
         };
         for (index, fault) in plan.faults.iter().enumerate() {
             if let When::At(at_us) = fault.when {
@@ -254,6 +274,11 @@ impl Net {
     pub fn at(&mut self, at_us: u64, event: Event) {
         self.last += 1;
         self.queue.push(Reverse((at_us.max(self.now_us), self.last, event)));
+    }
+
+    /// When the next event is.
+    pub fn next_us(&self) -> Option<u64> {
+        self.queue.peek().map(|Reverse((at_us, ..))| *at_us)
     }
 
     /// Advances time to the next event that is not after `end_us`, and returns it.

@@ -16,21 +16,22 @@ use crate::engine::session::{Peer, SessionFlags};
 use crate::keyspace::change::{Change, ChangeLog};
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::resp::reply::Protocol;
-use crate::server::durable::gate::Executed;
+use crate::server::durable::gate::{CommitGate, Executed};
 use crate::torture::history::Stamp;
-use crate::torture::sim::clock::BEGIN_UNIX_MS;
+use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
 use crate::torture::sim::durable::Durable;
 use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient, ToServer};
+use crate::torture::sim::replica::node::{Replica, monotonic_ns};
 use crate::torture::sim::world::{Shared, lock};
 
 /// The engine's monotonic clock at the beginning.
-const BEGIN_US: u64 = 1_000_000_000;
+pub(in crate::torture::sim) const BEGIN_US: u64 = 1_000_000_000;
 /// Maximum length of a reply.
 const REPLY_MAX: usize = 16 << 20;
 /// Maximum number of steps of a script, in thousands.
-const SCRIPT_STEPS_MAX: u64 = 100_000;
+pub(in crate::torture::sim) const SCRIPT_STEPS_MAX: u64 = 100_000;
 
 /// The engine's time at a true time.
 fn now(true_us: u64) -> Now {
@@ -38,8 +39,8 @@ fn now(true_us: u64) -> Now {
 }
 
 /// A session of the server.
-struct Session {
-    id: SessionId,
+pub(in crate::torture::sim) struct Session {
+    pub(in crate::torture::sim) id: SessionId,
     /// Requests behind a blocking one.
     queue: VecDeque<Command>,
     /// Arrival times of the unanswered requests.
@@ -47,30 +48,36 @@ struct Session {
     /// Number of bytes that were taken from the session's outbox.
     taken: u64,
     /// Messages that wait for a batch of the log, with their positions in the session's output.
-    held: VecDeque<(u64, ToClient)>,
+    pub(in crate::torture::sim) held: VecDeque<(u64, ToClient)>,
 }
 
 /// A server.
 pub struct Server {
-    number: u32,
-    seed: u64,
-    engine: Engine,
-    up: bool,
+    pub(in crate::torture::sim) number: u32,
+    pub(in crate::torture::sim) seed: u64,
+    pub(in crate::torture::sim) engine: Engine,
+    pub(in crate::torture::sim) up: bool,
     /// Whether the machine is down too, so that connections are not even refused.
     silent: bool,
-    sessions: BTreeMap<ConnId, Session>,
+    pub(in crate::torture::sim) sessions: BTreeMap<ConnId, Session>,
     /// The connection of each session, by session id.
     conns: Vec<ConnId>,
     /// The engine's next deadline for which an event is scheduled, in monotonic milliseconds.
-    tick_ms: Option<u64>,
+    pub(in crate::torture::sim) tick_ms: Option<u64>,
     inbox: BytesMut,
     decoder: Decoder,
-    dirty: Vec<SessionId>,
+    pub(in crate::torture::sim) dirty: Vec<SessionId>,
     journal: Option<Journal>,
     /// The clocks of the process.
-    clock: ProcessClock,
+    pub(in crate::torture::sim) clock: ProcessClock,
     /// The machine and the log, if the server is durable.
     durable: Option<Durable>,
+    /// The node, if the server is one.
+    pub(in crate::torture::sim) replica: Option<Box<Replica>>,
+    /// Whether a look at the lease is due at some time.
+    pub(in crate::torture::sim) cluster_ticks: bool,
+    /// Until when the server stands still.
+    pub stalled_until_us: u64,
 }
 
 /// The inputs of a server, from which its state can be rebuilt.
@@ -107,7 +114,7 @@ impl Journal {
     }
 }
 
-fn engine(seed: u64, at_us: u64) -> Engine {
+pub(in crate::torture::sim) fn engine(seed: u64, at_us: u64) -> Engine {
     let mut engine = Engine::new(Config::default(), seed, now(at_us), crate::commands::table());
     engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
     engine
@@ -154,6 +161,9 @@ impl Server {
             journal,
             clock: ProcessClock::new(0, BEGIN_US, 0),
             durable: None,
+            replica: None,
+            cluster_ticks: false,
+            stalled_until_us: 0,
         };
         server.count_writes();
         server
@@ -245,12 +255,12 @@ impl Server {
     fn execute(&mut self, at_us: u64, conn: ConnId, command: Command) {
         let Some(session) = self.sessions.get(&conn) else { return };
         let (id, at) = (session.id, self.now(at_us));
-        if self.durable.is_some() {
+        if self.is_gated() {
             self.advance(at);
             let db = self.engine.sessions[id.0 as usize].db;
             let start = self.engine.sessions[id.0 as usize].out.len();
             execute(&mut self.engine, at, id, &command);
-            self.hold_reply(conn, &command, db, start);
+            self.hold_reply(at_us, conn, &command, db, start);
         } else {
             execute(&mut self.engine, at, id, &command);
         }
@@ -266,26 +276,58 @@ impl Server {
         }
     }
 
+    /// Whether replies may wait.
+    fn is_gated(&self) -> bool {
+        self.durable.is_some() || self.replica.is_some()
+    }
+
+    /// The gate, if replies wait now.
+    fn gate(&mut self) -> Option<&mut CommitGate> {
+        match (&mut self.durable, &mut self.replica) {
+            (Some(Durable { log: Some(log), .. }), _) => Some(&mut log.gate),
+            (_, Some(replica)) => Some(&mut replica.process.as_mut()?.leading.as_mut()?.gate),
+            _ => None,
+        }
+    }
+
     /// Holds back the reply to a request, which begins at `start` of the outbox, and what the request wrote to others.
-    fn hold_reply(&mut self, conn: ConnId, command: &Command, db: u32, start: usize) {
-        let (Some(Durable { log: Some(log), .. }), Some(session)) = (&mut self.durable, self.sessions.get(&conn)) else { return };
+    fn hold_reply(&mut self, at_us: u64, conn: ConnId, command: &Command, db: u32, start: usize) {
+        let Some((id, taken)) = self.sessions.get(&conn).map(|session| (session.id, session.taken)) else { return };
         let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
-        let reply = self.engine.sessions[session.id.0 as usize].out.get(start..).unwrap_or_default();
+        let reply = self.engine.sessions[id.0 as usize].out.get(start..).unwrap_or_default();
         let request = Executed { commands: self.engine.commands, row: None, args: &args, db, queued: false, reply };
-        let batch = log.batch_of_reply(request);
-        log.gate.hold(session.id, session.taken + start as u64, batch);
-        self.hold_others(Some(session.id));
+        let batch = match (&mut self.durable, &mut self.replica) {
+            (Some(Durable { log: Some(log), .. }), _) => Some(log.batch_of_reply(request)),
+            (_, Some(replica)) => {
+                let (flaw, now_ns) = (replica.flaw, monotonic_ns(Clock { ppm: replica.ppm, set_by_ms: 0 }, at_us));
+                replica.process.as_mut().and_then(|process| process.batch_of_reply(request, now_ns, flaw))
+            }
+            _ => None,
+        };
+        if let (Some(batch), Some(gate)) = (batch, self.gate()) {
+            gate.hold(id, taken + start as u64, batch);
+            self.hold_others(Some(id));
+        }
     }
 
     /// Holds back what was written to sessions other than the requester, if there is one.
     fn hold_others(&mut self, requester: Option<SessionId>) {
-        let Some(Durable { log: Some(log), .. }) = &mut self.durable else { return };
-        let batch = log.batch_of_others(requester.is_some());
+        let batch = match (&mut self.durable, &mut self.replica) {
+            (Some(Durable { log: Some(log), .. }), _) => log.batch_of_others(requester.is_some()),
+            (_, Some(replica)) => {
+                let leading = replica.process.as_mut().and_then(|process| process.leading.as_mut());
+                let Some(leading) = leading else { return };
+                leading.batch_of_others(requester.is_some())
+            }
+            _ => return,
+        };
         let before = self.dirty.len();
         self.engine.take_dirty(&mut self.dirty);
-        for id in self.dirty[before..].iter().filter(|&&id| Some(id) != requester) {
-            if let Some(session) = self.conns.get(id.0 as usize).and_then(|conn| self.sessions.get(conn)) {
-                log.gate.hold(*id, session.taken, batch);
+        for at in before..self.dirty.len() {
+            let id = self.dirty[at];
+            let taken = self.conns.get(id.0 as usize).and_then(|conn| self.sessions.get(conn)).map(|session| session.taken);
+            if let (Some(taken), Some(gate)) = (taken.filter(|_| Some(id) != requester), self.gate()) {
+                gate.hold(id, taken, batch);
             }
         }
     }
@@ -312,12 +354,12 @@ impl Server {
     /// Ends a session of the engine.
     fn end(&mut self, at_us: u64, id: SessionId) {
         let at = self.now(at_us);
-        if self.durable.is_some() {
+        if self.is_gated() {
             self.advance(at);
         }
         self.engine.disconnect(at, id);
-        if let Some(Durable { log: Some(log), .. }) = &mut self.durable {
-            log.gate.forget(id);
+        if let Some(gate) = self.gate() {
+            gate.forget(id);
         }
         self.hold_others(None);
     }
@@ -339,7 +381,7 @@ impl Server {
 
     /// Sends the contents of outboxes, executes queued requests of sessions that do not block any more, and schedules the next
     /// deadline.
-    fn flush(&mut self, net: &mut Net) {
+    pub(in crate::torture::sim) fn flush(&mut self, net: &mut Net) {
         loop {
             let mut dirty = std::mem::take(&mut self.dirty);
             self.engine.take_dirty(&mut dirty);
@@ -365,6 +407,12 @@ impl Server {
 
     /// Hands the changes of this turn to the log. Returns false if output became free by that, which is to be sent.
     fn submit(&mut self, net: &mut Net) -> bool {
+        if let Some(replica) = &mut self.replica {
+            let (now, flaw) = (self.clock.now(net.now_us), replica.flaw);
+            let opened = replica.process.as_mut().map(|process| process.submit(now, flaw));
+            self.dirty.extend(opened.into_iter().flatten());
+            return self.dirty.is_empty();
+        }
         let Some(durable) = &mut self.durable else { return true };
         if let Some(sync_us) = durable.submit(self.clock.now(net.now_us), net.now_us) {
             net.at(net.now_us + sync_us, Event::Synced(self.number, durable.process));
@@ -376,6 +424,11 @@ impl Server {
     fn flush_session(&mut self, net: &mut Net, id: SessionId) {
         let session = &mut self.engine.sessions[id.0 as usize];
         let flags = session.flags;
+        let closes = self.replica.is_some() && flags.contains(SessionFlags::CLOSE_NOW);
+        if closes {
+            // What it has not been told, it is not told.
+            session.out.clear();
+        }
         self.inbox.extend_from_slice(&session.out);
         session.out.clear();
         let conn = self.conns[id.0 as usize];
@@ -395,8 +448,8 @@ impl Server {
             };
             of.held.push_back((at, message));
         }
-        let log = self.durable.as_ref().and_then(|durable| durable.log.as_ref());
-        let end = log.map_or(u64::MAX, |log| log.gate.end(id));
+        let end = if closes { 0 } else { self.gate().map_or(u64::MAX, |gate| gate.end(id)) };
+        let Some(of) = self.sessions.get_mut(&conn) else { return };
         while of.held.front().is_some_and(|(at, _)| *at < end)
             && let Some((_, message)) = of.held.pop_front()
         {
@@ -431,6 +484,11 @@ impl Server {
         if let Some(durable) = &mut self.durable {
             durable.end_process();
             self.dirty.clear();
+            return true;
+        }
+        if self.replica.is_some() {
+            self.dirty.clear();
+            self.cluster_ticks = false;
             return true;
         }
         match (lost, &mut self.journal) {

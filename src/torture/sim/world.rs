@@ -31,7 +31,7 @@ pub struct SimWorld {
 impl SimWorld {
     /// The world of a client.
     pub fn new(net: Shared, client: u32) -> SimWorld {
-        let servers = lock(&net).servers as usize;
+        let servers = lock(&net).known_servers as usize;
         SimWorld { net, client, servers, trace: Arc::default() }
     }
 }

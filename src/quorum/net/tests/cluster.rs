@@ -191,6 +191,7 @@ impl Member {
             security: Security::default(),
             connections_max: 16,
             refuse_votes: Arc::default(),
+            hand_over: Arc::new(|_| ()),
         });
         let applied = Applied::default();
         let (network, machine, served) = (transport.clone(), applied.clone(), transport.clone());

@@ -136,6 +136,59 @@ async fn another_version_is_refused_before_anything_else_is_read() {
 }
 
 #[tokio::test]
+async fn a_later_minor_version_is_understood() {
+    let node = TestNode::start(2).await;
+    let mut raw = Raw::connect(&node).await;
+    // What a later version knows besides is behind what this one knows.
+    let mut later = hello(0x0901, 1);
+    later.extend(b"more");
+    raw.send(&encode(Kind::Hello, 0, &later)).await;
+    let answer = raw.next().await.unwrap();
+    assert_eq!((answer.kind, &answer.body[..10]), (Kind::Hello, &b"PTCLNODE\x01\x00"[..]));
+    raw.send(&encode(Kind::Proof, 0, b"")).await;
+    assert_eq!(raw.next().await.unwrap().kind, Kind::Welcome);
+    raw.send(&encode_message(Kind::Append, 5, &append(1, 10), 0).unwrap()).await;
+    assert_eq!(raw.next().await.map(|frame| (frame.kind, frame.id)), Some((Kind::Answer, 5)));
+    let mut ping = postcard::to_stdvec(&two_minors_later()).unwrap();
+    ping.extend(b"more");
+    raw.send(&encode(Kind::Ping, 6, &ping)).await;
+    assert_eq!(raw.next().await.map(|frame| (frame.kind, frame.id)), Some((Kind::Pong, 6)));
+    let known = node.directory().get(1).unwrap();
+    assert_eq!((known.hello.unwrap().program.as_str(), known.inbound), ("0.3.0", 1));
+}
+
+fn two_minors_later() -> crate::quorum::net::hello::Hello {
+    let program = "0.3.0".to_owned();
+    crate::quorum::net::hello::Hello { node: 1, cluster: [0; 16], blank: true, client: ClientAddress::default(), program }
+}
+
+#[test]
+fn only_a_blank_node_that_connects_may_be_of_another_epoch() {
+    use crate::quorum::net::cluster_id;
+    use crate::quorum::net::hello::{Hello, Identity, Side};
+    const ACCEPTOR: Side = Side::Acceptor;
+    const CONNECTOR: Side = Side::Connector;
+    let may = |(name, epoch, blank): (u64, u64, bool), side, theirs: (u64, u64, bool)| {
+        let me = Identity::new(1, ClientAddress::default(), None, Standing { cluster: cluster_id(name, epoch), blank });
+        let hello = Hello { cluster: cluster_id(theirs.0, theirs.1), blank: theirs.2, ..two_minors_later() };
+        me.check_cluster(&hello, side).map_err(|refusal| refusal.to_string())
+    };
+    let (recovered, old, new) = ((7, 9, false), (7, 0, false), (7, 0, true));
+    for side in [ACCEPTOR, CONNECTOR] {
+        assert_eq!(may(recovered, side, recovered), Ok(()));
+        assert_eq!(may(old, side, old), Ok(()));
+        assert_eq!(may(old, side, new), Ok(()));
+        assert!(may(recovered, side, old).unwrap_err().contains("a majority was lost"));
+        assert!(may(old, side, recovered).unwrap_err().contains("a majority was lost"));
+        assert!(may((8, 9, false), side, recovered).unwrap_err().contains("but this node belongs to cluster"));
+        assert!(may((8, 0, true), side, recovered).is_err(), "a blank node of a cluster with another name");
+    }
+    assert_eq!((may(new, CONNECTOR, recovered), may(recovered, ACCEPTOR, new)), (Ok(()), Ok(())));
+    assert!(may(recovered, CONNECTOR, new).is_err() && may(new, ACCEPTOR, recovered).is_err(), "it would get entries too early");
+    assert!(may((7, 5, true), CONNECTOR, recovered).is_err(), "it has taken another epoch");
+}
+
+#[tokio::test]
 async fn no_request_is_taken_before_the_secret_is_proven() {
     let node = TestNode::with(2, secret("s")).await;
     let request = encode_message(Kind::Append, 1, &append(1, 10), 0).unwrap();

@@ -31,7 +31,7 @@ use crate::quorum::net::directory::PeerInfo;
 use crate::quorum::net::handler::{Failed, Handler};
 use crate::quorum::net::transport::Shutdown;
 use crate::quorum::net::{
-    ClientAddress, Directory, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
+    ClientAddress, Directory, Neighbours, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
 };
 use crate::quorum::types::{Batch, ClusterTime, Entry, LogId, NodeId, Peer, SnapshotFile, SnapshotMeta, Types};
 
@@ -91,10 +91,13 @@ fn option() -> RPCOption {
 struct Answers {
     /// Indices of the first entries of appends, in the order in which they came; heartbeats are left out.
     appends: Mutex<Vec<u64>>,
+    /// Of all appends: number of entries, and the index of the last committed one.
+    commits: Mutex<Vec<(usize, Option<u64>)>>,
     /// If set, the append of entry `i` is answered only when this is `i`.
     turn: Option<watch::Sender<u64>>,
     /// What an append is answered.
     conflict: AtomicBool,
+    higher: AtomicBool,
     stopped: AtomicBool,
     votes: AtomicU64,
     installed: Mutex<Vec<SnapshotFile>>,
@@ -102,6 +105,8 @@ struct Answers {
 
 impl Handler for Arc<Answers> {
     async fn append_entries(&self, request: AppendEntriesRequest<Types>) -> Result<AppendEntriesResponse<Types>, Failed> {
+        let commit = request.leader_commit.map(|at| at.index);
+        self.commits.lock().unwrap().push((request.entries.len(), commit));
         if let Some(entry) = request.entries.first() {
             self.appends.lock().unwrap().push(entry.log_id.index);
             if let Some(turn) = &self.turn {
@@ -111,6 +116,7 @@ impl Handler for Arc<Answers> {
         }
         match () {
             () if self.stopped.load(Relaxed) => Err("raft stopped".to_owned()),
+            () if self.higher.load(Relaxed) => Ok(AppendEntriesResponse::HigherVote(Vote::new(9, 3))),
             () if self.conflict.load(Relaxed) => Ok(AppendEntriesResponse::Conflict),
             () => Ok(AppendEntriesResponse::Success),
         }
@@ -212,6 +218,8 @@ struct TestNode {
     addr: SocketAddr,
     answers: Arc<Answers>,
     refuse_votes: Arc<AtomicBool>,
+    /// To whom it was asked to hand its leadership over.
+    hand_overs: Arc<Mutex<Vec<Option<NodeId>>>>,
     serving: tokio::task::JoinHandle<()>,
 }
 
@@ -222,6 +230,7 @@ impl TestNode {
 
     async fn with(node: NodeId, setup: Setup) -> TestNode {
         let refuse_votes = Arc::new(AtomicBool::new(false));
+        let hand_overs = Arc::<Mutex<Vec<_>>>::default();
         let (transport, shutdown) = Transport::new(Options {
             node,
             client: ClientAddress { host: "client.example".to_owned(), port: node as u16, tls_port: 0 },
@@ -230,6 +239,10 @@ impl TestNode {
             security: setup.security,
             connections_max: setup.connections_max.unwrap_or(16),
             refuse_votes: refuse_votes.clone(),
+            hand_over: {
+                let asked = hand_overs.clone();
+                Arc::new(move |to| asked.lock().unwrap().push(to))
+            },
         });
         let listener = TcpListener::bind(setup.addr.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap())).await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -238,7 +251,7 @@ impl TestNode {
             let (transport, answers, memory) = (transport.clone(), answers.clone(), setup.memory);
             async move { transport.serve(listener, answers, memory).await }
         });
-        TestNode { transport, shutdown: Some(shutdown), addr, answers, refuse_votes, serving }
+        TestNode { transport, shutdown: Some(shutdown), addr, answers, refuse_votes, hand_overs, serving }
     }
 
     fn meet(&self, others: &[(NodeId, SocketAddr)]) {

@@ -1,5 +1,6 @@
 use futures_util::StreamExt;
 use futures_util::stream;
+use openraft::Instant as _;
 use openraft::errors::RPCError;
 use openraft::network::RaftNetworkV2;
 use openraft::raft::StreamAppendError;
@@ -40,6 +41,45 @@ async fn a_stream_sends_what_comes_later_and_ends_with_its_input() {
     }
     drop(sender);
     assert_eq!(soon(results.next()).await, None);
+}
+
+#[tokio::test]
+async fn an_append_that_only_says_what_is_committed_goes_with_the_next_one() {
+    let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+    let mut client = one.client(2, two.addr).await;
+    let (sender, input) = tokio::sync::mpsc::unbounded_channel();
+    let input = stream::unfold(input, |mut input| async { input.recv().await.map(|append| (append, input)) });
+    let mut results = client.stream_append(Box::pin(input), option()).await.unwrap();
+    let commit = |index| AppendEntriesRequest { leader_commit: Some(log_id(index)), ..append(index + 1, 0) };
+    let only = |index| AppendEntriesRequest { entries: Vec::new(), ..commit(index) };
+    // The first append of a stream is never held: it finds out what the other node has.
+    let sent = [AppendEntriesRequest { entries: Vec::new(), ..append(1, 0) }, append(1, 0), only(1), commit(1), only(2)];
+    sent.into_iter().for_each(|append| sender.send(append).unwrap());
+    for index in [0, 1, 2, 2] {
+        assert_eq!(soon(results.next()).await, Some(Ok(Ok(Some(log_id(index))))));
+    }
+    assert_eq!(*two.answers.commits.lock().unwrap(), [(0, None), (1, None), (1, Some(1)), (0, Some(2))]);
+    // Nothing is held back for ever: neither at the end of the input nor before an error.
+    sender.send(only(2)).unwrap();
+    drop(sender);
+    assert_eq!(soon(results.next()).await, Some(Ok(Ok(Some(log_id(2))))));
+    assert_eq!(soon(results.next()).await, None);
+}
+
+#[tokio::test]
+async fn an_answer_proves_that_the_node_followed_unless_it_knows_a_higher_vote() {
+    let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+    let mut client = one.client(2, two.addr).await;
+    let (leader, sets) = (log_id(0).leader_id, [[1, 2, 3].into()]);
+    let followed = || one.directory().acks.quorum(1, leader, &sets, crate::quorum::runtime::Instant::now());
+    assert_eq!(followed(), None);
+    let before = crate::quorum::runtime::Instant::now();
+    soon(client.append_entries(heartbeat(), option())).await.unwrap();
+    let first = followed().unwrap();
+    assert!(first >= before && first <= crate::quorum::runtime::Instant::now());
+    two.answers.higher.store(true, Relaxed);
+    soon(client.append_entries(heartbeat(), option())).await.unwrap();
+    assert_eq!(followed(), Some(first));
 }
 
 #[tokio::test]
@@ -169,4 +209,15 @@ async fn everything_ends_with_the_shutdown() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_node_asks_the_leader_to_hand_over() {
+    let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+    assert_eq!(one.transport.ask_hand_over(2, None).await, Err("node 2, which leads, does not answer".to_owned()));
+    one.meet(&[(2, two.addr)]);
+    for to in [Some(1), None] {
+        assert_eq!(soon(one.transport.ask_hand_over(2, to)).await, Ok(()));
+    }
+    assert_eq!(*two.hand_overs.lock().unwrap(), [Some(1), None]);
 }

@@ -244,7 +244,7 @@ impl History {
                 let committed = Some(model.entries[&(first + self.below(next - first))].0);
                 // It is not lost with what was not acknowledged, but neither is it a promise.
                 self.committed.push(committed);
-                return Ok(store.order_committed(committed).map(|()| None).unwrap_or_default());
+                return Ok(store.note_committed(committed).map(|()| None).unwrap_or_default());
             }
             _ => {
                 let from = self.below(next + 2);

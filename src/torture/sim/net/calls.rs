@@ -11,6 +11,7 @@ use crate::torture::history::Stamp;
 impl Net {
     /// Sends a command of a client, on a shared or a pooled connection.
     pub fn call(&mut self, client: u32, server: u32, command: Command) -> SlabKey {
+        let server = self.machine(client, server);
         let blocking = command.blocking();
         let usage = if blocking == Blocking::No { Usage::Shared } else { Usage::Pooled };
         let conn = self.conn_for(client, server, usage);
@@ -27,9 +28,9 @@ impl Net {
         self.last += 1;
         let number = self.last;
         // Like the client of this crate, resends idempotent commands.
-        let again = self.may_lose_replies && command.is_idempotent();
+        let again = self.may_lose_replies && (command.is_idempotent() || self.has_request_id(&command));
         let kept = (again || self.may_resend).then(|| command.clone());
-        let call = Call { number, conn, command: kept, again, resent_us: None, waker: None, done: None };
+        let call = Call { number, conn, command: kept, again, moved: 0, resent_us: None, waker: None, done: None };
         let key = SlabKey { index: self.calls.insert(call) as u32, number };
         self.conns[conn as usize].in_flight.push_back(key);
         if let Some(wait) = wait.filter(|_| self.may_lose_replies) {
@@ -81,6 +82,9 @@ impl Net {
     }
 
     pub(super) fn finish(&mut self, key: SlabKey, result: Result<Value>, stamps: Option<(Stamp, Stamp)>) {
+        if self.moves(key, &result) {
+            return;
+        }
         let Some(call) = self.calls.get_mut(key.index as usize).filter(|call| call.number == key.number) else { return };
         if call.again
             && matches!(result, Err(Error::Disconnected { .. }))
@@ -141,6 +145,7 @@ impl Net {
 
     /// Subscribes to a channel on a new connection. Returns the connection and the call that waits for the confirmation.
     pub fn subscribe(&mut self, client: u32, server: u32, channel: &[u8]) -> (ConnId, SlabKey) {
+        let server = self.machine(client, server);
         let conn = self.open(client, server, Usage::Subscription);
         let key = self.begin(conn, Command::new("SUBSCRIBE").arg(channel), Some(Duration::ZERO));
         (conn, key)

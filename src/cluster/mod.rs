@@ -1,0 +1,17 @@
+//! `portcullis cluster`: operates a cluster of replicated servers.
+//!
+//! ```text
+//!   cli ─┬─ try ────────────────────▶ trial: three servers as child processes
+//!        ├─ status ─▶ survey ───────▶ NODE STATUS of every node ─▶ table, JSON
+//!        ├─ add, remove, handover ──▶ change: NODE ADD, REMOVE, HANDOVER at the leader
+//!        └─ recover ────────────────▶ recover: the folder of a stopped node
+//! ```
+//!
+//! All but `recover` are clients of running servers. What they do can be done with any client of Redis, by the command `NODE`.
+
+mod change;
+pub mod cli;
+mod recover;
+mod status;
+mod survey;
+mod trial;

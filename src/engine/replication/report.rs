@@ -1,0 +1,73 @@
+//! What a node knows of its cluster, for `NODE STATUS`: the driver reads it when it is asked.
+
+use std::fmt;
+use std::rc::Rc;
+
+use crate::engine::replication::NodeId;
+
+/// A number of durations, and how long they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// Number of durations.
+    pub count: u64,
+    /// The 50th percentile in microseconds, rounded up to about a power of two; 0 without durations.
+    pub p50_us: u64,
+    /// The same for the 99th percentile.
+    pub p99_us: u64,
+}
+
+/// What a node knows of a node, itself included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Its number.
+    pub id: NodeId,
+    /// Its address among the nodes.
+    pub addr: String,
+    /// Its version of the program, if it has told it.
+    pub version: Option<String>,
+    /// Milliseconds since anything was received from it; `None` if never, and of this node itself.
+    pub heard_ms: Option<u64>,
+    /// Why there is no connection to it.
+    pub failure: Option<String>,
+    /// The last index of the log that it has, if this node is the leader.
+    pub matched: Option<u64>,
+    /// Round trips of pings.
+    pub pings: Durations,
+    /// Round trips of appends, with the other node's flush.
+    pub appends: Durations,
+}
+
+/// What a node knows of its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The last index of the log that is committed.
+    pub committed: u64,
+    /// The last index that this node has applied.
+    pub applied: u64,
+    /// This node's flushes of the log.
+    pub flushes: Durations,
+    /// All nodes, ordered by their numbers.
+    pub nodes: Vec<Known>,
+}
+
+/// Reads a report.
+#[derive(Clone)]
+pub struct Reporter(Rc<dyn Fn() -> Report>);
+
+impl Reporter {
+    /// A reporter that calls a function of the driver.
+    pub fn new(read: impl Fn() -> Report + 'static) -> Reporter {
+        Reporter(Rc::new(read))
+    }
+
+    /// The present report.
+    pub fn read(&self) -> Report {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reporter")
+    }
+}

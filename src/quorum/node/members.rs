@@ -1,0 +1,221 @@
+//! Changes of the members, on the leader.
+//!
+//! ```text
+//!   add:    connect ─▶ learner ─▶ it has caught up ─▶ voter
+//!   remove: a majority of the others answers ─▶ learner ─▶ no member
+//! ```
+//!
+//! A node that is removed is a learner first, so that it hears that it has no vote any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ClientWriteError, RaftError};
+use openraft::{AsyncRuntime, ChangeMembers, Instant as _};
+
+use crate::persist::disk::Disk;
+use crate::quorum::net::Neighbours;
+use crate::quorum::node::Raft;
+use crate::quorum::node::machine::Machine;
+use crate::quorum::runtime::{Instant, Runtime};
+use crate::quorum::types::{NodeId, Peer, Types};
+
+/// Time within which a new node must answer.
+const ANSWER_TIME: Duration = Duration::from_secs(3);
+/// Time within which a majority must have confirmed a change.
+const CONFIRM_TIME: Duration = Duration::from_secs(10);
+/// Time after which a new node that is not connected is given up while it catches up.
+const LOST_TIME: Duration = Duration::from_secs(10);
+/// Time within which a new member must say that it votes.
+const VOTE_TIME: Duration = Duration::from_secs(15);
+/// Number of entries that a new node may lack when it gets its vote.
+const LACK_MAX: u64 = 1_000;
+/// Interval between looks at what a new node has.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A change of the members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A node joins, by its address among the nodes.
+    Add(NodeId, String),
+    /// A node leaves.
+    Remove(NodeId),
+}
+
+/// Changes members of the cluster that this node leads.
+pub struct Members<D, M, T>
+where
+    D: Disk + Send + 'static,
+    D::File: Send,
+    M: Machine,
+{
+    pub raft: Raft<D, M>,
+    pub transport: T,
+    /// This node.
+    pub node: NodeId,
+}
+
+/// The members, and which of them vote.
+struct Known {
+    addrs: BTreeMap<NodeId, String>,
+    voters: BTreeSet<NodeId>,
+}
+
+impl<D, M, T> Members<D, M, T>
+where
+    T: Neighbours,
+    D: Disk + Send + 'static,
+    D::File: Send,
+    M: Machine,
+{
+    /// Carries out a change. It may take long: a new node must catch up.
+    ///
+    /// # Errors
+    /// In words. Unless the text says something else, nothing has changed.
+    pub async fn change(&self, change: Change) -> Result<(), String> {
+        if !self.raft.is_leader() {
+            return Err("this node does not lead any more".to_owned());
+        }
+        match change {
+            Change::Add(node, addr) => self.add(node, addr).await,
+            Change::Remove(node) => self.remove(node).await,
+        }
+    }
+
+    fn known(&self) -> Known {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let members = &metrics.membership_config;
+        Known {
+            addrs: members.nodes().map(|(id, peer)| (*id, peer.addr.clone())).collect(),
+            voters: members.membership().voter_ids().collect(),
+        }
+    }
+
+    async fn add(&self, node: NodeId, addr: String) -> Result<(), String> {
+        let Known { mut addrs, voters } = self.known();
+        match addrs.get(&node) {
+            // An earlier attempt may have ended in between.
+            Some(at) if *at == addr && !voters.contains(&node) => {}
+            Some(at) => return Err(format!("node {node} is a member already, at {at}")),
+            None => {}
+        }
+        if let Some((other, _)) = addrs.iter().find(|(id, at)| **id != node && **at == addr) {
+            return Err(format!("{addr} is the address of node {other}"));
+        }
+        addrs.insert(node, addr.clone());
+        self.transport.set_peers(addrs.clone());
+        if let Err(reason) = self.connected(node).await {
+            addrs.remove(&node);
+            self.transport.set_peers(addrs);
+            return Err(format!("node {node} does not answer at {addr}: {reason}"));
+        }
+        tracing::info!("node {node} at {addr} joins");
+        self.confirmed(self.raft.add_learner(node, Peer { addr }, false)).await?;
+        if let Err(reason) = self.caught_up(node).await {
+            let removed = self.write(ChangeMembers::RemoveNodes(BTreeSet::from([node]))).await;
+            let left = removed.err().map_or_else(String::new, |error| format!("; it is a member without a vote: {error}"));
+            return Err(format!("node {node} has not caught up: {reason}{left}"));
+        }
+        self.write(ChangeMembers::AddVoterIds(BTreeSet::from([node]))).await?;
+        self.votes(node).await?;
+        tracing::info!("node {node} votes");
+        Ok(())
+    }
+
+    /// Waits until a new member says that it votes, which it does when it has been without a vote for long enough.
+    async fn votes(&self, node: NodeId) -> Result<(), String> {
+        let began = Instant::now();
+        let blank = || {
+            let peer = self.transport.directory().get(node);
+            peer.and_then(|peer| peer.hello).is_none_or(|hello| hello.blank)
+        };
+        while blank() {
+            if began.elapsed() > VOTE_TIME {
+                return Err(format!("node {node} is a member, and has not said yet that it votes"));
+            }
+            Runtime::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until there is a connection to a node.
+    async fn connected(&self, node: NodeId) -> Result<(), String> {
+        let began = Instant::now();
+        loop {
+            let peer = self.transport.directory().get(node);
+            if peer.as_ref().is_some_and(|peer| peer.connected) {
+                return Ok(());
+            }
+            if began.elapsed() > ANSWER_TIME {
+                let failure = peer.and_then(|peer| peer.failure);
+                return Err(failure.unwrap_or_else(|| "there is no connection to it".to_owned()));
+            }
+            Runtime::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until a learner has nearly all of the log.
+    async fn caught_up(&self, node: NodeId) -> Result<(), String> {
+        let mut heard = Instant::now();
+        loop {
+            {
+                let metrics = self.raft.metrics();
+                let metrics = metrics.borrow_watched();
+                let Some(replication) = &metrics.replication else {
+                    return Err("this node does not lead any more".to_owned());
+                };
+                let has = replication.get(&node).copied().flatten().map(|at| at.index);
+                if has.is_some_and(|has| has + LACK_MAX >= metrics.last_log_index.unwrap_or(0)) {
+                    return Ok(());
+                }
+            }
+            if self.transport.directory().get(node).is_some_and(|peer| peer.connected) {
+                heard = Instant::now();
+            } else if heard.elapsed() > LOST_TIME {
+                return Err("the connection to it is lost".to_owned());
+            }
+            Runtime::sleep(LOOK).await;
+        }
+    }
+
+    async fn remove(&self, node: NodeId) -> Result<(), String> {
+        let Known { addrs, mut voters } = self.known();
+        if node == self.node {
+            return Err(format!("node {node} leads: hand the leadership over first, with NODE HANDOVER"));
+        }
+        if !addrs.contains_key(&node) {
+            return Err(format!("node {node} is no member"));
+        }
+        if voters.remove(&node) {
+            let directory = self.transport.directory();
+            let answers = |id: &&NodeId| **id == self.node || directory.get(**id).is_some_and(|peer| peer.connected);
+            let (all, answering) = (voters.len(), voters.iter().filter(answers).count());
+            if answering < all / 2 + 1 {
+                return Err(format!("without node {node} there is no majority: {answering} of {all} nodes answer"));
+            }
+            tracing::info!("node {node} leaves");
+            self.confirmed(self.raft.change_membership(ChangeMembers::RemoveVoters(BTreeSet::from([node])), true)).await?;
+        }
+        self.write(ChangeMembers::RemoveNodes(BTreeSet::from([node]))).await?;
+        tracing::info!("node {node} is no member any more");
+        Ok(())
+    }
+
+    async fn write(&self, change: ChangeMembers<NodeId, Peer>) -> Result<(), String> {
+        self.confirmed(self.raft.change_membership(change, true)).await
+    }
+
+    /// Waits until a majority has confirmed a change.
+    async fn confirmed<A: Send>(
+        &self,
+        change: impl Future<Output = Result<A, RaftError<Types, ClientWriteError<Types>>>> + Send,
+    ) -> Result<(), String> {
+        match Runtime::timeout(CONFIRM_TIME, change).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no majority has confirmed the change in time; it may still happen".to_owned()),
+        }
+    }
+}

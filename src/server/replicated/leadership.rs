@@ -1,0 +1,312 @@
+//! What a node decides as leader and as follower, without its server: which committed batches are its own, how long it certainly
+//! leads, when it is cut off, and what a change of leaders makes of it. The simulation of `torture` runs the same code.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::replication::Role;
+use crate::persist::append::batch::HEADER;
+use crate::quorum::node::{Applied, Committed};
+use crate::quorum::types::{Batch, ClusterTime, LeaderId, NodeId, Origin};
+use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
+use crate::server::durable::load::Purpose;
+use crate::server::replicated::follower::Follower;
+use crate::server::replicated::moment_of;
+
+/// Number of leases without contact to a majority after which a leader tells its clients so.
+const LEASES_ALONE: u32 = 3;
+
+/// What this node does for the cluster.
+pub enum Part {
+    /// It applies what is committed.
+    Follows(Box<Follower>),
+    /// It executes requests.
+    Leads(Leadership),
+    /// It has dropped its state, and is given it again with the next entry.
+    Empty,
+}
+
+/// What committed entries were to this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Whether they are applied.
+    pub applied: Applied,
+    /// The last of this leader's own batches among them.
+    pub settled: Option<BatchNumber>,
+    /// Bytes of its own batches among them.
+    pub bytes: u64,
+    /// When that last one was proposed, in nanoseconds of the monotonic clock.
+    pub since_ns: Option<u64>,
+    /// Whether another leader's batch is among them: this one does not lead any more.
+    pub foreign: bool,
+}
+
+impl Taken {
+    fn nothing(applied: Applied) -> Taken {
+        Taken { applied, settled: None, bytes: 0, since_ns: None, foreign: false }
+    }
+}
+
+/// What a change of leaders asks of this node, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// It ceases to lead.
+    pub ceases: bool,
+    /// It begins to lead.
+    pub begins: Option<LeaderId>,
+}
+
+impl Part {
+    /// Takes committed entries: a follower applies them, and a leader finds its own among them.
+    ///
+    /// # Errors
+    /// In words: an entry cannot be applied.
+    pub fn take(&mut self, entries: &[Committed]) -> Result<Taken, String> {
+        match self {
+            Part::Empty => Ok(Taken::nothing(Applied::StartsAnew)),
+            Part::Follows(follower) => {
+                for entry in entries {
+                    let applied = follower.apply(&entry.batch);
+                    applied.map_err(|reason| format!("entry {} of the log cannot be applied: {reason}", entry.index))?;
+                }
+                Ok(Taken::nothing(Applied::Done))
+            }
+            Part::Leads(leadership) => Ok(leadership.take(entries)),
+        }
+    }
+
+    /// What clients are shown of node `me`, if the cluster's leader is `leader` as far as it knows.
+    pub fn role(&self, me: NodeId, leader: Option<NodeId>) -> Role {
+        match self {
+            Part::Leads(leadership) if leadership.alone => Role::NoQuorum,
+            Part::Leads(_) => Role::Leader,
+            _ => Role::Follower { leader: leader.filter(|leader| *leader != me) },
+        }
+    }
+
+    /// What becomes of this node if the cluster's leadership is `leads`, where this node has it.
+    pub fn turn(&self, leads: Option<LeaderId>) -> Turn {
+        let before = match self {
+            Part::Leads(leadership) => Some(leadership.id),
+            _ => None,
+        };
+        Turn { ceases: before.is_some() && before != leads, begins: leads.filter(|leads| Some(*leads) != before) }
+    }
+
+    /// Ends the state of a follower that begins to lead: everything that was committed before is applied. `set_clock` lets the clock go
+    /// on from the last committed time, and returns what it shows then. Returns the engine and that time.
+    ///
+    /// # Errors
+    /// In words: there is no state, or its records contradict each other.
+    pub fn finish(&mut self, set_clock: impl FnOnce(ClusterTime) -> Now) -> Result<(Box<Engine>, Now), String> {
+        let part = std::mem::replace(self, Part::Empty);
+        let Part::Follows(follower) = part else {
+            *self = part;
+            return Err("it leads without a state".to_owned());
+        };
+        let now = set_clock(follower.time());
+        let engine = follower.finish(moment_of(now), Purpose::Start { truncates: false })?;
+        Ok((engine, now))
+    }
+}
+
+/// A leadership of this process.
+pub struct Leadership {
+    /// The leadership.
+    pub id: LeaderId,
+    origin: Origin,
+    /// Batches that were proposed and are not committed: their lengths in bytes, and when that was, in nanoseconds of the monotonic
+    /// clock.
+    proposed: VecDeque<(BatchNumber, u64, u64)>,
+    /// Until when no other node can lead, in nanoseconds of the monotonic clock, as far as was looked.
+    lease_until_ns: u64,
+    /// Whether a majority is out of reach.
+    alone: bool,
+}
+
+impl Leadership {
+    /// A leadership that begins now, in nanoseconds of the monotonic clock.
+    pub fn new(id: LeaderId, origin: Origin, now_ns: u64) -> Leadership {
+        Leadership { id, origin, proposed: VecDeque::new(), lease_until_ns: now_ns, alone: false }
+    }
+
+    /// Number of batches that were proposed and are not committed.
+    pub fn proposed(&self) -> u64 {
+        self.proposed.len() as u64
+    }
+
+    /// Whether a majority is out of reach.
+    pub fn alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Makes the proposal of a batch, as it was taken from the log. `now_ns`: the monotonic clock.
+    pub fn propose(&mut self, number: BatchNumber, batch: Vec<u8>, now: Now, now_ns: u64) -> Batch {
+        self.proposed.push_back((number, batch.len() as u64, now_ns));
+        // The header is for files: a record of the quorum has a checksum of its own.
+        let bytes = if batch.is_empty() { Bytes::new() } else { Bytes::from(batch).slice(HEADER..) };
+        let time = ClusterTime { us: now.mono_us, wall_offset_ms: now.wall_offset_ms };
+        Batch { origin: self.origin, number, time, bytes }
+    }
+
+    fn take(&mut self, entries: &[Committed]) -> Taken {
+        let mut taken = Taken::nothing(Applied::Done);
+        for entry in entries {
+            let own =
+                self.proposed.front().filter(|(number, ..)| entry.batch.origin == self.origin && entry.batch.number == *number);
+            let Some(&(number, len, since_ns)) = own else {
+                return Taken { applied: Applied::StartsAnew, foreign: true, ..taken };
+            };
+            self.proposed.pop_front();
+            taken.bytes += len;
+            taken.settled = Some(number);
+            taken.since_ns = Some(since_ns);
+        }
+        taken
+    }
+
+    /// Whether no other node can lead now: what is settled here is what the cluster has. `left` is the rest of the lease.
+    pub fn has_lease(&mut self, now_ns: u64, left: impl FnOnce() -> Duration) -> bool {
+        if now_ns < self.lease_until_ns {
+            return true;
+        }
+        let left_ns = left().as_nanos() as u64;
+        if left_ns > 0 {
+            self.lease_until_ns = now_ns + left_ns;
+        }
+        left_ns > 0
+    }
+
+    /// Looks whether a majority is out of reach. Returns whether that has changed. `lease_max` is the length of a whole lease.
+    pub fn look(&mut self, now_ns: u64, lease_max: Duration, left: impl FnOnce() -> Duration) -> bool {
+        let held = self.has_lease(now_ns, left);
+        let alone = !held && now_ns > self.lease_until_ns + u64::from(LEASES_ALONE) * lease_max.as_nanos() as u64;
+        std::mem::replace(&mut self.alone, alone) != alone
+    }
+
+    /// What the reply to a request waits for, which shows changes up to `batch`. If it shows keys, and another node may lead, a
+    /// majority is asked by a batch. Without a majority all requests for keys are refused, and refusals do not wait.
+    pub fn wait_of(
+        &mut self,
+        batch: BatchNumber,
+        gate: &CommitGate,
+        request: &Executed<'_>,
+        now_ns: u64,
+        left: impl FnOnce() -> Duration,
+    ) -> Wait {
+        if self.alone && request.reply.starts_with(b"-") {
+            return Wait::For(0);
+        }
+        if batch > gate.settled() || self.alone || !request.may_show_keys() || self.has_lease(now_ns, left) {
+            return Wait::For(batch);
+        }
+        Wait::ForMajority
+    }
+}
+
+/// What a reply waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until this batch is settled; 0 for nothing.
+    For(BatchNumber),
+    /// Until the pending batch is settled, which must be proposed even if it is empty.
+    ForMajority,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::engine::config::Config;
+
+    fn leadership(term: u64) -> Leadership {
+        Leadership::new(LeaderId { term, node_id: 1 }, 77, 1_000)
+    }
+
+    fn committed(index: u64, batch: Batch) -> Committed {
+        Committed { index, batch }
+    }
+
+    #[test]
+    fn a_leader_settles_its_own_batches_and_ceases_with_the_first_of_another() {
+        let mut leads = leadership(3);
+        let now = Now::new(5, 7);
+        let own: Vec<Batch> = (1..=3).map(|number| leads.propose(number, vec![0; HEADER + 10], now, number)).collect();
+        assert_eq!((own[0].bytes.len(), own[0].time, leads.proposed()), (10, ClusterTime { us: 5, wall_offset_ms: 7 }, 3));
+        let mut part = Part::Leads(leads);
+        let entries = [committed(8, own[0].clone()), committed(9, own[1].clone())];
+        let bytes = 2 * (HEADER as u64 + 10);
+        assert_eq!(
+            part.take(&entries),
+            Ok(Taken { applied: Applied::Done, settled: Some(2), bytes, since_ns: Some(2), foreign: false })
+        );
+        // The same number of another leadership, or a batch that is missing.
+        for wrong in [Batch { origin: 78, ..own[2].clone() }, Batch { number: 4, ..own[2].clone() }] {
+            let taken = part.take(&[committed(10, wrong)]).unwrap();
+            assert_eq!((taken.applied, taken.settled, taken.foreign), (Applied::StartsAnew, None, true));
+        }
+        assert_eq!(Part::Empty.take(&entries).map(|taken| taken.applied), Ok(Applied::StartsAnew));
+    }
+
+    #[test]
+    fn a_change_of_leaders_ends_a_leadership_and_begins_another() {
+        let id = |term| LeaderId { term, node_id: 1 };
+        let part = Part::Leads(leadership(3));
+        assert_eq!(part.turn(Some(id(3))), Turn::default());
+        assert_eq!(part.turn(None), Turn { ceases: true, begins: None });
+        assert_eq!(part.turn(Some(id(4))), Turn { ceases: true, begins: Some(id(4)) });
+        assert_eq!(Part::Empty.turn(Some(id(4))), Turn { ceases: false, begins: Some(id(4)) });
+        assert!(Part::Empty.finish(|_| Now::new(0, 0)).is_err(), "there is nothing to lead with");
+    }
+
+    #[test]
+    fn the_clock_of_a_leader_goes_on_from_the_last_committed_time() {
+        let engine = Engine::new(Config::default(), 1, Now::new(0, 0), crate::commands::table());
+        let mut follower = Follower::new(Box::new(engine));
+        follower.set_time(ClusterTime { us: 9_000_000, wall_offset_ms: 0 });
+        let mut part = Part::Follows(Box::new(follower));
+        let (_, now) = part.finish(|time| Now::new(time.us, 0)).unwrap();
+        assert_eq!(now.mono_us, 9_000_000);
+        assert!(matches!(part, Part::Empty));
+    }
+
+    #[test]
+    fn a_leader_that_has_not_heard_of_a_majority_for_three_leases_is_alone() {
+        let mut leads = leadership(1);
+        let (lease, none) = (Duration::from_nanos(100), || Duration::ZERO);
+        assert!(!leads.has_lease(1_000, none));
+        assert!(leads.has_lease(2_000, || lease));
+        assert!(leads.has_lease(2_099, none) && !leads.has_lease(2_100, none));
+        assert!(!leads.look(2_400, lease, none) && !leads.alone());
+        assert!(leads.look(2_401, lease, none) && leads.alone());
+        assert!(!leads.look(2_402, lease, none) && leads.alone(), "that is no news");
+        assert!(leads.look(2_403, lease, || lease) && !leads.alone());
+    }
+
+    #[test]
+    fn a_read_without_a_lease_waits_for_a_majority() {
+        let mut leads = leadership(1);
+        let gate = CommitGate::default();
+        let commands = crate::commands::table();
+        let args: [&[u8]; 2] = [b"GET", b"key"];
+        let read = Executed { commands, row: None, args: &args, db: 0, queued: false, reply: b"$-1\r\n" };
+        let none = || Duration::ZERO;
+        assert_eq!(leads.wait_of(0, &gate, &read, 2_000, none), Wait::ForMajority);
+        assert_eq!(
+            leads.wait_of(2, &gate, &read, 2_000, none),
+            Wait::For(2),
+            "a batch that is on its way asks the majority as well"
+        );
+        let ping = Executed { args: &[b"PING"], ..read };
+        assert_eq!(leads.wait_of(0, &gate, &ping, 2_000, none), Wait::For(0));
+        assert_eq!(leads.wait_of(0, &gate, &read, 2_000, || Duration::from_nanos(50)), Wait::For(0));
+        assert_eq!(leads.wait_of(0, &gate, &read, 2_050, none), Wait::ForMajority);
+        assert!(leads.look(9_000, Duration::from_nanos(50), none));
+        let refused = Executed { reply: b"-READONLY", ..read };
+        assert_eq!(leads.wait_of(3, &gate, &refused, 9_000, none), Wait::For(0));
+    }
+}

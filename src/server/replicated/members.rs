@@ -1,0 +1,74 @@
+//! `NODE`: what it shows of the cluster, and the changes of the members that it orders.
+
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::engine::replication::members::MemberChange;
+use crate::engine::replication::report::{Durations, Known, Report};
+use crate::quorum::net::RoundTrips;
+use crate::quorum::node::{Change, Observer};
+use crate::quorum::types::NodeId;
+use crate::server::shell::Shell;
+
+fn durations(trips: &RoundTrips) -> Durations {
+    let at = |percent| trips.percentile_us(percent).unwrap_or(0);
+    Durations { count: trips.count(), p50_us: at(50.0), p99_us: at(99.0) }
+}
+
+/// What a node knows of its cluster. `me`, `addr`: this node.
+pub(super) fn report(observer: &Observer, me: NodeId, addr: &str) -> Report {
+    let (status, progress) = (observer.status(), observer.progress());
+    let known = |id: NodeId, addr: String| {
+        let Some(peer) = observer.directory().get(id).filter(|_| id != me) else {
+            return Known { id, addr, matched: status.leads.map(|_| status.applied), ..Known::default() };
+        };
+        Known {
+            id,
+            addr,
+            version: peer.hello.as_ref().map(|hello| hello.program.clone()),
+            heard_ms: peer.last_heard.map(|ago| ago.as_millis() as u64),
+            failure: peer.failure.clone(),
+            matched: status.matched.get(&id).copied(),
+            pings: durations(&peer.pings),
+            appends: durations(&peer.appends),
+        }
+    };
+    let mut nodes: Vec<Known> = status.members.iter().map(|(id, addr)| known(*id, addr.clone())).collect();
+    if !status.members.contains_key(&me) {
+        nodes.push(known(me, addr.to_owned()));
+    }
+    let at = |share| progress.sync_percentile_us(share);
+    let count = progress.syncs.load(std::sync::atomic::Ordering::Relaxed);
+    let flushes = Durations { count, p50_us: at(0.5), p99_us: at(0.99) };
+    Report { committed: status.committed, applied: status.applied, flushes, nodes }
+}
+
+impl Shell {
+    /// Has the node change the members, and replies to the session when that is done.
+    pub(in crate::server) fn order_members(&mut self, id: SessionId, change: MemberChange) {
+        let client = self.engine.sessions[id.0 as usize].id;
+        let (Some(replicated), Some(control)) = (&self.replicated, self.control.clone()) else {
+            return self.tell_members(id, client, Err("this server is not replicated".to_owned()));
+        };
+        let change = match change {
+            MemberChange::Add { id, addr } => Change::Add(id, addr),
+            MemberChange::Remove { id } => Change::Remove(id),
+        };
+        let changed = move |result| {
+            // If the executor has ended, so has the client's connection.
+            control.send(Box::new(move |shell: &mut Shell| {
+                shell.tell_members(id, client, result);
+                shell.after_order();
+            }));
+        };
+        replicated.node.change(change, Box::new(changed));
+    }
+
+    /// Replies to the client that has asked for a change, if it is still there.
+    fn tell_members(&mut self, id: SessionId, client: u64, result: Result<(), String>) {
+        let now = self.clock.now();
+        if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
+            let error = result.err().map(|reason| Error::new(format!("ERR {reason}")));
+            self.engine.end_wait_for_driver(now, id, error.as_ref());
+        }
+    }
+}

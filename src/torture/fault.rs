@@ -1,0 +1,189 @@
+//! The kinds of faults, by their names on the command line.
+
+use std::fmt;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// Clients stop for a time that may be longer than a lease, as in a garbage collection.
+    Pause,
+    /// Clients' wall clocks are wrong by minutes and are set, and all their clocks run fast or slow. So do those of nodes.
+    Skew,
+    /// Clients crash, some with their machines, and start again.
+    Crash,
+    /// Servers end, lose all data and start again. Durable servers and nodes start again from their files.
+    Restart,
+    /// Servers end and lose their last writes, as in a failover to a replica that lags behind.
+    Lose,
+    /// Messages are late.
+    Delay,
+    /// Packets are lost: TCP sends them again, or the connection breaks.
+    Drop,
+    /// A reply is lost with its connection, and the client library resends the command.
+    Duplicate,
+    /// The machines of durable servers and nodes lose their power and boot again.
+    PowerLoss,
+    /// Nodes are cut off from other nodes, in one direction or in both.
+    Partition,
+    /// Messages between nodes are late, overtake each other, are lost, or arrive twice.
+    Disorder,
+    /// Nodes stop for a time.
+    Stall,
+    /// Nodes lose their disks: one at a time, so that a majority has what was committed.
+    Wipe,
+}
+
+/// What kind of servers a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// They have no files.
+    Plain,
+    /// They keep an append-only file.
+    Durable,
+    /// They are nodes of one replicated service.
+    Replicated,
+}
+
+impl Servers {
+    /// The kind of servers that are durable, or replicated, or neither.
+    pub fn of(durable: bool, replicated: bool) -> Servers {
+        match (durable, replicated) {
+            (_, true) => Servers::Replicated,
+            (true, false) => Servers::Durable,
+            (false, false) => Servers::Plain,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Servers::Plain => "servers without files",
+            Servers::Durable => "durable servers",
+            Servers::Replicated => "replicated servers",
+        }
+    }
+}
+
+impl Fault {
+    /// All kinds that servers without files have.
+    pub const ALL: [Fault; 8] =
+        [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Lose, Fault::Delay, Fault::Drop, Fault::Duplicate];
+
+    /// All kinds that durable servers have: a server on one machine does not fail over to a replica.
+    pub const DURABLE: [Fault; 8] =
+        [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
+
+    /// All kinds that the nodes of a replicated service have.
+    pub const REPLICATED: [Fault; 12] = [
+        Fault::Pause,
+        Fault::Skew,
+        Fault::Crash,
+        Fault::Restart,
+        Fault::Delay,
+        Fault::Drop,
+        Fault::Duplicate,
+        Fault::PowerLoss,
+        Fault::Partition,
+        Fault::Disorder,
+        Fault::Stall,
+        Fault::Wipe,
+    ];
+
+    /// All kinds that servers have.
+    pub fn all(servers: Servers) -> &'static [Fault] {
+        match servers {
+            Servers::Plain => &Fault::ALL,
+            Servers::Durable => &Fault::DURABLE,
+            Servers::Replicated => &Fault::REPLICATED,
+        }
+    }
+
+    /// Whether only nodes have it.
+    pub fn is_of_nodes(self) -> bool {
+        matches!(self, Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe)
+    }
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::Pause => "pause",
+            Fault::Skew => "skew",
+            Fault::Crash => "crash",
+            Fault::Restart => "restart",
+            Fault::Lose => "lose",
+            Fault::Delay => "delay",
+            Fault::Drop => "drop",
+            Fault::Duplicate => "duplicate",
+            Fault::PowerLoss => "powerloss",
+            Fault::Partition => "partition",
+            Fault::Disorder => "disorder",
+            Fault::Stall => "stall",
+            Fault::Wipe => "wipe",
+        }
+    }
+
+    /// Formats a list in the form that [`Fault::parse_list`] reads.
+    pub fn format_list(faults: &[Fault]) -> String {
+        match faults {
+            [] => "none".to_owned(),
+            faults if faults == Fault::ALL || faults == Fault::DURABLE || faults == Fault::REPLICATED => "all".to_owned(),
+            faults => faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
+        }
+    }
+
+    /// Parses a list such as `pause,skew`, `all` or `none`, for servers of a kind.
+    ///
+    /// # Errors
+    /// Names the word that is not a fault, or not one that such servers have.
+    pub fn parse_list(text: &str, servers: Servers) -> Result<Vec<Fault>, String> {
+        const KINDS: [Servers; 3] = [Servers::Plain, Servers::Durable, Servers::Replicated];
+        let mut faults = Vec::new();
+        let named = |servers: Servers, word: &str| Fault::all(servers).iter().copied().find(|fault| fault.name() == word);
+        for word in text.split(',') {
+            match word {
+                "none" => {}
+                "all" => faults.extend(Fault::all(servers)),
+                _ => match (named(servers, word), KINDS.into_iter().find(|kind| named(*kind, word).is_some())) {
+                    (Some(fault), _) => faults.push(fault),
+                    (None, Some(_)) => return Err(format!("{} do not have the fault '{word}'", servers.words())),
+                    (None, None) => return Err(format!("'{word}' is no fault")),
+                },
+            }
+        }
+        faults.sort_unstable();
+        faults.dedup();
+        Ok(faults)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_faults_are_read() {
+        assert_eq!(Fault::parse_list("skew,pause", Servers::Plain).unwrap(), [Fault::Pause, Fault::Skew]);
+        for (list, servers) in [
+            ("rain", Servers::Plain),
+            ("rain", Servers::Durable),
+            ("powerloss", Servers::Plain),
+            ("lose", Servers::Durable),
+            ("wipe", Servers::Durable),
+            ("lose", Servers::Replicated),
+        ] {
+            assert!(Fault::parse_list(list, servers).is_err(), "{list}");
+        }
+        for servers in [Servers::Plain, Servers::Durable, Servers::Replicated] {
+            assert_eq!(Fault::parse_list("all", servers).unwrap(), Fault::all(servers));
+            for list in ["none", "all", "pause", "crash,drop"] {
+                assert_eq!(Fault::format_list(&Fault::parse_list(list, servers).unwrap()), list);
+            }
+        }
+    }
+}

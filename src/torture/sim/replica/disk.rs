@@ -1,0 +1,105 @@
+//! The disk of a node: its log and its snapshots use it, from tasks that could run on several threads elsewhere.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::persist::disk::simulated::SimulatedDisk;
+use crate::persist::disk::{Disk, Result, append_all, read_whole};
+
+/// Maximum length of a file that is read whole.
+const FILE_MAX: usize = 1 << 30;
+
+/// A disk. Copies are the same disk.
+#[derive(Clone)]
+pub struct NodeDisk(Arc<Mutex<SimulatedDisk>>);
+
+/// The name of a file of this disk that is known by its path.
+pub fn name_of(path: &Path) -> Vec<u8> {
+    path.file_name().map(|name| name.as_encoded_bytes().to_vec()).unwrap_or_default()
+}
+
+impl NodeDisk {
+    /// Shares a disk.
+    pub fn new(disk: SimulatedDisk) -> NodeDisk {
+        NodeDisk(Arc::new(Mutex::new(disk)))
+    }
+
+    /// Acts on the disk itself.
+    pub fn act<T>(&self, act: impl FnOnce(&mut SimulatedDisk) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads a file by its path.
+    ///
+    /// # Errors
+    /// In words. A file that is not there is an error.
+    pub fn read(&self, path: &Path) -> std::result::Result<Vec<u8>, String> {
+        let read = self.act(|disk| read_whole(disk, &name_of(path), FILE_MAX)).map_err(|error| error.to_string())?;
+        read.ok_or_else(|| format!("there is no file {}", path.display()))
+    }
+
+    /// Writes a file that exists, by its path.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn write(&self, path: &Path, bytes: &[u8]) -> std::result::Result<(), String> {
+        let written = self.act(|disk| {
+            let Some((mut file, _)) = disk.open(&name_of(path))? else { return Ok(false) };
+            append_all(disk, &mut file, bytes)?;
+            Ok::<_, crate::persist::disk::DiskError>(true)
+        });
+        match written {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("there is no file {}", path.display())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Disk for NodeDisk {
+    type File = usize;
+
+    fn open(&mut self, name: &[u8]) -> Result<Option<(usize, u64)>> {
+        self.act(|disk| disk.open(name))
+    }
+
+    fn create(&mut self, name: &[u8]) -> Result<usize> {
+        self.act(|disk| disk.create(name))
+    }
+
+    fn read_at(&mut self, file: &mut usize, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.act(|disk| disk.read_at(file, offset, into))
+    }
+
+    fn append(&mut self, file: &mut usize, bytes: &[u8]) -> Result<usize> {
+        self.act(|disk| disk.append(file, bytes))
+    }
+
+    fn truncate(&mut self, file: &mut usize, len: u64) -> Result {
+        self.act(|disk| disk.truncate(file, len))
+    }
+
+    fn sync(&mut self, file: &mut usize) -> Result {
+        self.act(|disk| disk.sync(file))
+    }
+
+    fn sync_folder(&mut self) -> Result {
+        self.act(SimulatedDisk::sync_folder)
+    }
+
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result {
+        self.act(|disk| disk.rename(from, to))
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Result {
+        self.act(|disk| disk.remove(name))
+    }
+
+    fn write_at(&mut self, file: &mut usize, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.act(|disk| disk.write_at(file, offset, bytes))
+    }
+
+    fn names(&mut self) -> Result<Vec<Vec<u8>>> {
+        self.act(SimulatedDisk::names)
+    }
+}

@@ -1,0 +1,87 @@
+//! A replicated service in the simulation: openraft, its storage, the engine and what a leader and a follower do are the real ones.
+//! The network between the nodes, their disks and their clocks are simulated.
+//!
+//! ```text
+//!   clients ─▶ sim/server.rs ─▶ engine ─▶ node: batches ─▶ openraft ─▶ store ─▶ disk
+//!                  ▲ gate                     ▲  │ tasks of runtime       ▲ Event::Synced
+//!                  └──────── machine ◀────────┘  └─▶ transport ─▶ links ─▶ Event::Parcel ─▶ the other nodes
+//! ```
+//!
+//! - [`cluster`]: what the nodes share;
+//! - [`runtime`]: tasks, time and random numbers of openraft; each node has a clock of its own that may run fast or slow;
+//! - [`transport`]: what nodes send to each other; [`links`]: whether and when it arrives;
+//! - [`disk`]: a disk that the parts of a node share;
+//! - [`machine`]: what openraft asks of the server;
+//! - [`node`]: one node with its process; [`serve`]: what makes a server of it;
+//! - [`play`]: their part in an episode.
+//!
+//! An episode has one thread. Whatever happens follows from the plan.
+
+pub mod cluster;
+pub mod disk;
+pub mod links;
+pub mod machine;
+pub mod node;
+pub mod play;
+pub mod runtime;
+pub mod serve;
+pub mod transport;
+
+use crate::quorum::node::Timing;
+
+/// Times of the simulated nodes. They are longer than those of a server, so that a simulated hour has fewer events: a failover takes
+/// some seconds, and a lease is late by up to a second after it.
+pub const TIMING: Timing =
+    Timing { heartbeat_ms: 300, election_ms: (900, 1500), snapshot_entries: 400, kept_entries: 50, lag_entries_max: 200 };
+/// Interval at which a leader has its time committed if nothing else is, in milliseconds.
+pub const TICK_MS: u64 = 1_000;
+
+/// A fault that is planted in the nodes, so that tests show that they find it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flaw {
+    /// None: the nodes are as they should be.
+    #[default]
+    Nothing,
+    /// Replies leave the leader before their batch is on a majority.
+    AcknowledgeBeforeMajority,
+    /// A node that does not lead answers from what it has.
+    FollowerAnswers,
+    /// A new leader counts tokens from what its wall clock shows.
+    TokenFromClock,
+    /// A vote is not synced.
+    VoteNotSynced,
+    /// The clock of a new leader is its own, and does not go on from the last committed time.
+    LeaseNotShifted,
+    /// A leader answers reads whether or not it has a lease.
+    ReadsWithoutLease,
+}
+
+impl Flaw {
+    /// All faults.
+    pub const ALL: [Flaw; 6] = [
+        Flaw::AcknowledgeBeforeMajority,
+        Flaw::FollowerAnswers,
+        Flaw::TokenFromClock,
+        Flaw::VoteNotSynced,
+        Flaw::LeaseNotShifted,
+        Flaw::ReadsWithoutLease,
+    ];
+
+    /// The name on the command line. `None` if there is no fault.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Flaw::Nothing => None,
+            Flaw::AcknowledgeBeforeMajority => Some("early-reply"),
+            Flaw::FollowerAnswers => Some("follower-answers"),
+            Flaw::TokenFromClock => Some("token-from-clock"),
+            Flaw::VoteNotSynced => Some("unsynced-vote"),
+            Flaw::LeaseNotShifted => Some("unshifted-lease"),
+            Flaw::ReadsWithoutLease => Some("unleased-read"),
+        }
+    }
+
+    /// The fault of a name.
+    pub fn from_name(name: &str) -> Option<Flaw> {
+        Flaw::ALL.into_iter().find(|flaw| flaw.name() == Some(name))
+    }
+}

@@ -1,0 +1,327 @@
+//! One node: its machine, and the process that runs on it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::replication::{Node as Shown, Role, State};
+use crate::persist::append::log::{AppendLog, Batch};
+use crate::persist::disk::simulated::SimulatedDisk;
+use crate::quorum::net::Standing;
+use crate::quorum::node::{Core, Node, Status};
+use crate::quorum::store::{LogStore, Options, Owner, Planted, Snapshots, Worker};
+use crate::quorum::types::NodeId;
+use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
+use crate::server::replicated::boot_clock;
+use crate::server::replicated::leadership::{Leadership, Part, Wait};
+use crate::torture::plan::streams;
+use crate::torture::random::Random;
+use crate::torture::sim::clock::Clock;
+use crate::torture::sim::replica::disk::NodeDisk;
+use crate::torture::sim::replica::machine::SimMachine;
+use crate::torture::sim::replica::runtime::Runtime;
+use crate::torture::sim::replica::transport::{Parcel, Post, Transport, host};
+use crate::torture::sim::replica::{Flaw, TIMING};
+
+/// Identifies the cluster.
+const CLUSTER: u64 = 7;
+/// Bytes of a segment of the log, and of the space that is laid out at a time: small, so that episodes have several segments.
+const SEGMENT_BYTES: (u64, u64) = (64 << 10, 4 << 10);
+/// Maximum number of operations of the disk that are carried out when the power is lost in the middle of them.
+const TORN_MAX: u64 = 6;
+
+/// A node.
+pub struct Replica {
+    /// Its index. Its number is larger by one.
+    pub index: u32,
+    /// Number of nodes.
+    nodes: u32,
+    /// The fault that is planted in it.
+    pub flaw: Flaw,
+    disk: NodeDisk,
+    /// By how many millionths its clocks run fast.
+    pub ppm: i64,
+    /// How wrong its wall clock is, in milliseconds.
+    pub wall_ms: i64,
+    /// The process, if one runs.
+    pub process: Option<Process>,
+    /// Number of the process.
+    pub number: u64,
+    /// Whether the node has belonged to the cluster since it had its disk.
+    pub has_joined: bool,
+    post: Arc<Mutex<Post>>,
+    random: Random,
+}
+
+/// A process.
+pub struct Process {
+    /// The node as the executor sees it.
+    pub node: Node,
+    worker: Worker<NodeDisk>,
+    /// What openraft asks of the server.
+    pub machine: SimMachine,
+    transport: Transport,
+    /// What it does for the cluster.
+    pub part: Part,
+    /// What it was told of the cluster.
+    pub status: Status,
+    /// The log and the gate of a leader.
+    pub leading: Option<Leading>,
+    /// Whether the log works on orders.
+    works: bool,
+}
+
+/// What a leader has besides its leadership.
+pub struct Leading {
+    log: AppendLog,
+    /// Which output waits for which batch.
+    pub gate: CommitGate,
+    seed: u64,
+    /// The last batch that the requests of this turn have shown.
+    seen: BatchNumber,
+    /// Whether a batch must be proposed even if it is empty.
+    pub confirms: bool,
+}
+
+impl Leading {
+    /// A log and a gate at the beginning of a leadership.
+    pub fn new(log: AppendLog, seed: u64) -> Leading {
+        Leading { log, gate: CommitGate::default(), seed, seen: 0, confirms: false }
+    }
+
+    /// The batch that the output of other sessions waits for, after a request or after time has passed.
+    pub fn batch_of_others(&mut self, after_request: bool) -> BatchNumber {
+        let seen = std::mem::take(&mut self.seen);
+        self.gate.batch_of_others(&self.log, after_request.then_some(seen))
+    }
+}
+
+impl Replica {
+    /// Node `index` of so many, whose disk is empty.
+    pub fn new(index: u32, nodes: u32, seed: u64, flaw: Flaw, post: Arc<Mutex<Post>>) -> Replica {
+        Replica {
+            index,
+            nodes,
+            flaw,
+            disk: NodeDisk::new(SimulatedDisk::new(seed)),
+            ppm: 0,
+            wall_ms: 0,
+            process: None,
+            number: 0,
+            has_joined: false,
+            post,
+            random: Random::new(seed, streams::DISK, 0),
+        }
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
+    /// Its disk.
+    pub fn disk(&self) -> &NodeDisk {
+        &self.disk
+    }
+
+    /// Its number.
+    pub fn id(&self) -> NodeId {
+        NodeId::from(self.index) + 1
+    }
+
+    /// Starts a process from the node's files.
+    ///
+    /// # Errors
+    /// The files are refused, in words.
+    pub fn start(&mut self, runtime: &mut Runtime, now_us: u64) -> Result<(), String> {
+        self.number += 1;
+        runtime.enter(self.index, now_us);
+        let owner = Owner { node: self.id(), cluster: CLUSTER };
+        let planted = if self.flaw == Flaw::VoteNotSynced { Planted::VoteNotSynced } else { Planted::Nothing };
+        let (segment_bytes, step_bytes) = SEGMENT_BYTES;
+        let options = Options { segment_bytes, step_bytes, planted, ..Options::new(owner, None) };
+        let (log, worker) = LogStore::open(self.disk.clone(), options).map_err(|error| error.to_string())?;
+        let snapshots = Snapshots::open(self.disk.clone(), Path::new(""), owner).map_err(|error| error.to_string())?;
+        let mut cluster = [0; 16];
+        cluster[..8].copy_from_slice(&CLUSTER.to_be_bytes());
+        let standing = Standing { cluster, blank: log.is_blank() };
+        let transport = Transport::new(self.id(), self.nodes, Arc::clone(&self.post), standing, self.disk.clone());
+        let machine = SimMachine::new(self.disk.clone());
+        let members: BTreeMap<NodeId, String> = (1..=NodeId::from(self.nodes)).map(|id| (id, host(id))).collect();
+        let core = Core {
+            node: self.id(),
+            members,
+            standing,
+            timing: TIMING,
+            log,
+            snapshots,
+            network: transport.clone(),
+            transport: transport.clone(),
+            folder: PathBuf::new(),
+            refuses: Arc::clone(transport.refuses()),
+            machine: machine.clone(),
+        };
+        let door = Arc::clone(transport.door());
+        let (node, running) = core.start(move |raft, snapshots| {
+            *crate::torture::sim::replica::transport::lock(&door) = Some((raft.clone(), snapshots));
+        })?;
+        let reports = machine.clone();
+        runtime.spawn(Box::pin(async move {
+            if let Err(error) = running.await {
+                crate::quorum::node::Machine::failed(&reports, error.to_string());
+            }
+        }));
+        runtime.spawn(Box::pin(transport.clone().greet()));
+        let (part, status) = (Part::Empty, Status::default());
+        self.process = Some(Process { node, worker, machine, transport, part, status, leading: None, works: false });
+        Ok(())
+    }
+
+    /// The process ends. With `power` the machine loses its power: what was not synced may be lost, and a write may be torn.
+    pub fn end_process(&mut self, runtime: &mut Runtime, now_us: u64, power: bool) {
+        let Some(mut process) = self.process.take() else { return };
+        runtime.enter(self.index, now_us);
+        if power && process.worker.is_asked() {
+            let torn = self.random.below(TORN_MAX);
+            self.disk.act(|disk| disk.crash_at(disk.operations() + torn));
+            process.worker.turn();
+        }
+        // What the end of the tasks would do to the disk is not done.
+        let kept = self.disk.act(|disk| disk.clone());
+        drop(process);
+        runtime.crash(self.index);
+        self.disk = NodeDisk::new(kept);
+        self.disk.act(|disk| match power {
+            true => disk.restart(),
+            false => disk.restart_process(),
+        });
+    }
+
+    /// The node loses its disk. Its process must have ended.
+    pub fn wipe(&mut self) {
+        let seed = self.random.draw();
+        self.disk = NodeDisk::new(SimulatedDisk::new(seed));
+        self.has_joined = false;
+    }
+
+    /// Looks whether there is work for the disk. Returns the time that it takes, if it begins now.
+    pub fn work(&mut self) -> Option<u64> {
+        let process = self.process.as_mut()?;
+        if !process.transport.is_blank() {
+            self.has_joined = true;
+        }
+        if process.works || !process.worker.is_asked() {
+            return None;
+        }
+        process.works = true;
+        // A disk mostly takes a moment, and sometimes much longer.
+        let longest_us = if self.random.percent(5) { 50_000 } else { 2_000 };
+        Some(self.random.between(200, longest_us))
+    }
+
+    /// The disk has done its work.
+    pub fn worked(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        process.works = false;
+        process.worker.turn();
+        if self.random.percent(20) {
+            process.worker.tidy();
+        }
+    }
+
+    /// Takes a parcel from another node.
+    pub fn take(&mut self, runtime: &Runtime, parcel: Parcel) {
+        if let Some(process) = &self.process
+            && let Some(task) = process.transport.take(parcel)
+        {
+            runtime.spawn(Box::pin(task));
+        }
+    }
+}
+
+impl Process {
+    /// The batch that the reply to a request waits for. `None` if nothing waits here.
+    pub fn batch_of_reply(&mut self, request: Executed<'_>, now_ns: u64, flaw: Flaw) -> Option<BatchNumber> {
+        let Process { node, part, leading, .. } = self;
+        let (Part::Leads(leadership), Some(leading)) = (part, leading) else { return None };
+        let batch = leading.gate.batch_of_reply(&leading.log, leading.seed, request);
+        let wait = match flaw {
+            Flaw::ReadsWithoutLease => Wait::For(batch),
+            _ => leadership.wait_of(batch, &leading.gate, &request, now_ns, || node.lease()),
+        };
+        let batch = match wait {
+            Wait::For(batch) => batch,
+            Wait::ForMajority => {
+                leading.confirms = true;
+                leading.gate.pending()
+            }
+        };
+        leading.seen = leading.seen.max(batch);
+        Some(batch)
+    }
+
+    /// Proposes the changes since the last batch, unless that one is on its way. Returns the sessions with more output to send.
+    pub fn submit(&mut self, now: Now, flaw: Flaw) -> Vec<SessionId> {
+        let Process { node, part, leading, .. } = self;
+        let (Part::Leads(leadership), Some(leading)) = (part, leading) else { return Vec::new() };
+        if !(leading.log.has_pending() || leading.confirms) || leading.gate.is_on_its_way() {
+            return Vec::new();
+        }
+        leading.gate.note_changes(&leading.log);
+        leading.log.set_boot_clock(now, boot_clock(now));
+        let confirms = std::mem::take(&mut leading.confirms);
+        let batch = match leading.log.take_batch(0) {
+            Some(Batch { bytes, .. }) => bytes,
+            None if confirms => Vec::new(),
+            None => return Vec::new(),
+        };
+        let number = leading.gate.take();
+        leading.log.begin_file(0);
+        node.propose(leadership.propose(number, batch, now, now.mono_us * 1000), leadership.id);
+        match flaw {
+            Flaw::AcknowledgeBeforeMajority => leading.gate.settle(number).into_iter().map(|(id, _)| id).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Looks whether a majority is out of reach. Returns whether it has just become so.
+    pub fn look(&mut self, now_ns: u64) -> bool {
+        let Process { node, part: Part::Leads(leadership), .. } = self else { return false };
+        let lease: Duration = node.lease_max();
+        let changed = leadership.look(now_ns, lease, || node.lease());
+        if changed {
+            node.set_heartbeats(!leadership.alone());
+        }
+        changed && leadership.alone()
+    }
+
+    /// Begins a leadership with this log.
+    pub fn begin(&mut self, leadership: Leadership, leading: Leading) {
+        self.part = Part::Leads(leadership);
+        self.leading = Some(leading);
+    }
+
+    /// Whether it leads and reaches a majority, as far as it knows.
+    pub fn serves(&self) -> bool {
+        matches!(&self.part, Part::Leads(leadership) if !leadership.alone())
+    }
+
+    /// What clients are shown.
+    pub fn state(&self, id: NodeId, nodes: u32, flaw: Flaw) -> State {
+        let role = match self.part.role(id, self.status.leader) {
+            Role::Follower { .. } if flaw == Flaw::FollowerAnswers => Role::Leader,
+            role => role,
+        };
+        let shown = |id: NodeId| Shown { id, host: host(id), port: 6379, voter: true, link_up: true, ..Shown::default() };
+        let nodes = (1..=NodeId::from(nodes)).map(shown).collect();
+        State { role, cluster: CLUSTER, node: id, term: self.status.term, nodes, handing_over: false }
+    }
+}
+
+/// The reading of a node's monotonic clock in nanoseconds.
+pub fn monotonic_ns(clock: Clock, now_us: u64) -> u64 {
+    clock.elapsed_us(now_us) * 1_000
+}

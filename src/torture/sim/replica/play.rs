@@ -1,0 +1,191 @@
+//! The part of an episode that nodes play: their tasks, their parcels, and their faults.
+
+use crate::torture::history::{EventKind, NO_CLIENT};
+use crate::torture::plan::Injection;
+use crate::torture::sim::Simulation;
+use crate::torture::sim::net::Event;
+use crate::torture::sim::world::lock;
+
+impl Simulation<'_> {
+    /// Starts all nodes.
+    pub(in crate::torture::sim) fn start_nodes(&mut self) {
+        let Some(cluster) = &mut self.cluster else { return };
+        // Clocks that run fast or slow do so from the beginning.
+        for fault in &self.plan.faults {
+            if let Injection::DriftOfNode { server, ppm } = fault.injection {
+                cluster.runtime.set_ppm(server, ppm);
+                if let Some(replica) = &mut self.servers[server as usize].replica {
+                    replica.ppm = ppm;
+                }
+            }
+        }
+        let mut net = lock(&self.net);
+        net.record(NO_CLIENT, EventKind::Leaderless);
+        for server in 0..cluster.nodes as usize {
+            self.servers[server].start_node(&mut net, &mut cluster.runtime);
+        }
+    }
+
+    /// Runs the nodes' tasks, and carries out what they ask of their servers. Returns whether there was anything.
+    pub(in crate::torture::sim) fn settle_nodes(&mut self) -> bool {
+        let Some(cluster) = &mut self.cluster else { return false };
+        let mut net = lock(&self.net);
+        let now_us = net.now_us;
+        let mut any = cluster.runtime.run();
+        for server in 0..cluster.nodes {
+            let of = &mut self.servers[server as usize];
+            if of.stalled_until_us > now_us {
+                continue;
+            }
+            any |= of.serve_node(&mut net, &cluster.runtime);
+            if let Some(replica) = &mut of.replica
+                && let Some(work_us) = replica.work()
+            {
+                net.at(now_us + work_us, Event::Synced(server, replica.number));
+            }
+        }
+        any |= cluster.send(&mut net);
+        if !any {
+            let servers = &self.servers;
+            let serves = |node: &u32| {
+                let server = &servers[*node as usize];
+                server.serves() && server.stalled_until_us <= now_us && cluster.reaches_majority(now_us, *node)
+            };
+            let leader = (0..cluster.nodes).find(serves);
+            if leader != cluster.leader {
+                cluster.leader = leader;
+                net.record(NO_CLIENT, leader.map_or(EventKind::Leaderless, |server| EventKind::Leads { server }));
+            }
+        }
+        any
+    }
+
+    /// Rings the nodes' next alarms, if they are due before anything else. Returns whether they are.
+    pub(in crate::torture::sim) fn ring(&mut self) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
+        let mut net = lock(&self.net);
+        let Some(at_us) = cluster.runtime.next_us().filter(|at_us| *at_us <= self.plan.end_us) else { return false };
+        if net.next_us().is_some_and(|next_us| next_us < at_us) {
+            return false;
+        }
+        net.now_us = net.now_us.max(at_us);
+        cluster.runtime.ring(net.now_us);
+        true
+    }
+
+    /// Whether an event is one of a node that stands still: then it comes when the node goes on. Otherwise the node's code runs.
+    pub(in crate::torture::sim) fn waits_for_node(&mut self, event: Event) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
+        let mut net = lock(&self.net);
+        let server = match event {
+            Event::ToServer(conn) | Event::BrokenAtServer(conn) => net.conn(conn).server,
+            Event::Tick(server) | Event::Synced(server, _) | Event::Parcel(server, _) | Event::Lost(server, _) => server,
+            Event::ClusterTick(server) => server,
+            _ => return false,
+        };
+        let until_us = self.servers[server as usize].stalled_until_us;
+        if until_us > net.now_us {
+            net.at(until_us, event);
+            return true;
+        }
+        if server < cluster.nodes {
+            cluster.runtime.enter(server, net.now_us);
+        }
+        false
+    }
+
+    /// A disk has done its work.
+    pub(in crate::torture::sim) fn synced(&mut self, server: u32, process: u64) {
+        let of = &mut self.servers[server as usize];
+        match &mut of.replica {
+            Some(replica) if replica.number == process => replica.worked(),
+            Some(_) => {}
+            None => of.synced(&self.net, process),
+        }
+    }
+
+    /// Handles an event that only nodes have.
+    pub(in crate::torture::sim) fn handle_of_nodes(&mut self, event: Event) {
+        let Some(cluster) = &mut self.cluster else { return };
+        match event {
+            Event::Parcel(server, number) => {
+                if let (Some(parcel), Some(replica)) = (cluster.arrives(number), &mut self.servers[server as usize].replica) {
+                    replica.take(&cluster.runtime, parcel);
+                }
+            }
+            Event::Lost(_, number) => cluster.lost(number),
+            Event::ClusterTick(server) => {
+                self.servers[server as usize].tick_cluster(&mut lock(&self.net), &cluster.runtime);
+            }
+            Event::GoOn(server) => cluster.runtime.resume(server),
+            _ => {}
+        }
+    }
+
+    /// The process of a node ends; with `power`, its machine loses its power.
+    pub(in crate::torture::sim) fn end_node(&mut self, server: u32, power: bool) {
+        let now_us = lock(&self.net).now_us;
+        let of = &mut self.servers[server as usize];
+        if let (Some(cluster), Some(replica)) = (&mut self.cluster, &mut of.replica) {
+            cluster.runtime.resume(server);
+            of.stalled_until_us = 0;
+            replica.end_process(&mut cluster.runtime, now_us, power);
+        }
+    }
+
+    /// Sets the wall clock of a node.
+    pub(in crate::torture::sim) fn step_node(&mut self, server: u32, by_ms: i64) {
+        let of = &mut self.servers[server as usize];
+        if let Some(replica) = &mut of.replica {
+            replica.wall_ms += by_ms;
+            of.clock.step_wall(by_ms);
+        }
+    }
+
+    /// A fault that only nodes have.
+    pub(in crate::torture::sim) fn inject_in_nodes(&mut self, injection: Injection) {
+        let now_us = lock(&self.net).now_us;
+        let Some(cluster) = &mut self.cluster else { return };
+        let kind = match injection {
+            Injection::Partition { apart, ways, for_us } => {
+                cluster.links.part(now_us + for_us, apart, ways);
+                EventKind::Partition { apart, ways, for_us }
+            }
+            Injection::Disorder { for_us, most_us, percent } => {
+                cluster.links.disorder(now_us + for_us, most_us, percent);
+                EventKind::Disorder { for_us }
+            }
+            Injection::Stall { server, for_us } => {
+                let of = &mut self.servers[server as usize];
+                if !of.up || of.stalled_until_us > now_us {
+                    return;
+                }
+                of.stalled_until_us = now_us + for_us;
+                cluster.runtime.pause(server);
+                lock(&self.net).at(now_us + for_us, Event::GoOn(server));
+                EventKind::Stall { server, for_us }
+            }
+            Injection::Wipe { server, again_after_us } => {
+                let joined = |server: &crate::torture::sim::server::Server| {
+                    server.replica.as_ref().is_none_or(|replica| replica.has_joined)
+                };
+                if !self.servers.iter().all(joined) || !self.servers[server as usize].down(&self.net, Some(0), true) {
+                    return;
+                }
+                self.end_node(server, true);
+                if let Some(replica) = &mut self.servers[server as usize].replica {
+                    replica.wipe();
+                }
+                lock(&self.net).at(now_us + again_after_us, Event::Up(server));
+                EventKind::Wipe { server }
+            }
+            Injection::DriftOfNode { server, ppm } => EventKind::DriftOfNode { server, ppm },
+            Injection::StepOfNode { server, by_ms } => {
+                self.step_node(server, by_ms);
+                EventKind::StepOfNode { server, by_ms }
+            }
+            _ => return,
+        };
+        lock(&self.net).record(NO_CLIENT, kind);
+    }
+}

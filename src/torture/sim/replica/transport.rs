@@ -1,0 +1,442 @@
+//! What nodes send to each other. Requests and answers are parcels; whether and when one arrives is not decided here.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use openraft::base::{BoxFuture, BoxStream};
+use openraft::entry::RaftEntry;
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::network::{Backoff, RPCOption, RPCTypes, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::{AsyncRuntime, Instant as _, OptionalSend, RaftNetworkFactory};
+use tokio::sync::oneshot;
+
+use crate::quorum::net::{ClientAddress, Directory, Hello, Neighbours, Snapshot, SnapshotSink, SnapshotWriter, Standing};
+use crate::quorum::node::{Raft, SharedSnapshots, Sink};
+use crate::quorum::runtime::{Instant, Runtime};
+use crate::quorum::types::{NodeId, Peer, SnapshotFile, SnapshotMeta, Types, Vote};
+use crate::torture::sim::replica::disk::NodeDisk;
+use crate::torture::sim::replica::machine::SimMachine;
+
+/// Number of appends without an answer in a stream.
+const WINDOW: usize = 64;
+/// Minimum time that a stream of appends waits for an answer: as long as a broken connection is not noticed.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// Time that a snapshot may take.
+const SNAPSHOT_TIME: Duration = Duration::from_secs(10);
+/// First and longest pause before openraft tries again to reach a node.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
+/// Interval at which a blank node asks the others what they are.
+const GREETS_EVERY: Duration = Duration::from_millis(200);
+
+type Failure = RPCError<Types>;
+
+/// A request.
+#[derive(Clone)]
+pub enum Request {
+    /// Append entries.
+    Append(AppendEntriesRequest<Types>),
+    /// Give a vote.
+    Vote(VoteRequest<Types>),
+    /// Say whether a vote would be given.
+    PreVote(VoteRequest<Types>),
+    /// Lead.
+    Transfer(TransferLeaderRequest<Types>),
+    /// Install a snapshot with this content.
+    Snapshot(Vote, SnapshotMeta, Bytes),
+}
+
+/// An answer.
+#[derive(Clone)]
+pub enum Answer {
+    /// To an append.
+    Append(AppendEntriesResponse<Types>),
+    /// To a request for a vote.
+    Vote(VoteResponse<Types>),
+    /// To a request to lead.
+    Transfer(TransferLeaderResponse<Types>),
+    /// To a snapshot.
+    Snapshot(SnapshotResponse<Types>),
+    /// The node does not answer, for this reason.
+    Failed(String),
+}
+
+/// What a parcel has in it.
+#[derive(Clone)]
+pub enum Content {
+    /// A request with its number.
+    Request(u64, Request),
+    /// The answer to a request of this number.
+    Answer(u64, Answer),
+    /// What the sender is; and whether it asks the same of the receiver.
+    Hello(Hello, bool),
+}
+
+/// Something on its way from a node to another one.
+#[derive(Clone)]
+pub struct Parcel {
+    /// The sender.
+    pub from: NodeId,
+    /// The receiver.
+    pub to: NodeId,
+    /// What it is.
+    pub content: Content,
+}
+
+/// What all nodes share: parcels that are to be sent, and who waits for answers.
+#[derive(Default)]
+pub struct Post {
+    /// In the order in which they were sent.
+    pub outbox: Vec<Parcel>,
+    waiting: BTreeMap<u64, oneshot::Sender<Answer>>,
+    last: u64,
+}
+
+impl Post {
+    /// Hands an answer to who waits for it.
+    pub fn answered(&mut self, number: u64, answer: Answer) {
+        if let Some(sender) = self.waiting.remove(&number) {
+            // Who waited may have given up.
+            let _ = sender.send(answer);
+        }
+    }
+
+    /// The connection that a parcel was on is broken: who waits for an answer is told.
+    pub fn broken(&mut self, parcel: &Parcel) {
+        if let Content::Request(number, _) | Content::Answer(number, _) = &parcel.content {
+            self.waiting.remove(number);
+        }
+    }
+}
+
+/// Locks what nodes share. The lock is never contended, because there is one thread.
+pub fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What answers the requests of other nodes, once the node runs.
+pub type Door = Arc<Mutex<Option<(Raft<NodeDisk, SimMachine>, SharedSnapshots<NodeDisk>)>>>;
+
+/// The transport of one process of a node.
+#[derive(Clone)]
+pub struct Transport {
+    node: NodeId,
+    nodes: u32,
+    post: Arc<Mutex<Post>>,
+    directory: Arc<Directory>,
+    standing: Arc<Mutex<Standing>>,
+    disk: NodeDisk,
+    /// While it is true, no other node gets a vote from this one.
+    refuses: Arc<AtomicBool>,
+    door: Door,
+}
+
+impl Transport {
+    /// The transport of node number `node` of so many.
+    pub fn new(node: NodeId, nodes: u32, post: Arc<Mutex<Post>>, standing: Standing, disk: NodeDisk) -> Transport {
+        Transport {
+            node,
+            nodes,
+            post,
+            directory: Arc::default(),
+            standing: Arc::new(Mutex::new(standing)),
+            disk,
+            refuses: Arc::new(AtomicBool::new(true)),
+            door: Door::default(),
+        }
+    }
+
+    /// Whether other nodes get no vote from this one.
+    pub fn refuses(&self) -> &Arc<AtomicBool> {
+        &self.refuses
+    }
+
+    /// Where to put what answers other nodes.
+    pub fn door(&self) -> &Door {
+        &self.door
+    }
+
+    /// Whether the node is blank, as it says.
+    pub fn is_blank(&self) -> bool {
+        lock(&self.standing).blank
+    }
+
+    fn send(&self, to: NodeId, content: Content) {
+        lock(&self.post).outbox.push(Parcel { from: self.node, to, content });
+    }
+
+    fn others(&self) -> impl Iterator<Item = NodeId> {
+        let me = self.node;
+        (1..=NodeId::from(self.nodes)).filter(move |node| *node != me)
+    }
+
+    fn hello(&self) -> Hello {
+        let Standing { cluster, blank } = *lock(&self.standing);
+        let client = ClientAddress { host: host(self.node), port: 6379, tls_port: 0 };
+        Hello { node: self.node, cluster, blank, client, program: String::new() }
+    }
+
+    /// Asks the other nodes what they are, as long as this one is blank.
+    pub async fn greet(self) {
+        loop {
+            let asks = self.is_blank();
+            self.others().for_each(|node| self.send(node, Content::Hello(self.hello(), asks)));
+            if !asks {
+                return;
+            }
+            Runtime::sleep(GREETS_EVERY).await;
+        }
+    }
+
+    /// Takes a parcel for this node. Returns the task that answers it, if it needs one.
+    pub fn take(&self, parcel: Parcel) -> Option<impl Future<Output = ()> + Send + use<>> {
+        match parcel.content {
+            Content::Answer(number, answer) => {
+                lock(&self.post).answered(number, answer);
+                None
+            }
+            Content::Hello(hello, asks) => {
+                self.directory.set_hello(hello);
+                if asks {
+                    self.send(parcel.from, Content::Hello(self.hello(), false));
+                }
+                None
+            }
+            Content::Request(number, request) => {
+                let this = self.clone();
+                Some(async move {
+                    let answer = this.perform(request).await.unwrap_or_else(Answer::Failed);
+                    this.send(parcel.from, Content::Answer(number, answer));
+                })
+            }
+        }
+    }
+
+    async fn perform(&self, request: Request) -> Result<Answer, String> {
+        let door = lock(&self.door).clone();
+        let Some((raft, snapshots)) = door else { return Err("it does not run yet".to_owned()) };
+        let words = |error: &dyn std::fmt::Display| error.to_string();
+        match request {
+            Request::Vote(_) | Request::PreVote(_) if self.refuses.load(Ordering::Relaxed) => Err("it does not vote".to_owned()),
+            Request::Append(request) => raft.append_entries(request).await.map(Answer::Append).map_err(|error| words(&error)),
+            Request::Vote(request) => raft.vote(request).await.map(Answer::Vote).map_err(|error| words(&error)),
+            Request::PreVote(request) => raft.pre_vote(request).await.map(Answer::Vote).map_err(|error| words(&error)),
+            Request::Transfer(request) => {
+                raft.handle_transfer_leader(request).await.map(Answer::Transfer).map_err(|error| words(&error))
+            }
+            Request::Snapshot(vote, meta, bytes) => {
+                let mut writer = Sink(snapshots).begin(&meta, bytes.len() as u64).await.map_err(|error| words(&error))?;
+                writer.write(bytes).await.map_err(|error| words(&error))?;
+                let snapshot = Snapshot { meta, snapshot: writer.finish().await.map_err(|error| words(&error))? };
+                raft.install_full_snapshot(vote, snapshot).await.map(Answer::Snapshot).map_err(|error| words(&error))
+            }
+        }
+    }
+}
+
+/// The host of a node.
+pub fn host(node: NodeId) -> String {
+    format!("node-{node}")
+}
+
+impl Neighbours for Transport {
+    fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    fn set_standing(&self, standing: Standing) {
+        *lock(&self.standing) = standing;
+        self.others().for_each(|node| self.send(node, Content::Hello(self.hello(), false)));
+    }
+
+    fn set_peers(&self, _members: BTreeMap<NodeId, String>) {}
+
+    /// Clients of the simulation do not subscribe.
+    fn tell_all(&self, _message: &[u8]) {}
+
+    async fn ask_hand_over(&self, _leader: NodeId, _to: Option<NodeId>) -> Result<(), String> {
+        Err("a node of a simulation is not asked to hand over".to_owned())
+    }
+}
+
+impl RaftNetworkFactory<Types> for Transport {
+    type Network = Client;
+
+    async fn new_client(&mut self, target: NodeId, _node: &Peer) -> Client {
+        Client { transport: self.clone(), target }
+    }
+}
+
+/// Sends requests to one node.
+pub struct Client {
+    transport: Transport,
+    target: NodeId,
+}
+
+/// The receiver of an answer. If the connection breaks, it ends.
+type Answered = oneshot::Receiver<Answer>;
+
+impl Client {
+    fn send(&self, request: Request) -> Answered {
+        let (sender, receiver) = oneshot::channel();
+        let number = {
+            let mut post = lock(&self.transport.post);
+            post.last += 1;
+            let number = post.last;
+            post.waiting.insert(number, sender);
+            number
+        };
+        self.transport.send(self.target, Content::Request(number, request));
+        receiver
+    }
+
+    /// Notes that the node followed, as the real transport does.
+    fn note(&self, vote: &Vote, at: Instant, response: AppendEntriesResponse<Types>) -> AppendEntriesResponse<Types> {
+        if !matches!(response, AppendEntriesResponse::HigherVote(_)) {
+            self.transport.directory.acks.record(self.target, vote, at);
+        }
+        response
+    }
+
+    fn late(&self, action: RPCTypes, timeout: Duration) -> Failure {
+        Timeout { action, id: self.transport.node, target: self.target, timeout }.into()
+    }
+
+    async fn ask(&self, action: RPCTypes, request: Request, time: Duration) -> Result<Answer, Failure> {
+        let answered = self.send(request);
+        match Runtime::timeout(time, answered).await {
+            Ok(answered) => read(answered),
+            Err(_) => Err(self.late(action, time)),
+        }
+    }
+}
+
+fn read(answered: Result<Answer, oneshot::error::RecvError>) -> Result<Answer, Failure> {
+    match answered {
+        Err(_) => Err(NetworkError::from_string("the connection was lost").into()),
+        Ok(Answer::Failed(reason)) => Err(Unreachable::from_string(reason).into()),
+        Ok(answer) => Ok(answer),
+    }
+}
+
+fn unexpected<T>() -> Result<T, Failure> {
+    Err(NetworkError::from_string("the answer to another request").into())
+}
+
+impl RaftNetworkV2<Types> for Client {
+    type SnapshotData = SnapshotFile;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<Types>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types>, Failure> {
+        let (vote, at) = (request.vote, Instant::now());
+        match self.ask(RPCTypes::AppendEntries, Request::Append(request), option.soft_ttl()).await? {
+            Answer::Append(response) => Ok(self.note(&vote, at, response)),
+            _ => unexpected(),
+        }
+    }
+
+    /// As the real transport does: each is sent as soon as there is one, and the answers are returned in order.
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, Result<BoxStream<'s, Result<StreamAppendResult<Types>, Failure>>, Failure>>
+    where
+        S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
+    {
+        let patience = option.soft_ttl().max(PATIENCE_MIN);
+        let this = &*self;
+        let answers = input.map(move |request| {
+            let (prev, entries_last) = (request.prev_log_id, request.entries.last().map(RaftEntry::log_id));
+            let (vote, at) = (request.vote, Instant::now());
+            let answered = this.send(Request::Append(request));
+            async move {
+                let answer = match Runtime::timeout(patience, answered).await {
+                    Ok(answered) => read(answered)?,
+                    Err(_) => return Err(this.late(RPCTypes::AppendEntries, patience)),
+                };
+                let Answer::Append(response) = answer else { return unexpected() };
+                let response = this.note(&vote, at, response);
+                if response.is_conflict() && prev.is_none() {
+                    return Err(NetworkError::from_string("a conflict with nothing").into());
+                }
+                Ok(response.into_stream_result(prev, entries_last.or(prev)))
+            }
+        });
+        // What follows an error was sent for nothing.
+        let answers = answers.buffered(WINDOW);
+        let results = stream::unfold(Some(Box::pin(answers)), |answers| async move {
+            let mut answers = answers?;
+            let result = answers.next().await?;
+            let goes_on = matches!(result, Ok(Ok(_)));
+            Some((result, goes_on.then_some(answers)))
+        });
+        let results: BoxStream<'s, _> = Box::pin(results);
+        Box::pin(std::future::ready(Ok(results)))
+    }
+
+    async fn vote(&mut self, request: VoteRequest<Types>, option: RPCOption) -> Result<VoteResponse<Types>, Failure> {
+        match self.ask(RPCTypes::Vote, Request::Vote(request), option.soft_ttl()).await? {
+            Answer::Vote(response) => Ok(response),
+            _ => unexpected(),
+        }
+    }
+
+    async fn pre_vote(&mut self, request: VoteRequest<Types>, option: RPCOption) -> Result<VoteResponse<Types>, Failure> {
+        match self.ask(RPCTypes::Vote, Request::PreVote(request), option.soft_ttl()).await? {
+            Answer::Vote(response) => Ok(response),
+            _ => unexpected(),
+        }
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        let bytes = self.transport.disk.read(&snapshot.snapshot.path);
+        let bytes = bytes.map_err(|reason| StreamingError::Unreachable(Unreachable::from_string(reason)))?;
+        let request = Request::Snapshot(vote, snapshot.meta, bytes.into());
+        let answered = self.send(request);
+        let sending = async {
+            match Runtime::timeout(SNAPSHOT_TIME, answered).await {
+                Ok(Ok(Answer::Snapshot(response))) => Ok(response),
+                Ok(Ok(Answer::Failed(reason))) => Err(StreamingError::Unreachable(Unreachable::from_string(reason))),
+                _ => Err(StreamingError::Network(NetworkError::from_string("the connection was lost"))),
+            }
+        };
+        tokio::select! {
+            biased;
+            closed = cancel => Err(StreamingError::Closed(closed)),
+            sent = sending => sent,
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<Types>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types>, Failure> {
+        match self.ask(RPCTypes::TransferLeader, Request::Transfer(request), option.soft_ttl()).await? {
+            Answer::Transfer(response) => Ok(response),
+            _ => unexpected(),
+        }
+    }
+
+    fn backoff(&self) -> Option<Backoff> {
+        let doubled = std::iter::successors(Some(PAUSE.0), |pause| Some((*pause * 2).min(PAUSE.1)));
+        Some(Backoff::new(doubled))
+    }
+}
