@@ -51,8 +51,10 @@ fn decode(message: &[u8]) -> Option<Vec<Relayed>> {
 impl Replicated {
     /// Sends the messages that waited for this batch or an earlier one.
     pub fn settle_messages(&mut self, settled: BatchNumber) {
-        while let Some((_, message)) = self.messages.waiting.pop_front_if(|(batch, _)| *batch <= settled) {
-            self.node.tell_all(&message);
+        while self.messages.waiting.front().is_some_and(|(batch, _)| *batch <= settled) {
+            if let Some((_, message)) = self.messages.waiting.pop_front() {
+                self.node.tell_all(&message);
+            }
         }
     }
 }
