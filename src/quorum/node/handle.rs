@@ -14,8 +14,6 @@ use crate::quorum::types::{Batch, LeaderId, NodeId};
 
 /// What the executor asks of its node.
 pub(super) enum Order {
-    /// Replicate a batch, if this leadership goes on.
-    Propose(Batch, LeaderId),
     /// Hand the leadership over, if this node leads.
     Transfer(NodeId),
     /// Ask for a hand-over: the leader, or without one the others for their votes if this node is to lead.
@@ -50,6 +48,7 @@ pub(super) struct Shared {
 /// A running node. Dropping it ends the node.
 pub struct Node {
     pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) proposals: mpsc::UnboundedSender<(Batch, LeaderId)>,
     pub(super) shared: Arc<Shared>,
     pub(super) directory: Arc<Directory>,
     pub(super) tell: Tell,
@@ -62,7 +61,7 @@ impl Node {
     /// Proposes a batch. It is committed, or dropped if the leadership has ended: [`Machine`](super::Machine) is told of either.
     pub fn propose(&self, batch: Batch, leadership: LeaderId) {
         // A node that has ended has reported why.
-        let _ = self.orders.send(Order::Propose(batch, leadership));
+        let _ = self.proposals.send((batch, leadership));
     }
 
     /// How long this node certainly leads from now on: no other node is given a vote by a majority until then. Zero if it does not lead.

@@ -14,6 +14,7 @@
 //! - `compact`: snapshots, made of the last one and the entries behind it;
 //! - `begin`: when a blank node may vote, and when it begins a cluster;
 //! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
+//! - `propose`: passes on batches in their order;
 //! - `members`: nodes that join and leave;
 //! - `watch`: what the executor is told of leaders and members;
 //! - `handle`: the node as the executor sees it.
@@ -24,6 +25,7 @@ mod compact;
 mod handle;
 mod machine;
 mod members;
+mod propose;
 mod run;
 mod sink;
 mod state;

@@ -22,10 +22,10 @@ use crate::quorum::node::machine::Machine;
 use crate::quorum::node::members::Members;
 use crate::quorum::node::sink::Sink;
 use crate::quorum::node::state::{SharedSnapshots, State};
-use crate::quorum::node::{Raft, bound, watch};
+use crate::quorum::node::{Raft, bound, propose, watch};
 use crate::quorum::runtime::{Instant, Runtime};
 use crate::quorum::store::{FolderLock, LogStore, LogThread, Options as LogOptions, Owner, Snapshots};
-use crate::quorum::types::{NodeId, SnapshotFile, Types};
+use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile, Types};
 
 /// Maximum number of connections that other nodes may open.
 const CONNECTIONS_MAX: usize = 256;
@@ -228,19 +228,20 @@ where
         let config = config(self.timing).map_err(|error| error.to_string())?;
         let shared = Arc::<Shared>::default();
         let (orders, received) = mpsc::unbounded_channel();
+        let (proposals, batches) = mpsc::unbounded_channel();
         let directory = Arc::clone(self.transport.directory());
         let (progress, lease) = (Arc::clone(self.log.progress()), Duration::from_millis(self.timing.election_ms.0));
         let telling = self.transport.clone();
         let tell = Box::new(move |message: &[u8]| telling.tell_all(message));
-        let node = Node { orders, shared: Arc::clone(&shared), directory, tell, progress, lease, thread: None };
-        Ok((node, self.run(config, shared, received, serve)))
+        let node = Node { orders, proposals, shared: Arc::clone(&shared), directory, tell, progress, lease, thread: None };
+        Ok((node, self.run(config, shared, (received, batches), serve)))
     }
 
     async fn run(
         self,
         config: Arc<Config>,
         shared: Arc<Shared>,
-        orders: mpsc::UnboundedReceiver<Order>,
+        (orders, batches): (mpsc::UnboundedReceiver<Order>, mpsc::UnboundedReceiver<(Batch, LeaderId)>),
         serve: impl FnOnce(&Raft<D, M>, SharedSnapshots<D>) + Send,
     ) -> io::Result<()> {
         let folder = self.snapshots.folder().to_owned();
@@ -282,6 +283,7 @@ where
         };
         drop(Runtime::spawn(begin::begin(beginning, raft.clone())));
         drop(Runtime::spawn(bound));
+        drop(Runtime::spawn(propose::propose(raft.clone(), batches)));
         drop(Runtime::spawn(watch::watch(raft.clone(), self.machine, self.transport.clone())));
         let members = Members { raft: raft.clone(), transport: self.transport, node: self.node };
         carry_out(Arc::new(members), orders).await;
@@ -309,8 +311,6 @@ where
     let changing = Arc::new(Semaphore::new(1));
     while let Some(order) = orders.recv().await {
         match order {
-            // If the leadership has ended, `watch` says so.
-            Order::Propose(batch, leadership) => _ = raft.write(batch).with_leader(leadership).await,
             Order::Transfer(to) => {
                 if raft.is_leader() {
                     let _ = raft.trigger().transfer_leader(to).await;
