@@ -1,4 +1,4 @@
-//! The runtime of the nodes' tasks: they run one at a time in the order in which they were woken, and time stands still meanwhile.
+//! The runtime of the nodes' tasks: they run one at a time, in rounds, and time stands still meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ impl Runtime {
                 self.executor.spawn(node, task);
             }
             let inside = &self.inside;
-            if !self.executor.run_one(|node| inside.running.set(node)) {
+            if !self.executor.run_round(|node| inside.running.set(node)) {
                 return ran;
             }
             ran = true;
