@@ -69,14 +69,28 @@ impl Executor {
         entry.insert(Task { client, future, handle, waker });
     }
 
-    /// Runs the next woken task, of which `begins` is told the client. Returns whether there was one.
-    pub fn run_one(&mut self, begins: impl FnOnce(u32)) -> bool {
+    /// Runs the next woken task. Returns whether there was one.
+    pub fn run_one(&mut self) -> bool {
         let Some(index) = self.take_ready() else { return false };
+        self.run(index, |_| ());
+        true
+    }
+
+    /// Runs each task that is woken now, of whose client `begins` is told, in an order that does not depend on the order in which they
+    /// were woken: tokio's `watch` wakes in a random one. Returns whether there was any.
+    pub fn run_round(&mut self, mut begins: impl FnMut(u32)) -> bool {
+        let mut woken = std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        woken.make_contiguous().sort_unstable();
+        let any = !woken.is_empty();
+        woken.into_iter().for_each(|index| self.run(index, &mut begins));
+        any
+    }
+
+    fn run(&mut self, index: usize, begins: impl FnOnce(u32)) {
         // A task may have ended since it was woken.
-        let Some(task) = self.tasks.get_mut(index) else { return true };
+        let Some(task) = self.tasks.get_mut(index) else { return };
         if let Some(waiting) = &mut self.paused[task.client as usize] {
-            waiting.push_back(index);
-            return true;
+            return waiting.push_back(index);
         }
         begins(task.client);
         task.handle.queued.store(false, Ordering::Relaxed);
@@ -84,7 +98,6 @@ impl Executor {
             // The waker of the removed task must not reach another task at the same index: none is spawned before this returns.
             drop(self.tasks.remove(index));
         }
-        true
     }
 
     /// Pauses a client: none of its tasks run.
@@ -136,12 +149,12 @@ mod tests {
         };
         (0..3).for_each(|client| executor.spawn(client, task(client)));
         executor.pause(1);
-        while executor.run_one(|_| ()) {}
+        while executor.run_one() {}
         assert_eq!(*seen.lock().unwrap(), [0, 2, 0, 2]);
         executor.resume(1);
-        executor.run_one(|_| ());
+        executor.run_one();
         executor.crash(1);
-        while executor.run_one(|_| ()) {}
+        while executor.run_one() {}
         assert_eq!(*seen.lock().unwrap(), [0, 2, 0, 2, 1]);
         assert!(executor.is_empty());
     }

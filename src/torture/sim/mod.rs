@@ -141,7 +141,7 @@ impl Simulation<'_> {
     /// Runs all tasks that can make progress now.
     fn settle(&mut self) {
         loop {
-            while self.executor.run_one(|_| ()) {
+            while self.executor.run_one() {
                 let spawned = std::mem::take(&mut lock(&self.net).spawned);
                 for (client, task) in spawned {
                     self.executor.spawn(client, task);

@@ -1,4 +1,4 @@
-//! The runtime of the nodes' tasks: they run one at a time in the order in which they were woken, and time stands still meanwhile.
+//! The runtime of the nodes' tasks: they run one at a time, in rounds, and time stands still meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ impl Runtime {
                 self.executor.spawn(node, task);
             }
             let inside = &self.inside;
-            if !self.executor.run_one(|node| inside.running.set(node)) {
+            if !self.executor.run_round(|node| inside.running.set(node)) {
                 return ran;
             }
             ran = true;
@@ -201,7 +201,7 @@ mod tests {
             runtime.ring(at_us);
             runtime.run();
         }
-        assert_eq!(rung, [90_910, 100_000, 111_112], "not before its clock shows it");
+        assert_eq!(rung, [90_910, 100_000, 111_111], "not before its clock shows it");
         let woken = woken.lock().unwrap();
         assert_eq!(woken.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [1, 0, 2]);
         assert!(woken.iter().all(|(_, slept)| (100_000..100_002).contains(&slept.as_micros())), "{woken:?}");
