@@ -129,7 +129,6 @@ where
         timing,
         log,
         snapshots,
-        folder,
         network,
         transport: transport.clone(),
         refuses,
@@ -197,8 +196,6 @@ pub struct Core<D: Disk, M, N, T> {
     pub log: LogStore,
     /// The snapshots.
     pub snapshots: Snapshots<D>,
-    /// Where the epoch of the cluster is kept.
-    pub folder: PathBuf,
     /// The network for openraft.
     pub network: N,
     /// The rest of the transport.

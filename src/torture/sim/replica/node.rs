@@ -1,7 +1,7 @@
 //! One node: its machine, and the process that runs on it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -160,7 +160,6 @@ impl Replica {
             snapshots,
             network: transport.clone(),
             transport: transport.clone(),
-            folder: PathBuf::new(),
             refuses: Arc::clone(transport.refuses()),
             machine: machine.clone(),
         };
