@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use crate::quorum::net::client::Client;
 use crate::quorum::net::directory::PeerInfo;
 use crate::quorum::net::handler::{Failed, Handler};
-use crate::quorum::net::transport::{Neighbours, Shutdown};
+use crate::quorum::net::transport::Shutdown;
 use crate::quorum::net::{
     ClientAddress, Directory, Neighbours, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
 };
