@@ -1,6 +1,7 @@
 //! What the executor is told of leaders and members.
 
 use openraft::async_runtime::WatchReceiver;
+use openraft::vote::RaftLeaderId;
 
 use crate::persist::disk::Disk;
 use crate::quorum::net::Neighbours;
@@ -17,7 +18,9 @@ where
     let metrics = raft.metrics();
     let now = metrics.borrow_watched();
     let members = &now.membership_config;
-    let leading = raft.as_leader().ok().filter(|_| now.state.is_leader()).map(|leader| leader.to_committed_leader_id());
+    // Not by `Raft::as_leader`, which would lock the same metrics again: while openraft waits to write them, that never ends.
+    let leading = Some(now.vote.leader_id.to_committed()).filter(|leader| now.vote.committed && leader.node_id == now.id);
+    let leading = leading.filter(|_| now.state.is_leader());
     Status {
         term: now.current_term,
         leader: now.current_leader,
