@@ -7,8 +7,8 @@ use crate::client::{Command, Error, Value};
 use crate::torture::check::linear::{Call, Operation, Reply};
 use crate::torture::traced_world::TracedWorld;
 
-/// Number of keys.
-const KEYS: u64 = 3;
+/// Number of keys: enough for clients to find one that a leader which was cut off has not changed in vain.
+const KEYS: u64 = 16;
 /// Maximum pause between two commands of a client, in microseconds.
 const PAUSE_MAX_US: u64 = 400_000;
 /// Sets a number to another one, if it is the expected one.
@@ -49,10 +49,12 @@ pub async fn run_client<W: TracedWorld>(world: W, client: u32, until_us: u64, no
         world.sleep(Duration::from_micros(world.random() % PAUSE_MAX_US)).await;
         let key = (world.random() % KEYS) as u32;
         written += 1_000;
+        // Half of the clients only read: they stay with a leader that was deposed, to which a writer's commands hang.
         let call = match world.random() % 10 {
-            0..5 => Call::Get,
-            5..7 => Call::Set(written),
-            7..9 => Call::Increment,
+            _ if client % 2 == 1 => Call::Get,
+            0..3 => Call::Get,
+            3..6 => Call::Set(written),
+            6..9 => Call::Increment,
             _ => Call::Swap(seen, written),
         };
         let operation = Operation { key, call, called_us: world.true_us(), answer: None };
