@@ -7,10 +7,11 @@ use crate::client::{Command, Error, Value};
 use crate::torture::check::linear::{Call, Operation, Reply};
 use crate::torture::traced_world::TracedWorld;
 
-/// Number of keys.
-const KEYS: u64 = 3;
-/// Maximum pause between two commands of a client, in microseconds.
-const PAUSE_MAX_US: u64 = 400_000;
+/// Number of keys: enough for clients to find one that a leader which was cut off has not changed in vain.
+const KEYS: u64 = 16;
+/// Maximum pause between two commands of a client that only reads, and of another one, in microseconds. A writer that asks more often
+/// than replies time out waits for a leader that was cut off until that one knows.
+const PAUSE_MAX_US: (u64, u64) = (200_000, 2_000_000);
 /// Sets a number to another one, if it is the expected one.
 const SWAP: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) return 1 end return 0";
 
@@ -45,14 +46,18 @@ fn read(call: Call, value: &Value) -> Option<Reply> {
 pub async fn run_client<W: TracedWorld>(world: W, client: u32, until_us: u64, noted: Noted) {
     let mut written = i64::from(client) * 1_000_000_000;
     let mut seen = 0;
+    // Half of the clients only read: they stay with a leader that was cut off, to which a writer's commands hang.
+    let reads = client % 2 == 1;
+    let pause_max_us = if reads { PAUSE_MAX_US.0 } else { PAUSE_MAX_US.1 };
     while world.true_us() < until_us {
-        world.sleep(Duration::from_micros(world.random() % PAUSE_MAX_US)).await;
+        world.sleep(Duration::from_micros(world.random() % pause_max_us)).await;
         let key = (world.random() % KEYS) as u32;
         written += 1_000;
         let call = match world.random() % 10 {
-            0..5 => Call::Get,
-            5..7 => Call::Set(written),
-            7..9 => Call::Increment,
+            _ if reads => Call::Get,
+            0..3 => Call::Get,
+            3..6 => Call::Set(written),
+            6..9 => Call::Increment,
             _ => Call::Swap(seen, written),
         };
         let operation = Operation { key, call, called_us: world.true_us(), answer: None };
