@@ -143,5 +143,7 @@ fn plain_commands_are_linearizable() {
 
 #[test]
 fn reads_without_a_lease_show() {
-    assert!(not_linear(&[Fault::Partition], 3, 1, 200, Flaw::ReadsWithoutLease).is_some());
+    let found = not_linear(&[Fault::Partition], 3, 1, 200, Flaw::ReadsWithoutLease);
+    println!("episode {found:?}");
+    assert!(found.is_some());
 }

@@ -212,6 +212,9 @@ impl Server {
             if !self.silent {
                 world.end_session(conn);
                 world.send_back(conn, ToClient::Refused);
+            } else if self.replica.is_some() {
+                // Nothing answers, which its client notices by keep-alive.
+                world.abandon(conn, false);
             }
             return;
         }

@@ -30,7 +30,8 @@ impl Net {
     }
 
     /// If a call was not answered by the leader: its client takes another node for the leader, and sends the call to it if that can do
-    /// no harm. Returns whether it does.
+    /// no harm. Returns whether it does, or has been answered
+    /// before.
     pub(super) fn moves(&mut self, key: SlabKey, result: &Result<Value>) -> bool {
         let nodes = self.nodes();
         let Some(call) = self.calls.get_mut(key.index as usize).filter(|call| call.number == key.number) else { return false };
@@ -38,6 +39,10 @@ impl Net {
         let (client, server) = (conn.client as usize, conn.server);
         if server >= nodes || conn.usage == Usage::Subscription {
             return false;
+        }
+        // It has timed out, and now its connection is closed.
+        if call.done.is_some() {
+            return true;
         }
         let lost = match result {
             Err(Error::Reply(reply)) if NOT_THE_LEADER.contains(&reply.code()) => false,
@@ -50,7 +55,7 @@ impl Net {
             *leader = (server + 1) % nodes;
         }
         let may_move = !lost || (call.again && matches!(result, Err(Error::Disconnected { .. })));
-        if call.done.is_some() || !may_move {
+        if !may_move {
             return false;
         }
         if lost {
