@@ -64,6 +64,14 @@ class Nodes:
             time.sleep(0.02)
         raise SystemExit("no node leads")
 
+    def wait_for_votes(self):
+        """Waits until all nodes vote. A new cluster with two that do cannot lose one of them."""
+        deadline = time.monotonic() + 20
+        while self.logs().count("this node votes") < NODES:
+            if time.monotonic() > deadline:
+                raise SystemExit("a node does not vote")
+            time.sleep(0.02)
+
     def kill_leader(self):
         self.processes[self.leader()].kill()
 
@@ -126,6 +134,7 @@ def run(program, commands):
             Nodes(program, second, ports[half:], "--cluster-enabled", "yes") as cluster,
         ):
             plain.leader(), cluster.leader()
+            plain.wait_for_votes(), cluster.wait_for_votes()
             environment = os.environ | {
                 "SENTINEL_PORTS": ",".join(map(str, plain.ports)),
                 "CLUSTER_PORTS": ",".join(map(str, cluster.ports)),

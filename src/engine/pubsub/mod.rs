@@ -10,13 +10,14 @@
 //! ```
 //!
 //! `subscriptions.rs` has all subscriptions, and `registry.rs` those of one kind. `deliver.rs` publishes messages, `events.rs` those
-//! of keyspace events, and `lock_expiry.rs` those for clients that wait for a library's lock. `relay.rs` has messages for other nodes.
+//! of keyspace events, and `lock_expiry.rs` those for clients that wait for a library's lock. `relay.rs` and `relayed.rs` have messages for other nodes.
 
 mod deliver;
 mod events;
 pub mod lock_expiry;
 mod registry;
 pub mod relay;
+pub mod relayed;
 pub mod subscriptions;
 
 pub(super) use self::deliver::push_to;

@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 
 use crate::base::ids::SessionId;
 use crate::engine::pubsub::registry::Registry;
-use crate::engine::pubsub::relay::Relay;
+use crate::engine::pubsub::relayed::Relay;
 
 /// What the channels of keyspace events begin with.
 pub const EVENTS: &[u8] = b"__key";

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::engine::pubsub::Kind;
-use crate::engine::pubsub::relay::Relayed;
+use crate::engine::pubsub::relayed::Relayed;
 use crate::server::durable::gate::BatchNumber;
 use crate::server::replicated::Replicated;
 use crate::server::shell::Shell;
