@@ -11,13 +11,12 @@ use crate::engine::pubsub::Kind;
 use crate::engine::pubsub::relayed::Relayed;
 use crate::server::durable::gate::BatchNumber;
 use crate::server::replicated::Replicated;
-use crate::server::shell::Shell;
 
 /// Messages that wait for batches.
 #[derive(Debug, Default)]
 pub struct Messages {
     /// In the order of batches. Each message is encoded.
-    waiting: VecDeque<(BatchNumber, Vec<u8>)>,
+    pub(super) waiting: VecDeque<(BatchNumber, Vec<u8>)>,
 }
 
 impl Messages {
@@ -30,7 +29,8 @@ impl Messages {
 /// What a message between nodes is made of: whether each is for a shard channel, its channel and its payload.
 type Wire = Vec<(bool, Bytes, Bytes)>;
 
-fn encode(messages: Vec<Relayed>) -> Option<Vec<u8>> {
+/// Encodes messages for another node.
+pub(super) fn encode(messages: Vec<Relayed>) -> Option<Vec<u8>> {
     let wire: Wire = messages
         .into_iter()
         .map(|relayed| (relayed.kind == Kind::Shard, Bytes::from(relayed.channel), Bytes::from(relayed.message)))
@@ -38,7 +38,8 @@ fn encode(messages: Vec<Relayed>) -> Option<Vec<u8>> {
     postcard::to_stdvec(&wire).ok()
 }
 
-fn decode(message: &[u8]) -> Option<Vec<Relayed>> {
+/// Reads what [`encode`] has written. `None` if it is damaged.
+pub(super) fn decode(message: &[u8]) -> Option<Vec<Relayed>> {
     let wire: Wire = postcard::from_bytes(message).ok()?;
     let relayed = |(shard, channel, message): (bool, Bytes, Bytes)| Relayed {
         kind: if shard { Kind::Shard } else { Kind::Channel },
@@ -55,32 +56,6 @@ impl Replicated {
             if let Some((_, message)) = self.messages.waiting.pop_front() {
                 self.node.tell_all(&message);
             }
-        }
-    }
-}
-
-impl Shell {
-    /// Sends what was published in this turn to the other nodes, as soon as a batch is settled; 0 for at once.
-    pub(in crate::server) fn relay_messages(&mut self, batch: BatchNumber) {
-        if !self.engine.pubsub.relay.has_messages() {
-            return;
-        }
-        let messages = self.engine.pubsub.relay.take();
-        let Some(replicated) = &mut self.replicated else { return };
-        let Some(message) = encode(messages) else { return };
-        if batch == 0 && replicated.messages.waiting.is_empty() {
-            return replicated.node.tell_all(&message);
-        }
-        // Messages keep their order, also behind those that wait for more.
-        let last = replicated.messages.waiting.back().map_or(0, |(last, _)| *last);
-        replicated.messages.waiting.push_back((batch.max(last), message));
-    }
-
-    /// Delivers messages of another node.
-    pub(in crate::server) fn deliver_message(&mut self, message: &[u8]) {
-        match decode(message) {
-            Some(messages) => messages.iter().for_each(|relayed| self.engine.deliver(relayed)),
-            None => tracing::warn!("another node has sent a message that cannot be read"),
         }
     }
 }

@@ -25,6 +25,7 @@ mod machine;
 mod members;
 mod messages;
 mod peers;
+mod relay;
 mod start;
 mod status;
 
