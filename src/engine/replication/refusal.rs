@@ -39,7 +39,7 @@ impl Engine {
         let queued = self.sessions[id.0 as usize].transaction.as_ref().filter(|_| command.is_exec());
         // Shard channels belong to a slot. Without a cluster, SSUBSCRIBE is a subscription to this node as others are.
         let slots = self.in_cluster() && command.slot_args.is_some();
-        // A message that reaches nobody but this node's subscribers is refused, so that its client looks for the majority.
+        // A node without a majority reaches its own subscribers only. It refuses messages, so that clients look for the majority.
         let cut_off = self.replication.state.role == Role::NoQuorum;
         let barred = |row: &Command| row.needs_leader() || (cut_off && row.publishes());
         match queued {

@@ -40,6 +40,11 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 
 type Failure = RPCError<Types>;
 
+/// Pauses that double from the first to the longest one.
+pub fn doubling((first, longest): (Duration, Duration)) -> Backoff {
+    Backoff::new(std::iter::successors(Some(first), move |pause| Some((*pause * 2).min(longest))))
+}
+
 /// Makes the clients through which openraft reaches other nodes.
 #[derive(Clone)]
 pub struct Network {
@@ -181,7 +186,6 @@ impl RaftNetworkV2<Types> for Client {
     }
 
     fn backoff(&self) -> Option<Backoff> {
-        let doubled = std::iter::successors(Some(PAUSE.0), |pause| Some((*pause * 2).min(PAUSE.1)));
-        Some(Backoff::new(doubled))
+        Some(doubling(PAUSE))
     }
 }

@@ -25,7 +25,7 @@ const SILENT_MAX: u32 = 4;
 /// Number of queued bytes above which requests wait in the channel.
 const QUEUE_MAX: usize = 1 << 20;
 
-/// Maximum number of bytes of messages that wait in the channel. More are dropped: nobody waits for a message.
+/// Maximum number of bytes of messages that wait in the channel. More are dropped: a message has no answer to wait for.
 const MESSAGES_MAX: usize = 8 << 20;
 
 /// What a request came to: the body of the answer, or why the other node has none.

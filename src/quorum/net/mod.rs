@@ -26,6 +26,8 @@ mod tests;
 mod transport;
 mod wire;
 
+#[cfg(feature = "torture")]
+pub use client::doubling;
 pub use dial::Security;
 pub use directory::{Directory, RoundTrips};
 pub use handler::Snapshot;

@@ -4,8 +4,8 @@
 //!
 //! - The node has a log: it votes when a lease that it may have granted before its restart has ended.
 //! - The node is blank, and so are enough others for a majority: they begin the cluster, all with the same members.
-//! - The node is blank and another one is not: its disk was lost, or it is new. It must not vote, as it may have promised its vote to
-//!   somebody else, and does not know what it has confirmed. It votes once it has caught up with a leader. If the cluster was recovered
+//! - The node is blank and another one is not: its disk was lost, or it is new. It must not vote: it may have promised its vote to
+//!   another node, and does not know what it has confirmed. It votes once it has caught up with a leader. If the cluster was recovered
 //!   from a lost majority, the node takes its epoch first.
 
 use std::collections::BTreeMap;

@@ -20,6 +20,8 @@ pub(super) enum Order {
     AskForHandOver(Option<NodeId>),
     /// Change the members.
     Change(Change, Changed),
+    /// Send heartbeats while this node leads, or none.
+    Heartbeats(bool),
     /// End.
     Close,
 }
@@ -34,15 +36,12 @@ pub(super) type Acked = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
 pub(super) type Look = Box<dyn Fn() -> Status + Send + Sync>;
 /// Sends a message to all other nodes.
 pub(super) type Tell = Box<dyn Fn(&[u8]) + Send + Sync>;
-/// Has heartbeats sent, or none.
-pub(super) type Heartbeats = Box<dyn Fn(bool) + Send + Sync>;
 
 /// What the node's thread shares with the executor.
 #[derive(Default)]
 pub(super) struct Shared {
     pub look: Mutex<Option<Look>>,
     pub acked: Mutex<Option<Acked>>,
-    pub heartbeats: Mutex<Option<Heartbeats>>,
 }
 
 /// A running node. Dropping it ends the node.
@@ -86,13 +85,10 @@ impl Node {
         &self.directory
     }
 
-    /// Sends heartbeats while this node leads, or none: a leader that hears nobody may still be heard, and would keep the others from
-    /// electing one that is of use.
+    /// Sends heartbeats while this node leads, or none. A leader that hears no other node may still be heard by them. Its heartbeats
+    /// would keep them from electing another one.
     pub fn set_heartbeats(&self, on: bool) {
-        // Not by an order: those wait until what was proposed before is committed.
-        if let Some(set) = &*self.shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) {
-            set(on);
-        }
+        let _ = self.orders.send(Order::Heartbeats(on));
     }
 
     /// Sends a message to the users of all other nodes that are connected. It may be lost.

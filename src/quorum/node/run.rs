@@ -192,7 +192,7 @@ pub struct Core<D: Disk, M, N, T> {
     pub standing: Standing,
     /// Times.
     pub timing: Timing,
-    /// The log, which somebody works for.
+    /// The log. Its [`Worker`](crate::quorum::store::Worker) must run or be stepped meanwhile.
     pub log: LogStore,
     /// The snapshots.
     pub snapshots: Snapshots<D>,
@@ -255,11 +255,6 @@ where
             }
         };
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(acked));
-        let heartbeats = {
-            let raft = raft.clone();
-            move |on| raft.runtime_config().heartbeat(on)
-        };
-        *shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(heartbeats));
         let look = {
             let raft = raft.clone();
             move || watch::status(&raft)
@@ -286,7 +281,6 @@ where
         carry_out(Arc::new(members), orders).await;
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        *shared.heartbeats.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
         Ok(())
     }
@@ -325,6 +319,7 @@ where
                 }
                 Err(_) => changed(Err("another change of the members is under way".to_owned())),
             },
+            Order::Heartbeats(on) => raft.runtime_config().heartbeat(on),
             Order::Close => break,
         }
     }

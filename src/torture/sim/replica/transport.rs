@@ -18,7 +18,9 @@ use openraft::raft::{
 use openraft::{AsyncRuntime, Instant as _, OptionalSend, RaftNetworkFactory};
 use tokio::sync::oneshot;
 
-use crate::quorum::net::{ClientAddress, Directory, Hello, Neighbours, Snapshot, SnapshotSink, SnapshotWriter, Standing};
+use crate::quorum::net::{
+    ClientAddress, Directory, Hello, Neighbours, Snapshot, SnapshotSink, SnapshotWriter, Standing, doubling,
+};
 use crate::quorum::node::{Raft, SharedSnapshots, Sink};
 use crate::quorum::runtime::{Instant, Runtime};
 use crate::quorum::types::{NodeId, Peer, SnapshotFile, SnapshotMeta, Types, Vote};
@@ -438,7 +440,6 @@ impl RaftNetworkV2<Types> for Client {
     }
 
     fn backoff(&self) -> Option<Backoff> {
-        let doubled = std::iter::successors(Some(PAUSE.0), |pause| Some((*pause * 2).min(PAUSE.1)));
-        Some(Backoff::new(doubled))
+        Some(doubling(PAUSE))
     }
 }
