@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use portcullis::client::{Client, Options, Result};
+use portcullis::client::{Client, Command, Options, Result};
 
 use crate::nodes::Cluster;
 
@@ -16,8 +16,8 @@ async fn work(client: Client, name: String, ends: Instant) -> Result<(u32, Durat
         last = guard.token();
         guard.release().await?;
         (rounds, longest) = (rounds + 1, longest.max(began.elapsed()));
-        // Idempotent, so it is repeated.
-        client.command(&["GET", &name]).await?;
+        // Without that word it fails if its leader dies before it has answered.
+        client.run(Command::new("GET").arg(&name).idempotent()).await?;
     }
     Ok((rounds, longest))
 }
