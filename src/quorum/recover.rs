@@ -34,30 +34,33 @@ pub struct Found {
     pub committed: Option<u64>,
     /// The epoch.
     pub epoch: u64,
+    /// Whether the node has not caught up since its disk was lost.
+    pub joins: bool,
 }
 
 /// A folder that is to be recovered. Nothing is changed before [`Recovery::carry_out`].
-pub struct Recovery {
+pub struct Recovery<D: Disk> {
+    snapshots: Snapshots<D>,
     log: LogStore,
     thread: LogThread,
     owner: Owner,
     found: Found,
 }
 
-impl Recovery {
+impl<D> Recovery<D>
+where
+    D: Disk + Send + 'static,
+    D::File: Send,
+{
     /// Opens the folder of a stopped node, and reads what it has.
     ///
     /// # Errors
     /// In words: the node runs, the files are damaged or another node's, there is nothing, or the node is no member that votes.
-    pub async fn open<D>(disks: (D, D), folder: &Path, owner: Owner) -> Result<Recovery, String>
-    where
-        D: Disk + Send + 'static,
-        D::File: Send,
-    {
+    pub async fn open(disks: (D, D), folder: &Path, owner: Owner) -> Result<Recovery<D>, String> {
         let describe = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
         let lock = FolderLock::acquire(folder)?;
         let (mut log, worker) = LogStore::open(disks.0, Options::new(owner, Some(lock))).map_err(|error| describe(&error))?;
-        let snapshots = Snapshots::open(disks.1, folder, owner).map_err(|error| describe(&error))?;
+        let mut snapshots = Snapshots::open(disks.1, folder, owner).map_err(|error| describe(&error))?;
         let state = log.get_log_state().await.map_err(|error| describe(&error))?;
         let last = state.last_log_id.ok_or_else(|| describe(&"the node has no log: there is nothing to recover"))?;
         let mut membership = snapshots.current().map(|(meta, _)| meta.last_membership.membership().clone());
@@ -81,8 +84,9 @@ impl Recovery {
             return Err(describe(&format!("node {} has no vote: recover a node that has one", owner.node)));
         }
         let committed = log.read_committed().await.map_err(|error| describe(&error))?.map(|at| at.index);
-        let found = Found { members, last, committed, epoch: epoch::read(folder)? };
-        Ok(Recovery { log, thread, owner, found })
+        let joins = snapshots.joins(&log).map_err(|error| describe(&error))?;
+        let found = Found { members, last, committed, epoch: epoch::read(folder)?, joins };
+        Ok(Recovery { snapshots, log, thread, owner, found })
     }
 
     /// What the folder has.
@@ -96,7 +100,7 @@ impl Recovery {
     /// In words: the system's. The step can be repeated.
     pub async fn carry_out(self, folder: &Path, epoch: u64) -> Result<(), String> {
         let describe = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
-        let Recovery { mut log, thread, owner, found } = self;
+        let Recovery { mut snapshots, mut log, thread, owner, found } = self;
         // First: if this is all that happens, the node is kept away from the others.
         epoch::write(folder, epoch)?;
         let node = owner.node;
@@ -111,6 +115,7 @@ impl Recovery {
         log.append([entry], IOFlushed::signal(flushed)).await.map_err(|error| describe(&error))?;
         let durable = durable.await.map_err(|_| describe(&"the log has ended"))?;
         durable.map_err(|error| describe(&error))?;
+        snapshots.joined().map_err(|error| describe(&error))?;
         tokio::task::spawn_blocking(move || thread.close())
             .await
             .map_err(|error| describe(&error))?

@@ -39,10 +39,13 @@ fn nodes_encrypt_and_refuse_others() {
     issue(&folder, "ours");
     issue(&folder, "foreign");
     cluster.arguments = vec![arguments(&folder, "ours"); 3];
-    // The third node has no TLS at first.
-    cluster.arguments[2] = vec!["--cluster-secret".to_owned(), "secret".to_owned()];
     (0..3).for_each(|node| cluster.start_node(node));
     assert_eq!(cluster.ask_leader(&["SET", "a", "1"]), "+OK");
+    (0..3).for_each(|node| cluster.until_votes(node));
+    // The third node comes back without TLS.
+    cluster.kill(2);
+    cluster.arguments[2] = vec!["--cluster-secret".to_owned(), "secret".to_owned()];
+    cluster.start_node(2);
     let leads = cluster.leader();
     assert!(leads < 2, "it is not among those that speak TLS");
     cluster.wait("the refusal", |cluster| {

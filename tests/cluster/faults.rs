@@ -61,6 +61,33 @@ fn a_node_that_lost_its_disk_has_everything_again() {
 }
 
 #[test]
+fn a_new_cluster_begins_when_all_of_its_nodes_are_there() {
+    let mut cluster = Cluster::prepare();
+    let waits = |cluster: &mut Cluster, node: usize, number: usize| {
+        let text = format!("a new cluster begins when all of its nodes have answered: waits for node {number}");
+        cluster.wait("the reason", |cluster| cluster.log(node).contains(&text).then_some(()));
+        assert!(ask(cluster.clients[node], &["SET", "a", "1"]).unwrap().starts_with("-READONLY"));
+    };
+    cluster.start_node(0);
+    cluster.start_node(1);
+    waits(&mut cluster, 0, 3);
+    cluster.start_node(2);
+    assert_eq!(cluster.ask_leader(&["SET", "a", "1"]), "+OK");
+    (0..3).for_each(|node| cluster.until_votes(node));
+    // Two nodes whose disks are lost are a majority. While the one that knows what clients were told is away, they must not begin anew.
+    (0..3).for_each(|node| cluster.kill(node));
+    for node in [1, 2] {
+        std::fs::remove_dir_all(cluster.dir(node).join("quorum")).unwrap();
+        cluster.start_node(node);
+    }
+    waits(&mut cluster, 1, 1);
+    // Nor later.
+    cluster.start_node(0);
+    cluster.wait("the discovery", |cluster| cluster.log(1).contains("the cluster exists; this node has no vote").then_some(()));
+    assert!((0..3).all(|node| role(cluster.clients[node]).unwrap() == "slave"), "a majority is lost");
+}
+
+#[test]
 fn without_a_majority_nothing_is_served_and_nothing_is_lost() {
     let mut cluster = Cluster::start();
     let token = cluster.ask_leader(&["LOCK.ACQUIRE", "held", "me", LEASE_MS]);

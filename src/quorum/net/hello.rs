@@ -74,7 +74,7 @@ pub struct Hello {
     pub node: NodeId,
     /// Its cluster, or zeros.
     pub cluster: ClusterId,
-    /// It has neither a vote nor a log.
+    /// It has nothing that a leader has added: no entry but the one that begins a cluster.
     pub blank: bool,
     /// Where clients reach it.
     pub client: ClientAddress,
@@ -106,7 +106,7 @@ struct Opening {
 pub struct Standing {
     /// The cluster, or zeros.
     pub cluster: ClusterId,
-    /// The node has neither a vote nor a log.
+    /// The node has nothing that a leader has added: no entry but the one that begins a cluster.
     pub blank: bool,
 }
 

@@ -1,12 +1,15 @@
 //! When a node may vote, and when blank nodes begin a cluster.
 //!
-//! A vote is a promise that is kept on the disk. Three cases:
+//! A vote is a promise that is kept on the disk. A node *joins* from its first start on an empty folder until it votes, and a mark in
+//! the folder says so. It is *blank* as long as no leader has added anything to its log. Three cases:
 //!
-//! - The node has a log: it votes when a lease that it may have granted before its restart has ended.
-//! - The node is blank, and so are enough others for a majority: they begin the cluster, all with the same members.
-//! - The node is blank and another one is not: its disk was lost, or it is new. It must not vote: it may have promised its vote to
-//!   another node, and does not know what it has confirmed. It votes once it has caught up with a leader. If the cluster was recovered
-//!   from a lost majority, the node takes its epoch first.
+//! - The node does not join: it votes when a lease that it may have granted before its restart has ended.
+//! - It joins, and all other members are blank, each of which has said so: they begin the cluster, all with the same members. A majority
+//!   would not do: if one member has never joined, and the disk of another one was lost, both are blank, and what clients were told is
+//!   at the third. The mark is removed first. So a leader's majority has no marks, and can elect the next one.
+//! - It joins, and another one is not blank: its disk was lost, or it is new. It must not vote: it may have promised its vote to another
+//!   node, and does not know what it has confirmed. It votes once it has caught up with a leader. If the cluster was recovered from a
+//!   lost majority, the node takes its epoch first.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,8 +24,9 @@ use crate::persist::disk::Disk;
 use crate::quorum::epoch;
 use crate::quorum::net::{Neighbours, Standing, epoch_of};
 use crate::quorum::node::machine::Machine;
+use crate::quorum::node::state::{SharedSnapshots, lock};
 use crate::quorum::node::{Raft, run};
-use crate::quorum::runtime::Runtime;
+use crate::quorum::runtime::{Runtime, blocking};
 use crate::quorum::types::{NodeId, Peer};
 
 /// Interval between looks at what the other nodes say of themselves.
@@ -33,13 +37,20 @@ const LEASES: u32 = 10;
 /// Pause before a write that failed is tried again.
 const KEEP_AGAIN: Duration = Duration::from_secs(1);
 
+/// Number of looks after which it is said for whom the node waits: at first, and from then on.
+const SAID_AFTER: (u32, u32) = (20, 1200);
+
 /// What a node begins with.
-pub struct Beginning<T> {
+pub struct Beginning<T, D: Disk> {
     pub node: NodeId,
     pub members: BTreeMap<NodeId, String>,
     pub standing: Standing,
+    /// Whether the node has no vote yet.
+    pub joins: bool,
     /// Where the epoch of the cluster is kept.
     pub folder: PathBuf,
+    /// Where it is kept that the node has joined.
+    pub snapshots: SharedSnapshots<D>,
     pub transport: T,
     /// While it is true, the transport refuses votes.
     pub refuses: Arc<AtomicBool>,
@@ -47,28 +58,22 @@ pub struct Beginning<T> {
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
-pub async fn begin<D, M, T>(beginning: Beginning<T>, raft: Raft<D, M>)
+pub async fn begin<D, M, T>(beginning: Beginning<T, D>, raft: Raft<D, M>)
 where
     T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
-    let Beginning { node, members, mut standing, folder, transport, refuses, lease } = beginning;
-    if !standing.blank {
-        Runtime::sleep(lease).await;
-        run::admit(&refuses);
-        tracing::info!("this node votes");
-        return;
-    }
-    loop {
+    let Beginning { node, members, mut standing, joins, folder, snapshots, transport, refuses, lease } = beginning;
+    let mut looks = 0;
+    while joins {
         let others: Vec<_> = transport.directory().all().into_iter().filter(|peer| members.contains_key(&peer.node)).collect();
-        let blank =
-            |blank: bool| others.iter().filter(|peer| peer.hello.as_ref().is_some_and(|hello| hello.blank == blank)).count();
-        if blank(false) > 0 {
+        let hellos = || others.iter().filter_map(|peer| peer.hello.as_ref());
+        if hellos().any(|hello| !hello.blank) {
             tracing::info!("the cluster exists; this node has no vote before it has caught up");
-            let hellos = others.iter().filter_map(|peer| peer.hello.as_ref().filter(|hello| !hello.blank));
-            if let Some(epoch) = hellos.map(|hello| epoch_of(hello.cluster)).find(|epoch| *epoch != 0)
+            let joined = hellos().filter(|hello| !hello.blank);
+            if let Some(epoch) = joined.map(|hello| epoch_of(hello.cluster)).find(|epoch| *epoch != 0)
                 && epoch != epoch_of(standing.cluster)
             {
                 // Nothing is received under it before it is kept.
@@ -83,10 +88,14 @@ where
             raft.runtime_config().elect(false);
             Runtime::sleep(lease * LEASES).await;
             caught_up(&raft).await;
+            keep_vote(&snapshots).await;
             raft.runtime_config().elect(true);
             break;
         }
-        if members.contains_key(&node) && (blank(true) + 1) * 2 > members.len() {
+        let missing: Vec<NodeId> =
+            members.keys().copied().filter(|id| *id != node && hellos().all(|hello| hello.node != *id)).collect();
+        if members.contains_key(&node) && missing.is_empty() {
+            keep_vote(&snapshots).await;
             run::admit(&refuses);
             let nodes: BTreeMap<NodeId, Peer> = members.iter().map(|(id, addr)| (*id, Peer { addr: addr.clone() })).collect();
             // Another node may have begun the cluster meanwhile: then this one has its members already.
@@ -94,15 +103,42 @@ where
                 Ok(()) => tracing::info!(nodes = members.len(), "begins a cluster"),
                 Err(error) => tracing::debug!(%error, "the cluster has begun already"),
             }
-            caught_up(&raft).await;
             break;
         }
+        if looks == SAID_AFTER.0 || looks > 0 && looks.is_multiple_of(SAID_AFTER.1) {
+            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            tracing::info!("a new cluster begins when all of its nodes have answered: waits for node {}", missing.join(", "));
+        }
+        looks += 1;
         Runtime::sleep(LOOK).await;
+    }
+    if !joins {
+        Runtime::sleep(lease).await;
     }
     run::admit(&refuses);
     tracing::info!("this node votes");
-    standing.blank = false;
-    transport.set_standing(standing);
+    if standing.blank {
+        caught_up(&raft).await;
+        standing.blank = false;
+        transport.set_standing(standing);
+    }
+}
+
+/// Removes the mark that the node joins, in as many attempts as it takes.
+async fn keep_vote<D>(snapshots: &SharedSnapshots<D>)
+where
+    D: Disk + Send + 'static,
+    D::File: Send,
+{
+    loop {
+        let shared = Arc::clone(snapshots);
+        match blocking(move || lock(&shared).joined()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => tracing::error!("It cannot be kept that this node votes: {error}"),
+            Err(error) => tracing::error!("It cannot be kept that this node votes: {error}"),
+        }
+        Runtime::sleep(KEEP_AGAIN).await;
+    }
 }
 
 /// Waits until the node has applied what its leader has committed.

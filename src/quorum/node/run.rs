@@ -101,10 +101,11 @@ where
     let Options { node, members, owner, disks, folder, lock, listener, client, secret, security, timing } = options;
     let describe = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
     let (log, worker) = LogStore::open(disks.0, LogOptions::new(owner, lock)).map_err(|error| describe(&error))?;
-    let snapshots = Snapshots::open(disks.1, &folder, owner).map_err(|error| describe(&error))?;
+    let mut snapshots = Snapshots::open(disks.1, &folder, owner).map_err(|error| describe(&error))?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
     let cluster = net::cluster_id(owner.cluster, epoch::read(&folder)?);
-    let standing = Standing { cluster, blank: log.is_blank() };
+    let standing = Standing { cluster, blank: log.is_young() };
+    let joins = snapshots.joins(&log).map_err(|error| describe(&error))?;
     let refuses = Arc::new(AtomicBool::new(true));
     let (transport, open) = Transport::new(net::Options {
         node,
@@ -126,6 +127,7 @@ where
         node,
         members,
         standing,
+        joins,
         timing,
         log,
         snapshots,
@@ -190,6 +192,8 @@ pub struct Core<D: Disk, M, N, T> {
     pub members: BTreeMap<NodeId, String>,
     /// What the node says of itself at first.
     pub standing: Standing,
+    /// Whether the node has no vote yet; see [`Snapshots::joins`].
+    pub joins: bool,
     /// Times.
     pub timing: Timing,
     /// The log. Its [`Worker`](crate::quorum::store::Worker) must run or be stepped meanwhile.
@@ -261,14 +265,16 @@ where
         };
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(look));
         let bound = bound::bound(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
-        serve(&raft, snapshots);
+        serve(&raft, Arc::clone(&snapshots));
         self.transport.set_peers(self.members.clone());
         raft.run();
         let beginning = Beginning {
             node: self.node,
             members: self.members,
             standing: self.standing,
+            joins: self.joins,
             folder,
+            snapshots,
             transport: self.transport.clone(),
             refuses: self.refuses,
             lease: Duration::from_millis(self.timing.election_ms.1),

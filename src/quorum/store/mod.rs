@@ -8,6 +8,7 @@
 //!                                        ▲
 //!                           open: every record checked, a torn tail cut, anything else refused
 //!   snapshots: files with a checked record each
+//!   joining: a mark, as long as the node has no vote
 //! ```
 //!
 //! Votes, entries, truncations, purges and what is known to be committed are records of one log, so that they have one order on the
@@ -18,6 +19,7 @@
 
 pub mod contents;
 pub mod header;
+pub mod joining;
 pub mod lock;
 pub mod memory;
 pub mod open;

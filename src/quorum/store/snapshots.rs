@@ -129,6 +129,11 @@ impl<D: Disk> Snapshots<D> {
         &self.folder
     }
 
+    /// The disk.
+    pub(super) fn disk(&mut self) -> &mut D {
+        &mut self.disk
+    }
+
     fn read(&mut self, index: u64, serial: u64) -> std::result::Result<(SnapshotMeta, SnapshotFile), OpenError> {
         let (meta_name, content) = (name(index, serial, "meta"), name(index, serial, "rdb"));
         let bytes = read_whole(&mut self.disk, &meta_name, META_MAX)?.unwrap_or_default();

@@ -121,6 +121,12 @@ impl LogStore {
         state.vote.is_none() && state.last.is_none() && state.purged.is_none()
     }
 
+    /// Whether no leader has added anything: there is no entry but the one that begins a cluster.
+    pub fn is_young(&self) -> bool {
+        let state = lock(&self.memory).state;
+        state.last.is_none_or(|last| last.index == 0) && state.purged.is_none()
+    }
+
     /// Changes the memory and sends the order that goes with it.
     fn order<T>(&self, change: impl FnOnce(&mut Memory) -> io::Result<(T, Order)>) -> io::Result<T> {
         let mut memory = lock(&self.memory);

@@ -5,6 +5,7 @@
 mod crashes;
 mod damage;
 mod history;
+mod joining;
 mod snapshots;
 mod suite;
 mod threads;

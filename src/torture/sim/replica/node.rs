@@ -144,10 +144,11 @@ impl Replica {
         let (segment_bytes, step_bytes) = SEGMENT_BYTES;
         let options = Options { segment_bytes, step_bytes, planted, ..Options::new(owner, None) };
         let (log, worker) = LogStore::open(self.disk.clone(), options).map_err(|error| error.to_string())?;
-        let snapshots = Snapshots::open(self.disk.clone(), Path::new(""), owner).map_err(|error| error.to_string())?;
+        let mut snapshots = Snapshots::open(self.disk.clone(), Path::new(""), owner).map_err(|error| error.to_string())?;
         let mut cluster = [0; 16];
         cluster[..8].copy_from_slice(&CLUSTER.to_be_bytes());
-        let standing = Standing { cluster, blank: log.is_blank() };
+        let standing = Standing { cluster, blank: log.is_young() };
+        let joins = snapshots.joins(&log).map_err(|error| error.to_string())?;
         let transport = Transport::new(self.id(), self.nodes, Arc::clone(&self.post), standing, self.disk.clone());
         let machine = SimMachine::new(self.disk.clone());
         let members: BTreeMap<NodeId, String> = (1..=NodeId::from(self.nodes)).map(|id| (id, host(id))).collect();
@@ -155,6 +156,7 @@ impl Replica {
             node: self.id(),
             members,
             standing,
+            joins,
             timing: TIMING,
             log,
             snapshots,
