@@ -23,6 +23,7 @@ pub mod joining;
 pub mod lock;
 pub mod memory;
 pub mod open;
+pub mod pace;
 pub mod progress;
 pub mod record;
 pub mod segments;

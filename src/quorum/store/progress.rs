@@ -43,6 +43,17 @@ impl Progress {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// About how many bytes the records from an entry on have.
+    pub fn bytes_from(&self, index: u64, last: u64) -> u64 {
+        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = spans.iter().skip(1).map(|(first, _)| *first).chain([last + 1]);
+        let left = spans.iter().zip(ends).map(|((first, bytes), end)| {
+            let (entries, left) = (end.saturating_sub(*first), end.saturating_sub(index.max(*first)));
+            (u128::from(*bytes) * u128::from(left) / u128::from(entries.max(1))) as u64
+        });
+        left.sum()
+    }
+
     pub(super) fn note_segments(&self, spans: impl Iterator<Item = (u64, u64)>) {
         let mut known = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
         known.clear();
@@ -80,6 +91,18 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_from_an_entry_on_are_a_share_of_its_segment_and_all_of_the_later_ones() {
+        let progress = Progress::default();
+        assert_eq!(progress.bytes_from(0, 0), 0);
+        progress.note_segments([(0, 1000), (100, 1000), (200, 500)].into_iter());
+        assert_eq!(progress.bytes_from(0, 249), 2500);
+        assert_eq!(progress.bytes_from(150, 249), 1000);
+        assert_eq!(progress.bytes_from(225, 249), 250);
+        assert_eq!(progress.bytes_from(250, 249), 0);
+        assert_eq!(progress.bytes_from(300, 249), 0);
+    }
 
     #[test]
     fn percentiles_are_rounded_up_to_powers_of_two() {

@@ -9,17 +9,20 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
-use openraft::{OptionalSend, RaftLogReader};
+use openraft::{AsyncRuntime, Instant as _, OptionalSend, RaftLogReader};
 use tokio::sync::oneshot;
 
 use crate::persist::disk::Disk;
+use crate::quorum::runtime::{self, Runtime};
 use crate::quorum::store::header::Owner;
 use crate::quorum::store::lock::FolderLock;
-use crate::quorum::store::memory::Memory;
+use crate::quorum::store::memory::{Memory, weight};
 use crate::quorum::store::open::{OpenError, open};
+use crate::quorum::store::pace::{PIECE, Pace};
 use crate::quorum::store::progress::Progress;
 use crate::quorum::store::segments::{Layout, Planted};
 use crate::quorum::store::worker::{Order, Worker, lock};
@@ -59,6 +62,8 @@ pub struct LogStore {
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) orders: Sender<Order>,
     progress: Arc<Progress>,
+    /// How fast the follower is sent what it lacks for which this copy reads.
+    pace: Pace,
 }
 
 /// The running thread of a log.
@@ -107,7 +112,7 @@ impl LogStore {
         let progress = Arc::<Progress>::default();
         let (sender, orders) = channel();
         let worker = Worker::new(segments, Arc::clone(&memory), Arc::clone(&progress), orders, lock);
-        Ok((LogStore { memory, orders: sender, progress }, worker))
+        Ok((LogStore { memory, orders: sender, progress, pace: Pace::default() }, worker))
     }
 
     /// What the log's thread has done.
@@ -254,7 +259,22 @@ impl RaftLogReader<Types> for LogStore {
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
-        self.read(start, end, Some(READ_BYTES)).await
+        let (behind, committed, last) = {
+            let state = lock(&self.memory).state;
+            let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
+            (self.progress.bytes_from(start, index(state.last)), index(state.committed), index(state.last))
+        };
+        if !Pace::is_far(behind) {
+            return self.read(start, end, Some(READ_BYTES)).await;
+        }
+        let pause = self.pace.pause(runtime::Instant::now(), committed, last);
+        if pause > Duration::ZERO {
+            Runtime::sleep(pause).await;
+        }
+        let entries = self.read(start, end, Some(PIECE)).await?;
+        let bytes: usize = entries.iter().map(weight).sum();
+        self.pace.sent(runtime::Instant::now(), bytes as u64, behind);
+        Ok(entries)
     }
 }
 
@@ -268,7 +288,7 @@ impl RaftLogStorage<Types> for LogStore {
     }
 
     async fn get_log_reader(&mut self) -> LogStore {
-        self.clone()
+        LogStore { pace: Pace::default(), ..self.clone() }
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
