@@ -2,6 +2,7 @@
 
 pub mod arguments;
 pub mod chunks;
+pub mod durations;
 pub mod error;
 pub mod glob;
 pub mod ids;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::survey::{Durations, Member, Survey};
+use crate::base::durations::Durations;
+use crate::cluster::survey::{Member, Survey};
 
 /// Columns of the table.
 const HEAD: [&str; 11] =
@@ -139,6 +140,6 @@ mod tests {
     #[test]
     fn durations_are_in_milliseconds() {
         assert_eq!(shown(Durations::default()), "-");
-        assert_eq!(shown(Durations { count: 1, p50_us: 255, p99_us: 2047 }), "0.26/2.05 ms");
+        assert_eq!(shown(Durations { count: 1, p50_us: 255, p99_us: 2047, max_us: 2047 }), "0.26/2.05 ms");
     }
 }

@@ -3,18 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::base::durations::Durations;
 use crate::client::{Client, Command, Options, Value};
 
 /// Time within which a node must answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
-
-/// A number of durations and their percentiles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Durations {
-    pub count: u64,
-    pub p50_us: u64,
-    pub p99_us: u64,
-}
 
 /// What a node says of another one, or of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -192,5 +185,5 @@ fn number_of(value: &Value, name: &str) -> Option<u64> {
 fn durations(value: &Value, name: &str) -> Durations {
     let Some(of) = value.field(name) else { return Durations::default() };
     let number = |name| number_of(of, name).unwrap_or(0);
-    Durations { count: number("count"), p50_us: number("p50-us"), p99_us: number("p99-us") }
+    Durations { count: number("count"), p50_us: number("p50-us"), p99_us: number("p99-us"), max_us: number("max-us") }
 }

@@ -2,6 +2,7 @@
 //!
 //! The engine itself writes no file. The driver writes the changes to the disk, and reports its state here.
 
+use crate::base::durations::Durations;
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -149,8 +150,8 @@ pub struct Figures {
     pub syncing: bool,
     /// The last batch that is in the file, and the last that is durable.
     pub batches: [u64; 2],
-    /// Number of syncs, and in microseconds their median, 99th percentile and maximum.
-    pub syncs: [u64; 4],
+    /// The syncs.
+    pub syncs: Durations,
     /// Number of replies and messages that are held back.
     pub held: usize,
     /// When the new base that is being made was begun, in monotonic milliseconds.

@@ -5,6 +5,7 @@
 
 use std::fmt::{Display, Write};
 
+use crate::base::durations::Durations;
 use crate::base::error::Error;
 use crate::base::time::Now;
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
@@ -341,10 +342,10 @@ fn persistence(r: &mut Report<'_>) {
         let [written, durable] = log.batches;
         r.line("log_batch_written", written);
         r.line("log_batch_durable", durable);
-        let [syncs, p50, p99, longest] = log.syncs;
+        let Durations { count, p50_us, p99_us, max_us } = log.syncs;
         r.line("log_held_replies", log.held);
-        r.line("log_syncs", syncs);
-        r.line("log_sync_usec", format_args!("p50={p50},p99={p99},max={longest}"));
+        r.line("log_syncs", count);
+        r.line("log_sync_usec", format_args!("p50={p50_us},p99={p99_us},max={max_us}"));
     }
     if let Some(loading) = loading {
         show_loading(r, &loading);

@@ -1,6 +1,7 @@
 //! NODE: the members of a cluster of replicated servers, their state and their leader. Redis has no such command, because its replicas
 //! follow by `REPLICAOF`, and its clusters shard.
 
+use crate::base::durations::Durations;
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::base::version::PORTCULLIS_VERSION;
@@ -9,7 +10,7 @@ use crate::engine::Action;
 use crate::engine::command::{Command, Flags, Group, Handler, Traits};
 use crate::engine::context::Context;
 use crate::engine::replication::members::MemberChange;
-use crate::engine::replication::report::{Durations, Known};
+use crate::engine::replication::report::Known;
 use crate::engine::replication::{Node, NodeId, Role};
 use crate::resp::reply::Sink;
 
@@ -197,10 +198,11 @@ fn number(reply: &mut dyn Sink, name: &str, value: u64) {
 
 fn durations(reply: &mut dyn Sink, name: &str, durations: Durations) {
     reply.bulk(name.as_bytes());
-    reply.map(3);
+    reply.map(4);
     number(reply, "count", durations.count);
     number(reply, "p50-us", durations.p50_us);
     number(reply, "p99-us", durations.p99_us);
+    number(reply, "max-us", durations.max_us);
 }
 
 #[cfg(test)]
@@ -276,14 +278,14 @@ mod tests {
     #[test]
     fn the_status_has_what_the_driver_knows() {
         let mut h = Harness::replicated(Role::Leader, false);
-        let slow = Durations { count: 7, p50_us: 255, p99_us: 1023 };
+        let slow = Durations { count: 7, p50_us: 256, p99_us: 1024, max_us: 1500 };
         let second = Known { id: 2, matched: Some(8), heard_ms: Some(5), appends: slow, ..Known::default() };
         let report = Report { committed: 9, applied: 8, flushes: slow, nodes: vec![second] };
         h.engine.replication.reporter = Some(Reporter::new(move || report.clone()));
         let status = h.run("NODE STATUS");
         for part in [
             "$4 node :1 $4 role $6 leader $4 term :4 $6 leader :1",
-            "$9 committed :9 $7 applied :8 $7 flushes *6 $5 count :7 $6 p50-us :255 $6 p99-us :1023",
+            "$9 committed :9 $7 applied :8 $7 flushes *8 $5 count :7 $6 p50-us :256 $6 p99-us :1024 $6 max-us :1500",
             "$2 id :2 $7 address $0  $4 host $8 10.0.0.2 $4 port :6379 $8 tls-port :6390 $4 vote $3 yes $4 link $2 up $8 heard-ms :5 \
              $5 index :8",
         ] {

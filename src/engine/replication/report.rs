@@ -3,18 +3,8 @@
 use std::fmt;
 use std::rc::Rc;
 
+use crate::base::durations::Durations;
 use crate::engine::replication::NodeId;
-
-/// A number of durations, and how long they were.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Durations {
-    /// Number of durations.
-    pub count: u64,
-    /// The 50th percentile in microseconds, rounded up to about a power of two; 0 without durations.
-    pub p50_us: u64,
-    /// The same for the 99th percentile.
-    pub p99_us: u64,
-}
 
 /// What a node knows of a node, itself included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

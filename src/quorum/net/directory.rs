@@ -7,57 +7,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::base::durations::{Durations, Histogram};
 use crate::quorum::acks::Acks;
 #[cfg(test)]
 use crate::quorum::net::hello::ClusterId;
 use crate::quorum::net::hello::{ClientAddress, Hello};
 use crate::quorum::types::NodeId;
-
-/// Number of buckets of a [`RoundTrips`]. The last one has all that is longer than half an hour.
-const BUCKETS: usize = 32;
-
-/// Durations by their powers of two.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RoundTrips {
-    /// Number of durations of 2^i to 2^(i+1) microseconds, for each i.
-    counts: [u64; BUCKETS],
-}
-
-impl RoundTrips {
-    /// Number of durations.
-    pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// A bound in microseconds that `percent` of the durations do not exceed, up to twice the exact value; `None` without durations.
-    pub fn percentile_us(&self, percent: f64) -> Option<u64> {
-        let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        let bucket = self.counts.iter().position(|count| {
-            seen += count;
-            seen >= rank
-        })?;
-        Some((2 << bucket) - 1)
-    }
-}
-
-/// Counts durations from several threads.
-#[derive(Default)]
-pub struct Histogram {
-    counts: [AtomicU64; BUCKETS],
-}
-
-impl Histogram {
-    /// Counts one.
-    pub fn record(&self, duration: Duration) {
-        let us = (duration.as_micros() as u64).max(1);
-        self.counts[(us.ilog2() as usize).min(BUCKETS - 1)].fetch_add(1, Relaxed);
-    }
-
-    fn read(&self) -> RoundTrips {
-        RoundTrips { counts: std::array::from_fn(|i| self.counts[i].load(Relaxed)) }
-    }
-}
 
 /// What is known of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,9 +32,9 @@ pub struct PeerInfo {
     /// Why the last attempt to connect to it failed, unless one succeeded since.
     pub failure: Option<String>,
     /// Round trips of pings: the network and both event loops.
-    pub pings: RoundTrips,
+    pub pings: Durations,
     /// Round trips of appends: the same with the other node's disk.
-    pub appends: RoundTrips,
+    pub appends: Durations,
 }
 
 impl PeerInfo {
@@ -240,22 +195,6 @@ impl Drop for Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_bounds_of_powers_of_two() {
-        let histogram = Histogram::default();
-        assert_eq!(histogram.read().percentile_us(50.0), None);
-        for us in [0, 1, 3, 5, 900, 1_000, 1_023, 1_024, 1_500, 1 << 40] {
-            histogram.record(Duration::from_micros(us));
-        }
-        let read = histogram.read();
-        assert_eq!(read.count(), 10);
-        assert_eq!(read.percentile_us(10.0), Some(1));
-        assert_eq!(read.percentile_us(30.0), Some(3));
-        assert_eq!(read.percentile_us(50.0), Some(1_023));
-        assert_eq!(read.percentile_us(90.0), Some(2_047));
-        assert_eq!(read.percentile_us(100.0), Some((1 << 32) - 1));
-    }
 
     #[test]
     fn only_changes_are_told() {

@@ -29,7 +29,7 @@ mod wire;
 #[cfg(feature = "torture")]
 pub use client::doubling;
 pub use dial::Security;
-pub use directory::{Directory, RoundTrips};
+pub use directory::Directory;
 pub use handler::Snapshot;
 pub use hello::{ClientAddress, Hello, Standing, cluster_id, epoch_of};
 pub use snapshot::{SnapshotSink, SnapshotWriter};

@@ -13,15 +13,17 @@ const NEAR: u64 = 2 << 20;
 /// About how many bytes are sent to a follower that is farther behind before the next pause.
 pub const PIECE: usize = 128 << 10;
 /// Bytes in a second, at least.
-const RATE_MIN: u64 = 24 << 20;
-/// Seconds in which a follower is to catch up with what it is behind, so that it arrives although more is written meanwhile.
-const WITHIN: u64 = 3;
+const RATE_MIN: u64 = 16 << 20;
+/// Time in which a follower is to catch up. What it lacks then is sent without pauses.
+const WITHIN: Duration = Duration::from_millis(3500);
 /// How long entries may be uncommitted before it is taken that they wait for this follower.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The pace of one follower.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
+    /// When the follower is to have caught up, if it is far behind.
+    due: Option<Instant>,
     /// When the next piece may be sent.
     next: Option<Instant>,
     /// An entry that was not committed, and since when.
@@ -29,8 +31,11 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Whether a follower that lacks so many bytes is sent pieces with pauses.
-    pub fn is_far(behind: u64) -> bool {
+    /// Whether the follower, which lacks so many bytes now, is to be sent pieces with pauses.
+    pub fn is_far(&mut self, behind: u64) -> bool {
+        if behind <= NEAR {
+            *self = Pace::default();
+        }
         behind > NEAR
     }
 
@@ -45,10 +50,15 @@ impl Pace {
         self.next.filter(|next| *next > now).map_or(Duration::ZERO, |next| next - now)
     }
 
-    /// Notes that a piece of so many bytes is sent to a follower that lacks `behind` bytes.
+    /// Notes that a piece of so many bytes is sent to the follower, which lacks `behind` bytes.
     pub fn sent(&mut self, now: Instant, bytes: u64, behind: u64) {
-        let rate = RATE_MIN.max(behind / WITHIN);
-        self.next = Some(now + Duration::from_micros(bytes.saturating_mul(1_000_000) / rate));
+        let due = *self.due.get_or_insert(now + WITHIN);
+        self.next = (due > now).then(|| {
+            let left_us = (due - now).as_micros() as u64;
+            let (at_least, in_time) =
+                (bytes * 1_000_000 / RATE_MIN, u128::from(bytes) * u128::from(left_us) / u128::from(behind.max(1)));
+            now + Duration::from_micros(at_least.min(in_time as u64))
+        });
     }
 }
 
@@ -60,31 +70,32 @@ mod tests {
 
     const MB: u64 = 1 << 20;
 
-    /// Sends pieces until nothing is left, while so many bytes a second are written. Returns the milliseconds that it takes, or `None`
-    /// after a minute.
-    fn time_ms(mut behind: u64, written_each_ms: u64) -> Option<u64> {
+    /// Sends pieces until nothing is left, at most 200 MB a second, while so many bytes are written in each millisecond. Returns the
+    /// milliseconds that it takes.
+    fn time_ms(mut behind: u64, written_each_ms: u64) -> u64 {
         let (mut pace, mut now) = (Pace::default(), Instant::now());
         for ms in 0..60_000 {
             behind += written_each_ms;
-            while Pace::is_far(behind) && pace.pause(now, 5, 5) == Duration::ZERO {
-                pace.sent(now, PIECE as u64, behind);
-                behind -= PIECE as u64;
-            }
-            if !Pace::is_far(behind) {
-                return Some(ms);
+            for _ in 0..200_000 / PIECE + 1 {
+                if !pace.is_far(behind) {
+                    return ms;
+                }
+                if pace.pause(now, 5, 5) == Duration::ZERO {
+                    pace.sent(now, PIECE as u64, behind);
+                    behind -= PIECE as u64;
+                }
             }
             now += Duration::from_millis(1);
         }
-        None
+        60_000
     }
 
     #[test]
     fn a_follower_arrives_whatever_is_written_meanwhile() {
-        assert!((2_000..4_500).contains(&time_ms(70 * MB, 0).unwrap()));
-        assert!(time_ms(1000 * MB, 0).unwrap() < 15_000);
-        for written_each_ms in [10_000, 50_000, 90_000] {
-            assert!(time_ms(100 * MB, written_each_ms).is_none_or(|ms| ms < 20_000), "{written_each_ms}");
-        }
+        assert!((100..300).contains(&time_ms(5 * MB, 0)), "{}", time_ms(5 * MB, 0));
+        assert!((3_000..=3_510).contains(&time_ms(70 * MB, 0)), "{}", time_ms(70 * MB, 0));
+        assert!((3_000..6_000).contains(&time_ms(1000 * MB, 0)), "{}", time_ms(1000 * MB, 0));
+        assert!((3_000..6_000).contains(&time_ms(100 * MB, 100_000)), "{}", time_ms(100 * MB, 100_000));
     }
 
     #[test]

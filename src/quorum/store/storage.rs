@@ -264,7 +264,7 @@ impl RaftLogReader<Types> for LogStore {
             let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
             (self.progress.bytes_from(start, index(state.last)), index(state.committed), index(state.last))
         };
-        if !Pace::is_far(behind) {
+        if !self.pace.is_far(behind) {
             return self.read(start, end, Some(READ_BYTES)).await;
         }
         let pause = self.pace.pause(runtime::Instant::now(), committed, last);

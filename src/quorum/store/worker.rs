@@ -240,7 +240,7 @@ impl<D: Disk> Worker<D> {
                 self.current = Some(current);
                 return Err(trouble);
             }
-            self.progress.note_sync(began.elapsed());
+            self.progress.syncs.record(began.elapsed());
         }
         self.progress.entries.fetch_add(current.entries, Ordering::Relaxed);
         self.progress.bytes.fetch_add(current.group.len() as u64, Ordering::Relaxed);

@@ -246,7 +246,7 @@ impl Shell {
             Report::Settled(batch) => {
                 let mut opened = Vec::new();
                 if !self.clock.is_frozen() {
-                    let (held, sync_us) = (durable.gate.held().get(), durable.progress.last_sync_us.load(Ordering::Relaxed));
+                    let (held, sync_us) = (durable.gate.held().get(), durable.progress.syncs.last_us());
                     durable.sharing = Sharing::after(held, sync_us, monotonic_ns());
                 }
                 for (id, last) in durable.gate.settle(batch) {

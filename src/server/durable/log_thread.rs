@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
+use crate::base::durations::Histogram;
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{DiskError, Result};
 use crate::server::durable::files::{Files, Head};
@@ -98,16 +99,8 @@ pub struct Progress {
     pub total_bytes: AtomicU64,
     /// Bytes of it that are durable.
     pub durable_bytes: AtomicU64,
-    /// Number of syncs.
-    pub syncs: AtomicU64,
-    /// Time of all syncs in microseconds.
-    pub syncs_us: AtomicU64,
-    /// The longest sync in microseconds.
-    pub sync_max_us: AtomicU64,
-    /// The last sync in microseconds.
-    pub last_sync_us: AtomicU64,
-    /// Number of syncs by the bit length of their microseconds, for percentiles.
-    pub sync_times: [AtomicU64; 32],
+    /// The syncs.
+    pub syncs: Histogram,
     /// Bytes of all batches since the start that are durable.
     pub durable_position: AtomicU64,
     /// Whether the files are what a start would load: the first base is on the disk.
@@ -120,32 +113,6 @@ pub struct Progress {
     pub rewriting: AtomicBool,
     /// Set by the executor: `latency-monitor-threshold`.
     pub latency_ms: AtomicU64,
-}
-
-impl Progress {
-    fn note_sync(&self, took: Duration) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.syncs_us.fetch_add(us, Ordering::Relaxed);
-        self.last_sync_us.store(us, Ordering::Relaxed);
-        self.sync_max_us.fetch_max(us, Ordering::Relaxed);
-        let bits = (u64::BITS - us.leading_zeros()) as usize;
-        self.sync_times[bits.min(31)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The time that this share of the syncs did not exceed, in microseconds, rounded up to a power of two; 0 without any.
-    pub fn sync_percentile_us(&self, share: f64) -> u64 {
-        let counts = self.sync_times.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let wanted = (counts.iter().sum::<u64>() as f64 * share).ceil() as u64;
-        let mut seen = 0;
-        for (bits, count) in counts.iter().enumerate() {
-            seen += count;
-            if wanted > 0 && seen >= wanted {
-                return (1 << bits).min(self.sync_max_us.load(Ordering::Relaxed));
-            }
-        }
-        0
-    }
 }
 
 /// The thread's state.
@@ -337,7 +304,7 @@ impl<T: Fn(Report)> LogThread<T> {
         self.progress.syncing.store(false, Ordering::Relaxed);
         result?;
         let took = self.synced_at.elapsed();
-        self.progress.note_sync(took);
+        self.progress.syncs.record(took);
         if self.syncs == Syncs::Always {
             self.note("aof-fsync-always", took);
         }

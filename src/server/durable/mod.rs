@@ -273,7 +273,7 @@ impl Durable {
     /// Tells the operator if a sync has long held up the changes that are handed over at `now`.
     fn note_delay(&mut self, now: Now) {
         let runs = self.syncs == Syncs::EverySecond && self.progress.syncing.load(Ordering::Relaxed);
-        let sync = runs.then(|| self.progress.syncs.load(Ordering::Relaxed));
+        let sync = runs.then(|| self.progress.syncs.read().count);
         if self.delay.note(sync, now.mono_ms()) {
             tracing::warn!("Asynchronous AOF fsync is taking too long (disk is busy?). Changes wait until it ends.");
             self.delayed_syncs.set(self.delayed_syncs.get() + 1);
@@ -289,12 +289,7 @@ fn figures_of(progress: &Progress, rewriting: Rewriting, base_size: u64) -> Figu
         queued: get(&progress.queued_bytes),
         syncing: progress.syncing.load(Ordering::Relaxed),
         batches: [get(&progress.written), get(&progress.durable)],
-        syncs: [
-            get(&progress.syncs),
-            progress.sync_percentile_us(0.5),
-            progress.sync_percentile_us(0.99),
-            get(&progress.sync_max_us),
-        ],
+        syncs: progress.syncs.read(),
         rewriting_since_ms: rewriting.began_ms,
         rewrite_failures: rewriting.failures,
         rewrite_s: rewriting.took_s,

@@ -57,7 +57,7 @@ impl Shell {
             durable.progress.queued_bytes.fetch_sub(taken.bytes, Ordering::Relaxed);
             if let Some(since_ns) = taken.since_ns {
                 let took_us = monotonic_ns().saturating_sub(since_ns) / 1000;
-                durable.progress.last_sync_us.store(took_us, Ordering::Relaxed);
+                durable.progress.syncs.note_last_us(took_us);
             }
         }
         if let Some(number) = taken.settled {
@@ -148,12 +148,7 @@ impl Shell {
         if let Some(replicated) = &self.replicated {
             // The syncs are those of the node's own log.
             let (figures, log) = (durable.figures(), Arc::clone(replicated.node.progress()));
-            self.engine.persistence.figures = Some(Box::new(move || {
-                let max_us = log.sync_max_us.load(Ordering::Relaxed);
-                let percentiles = [0.5, 0.99].map(|share| log.sync_percentile_us(share));
-                let syncs = [log.syncs.load(Ordering::Relaxed), percentiles[0], percentiles[1], max_us];
-                Figures { syncs, ..figures() }
-            }));
+            self.engine.persistence.figures = Some(Box::new(move || Figures { syncs: log.syncs.read(), ..figures() }));
         }
         self.durable = Some(Box::new(durable));
         if let Some(replicated) = &mut self.replicated {

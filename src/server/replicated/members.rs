@@ -3,16 +3,10 @@
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::replication::members::MemberChange;
-use crate::engine::replication::report::{Durations, Known, Report};
-use crate::quorum::net::RoundTrips;
+use crate::engine::replication::report::{Known, Report};
 use crate::quorum::node::{Change, Observer};
 use crate::quorum::types::NodeId;
 use crate::server::shell::Shell;
-
-fn durations(trips: &RoundTrips) -> Durations {
-    let at = |percent| trips.percentile_us(percent).unwrap_or(0);
-    Durations { count: trips.count(), p50_us: at(50.0), p99_us: at(99.0) }
-}
 
 /// What a node knows of its cluster. `me`, `addr`: this node.
 pub(super) fn report(observer: &Observer, me: NodeId, addr: &str) -> Report {
@@ -29,18 +23,15 @@ pub(super) fn report(observer: &Observer, me: NodeId, addr: &str) -> Report {
             heard_ms: peer.last_heard.map(|ago| ago.as_millis() as u64),
             failure: peer.failure.clone(),
             matched: status.matched.get(&id).copied(),
-            pings: durations(&peer.pings),
-            appends: durations(&peer.appends),
+            pings: peer.pings,
+            appends: peer.appends,
         }
     };
     let mut nodes: Vec<Known> = status.members.iter().map(|(id, addr)| known(*id, addr.clone())).collect();
     if !status.members.contains_key(&me) {
         nodes.push(known(me, addr.to_owned()));
     }
-    let at = |share| progress.sync_percentile_us(share);
-    let count = progress.syncs.load(std::sync::atomic::Ordering::Relaxed);
-    let flushes = Durations { count, p50_us: at(0.5), p99_us: at(0.99) };
-    Report { committed: status.committed, applied: status.applied, flushes, nodes }
+    Report { committed: status.committed, applied: status.applied, flushes: progress.syncs.read(), nodes }
 }
 
 impl Shell {

@@ -323,7 +323,7 @@ fn three_nodes_elect_a_leader_commit_and_survive_its_end() {
 /// Number of the other nodes, and of the appends that they have answered to the leader.
 fn appends(members: &[Member], leader: usize) -> (usize, u64) {
     let known = members[leader].transport.directory().all();
-    (known.len(), known.iter().map(|info| info.appends.count()).sum())
+    (known.len(), known.iter().map(|info| info.appends.count).sum())
 }
 
 /// Commits of a cluster of one node: what openraft itself takes.
