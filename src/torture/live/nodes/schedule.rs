@@ -168,7 +168,8 @@ pub fn draw(settings: &Settings, nodes: u32, seed: u64) -> Vec<(u64, NodeFault)>
         // Faults of one kind follow each other soon if they are alone. Each kind has its first one early.
         let mean_us = lease_us * 6 / 5 * (1 + kinds.len() as u64) / 2;
         let mut at_us = lease_us / 4 + place * lease_us / 2 + random.below(lease_us / 4);
-        let mut number = random.below(1000) as usize;
+        // The first one strikes the leader.
+        let mut number = 2 * random.below(1000) as usize;
         while at_us < settings.episode_us {
             schedule.push((at_us, one(*kind, nodes, lease_us, number, &mut random)));
             number += 1;

@@ -127,7 +127,8 @@ async fn ask(server: u32, url: String, key: String, shared: Arc<Shared>, answers
         let command = Command::new(if reads { "GET" } else { "INCR" }).arg(&key);
         let began_us = shared.now_us();
         // A node that does not lead refuses it.
-        if let Ok(count) = client.query::<u64>(command).await {
+        if let Ok(count) = client.query::<Option<u64>>(command).await {
+            let count = count.unwrap_or(0);
             // The time is read under the lock, so that the answers are sorted.
             let mut answers = lock(&answers);
             answers.push(Answer { server, began_us, ended_us: shared.now_us(), count, reads });
