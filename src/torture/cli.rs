@@ -31,7 +31,8 @@ Exit codes: 0 if no property was violated (with --expect-known: if the violation
 Examples:
   portcullis torture --algorithm set-nx-px --faults pause
   portcullis torture --algorithm all --faults crash,lose --hours 1000 --expect-known
-  portcullis torture --algorithm native --faults all --seed 42 --timeline native.html";
+  portcullis torture --algorithm native --faults all --seed 42 --timeline native.html
+  portcullis torture native --live --replicas 3 --faults restart,partition";
 
 /// Exit code for violations.
 const VIOLATED: u8 = 1;
@@ -100,7 +101,8 @@ fn with_arguments(command: Command) -> Command {
                 "faults",
                 "LIST",
                 "Faults to inject, separated by commas: pause, skew, crash, restart, lose, delay, drop, duplicate; or all; or none. \
-                 With --durable there is powerloss, and not lose",
+                 With --durable there is powerloss, and not lose. With --replicas, also partition, disorder, stall and wipe, and with \
+                 --live diskfull",
             )
             .default_value("all"),
         )

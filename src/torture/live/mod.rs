@@ -5,6 +5,9 @@
 //! also makes it lose its last writes. Clients pause, crash and have wrong clocks as in the simulation. The guarded resources are
 //! on a server of this crate that has no faults.
 //!
+//! A replicated server is started as processes, and has faults of its own ([`nodes`]). Algorithms see one server, whose client has all
+//! nodes.
+//!
 //! The plan follows from the seed; the history does not, because it depends on real time. The order in which a server granted
 //! native locks comes from its change log if it was started here ([`grant_log`]), and from `MONITOR` if it is another server of
 //! this crate that permits it ([`monitor`]). Otherwise a grant counts from when its holder knew of it.

@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep_until};
 use crate::client::{Command, Result, Value};
 use crate::recipes::{Live, LiveMessages, World};
 use crate::torture::history::{EventKind, History, Op, Trace};
-use crate::torture::live::nodes::Step;
+use crate::torture::live::nodes::step::Step;
 use crate::torture::plan::Trigger;
 use crate::torture::sim::clock::Clock;
 use crate::torture::traced_world::TracedWorld;

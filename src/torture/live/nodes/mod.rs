@@ -10,6 +10,7 @@
 
 mod between;
 mod schedule;
+pub mod step;
 mod toll;
 mod watch;
 
@@ -28,6 +29,8 @@ use crate::torture::fault::Fault;
 use crate::torture::history::{EventKind, History, NO_CLIENT};
 use crate::torture::live::nodes::between::Between;
 use crate::torture::live::nodes::schedule::{NodeFault, Whom};
+use crate::torture::live::nodes::step::Step;
+use crate::torture::live::nodes::toll::Strike;
 use crate::torture::live::nodes::watch::Watch;
 use crate::torture::live::world::{Action, Shared};
 use crate::torture::plan::{Plan, Replicas, Settings, streams};
@@ -35,8 +38,6 @@ use crate::torture::random::Random;
 
 pub use schedule::plan_of_clients;
 pub use toll::Toll;
-
-use toll::Strike;
 
 /// Time within which a node must lead and all must vote.
 const START_TIME: Duration = Duration::from_secs(30);
@@ -56,21 +57,6 @@ const LOG_ROOM: u64 = 4096;
 const STARTS: &str = " listening on ";
 /// Below a node's `dir`: its log, votes and snapshots.
 const FOLDER: &str = "quorum";
-
-/// A step for the task that controls the run.
-#[derive(Clone, Copy, Debug)]
-pub enum Step {
-    /// The fault of this number in the schedule strikes.
-    Strike(usize),
-    /// A node that was killed starts again.
-    Start(usize),
-    /// A node that was stopped goes on.
-    GoOn(usize),
-    /// A node's disk has space again.
-    Space(usize),
-    /// Have processes ended by themselves?
-    Look,
-}
 
 struct Node {
     child: Option<Child>,
