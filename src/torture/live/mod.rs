@@ -227,7 +227,9 @@ impl<'a> LiveRun<'a> {
         let mut urls: Vec<String> =
             self.backends.iter().zip(proxies).map(|(backend, proxy)| backend.url_by(&proxy.addr)).collect();
         let mut timeout = self.setup.lease / REPLY_PARTS;
-        if let (Some(_), Some(store)) = (&self.nodes, urls.pop()) {
+        if self.nodes.is_some()
+            && let Some(store) = urls.pop()
+        {
             // One server with several addresses.
             let nodes: Vec<&str> = proxies[..urls.len()].iter().map(|proxy| proxy.addr.as_str()).collect();
             urls = vec![format!("redis://{}", nodes.join(",")), store];
