@@ -149,8 +149,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("testing", &["base", "resp", "engine", "server", "client"]),
     ("recipes", &["client"]),
     ("bench", &["resp", "client", "recipes"]),
-    ("torture", &["base", "resp", "keyspace", "persist", "quorum", "engine", "commands", "server", "client", "recipes", "bench"]),
     ("cluster", &["client", "quorum", "server"]),
+    (
+        "torture",
+        &[
+            "base", "resp", "keyspace", "persist", "quorum", "engine", "commands", "server", "client", "recipes", "bench",
+            "cluster",
+        ],
+    ),
     ("program", &["base", "server", "bench", "torture", "cluster"]),
     ("lib", &["engine", "server", "testing"]),
 ];

@@ -62,7 +62,7 @@ fn with_arguments(command: Command) -> Command {
                 .long("against")
                 .value_name("SERVER")
                 .action(ArgAction::Append)
-                .help("Server to measure; may be repeated. Either a program to start: portcullis, redis-server, valkey-server, kevy or another one that takes Redis's flags (REDIS_SERVER, VALKEY_SERVER and KEVY name programs outside of PATH); or the URL of a running server, or several URLs separated by commas [portcullis, and redis-server if installed]"),
+                .help("Server to measure; may be repeated. Either a program to start: portcullis, redis-server, valkey-server, kevy or another one that takes Redis's flags (REDIS_SERVER, VALKEY_SERVER and KEVY name programs outside of PATH); or the URL of a running server, or several URLs separated by commas; the nodes of a replicated server have one URL, redis://host1,host2,host3 [portcullis, and redis-server if installed]"),
         )
         .arg(number("clients", "N", "16", "Number of clients, with a connection each").value_parser(value_parser!(u16).range(1..)))
         .arg(number("locks", "N", "1", "Number of locks that the clients share").value_parser(value_parser!(u16).range(1..)))

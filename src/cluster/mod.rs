@@ -1,7 +1,7 @@
 //! `portcullis cluster`: operates a cluster of replicated servers.
 //!
 //! ```text
-//!   cli ─┬─ try ────────────────────▶ trial: three servers as child processes
+//!   cli ─┬─ try ────────────────────▶ trial ─▶ processes: three servers as child processes
 //!        ├─ status ─▶ survey ───────▶ NODE STATUS of every node ─▶ table, JSON
 //!        ├─ add, remove, handover ──▶ change: NODE ADD, REMOVE, HANDOVER at the leader
 //!        └─ recover ────────────────▶ recover: the folder of a stopped node
@@ -11,7 +11,8 @@
 
 mod change;
 pub mod cli;
+pub(crate) mod processes;
 mod recover;
 mod status;
-mod survey;
+pub(crate) mod survey;
 mod trial;

@@ -1,16 +1,14 @@
 //! `portcullis cluster try`: nodes on this machine, as child processes.
 
-use std::fs::File;
 use std::io::Write;
-use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
+use crate::cluster::processes::{self, NodeStart, Place, free_ports};
 use crate::cluster::survey::survey;
 
 /// Number of nodes.
@@ -38,55 +36,24 @@ pub struct Trial {
 /// The ports of a node: for clients, and among the nodes.
 type Ports = (u16, u16);
 
-/// The nodes' folder. A temporary one is removed with it.
-struct Place {
-    folder: PathBuf,
-    temporary: bool,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.temporary
-            && let Err(error) = std::fs::remove_dir_all(&self.folder)
-        {
-            eprintln!("portcullis: {}: {error}", self.folder.display());
+/// The ports that the nodes of a kept folder have, or else those that are asked for, which it keeps.
+fn ports_of(place: &Place, first: Option<u16>) -> Result<Vec<Ports>, String> {
+    let file = place.folder.join(PORTS);
+    if let Ok(text) = std::fs::read_to_string(&file) {
+        let ports = read_ports(&text).ok_or_else(|| format!("{}: it is damaged", file.display()))?;
+        if first.is_some_and(|first| ports.first().is_none_or(|(port, _)| *port != first)) {
+            return Err(format!("{}: these nodes have other ports: {}", place.folder.display(), text.trim()));
         }
+        return Ok(ports);
     }
-}
-
-impl Place {
-    fn of(keep: Option<&Path>) -> Result<Place, String> {
-        let unique = format!("portcullis-try-{}", std::process::id());
-        let folder = keep.map_or_else(|| std::env::temp_dir().join(unique), Path::to_owned);
-        let folder = std::path::absolute(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let made = if keep.is_some() { std::fs::create_dir_all(&folder) } else { std::fs::create_dir(&folder) };
-        made.map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(Place { folder, temporary: keep.is_none() })
-    }
-
-    /// The ports that the nodes of a kept folder have, or else those that are asked for, which it keeps.
-    fn ports(&self, first: Option<u16>) -> Result<Vec<Ports>, String> {
-        let file = self.folder.join(PORTS);
-        if let Ok(text) = std::fs::read_to_string(&file) {
-            let ports = read_ports(&text).ok_or_else(|| format!("{}: it is damaged", file.display()))?;
-            if first.is_some_and(|first| ports.first().is_none_or(|(port, _)| *port != first)) {
-                return Err(format!("{}: these nodes have other ports: {}", self.folder.display(), text.trim()));
-            }
-            return Ok(ports);
-        }
-        let ports = match first {
-            Some(first) => (0..NODES).map(|node| successive(first, node)).collect::<Option<Vec<_>>>(),
-            None => free_ports(),
-        };
-        let ports = ports.ok_or_else(|| "there are not enough ports".to_owned())?;
-        let text: String = ports.iter().map(|(client, node)| format!("{client} {node}\n")).collect();
-        std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
-        Ok(ports)
-    }
-
-    fn log(&self, node: usize) -> PathBuf {
-        self.folder.join(format!("{node}.log"))
-    }
+    let ports = match first {
+        Some(first) => (0..NODES).map(|node| successive(first, node)).collect::<Option<Vec<_>>>(),
+        None => free_pairs(),
+    };
+    let ports = ports.ok_or_else(|| "there are not enough ports".to_owned())?;
+    let text: String = ports.iter().map(|(client, node)| format!("{client} {node}\n")).collect();
+    std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(ports)
 }
 
 fn read_ports(text: &str) -> Option<Vec<Ports>> {
@@ -102,10 +69,9 @@ fn successive(first: u16, node: u16) -> Option<Ports> {
     Some((port, port.checked_add(BUS)?))
 }
 
-/// Ports that are free now. Another process may take one meanwhile: its node then ends, and that is said.
-fn free_ports() -> Option<Vec<Ports>> {
-    let listeners: Vec<TcpListener> = (0..2 * NODES).map(|_| TcpListener::bind("127.0.0.1:0").ok()).collect::<Option<_>>()?;
-    let ports: Vec<u16> = listeners.iter().map(|listener| Some(listener.local_addr().ok()?.port())).collect::<Option<_>>()?;
+/// Ports that are free now, for each node.
+fn free_pairs() -> Option<Vec<Ports>> {
+    let ports = free_ports(2 * usize::from(NODES))?;
     Some(ports.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
 }
 
@@ -114,32 +80,17 @@ struct Nodes(Vec<Option<Child>>);
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for child in self.0.iter_mut().flatten() {
-            // It may have ended.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.0.iter_mut().flatten().for_each(processes::end);
     }
 }
 
 impl Nodes {
     fn start(place: &Place, ports: &[Ports]) -> Result<Nodes, String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let peers: Vec<String> = ports.iter().zip(1..).map(|((_, port), id)| format!("{id}=127.0.0.1:{port}")).collect();
+        let peers = processes::peers(ports.iter().map(|(_, port)| *port));
         let mut nodes = Nodes(Vec::new());
-        for (number, (port, _)) in ports.iter().enumerate() {
-            let id = number + 1;
-            let dir = place.folder.join(id.to_string());
-            std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-            let mut command = Command::new(&program);
-            command.args(["serve", "--node-id", &id.to_string(), "--peers", &peers.join(","), "--bind", "127.0.0.1"]);
-            command.args(["--port", &port.to_string(), "--end-with-stdin"]);
-            command.arg("--dir").arg(dir);
-            // Ctrl-C is for this process alone. If it is killed, the nodes end with their standard input.
-            let log = File::options().create(true).append(true).open(place.log(id));
-            let log = log.map_err(|error| format!("{}: {error}", place.log(id).display()))?;
-            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
-            nodes.0.push(Some(command.spawn().map_err(|error| format!("{}: {error}", program.display()))?));
+        for (node, (port, _)) in (1..).zip(ports) {
+            let start = NodeStart { node, peers: &peers, port: *port, more: &[], limited: false };
+            nodes.0.push(Some(processes::spawn(place, start)?));
         }
         Ok(nodes)
     }
@@ -162,10 +113,8 @@ impl Nodes {
     /// All have.
     fn look(&mut self, place: &Place) -> Result<(), String> {
         for (node, status) in self.ended() {
-            let log = std::fs::read_to_string(place.log(node)).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
             eprintln!("portcullis: node {node} has ended: {status}. The last lines of its log:");
-            lines[lines.len().saturating_sub(LINES)..].iter().for_each(|line| eprintln!("  {line}"));
+            place.last_lines(node, LINES).iter().for_each(|line| eprintln!("  {line}"));
         }
         if self.0.iter().any(Option::is_some) { Ok(()) } else { Err("all nodes have ended".to_owned()) }
     }
@@ -178,8 +127,8 @@ impl Nodes {
 pub async fn run(trial: &Trial) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-    let place = Place::of(trial.keep.as_deref())?;
-    let ports = place.ports(trial.port)?;
+    let place = Place::of(trial.keep.as_deref(), "portcullis-try")?;
+    let ports = ports_of(&place, trial.port)?;
     let mut nodes = Nodes::start(&place, &ports)?;
     let running = async {
         let leader = leader(&place, &mut nodes, &ports).await?;
@@ -255,15 +204,15 @@ mod tests {
     fn ports_are_successive_or_free_and_stay_with_a_folder() {
         assert_eq!(successive(7000, 2), Some((7002, 17002)));
         assert_eq!(successive(60_000, 0), None);
-        assert_eq!(free_ports().unwrap().len(), 3);
+        assert_eq!(free_pairs().unwrap().len(), 3);
         let folder = std::env::temp_dir().join(format!("portcullis-trial-{}", std::process::id()));
-        let place = Place::of(Some(&folder)).unwrap();
-        let ports = place.ports(Some(7000)).unwrap();
+        let place = Place::of(Some(&folder), "").unwrap();
+        let ports = ports_of(&place, Some(7000)).unwrap();
         assert_eq!(ports, [(7000, 17000), (7001, 17001), (7002, 17002)]);
-        assert_eq!(place.ports(None).unwrap(), ports);
-        assert!(place.ports(Some(7001)).unwrap_err().contains("these nodes have other ports: 7000 17000"));
+        assert_eq!(ports_of(&place, None).unwrap(), ports);
+        assert!(ports_of(&place, Some(7001)).unwrap_err().contains("these nodes have other ports: 7000 17000"));
         std::fs::write(folder.join(PORTS), "x").unwrap();
-        assert!(place.ports(None).unwrap_err().contains("it is damaged"));
+        assert!(ports_of(&place, None).unwrap_err().contains("it is damaged"));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -313,6 +313,7 @@ impl Executor {
         if self.options.frozen {
             clock.freeze();
         }
+        clock.jump_wall(self.config.test_wall_clock_ms);
         self.config.maxclients = crate::server::net::descriptors::raise(self.config.maxclients);
         let users_file = crate::server::users_file::open(&self.config);
         let endpoints = Endpoints::of(&self.config);
@@ -349,9 +350,15 @@ impl Executor {
         let listening = Rc::new(listening);
         let mut watch = Watch::new(Rc::clone(&shell.busy), Rc::clone(&listening), self.ending);
         shell.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.check(engine, now, id, first)));
-        let applied = Rc::clone(&listening);
-        shell.engine.apply_config =
-            Some(Box::new(move |config, names, environment| apply_config(&applied, config, names, environment)));
+        let (applied, orders) = (Rc::clone(&listening), self.control.clone());
+        shell.engine.apply_config = Some(Box::new(move |config, names, environment| {
+            apply_config(&applied, config, names, environment)?;
+            if names.contains(&"test-wall-clock-ms") {
+                let wrong_ms = config.test_wall_clock_ms;
+                orders.send(Box::new(move |shell: &mut Shell| shell.clock.jump_wall(wrong_ms - shell.clock.stepped_ms())));
+            }
+            Ok(())
+        }));
         let mut event_loop = EventLoop::new(shell, poller, listening, self.inbox)?;
         // A panic in the middle of a command may leave the engine in a state that no command could have left it in. A lock server
         // that continued from there could give one lock to two clients, so it ends with an error instead.

@@ -31,7 +31,8 @@ Exit codes: 0 if no property was violated (with --expect-known: if the violation
 Examples:
   portcullis torture --algorithm set-nx-px --faults pause
   portcullis torture --algorithm all --faults crash,lose --hours 1000 --expect-known
-  portcullis torture --algorithm native --faults all --seed 42 --timeline native.html";
+  portcullis torture --algorithm native --faults all --seed 42 --timeline native.html
+  portcullis torture native --live --replicas 3 --faults restart,partition";
 
 /// Exit code for violations.
 const VIOLATED: u8 = 1;
@@ -39,6 +40,10 @@ const VIOLATED: u8 = 1;
 const FAILED: u8 = 2;
 /// The default lease of a live run.
 const LIVE_LEASE_US: u64 = 2_000_000;
+/// The same with nodes: a failover takes a part of it.
+const NODES_LEASE_US: u64 = 3_000_000;
+/// The word for a server of this program.
+const OWN: &str = "self";
 /// The default length of an episode, in leases.
 const EPISODE_LEASES: u64 = 30;
 /// Maximum length of an episode in seconds: the default number of the longest leases.
@@ -89,13 +94,15 @@ fn with_arguments(command: Command) -> Command {
             .value_hint(ValueHint::FilePath)
     };
     command
-        .arg(text("algorithm", "NAME", "Algorithm to test, or all").default_value("all"))
+        .arg(Arg::new("name").value_name("ALGORITHM").help("Algorithm to test, or all").default_value("all"))
+        .arg(text("algorithm", "NAME", "The same").conflicts_with("name"))
         .arg(
             text(
                 "faults",
                 "LIST",
                 "Faults to inject, separated by commas: pause, skew, crash, restart, lose, delay, drop, duplicate; or all; or none. \
-                 With --durable there is powerloss, and not lose",
+                 With --durable there is powerloss, and not lose. With --replicas, also partition, disorder, stall and wipe, and with \
+                 --live diskfull",
             )
             .default_value("all"),
         )
@@ -112,17 +119,22 @@ fn with_arguments(command: Command) -> Command {
             "MS|lease",
             "Minimum time before a server that lost data starts again; 'lease' stands for a whole lease",
         ))
-        .arg(text(
-            "live",
-            "SERVERS",
-            "Tests real servers in real time: self or redis-server, which are started, or URLs separated by commas",
-        ))
+        .arg(
+            text(
+                "live",
+                "SERVERS",
+                "Tests real servers in real time: self or redis-server, which are started, or URLs separated by commas [self]. With \
+                 --replicas, the nodes are started as processes",
+            )
+            .num_args(0..=1)
+            .default_missing_value(OWN),
+        )
         .arg(number("seconds", "S", "With --live: seconds to run [20]".to_owned()))
         .arg(flag("durable", "Servers keep an append-only file with appendfsync always, on a simulated disk, and start again from it"))
         .arg(
             small("replicas", "3|5", "The server is replicated among this number of nodes, by Raft on simulated disks".to_owned())
                 .value_parser(["3", "5"])
-                .conflicts_with_all(["durable", "servers", "live", "table"]),
+                .conflicts_with_all(["durable", "servers", "table"]),
         )
         .arg(
             text("planted", "FAULT", "A fault in the nodes, to see it found")
@@ -167,7 +179,7 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     let mut settings = Settings::default();
     if let Some(faults) = matches.get_one::<String>("faults") {
-        settings.faults = Fault::parse_list(faults, Servers::of(matches.get_flag("durable"), replicas(matches) > 0))?;
+        settings.faults = Fault::parse_list(faults, kind(matches))?;
     }
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let small = |name: &str| matches.get_one::<u32>(name).copied();
@@ -179,7 +191,8 @@ fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     let episode_us = settings.lease_us * EPISODE_LEASES;
     settings.episode_us = number("episode-s").map_or(episode_us, |s| s.clamp(1, EPISODE_MAX_S) * 1_000_000);
     if matches.get_one::<String>("live").is_some() {
-        settings.lease_us = number("lease-ms").map_or(LIVE_LEASE_US, |_| settings.lease_us);
+        let usual_us = if replicas(matches) > 0 { NODES_LEASE_US } else { LIVE_LEASE_US };
+        settings.lease_us = number("lease-ms").map_or(usual_us, |_| settings.lease_us);
         settings.episode_us = number("seconds").unwrap_or(20).clamp(1, 86_400) * 1_000_000;
     }
     settings.think_us = settings.lease_us / 5;
@@ -187,6 +200,14 @@ fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     let planted = matches.get_one::<String>("planted").and_then(|name| Flaw::from_name(name)).unwrap_or_default();
     settings.replicas = Some(replicas(matches)).filter(|nodes| *nodes > 0).map(|nodes| Replicas { nodes, planted });
     Ok(settings)
+}
+
+/// What kind of servers there are.
+fn kind(matches: &ArgMatches) -> Servers {
+    match Servers::of(matches.get_flag("durable"), replicas(matches) > 0) {
+        Servers::Replicated if matches.contains_id("live") => Servers::Processes,
+        kind => kind,
+    }
 }
 
 /// Number of nodes of the replicated service, or 0.
@@ -220,10 +241,16 @@ fn run_all(matches: &ArgMatches) -> Result<bool, String> {
         simulated_us: (hours * 3.6e9) as u64,
         episode: matches.get_one::<u64>("episode").copied(),
     };
-    let name = matches.get_one::<String>("algorithm").map_or("all", String::as_str);
+    let name = ["algorithm", "name"].into_iter().find_map(|name| matches.get_one::<String>(name)).map_or("all", String::as_str);
     let (durable, replicas) = (matches.get_flag("durable"), replicas(matches));
     if durable && matches.get_one::<String>("live").is_some() {
         return Err("--durable is for the simulation, and does not go with --live".to_owned());
+    }
+    if replicas > 0 && matches.get_one::<String>("live").is_some_and(|servers| servers != OWN) {
+        return Err("with --replicas, --live starts the nodes itself, and takes no servers".to_owned());
+    }
+    if matches.contains_id("planted") && matches.contains_id("live") {
+        return Err("--planted is for the simulation, and does not go with --live".to_owned());
     }
     let all = || Subject::all().into_iter().filter(|subject| !subject.delayed && subject.fenced);
     let subjects: Vec<Subject> = match name {
@@ -310,9 +337,9 @@ impl Invocation<'_> {
         if algorithm.facts().native && servers.iter().any(|server| server == "redis-server") {
             return Err(format!("{} needs native locks, which redis-server does not have", subject.algorithm));
         }
-        let plan = Plan::draw(&settings, self.episode.unwrap_or(0));
+        let plan = live::plan(&settings, self.episode.unwrap_or(0));
         let began = Instant::now();
-        let live::LiveResult { history, order_sources } = live::run(&plan, subject, &servers)?;
+        let live::LiveResult { history, order_sources, toll } = live::run(&settings, &plan, subject, &servers)?;
         let (elapsed, user_cpu) = (began.elapsed(), Duration::ZERO);
         if let Some(path) = self.matches.get_one::<PathBuf>("history") {
             write(path, &history.text())?;
@@ -339,6 +366,7 @@ impl Invocation<'_> {
             user_cpu,
             live: servers,
             order_sources,
+            toll,
         })
     }
 
@@ -387,6 +415,7 @@ impl Invocation<'_> {
             user_cpu,
             live: Vec::new(),
             order_sources: Vec::new(),
+            toll: None,
         })
     }
 

@@ -31,6 +31,8 @@ pub enum Fault {
     Stall,
     /// Nodes lose their disks: one at a time, so that a majority has what was committed.
     Wipe,
+    /// The disk of a node is full for a time.
+    DiskFull,
 }
 
 /// What kind of servers a run has.
@@ -42,7 +44,12 @@ pub enum Servers {
     Durable,
     /// They are nodes of one replicated service.
     Replicated,
+    /// They are nodes of one replicated service, and processes.
+    Processes,
 }
+
+/// All kinds of servers.
+const KINDS: [Servers; 4] = [Servers::Plain, Servers::Durable, Servers::Replicated, Servers::Processes];
 
 impl Servers {
     /// The kind of servers that are durable, or replicated, or neither.
@@ -59,6 +66,7 @@ impl Servers {
             Servers::Plain => "servers without files",
             Servers::Durable => "durable servers",
             Servers::Replicated => "replicated servers",
+            Servers::Processes => "replicated servers in a live run",
         }
     }
 }
@@ -88,18 +96,35 @@ impl Fault {
         Fault::Wipe,
     ];
 
+    /// All kinds that nodes have that are processes.
+    pub const PROCESSES: [Fault; 12] = [
+        Fault::Pause,
+        Fault::Skew,
+        Fault::Crash,
+        Fault::Restart,
+        Fault::Delay,
+        Fault::Drop,
+        Fault::Duplicate,
+        Fault::Partition,
+        Fault::Disorder,
+        Fault::Stall,
+        Fault::Wipe,
+        Fault::DiskFull,
+    ];
+
     /// All kinds that servers have.
     pub fn all(servers: Servers) -> &'static [Fault] {
         match servers {
             Servers::Plain => &Fault::ALL,
             Servers::Durable => &Fault::DURABLE,
             Servers::Replicated => &Fault::REPLICATED,
+            Servers::Processes => &Fault::PROCESSES,
         }
     }
 
     /// Whether only nodes have it.
     pub fn is_of_nodes(self) -> bool {
-        matches!(self, Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe)
+        matches!(self, Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe | Fault::DiskFull)
     }
 
     /// The name on the command line.
@@ -118,6 +143,7 @@ impl Fault {
             Fault::Disorder => "disorder",
             Fault::Stall => "stall",
             Fault::Wipe => "wipe",
+            Fault::DiskFull => "diskfull",
         }
     }
 
@@ -125,7 +151,7 @@ impl Fault {
     pub fn format_list(faults: &[Fault]) -> String {
         match faults {
             [] => "none".to_owned(),
-            faults if faults == Fault::ALL || faults == Fault::DURABLE || faults == Fault::REPLICATED => "all".to_owned(),
+            faults if KINDS.into_iter().any(|kind| faults == Fault::all(kind)) => "all".to_owned(),
             faults => faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
         }
     }
@@ -135,7 +161,6 @@ impl Fault {
     /// # Errors
     /// Names the word that is not a fault, or not one that such servers have.
     pub fn parse_list(text: &str, servers: Servers) -> Result<Vec<Fault>, String> {
-        const KINDS: [Servers; 3] = [Servers::Plain, Servers::Durable, Servers::Replicated];
         let mut faults = Vec::new();
         let named = |servers: Servers, word: &str| Fault::all(servers).iter().copied().find(|fault| fault.name() == word);
         for word in text.split(',') {
@@ -176,10 +201,12 @@ mod tests {
             ("lose", Servers::Durable),
             ("wipe", Servers::Durable),
             ("lose", Servers::Replicated),
+            ("diskfull", Servers::Replicated),
+            ("powerloss", Servers::Processes),
         ] {
             assert!(Fault::parse_list(list, servers).is_err(), "{list}");
         }
-        for servers in [Servers::Plain, Servers::Durable, Servers::Replicated] {
+        for servers in KINDS {
             assert_eq!(Fault::parse_list("all", servers).unwrap(), Fault::all(servers));
             for list in ["none", "all", "pause", "crash,drop"] {
                 assert_eq!(Fault::format_list(&Fault::parse_list(list, servers).unwrap()), list);

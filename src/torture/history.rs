@@ -238,6 +238,13 @@ pub enum EventKind {
         /// Number of the server.
         server: u32,
     },
+    /// The disk of a node is full.
+    DiskFull {
+        /// Number of the server.
+        server: u32,
+        /// How long it is.
+        for_us: u64,
+    },
     /// The clocks of a server run fast or slow.
     DriftOfNode {
         /// Number of the server.
@@ -403,9 +410,10 @@ impl Event {
                 out.number(u64::from(*server))
             }
             EventKind::PowerLoss { server, wall_step_ms } => out.number(u64::from(*server)).number(*wall_step_ms as u64),
-            EventKind::Delay { server, for_us } | EventKind::Loss { server, for_us } | EventKind::Stall { server, for_us } => {
-                out.number(u64::from(*server)).number(*for_us)
-            }
+            EventKind::Delay { server, for_us }
+            | EventKind::Loss { server, for_us }
+            | EventKind::Stall { server, for_us }
+            | EventKind::DiskFull { server, for_us } => out.number(u64::from(*server)).number(*for_us),
             EventKind::Stored { lock, ops } => {
                 out.number(u64::from(*lock)).number(ops.len() as u64);
                 for op in ops {
@@ -455,6 +463,7 @@ impl EventKind {
             EventKind::StepOfNode { .. } => 32,
             EventKind::Leaderless => 33,
             EventKind::Leads { .. } => 34,
+            EventKind::DiskFull { .. } => 35,
         }
     }
 
@@ -603,6 +612,7 @@ impl fmt::Display for EventKind {
             }
             EventKind::Stall { server, for_us } => write!(f, "server {server} stops for {} s", Seconds(*for_us)),
             EventKind::Wipe { server } => write!(f, "server {server} goes down and loses its disk"),
+            EventKind::DiskFull { server, for_us } => write!(f, "the disk of server {server} is full for {} s", Seconds(*for_us)),
             EventKind::DriftOfNode { server, ppm } => write!(f, "clocks of server {server} run {ppm} ppm fast"),
             EventKind::StepOfNode { server, by_ms } => write!(f, "wall clock of server {server} set by {by_ms} ms"),
             EventKind::Leaderless => f.write_str("no server leads"),

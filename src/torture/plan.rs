@@ -426,7 +426,7 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Drop => 30,
         Fault::Duplicate => 20,
         Fault::Partition | Fault::Disorder | Fault::Stall => 30,
-        Fault::Wipe => 60,
+        Fault::Wipe | Fault::DiskFull => 60,
     }
 }
 
@@ -539,7 +539,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                     breaks: random.percent(60),
                 },
                 Fault::Duplicate => Injection::Resend { client },
-                Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe => break,
+                Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe | Fault::DiskFull => break,
                 Fault::PowerLoss => Injection::PowerLoss {
                     server: which,
                     // A lease ends earlier by as much as the clock is set forward. Clients allow for a hundredth of it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::torture::check::Property;
 use crate::torture::history::{Event, EventKind, Op, Seconds};
 use crate::torture::known;
+use crate::torture::live::nodes::Toll;
 use crate::torture::plan::{Fault, Settings};
 use crate::torture::run::{Outcome, Verdict};
 use crate::torture::shrink::Counterexample;
@@ -39,6 +40,8 @@ pub struct Report {
     pub live: Vec<String>,
     /// For each server that was given by its URL: the source of the order in which it granted locks.
     pub order_sources: Vec<String>,
+    /// What a live run did to the nodes of a replicated service.
+    pub toll: Option<Toll>,
 }
 
 /// A number with a comma every three digits.
@@ -89,6 +92,9 @@ fn summarize_writes(ops: &[Op], concerned: &[Op]) -> String {
 impl Report {
     /// Whether the run failed: it violated a property, or, with `expect_known`, its violations differ from the known ones.
     pub fn failed(&self, expect_known: bool) -> bool {
+        if self.toll.as_ref().is_some_and(Toll::failed) {
+            return true;
+        }
         match expect_known {
             false => self.outcome.violated().next().is_some(),
             true => !self.unexpected().is_empty() || !self.missing().is_empty(),
@@ -171,8 +177,10 @@ impl Report {
             settings.lease_us / 1000
         );
         self.write_totals(&mut out);
+        self.toll.iter().for_each(|toll| toll.write(&mut out));
         out.push('\n');
         outcome.verdicts.iter().for_each(|verdict| self.write_verdict(verdict, &mut out));
+        self.toll.iter().for_each(|toll| toll.write_verdict(&mut out));
         for missing in self.missing() {
             let _ = writeln!(out, "  {:<10} is known to be violated, but held here", missing.name());
         }
@@ -210,7 +218,10 @@ impl Report {
                 let _ = writeln!(
                     out,
                     "  live against {}: {} lock operations in {:.2} s",
-                    servers.join(", "),
+                    match self.settings.replicas {
+                        Some(replicas) => format!("{} processes", replicas.nodes),
+                        None => servers.join(", "),
+                    },
                     thousands(self.outcome.operations),
                     self.elapsed.as_secs_f64()
                 );
@@ -335,6 +346,9 @@ impl Report {
             json.close('}')
         });
         json.list("verdicts", verdicts);
+        if let Some(toll) = &self.toll {
+            json.raw("nodes", &toll.json());
+        }
         json.close('}')
     }
 }

@@ -10,6 +10,7 @@
 //! - `encrypted`: TLS among the nodes;
 //! - `trial`: `portcullis cluster try`;
 //! - `partitions`, `proxies`: cuts between the nodes, full disks, pauses and lost disks under load;
+//! - `clocks`: wall clocks that are wrong and jump;
 //! - `own_client`: the client of this crate;
 //! - `promises`: what a failover means for subscribers, transactions, scripts, sessions and requests that are repeated;
 //! - `session`: a connection that stays open.
@@ -21,6 +22,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod clocks;
 mod encrypted;
 mod failover;
 mod faults;

@@ -7,5 +7,6 @@ mod common;
 
 mod bench;
 mod durable;
+mod live;
 mod replicas;
 mod torture;

@@ -9,8 +9,8 @@ use crate::bench::report::outcome::Outcome;
 use crate::bench::run::counting_world::CountingWorld;
 use crate::bench::run::critical_section::{CriticalSection, Violations};
 use crate::bench::run::workload::{OtherRecipe, PlainCommand, Workload};
-use crate::bench::servers::target::Target;
-use crate::client::{Client, Error};
+use crate::bench::servers::target::{Target, connect};
+use crate::client::Error;
 use crate::recipes::{Algorithm, Live, Request};
 
 /// Maximum time that a client waits for a lock, so that a stuck lock ends the slice.
@@ -81,7 +81,7 @@ impl<'a> ClientGroup<'a> {
         for _ in 0..plan.clients {
             let mut clients = Vec::new();
             for url in &target.urls[..servers] {
-                clients.push(Client::connect(url).await.map_err(|error| format!("{url}: {error}"))?);
+                clients.push(connect(url).await.map_err(|error| format!("{url}: {error}"))?);
             }
             worlds.push(CountingWorld::new(Live::new(clients)));
         }

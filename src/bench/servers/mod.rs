@@ -3,8 +3,10 @@
 //! - [`kind`]: redis-server, valkey-server, kevy and portcullis, and how each is started;
 //! - [`process`]: a server as a child process; [`process_stats`]: its CPU time and memory;
 //! - [`target`]: a server, or several, that `portcullis bench` measures;
+//! - [`cpu`]: CPU time of the servers of a target;
 //! - [`info`]: a server's `INFO`; [`wire`]: requests byte by byte.
 
+pub mod cpu;
 pub mod info;
 pub mod kind;
 pub mod process;

@@ -2,18 +2,20 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::bench::servers::info::{field, name_and_version};
+use crate::bench::servers::cpu::CpuSource;
+use crate::bench::servers::info::name_and_version;
 use crate::bench::servers::kind::{ServerKind, on_path};
 use crate::bench::servers::process::{self, Process};
 use crate::client::{Client, Command, Error, Options};
 
 /// Number of servers to start for workloads that need several.
 const SEVERAL: usize = 3;
-/// Maximum difference in CPU seconds between the system's figure for a process and the server's own, for both to be the same
-/// process.
-const SAME_PROCESS_S: f64 = 0.25;
+/// Time within which one of several nodes must lead.
+const LEADER_TIME: Duration = Duration::from_secs(10);
+/// Pause between attempts to find the node that leads.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A server that the command line names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub enum ServerSpec {
     Own,
     /// redis-server, valkey-server, kevy, or another program that takes Redis's flags.
     Program(PathBuf),
-    /// Running servers: one, or several for workloads that need several.
+    /// Running servers: one, or several for workloads that need several. The nodes of a replicated server have one URL.
     Urls(Vec<String>),
 }
 
@@ -35,7 +37,14 @@ impl FromStr for ServerSpec {
             return Ok(ServerSpec::Own);
         }
         if text.contains(':') {
-            let urls: Vec<String> = text.split(',').map(str::to_owned).collect();
+            let mut urls: Vec<String> = Vec::new();
+            for part in text.split(',') {
+                match urls.last_mut() {
+                    // Another node of the same server.
+                    Some(url) if !part.contains("://") => *url = format!("{url},{part}"),
+                    _ => urls.push(part.to_owned()),
+                }
+            }
             for url in &urls {
                 Options::from_str(url).map_err(|error| format!("{url}: {error}"))?;
             }
@@ -70,14 +79,6 @@ pub struct Target {
     _processes: Vec<Process>,
 }
 
-/// The source of a server's CPU time.
-enum CpuSource {
-    /// The system's scheduler, for a process on this machine.
-    Process(u32),
-    /// The server's `INFO`, which has a coarse resolution.
-    Info(Client),
-}
-
 impl Target {
     /// Starts or connects to the servers, and reads their name from `INFO`. `several` asks for several servers.
     ///
@@ -101,14 +102,17 @@ impl Target {
         let (mut name, mut cpu) = (String::new(), Vec::new());
         for (number, url) in urls.iter().enumerate() {
             let message = |error: Error| format!("{url}: {error}");
-            let client = Client::connect(url).await.map_err(message)?;
-            let info: String = client.query(Command::new("INFO")).await.map_err(message)?;
+            let client = connect(url).await.map_err(message)?;
+            let info: String = client.query(Command::new("INFO").idempotent()).await.map_err(message)?;
             if number == 0 {
                 name = name_and_version(&info);
             }
             cpu.push(match processes.get(number) {
                 Some(process) if process::cpu_ns(process.pid()).is_some() => CpuSource::Process(process.pid()),
-                _ => same_process(&info).map_or(CpuSource::Info(client), CpuSource::Process),
+                _ => match nodes(url) {
+                    nodes if nodes.len() > 1 => CpuSource::of_nodes(nodes),
+                    _ => CpuSource::of(client, &info),
+                },
             });
         }
         Ok(Target { name, started: !processes.is_empty(), urls, cpu, _processes: processes })
@@ -121,34 +125,47 @@ impl Target {
     pub async fn cpu_ns(&self, servers: usize) -> Result<u64, String> {
         let mut sum = 0;
         for source in &self.cpu[..servers.min(self.cpu.len())] {
-            sum += match source {
-                CpuSource::Process(pid) => process::cpu_ns(*pid).ok_or("a server ended during the measurement")?,
-                CpuSource::Info(client) => {
-                    let info: Result<String, Error> = client.query(Command::new("INFO").arg("cpu")).await;
-                    (used_cpu_s(&info.map_err(|error| error.to_string())?) * 1e9) as u64
-                }
-            };
+            sum += source.used_ns().await?;
         }
         Ok(sum)
     }
 
     /// The name of the CPU time's source.
     pub fn cpu_source(&self) -> &'static str {
-        match self.cpu.first() {
-            Some(CpuSource::Process(_)) => "scheduler",
-            _ => "INFO",
-        }
+        self.cpu.first().map_or("INFO", CpuSource::name)
     }
 
     /// Deletes the keys with this prefix from servers that were not started here.
     pub async fn delete_leftovers(&self, prefix: &str) {
         for url in self.urls.iter().filter(|_| !self.started) {
             // Best effort: the names of keys that stay say what they are.
-            if let Ok(client) = Client::connect(url).await {
+            if let Ok(client) = connect(url).await {
                 delete_keys(&client, prefix).await;
             }
         }
     }
+}
+
+/// Connects to a server. Of several nodes none may lead at this moment.
+///
+/// # Errors
+/// Those of [`Client::connect`].
+pub async fn connect(url: &str) -> Result<Client, Error> {
+    let (began, nodes) = (Instant::now(), nodes(url).len());
+    loop {
+        match Client::connect(url).await {
+            Err(_) if nodes > 1 && began.elapsed() < LEADER_TIME => tokio::time::sleep(PAUSE).await,
+            connected => return connected,
+        }
+    }
+}
+
+/// The URL of each node of a replicated server, or of the one server.
+fn nodes(url: &str) -> Vec<String> {
+    let begin = url.find("://").map_or(0, |at| at + 3);
+    let end = url[begin..].find(['/', '?']).map_or(url.len(), |at| begin + at);
+    let begin = url[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
+    url[begin..end].split(',').map(|addr| format!("{}{addr}{}", &url[..begin], &url[end..])).collect()
 }
 
 /// Deletes all keys of a server that have `part` in their names. A key that cannot be deleted stays.
@@ -181,18 +198,6 @@ pub fn number_equal_names(targets: &mut [Target]) {
     }
 }
 
-fn used_cpu_s(info: &str) -> f64 {
-    ["used_cpu_sys", "used_cpu_user"].iter().filter_map(|name| field(info, name)?.parse::<f64>().ok()).sum()
-}
-
-/// The process of a server that runs on this machine: the process with the id in `INFO`, if it has used as much CPU time as
-/// `INFO` says.
-fn same_process(info: &str) -> Option<u32> {
-    let pid = field(info, "process_id")?.parse().ok()?;
-    let used = Duration::from_nanos(process::cpu_ns(pid)?).as_secs_f64();
-    ((used - used_cpu_s(info)).abs() < SAME_PROCESS_S).then_some(pid)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -203,16 +208,16 @@ mod tests {
         assert_eq!("portcullis".parse(), Ok(ServerSpec::Own));
         let urls = ServerSpec::Urls(vec!["redis://a:1".to_owned(), "redis://b:2".to_owned()]);
         assert_eq!("redis://a:1,redis://b:2".parse(), Ok(urls));
+        let nodes = ServerSpec::Urls(vec!["redis://a:1,b:2,c".to_owned(), "redis://d".to_owned()]);
+        assert_eq!("redis://a:1,b:2,c,redis://d".parse(), Ok(nodes));
         assert_eq!("sh".parse::<ServerSpec>().unwrap(), ServerSpec::Program(on_path("sh").unwrap()));
         for wrong in ["nosuch-program", "/nosuch/program", "redis://a:x", "http://a"] {
             assert!(wrong.parse::<ServerSpec>().is_err(), "{wrong}");
         }
     }
-
     #[test]
-    fn cpu_time_tells_whether_a_process_is_the_server() {
-        let info = format!("process_id:{}\r\nused_cpu_sys:1000000\r\n", std::process::id());
-        assert_eq!(same_process(&info), None);
-        assert!((used_cpu_s("used_cpu_sys:1.5\r\nused_cpu_user:2.25\r\nused_cpu_sys_children:7\r\n") - 3.75).abs() < 1e-9);
+    fn nodes_have_the_login_and_the_parameters_of_their_url() {
+        assert_eq!(nodes("redis://a:1"), ["redis://a:1"]);
+        assert_eq!(nodes("redis://me:pw@a:1,b/2?name=x"), ["redis://me:pw@a:1/2?name=x", "redis://me:pw@b/2?name=x"]);
     }
 }

@@ -11,6 +11,7 @@ const UINT: i128 = u32::MAX as i128;
 const LONG: i128 = i64::MAX as i128;
 const ULONG: i128 = u64::MAX as i128;
 const MIB: i128 = 1 << 20;
+const DECADE_MS: i128 = 10 * 365 * 86_400_000;
 /// Default of `script-memory-limit`, in bytes.
 pub const SCRIPT_MEMORY: u64 = if cfg!(test) { 64 << 20 } else { 1 << 30 };
 
@@ -153,6 +154,7 @@ directives! {
     Persistence "aof-load-truncated" => aof_load_truncated: bool = true, Bool, live, "Start from a file that ends in the middle of a batch, and cut that off. no: refuse to start.";
     Persistence "aof-timestamp-enabled" => aof_timestamp_enabled: bool = false, Bool, live, "Write times into the append-only file, at which redis-check-aof --truncate-to-timestamp can cut it.";
     Testing "key-load-delay" => key_load_delay: i64 = 0, Integer(-INT - 1, INT), live, "Microseconds to wait after each loaded key or request, for tests. -N: a microsecond after each N.";
+    Testing "test-wall-clock-ms" => test_wall_clock_ms: i64 = 0, Integer(-DECADE_MS, DECADE_MS), live, "Milliseconds by which the wall clock is wrong, for tests.";
     Persistence "auto-aof-rewrite-percentage" => auto_aof_rewrite_percentage: u32 = 100, Integer(0, INT), live, "Make a new base when the files have grown by this percentage since the last one; 0 for never.";
     Persistence "auto-aof-rewrite-min-size" => auto_aof_rewrite_min_size: u64 = 64 << 20, Memory(0, LONG), live, "Make no new base before the files have this many bytes.";
     Persistence "save" => save: Vec<String> = Vec::new(), SavePoints, live, "Pairs of seconds and changes: write an RDB snapshot when that many keys have changed in that time, and when the server ends. Empty: never.";

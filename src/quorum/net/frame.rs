@@ -17,10 +17,10 @@ pub const FRAME_MAX: usize = 64 << 20;
 pub const GREETING_MAX: usize = 4 << 10;
 
 /// Bytes of the kind and the id.
-const HEAD: usize = 9;
+pub(super) const HEAD: usize = 9;
 
 /// Bytes of the length.
-const LENGTH: usize = 4;
+pub(super) const LENGTH: usize = 4;
 
 /// Maximum number of bytes that a decoder reserves at once, so that memory grows with what arrives and not with what is announced.
 const RESERVE_MAX: usize = 256 << 10;

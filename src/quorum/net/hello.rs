@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::sync::watch;
 
-use crate::quorum::net::frame::{FRAME_MAX, Frame, Kind, Malformed, decode_beginning, encode};
+use crate::quorum::net::frame::{FRAME_MAX, Frame, HEAD, Kind, LENGTH, Malformed, decode_beginning, encode};
 use crate::quorum::net::wire::Wire;
 use crate::quorum::types::NodeId;
 
@@ -344,6 +344,16 @@ async fn expect(wire: &mut Wire, kind: Kind) -> Result<Frame, Failure> {
         Kind::Refused => Err(Failure::RefusedBy(reason(&frame))),
         _ => Err(Malformed::Body.into()),
     }
+}
+
+/// Number of the first bytes of a connection that [`introduced`] needs.
+#[cfg(feature = "torture")]
+pub const INTRODUCTION: usize = LENGTH + HEAD + MAGIC.len() + VERSION.len() + 1;
+
+/// The node that has opened a connection without TLS, by its first bytes. Its number must be below 128, so that it has one byte.
+#[cfg(feature = "torture")]
+pub fn introduced(first: &[u8; INTRODUCTION]) -> NodeId {
+    NodeId::from(first[INTRODUCTION - 1])
 }
 
 fn opening(me: &Identity, target: Option<NodeId>, purpose: Purpose) -> Result<Vec<u8>, Failure> {

@@ -32,5 +32,7 @@ pub use dial::Security;
 pub use directory::Directory;
 pub use handler::Snapshot;
 pub use hello::{ClientAddress, Hello, Standing, cluster_id, epoch_of};
+#[cfg(feature = "torture")]
+pub use hello::{INTRODUCTION, introduced};
 pub use snapshot::{SnapshotSink, SnapshotWriter};
 pub use transport::{Neighbours, Options, Transport};

@@ -5,12 +5,16 @@
 //! also makes it lose its last writes. Clients pause, crash and have wrong clocks as in the simulation. The guarded resources are
 //! on a server of this crate that has no faults.
 //!
+//! A replicated server is started as processes, and has faults of its own ([`nodes`]). Algorithms see one server, whose client has all
+//! nodes.
+//!
 //! The plan follows from the seed; the history does not, because it depends on real time. The order in which a server granted
 //! native locks comes from its change log if it was started here ([`grant_log`]), and from `MONITOR` if it is another server of
 //! this crate that permits it ([`monitor`]). Otherwise a grant counts from when its holder knew of it.
 
 mod grant_log;
 mod monitor;
+pub mod nodes;
 mod proxy;
 mod servers;
 mod world;
@@ -28,14 +32,18 @@ use crate::recipes::{Algorithm, Live};
 use crate::torture::history::{EventKind, History, NO_CLIENT, Op};
 use crate::torture::live::grant_log::GrantLog;
 use crate::torture::live::monitor::MonitorFollower;
+use crate::torture::live::nodes::{Nodes, Toll};
 use crate::torture::live::proxy::Proxy;
 use crate::torture::live::servers::Backend;
 use crate::torture::live::world::{Action, LiveWorld, Machine, Shared, lock};
-use crate::torture::plan::{Injection, Job, Plan, UNSEEN_LEASES, When, streams};
+use crate::torture::plan::{Injection, Job, Plan, Settings, UNSEEN_LEASES, When, streams};
 use crate::torture::random::Random;
 use crate::torture::subject::Subject;
 use crate::torture::workload::{self, Setup};
 
+/// The part of a lease after which a client gives a reply up, of one server and of nodes, which need some time to elect a leader.
+const REPLY_PARTS: u32 = 5;
+const NODE_REPLY_PARTS: u32 = 3;
 /// Pause between a starting client's attempts to connect.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -45,17 +53,27 @@ pub struct LiveResult {
     pub history: History,
     /// For each server that was given by its URL and has native locks: the source of the order of its grants, in words.
     pub order_sources: Vec<String>,
+    /// What happened to the nodes of a replicated service.
+    pub toll: Option<Toll>,
+}
+
+/// The plan of a live run.
+pub fn plan(settings: &Settings, episode: u64) -> Plan {
+    match settings.replicas {
+        Some(_) => nodes::plan_of_clients(settings, episode),
+        None => Plan::draw(settings, episode),
+    }
 }
 
 /// Runs a plan against servers. The words `self` and `redis-server` start a server; all others are URLs.
 ///
 /// # Errors
 /// The reason why it cannot be run, in words for people.
-pub fn run(plan: &Plan, subject: &Subject, servers: &[String]) -> std::result::Result<LiveResult, String> {
+pub fn run(settings: &Settings, plan: &Plan, subject: &Subject, servers: &[String]) -> std::result::Result<LiveResult, String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     runtime.block_on(unless_interrupted(async {
         let algorithm = subject.make().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
-        let mut torture = LiveRun::new(plan, algorithm, servers).await?;
+        let mut torture = LiveRun::new(settings, plan, algorithm, servers).await?;
         torture.run().await?;
         torture.finish().await
     }))
@@ -72,6 +90,8 @@ struct LiveRun<'a> {
     followers: Vec<MonitorFollower>,
     /// See [`LiveResult::order_sources`].
     order_sources: Vec<String>,
+    /// The nodes of a replicated service, of which algorithms see one server.
+    nodes: Option<Nodes>,
     /// The servers. The last one has the guarded resources.
     backends: Vec<Backend>,
     /// The proxies of each client, one for each server.
@@ -86,15 +106,21 @@ struct LiveRun<'a> {
 
 impl<'a> LiveRun<'a> {
     async fn new(
+        settings: &Settings,
         plan: &'a Plan,
         algorithm: Arc<dyn Algorithm<LiveWorld>>,
         servers: &[String],
     ) -> std::result::Result<LiveRun<'a>, String> {
+        let mut nodes = match settings.replicas {
+            Some(replicas) => Some(Nodes::start(settings, replicas, plan).await?),
+            None => None,
+        };
         let (sender, actions) = unbounded_channel();
         let shared = Arc::new(Shared::new(sender));
         let grant_log = GrantLog::new(shared.start);
         let mut backends = Vec::new();
-        for word in servers.iter().map(String::as_str).chain(["self"]) {
+        backends.extend(nodes.iter().flat_map(Nodes::addresses).map(|addr| Backend::node(addr, Arc::clone(&grant_log))));
+        for word in servers.iter().filter(|_| nodes.is_none()).map(String::as_str).chain(["self"]) {
             backends.push(Backend::new(word, Arc::clone(&grant_log)).await?);
         }
         let prefix = format!("torture:{:x}:", std::process::id() as u64 ^ plan.seed);
@@ -120,7 +146,11 @@ impl<'a> LiveRun<'a> {
                 of_client.push(proxy.map_err(|error| format!("proxy: {error}"))?);
             }
             proxies.push(of_client);
-            machines.push(Arc::new(Machine::new(client, Arc::clone(&shared), servers.len(), plan.triggers(client))));
+            let known = if nodes.is_some() { 1 } else { servers.len() };
+            machines.push(Arc::new(Machine::new(client, Arc::clone(&shared), known, plan.triggers(client))));
+        }
+        if let Some(nodes) = &mut nodes {
+            nodes.begin(&shared, &prefix);
         }
         let setup = Setup::new(plan, prefix);
         let (alive, up) = (vec![0; machines.len()], vec![true; backends.len()]);
@@ -132,6 +162,7 @@ impl<'a> LiveRun<'a> {
             grant_log,
             followers,
             order_sources,
+            nodes,
             backends,
             proxies,
             machines,
@@ -166,6 +197,7 @@ impl<'a> LiveRun<'a> {
                     self.up[server as usize] = true;
                     self.shared.record(NO_CLIENT, EventKind::Up { server });
                 }
+                Action::Node(step) => self.nodes.iter_mut().try_for_each(|nodes| nodes.step(step))?,
                 Action::Done(client, life) if self.alive[client as usize] == life => self.alive[client as usize] = 0,
                 Action::Done(..) => {}
             }
@@ -191,17 +223,23 @@ impl<'a> LiveRun<'a> {
         let life = self.lives;
         self.alive[client as usize] = life;
         let machine = Arc::clone(&self.machines[client as usize]);
-        let urls: Vec<String> = self
-            .backends
-            .iter()
-            .zip(&self.proxies[client as usize])
-            .map(|(backend, proxy)| backend.url_by(&proxy.addr))
-            .collect();
+        let proxies = &self.proxies[client as usize];
+        let mut urls: Vec<String> =
+            self.backends.iter().zip(proxies).map(|(backend, proxy)| backend.url_by(&proxy.addr)).collect();
+        let mut timeout = self.setup.lease / REPLY_PARTS;
+        if self.nodes.is_some()
+            && let Some(store) = urls.pop()
+        {
+            // One server with several addresses.
+            let nodes: Vec<&str> = proxies[..urls.len()].iter().map(|proxy| proxy.addr.as_str()).collect();
+            urls = vec![format!("redis://{}", nodes.join(",")), store];
+            timeout = self.setup.lease / NODE_REPLY_PARTS;
+        }
         let (algorithm, setup) = (Arc::clone(&self.algorithm), self.setup.clone());
         let jobs: Arc<[Job]> = Arc::from(self.plan.clients[client as usize].as_slice());
         let (shared, of_client) = (Arc::clone(&self.shared), Arc::clone(&machine));
         machine.run(async move {
-            let live = connect(&urls, setup.lease / 5).await;
+            let live = connect(&urls, timeout).await;
             workload::run_client(LiveWorld::new(live, of_client), client, algorithm, jobs, setup).await;
             let _ = shared.actions.send(Action::Done(client, life));
         });
@@ -251,14 +289,18 @@ impl<'a> LiveRun<'a> {
                     }
                 }
             }
-            // Real servers keep no files here, and do not replicate.
+            Injection::StepOfNode { server, by_ms } => {
+                if let Some(nodes) = &mut self.nodes {
+                    nodes.step_clock(server, by_ms);
+                }
+            }
+            // Real servers keep no files here, and the faults of nodes have a schedule of their own.
             Injection::PowerLoss { .. }
             | Injection::Partition { .. }
             | Injection::Disorder { .. }
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
-            | Injection::DriftOfNode { .. }
-            | Injection::StepOfNode { .. } => {}
+            | Injection::DriftOfNode { .. } => {}
             Injection::Delay { client, server, for_us, most_us } => {
                 self.proxies[client as usize][server as usize].link().delay(now_us + for_us, most_us);
                 self.shared.record(client, EventKind::Delay { server, for_us });
@@ -269,8 +311,9 @@ impl<'a> LiveRun<'a> {
             }
             Injection::Resend { client } => {
                 self.machines[client as usize].resend();
-                self.proxies[client as usize][0].swallow();
-                self.shared.record(client, EventKind::Resend { server: 0 });
+                let server = self.nodes.as_ref().map_or(0, Nodes::leader);
+                self.proxies[client as usize][server as usize].swallow();
+                self.shared.record(client, EventKind::Resend { server });
             }
         }
         0
@@ -292,7 +335,8 @@ impl<'a> LiveRun<'a> {
         for following in self.followers {
             following.complete(&mut history).await;
         }
-        Ok(LiveResult { history, order_sources: self.order_sources })
+        let toll = self.nodes.as_mut().map(|nodes| nodes.finish(&mut history));
+        Ok(LiveResult { history, order_sources: self.order_sources, toll })
     }
 }
 

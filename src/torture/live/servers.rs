@@ -20,6 +20,8 @@ enum Kind {
     Own(Option<Server>),
     /// A process of `redis-server`; `None` while it is down.
     Redis(Option<Process>),
+    /// A node of a replicated service, which `nodes` starts and ends.
+    Node,
     /// A running server that was given by its URL: whether it is in test mode, and whether it is a server of this crate.
     Given { test_mode: bool, native: bool },
 }
@@ -57,6 +59,11 @@ impl Backend {
         }
     }
 
+    /// A node at an address.
+    pub fn node(addr: String, grant_log: Arc<GrantLog>) -> Backend {
+        Backend { addr, around: ("redis://".to_owned(), String::new()), kind: Kind::Node, grant_log }
+    }
+
     async fn given(url: &str, grant_log: Arc<GrantLog>) -> std::result::Result<Backend, String> {
         let rest = url.strip_prefix("redis://").ok_or_else(|| format!("'{url}' is no URL of the kind redis://host:port"))?;
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -86,7 +93,7 @@ impl Backend {
         match self.kind {
             Kind::Own(_) | Kind::Given { test_mode: true, .. } => true,
             Kind::Redis(_) => lost.is_none(),
-            Kind::Given { test_mode: false, .. } => false,
+            Kind::Given { test_mode: false, .. } | Kind::Node => false,
         }
     }
 

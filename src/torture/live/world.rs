@@ -13,6 +13,7 @@ use tokio::time::{Sleep, sleep_until};
 use crate::client::{Command, Result, Value};
 use crate::recipes::{Live, LiveMessages, World};
 use crate::torture::history::{EventKind, History, Op, Trace};
+use crate::torture::live::nodes::step::Step;
 use crate::torture::plan::Trigger;
 use crate::torture::sim::clock::Clock;
 use crate::torture::traced_world::TracedWorld;
@@ -25,6 +26,8 @@ pub enum Action {
     Start(u32),
     /// Start a server again.
     Up(u32),
+    /// A step of the nodes' faults.
+    Node(Step),
     /// A client has finished its jobs; with the number of its life.
     Done(u32, u32),
 }
