@@ -58,16 +58,37 @@ pub struct Beginning<T, D: Disk> {
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
-pub async fn begin<D, M, T>(beginning: Beginning<T, D>, raft: Raft<D, M>)
+pub async fn begin<D, M, T>(mut beginning: Beginning<T, D>, raft: Raft<D, M>)
 where
     T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
-    let Beginning { node, members, mut standing, joins, folder, snapshots, transport, refuses, lease } = beginning;
-    let mut looks = 0;
-    while joins {
+    if beginning.joins {
+        join(&mut beginning, &raft).await;
+    } else {
+        Runtime::sleep(beginning.lease).await;
+    }
+    run::admit(&beginning.refuses);
+    tracing::info!("this node votes");
+    if beginning.standing.blank {
+        caught_up(&raft).await;
+        beginning.standing.blank = false;
+        beginning.transport.set_standing(beginning.standing);
+    }
+}
+
+/// Waits until a node that joins may vote, or all nodes begin the cluster.
+async fn join<D, M, T>(beginning: &mut Beginning<T, D>, raft: &Raft<D, M>)
+where
+    T: Neighbours,
+    D: Disk + Send + 'static,
+    D::File: Send,
+    M: Machine,
+{
+    let Beginning { node, members, standing, folder, snapshots, transport, refuses, lease, .. } = beginning;
+    for looks in 0u32.. {
         let others: Vec<_> = transport.directory().all().into_iter().filter(|peer| members.contains_key(&peer.node)).collect();
         let hellos = || others.iter().filter_map(|peer| peer.hello.as_ref());
         if hellos().any(|hello| !hello.blank) {
@@ -77,50 +98,39 @@ where
                 && epoch != epoch_of(standing.cluster)
             {
                 // Nothing is received under it before it is kept.
-                if let Err(reason) = epoch::write(&folder, epoch) {
+                if let Err(reason) = epoch::write(folder, epoch) {
                     tracing::error!("The epoch of the cluster cannot be kept: {reason}");
                     Runtime::sleep(KEEP_AGAIN).await;
                     continue;
                 }
                 standing.cluster[8..].copy_from_slice(&epoch.to_be_bytes());
-                transport.set_standing(standing);
+                transport.set_standing(*standing);
             }
             raft.runtime_config().elect(false);
-            Runtime::sleep(lease * LEASES).await;
-            caught_up(&raft).await;
-            keep_vote(&snapshots).await;
+            Runtime::sleep(*lease * LEASES).await;
+            caught_up(raft).await;
+            keep_vote(snapshots).await;
             raft.runtime_config().elect(true);
-            break;
+            return;
         }
         let missing: Vec<NodeId> =
-            members.keys().copied().filter(|id| *id != node && hellos().all(|hello| hello.node != *id)).collect();
-        if members.contains_key(&node) && missing.is_empty() {
-            keep_vote(&snapshots).await;
-            run::admit(&refuses);
+            members.keys().copied().filter(|id| id != node && hellos().all(|hello| hello.node != *id)).collect();
+        if members.contains_key(node) && missing.is_empty() {
+            keep_vote(snapshots).await;
+            run::admit(refuses);
             let nodes: BTreeMap<NodeId, Peer> = members.iter().map(|(id, addr)| (*id, Peer { addr: addr.clone() })).collect();
             // Another node may have begun the cluster meanwhile: then this one has its members already.
             match raft.initialize(nodes).await {
                 Ok(()) => tracing::info!(nodes = members.len(), "begins a cluster"),
                 Err(error) => tracing::debug!(%error, "the cluster has begun already"),
             }
-            break;
+            return;
         }
         if looks == SAID_AFTER.0 || looks > 0 && looks.is_multiple_of(SAID_AFTER.1) {
             let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
             tracing::info!("a new cluster begins when all of its nodes have answered: waits for node {}", missing.join(", "));
         }
-        looks += 1;
         Runtime::sleep(LOOK).await;
-    }
-    if !joins {
-        Runtime::sleep(lease).await;
-    }
-    run::admit(&refuses);
-    tracing::info!("this node votes");
-    if standing.blank {
-        caught_up(&raft).await;
-        standing.blank = false;
-        transport.set_standing(standing);
     }
 }
 
