@@ -31,6 +31,8 @@ pub enum Fault {
     Stall,
     /// Nodes lose their disks: one at a time, so that a majority has what was committed.
     Wipe,
+    /// The disks of nodes are full or fail for a time: one at a time.
+    BadDisk,
 }
 
 /// What kind of servers a run has.
@@ -73,7 +75,7 @@ impl Fault {
         [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
 
     /// All kinds that the nodes of a replicated service have.
-    pub const REPLICATED: [Fault; 12] = [
+    pub const REPLICATED: [Fault; 13] = [
         Fault::Pause,
         Fault::Skew,
         Fault::Crash,
@@ -86,6 +88,7 @@ impl Fault {
         Fault::Disorder,
         Fault::Stall,
         Fault::Wipe,
+        Fault::BadDisk,
     ];
 
     /// All kinds that servers have.
@@ -99,7 +102,7 @@ impl Fault {
 
     /// Whether only nodes have it.
     pub fn is_of_nodes(self) -> bool {
-        matches!(self, Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe)
+        matches!(self, Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe | Fault::BadDisk)
     }
 
     /// The name on the command line.
@@ -118,6 +121,7 @@ impl Fault {
             Fault::Disorder => "disorder",
             Fault::Stall => "stall",
             Fault::Wipe => "wipe",
+            Fault::BadDisk => "baddisk",
         }
     }
 

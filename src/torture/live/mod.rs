@@ -257,6 +257,7 @@ impl<'a> LiveRun<'a> {
             | Injection::Disorder { .. }
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
+            | Injection::BadDisk { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => {}
             Injection::Delay { client, server, for_us, most_us } => {
