@@ -19,6 +19,7 @@ use crate::torture::report::Report;
 use crate::torture::run;
 use crate::torture::shrink::{self, Budget, Counterexample};
 use crate::torture::sim::SimAlgorithm;
+use crate::torture::sim::registers;
 use crate::torture::sim::replica::Flaw;
 use crate::torture::subject::Subject;
 use crate::torture::table;
@@ -101,8 +102,7 @@ fn with_arguments(command: Command) -> Command {
                 "faults",
                 "LIST",
                 "Faults to inject, separated by commas: pause, skew, crash, restart, lose, delay, drop, duplicate; or all; or none. \
-                 With --durable there is powerloss, and not lose. With --replicas, also partition, disorder, stall and wipe, and with \
-                 --live diskfull",
+                 With --durable there is powerloss, and not lose. With --replicas there are also partition, disorder, stall, wipe and baddisk",
             )
             .default_value("all"),
         )
@@ -135,6 +135,11 @@ fn with_arguments(command: Command) -> Command {
             small("replicas", "3|5", "The server is replicated among this number of nodes, by Raft on simulated disks".to_owned())
                 .value_parser(["3", "5"])
                 .conflicts_with_all(["durable", "servers", "table"]),
+        )
+        .arg(
+            flag("registers", "With --replicas: clients use plain keys instead of locks, and their commands must be linearizable")
+                .requires("replicas")
+                .conflicts_with_all(["algorithm", "table", "timeline", "history", "json"]),
         )
         .arg(
             text("planted", "FAULT", "A fault in the nodes, to see it found")
@@ -241,6 +246,9 @@ fn run_all(matches: &ArgMatches) -> Result<bool, String> {
         simulated_us: (hours * 3.6e9) as u64,
         episode: matches.get_one::<u64>("episode").copied(),
     };
+    if matches.get_flag("registers") {
+        return invocation.use_registers();
+    }
     let name = ["algorithm", "name"].into_iter().find_map(|name| matches.get_one::<String>(name)).map_or("all", String::as_str);
     let (durable, replicas) = (matches.get_flag("durable"), replicas(matches));
     if durable && matches.get_one::<String>("live").is_some() {
@@ -417,6 +425,31 @@ impl Invocation<'_> {
             order_sources: Vec::new(),
             toll: None,
         })
+    }
+
+    /// Runs clients that use plain keys. Returns whether their commands were not linearizable.
+    fn use_registers(&self) -> Result<bool, String> {
+        // A client library that sends a command twice has it carried out twice.
+        let faults = self.settings.faults.iter().copied().filter(|fault| *fault != Fault::Duplicate).collect();
+        let settings = Settings { faults, ..self.settings.clone() };
+        let (from, simulated_us) = self.episode.map_or((0, self.simulated_us), |episode| (episode, 0));
+        let spent_us = user_us();
+        let bar = progress("registers", (simulated_us / HOUR_US).max(1), "hours");
+        let outcome = registers::run(&settings, from, simulated_us, |simulated_us| bar.set_position(simulated_us / HOUR_US));
+        bar.finish_and_clear();
+        let registers::Outcome { episodes, commands, simulated_us, violation } = outcome;
+        let (nodes, seed) = (settings.machines(), settings.seed);
+        let cpu_s = user_us().saturating_sub(spent_us) as f64 / 1e6;
+        let hours = simulated_us as f64 / HOUR_US as f64;
+        print(&format!("plain commands of {nodes} nodes: seed {seed}; faults {}\n", Fault::format_list(&settings.faults)))?;
+        print(&format!("  {commands} commands in {episodes} episodes, {hours:.1} hours simulated in {cpu_s:.0} s of CPU\n"))?;
+        match violation {
+            None => print("  linearizable\n")?,
+            Some((episode, key)) => print(&format!(
+                "  VIOLATED in episode {episode}: the commands on key {key} have no order\n  again: --seed {seed} --episode {episode}\n"
+            ))?,
+        }
+        Ok(violation.is_some())
     }
 
     /// The shortest schedule of a violation that is found within the time limit.

@@ -31,8 +31,8 @@ pub enum Fault {
     Stall,
     /// Nodes lose their disks: one at a time, so that a majority has what was committed.
     Wipe,
-    /// The disk of a node is full for a time.
-    DiskFull,
+    /// The disks of nodes are full or fail for a time: one at a time.
+    BadDisk,
 }
 
 /// What kind of servers a run has.
@@ -81,7 +81,7 @@ impl Fault {
         [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
 
     /// All kinds that the nodes of a replicated service have.
-    pub const REPLICATED: [Fault; 12] = [
+    pub const REPLICATED: [Fault; 13] = [
         Fault::Pause,
         Fault::Skew,
         Fault::Crash,
@@ -94,6 +94,7 @@ impl Fault {
         Fault::Disorder,
         Fault::Stall,
         Fault::Wipe,
+        Fault::BadDisk,
     ];
 
     /// All kinds that nodes have that are processes.
@@ -109,7 +110,7 @@ impl Fault {
         Fault::Disorder,
         Fault::Stall,
         Fault::Wipe,
-        Fault::DiskFull,
+        Fault::BadDisk,
     ];
 
     /// All kinds that servers have.
@@ -124,7 +125,7 @@ impl Fault {
 
     /// Whether only nodes have it.
     pub fn is_of_nodes(self) -> bool {
-        matches!(self, Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe | Fault::DiskFull)
+        matches!(self, Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe | Fault::BadDisk)
     }
 
     /// The name on the command line.
@@ -143,7 +144,7 @@ impl Fault {
             Fault::Disorder => "disorder",
             Fault::Stall => "stall",
             Fault::Wipe => "wipe",
-            Fault::DiskFull => "diskfull",
+            Fault::BadDisk => "baddisk",
         }
     }
 
@@ -201,7 +202,6 @@ mod tests {
             ("lose", Servers::Durable),
             ("wipe", Servers::Durable),
             ("lose", Servers::Replicated),
-            ("diskfull", Servers::Replicated),
             ("powerloss", Servers::Processes),
         ] {
             assert!(Fault::parse_list(list, servers).is_err(), "{list}");

@@ -238,11 +238,13 @@ pub enum EventKind {
         /// Number of the server.
         server: u32,
     },
-    /// The disk of a node is full.
-    DiskFull {
+    /// The disk of a node is full or fails.
+    BadDisk {
         /// Number of the server.
         server: u32,
-        /// How long it is.
+        /// Whether it is full.
+        full: bool,
+        /// How long the fault lasts.
         for_us: u64,
     },
     /// The clocks of a server run fast or slow.
@@ -398,6 +400,7 @@ impl Event {
                 .number(u64::from(ways.0) << 1 | u64::from(ways.1))
                 .number(*for_us),
             EventKind::Disorder { for_us } => out.number(*for_us),
+            EventKind::BadDisk { server, full, for_us } => out.number(u64::from(*server) << 1 | u64::from(*full)).number(*for_us),
             EventKind::DriftOfNode { server, ppm } => out.number(u64::from(*server)).number(*ppm as u64),
             EventKind::StepOfNode { server, by_ms } => out.number(u64::from(*server)).number(*by_ms as u64),
             EventKind::Wipe { server } | EventKind::Leads { server } => out.number(u64::from(*server)),
@@ -410,10 +413,9 @@ impl Event {
                 out.number(u64::from(*server))
             }
             EventKind::PowerLoss { server, wall_step_ms } => out.number(u64::from(*server)).number(*wall_step_ms as u64),
-            EventKind::Delay { server, for_us }
-            | EventKind::Loss { server, for_us }
-            | EventKind::Stall { server, for_us }
-            | EventKind::DiskFull { server, for_us } => out.number(u64::from(*server)).number(*for_us),
+            EventKind::Delay { server, for_us } | EventKind::Loss { server, for_us } | EventKind::Stall { server, for_us } => {
+                out.number(u64::from(*server)).number(*for_us)
+            }
             EventKind::Stored { lock, ops } => {
                 out.number(u64::from(*lock)).number(ops.len() as u64);
                 for op in ops {
@@ -463,7 +465,7 @@ impl EventKind {
             EventKind::StepOfNode { .. } => 32,
             EventKind::Leaderless => 33,
             EventKind::Leads { .. } => 34,
-            EventKind::DiskFull { .. } => 35,
+            EventKind::BadDisk { .. } => 35,
         }
     }
 
@@ -612,7 +614,12 @@ impl fmt::Display for EventKind {
             }
             EventKind::Stall { server, for_us } => write!(f, "server {server} stops for {} s", Seconds(*for_us)),
             EventKind::Wipe { server } => write!(f, "server {server} goes down and loses its disk"),
-            EventKind::DiskFull { server, for_us } => write!(f, "the disk of server {server} is full for {} s", Seconds(*for_us)),
+            EventKind::BadDisk { server, full: true, for_us } => {
+                write!(f, "the disk of server {server} is full for {} s", Seconds(*for_us))
+            }
+            EventKind::BadDisk { server, full: false, for_us } => {
+                write!(f, "writes and syncs of server {server} fail for {} s", Seconds(*for_us))
+            }
             EventKind::DriftOfNode { server, ppm } => write!(f, "clocks of server {server} run {ppm} ppm fast"),
             EventKind::StepOfNode { server, by_ms } => write!(f, "wall clock of server {server} set by {by_ms} ms"),
             EventKind::Leaderless => f.write_str("no server leads"),

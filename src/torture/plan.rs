@@ -55,7 +55,7 @@ pub struct Replicas {
 
 impl Settings {
     /// Number of servers in the simulation, without that of the guarded resources.
-    fn machines(&self) -> u32 {
+    pub fn machines(&self) -> u32 {
         self.replicas.map_or(self.servers, |replicas| replicas.nodes)
     }
 
@@ -216,6 +216,15 @@ pub enum Injection {
         /// Time until the node starts again.
         again_after_us: u64,
     },
+    /// The disk of a node is full or fails for a time, unless that of another one is or does.
+    BadDisk {
+        /// Number of the node.
+        server: u32,
+        /// Whether it is full. Otherwise, half of the writes and syncs fail.
+        full: bool,
+        /// How long the fault lasts.
+        for_us: u64,
+    },
     /// A node's clocks run fast or slow from the beginning.
     DriftOfNode {
         /// Number of the node.
@@ -254,6 +263,7 @@ impl Injection {
             | Injection::Disorder { .. }
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
+            | Injection::BadDisk { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => None,
         }
@@ -426,7 +436,7 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Drop => 30,
         Fault::Duplicate => 20,
         Fault::Partition | Fault::Disorder | Fault::Stall => 30,
-        Fault::Wipe | Fault::DiskFull => 60,
+        Fault::Wipe | Fault::BadDisk => 60,
     }
 }
 
@@ -467,10 +477,21 @@ fn draw_faults_of_nodes(settings: &Settings, fault: Fault, random: &mut Random, 
                 percent: (random.below(30), random.below(30)),
             },
             Fault::Stall => Injection::Stall { server, for_us: random.between(unit_us / 10, lease_us) },
+            Fault::BadDisk => {
+                Injection::BadDisk { server, full: random.percent(50), for_us: random.between(unit_us / 10, lease_us / 2) }
+            }
             Fault::Wipe => Injection::Wipe { server, again_after_us: random.between(unit_us / 100, 3 * unit_us) },
             _ => return,
         };
-        faults.push(PlannedFault { when: When::At(at_us), injection });
+        // A candidate that is cut off when it has been elected, and comes back later, shows whether its voter keeps to its vote.
+        let when = match fault {
+            Fault::Partition if random.percent(30) => {
+                let voter = (server + 1 + random.below(u64::from(nodes) - 1) as u32) % nodes;
+                When::Voted { server: voter, from_us: at_us, after_us: random.below(600) }
+            }
+            _ => When::At(at_us),
+        };
+        faults.push(PlannedFault { when, injection });
     }
 }
 
@@ -539,7 +560,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                     breaks: random.percent(60),
                 },
                 Fault::Duplicate => Injection::Resend { client },
-                Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe | Fault::DiskFull => break,
+                Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe | Fault::BadDisk => break,
                 Fault::PowerLoss => Injection::PowerLoss {
                     server: which,
                     // A lease ends earlier by as much as the clock is set forward. Clients allow for a hundredth of it.

@@ -188,6 +188,9 @@ fn is_event_of(kind: &EventKind, client: u32, injection: &Injection) -> bool {
             server == which && wall_step_ms == step_ms
         }
         (EventKind::Wipe { server }, Injection::Wipe { server: which, .. }) => server == which,
+        (EventKind::BadDisk { server, for_us, .. }, Injection::BadDisk { server: which, for_us: long_us, .. }) => {
+            server == which && for_us == long_us
+        }
         (EventKind::Stall { server, for_us }, Injection::Stall { server: which, for_us: long_us }) => {
             server == which && for_us == long_us
         }

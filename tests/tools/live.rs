@@ -48,7 +48,7 @@ fn nodes_that_are_killed_stopped_and_parted_lose_nothing() {
 
 #[test]
 fn nodes_with_full_disks_and_wrong_clocks_lose_nothing() {
-    strikes_and_loses_nothing("skew,disorder,diskfull", &["diskfull"]);
+    strikes_and_loses_nothing("skew,disorder,baddisk", &["baddisk"]);
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn native_locks_hold_under_all_faults_of_three_and_five_nodes() {
 fn native_locks_hold_under_each_fault() {
     let (minutes, seeds) = if is_full_size() { (10 * 60, 5) } else { (1, 1) };
     // Those that only nodes have, unless there is time.
-    let of_nodes = [Fault::Partition, Fault::Disorder, Fault::Stall, Fault::Wipe];
+    let of_nodes = [Fault::Partition, Fault::Disorder, Fault::Stall, Fault::Wipe, Fault::BadDisk];
     let faults = Fault::REPLICATED.into_iter().filter(|fault| is_full_size() || of_nodes.contains(fault));
     for seed in 1..=seeds {
         for fault in faults.clone() {
@@ -91,7 +91,7 @@ fn planted_faults_show() {
         (Flaw::TokenFromClock, &[Fault::Skew, Fault::Restart, Fault::Partition]),
         (Flaw::LeaseNotShifted, &[Fault::Restart, Fault::Partition]),
     ] {
-        let outcome = torture(&settings(3, faults, 5, flaw), 60, true);
+        let outcome = torture(&settings(3, faults, 1, flaw), 60, true);
         if but_sections(&outcome).is_empty() {
             missed.push(flaw);
         }

@@ -80,6 +80,8 @@ pub struct SimulatedDisk {
     operations: u64,
     /// The operations that are to fail, and how.
     fails: BTreeMap<u64, Injected>,
+    /// How changes fail for now: half of them if it is an error of the disk, all that need space if it is full.
+    failing: Option<Injected>,
     /// Operations from this number on do nothing and fail: the machine has crashed.
     crashes_at: Option<u64>,
 }
@@ -95,6 +97,7 @@ impl SimulatedDisk {
             random: seed,
             operations: 0,
             fails: BTreeMap::new(),
+            failing: None,
             crashes_at: None,
         }
     }
@@ -108,6 +111,11 @@ impl SimulatedDisk {
     #[allow(dead_code, reason = "tests use it")]
     pub fn fail_at(&mut self, operation: u64, how: Injected) {
         self.fails.insert(operation, how);
+    }
+
+    /// Makes changes fail from now on, until it is called again. A crash or a start does not mend a disk.
+    pub fn set_failing(&mut self, how: Option<Injected>) {
+        self.failing = how;
     }
 
     /// Lets the machine crash in the operation with this number: it and all later ones fail, until [`SimulatedDisk::restart`].
@@ -227,7 +235,7 @@ impl SimulatedDisk {
     fn write(&mut self, inode: usize, start: usize, bytes: &[u8]) -> Result<usize> {
         // The write in which the machine crashes has begun.
         let crashes = self.crashes_at == Some(self.operations);
-        let injected = self.step();
+        let injected = self.change_step(true);
         let count = match &injected {
             Ok(None) => {
                 if self.below(4) == 0 {
@@ -273,8 +281,24 @@ impl SimulatedDisk {
         Ok(self.fails.get(&number).copied())
     }
 
+    /// As [`SimulatedDisk::step`], for an operation that changes the disk.
+    fn change_step(&mut self, needs_space: bool) -> Result<Option<Injected>> {
+        let injected = self.step()?;
+        let failing = match self.failing {
+            Some(Injected::Full) => Some(Injected::Full).filter(|_| needs_space),
+            Some(Injected::Failed) => Some(Injected::Failed).filter(|_| self.below(2) == 0),
+            None => None,
+        };
+        Ok(injected.or(failing))
+    }
+
     fn simple_step(&mut self) -> Result {
-        match self.step()? {
+        let injected = self.step();
+        Self::result(injected)
+    }
+
+    fn result(injected: Result<Option<Injected>>) -> Result {
+        match injected? {
             None => Ok(()),
             Some(Injected::Full) => Err(DiskError::Full),
             Some(Injected::Failed) => Err(eio()),
@@ -304,7 +328,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn create(&mut self, name: &[u8]) -> Result<usize> {
-        self.simple_step()?;
+        Self::result(self.change_step(true))?;
         if let Some(&inode) = self.names.get(name) {
             self.inodes[inode].cut_to(0);
             return Ok(inode);
@@ -337,7 +361,7 @@ impl Disk for SimulatedDisk {
 
     fn sync(&mut self, file: &mut usize) -> Result {
         let crashes = self.crashes_at == Some(self.operations);
-        match self.step() {
+        match self.change_step(false) {
             Ok(None) => {
                 let Content { bytes, durable, unsynced, cut } = &mut self.inodes[*file];
                 durable.truncate(bytes.len());
@@ -367,14 +391,14 @@ impl Disk for SimulatedDisk {
     }
 
     fn sync_folder(&mut self) -> Result {
-        self.simple_step()?;
+        Self::result(self.change_step(false))?;
         self.durable_names = self.names.clone();
         self.changes.clear();
         Ok(())
     }
 
     fn rename(&mut self, from: &[u8], to: &[u8]) -> Result {
-        self.simple_step()?;
+        Self::result(self.change_step(false))?;
         let inode = self.names.remove(from).ok_or_else(|| missing(from))?;
         self.names.insert(to.to_owned(), inode);
         self.changes.push(Change::Renamed { from: from.to_owned(), to: to.to_owned() });

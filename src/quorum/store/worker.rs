@@ -177,7 +177,13 @@ impl<D: Disk> Worker<D> {
         while let Ok(order) = self.orders.try_recv() {
             self.take(order);
         }
-        self.closing || !self.queue.is_empty()
+        self.closing || !self.queue.is_empty() || self.current.is_some()
+    }
+
+    /// Whether the disk could not be written the last time.
+    #[cfg_attr(not(feature = "torture"), allow(dead_code))]
+    pub fn is_stuck(&self) -> bool {
+        self.stuck
     }
 
     /// Carries out all that has been ordered, as far as the disk lets it. Returns false when it was closed.

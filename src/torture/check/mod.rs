@@ -11,7 +11,6 @@ mod acquisition;
 mod expiry;
 mod fairness;
 mod free;
-#[cfg(any(test, feature = "internals"))]
 pub mod linear;
 mod overlap;
 mod release;

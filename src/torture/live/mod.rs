@@ -300,6 +300,7 @@ impl<'a> LiveRun<'a> {
             | Injection::Disorder { .. }
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
+            | Injection::BadDisk { .. }
             | Injection::DriftOfNode { .. } => {}
             Injection::Delay { client, server, for_us, most_us } => {
                 self.proxies[client as usize][server as usize].link().delay(now_us + for_us, most_us);

@@ -17,12 +17,20 @@ pub struct Clock {
 impl Clock {
     /// The reading of the monotonic clock at a true time.
     pub fn elapsed_us(&self, true_us: u64) -> u64 {
-        true_us.saturating_add_signed((i128::from(true_us) * i128::from(self.ppm) / 1_000_000) as i64)
+        // Times are short enough for this, but for those that stand for no end.
+        match (true_us as i64).checked_mul(self.ppm).filter(|_| true_us <= i64::MAX as u64) {
+            Some(product) => true_us.saturating_add_signed(product / 1_000_000),
+            None => true_us.saturating_add_signed((i128::from(true_us) * i128::from(self.ppm) / 1_000_000) as i64),
+        }
     }
 
     /// The true time at a reading of the monotonic clock.
     pub fn true_us(&self, elapsed_us: u64) -> u64 {
-        (u128::from(elapsed_us) * 1_000_000 / (1_000_000 + self.ppm).max(1) as u128) as u64
+        let rate = (1_000_000 + self.ppm).max(1) as u64;
+        match elapsed_us.checked_mul(1_000_000) {
+            Some(product) => product / rate,
+            None => (u128::from(elapsed_us) * 1_000_000 / u128::from(rate)) as u64,
+        }
     }
 
     /// The true length of a duration that is measured by this clock.

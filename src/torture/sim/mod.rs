@@ -12,7 +12,6 @@ pub mod executor;
 pub mod link;
 pub mod machine;
 pub mod net;
-#[cfg(any(test, feature = "internals"))]
 pub mod registers;
 pub mod replica;
 pub mod server;
@@ -49,7 +48,6 @@ enum Work<'a> {
     /// They use locks.
     Locks(&'a SimAlgorithm),
     /// They use plain keys.
-    #[cfg(any(test, feature = "internals"))]
     Registers(crate::torture::sim::registers::Noted),
 }
 
@@ -74,7 +72,6 @@ pub fn run(plan: &Plan, algorithm: &SimAlgorithm) -> History {
 }
 
 /// Runs an episode in which clients use plain keys, and returns what they did.
-#[cfg(any(test, feature = "internals"))]
 pub fn run_registers(plan: &Plan) -> Vec<crate::torture::check::linear::Operation> {
     let noted = crate::torture::sim::registers::Noted::default();
     run_work(plan, Work::Registers(Arc::clone(&noted)));
@@ -186,12 +183,14 @@ impl Simulation<'_> {
                     Some(cluster) => self.servers[server as usize].start_node(&mut lock(&self.net), &mut cluster.runtime),
                     None => self.servers[server as usize].start(&self.net),
                 };
-                if !started {
+                if !started && !self.starts_later(server) {
                     lock(&self.net).record(NO_CLIENT, EventKind::Refused { server });
                 }
             }
             Event::Synced(server, process) => self.synced(server, process),
-            Event::Parcel(..) | Event::Lost(..) | Event::ClusterTick(_) | Event::GoOn(_) => self.handle_of_nodes(event),
+            Event::Parcel(..) | Event::Lost(..) | Event::ClusterTick(_) | Event::GoOn(_) | Event::Mended(_) => {
+                self.handle_of_nodes(event)
+            }
         }
     }
 
@@ -203,7 +202,6 @@ impl Simulation<'_> {
                 let jobs = Arc::clone(&self.jobs[client as usize]);
                 Box::pin(workload::run_client(world, client, Arc::clone(algorithm), jobs, self.setup.clone()))
             }
-            #[cfg(any(test, feature = "internals"))]
             Work::Registers(noted) => {
                 Box::pin(crate::torture::sim::registers::run_client(world, client, self.plan.end_us, Arc::clone(noted)))
             }
@@ -275,6 +273,7 @@ impl Simulation<'_> {
             | Injection::Disorder { .. }
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
+            | Injection::BadDisk { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => {
                 drop(net);

@@ -70,6 +70,8 @@ pub enum Event {
     ClusterTick(u32),
     /// A node that was stopped goes on.
     GoOn(u32),
+    /// The disk of a node works again.
+    Mended(u32),
 }
 
 /// An index in a slab with a number that is not reused, which tells whether the slot has another occupant by now.

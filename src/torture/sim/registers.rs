@@ -4,14 +4,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::client::{Command, Error, Value};
-use crate::torture::check::linear::{Call, Operation, Reply};
+use crate::recipes::World as _;
+use crate::torture::check::linear::{self, Call, Operation, Reply};
+use crate::torture::plan::{Plan, Settings};
+use crate::torture::sim;
+use crate::torture::sim::world::SimWorld;
 use crate::torture::traced_world::TracedWorld;
 
 /// Number of keys: enough for clients to find one that a leader which was cut off has not changed in vain.
 const KEYS: u64 = 16;
-/// Maximum pause between two commands of a client that only reads, and of another one, in microseconds. A writer that asks more often
-/// than replies time out waits for a leader that was cut off until that one knows.
-const PAUSE_MAX_US: (u64, u64) = (200_000, 2_000_000);
+/// Maximum pause between two commands of a client that only reads, and of another one, in microseconds.
+const PAUSE_MAX_US: (u64, u64) = (200_000, 500_000);
 /// Sets a number to another one, if it is the expected one.
 const SWAP: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) return 1 end return 0";
 
@@ -43,10 +46,11 @@ fn read(call: Call, value: &Value) -> Option<Reply> {
 }
 
 /// Runs a client until a time, or until it crashes.
-pub async fn run_client<W: TracedWorld>(world: W, client: u32, until_us: u64, noted: Noted) {
+pub async fn run_client(world: SimWorld, client: u32, until_us: u64, noted: Noted) {
     let mut written = i64::from(client) * 1_000_000_000;
     let mut seen = 0;
-    // Half of the clients only read: they stay with a leader that was cut off, to which a writer's commands hang.
+    // Half of the clients only read: they stay with a leader that was cut off. The others, whose commands would hang there, ask any
+    // node, and so find the next leader before the old one knows of it.
     let reads = client % 2 == 1;
     let pause_max_us = if reads { PAUSE_MAX_US.0 } else { PAUSE_MAX_US.1 };
     while world.true_us() < until_us {
@@ -60,6 +64,9 @@ pub async fn run_client<W: TracedWorld>(world: W, client: u32, until_us: u64, no
             6..9 => Call::Increment,
             _ => Call::Swap(seen, written),
         };
+        if !reads {
+            world.forget_leader();
+        }
         let operation = Operation { key, call, called_us: world.true_us(), answer: None };
         let at = with(&noted, |noted| {
             noted.push(Some(operation));
@@ -79,4 +86,36 @@ pub async fn run_client<W: TracedWorld>(world: W, client: u32, until_us: u64, no
             Err(_) => {}
         }
     }
+}
+
+/// The outcome of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Number of episodes.
+    pub episodes: u64,
+    /// Number of commands.
+    pub commands: u64,
+    /// Simulated time of the episodes.
+    pub simulated_us: u64,
+    /// The first episode in which commands were not linearizable, and their key.
+    pub violation: Option<(u64, u32)>,
+}
+
+/// Runs episodes from number `from` on, until `simulated_us` have passed in them, and at least one, or until commands are not
+/// linearizable. `seen` is told the simulated time after each episode.
+pub fn run(settings: &Settings, from: u64, simulated_us: u64, mut seen: impl FnMut(u64)) -> Outcome {
+    let mut outcome = Outcome::default();
+    for episode in from.. {
+        let plan = Plan::draw(settings, episode);
+        let operations = sim::run_registers(&plan);
+        outcome.episodes += 1;
+        outcome.commands += operations.len() as u64;
+        outcome.simulated_us += plan.end_us;
+        outcome.violation = linear::violation(&operations).map(|key| (episode, key));
+        seen(outcome.simulated_us);
+        if outcome.violation.is_some() || outcome.simulated_us >= simulated_us {
+            break;
+        }
+    }
+    outcome
 }

@@ -34,6 +34,11 @@ impl SimWorld {
         let servers = lock(&net).known_servers as usize;
         SimWorld { net, client, servers, trace: Arc::default() }
     }
+
+    /// From now on the client takes any node of a replicated service for the leader.
+    pub fn forget_leader(&self) {
+        lock(&self.net).forget_leader(self.client);
+    }
 }
 
 /// The future of a reply.

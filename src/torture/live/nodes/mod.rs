@@ -347,9 +347,9 @@ impl Nodes {
                 }
                 let log_bytes = self.place.text(node + 1).len();
                 self.nodes[node].limit_files(Some(log_bytes as u64 + LOG_ROOM));
-                let strike = Strike { fault: Fault::DiskFull, at_us, of_leader: whom == Whom::Leader };
+                let strike = Strike { fault: Fault::BadDisk, at_us, of_leader: whom == Whom::Leader };
                 self.nodes[node].full = Some(Full { strike, log_bytes });
-                self.record(EventKind::DiskFull { server: node as u32, for_us });
+                self.record(EventKind::BadDisk { server: node as u32, full: true, for_us });
                 self.impaired_until_us = self.impaired_until_us.max(at_us + for_us);
                 self.later(for_us, Step::Space(node));
                 return;

@@ -197,7 +197,7 @@ fn one(kind: Fault, nodes: u32, lease_us: u64, number: usize, random: &mut Rando
         },
         Fault::Stall => NodeFault::Stop { whom, for_us: random.between(lease_us / 10, lease_us) },
         Fault::Wipe => NodeFault::Wipe { whom, again_after_us: random.between(lease_us / 1000, lease_us / 3) },
-        Fault::DiskFull => NodeFault::FullDisk { whom, for_us: random.between(lease_us / 10, lease_us) },
+        Fault::BadDisk => NodeFault::FullDisk { whom, for_us: random.between(lease_us / 10, lease_us) },
         _ => NodeFault::Kill { whom, again_after_us: random.between(lease_us / 1000, lease_us / 3) },
     }
 }

@@ -24,6 +24,12 @@ impl Net {
         }
     }
 
+    /// Lets a client take any node for the leader.
+    pub fn forget_leader(&mut self, client: u32) {
+        let node = self.random(client) % u64::from(self.nodes().max(1));
+        self.clients[client as usize].leader = node as u32;
+    }
+
     /// Whether a command has a request id, with which it may be sent again to another node.
     pub(super) fn has_request_id(&self, command: &Command) -> bool {
         self.nodes() > 0 && command.arguments().any(|argument| argument == b"REQUEST")

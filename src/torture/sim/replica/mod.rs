@@ -32,7 +32,7 @@ use crate::quorum::node::Timing;
 /// Times of the simulated nodes. They are longer than those of a server, so that a simulated hour has fewer events: a failover takes
 /// some seconds, and a lease is late by up to a second after it.
 pub const TIMING: Timing =
-    Timing { heartbeat_ms: 300, election_ms: (900, 1500), snapshot_entries: 400, kept_entries: 50, lag_entries_max: 200 };
+    Timing { heartbeat_ms: 450, election_ms: (900, 1500), snapshot_entries: 400, kept_entries: 50, lag_entries_max: 200 };
 /// Interval at which a leader has its time committed if nothing else is, in milliseconds.
 pub const TICK_MS: u64 = 1_000;
 

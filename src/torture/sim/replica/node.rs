@@ -9,7 +9,7 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::replication::{Node as Shown, Role, State};
 use crate::persist::append::log::{AppendLog, Batch};
-use crate::persist::disk::simulated::SimulatedDisk;
+use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::quorum::net::Standing;
 use crate::quorum::node::{Core, Node, Status};
 use crate::quorum::store::{LogStore, Options, Owner, Planted, Snapshots, Worker};
@@ -32,6 +32,8 @@ const CLUSTER: u64 = 7;
 const SEGMENT_BYTES: (u64, u64) = (64 << 10, 4 << 10);
 /// Maximum number of operations of the disk that are carried out when the power is lost in the middle of them.
 const TORN_MAX: u64 = 6;
+/// Pause before the log writes again what the disk has not taken.
+const STUCK_US: u64 = 100_000;
 
 /// A node.
 pub struct Replica {
@@ -50,6 +52,8 @@ pub struct Replica {
     pub process: Option<Process>,
     /// Number of the process.
     pub number: u64,
+    /// Whether its disk fails.
+    bad: bool,
     /// Whether the node has belonged to the cluster since it had its disk.
     pub has_joined: bool,
     post: Arc<Mutex<Post>>,
@@ -72,6 +76,10 @@ pub struct Process {
     pub leading: Option<Leading>,
     /// Whether the log works on orders.
     works: bool,
+    /// Whether its disk has failed since it began: then it may be unable to go on.
+    pub had_bad_disk: bool,
+    /// Whether it cannot go on.
+    pub failed: bool,
 }
 
 /// What a leader has besides its leadership.
@@ -111,6 +119,7 @@ impl Replica {
             wall_ms: 0,
             process: None,
             number: 0,
+            bad: false,
             has_joined: false,
             post,
             random: Random::new(seed, streams::DISK, 0),
@@ -120,6 +129,20 @@ impl Replica {
     /// Number of nodes.
     pub fn nodes(&self) -> u32 {
         self.nodes
+    }
+
+    /// Lets its disk fail, or work again.
+    pub fn set_bad(&mut self, how: Option<Injected>) {
+        self.bad = how.is_some();
+        self.disk.act(|disk| disk.set_failing(how));
+        if let Some(process) = &mut self.process {
+            process.had_bad_disk = true;
+        }
+    }
+
+    /// Whether its disk fails.
+    pub fn is_bad(&self) -> bool {
+        self.bad
     }
 
     /// Its disk.
@@ -177,7 +200,10 @@ impl Replica {
         }));
         runtime.spawn(Box::pin(transport.clone().greet()));
         let (part, status) = (Part::Empty, Status::default());
-        self.process = Some(Process { node, worker, machine, transport, part, status, leading: None, works: false });
+        let (had_bad_disk, failed) = (self.bad, false);
+        let process =
+            Process { node, worker, machine, transport, part, status, leading: None, works: false, had_bad_disk, failed };
+        self.process = Some(process);
         Ok(())
     }
 
@@ -191,7 +217,7 @@ impl Replica {
             process.worker.turn();
         }
         // What the end of the tasks would do to the disk is not done.
-        let kept = self.disk.act(|disk| disk.clone());
+        let kept = self.disk.act(|disk| std::mem::replace(disk, SimulatedDisk::new(0)));
         drop(process);
         runtime.crash(self.index);
         self.disk = NodeDisk::new(kept);
@@ -205,6 +231,8 @@ impl Replica {
     pub fn wipe(&mut self) {
         let seed = self.random.draw();
         self.disk = NodeDisk::new(SimulatedDisk::new(seed));
+        // A new disk works.
+        self.bad = false;
         self.has_joined = false;
     }
 
@@ -218,6 +246,9 @@ impl Replica {
             return None;
         }
         process.works = true;
+        if process.worker.is_stuck() {
+            return Some(STUCK_US);
+        }
         // A disk mostly takes a moment, and sometimes much longer.
         let longest_us = if self.random.percent(5) { 50_000 } else { 2_000 };
         Some(self.random.between(200, longest_us))

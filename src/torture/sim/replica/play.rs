@@ -1,12 +1,27 @@
 //! The part of an episode that nodes play: their tasks, their parcels, and their faults.
 
+use crate::persist::disk::simulated::Injected;
 use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::plan::Injection;
 use crate::torture::sim::Simulation;
 use crate::torture::sim::net::Event;
 use crate::torture::sim::world::lock;
 
+/// Time after which a node is started again that could not go on or start because of its disk.
+const AGAIN_US: u64 = 1_000_000;
+
 impl Simulation<'_> {
+    /// Whether a node could not start because of its disk, and is started again later.
+    pub(in crate::torture::sim) fn starts_later(&self, server: u32) -> bool {
+        let bad = self.servers[server as usize].replica.as_ref().is_some_and(|replica| replica.is_bad());
+        if bad {
+            let mut net = lock(&self.net);
+            let at_us = net.now_us + AGAIN_US;
+            net.at(at_us, Event::Up(server));
+        }
+        bad
+    }
+
     /// Starts all nodes.
     pub(in crate::torture::sim) fn start_nodes(&mut self) {
         let Some(cluster) = &mut self.cluster else { return };
@@ -32,7 +47,8 @@ impl Simulation<'_> {
         let mut net = lock(&self.net);
         let now_us = net.now_us;
         let mut any = cluster.runtime.run();
-        for server in 0..cluster.nodes {
+        let ran = cluster.runtime.take_ran();
+        for server in (0..cluster.nodes).filter(|server| ran >> server & 1 == 1) {
             let of = &mut self.servers[server as usize];
             if of.stalled_until_us > now_us {
                 continue;
@@ -45,11 +61,21 @@ impl Simulation<'_> {
             }
         }
         any |= cluster.send(&mut net);
+        let ending = (0..cluster.nodes).find(|server| self.servers[*server as usize].cannot_go_on());
+        if let Some(server) = ending {
+            net.record(NO_CLIENT, EventKind::Down { server, lost: Some(0) });
+            net.at(now_us + AGAIN_US, Event::Up(server));
+            drop(net);
+            self.servers[server as usize].down(&self.net, Some(0), false);
+            self.end_node(server, false);
+            return true;
+        }
         if !any {
             let servers = &self.servers;
+            let writes = |node: u32| servers[node as usize].replica.as_ref().is_none_or(|replica| !replica.is_bad());
             let serves = |node: &u32| {
                 let server = &servers[*node as usize];
-                server.serves() && server.stalled_until_us <= now_us && cluster.reaches_majority(now_us, *node)
+                server.serves() && server.stalled_until_us <= now_us && cluster.reaches_majority(now_us, *node, writes)
             };
             let leader = (0..cluster.nodes).find(serves);
             if leader != cluster.leader {
@@ -117,6 +143,11 @@ impl Simulation<'_> {
             Event::ClusterTick(server) => {
                 self.servers[server as usize].tick_cluster(&mut lock(&self.net), &cluster.runtime);
             }
+            Event::Mended(server) => {
+                if let Some(replica) = &mut self.servers[server as usize].replica {
+                    replica.set_bad(None);
+                }
+            }
             // It may have been stopped again meanwhile.
             Event::GoOn(server) if self.servers[server as usize].stalled_until_us <= lock(&self.net).now_us => {
                 cluster.runtime.resume(server);
@@ -167,6 +198,16 @@ impl Simulation<'_> {
                 cluster.runtime.pause(server);
                 lock(&self.net).at(now_us + for_us, Event::GoOn(server));
                 EventKind::Stall { server, for_us }
+            }
+            Injection::BadDisk { server, full, for_us } => {
+                let bad = |server: &crate::torture::sim::server::Server| {
+                    server.replica.as_ref().is_some_and(|replica| replica.is_bad())
+                };
+                let any = self.servers.iter().any(bad);
+                let Some(replica) = self.servers[server as usize].replica.as_mut().filter(|_| !any) else { return };
+                replica.set_bad(Some(if full { Injected::Full } else { Injected::Failed }));
+                lock(&self.net).at(now_us + for_us, Event::Mended(server));
+                EventKind::BadDisk { server, full, for_us }
             }
             Injection::Wipe { server, again_after_us } => {
                 let joined = |server: &crate::torture::sim::server::Server| {

@@ -12,11 +12,17 @@ use crate::torture::random::Random;
 use crate::torture::sim::clock::Clock;
 use crate::torture::sim::executor::Executor;
 
+/// How late openraft's ticks are: four and a half of its intervals of 91 ms, so that there is one every 455 ms, and not four that find
+/// nothing to do before one that sends a heartbeat. Each node has a phase of its own: they stand for election at different times.
+const TICK_SLACK: Duration = Duration::from_millis(410);
+
 /// What tasks see of the runtime.
 struct Inside {
     now_us: Cell<u64>,
     /// The node whose code runs.
     running: Cell<u32>,
+    /// The nodes whose code has run since the last call of [`Runtime::take_ran`]: a bit for each.
+    ran: Cell<u32>,
     clocks: RefCell<Vec<Clock>>,
     spawned: RefCell<Vec<(u32, Task)>>,
     /// Alarms by their true times and numbers.
@@ -26,6 +32,11 @@ struct Inside {
 }
 
 impl Inside {
+    fn enter(&self, node: u32) {
+        self.running.set(node);
+        self.ran.set(self.ran.get() | 1 << node);
+    }
+
     fn clock(&self) -> Clock {
         self.clocks.borrow().get(self.running.get() as usize).copied().unwrap_or_default()
     }
@@ -51,6 +62,10 @@ impl Simulation for Inside {
         self.alarms.borrow_mut().insert((true_us, self.last.get()), alarm);
     }
 
+    fn tick_slack(&self) -> Duration {
+        TICK_SLACK
+    }
+
     fn random(&self) -> u64 {
         self.random.borrow_mut().draw()
     }
@@ -69,6 +84,7 @@ impl Runtime {
         let inside = Rc::new(Inside {
             now_us: Cell::new(0),
             running: Cell::new(0),
+            ran: Cell::new(!0),
             clocks: RefCell::new(vec![Clock::default(); nodes]),
             spawned: RefCell::default(),
             alarms: RefCell::default(),
@@ -81,8 +97,13 @@ impl Runtime {
 
     /// From now on the code of a node runs, at a true time.
     pub fn enter(&self, node: u32, now_us: u64) {
-        self.inside.running.set(node);
+        self.inside.enter(node);
         self.inside.now_us.set(now_us);
+    }
+
+    /// The nodes whose code has run since the last call: a bit for each. Others have nothing new to be done.
+    pub fn take_ran(&self) -> u32 {
+        self.inside.ran.replace(0)
     }
 
     /// Runs a task of the node whose code runs.
@@ -104,7 +125,15 @@ impl Runtime {
 
     /// When the next alarm rings.
     pub fn next_us(&self) -> Option<u64> {
-        self.inside.alarms.borrow().first_key_value().map(|((at_us, _), _)| *at_us)
+        let mut alarms = self.inside.alarms.borrow_mut();
+        loop {
+            let first = alarms.first_entry()?;
+            // Nobody sleeps by it any more.
+            if Arc::strong_count(first.get()) > 1 {
+                return Some(first.key().0);
+            }
+            first.remove();
+        }
     }
 
     /// Rings the alarms up to a time.
@@ -127,7 +156,7 @@ impl Runtime {
                 self.executor.spawn(node, task);
             }
             let inside = &self.inside;
-            if !self.executor.run_round(|node| inside.running.set(node)) {
+            if !self.executor.run_round(|node| inside.enter(node)) {
                 return ran;
             }
             ran = true;
@@ -142,6 +171,7 @@ impl Runtime {
     /// Lets the tasks of a node go on.
     pub fn resume(&mut self, node: u32) {
         self.executor.resume(node);
+        self.inside.enter(node);
     }
 
     /// Drops all tasks of a node.

@@ -86,7 +86,16 @@ impl Server {
 
     fn fail(&mut self, net: &mut Net, reason: &str) {
         tracing::error!(reason, "a node cannot go on");
+        if let Some(process) = self.process().filter(|process| process.had_bad_disk) {
+            process.failed = true;
+            return;
+        }
         net.record(NO_CLIENT, EventKind::Refused { server: self.number });
+    }
+
+    /// Whether the node must end: its disk has failed it.
+    pub fn cannot_go_on(&self) -> bool {
+        self.up && self.replica.as_ref().and_then(|replica| replica.process.as_ref()).is_some_and(|process| process.failed)
     }
 
     fn take_committed(&mut self, net: &mut Net, entries: &[Committed]) -> Option<Applied> {
