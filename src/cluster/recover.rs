@@ -17,8 +17,11 @@ fn warning(node: u64, found: &Found) -> String {
         .filter(|(id, _)| **id != node)
         .map(|(id, (addr, votes))| format!("  node {id} at {addr}{}", if *votes { "" } else { ", without a vote" }))
         .collect();
-    let joins =
-        if found.joins { "It has lost its disk and has not caught up since: RECOVER ANOTHER NODE IF YOU CAN.\n" } else { "" };
+    let joins = if found.joins {
+        "It has not caught up since it joined or lost its disk: RECOVER ANOTHER NODE IF YOU CAN.\n"
+    } else {
+        ""
+    };
     let committed = found.committed.map_or_else(|| "none".to_owned(), |index| index.to_string());
     format!(
         "\

@@ -34,7 +34,7 @@ pub struct Found {
     pub committed: Option<u64>,
     /// The epoch.
     pub epoch: u64,
-    /// Whether the node has not caught up since its disk was lost.
+    /// Whether the node has not caught up since it joined or its disk was lost.
     pub joins: bool,
 }
 
@@ -103,6 +103,7 @@ where
         let Recovery { mut snapshots, mut log, thread, owner, found } = self;
         // First: if this is all that happens, the node is kept away from the others.
         epoch::write(folder, epoch)?;
+        snapshots.joined().map_err(|error| describe(&error))?;
         let node = owner.node;
         let voted = log.read_vote().await.map_err(|error| describe(&error))?;
         let term = voted.map_or(0, |vote| vote.leader_id.term).max(found.last.leader_id.term) + 1;
@@ -115,7 +116,6 @@ where
         log.append([entry], IOFlushed::signal(flushed)).await.map_err(|error| describe(&error))?;
         let durable = durable.await.map_err(|_| describe(&"the log has ended"))?;
         durable.map_err(|error| describe(&error))?;
-        snapshots.joined().map_err(|error| describe(&error))?;
         tokio::task::spawn_blocking(move || thread.close())
             .await
             .map_err(|error| describe(&error))?

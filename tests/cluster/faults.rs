@@ -88,6 +88,38 @@ fn a_new_cluster_begins_when_all_of_its_nodes_are_there() {
 }
 
 #[test]
+fn a_node_that_was_restarted_before_it_had_caught_up_has_no_vote() {
+    let mut cluster = Cluster::start();
+    assert_eq!(cluster.ask_leader(&["SET", "a", "1"]), "+OK");
+    let leader = cluster.leader();
+    let (lost, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    cluster.kill(lost);
+    // What a node leaves that lost its disk, has got a part of the log again, and ends.
+    std::fs::write(cluster.dir(lost).join("quorum/joining"), "").unwrap();
+    assert_eq!(cluster.ask_leader(&["SET", "a", "2"]), "+OK");
+    cluster.kill(leader);
+    cluster.start_node(lost);
+    cluster.wait("the discovery", |cluster| {
+        let log = cluster.log(lost);
+        (log.rfind(" listening on ") < log.rfind("the cluster exists; this node has no vote")).then_some(())
+    });
+    // Longer than it takes part in nothing. The other node has all that was acknowledged, and it alone is no majority.
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_secs(7) {
+        for node in [lost, third] {
+            assert_ne!(role(cluster.clients[node]).unwrap(), "master", "node {} leads", node + 1);
+        }
+        let asked = ask(cluster.clients[lost], &["SENTINEL", "FAILOVER", "mymaster"]);
+        assert!(asked.is_ok_and(|reply| reply.starts_with('-') || reply == "+OK"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    cluster.start_node(leader);
+    assert_eq!(cluster.ask_leader(&["GET", "a"]), "2");
+    cluster.until_votes(lost);
+    assert!(!cluster.dir(lost).join("quorum/joining").exists());
+}
+
+#[test]
 fn without_a_majority_nothing_is_served_and_nothing_is_lost() {
     let mut cluster = Cluster::start();
     let token = cluster.ask_leader(&["LOCK.ACQUIRE", "held", "me", LEASE_MS]);

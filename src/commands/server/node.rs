@@ -174,7 +174,7 @@ fn show(reply: &mut dyn Sink, node: &Node, known: &Known, up: bool) {
     text(reply, "host", &node.host);
     number(reply, "port", node.port.into());
     number(reply, "tls-port", node.tls_port.into());
-    text(reply, "vote", if node.voter && !known.blank { "yes" } else { "no" });
+    text(reply, "vote", if node.voter && !known.joins { "yes" } else { "no" });
     text(reply, "link", if up { "up" } else { "down" });
     reply.bulk(b"heard-ms");
     reply.integer(known.heard_ms.map_or(-1, |ms| ms as i64));

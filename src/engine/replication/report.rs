@@ -13,8 +13,8 @@ pub struct Known {
     pub id: NodeId,
     /// Its address among the nodes.
     pub addr: String,
-    /// Whether it says that it has no vote yet, because it has just begun.
-    pub blank: bool,
+    /// Whether it says that it has no vote yet, because it has just joined or has lost its disk.
+    pub joins: bool,
     /// Its version of the program, if it has told it.
     pub version: Option<String>,
     /// Milliseconds since anything was received from it; `None` if never, and of this node itself.

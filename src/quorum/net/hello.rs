@@ -76,6 +76,8 @@ pub struct Hello {
     pub cluster: ClusterId,
     /// It has nothing that a leader has added: no entry but the one that begins a cluster.
     pub blank: bool,
+    /// It votes, if it is a member.
+    pub votes: bool,
     /// Where clients reach it.
     pub client: ClientAddress,
     /// Version of the program.
@@ -108,6 +110,8 @@ pub struct Standing {
     pub cluster: ClusterId,
     /// The node has nothing that a leader has added: no entry but the one that begins a cluster.
     pub blank: bool,
+    /// The node votes, if it is a member.
+    pub votes: bool,
 }
 
 /// What this node is on a connection.
@@ -145,23 +149,30 @@ impl Identity {
 
     /// What this node says of itself now.
     pub fn hello(&self) -> Hello {
-        let Standing { cluster, blank } = *self.standing.borrow();
-        Hello { node: self.node, cluster, blank, client: self.client.clone(), program: env!("CARGO_PKG_VERSION").to_owned() }
+        let Standing { cluster, blank, votes } = *self.standing.borrow();
+        Hello {
+            node: self.node,
+            cluster,
+            blank,
+            votes,
+            client: self.client.clone(),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+        }
     }
 
     /// Whether another node may be one of this node's cluster.
     ///
-    /// A blank node may connect to a cluster of another epoch, whose epoch it takes. The cluster does not connect to it before: it would
+    /// A node that joins may connect to a cluster of another epoch, whose epoch it takes. The cluster does not connect to it before: it would
     /// send it entries that it keeps under the wrong epoch.
     pub fn check_cluster(&self, theirs: &Hello, side: Side) -> Result<(), Refusal> {
-        let Standing { cluster: ours, blank } = *self.standing.borrow();
+        let Standing { cluster: ours, votes, .. } = *self.standing.borrow();
         let unknown = ClusterId::default();
-        let (connector, connects_blank) = match side {
-            Side::Connector => (ours, blank),
-            Side::Acceptor => (theirs.cluster, theirs.blank),
+        let (connector, connector_votes) = match side {
+            Side::Connector => (ours, votes),
+            Side::Acceptor => (theirs.cluster, theirs.votes),
         };
         let theirs = theirs.cluster;
-        let joins = connects_blank && epoch_of(connector) == 0 && ours[..8] == theirs[..8];
+        let joins = !connector_votes && epoch_of(connector) == 0 && ours[..8] == theirs[..8];
         if ours == theirs || ours == unknown || theirs == unknown || joins {
             Ok(())
         } else {

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -14,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use crate::quorum::net::admission::{Admission, Part};
 use crate::quorum::net::dial;
 use crate::quorum::net::directory::Inbound;
 use crate::quorum::net::frame::{Frame, Kind, Malformed, decode_beginning, decode_message, encode, encode_message};
@@ -53,8 +53,8 @@ pub struct Service<H, K> {
     pub handler: H,
     /// Takes snapshots.
     pub sink: K,
-    /// While it is true, nobody gets a vote from this node.
-    pub refuse_votes: Arc<AtomicBool>,
+    /// What this node takes part in.
+    pub admission: Arc<Admission>,
     /// Orders a hand-over of the leadership.
     pub hand_over: HandOver,
     /// Maximum number of connections.
@@ -124,6 +124,7 @@ async fn connection<H: Handler, K: SnapshotSink>(
     let ended = match purpose {
         Purpose::Requests => requests(&mut wire, node, &inbound, service).await,
         Purpose::Snapshot => match snapshots.try_acquire() {
+            Ok(_place) if !service.admission.permits(Part::Follows) => Err("this node does not take part yet".to_owned()),
             Ok(_place) => {
                 tracing::info!("Receiving a snapshot from node {node}");
                 let received = snapshot::receive(&mut wire, &service.handler, &service.sink).await;
@@ -196,7 +197,7 @@ async fn requests<H: Handler, K>(
                     _ => {
                         let request = read(&frame)?;
                         bytes += length;
-                        let answer = perform(&service.handler, &service.refuse_votes, id, request);
+                        let answer = perform(&service.handler, &service.admission, id, request);
                         under_way.push(async move { (length, answer.await) });
                     }
                 }
@@ -238,10 +239,16 @@ fn read(frame: &Frame) -> Result<Request, String> {
 }
 
 /// Has a request answered, and encodes the answer.
-async fn perform(handler: &impl Handler, refuse_votes: &AtomicBool, id: u64, request: Request) -> Vec<u8> {
+async fn perform(handler: &impl Handler, admission: &Admission, id: u64, request: Request) -> Vec<u8> {
     const NO_VOTE: &str = "it does not vote before it has caught up, because it has lost its log or never had one";
+    let needs = if matches!(request, Request::Append(_)) { Part::Follows } else { Part::Votes };
+    if !admission.permits(needs) {
+        return encode(Kind::Failed, id, NO_VOTE.as_bytes());
+    }
+    if let Request::Append(request) = &request {
+        admission.hear(request);
+    }
     match request {
-        Request::Vote(_) | Request::PreVote(_) if refuse_votes.load(Relaxed) => encode(Kind::Failed, id, NO_VOTE.as_bytes()),
         Request::Append(request) => answer(id, handler.append_entries(request).await),
         Request::Vote(request) => answer(id, handler.vote(request).await),
         Request::PreVote(request) => answer(id, handler.pre_vote(request).await),

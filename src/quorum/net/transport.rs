@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::quorum::net::admission::Admission;
 use crate::quorum::net::client::Network;
 use crate::quorum::net::dial::Security;
 use crate::quorum::net::directory::Directory;
@@ -34,8 +34,8 @@ pub struct Options {
     pub security: Security,
     /// Maximum number of connections that other nodes may open.
     pub connections_max: usize,
-    /// While it is true, no other node gets a vote from this one.
-    pub refuse_votes: Arc<AtomicBool>,
+    /// What this node takes part in.
+    pub admission: Arc<Admission>,
     /// Called when another node asks this one to hand its leadership over.
     pub hand_over: HandOver,
 }
@@ -56,7 +56,7 @@ pub struct Shutdown {
 pub struct Transport {
     shared: Arc<Shared>,
     connections_max: usize,
-    refuse_votes: Arc<AtomicBool>,
+    admission: Arc<Admission>,
     hand_over: HandOver,
 }
 
@@ -87,10 +87,10 @@ pub trait Neighbours: Clone + Send + Sync + 'static {
 impl Transport {
     /// A transport that knows no other node yet.
     pub fn new(options: Options) -> (Transport, Shutdown) {
-        let Options { node, client, secret, standing, security, connections_max, refuse_votes, hand_over } = options;
+        let Options { node, client, secret, standing, security, connections_max, admission, hand_over } = options;
         let (open, shutdown) = watch::channel(());
         let shared = Arc::new(Shared::new(Identity::new(node, client, secret, standing), security, shutdown));
-        (Transport { shared, connections_max, refuse_votes, hand_over }, Shutdown { _open: open })
+        (Transport { shared, connections_max, admission, hand_over }, Shutdown { _open: open })
     }
 
     /// Sets what takes the messages of other nodes. The first call counts.
@@ -105,8 +105,8 @@ impl Transport {
 
     /// Serves the other nodes on a listening socket until the shutdown.
     pub async fn serve<H: Handler, K: SnapshotSink>(&self, listener: TcpListener, handler: H, sink: K) {
-        let (shared, refuse_votes, hand_over) = (self.shared.clone(), self.refuse_votes.clone(), self.hand_over.clone());
-        let service = Service { shared, handler, sink, refuse_votes, hand_over, connections_max: self.connections_max };
+        let (shared, admission, hand_over) = (self.shared.clone(), self.admission.clone(), self.hand_over.clone());
+        let service = Service { shared, handler, sink, admission, hand_over, connections_max: self.connections_max };
         serve(listener, Arc::new(service)).await;
     }
 }

@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use openraft::AsyncRuntime;
@@ -22,16 +21,18 @@ use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::Disk;
 use crate::quorum::epoch;
-use crate::quorum::net::{Neighbours, Standing, epoch_of};
+use crate::quorum::net::{Admission, Neighbours, Part, Standing, epoch_of};
+use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::state::{SharedSnapshots, lock};
-use crate::quorum::node::{Raft, run};
 use crate::quorum::runtime::{Runtime, blocking};
+use crate::quorum::store::LogStore;
 use crate::quorum::types::{NodeId, Peer};
 
 /// Interval between looks at what the other nodes say of themselves.
 const LOOK: Duration = Duration::from_millis(50);
-/// Number of leases for which a node that has lost its disk waits, so that an election that it may have taken part in has ended.
+/// Number of leases for which a node that has lost its disk takes part in nothing, so that elections that it may have taken part in have
+/// ended, and leaders of before them know that they lead no more.
 const LEASES: u32 = 10;
 
 /// Pause before a write that failed is tried again.
@@ -52,9 +53,15 @@ pub struct Beginning<T, D: Disk> {
     /// Where it is kept that the node has joined.
     pub snapshots: SharedSnapshots<D>,
     pub transport: T,
-    /// While it is true, the transport refuses votes.
-    pub refuses: Arc<AtomicBool>,
+    pub admission: Arc<Admission>,
+    pub log: LogStore,
     pub lease: Duration,
+}
+
+/// What a node takes part in at first.
+pub fn admission(joins: bool) -> Admission {
+    // A node that has lost its disk may have followed another leader than the one that asks now.
+    Admission::new(if joins { Part::Nothing } else { Part::Follows })
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
@@ -70,12 +77,20 @@ where
     } else {
         Runtime::sleep(beginning.lease).await;
     }
-    run::admit(&beginning.refuses);
+    beginning.admission.set(Part::Votes);
+    beginning.standing.votes = true;
+    while beginning.say() {
+        Runtime::sleep(LOOK).await;
+    }
     tracing::info!("this node votes");
-    if beginning.standing.blank {
-        caught_up(&raft).await;
-        beginning.standing.blank = false;
-        beginning.transport.set_standing(beginning.standing);
+}
+
+impl<T: Neighbours, D: Disk> Beginning<T, D> {
+    /// Tells the others how the node stands. Returns whether it is still blank.
+    fn say(&mut self) -> bool {
+        self.standing.blank = self.log.is_young();
+        self.transport.set_standing(self.standing);
+        self.standing.blank
     }
 }
 
@@ -87,41 +102,42 @@ where
     D::File: Send,
     M: Machine,
 {
-    let Beginning { node, members, standing, folder, snapshots, transport, refuses, lease, .. } = beginning;
     for looks in 0u32.. {
-        let others: Vec<_> = transport.directory().all().into_iter().filter(|peer| members.contains_key(&peer.node)).collect();
-        let hellos = || others.iter().filter_map(|peer| peer.hello.as_ref());
-        if hellos().any(|hello| !hello.blank) {
+        let known = beginning.transport.directory().all();
+        let others: Vec<_> = known
+            .iter()
+            .filter(|peer| beginning.members.contains_key(&peer.node) && (peer.connected || peer.inbound > 0))
+            .filter_map(|peer| peer.hello.as_ref())
+            .collect();
+        if others.iter().any(|hello| !hello.blank) {
             tracing::info!("the cluster exists; this node has no vote before it has caught up");
-            let joined = hellos().filter(|hello| !hello.blank);
-            if let Some(epoch) = joined.map(|hello| epoch_of(hello.cluster)).find(|epoch| *epoch != 0)
-                && epoch != epoch_of(standing.cluster)
-            {
+            let epoch = others.iter().filter(|hello| !hello.blank).map(|hello| epoch_of(hello.cluster)).find(|epoch| *epoch != 0);
+            if let Some(epoch) = epoch.filter(|epoch| *epoch != epoch_of(beginning.standing.cluster)) {
                 // Nothing is received under it before it is kept.
-                if let Err(reason) = epoch::write(folder, epoch) {
+                if let Err(reason) = epoch::write(&beginning.folder, epoch) {
                     tracing::error!("The epoch of the cluster cannot be kept: {reason}");
                     Runtime::sleep(KEEP_AGAIN).await;
                     continue;
                 }
-                standing.cluster[8..].copy_from_slice(&epoch.to_be_bytes());
-                transport.set_standing(*standing);
+                beginning.standing.cluster[8..].copy_from_slice(&epoch.to_be_bytes());
+                beginning.say();
             }
-            raft.runtime_config().elect(false);
-            Runtime::sleep(*lease * LEASES).await;
-            caught_up(raft).await;
-            keep_vote(snapshots).await;
+            Runtime::sleep(beginning.lease * LEASES).await;
+            beginning.admission.set(Part::Follows);
+            catch_up(beginning, raft).await;
+            keep_vote(&beginning.snapshots).await;
             raft.runtime_config().elect(true);
             return;
         }
-        let missing: Vec<NodeId> =
-            members.keys().copied().filter(|id| id != node && hellos().all(|hello| hello.node != *id)).collect();
-        if members.contains_key(node) && missing.is_empty() {
-            keep_vote(snapshots).await;
-            run::admit(refuses);
-            let nodes: BTreeMap<NodeId, Peer> = members.iter().map(|(id, addr)| (*id, Peer { addr: addr.clone() })).collect();
+        let is_missing = |id: &NodeId| *id != beginning.node && others.iter().all(|hello| hello.node != *id);
+        let missing: Vec<NodeId> = beginning.members.keys().copied().filter(is_missing).collect();
+        if beginning.members.contains_key(&beginning.node) && missing.is_empty() {
+            keep_vote(&beginning.snapshots).await;
+            raft.runtime_config().elect(true);
+            let nodes = beginning.members.iter().map(|(id, addr)| (*id, Peer { addr: addr.clone() }));
             // Another node may have begun the cluster meanwhile: then this one has its members already.
-            match raft.initialize(nodes).await {
-                Ok(()) => tracing::info!(nodes = members.len(), "begins a cluster"),
+            match raft.initialize(nodes.collect::<BTreeMap<_, _>>()).await {
+                Ok(()) => tracing::info!(nodes = beginning.members.len(), "begins a cluster"),
                 Err(error) => tracing::debug!(%error, "the cluster has begun already"),
             }
             return;
@@ -151,23 +167,23 @@ where
     }
 }
 
-/// Waits until the node has applied what its leader has committed.
-async fn caught_up<D, M>(raft: &Raft<D, M>)
+/// Waits until the node has applied everything that was committed when it began to follow: what a leader says is committed which has
+/// committed an entry of its own. What openraft knows without a leader, from before a restart, would not do.
+async fn catch_up<D, M, T>(beginning: &mut Beginning<T, D>, raft: &Raft<D, M>)
 where
+    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
-    let mut metrics = raft.metrics();
+    let mut target = None;
     loop {
-        {
-            let now = metrics.borrow_watched();
-            if now.current_leader.is_some() && now.last_applied.is_some() && now.last_applied >= now.cluster_committed {
-                return;
-            }
-        }
-        if metrics.changed().await.is_err() {
+        beginning.say();
+        target = target.or(beginning.admission.heard());
+        let applied = raft.data_metrics().borrow_watched().last_applied.map(|last| last.index);
+        if target.is_some() && applied >= target {
             return;
         }
+        Runtime::sleep(LOOK).await;
     }
 }

@@ -8,6 +8,7 @@
 //! A node that is removed is a learner first, so that it hears that it has no vote any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
@@ -15,7 +16,7 @@ use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{AsyncRuntime, ChangeMembers, Instant as _};
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::Neighbours;
+use crate::quorum::net::{Admission, Neighbours};
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::runtime::{Instant, Runtime};
@@ -55,6 +56,8 @@ where
     pub transport: T,
     /// This node.
     pub node: NodeId,
+    /// What it takes part in.
+    pub admission: Arc<Admission>,
 }
 
 /// The members, and which of them vote.
@@ -129,11 +132,11 @@ where
     /// Waits until a new member says that it votes, which it does when it has been without a vote for long enough.
     async fn votes(&self, node: NodeId) -> Result<(), String> {
         let began = Instant::now();
-        let blank = || {
+        let votes = || {
             let peer = self.transport.directory().get(node);
-            peer.and_then(|peer| peer.hello).is_none_or(|hello| hello.blank)
+            peer.and_then(|peer| peer.hello).is_some_and(|hello| hello.votes)
         };
-        while blank() {
+        while !votes() {
             if began.elapsed() > VOTE_TIME {
                 return Err(format!("node {node} is a member, and has not said yet that it votes"));
             }

@@ -31,6 +31,7 @@ mod sink;
 mod state;
 mod watch;
 
+pub use begin::admission;
 pub use handle::{Node, Observer};
 pub use machine::{Applied, Committed, Machine, Status};
 pub use members::Change;

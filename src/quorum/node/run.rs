@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::persist::disk::Disk;
 use crate::quorum::epoch;
-use crate::quorum::net::{self, ClientAddress, Neighbours, Security, Standing, Transport};
+use crate::quorum::net::{self, Admission, ClientAddress, Neighbours, Part, Security, Standing, Transport};
 use crate::quorum::node::begin::{self, Beginning};
 use crate::quorum::node::handle::{Node, Order, Shared};
 use crate::quorum::node::machine::Machine;
@@ -104,9 +103,9 @@ where
     let mut snapshots = Snapshots::open(disks.1, &folder, owner).map_err(|error| describe(&error))?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
     let cluster = net::cluster_id(owner.cluster, epoch::read(&folder)?);
-    let standing = Standing { cluster, blank: log.is_young() };
     let joins = snapshots.joins(&log).map_err(|error| describe(&error))?;
-    let refuses = Arc::new(AtomicBool::new(true));
+    let standing = Standing { cluster, blank: log.is_young(), votes: false };
+    let admission = Arc::new(begin::admission(joins));
     let (transport, open) = Transport::new(net::Options {
         node,
         client,
@@ -114,7 +113,7 @@ where
         standing,
         security,
         connections_max: CONNECTIONS_MAX,
-        refuse_votes: Arc::clone(&refuses),
+        admission: Arc::clone(&admission),
         hand_over: {
             let machine = machine.clone();
             Arc::new(move |to| machine.hand_over(to))
@@ -133,7 +132,7 @@ where
         snapshots,
         network,
         transport: transport.clone(),
-        refuses,
+        admission,
         machine: machine.clone(),
     };
     let (mut node, running) = core.start(move |raft, snapshots| {
@@ -204,8 +203,8 @@ pub struct Core<D: Disk, M, N, T> {
     pub network: N,
     /// The rest of the transport.
     pub transport: T,
-    /// While it is true, the transport must refuse votes.
-    pub refuses: Arc<AtomicBool>,
+    /// What the transport must let the others ask of this node.
+    pub admission: Arc<Admission>,
     /// What the executor does.
     pub machine: M,
 }
@@ -267,6 +266,8 @@ where
         let bound = bound::bound(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
         serve(&raft, Arc::clone(&snapshots));
         self.transport.set_peers(self.members.clone());
+        // A node that joins may have a log: it must not stand for election.
+        raft.runtime_config().elect(!self.joins);
         raft.run();
         let beginning = Beginning {
             node: self.node,
@@ -276,14 +277,15 @@ where
             folder,
             snapshots,
             transport: self.transport.clone(),
-            refuses: self.refuses,
+            admission: Arc::clone(&self.admission),
+            log: self.log.clone(),
             lease: Duration::from_millis(self.timing.election_ms.1),
         };
         drop(Runtime::spawn(begin::begin(beginning, raft.clone())));
         drop(Runtime::spawn(bound));
         drop(Runtime::spawn(propose::propose(raft.clone(), batches)));
         drop(Runtime::spawn(watch::watch(raft.clone(), self.machine, self.transport.clone())));
-        let members = Members { raft: raft.clone(), transport: self.transport, node: self.node };
+        let members = Members { raft: raft.clone(), transport: self.transport, node: self.node, admission: self.admission };
         carry_out(Arc::new(members), orders).await;
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -342,15 +344,11 @@ where
     let leader = members.raft.current_leader().await.filter(|leader| *leader != members.node);
     let asked = match leader {
         Some(leader) => members.transport.ask_hand_over(leader, to).await,
+        None if !members.admission.permits(Part::Votes) => Err("this node has no vote yet".to_owned()),
         None if to == Some(members.node) => members.raft.trigger().elect(true).await.map_err(|error| error.to_string()),
         None => Err("no node leads".to_owned()),
     };
     if let Err(reason) = asked {
         tracing::warn!("The leadership cannot be handed over: {reason}");
     }
-}
-
-/// Lets a node vote.
-pub(super) fn admit(refuses: &AtomicBool) {
-    refuses.store(false, Ordering::Relaxed);
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::{FutureExt, Stream, TryStreamExt};
 use openraft::storage::{EntryResponder, RaftStateMachine};
-use openraft::{EntryPayload, OptionalSend, RaftLogReader};
+use openraft::{EntryPayload, OptionalSend};
 use tokio::sync::oneshot;
 
 use crate::persist::disk::Disk;
@@ -83,7 +83,7 @@ impl<D: Disk, M: Machine> State<D, M> {
         self.install(file).await?;
         let end = self.applied.map_or(0, |applied| applied.index + 1);
         while next < end {
-            let entries = self.log.limited_get_log_entries(next, end).await?;
+            let entries = self.log.next_entries(next, end).await?;
             let Some(last) = entries.last() else { return Err(io::Error::other(format!("the log has no entry {next}"))) };
             next = last.log_id.index + 1;
             let (done, applied) = oneshot::channel();

@@ -2,7 +2,7 @@
 //! arrives.
 //!
 //! At full speed a million writes take less than a second, in which the leader, the disks and the follower have little time for anything
-//! else. If clients wait for this follower, because there is no other majority, there are no pauses.
+//! else. If clients have waited for a tenth of a second, because there is no other majority, there are no pauses.
 
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ pub const PIECE: usize = 128 << 10;
 const RATE_MIN: u64 = 16 << 20;
 /// Time in which a follower is to catch up. What it lacks then is sent without pauses.
 const WITHIN: Duration = Duration::from_millis(3500);
+/// Time without a piece after which a follower counts as one that was away. A pause is never as long.
+const AWAY: Duration = Duration::from_secs(5);
 /// How long entries may be uncommitted before it is taken that they wait for this follower.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -24,6 +26,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub struct Pace {
     /// When the follower is to have caught up, if it is far behind.
     due: Option<Instant>,
+    /// When a piece was sent last.
+    sent: Option<Instant>,
     /// When the next piece may be sent.
     next: Option<Instant>,
     /// An entry that was not committed, and since when.
@@ -32,26 +36,31 @@ pub struct Pace {
 
 impl Pace {
     /// Whether the follower, which lacks so many bytes now, is to be sent pieces with pauses.
-    pub fn is_far(&mut self, behind: u64) -> bool {
-        if behind <= NEAR {
+    pub fn is_far(&mut self, now: Instant, behind: u64) -> bool {
+        // One that has been away for a while begins anew.
+        if behind <= NEAR || self.sent.is_some_and(|sent| now - sent > AWAY) {
             *self = Pace::default();
         }
         behind > NEAR
     }
 
-    /// How long to wait before the next piece. `committed` and `last`: indexes of the last entries that are committed and that there are.
-    pub fn pause(&mut self, now: Instant, committed: u64, last: u64) -> Duration {
+    /// How long to wait before the next piece; `None` if there are no pauses now. `committed` and `last`: indexes of the last entries that are committed and that there are.
+    pub fn pause(&mut self, now: Instant, committed: u64, last: u64) -> Option<Duration> {
         if self.waits.is_none_or(|(index, _)| index <= committed) {
             self.waits = (last > committed).then_some((last, now));
         }
         if self.waits.is_some_and(|(_, since)| now - since > PATIENCE) {
-            return Duration::ZERO;
+            return None;
         }
-        self.next.filter(|next| *next > now).map_or(Duration::ZERO, |next| next - now)
+        if self.due.is_some_and(|due| due <= now) {
+            return None;
+        }
+        Some(self.next.filter(|next| *next > now).map_or(Duration::ZERO, |next| next - now))
     }
 
     /// Notes that a piece of so many bytes is sent to the follower, which lacks `behind` bytes.
     pub fn sent(&mut self, now: Instant, bytes: u64, behind: u64) {
+        self.sent = Some(now);
         let due = *self.due.get_or_insert(now + WITHIN);
         self.next = (due > now).then(|| {
             let left_us = (due - now).as_micros() as u64;
@@ -77,10 +86,10 @@ mod tests {
         for ms in 0..60_000 {
             behind += written_each_ms;
             for _ in 0..200_000 / PIECE + 1 {
-                if !pace.is_far(behind) {
+                if !pace.is_far(now, behind) {
                     return ms;
                 }
-                if pace.pause(now, 5, 5) == Duration::ZERO {
+                if pace.pause(now, 5, 5).is_none_or(|pause| pause.is_zero()) {
                     pace.sent(now, PIECE as u64, behind);
                     behind -= PIECE as u64;
                 }
@@ -103,10 +112,11 @@ mod tests {
         let (mut pace, now) = (Pace::default(), Instant::now());
         pace.sent(now, 100 * MB, 100 * MB);
         let after = |ms| now + Duration::from_millis(ms);
-        assert!(pace.pause(after(1), 10, 11) > Duration::ZERO);
-        assert!(pace.pause(after(90), 10, 12) > Duration::ZERO);
-        assert!(pace.pause(after(120), 11, 13) > Duration::ZERO, "the entry was committed");
-        assert_eq!(pace.pause(after(230), 11, 14), Duration::ZERO);
-        assert!(pace.pause(after(231), 14, 14) > Duration::ZERO);
+        assert!(pace.pause(after(1), 10, 11).unwrap() > Duration::ZERO);
+        assert!(pace.pause(after(90), 10, 12).unwrap() > Duration::ZERO);
+        assert!(pace.pause(after(120), 11, 13).unwrap() > Duration::ZERO, "the entry was committed");
+        assert_eq!(pace.pause(after(230), 11, 14), None);
+        assert!(pace.pause(after(231), 14, 14).unwrap() > Duration::ZERO);
+        assert_eq!(pace.pause(after(3_600), 14, 14), None, "it should have caught up");
     }
 }

@@ -31,6 +31,9 @@ use crate::quorum::types::{Entry, LogId, Types, Vote};
 /// About how many bytes of entries are read at a time, where it is not necessary to read all.
 const READ_BYTES: usize = 1 << 20;
 
+/// Longest step of a pause.
+const PAUSE_STEP: Duration = Duration::from_millis(20);
+
 /// How a log is kept.
 #[derive(Debug)]
 pub struct Options {
@@ -62,7 +65,7 @@ pub struct LogStore {
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) orders: Sender<Order>,
     progress: Arc<Progress>,
-    /// How fast the follower is sent what it lacks for which this copy reads.
+    /// The pace of the follower that this copy is read for.
     pace: Pace,
 }
 
@@ -201,6 +204,14 @@ impl LogStore {
         Ok((Some(receiver), found.here))
     }
 
+    /// Entries from an index on, about as many as are read at a time.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub async fn next_entries(&self, from: u64, to: u64) -> io::Result<Vec<Entry>> {
+        self.read(from, to, Some(READ_BYTES)).await
+    }
+
     async fn read(&self, from: u64, to: u64, limit: Option<usize>) -> io::Result<Vec<Entry>> {
         let (receiver, here) = self.order_read(from, to, limit)?;
         let Some(receiver) = receiver else { return Ok(here) };
@@ -259,22 +270,27 @@ impl RaftLogReader<Types> for LogStore {
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
-        let (behind, committed, last) = {
-            let state = lock(&self.memory).state;
-            let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
-            (self.progress.bytes_from(start, index(state.last)), index(state.committed), index(state.last))
-        };
-        if !self.pace.is_far(behind) {
-            return self.read(start, end, Some(READ_BYTES)).await;
+        loop {
+            let (behind, committed, last) = {
+                let state = lock(&self.memory).state;
+                let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
+                (self.progress.bytes_from(start, index(state.last)), index(state.committed), index(state.last))
+            };
+            let now = runtime::Instant::now();
+            if !self.pace.is_far(now, behind) {
+                return self.read(start, end, Some(READ_BYTES)).await;
+            }
+            let pause = self.pace.pause(now, committed, last);
+            if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
+                // In steps: clients may wait for this follower meanwhile.
+                Runtime::sleep(pause.min(PAUSE_STEP)).await;
+                continue;
+            }
+            let entries = self.read(start, end, Some(if pause.is_some() { PIECE } else { READ_BYTES })).await?;
+            let bytes: usize = entries.iter().map(weight).sum();
+            self.pace.sent(runtime::Instant::now(), bytes as u64, behind);
+            return Ok(entries);
         }
-        let pause = self.pace.pause(runtime::Instant::now(), committed, last);
-        if pause > Duration::ZERO {
-            Runtime::sleep(pause).await;
-        }
-        let entries = self.read(start, end, Some(PIECE)).await?;
-        let bytes: usize = entries.iter().map(weight).sum();
-        self.pace.sent(runtime::Instant::now(), bytes as u64, behind);
-        Ok(entries)
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn report(observer: &Observer, me: NodeId, addr: &str) -> Report {
         Known {
             id,
             addr,
-            blank: peer.hello.as_ref().is_some_and(|hello| hello.blank),
+            joins: peer.hello.as_ref().is_some_and(|hello| !hello.votes),
             version: peer.hello.as_ref().map(|hello| hello.program.clone()),
             heard_ms: peer.last_heard.map(|ago| ago.as_millis() as u64),
             failure: peer.failure.clone(),

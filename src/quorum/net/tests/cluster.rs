@@ -190,7 +190,7 @@ impl Member {
             standing: Standing::default(),
             security: Security::default(),
             connections_max: 16,
-            refuse_votes: Arc::default(),
+            admission: Arc::new(Admission::new(Part::Votes)),
             hand_over: Arc::new(|_| ()),
         });
         let applied = Applied::default();

@@ -60,7 +60,7 @@ async fn nodes_with_the_same_secret_know_each_other_and_are_told_of_changes() {
     assert_eq!(info.hello.as_ref().unwrap().program, env!("CARGO_PKG_VERSION"));
     assert_eq!(one.directory().all().len(), 1, "a node is not in its own directory");
 
-    let standing = Standing { cluster: [7; 16], blank: true };
+    let standing = Standing { cluster: [7; 16], blank: true, votes: false };
     one.transport.set_standing(standing);
     known(two.directory(), 1, |info| info.hello.as_ref().unwrap().blank && info.cluster() == Some([7; 16])).await;
     two.transport.set_standing(standing);
@@ -69,7 +69,7 @@ async fn nodes_with_the_same_secret_know_each_other_and_are_told_of_changes() {
     assert!(info.pings.count > 0 && info.pings.p50_us > 0);
     assert!(info.last_heard.unwrap() < LONG);
 
-    two.transport.set_standing(Standing { cluster: [8; 16], blank: false });
+    two.transport.set_standing(Standing { cluster: [8; 16], blank: false, votes: true });
     let info = known(one.directory(), 2, |info| !info.connected).await;
     assert!(info.failure.as_ref().unwrap().contains("but this node belongs to cluster"), "{info:?}");
 }
@@ -115,6 +115,7 @@ fn hello(version: u16, node: u64) -> Vec<u8> {
         node,
         cluster: [0; 16],
         blank: true,
+        votes: false,
         client: ClientAddress::default(),
         program: "test".to_owned(),
     };
@@ -159,7 +160,14 @@ async fn a_later_minor_version_is_understood() {
 
 fn two_minors_later() -> crate::quorum::net::hello::Hello {
     let program = "0.3.0".to_owned();
-    crate::quorum::net::hello::Hello { node: 1, cluster: [0; 16], blank: true, client: ClientAddress::default(), program }
+    crate::quorum::net::hello::Hello {
+        node: 1,
+        cluster: [0; 16],
+        blank: true,
+        votes: false,
+        client: ClientAddress::default(),
+        program,
+    }
 }
 
 #[test]
@@ -169,8 +177,9 @@ fn only_a_blank_node_that_connects_may_be_of_another_epoch() {
     const ACCEPTOR: Side = Side::Acceptor;
     const CONNECTOR: Side = Side::Connector;
     let may = |(name, epoch, blank): (u64, u64, bool), side, theirs: (u64, u64, bool)| {
-        let me = Identity::new(1, ClientAddress::default(), None, Standing { cluster: cluster_id(name, epoch), blank });
-        let hello = Hello { cluster: cluster_id(theirs.0, theirs.1), blank: theirs.2, ..two_minors_later() };
+        let me =
+            Identity::new(1, ClientAddress::default(), None, Standing { cluster: cluster_id(name, epoch), blank, votes: !blank });
+        let hello = Hello { cluster: cluster_id(theirs.0, theirs.1), blank: theirs.2, votes: !theirs.2, ..two_minors_later() };
         me.check_cluster(&hello, side).map_err(|refusal| refusal.to_string())
     };
     let (recovered, old, new) = ((7, 9, false), (7, 0, false), (7, 0, true));

@@ -31,7 +31,8 @@ use crate::quorum::net::directory::PeerInfo;
 use crate::quorum::net::handler::{Failed, Handler};
 use crate::quorum::net::transport::Shutdown;
 use crate::quorum::net::{
-    ClientAddress, Directory, Neighbours, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
+    Admission, ClientAddress, Directory, Neighbours, Options, Part, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing,
+    Transport,
 };
 use crate::quorum::types::{Batch, ClusterTime, Entry, LogId, NodeId, Peer, SnapshotFile, SnapshotMeta, Types};
 
@@ -217,7 +218,7 @@ struct TestNode {
     shutdown: Option<Shutdown>,
     addr: SocketAddr,
     answers: Arc<Answers>,
-    refuse_votes: Arc<AtomicBool>,
+    admission: Arc<Admission>,
     /// To whom it was asked to hand its leadership over.
     hand_overs: Arc<Mutex<Vec<Option<NodeId>>>>,
     serving: tokio::task::JoinHandle<()>,
@@ -229,16 +230,16 @@ impl TestNode {
     }
 
     async fn with(node: NodeId, setup: Setup) -> TestNode {
-        let refuse_votes = Arc::new(AtomicBool::new(false));
+        let admission = Arc::new(Admission::new(Part::Votes));
         let hand_overs = Arc::<Mutex<Vec<_>>>::default();
         let (transport, shutdown) = Transport::new(Options {
             node,
             client: ClientAddress { host: "client.example".to_owned(), port: node as u16, tls_port: 0 },
             secret: setup.secret.map(|secret| secret.as_bytes().to_vec()),
-            standing: Standing { cluster: [setup.cluster; 16], blank: false },
+            standing: Standing { cluster: [setup.cluster; 16], blank: false, votes: true },
             security: setup.security,
             connections_max: setup.connections_max.unwrap_or(16),
-            refuse_votes: refuse_votes.clone(),
+            admission: admission.clone(),
             hand_over: {
                 let asked = hand_overs.clone();
                 Arc::new(move |to| asked.lock().unwrap().push(to))
@@ -251,7 +252,7 @@ impl TestNode {
             let (transport, answers, memory) = (transport.clone(), answers.clone(), setup.memory);
             async move { transport.serve(listener, answers, memory).await }
         });
-        TestNode { transport, shutdown: Some(shutdown), addr, answers, refuse_votes, hand_overs, serving }
+        TestNode { transport, shutdown: Some(shutdown), addr, answers, admission, hand_overs, serving }
     }
 
     fn meet(&self, others: &[(NodeId, SocketAddr)]) {

@@ -177,7 +177,7 @@ async fn nodes_connect_again_after_a_restart_and_at_another_address() {
 async fn a_blank_node_refuses_votes_while_it_is_told_to() {
     let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
     let mut client = one.client(2, two.addr).await;
-    two.refuse_votes.store(true, Relaxed);
+    two.admission.set(Part::Follows);
     for refused in [soon(client.vote(vote(), option())).await, soon(client.pre_vote(vote(), option())).await] {
         assert!(
             matches!(&refused, Err(RPCError::Unreachable(error)) if error.to_string().contains("does not vote")),
@@ -186,7 +186,9 @@ async fn a_blank_node_refuses_votes_while_it_is_told_to() {
     }
     assert_eq!(two.answers.votes.load(Relaxed), 0);
     assert!(soon(client.append_entries(heartbeat(), option())).await.unwrap().is_success());
-    two.refuse_votes.store(false, Relaxed);
+    two.admission.set(Part::Nothing);
+    assert!(soon(client.append_entries(heartbeat(), option())).await.is_err());
+    two.admission.set(Part::Votes);
     assert!(soon(client.vote(vote(), option())).await.unwrap().vote_granted);
     assert!(soon(client.pre_vote(vote(), option())).await.unwrap().vote_granted);
     let request = TransferLeaderRequest::new(Vote::new_committed(3, 1), 2, None);

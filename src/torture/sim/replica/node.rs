@@ -11,6 +11,7 @@ use crate::engine::replication::{Node as Shown, Role, State};
 use crate::persist::append::log::{AppendLog, Batch};
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::quorum::net::Standing;
+use crate::quorum::node::admission;
 use crate::quorum::node::{Core, Node, Status};
 use crate::quorum::store::{LogStore, Options, Owner, Planted, Snapshots, Worker};
 use crate::quorum::types::NodeId;
@@ -170,9 +171,11 @@ impl Replica {
         let mut snapshots = Snapshots::open(self.disk.clone(), Path::new(""), owner).map_err(|error| error.to_string())?;
         let mut cluster = [0; 16];
         cluster[..8].copy_from_slice(&CLUSTER.to_be_bytes());
-        let standing = Standing { cluster, blank: log.is_young() };
         let joins = snapshots.joins(&log).map_err(|error| error.to_string())?;
-        let transport = Transport::new(self.id(), self.nodes, Arc::clone(&self.post), standing, self.disk.clone());
+        let standing = Standing { cluster, blank: log.is_young(), votes: false };
+        let admission = Arc::new(admission(joins));
+        let transport =
+            Transport::new(self.id(), self.nodes, Arc::clone(&self.post), standing, Arc::clone(&admission), self.disk.clone());
         let machine = SimMachine::new(self.disk.clone());
         let members: BTreeMap<NodeId, String> = (1..=NodeId::from(self.nodes)).map(|id| (id, host(id))).collect();
         let core = Core {
@@ -185,7 +188,7 @@ impl Replica {
             snapshots,
             network: transport.clone(),
             transport: transport.clone(),
-            refuses: Arc::clone(transport.refuses()),
+            admission,
             machine: machine.clone(),
         };
         let door = Arc::clone(transport.door());
@@ -239,7 +242,7 @@ impl Replica {
     /// Looks whether there is work for the disk. Returns the time that it takes, if it begins now.
     pub fn work(&mut self) -> Option<u64> {
         let process = self.process.as_mut()?;
-        if !process.transport.is_blank() {
+        if process.transport.votes() {
             self.has_joined = true;
         }
         if process.works || !process.worker.is_asked() {

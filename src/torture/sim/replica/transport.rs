@@ -1,7 +1,6 @@
 //! What nodes send to each other. Requests and answers are parcels; whether and when one arrives is not decided here.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use openraft::{AsyncRuntime, Instant as _, OptionalSend, RaftNetworkFactory};
 use tokio::sync::oneshot;
 
 use crate::quorum::net::{
-    ClientAddress, Directory, Hello, Neighbours, Snapshot, SnapshotSink, SnapshotWriter, Standing, doubling,
+    Admission, ClientAddress, Directory, Hello, Neighbours, Part, Snapshot, SnapshotSink, SnapshotWriter, Standing, doubling,
 };
 use crate::quorum::node::{Raft, SharedSnapshots, Sink};
 use crate::quorum::runtime::{Instant, Runtime};
@@ -137,14 +136,20 @@ pub struct Transport {
     directory: Arc<Directory>,
     standing: Arc<Mutex<Standing>>,
     disk: NodeDisk,
-    /// While it is true, no other node gets a vote from this one.
-    refuses: Arc<AtomicBool>,
+    admission: Arc<Admission>,
     door: Door,
 }
 
 impl Transport {
     /// The transport of node number `node` of so many.
-    pub fn new(node: NodeId, nodes: u32, post: Arc<Mutex<Post>>, standing: Standing, disk: NodeDisk) -> Transport {
+    pub fn new(
+        node: NodeId,
+        nodes: u32,
+        post: Arc<Mutex<Post>>,
+        standing: Standing,
+        admission: Arc<Admission>,
+        disk: NodeDisk,
+    ) -> Transport {
         Transport {
             node,
             nodes,
@@ -152,14 +157,9 @@ impl Transport {
             directory: Arc::default(),
             standing: Arc::new(Mutex::new(standing)),
             disk,
-            refuses: Arc::new(AtomicBool::new(true)),
+            admission,
             door: Door::default(),
         }
-    }
-
-    /// Whether other nodes get no vote from this one.
-    pub fn refuses(&self) -> &Arc<AtomicBool> {
-        &self.refuses
     }
 
     /// Where to put what answers other nodes.
@@ -167,9 +167,9 @@ impl Transport {
         &self.door
     }
 
-    /// Whether the node is blank, as it says.
-    pub fn is_blank(&self) -> bool {
-        lock(&self.standing).blank
+    /// Whether the node votes, as it says.
+    pub fn votes(&self) -> bool {
+        lock(&self.standing).votes
     }
 
     fn send(&self, to: NodeId, content: Content) {
@@ -182,15 +182,15 @@ impl Transport {
     }
 
     fn hello(&self) -> Hello {
-        let Standing { cluster, blank } = *lock(&self.standing);
+        let Standing { cluster, blank, votes } = *lock(&self.standing);
         let client = ClientAddress { host: host(self.node), port: 6379, tls_port: 0 };
-        Hello { node: self.node, cluster, blank, client, program: String::new() }
+        Hello { node: self.node, cluster, blank, votes, client, program: String::new() }
     }
 
-    /// Asks the other nodes what they are, as long as this one is blank.
+    /// Asks the other nodes what they are, as long as this one does not vote.
     pub async fn greet(self) {
         loop {
-            let asks = self.is_blank();
+            let asks = !self.votes();
             self.others().for_each(|node| self.send(node, Content::Hello(self.hello(), asks)));
             if !asks {
                 return;
@@ -207,6 +207,7 @@ impl Transport {
                 None
             }
             Content::Hello(hello, asks) => {
+                self.directory.set_connected(hello.node, Ok(()));
                 self.directory.set_hello(hello);
                 if asks {
                     self.send(parcel.from, Content::Hello(self.hello(), false));
@@ -227,8 +228,14 @@ impl Transport {
         let door = lock(&self.door).clone();
         let Some((raft, snapshots)) = door else { return Err("it does not run yet".to_owned()) };
         let words = |error: &dyn std::fmt::Display| error.to_string();
+        let needs = if matches!(request, Request::Append(_) | Request::Snapshot(..)) { Part::Follows } else { Part::Votes };
+        if !self.admission.permits(needs) {
+            return Err("it does not take part".to_owned());
+        }
+        if let Request::Append(request) = &request {
+            self.admission.hear(request);
+        }
         match request {
-            Request::Vote(_) | Request::PreVote(_) if self.refuses.load(Ordering::Relaxed) => Err("it does not vote".to_owned()),
             Request::Append(request) => raft.append_entries(request).await.map(Answer::Append).map_err(|error| words(&error)),
             Request::Vote(request) => raft.vote(request).await.map(Answer::Vote).map_err(|error| words(&error)),
             Request::PreVote(request) => raft.pre_vote(request).await.map(Answer::PreVote).map_err(|error| words(&error)),
