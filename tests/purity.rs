@@ -149,7 +149,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("testing", &["base", "resp", "engine", "server", "client"]),
     ("recipes", &["client"]),
     ("bench", &["resp", "client", "recipes"]),
-    ("cluster", &["client", "quorum", "server"]),
+    ("cluster", &["base", "client", "quorum", "server"]),
     (
         "torture",
         &[

@@ -9,6 +9,7 @@
 //! It knows nothing of keys or commands: a batch is bytes with a time. `server::replicated` makes batches, and applies those of others.
 
 pub mod acks;
+pub mod admission;
 mod epoch;
 pub mod net;
 pub mod node;

@@ -9,7 +9,6 @@
 //! Each node opens one connection to each other member, for its own requests. Everything runs on the runtime of the node's thread; the
 //! directory may be read from any thread.
 
-mod admission;
 mod append;
 mod client;
 mod dial;
@@ -27,7 +26,6 @@ mod tests;
 mod transport;
 mod wire;
 
-pub use admission::{Admission, Part};
 #[cfg(feature = "torture")]
 pub use client::doubling;
 pub use dial::Security;

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::quorum::net::admission::Admission;
+use crate::quorum::admission::Admission;
 use crate::quorum::net::client::Network;
 use crate::quorum::net::dial::Security;
 use crate::quorum::net::directory::Directory;

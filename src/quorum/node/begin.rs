@@ -20,8 +20,9 @@ use openraft::AsyncRuntime;
 use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::Disk;
+use crate::quorum::admission::{Admission, Part};
 use crate::quorum::epoch;
-use crate::quorum::net::{Admission, Neighbours, Part, Standing, epoch_of};
+use crate::quorum::net::{Neighbours, Standing, epoch_of};
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::state::{SharedSnapshots, lock};

@@ -16,7 +16,8 @@ use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{AsyncRuntime, ChangeMembers, Instant as _};
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::{Admission, Neighbours};
+use crate::quorum::admission::Admission;
+use crate::quorum::net::Neighbours;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::runtime::{Instant, Runtime};

@@ -13,8 +13,9 @@ use openraft::{AsyncRuntime, Config, Instant as _, RaftNetworkFactory, SnapshotP
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::persist::disk::Disk;
+use crate::quorum::admission::{Admission, Part};
 use crate::quorum::epoch;
-use crate::quorum::net::{self, Admission, ClientAddress, Neighbours, Part, Security, Standing, Transport};
+use crate::quorum::net::{self, ClientAddress, Neighbours, Security, Standing, Transport};
 use crate::quorum::node::begin::{self, Beginning};
 use crate::quorum::node::handle::{Node, Order, Shared};
 use crate::quorum::node::machine::Machine;

@@ -26,13 +26,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
+use crate::quorum::admission::{Admission, Part};
 use crate::quorum::net::client::Client;
 use crate::quorum::net::directory::PeerInfo;
 use crate::quorum::net::handler::{Failed, Handler};
 use crate::quorum::net::transport::Shutdown;
 use crate::quorum::net::{
-    Admission, ClientAddress, Directory, Neighbours, Options, Part, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing,
-    Transport,
+    ClientAddress, Directory, Neighbours, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
 };
 use crate::quorum::types::{Batch, ClusterTime, Entry, LogId, NodeId, Peer, SnapshotFile, SnapshotMeta, Types};
 

@@ -333,11 +333,12 @@ impl Nodes {
                 if !self.may_lose_a_disk() || !self.kill(node) {
                     return;
                 }
+                self.later(again_after_us, Step::Start(node));
                 if std::fs::remove_dir_all(self.place.dir(node + 1).join(FOLDER)).is_err() {
+                    self.record(EventKind::Down { server: node as u32, lost: Some(0) });
                     return;
                 }
                 self.record(EventKind::Wipe { server: node as u32 });
-                self.later(again_after_us, Step::Start(node));
                 (Fault::Wipe, whom == Whom::Leader)
             }
             NodeFault::FullDisk { whom, for_us } => {

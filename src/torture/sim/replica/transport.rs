@@ -17,8 +17,9 @@ use openraft::raft::{
 use openraft::{AsyncRuntime, Instant as _, OptionalSend, RaftNetworkFactory};
 use tokio::sync::oneshot;
 
+use crate::quorum::admission::{Admission, Part};
 use crate::quorum::net::{
-    Admission, ClientAddress, Directory, Hello, Neighbours, Part, Snapshot, SnapshotSink, SnapshotWriter, Standing, doubling,
+    ClientAddress, Directory, Hello, Neighbours, Snapshot, SnapshotSink, SnapshotWriter, Standing, doubling,
 };
 use crate::quorum::node::{Raft, SharedSnapshots, Sink};
 use crate::quorum::runtime::{Instant, Runtime};
