@@ -97,21 +97,18 @@ impl Fault {
         Fault::BadDisk,
     ];
 
-    /// All kinds that nodes have that are processes.
-    pub const PROCESSES: [Fault; 12] = [
-        Fault::Pause,
-        Fault::Skew,
-        Fault::Crash,
-        Fault::Restart,
-        Fault::Delay,
-        Fault::Drop,
-        Fault::Duplicate,
-        Fault::Partition,
-        Fault::Disorder,
-        Fault::Stall,
-        Fault::Wipe,
-        Fault::BadDisk,
-    ];
+    /// All kinds that nodes have that are processes: those of simulated ones but the loss of power, which needs a machine.
+    pub const PROCESSES: [Fault; 12] = {
+        let (mut kinds, mut from, mut to) = ([Fault::Pause; 12], 0, 0);
+        while from < Fault::REPLICATED.len() {
+            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss) {
+                kinds[to] = Fault::REPLICATED[from];
+                to += 1;
+            }
+            from += 1;
+        }
+        kinds
+    };
 
     /// All kinds that servers have.
     pub fn all(servers: Servers) -> &'static [Fault] {

@@ -8,7 +8,7 @@ use crate::failover::Load;
 use crate::nodes::{Cluster, full_size};
 use crate::proxies::{self, Cuts};
 
-/// Longer than an election takes, so that whoever can be elected was.
+/// Longer than an election takes.
 const LASTS: Duration = Duration::from_millis(700);
 
 /// Who a fault happens to: the leader, and the others.
@@ -25,11 +25,11 @@ type Cut = fn(&Cuts, Nodes);
 const PARTITIONS: [(&str, Cut); 8] = [
     ("the leader is alone", |cuts, nodes| cuts.isolate(nodes.leader)),
     ("a follower is alone", |cuts, nodes| cuts.isolate(nodes.a)),
-    ("nobody hears the leader", |cuts, nodes| {
+    ("no node hears the leader", |cuts, nodes| {
         cuts.cut(nodes.leader, nodes.a);
         cuts.cut(nodes.leader, nodes.b);
     }),
-    ("the leader hears nobody", |cuts, nodes| {
+    ("the leader hears no node", |cuts, nodes| {
         cuts.cut(nodes.a, nodes.leader);
         cuts.cut(nodes.b, nodes.leader);
     }),

@@ -47,8 +47,8 @@ impl Clients {
 
     /// All but the subscriber must look for the next leader.
     fn have_lost_their_leader(&mut self) {
-        assert!(self.events.closes(), "nobody would publish keyspace events to it");
-        assert!(self.tracker.closes(), "nobody would tell it of changes");
+        assert!(self.events.closes(), "no node publishes keyspace events to it any more");
+        assert!(self.tracker.closes(), "no node tells it of changes any more");
         assert!(self.blocked.closes() && self.queue.closes() && self.watcher.closes());
     }
 }

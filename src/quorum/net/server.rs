@@ -241,9 +241,11 @@ fn read(frame: &Frame) -> Result<Request, String> {
 /// Has a request answered, and encodes the answer.
 async fn perform(handler: &impl Handler, admission: &Admission, id: u64, request: Request) -> Vec<u8> {
     const NO_VOTE: &str = "it does not vote before it has caught up, because it has lost its log or never had one";
+    const NO_PART: &str = "it takes part in nothing yet, because it has lost its log or never had one";
     let needs = if matches!(request, Request::Append(_)) { Part::Follows } else { Part::Votes };
     if !admission.permits(needs) {
-        return encode(Kind::Failed, id, NO_VOTE.as_bytes());
+        let reason = if needs == Part::Follows { NO_PART } else { NO_VOTE };
+        return encode(Kind::Failed, id, reason.as_bytes());
     }
     if let Request::Append(request) = &request {
         admission.hear(request);

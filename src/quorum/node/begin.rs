@@ -56,6 +56,7 @@ pub struct Beginning<T, D: Disk> {
     pub transport: T,
     pub admission: Arc<Admission>,
     pub log: LogStore,
+    /// How long a lease lasts that the node may have granted before its restart.
     pub lease: Duration,
 }
 
@@ -74,7 +75,7 @@ where
     M: Machine,
 {
     if beginning.joins {
-        join(&mut beginning, &raft).await;
+        beginning.join(&raft).await;
     } else {
         Runtime::sleep(beginning.lease).await;
     }
@@ -86,105 +87,96 @@ where
     tracing::info!("this node votes");
 }
 
-impl<T: Neighbours, D: Disk> Beginning<T, D> {
+impl<T, D> Beginning<T, D>
+where
+    T: Neighbours,
+    D: Disk + Send + 'static,
+    D::File: Send,
+{
     /// Tells the others how the node stands. Returns whether it is still blank.
     fn say(&mut self) -> bool {
         self.standing.blank = self.log.is_young();
         self.transport.set_standing(self.standing);
         self.standing.blank
     }
-}
 
-/// Waits until a node that joins may vote, or all nodes begin the cluster.
-async fn join<D, M, T>(beginning: &mut Beginning<T, D>, raft: &Raft<D, M>)
-where
-    T: Neighbours,
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
-    for looks in 0u32.. {
-        let known = beginning.transport.directory().all();
-        let others: Vec<_> = known
-            .iter()
-            .filter(|peer| beginning.members.contains_key(&peer.node) && (peer.connected || peer.inbound > 0))
-            .filter_map(|peer| peer.hello.as_ref())
-            .collect();
-        if others.iter().any(|hello| !hello.blank) {
-            tracing::info!("the cluster exists; this node has no vote before it has caught up");
-            let epoch = others.iter().filter(|hello| !hello.blank).map(|hello| epoch_of(hello.cluster)).find(|epoch| *epoch != 0);
-            if let Some(epoch) = epoch.filter(|epoch| *epoch != epoch_of(beginning.standing.cluster)) {
-                // Nothing is received under it before it is kept.
-                if let Err(reason) = epoch::write(&beginning.folder, epoch) {
-                    tracing::error!("The epoch of the cluster cannot be kept: {reason}");
-                    Runtime::sleep(KEEP_AGAIN).await;
-                    continue;
+    /// Waits until a node that joins may vote, or all nodes begin the cluster.
+    async fn join<M: Machine>(&mut self, raft: &Raft<D, M>) {
+        for looks in 0u32.. {
+            let known = self.transport.directory().all();
+            let others: Vec<_> = known
+                .iter()
+                .filter(|peer| self.members.contains_key(&peer.node) && (peer.connected || peer.inbound > 0))
+                .filter_map(|peer| peer.hello.as_ref())
+                .collect();
+            if others.iter().any(|hello| !hello.blank) {
+                tracing::info!("the cluster exists; this node has no vote before it has caught up");
+                let epoch =
+                    others.iter().filter(|hello| !hello.blank).map(|hello| epoch_of(hello.cluster)).find(|epoch| *epoch != 0);
+                if let Some(epoch) = epoch.filter(|epoch| *epoch != epoch_of(self.standing.cluster)) {
+                    // Nothing is received under it before it is kept.
+                    if let Err(reason) = epoch::write(&self.folder, epoch) {
+                        tracing::error!("The epoch of the cluster cannot be kept: {reason}");
+                        Runtime::sleep(KEEP_AGAIN).await;
+                        continue;
+                    }
+                    self.standing.cluster[8..].copy_from_slice(&epoch.to_be_bytes());
+                    self.say();
                 }
-                beginning.standing.cluster[8..].copy_from_slice(&epoch.to_be_bytes());
-                beginning.say();
+                Runtime::sleep(self.lease * LEASES).await;
+                self.admission.set(Part::Follows);
+                self.catch_up(raft).await;
+                self.keep_vote().await;
+                raft.runtime_config().elect(true);
+                return;
             }
-            Runtime::sleep(beginning.lease * LEASES).await;
-            beginning.admission.set(Part::Follows);
-            catch_up(beginning, raft).await;
-            keep_vote(&beginning.snapshots).await;
-            raft.runtime_config().elect(true);
-            return;
-        }
-        let is_missing = |id: &NodeId| *id != beginning.node && others.iter().all(|hello| hello.node != *id);
-        let missing: Vec<NodeId> = beginning.members.keys().copied().filter(is_missing).collect();
-        if beginning.members.contains_key(&beginning.node) && missing.is_empty() {
-            keep_vote(&beginning.snapshots).await;
-            raft.runtime_config().elect(true);
-            let nodes = beginning.members.iter().map(|(id, addr)| (*id, Peer { addr: addr.clone() }));
-            // Another node may have begun the cluster meanwhile: then this one has its members already.
-            match raft.initialize(nodes.collect::<BTreeMap<_, _>>()).await {
-                Ok(()) => tracing::info!(nodes = beginning.members.len(), "begins a cluster"),
-                Err(error) => tracing::debug!(%error, "the cluster has begun already"),
+            let is_missing = |id: &NodeId| *id != self.node && others.iter().all(|hello| hello.node != *id);
+            let missing: Vec<NodeId> = self.members.keys().copied().filter(is_missing).collect();
+            if self.members.contains_key(&self.node) && missing.is_empty() {
+                self.keep_vote().await;
+                raft.runtime_config().elect(true);
+                let nodes = self.members.iter().map(|(id, addr)| (*id, Peer { addr: addr.clone() }));
+                // Another node may have begun the cluster meanwhile: then this one has its members already.
+                match raft.initialize(nodes.collect::<BTreeMap<_, _>>()).await {
+                    Ok(()) => tracing::info!(nodes = self.members.len(), "begins a cluster"),
+                    Err(error) => tracing::debug!(%error, "the cluster has begun already"),
+                }
+                return;
             }
-            return;
+            if looks == SAID_AFTER.0 || looks > 0 && looks.is_multiple_of(SAID_AFTER.1) {
+                let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                tracing::info!("a new cluster begins when all of its nodes have answered: waits for node {}", missing.join(", "));
+            }
+            Runtime::sleep(LOOK).await;
         }
-        if looks == SAID_AFTER.0 || looks > 0 && looks.is_multiple_of(SAID_AFTER.1) {
-            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-            tracing::info!("a new cluster begins when all of its nodes have answered: waits for node {}", missing.join(", "));
-        }
-        Runtime::sleep(LOOK).await;
     }
-}
 
-/// Removes the mark that the node joins, in as many attempts as it takes.
-async fn keep_vote<D>(snapshots: &SharedSnapshots<D>)
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-{
-    loop {
-        let shared = Arc::clone(snapshots);
-        match blocking(move || lock(&shared).joined()).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => tracing::error!("It cannot be kept that this node votes: {error}"),
-            Err(error) => tracing::error!("It cannot be kept that this node votes: {error}"),
+    /// Removes the mark that the node joins, in as many attempts as it takes.
+    async fn keep_vote(&self) {
+        loop {
+            let shared = Arc::clone(&self.snapshots);
+            let failure = match blocking(move || lock(&shared).joined()).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            tracing::error!("It cannot be kept that this node votes: {failure}");
+            Runtime::sleep(KEEP_AGAIN).await;
         }
-        Runtime::sleep(KEEP_AGAIN).await;
     }
-}
 
-/// Waits until the node has applied everything that was committed when it began to follow: what a leader says is committed which has
-/// committed an entry of its own. What openraft knows without a leader, from before a restart, would not do.
-async fn catch_up<D, M, T>(beginning: &mut Beginning<T, D>, raft: &Raft<D, M>)
-where
-    T: Neighbours,
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
-    let mut target = None;
-    loop {
-        beginning.say();
-        target = target.or(beginning.admission.heard());
-        let applied = raft.data_metrics().borrow_watched().last_applied.map(|last| last.index);
-        if target.is_some() && applied >= target {
-            return;
+    /// Waits until the node has applied everything that was committed when it began to follow. Only a leader that has committed an entry
+    /// of its own knows what that is. What openraft knows from before a restart would not do.
+    async fn catch_up<M: Machine>(&mut self, raft: &Raft<D, M>) {
+        let mut target = None;
+        loop {
+            self.say();
+            target = target.or(self.admission.heard());
+            let applied = raft.data_metrics().borrow_watched().last_applied.map(|last| last.index);
+            if target.is_some() && applied >= target {
+                return;
+            }
+            Runtime::sleep(LOOK).await;
         }
-        Runtime::sleep(LOOK).await;
     }
 }

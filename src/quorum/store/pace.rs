@@ -18,7 +18,7 @@ const RATE_MIN: u64 = 16 << 20;
 const WITHIN: Duration = Duration::from_millis(3500);
 /// Time without a piece after which a follower counts as one that was away. A pause is never as long.
 const AWAY: Duration = Duration::from_secs(5);
-/// How long entries may be uncommitted before it is taken that they wait for this follower.
+/// Time after which an entry that is not committed is taken to wait for this follower.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The pace of one follower.
@@ -44,7 +44,8 @@ impl Pace {
         behind > NEAR
     }
 
-    /// How long to wait before the next piece; `None` if there are no pauses now. `committed` and `last`: indexes of the last entries that are committed and that there are.
+    /// How long to wait before the next piece; `None` if there are no pauses now. `committed`: index of the last entry that is committed.
+    /// `last`: that of the last one that there is.
     pub fn pause(&mut self, now: Instant, committed: u64, last: u64) -> Option<Duration> {
         if self.waits.is_none_or(|(index, _)| index <= committed) {
             self.waits = (last > committed).then_some((last, now));
