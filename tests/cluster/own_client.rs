@@ -6,7 +6,7 @@ use portcullis::client::{Client, Command, Options, Result};
 
 use crate::nodes::Cluster;
 
-/// Takes and releases a lock until `ends`. Returns how often, and the longest time that this took.
+/// Takes and releases a lock, and reads a key, until `ends`. Returns how often, and the longest time that this took.
 async fn work(client: Client, name: String, ends: Instant) -> Result<(u32, Duration)> {
     let (mut rounds, mut longest, mut last) = (0, Duration::ZERO, 0);
     while Instant::now() < ends {
@@ -15,9 +15,9 @@ async fn work(client: Client, name: String, ends: Instant) -> Result<(u32, Durat
         assert!(guard.token() > last, "{name}: {} after {last}", guard.token());
         last = guard.token();
         guard.release().await?;
-        (rounds, longest) = (rounds + 1, longest.max(began.elapsed()));
         // Without that word it fails if its leader dies before it has answered.
         client.run(Command::new("GET").arg(&name).idempotent()).await?;
+        (rounds, longest) = (rounds + 1, longest.max(began.elapsed()));
     }
     Ok((rounds, longest))
 }

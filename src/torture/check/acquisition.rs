@@ -229,8 +229,10 @@ pub struct Acquisitions {
     pub stored: Vec<(u32, Vec<Op>)>,
     /// The pauses of clients: client, start and end.
     pub pauses: Vec<(u32, u64, u64)>,
-    /// When a server was down: start and end.
+    /// When a server was down: start and end. Of a replicated service: when no node led.
     pub down: Vec<(u64, u64)>,
+    /// Whether the service is replicated. Then the time of leases stands still while no node leads.
+    pub replicated: bool,
     /// The end of the history.
     pub end_us: u64,
 }
@@ -325,8 +327,23 @@ impl Acquisitions {
         sorter.leaderless.extend(sorter.leaderless_us.map(|since_us| (since_us, u64::MAX)));
         if !sorter.leaderless.is_empty() {
             sorter.sorted.down = sorter.leaderless;
+            sorter.sorted.replicated = true;
         }
         sorter.sorted
+    }
+
+    /// The latest time at which the lock of an acquisition became free: as [`Acquisition::possible_span`] says, and if that is the end
+    /// of its lease, later by the time in which no node led meanwhile.
+    pub fn free_at_us(&self, acquisition: &Acquisition, end_us: u64) -> u64 {
+        if !self.replicated || end_us != acquisition.latest_us() || end_us == u64::MAX {
+            return end_us;
+        }
+        let began_us = end_us.saturating_sub(acquisition.lease_us);
+        let meanwhile = self.down.iter().filter(|(_, to_us)| *to_us > began_us);
+        meanwhile.fold(end_us, |end_us, (from_us, to_us)| match *from_us < end_us {
+            true => end_us.saturating_add(to_us - from_us.max(&began_us)),
+            false => end_us,
+        })
     }
 
     /// The acquisitions of each lock, in the order of their requests.

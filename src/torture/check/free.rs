@@ -98,7 +98,10 @@ pub(super) fn check(acquisitions: &Acquisitions, rules: &Rules) -> Finding {
 fn occupied(acquisitions: &Acquisitions, of_lock: &[&Acquisition], rules: &Rules, most: usize) -> Spans {
     let mut spans: Vec<Span> = of_lock
         .iter()
-        .filter_map(|acquisition| acquisition.possible_span().map(|(from, to)| (from, to, acquisition.op)))
+        .filter_map(|acquisition| {
+            let (from_us, to_us) = acquisition.possible_span()?;
+            Some((from_us, acquisitions.free_at_us(acquisition, to_us), acquisition.op))
+        })
         .collect();
     // A waiter that pauses may be granted the lock and learn of it only after the pause.
     for waiter in of_lock {

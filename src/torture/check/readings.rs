@@ -79,6 +79,21 @@ fn a_watchdog_may_have_renewed_until_its_client_crashed() {
 }
 
 #[test]
+fn leases_stand_still_while_no_node_leads() {
+    let story = |leaderless: bool, granted_s| {
+        let mut story = held();
+        if leaderless {
+            story.at(3.0, NO_CLIENT, EventKind::Leaderless).at(9.0, NO_CLIENT, EventKind::Leads { server: 1 });
+        } else {
+            story.at(3.0, NO_CLIENT, EventKind::Down { server: 0, lost: None }).at(9.0, NO_CLIENT, EventKind::Up { server: 0 });
+        }
+        story.crash(9.5).granted(granted_s, 1, 2).violated()
+    };
+    assert_eq!((story(true, 23.0), story(true, 25.0)), (vec![], vec![Property::Late]));
+    assert_eq!(story(false, 23.0), [Property::Late], "those of one server do not");
+}
+
+#[test]
 fn an_acquisition_without_a_reply_may_have_been_granted() {
     let story = |maybe| {
         let mut story = Story::default();

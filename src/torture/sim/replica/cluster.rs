@@ -98,11 +98,11 @@ impl Cluster {
         }
     }
 
-    /// Whether a node reaches a majority that can write, and that majority reaches it.
-    pub fn reaches_majority(&self, now_us: u64, node: u32, writes: impl Fn(u32) -> bool) -> bool {
+    /// Whether a node and others that reach it and that it reaches are a majority. Those that do not act do not count.
+    pub fn reaches_majority(&self, now_us: u64, node: u32, acts: impl Fn(u32) -> bool) -> bool {
         let both =
             |other: &u32| *other == node || !(self.links.is_cut(now_us, node, *other) || self.links.is_cut(now_us, *other, node));
-        (0..self.nodes).filter(both).filter(|node| writes(*node)).count() * 2 > self.nodes as usize
+        (0..self.nodes).filter(both).filter(|node| acts(*node)).count() * 2 > self.nodes as usize
     }
 }
 

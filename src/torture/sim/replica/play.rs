@@ -72,11 +72,13 @@ impl Simulation<'_> {
         }
         if !any {
             let servers = &self.servers;
-            let writes = |node: u32| servers[node as usize].replica.as_ref().is_none_or(|replica| !replica.is_bad());
-            let serves = |node: &u32| {
-                let server = &servers[*node as usize];
-                server.serves() && server.stalled_until_us <= now_us && cluster.reaches_majority(now_us, *node, writes)
+            // One that runs, and whose disk takes what it writes.
+            let acts = |node: u32| {
+                let server = &servers[node as usize];
+                let stands_still = !server.up || server.stalled_until_us > now_us;
+                !stands_still && server.replica.as_ref().is_none_or(|replica| !replica.is_bad())
             };
+            let serves = |node: &u32| servers[*node as usize].serves() && cluster.reaches_majority(now_us, *node, acts);
             let leader = (0..cluster.nodes).find(serves);
             if leader != cluster.leader {
                 cluster.leader = leader;
