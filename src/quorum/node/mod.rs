@@ -11,6 +11,7 @@
 //!
 //! - `machine`: what the executor does for the node;
 //! - `state`: the state machine of openraft, which passes on what is committed;
+//! - `giver`: how entries reach the executor: at once, or in groups;
 //! - `compact`: snapshots, made of the last one and the entries behind it;
 //! - `begin`: when a blank node may vote, and when it begins a cluster;
 //! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
@@ -22,6 +23,7 @@
 mod begin;
 mod bound;
 mod compact;
+mod giver;
 mod handle;
 mod machine;
 mod members;

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use crate::persist::disk::Disk;
 use crate::quorum::net::Snapshot;
 use crate::quorum::node::compact::Builder;
+use crate::quorum::node::giver::{Giver, ending};
 use crate::quorum::node::machine::{Applied, Committed, Machine};
 use crate::quorum::node::storage;
 use crate::quorum::store::{LogStore, Snapshots};
@@ -31,14 +32,11 @@ pub fn lock<D: Disk>(snapshots: &Mutex<Snapshots<D>>) -> MutexGuard<'_, Snapshot
 /// The state machine of a node.
 pub struct State<D: Disk, M> {
     machine: M,
+    giver: Giver<M>,
     log: LogStore,
     snapshots: SharedSnapshots<D>,
     applied: Option<LogId>,
     membership: Membership,
-}
-
-fn ending() -> io::Error {
-    io::Error::other("the server is ending")
 }
 
 impl<D: Disk, M: Machine> State<D, M> {
@@ -48,7 +46,8 @@ impl<D: Disk, M: Machine> State<D, M> {
     /// The machine's.
     pub async fn begin(machine: M, log: LogStore, snapshots: SharedSnapshots<D>) -> io::Result<Self> {
         let current = lock(&snapshots).current().cloned();
-        let mut state = State { machine, log, snapshots, applied: None, membership: Membership::default() };
+        let giver = Giver::new(machine.clone());
+        let mut state = State { machine, giver, log, snapshots, applied: None, membership: Membership::default() };
         if let Some((meta, file)) = current {
             state.install(Some(file)).await?;
             (state.applied, state.membership) = (meta.last_log_id, meta.last_membership);
@@ -62,15 +61,12 @@ impl<D: Disk, M: Machine> State<D, M> {
         installed.await.map_err(|_| ending())?.map_err(storage)
     }
 
-    async fn give(&mut self, entries: Vec<Committed>) -> io::Result<()> {
-        loop {
-            let (done, applied) = oneshot::channel();
-            self.machine.apply(entries.clone(), done);
-            match applied.await.map_err(|_| ending())? {
-                Applied::Done => return Ok(()),
-                Applied::StartsAnew => self.start_anew().await?,
-            }
+    /// Looks at what became of the entries that were given: of those that are applied, or of `all`, for which it waits.
+    async fn look(&mut self, all: bool) -> io::Result<()> {
+        if self.giver.applied(all).await? == Applied::StartsAnew {
+            self.start_anew().await?;
         }
+        Ok(())
     }
 
     /// Gives the machine the snapshot and all entries that were applied since.
@@ -140,9 +136,18 @@ where
                     next = entries.try_next().now_or_never().transpose()?.flatten();
                 }
             }
-            // Those without a batch are given as well: a state that was dropped is built again before the node may lead.
-            self.give(batches).await?;
+            self.look(self.giver.is_full()).await?;
             self.applied = last;
+            match batches.len() == count {
+                // A leader's clients wait for it.
+                true if !responders.is_empty() => self.giver.give(batches),
+                true => self.giver.hold(batches),
+                // A leadership begins with an entry without a batch. A state that was dropped is built again before.
+                false => {
+                    self.giver.give(batches);
+                    self.look(true).await?;
+                }
+            }
             if let Some(membership) = membership {
                 self.membership = membership;
             }
@@ -157,6 +162,7 @@ where
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
+        self.giver.forget();
         self.install(Some(snapshot)).await?;
         (self.applied, self.membership) = (meta.last_log_id, meta.last_membership.clone());
         Ok(())
