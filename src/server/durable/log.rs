@@ -111,9 +111,13 @@ impl Shell {
             copies = self.copy_some();
             self.end_turn(Task::Copy);
         }
+        #[cfg(feature = "quorum")]
+        let applies = self.go_on_applying();
+        #[cfg(not(feature = "quorum"))]
+        let applies = false;
         self.submit(false);
         self.update_files();
-        copies || self.next_load().is_some_and(|wait| wait.is_zero())
+        applies || copies || self.next_load().is_some_and(|wait| wait.is_zero())
     }
 
     /// Does what is due about files.
@@ -151,9 +155,14 @@ impl Shell {
         self.files_due_ms = due.into_iter().flatten().min().unwrap_or(u64::MAX);
     }
 
-    /// How long to wait at most for more changes before the pending ones are handed over; `None` if they are not to wait.
+    /// How long to wait at most for more changes before the pending ones are handed over, or before a follower goes on applying; `None`
+    /// if neither waits.
     #[cold]
     pub(in crate::server) fn wait_for_others(&self) -> Option<Duration> {
+        #[cfg(feature = "quorum")]
+        if let Some(rest) = self.rest_from_applying() {
+            return Some(rest);
+        }
         self.durable.as_ref()?.wait_for_others()
     }
 

@@ -1,10 +1,14 @@
 //! Applies committed batches to an engine without clients.
 
+use std::collections::VecDeque;
+
 use crate::engine::Engine;
-use crate::persist::append::read::{Reader, Step};
+use crate::persist::append::read::{Ending, Reader, Step};
 use crate::persist::natives::clock::Moment;
+use crate::quorum::node::Committed;
 use crate::quorum::types::{Batch, ClusterTime};
 use crate::server::durable::load::Purpose;
+use crate::server::durable::load::pace::Pace;
 use crate::server::durable::load::replay::Replay;
 use crate::server::replicated::moment;
 
@@ -12,13 +16,15 @@ use crate::server::replicated::moment;
 pub struct Follower {
     replay: Replay<Box<Engine>>,
     time: ClusterTime,
+    /// What is left of a batch that is applied in part.
+    reading: Option<Reader>,
 }
 
 impl Follower {
     /// Begins with an empty engine.
     pub fn new(engine: Box<Engine>) -> Follower {
         let time = ClusterTime::default();
-        Follower { replay: Replay::new(engine, moment(time)), time }
+        Follower { replay: Replay::new(engine, moment(time)), time, reading: None }
     }
 
     /// The time of the last batch.
@@ -42,19 +48,47 @@ impl Follower {
     /// # Errors
     /// In words: it has what this version does not know, or is not whole.
     pub fn apply(&mut self, batch: &Batch) -> Result<(), String> {
-        self.set_time(batch.time);
-        let mut reader = Reader::behind_preamble(0, batch.bytes.len() as u64);
-        reader.feed(&batch.bytes);
+        self.apply_slice(batch, &mut Pace::unlimited()).map(|_| ())
+    }
+
+    /// Applies entries until all are applied or the slice is over, and removes those that are. Returns whether all are.
+    ///
+    /// # Errors
+    /// In words: an entry cannot be applied.
+    pub fn apply_some(&mut self, entries: &mut VecDeque<Committed>, slice: &mut Pace) -> Result<bool, String> {
+        while let Some(entry) = entries.front() {
+            let applied = self.apply_slice(&entry.batch, slice);
+            if !applied.map_err(|reason| format!("entry {} of the log cannot be applied: {reason}", entry.index))? {
+                return Ok(false);
+            }
+            entries.pop_front();
+        }
+        Ok(true)
+    }
+
+    /// Applies a batch, or what is left of it, until the slice is over. Returns whether all of it is applied.
+    fn apply_slice(&mut self, batch: &Batch, slice: &mut Pace) -> Result<bool, String> {
+        if self.reading.is_none() {
+            self.set_time(batch.time);
+            let mut reader = Reader::behind_preamble(0, batch.bytes.len() as u64);
+            reader.feed(&batch.bytes);
+            self.reading = Some(reader);
+        }
+        let Some(reader) = &mut self.reading else { return Ok(true) };
         loop {
             match reader.step().map_err(|damage| damage.to_string())? {
                 Step::Unit(unit) => self.replay.unit(unit)?,
                 Step::Preamble => return Err("a batch begins with an RDB".to_owned()),
                 Step::More => break,
             }
+            if slice.is_over() {
+                return Ok(false);
+            }
         }
-        match reader.finish().map_err(|damage| damage.to_string())? {
-            crate::persist::append::read::Ending::Torn(damage) => Err(format!("{batch} is not whole: {damage}")),
-            _ => Ok(()),
+        match self.reading.take().map(Reader::finish) {
+            Some(Err(damage)) => Err(damage.to_string()),
+            Some(Ok(Ending::Torn(damage))) => Err(format!("{batch} is not whole: {damage}")),
+            _ => Ok(true),
         }
     }
 

@@ -93,6 +93,7 @@ impl Shell {
             self.depose("another node's state is installed");
         }
         if let Some(replicated) = &mut self.replicated {
+            replicated.backlog.clear();
             replicated.part = Part::Follows(Box::new(follower));
         }
         Ok(())
@@ -121,6 +122,7 @@ impl Shell {
 
     /// Begins to lead: everything that was committed before is applied.
     fn lead(&mut self, id: LeaderId) {
+        self.apply_all();
         let Some(replicated) = &mut self.replicated else { return };
         let before_us = self.clock.now().mono_us;
         let clock = &mut self.clock;

@@ -33,11 +33,7 @@ impl ShellMachine {
 
 impl Machine for ShellMachine {
     fn apply(&self, entries: Vec<Committed>, done: oneshot::Sender<Applied>) {
-        self.order(move |shell| {
-            if let Some(applied) = shell.take_committed(&entries) {
-                let _ = done.send(applied);
-            }
-        });
+        self.order(move |shell| shell.take_entries(entries, done));
     }
 
     fn install(&self, snapshot: Option<SnapshotFile>, done: oneshot::Sender<Result<(), String>>) {

@@ -15,6 +15,7 @@
 //! time of the last batch, so all nodes have the same deadlines. A new leader sets its clock to the last committed time: no lease ends
 //! early, and each is late by the time without a leader.
 
+mod backlog;
 mod clock;
 pub mod content;
 pub mod follower;
@@ -36,6 +37,7 @@ use crate::persist::natives::clock::{BootClock, Moment};
 use crate::quorum::net::ClientAddress;
 use crate::quorum::node::{Node, Status};
 use crate::quorum::types::{ClusterTime, NodeId};
+use crate::server::replicated::backlog::Backlog;
 use crate::server::replicated::leadership::Part;
 use crate::server::replicated::messages::Messages;
 
@@ -78,6 +80,8 @@ pub struct Replicated {
     id: NodeId,
     cluster: u64,
     part: Part,
+    /// What a follower has yet to apply.
+    backlog: Backlog,
     status: Status,
     /// When to look at the lease and to commit the time, in monotonic milliseconds; `u64::MAX` unless this node leads.
     tick_ms: u64,

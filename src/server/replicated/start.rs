@@ -12,6 +12,7 @@ use crate::quorum::node::{self, Status, Timing};
 use crate::quorum::store::{FolderLock, Owner};
 use crate::server::durable::folder::Folder;
 use crate::server::net::control::Control;
+use crate::server::replicated::backlog::Backlog;
 use crate::server::replicated::leadership::Part;
 use crate::server::replicated::machine::ShellMachine;
 use crate::server::replicated::messages::Messages;
@@ -88,6 +89,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         id,
         cluster,
         part: Part::Empty,
+        backlog: Backlog::default(),
         status: Status::default(),
         tick_ms: u64::MAX,
         handing_over: None,

@@ -25,7 +25,12 @@ impl Pace {
 
     /// A slice that begins now.
     pub fn slice() -> Pace {
-        Pace { until: Some(Instant::now() + SLICE), looks: 0, owed: Duration::ZERO }
+        Pace::lasting(SLICE)
+    }
+
+    /// A slice that begins now, of another length.
+    pub fn lasting(time: Duration) -> Pace {
+        Pace { until: Some(Instant::now() + time), looks: 0, owed: Duration::ZERO }
     }
 
     /// Whether the slice is over.
