@@ -143,7 +143,7 @@ mod tests {
         crate::on_executor_stack(|| {
             let engine = Engine::new(Config::default(), 0, Now::new(0, 0), crate::commands::table());
             let (mut follower, mut backlog) = (Follower::new(Box::new(engine)), Backlog::default());
-            let mut push = |backlog: &mut Backlog, number| {
+            let push = |backlog: &mut Backlog, number| {
                 let (done, applied) = oneshot::channel();
                 backlog.push(entry(number), done);
                 applied
