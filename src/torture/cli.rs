@@ -102,7 +102,7 @@ fn with_arguments(command: Command) -> Command {
                 "faults",
                 "LIST",
                 "Faults to inject, separated by commas: pause, skew, crash, restart, lose, delay, drop, duplicate; or all; or none. \
-                 With --durable there is powerloss, and not lose. With --replicas there are also partition, disorder, stall, wipe and baddisk",
+                 With --durable there is powerloss, and not lose. With --replicas there are also partition, disorder, stall, wipe, baddisk, bitrot and members",
             )
             .default_value("all"),
         )

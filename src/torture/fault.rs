@@ -33,6 +33,10 @@ pub enum Fault {
     Wipe,
     /// The disks of nodes are full or fail for a time: one at a time.
     BadDisk,
+    /// A part of a node's files is damaged or lost while it is down: one node at a time.
+    BitRot,
+    /// Nodes are removed from the members and added again, the leader included.
+    Members,
 }
 
 /// What kind of servers a run has.
@@ -81,7 +85,7 @@ impl Fault {
         [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
 
     /// All kinds that the nodes of a replicated service have.
-    pub const REPLICATED: [Fault; 13] = [
+    pub const REPLICATED: [Fault; 15] = [
         Fault::Pause,
         Fault::Skew,
         Fault::Crash,
@@ -95,13 +99,16 @@ impl Fault {
         Fault::Stall,
         Fault::Wipe,
         Fault::BadDisk,
+        Fault::BitRot,
+        Fault::Members,
     ];
 
-    /// All kinds that nodes have that are processes: those of simulated ones but the loss of power, which needs a machine.
+    /// All kinds that nodes have that are processes: those of simulated ones but the loss of power, which needs a machine, damage
+    /// of files, which needs a look into them, and changes of the members.
     pub const PROCESSES: [Fault; 12] = {
         let (mut kinds, mut from, mut to) = ([Fault::Pause; 12], 0, 0);
         while from < Fault::REPLICATED.len() {
-            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss) {
+            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss | Fault::BitRot | Fault::Members) {
                 kinds[to] = Fault::REPLICATED[from];
                 to += 1;
             }
@@ -122,7 +129,8 @@ impl Fault {
 
     /// Whether only nodes have it.
     pub fn is_of_nodes(self) -> bool {
-        matches!(self, Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe | Fault::BadDisk)
+        use Fault::{BadDisk, BitRot, Disorder, Members, Partition, Stall, Wipe};
+        matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members)
     }
 
     /// The name on the command line.
@@ -142,6 +150,8 @@ impl Fault {
             Fault::Stall => "stall",
             Fault::Wipe => "wipe",
             Fault::BadDisk => "baddisk",
+            Fault::BitRot => "bitrot",
+            Fault::Members => "members",
         }
     }
 
@@ -200,6 +210,8 @@ mod tests {
             ("wipe", Servers::Durable),
             ("lose", Servers::Replicated),
             ("powerloss", Servers::Processes),
+            ("bitrot", Servers::Processes),
+            ("members", Servers::Processes),
         ] {
             assert!(Fault::parse_list(list, servers).is_err(), "{list}");
         }

@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::recipes::ReleaseOutcome;
+use crate::torture::sim::replica::damage::Rot;
 
 /// Number of an acquisition: one client's use of one lock, from the request to the release.
 pub type Op = u32;
@@ -247,6 +248,27 @@ pub enum EventKind {
         /// How long the fault lasts.
         for_us: u64,
     },
+    /// A node ends, and its files are damaged.
+    BitRot {
+        /// Number of the server.
+        server: u32,
+        /// What the damage is.
+        rot: Rot,
+    },
+    /// From now on, nodes are removed from the members.
+    Members {
+        /// The nodes: a bit for each.
+        away: u32,
+        /// For how long at least. Then they are added again.
+        for_us: u64,
+    },
+    /// All nodes are members again.
+    AllMembers,
+    /// A node has refused files that are damaged. Its operator deletes them.
+    Replaced {
+        /// Number of the server.
+        server: u32,
+    },
     /// The clocks of a server run fast or slow.
     DriftOfNode {
         /// Number of the server.
@@ -394,7 +416,8 @@ impl Event {
             EventKind::Released { op, outcome, tries, trace } => {
                 out.number(u64::from(*op) << 8 | u64::from(*tries)).maybe(outcome.map(|outcome| outcome as u64)).trace(trace)
             }
-            EventKind::Start | EventKind::Done | EventKind::Leaderless => &mut out,
+            EventKind::Start | EventKind::Done | EventKind::Leaderless | EventKind::AllMembers => &mut out,
+            EventKind::Members { away, for_us } => out.number(u64::from(*away)).number(*for_us),
             EventKind::Partition { apart, ways, for_us } => out
                 .number(u64::from(apart.0) << 32 | u64::from(apart.1))
                 .number(u64::from(ways.0) << 1 | u64::from(ways.1))
@@ -403,7 +426,10 @@ impl Event {
             EventKind::BadDisk { server, full, for_us } => out.number(u64::from(*server) << 1 | u64::from(*full)).number(*for_us),
             EventKind::DriftOfNode { server, ppm } => out.number(u64::from(*server)).number(*ppm as u64),
             EventKind::StepOfNode { server, by_ms } => out.number(u64::from(*server)).number(*by_ms as u64),
-            EventKind::Wipe { server } | EventKind::Leads { server } => out.number(u64::from(*server)),
+            EventKind::BitRot { server, rot } => out.number(u64::from(*server)).number(*rot as u64),
+            EventKind::Wipe { server } | EventKind::Leads { server } | EventKind::Replaced { server } => {
+                out.number(u64::from(*server))
+            }
             EventKind::Crash { machine } => out.number(u64::from(*machine)),
             EventKind::Pause { for_us } => out.number(*for_us),
             EventKind::Jump { by_ms } => out.number(*by_ms as u64),
@@ -466,6 +492,10 @@ impl EventKind {
             EventKind::Leaderless => 33,
             EventKind::Leads { .. } => 34,
             EventKind::BadDisk { .. } => 35,
+            EventKind::BitRot { .. } => 36,
+            EventKind::Replaced { .. } => 37,
+            EventKind::Members { .. } => 38,
+            EventKind::AllMembers => 39,
         }
     }
 
@@ -487,6 +517,12 @@ impl EventKind {
             _ => None,
         }
     }
+}
+
+/// The numbers of the servers in a set: a bit for each.
+fn numbers(of: u32) -> String {
+    let numbers = (0..u32::BITS).filter(|server| of >> server & 1 == 1).map(|server| server.to_string());
+    numbers.collect::<Vec<_>>().join(", ")
 }
 
 /// Displays microseconds as seconds.
@@ -599,15 +635,13 @@ impl fmt::Display for EventKind {
             }
             EventKind::Up { server } => write!(f, "server {server} is up again"),
             EventKind::Partition { apart, ways, for_us } => {
-                let nodes =
-                    |of: u32| (0..u32::BITS).filter(|node| of >> node & 1 == 1).map(|node| node.to_string()).collect::<Vec<_>>();
-                let others = if apart.1.count_ones() == 1 { nodes(apart.1).join(", ") } else { "the others".to_owned() };
+                let others = if apart.1.count_ones() == 1 { numbers(apart.1) } else { "the others".to_owned() };
                 let what = match ways {
                     (true, false) => "send nothing to",
                     (false, true) => "receive nothing from",
                     _ => "are cut off from",
                 };
-                write!(f, "servers {} {what} {others} for {} s", nodes(apart.0).join(", "), Seconds(*for_us))
+                write!(f, "servers {} {what} {others} for {} s", numbers(apart.0), Seconds(*for_us))
             }
             EventKind::Disorder { for_us } => {
                 write!(f, "messages between nodes are late, lost, doubled and out of order for {} s", Seconds(*for_us))
@@ -620,6 +654,12 @@ impl fmt::Display for EventKind {
             EventKind::BadDisk { server, full: false, for_us } => {
                 write!(f, "writes and syncs of server {server} fail for {} s", Seconds(*for_us))
             }
+            EventKind::BitRot { server, rot } => write!(f, "server {server} goes down, and {rot}"),
+            EventKind::Members { away, for_us } => {
+                write!(f, "servers {} are removed from the members for {} s", numbers(*away), Seconds(*for_us))
+            }
+            EventKind::AllMembers => f.write_str("all servers are members"),
+            EventKind::Replaced { server } => write!(f, "server {server} refuses its damaged files, which are deleted"),
             EventKind::DriftOfNode { server, ppm } => write!(f, "clocks of server {server} run {ppm} ppm fast"),
             EventKind::StepOfNode { server, by_ms } => write!(f, "wall clock of server {server} set by {by_ms} ms"),
             EventKind::Leaderless => f.write_str("no server leads"),

@@ -1,19 +1,19 @@
 //! The plan of one episode: what each client does and when, and which faults occur. All of it is drawn from the seed beforehand,
 //! so that a part can be removed without changing the rest.
 
+mod nodes;
+
 use std::cmp::Reverse;
 
 pub use crate::torture::fault::{Fault, Servers};
 use crate::torture::random::Random;
 use crate::torture::sim::disk::Planted;
 use crate::torture::sim::replica::Flaw;
+use crate::torture::sim::replica::damage::Rot;
 
 /// For this many leases a server may serve a client that is gone, and a command may be in transit after its client gave it up. The
 /// simulation and the live run keep to it; the checks rest on it.
 pub const UNSEEN_LEASES: u32 = 2;
-
-/// By how many millionths the clocks of nodes run fast or slow at most: as much as NTP slews them.
-const NODES_PPM_MAX: u64 = 500;
 
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -225,6 +225,28 @@ pub enum Injection {
         /// How long the fault lasts.
         for_us: u64,
     },
+    /// A node ends, and its files are damaged before it starts again; if all others have theirs and it is not needed for a majority.
+    BitRot {
+        /// Number of the node.
+        server: u32,
+        /// What the damage is.
+        rot: Rot,
+        /// Decides on where it is.
+        place: u64,
+        /// Whether its machine loses its power. Otherwise, its process ends.
+        power: bool,
+        /// Time until the node starts again.
+        again_after_us: u64,
+    },
+    /// Nodes are removed from the members, and added again; if all nodes are members and have their disks.
+    Members {
+        /// The nodes: a bit for each.
+        away: u32,
+        /// Those of them that are added with an empty disk.
+        fresh: u32,
+        /// Time until they are added again.
+        for_us: u64,
+    },
     /// A node's clocks run fast or slow from the beginning.
     DriftOfNode {
         /// Number of the node.
@@ -264,6 +286,8 @@ impl Injection {
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
             | Injection::BadDisk { .. }
+            | Injection::BitRot { .. }
+            | Injection::Members { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => None,
         }
@@ -360,7 +384,7 @@ impl Plan {
             let mut random = Random::new(seed, streams::FAULTS, *fault as u64);
             draw_faults(settings, *fault, &mut random, &mut faults);
             if settings.replicas.is_some() {
-                draw_faults_of_nodes(settings, *fault, &mut random, &mut faults);
+                nodes::draw_faults(settings, *fault, &mut random, &mut faults);
             }
         }
         Plan {
@@ -436,62 +460,8 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Drop => 30,
         Fault::Duplicate => 20,
         Fault::Partition | Fault::Disorder | Fault::Stall => 30,
-        Fault::Wipe | Fault::BadDisk => 60,
-    }
-}
-
-/// Draws the faults that only nodes have.
-fn draw_faults_of_nodes(settings: &Settings, fault: Fault, random: &mut Random, faults: &mut Vec<PlannedFault>) {
-    let (lease_us, nodes) = (settings.lease_us, settings.machines());
-    let unit_us = lease_us / 10;
-    if fault == Fault::Skew {
-        for server in 0..nodes {
-            let ppm = random.below(2 * NODES_PPM_MAX) as i64 - NODES_PPM_MAX as i64;
-            faults.push(PlannedFault { when: When::At(0), injection: Injection::DriftOfNode { server, ppm } });
-            let by_ms = random.below(600_000) as i64 - 300_000;
-            faults.push(PlannedFault { when: When::At(0), injection: Injection::StepOfNode { server, by_ms } });
-        }
-    }
-    let mut at_us = 0;
-    loop {
-        at_us += random.between(unit_us, 2 * mean_interval(fault) * unit_us);
-        if at_us >= settings.episode_us {
-            return;
-        }
-        let server = random.below(u64::from(nodes)) as u32;
-        let injection = match fault {
-            Fault::Skew => Injection::StepOfNode { server, by_ms: random.below(240_000) as i64 - 120_000 },
-            Fault::Partition => {
-                // Mostly one node, or two; in one direction, or both.
-                let second = if nodes > 3 && random.percent(50) { 1 << random.below(u64::from(nodes)) } else { 0 };
-                let ways = [(true, true), (true, true), (true, false), (false, true)][random.below(4) as usize];
-                let apart = 1 << server | second;
-                // From all others, or from one of them.
-                let one = 1 << ((u64::from(server) + 1 + random.below(u64::from(nodes) - 1)) % u64::from(nodes));
-                let others = if random.percent(30) { one & !apart } else { !apart };
-                Injection::Partition { apart: (apart, others), ways, for_us: random.between(unit_us / 10, lease_us) }
-            }
-            Fault::Disorder => Injection::Disorder {
-                for_us: random.between(unit_us, lease_us),
-                most_us: random.between(unit_us / 100, unit_us),
-                percent: (random.below(30), random.below(30)),
-            },
-            Fault::Stall => Injection::Stall { server, for_us: random.between(unit_us / 10, lease_us) },
-            Fault::BadDisk => {
-                Injection::BadDisk { server, full: random.percent(50), for_us: random.between(unit_us / 10, lease_us / 2) }
-            }
-            Fault::Wipe => Injection::Wipe { server, again_after_us: random.between(unit_us / 100, 3 * unit_us) },
-            _ => return,
-        };
-        // A candidate that is cut off when it has been elected, and comes back later, shows whether its voter keeps to its vote.
-        let when = match fault {
-            Fault::Partition if random.percent(30) => {
-                let voter = (server + 1 + random.below(u64::from(nodes) - 1) as u32) % nodes;
-                When::Voted { server: voter, from_us: at_us, after_us: random.below(600) }
-            }
-            _ => When::At(at_us),
-        };
-        faults.push(PlannedFault { when, injection });
+        Fault::Wipe | Fault::BadDisk | Fault::BitRot => 60,
+        Fault::Members => 80,
     }
 }
 
@@ -560,7 +530,14 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                     breaks: random.percent(60),
                 },
                 Fault::Duplicate => Injection::Resend { client },
-                Fault::Partition | Fault::Disorder | Fault::Stall | Fault::Wipe | Fault::BadDisk => break,
+                // See `nodes`.
+                Fault::Partition
+                | Fault::Disorder
+                | Fault::Stall
+                | Fault::Wipe
+                | Fault::BadDisk
+                | Fault::BitRot
+                | Fault::Members => break,
                 Fault::PowerLoss => Injection::PowerLoss {
                     server: which,
                     // A lease ends earlier by as much as the clock is set forward. Clients allow for a hundredth of it.

@@ -188,6 +188,10 @@ fn is_event_of(kind: &EventKind, client: u32, injection: &Injection) -> bool {
             server == which && wall_step_ms == step_ms
         }
         (EventKind::Wipe { server }, Injection::Wipe { server: which, .. }) => server == which,
+        (EventKind::Members { away, for_us }, Injection::Members { away: which, for_us: long_us, .. }) => {
+            away == which && for_us == long_us
+        }
+        (EventKind::BitRot { server, rot }, Injection::BitRot { server: which, rot: what, .. }) => server == which && rot == what,
         (EventKind::BadDisk { server, for_us, .. }, Injection::BadDisk { server: which, for_us: long_us, .. }) => {
             server == which && for_us == long_us
         }

@@ -172,6 +172,30 @@ impl SimulatedDisk {
         }
     }
 
+    /// What reads of a file return. This is no operation of the machine.
+    #[cfg_attr(not(feature = "torture"), allow(dead_code))]
+    pub fn content(&self, name: &[u8]) -> Option<&[u8]> {
+        self.names.get(name).map(|inode| &self.inodes[*inode].bytes[..])
+    }
+
+    /// Damages a file: replaces bytes of it, on the disk and in the cache. It is not made longer.
+    #[cfg_attr(not(feature = "torture"), allow(dead_code))]
+    pub fn overwrite(&mut self, name: &[u8], offset: usize, with: &[u8]) {
+        let Some(&inode) = self.names.get(name) else { return };
+        let Content { bytes, durable, .. } = &mut self.inodes[inode];
+        for bytes in [bytes, durable] {
+            let places = bytes.iter_mut().skip(offset);
+            places.zip(with).for_each(|(place, byte)| *place = *byte);
+        }
+    }
+
+    /// Damages the folder: a file is gone, on the disk and in the cache.
+    #[cfg_attr(not(feature = "torture"), allow(dead_code))]
+    pub fn lose(&mut self, name: &[u8]) {
+        self.names.remove(name);
+        self.durable_names.remove(name);
+    }
+
     /// Makes an arbitrary part of a file's unsynced content durable, and forgets the rest.
     fn settle_by_chance(&mut self, inode: usize) {
         let cut = self.inodes[inode].cut && self.below(2) == 0;

@@ -1,6 +1,6 @@
 //! What the executor does for its node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -43,6 +43,8 @@ pub struct Status {
     pub members: BTreeMap<NodeId, String>,
     /// The members that do not vote.
     pub learners: Vec<NodeId>,
+    /// Those that vote. While they change, these are two sets, of each of which a majority must agree.
+    pub voters: Vec<BTreeSet<NodeId>>,
     /// The last index that is committed, as far as this node knows.
     pub committed: u64,
     /// The last index that this node has applied.

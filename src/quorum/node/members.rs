@@ -6,6 +6,10 @@
 //! ```
 //!
 //! A node that is removed is a learner first, so that it hears that it has no vote any more.
+//!
+//! A change of the voters has two steps: at first, a majority of the old voters and one of the new ones must agree, and then the new
+//! ones alone. A leader that ends between them, or whose first step is late, leaves a cluster in which both majorities must agree, which
+//! tolerates fewer losses than its members show. The leader that finds it so ends the change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +18,7 @@ use std::time::Duration;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{AsyncRuntime, ChangeMembers, Instant as _};
+use tokio::sync::Semaphore;
 
 use crate::persist::disk::Disk;
 use crate::quorum::admission::Admission;
@@ -33,6 +38,8 @@ const LOST_TIME: Duration = Duration::from_secs(10);
 const VOTE_TIME: Duration = Duration::from_secs(15);
 /// Number of entries that a new node may lack when it gets its vote.
 const LACK_MAX: u64 = 1_000;
+/// Pause before the second step of a change is tried again that was left unfinished.
+const END_AGAIN: Duration = Duration::from_secs(1);
 /// Interval between looks at what a new node has.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -207,6 +214,41 @@ where
         self.write(ChangeMembers::RemoveNodes(BTreeSet::from([node]))).await?;
         tracing::info!("node {node} is no member any more");
         Ok(())
+    }
+
+    /// While this node leads, ends changes of the voters that were left between their two steps. Returns when openraft ends.
+    pub async fn end_changes(self: Arc<Self>, changing: Arc<Semaphore>) {
+        let mut metrics = self.raft.server_metrics();
+        loop {
+            if self.is_between() {
+                // The change may be under way.
+                let Ok(permit) = changing.acquire().await else { return };
+                // No voter is added: what follows is the second step.
+                let ended = match self.is_between() {
+                    true => {
+                        tracing::info!("a change of the voters was left unfinished, and is ended");
+                        self.write(ChangeMembers::AddVoterIds(BTreeSet::new())).await
+                    }
+                    false => Ok(()),
+                };
+                drop(permit);
+                if let Err(reason) = ended {
+                    tracing::warn!("a change of the voters that was left unfinished cannot be ended: {reason}");
+                    Runtime::sleep(END_AGAIN).await;
+                    continue;
+                }
+            }
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether this node leads, and a change of the voters is between its two steps.
+    fn is_between(&self) -> bool {
+        let metrics = self.raft.server_metrics();
+        let now = metrics.borrow_watched();
+        now.state.is_leader() && now.membership_config.membership().get_joint_config().len() > 1
     }
 
     async fn write(&self, change: ChangeMembers<NodeId, Peer>) -> Result<(), String> {

@@ -287,7 +287,9 @@ where
         drop(Runtime::spawn(propose::propose(raft.clone(), batches)));
         drop(Runtime::spawn(watch::watch(raft.clone(), self.machine, self.transport.clone())));
         let members = Members { raft: raft.clone(), transport: self.transport, node: self.node, admission: self.admission };
-        carry_out(Arc::new(members), orders).await;
+        let (members, changing) = (Arc::new(members), Arc::new(Semaphore::new(1)));
+        drop(Runtime::spawn(Arc::clone(&members).end_changes(Arc::clone(&changing))));
+        carry_out(members, changing, orders).await;
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
@@ -300,7 +302,7 @@ async fn close(log: LogThread) -> io::Result<()> {
 }
 
 /// Carries out orders until the node is to end.
-async fn carry_out<D, M, T>(members: Arc<Members<D, M, T>>, mut orders: mpsc::UnboundedReceiver<Order>)
+async fn carry_out<D, M, T>(members: Arc<Members<D, M, T>>, changing: Arc<Semaphore>, mut orders: mpsc::UnboundedReceiver<Order>)
 where
     T: Neighbours,
     D: Disk + Send + 'static,
@@ -308,7 +310,6 @@ where
     M: Machine,
 {
     let raft = &members.raft;
-    let changing = Arc::new(Semaphore::new(1));
     while let Some(order) = orders.recv().await {
         match order {
             Order::Transfer(to) => {

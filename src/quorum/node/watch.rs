@@ -28,6 +28,7 @@ where
         leads: leading.filter(|leader| now.last_applied.is_some_and(|applied| applied.leader_id == *leader)),
         members: members.nodes().map(|(id, peer)| (*id, peer.addr.clone())).collect(),
         learners: members.membership().learner_ids().collect(),
+        voters: members.membership().get_joint_config().clone(),
         committed: now.cluster_committed.or(now.local_committed).map_or(0, |at| at.index),
         applied: now.last_applied.map_or(0, |at| at.index),
         matched: now.replication.iter().flatten().map(|(id, at)| (*id, at.map_or(0, |at| at.index))).collect(),
@@ -49,7 +50,10 @@ where
         let status = status(&raft);
         // With each commit, indexes change. They are looked at only by a leader that waits for its first entry.
         let waits = status.leads.is_none() && raft.as_leader().is_ok();
-        let moves = |status: &Status| (status.term, status.leader, status.leads, status.members.clone(), status.learners.clone());
+        let moves = |status: &Status| {
+            let Status { term, leader, leads, members, learners, voters, .. } = status;
+            (*term, *leader, *leads, members.clone(), learners.clone(), voters.clone())
+        };
         if moves(&status) != moves(&told) {
             if !status.members.is_empty() && status.members != told.members {
                 transport.set_peers(status.members.clone());

@@ -58,6 +58,8 @@ pub enum Planted {
     TruncationNotWritten,
     /// A segment goes on after a restart although its tail may not be durable.
     TailNotCopied,
+    /// A write that fails is taken for one that succeeds.
+    WriteErrorIgnored,
 }
 
 /// Why something could not be done.

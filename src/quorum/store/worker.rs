@@ -229,7 +229,14 @@ impl<D: Disk> Worker<D> {
     /// Writes and syncs what is gathered.
     fn write_current(&mut self) -> Result<bool, Trouble> {
         let Some(current) = &mut self.current else { return Ok(false) };
-        self.segments.write(&current.group)?;
+        match self.segments.write(&current.group) {
+            Err(Trouble::Again(_)) if self.planted == Planted::WriteErrorIgnored => {
+                let waiting = self.current.take().map(|current| current.waiting).unwrap_or_default();
+                waiting.into_iter().for_each(|waiting| waiting.tell(Ok(())));
+                return Ok(true);
+            }
+            written => written?,
+        }
         if self.planted == Planted::AckBeforeSync {
             current.waiting.drain(..).for_each(|waiting| waiting.tell(Ok(())));
         }

@@ -301,6 +301,8 @@ impl<'a> LiveRun<'a> {
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
             | Injection::BadDisk { .. }
+            | Injection::BitRot { .. }
+            | Injection::Members { .. }
             | Injection::DriftOfNode { .. } => {}
             Injection::Delay { client, server, for_us, most_us } => {
                 self.proxies[client as usize][server as usize].link().delay(now_us + for_us, most_us);

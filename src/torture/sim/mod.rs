@@ -183,12 +183,12 @@ impl Simulation<'_> {
                     Some(cluster) => self.servers[server as usize].start_node(&mut lock(&self.net), &mut cluster.runtime),
                     None => self.servers[server as usize].start(&self.net),
                 };
-                if !started && !self.starts_later(server) {
+                if !started && !self.starts_later(server) && !self.starts_anew(server) {
                     lock(&self.net).record(NO_CLIENT, EventKind::Refused { server });
                 }
             }
             Event::Synced(server, process) => self.synced(server, process),
-            Event::Parcel(..) | Event::Lost(..) | Event::ClusterTick(_) | Event::GoOn(_) | Event::Mended(_) => {
+            Event::Parcel(..) | Event::Lost(..) | Event::ClusterTick(_) | Event::GoOn(_) | Event::Mended(_) | Event::Operate => {
                 self.handle_of_nodes(event)
             }
         }
@@ -274,6 +274,8 @@ impl Simulation<'_> {
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
             | Injection::BadDisk { .. }
+            | Injection::BitRot { .. }
+            | Injection::Members { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => {
                 drop(net);

@@ -72,6 +72,8 @@ pub enum Event {
     GoOn(u32),
     /// The disk of a node works again.
     Mended(u32),
+    /// The operator of the nodes looks at the members.
+    Operate,
 }
 
 /// An index in a slab with a number that is not reused, which tells whether the slot has another occupant by now.

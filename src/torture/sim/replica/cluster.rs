@@ -1,12 +1,14 @@
 //! What the nodes of an episode share: their runtime, the parcels on their way, and the links.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use crate::quorum::types::NodeId;
 use crate::torture::plan::{Plan, When, streams};
 use crate::torture::random::Random;
 use crate::torture::sim::net::{Event, Net};
 use crate::torture::sim::replica::links::{Fate, Links};
+use crate::torture::sim::replica::operator::Operator;
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::replica::transport::{Answer, Content, Parcel, Post, lock};
 
@@ -27,6 +29,8 @@ pub struct Cluster {
     after_votes: Vec<(u32, u64, u64, u32)>,
     /// The node that leads and reaches a majority, as far as the history says.
     pub leader: Option<u32>,
+    /// Who changes the members.
+    pub operator: Operator,
 }
 
 impl Cluster {
@@ -42,6 +46,7 @@ impl Cluster {
             last: 0,
             after_votes: after_votes(plan),
             leader: None,
+            operator: Operator::default(),
         }
     }
 
@@ -98,11 +103,13 @@ impl Cluster {
         }
     }
 
-    /// Whether a node and others that reach it and that it reaches are a majority. Those that do not act do not count.
-    pub fn reaches_majority(&self, now_us: u64, node: u32, acts: impl Fn(u32) -> bool) -> bool {
+    /// Whether a node and others that reach it and that it reaches are a majority of each of these sets of voters. Those that do not
+    /// act do not count.
+    pub fn reaches_majority(&self, now_us: u64, node: u32, voters: &[BTreeSet<NodeId>], acts: impl Fn(u32) -> bool) -> bool {
         let both =
-            |other: &u32| *other == node || !(self.links.is_cut(now_us, node, *other) || self.links.is_cut(now_us, *other, node));
-        (0..self.nodes).filter(both).filter(|node| acts(*node)).count() * 2 > self.nodes as usize
+            |other: u32| other == node || !(self.links.is_cut(now_us, node, other) || self.links.is_cut(now_us, other, node));
+        let counts = |id: &&NodeId| both(**id as u32 - 1) && acts(**id as u32 - 1);
+        voters.iter().all(|voters| voters.iter().filter(counts).count() * 2 > voters.len())
     }
 }
 

@@ -10,24 +10,28 @@
 //! - [`cluster`]: what the nodes share;
 //! - [`runtime`]: tasks, time and random numbers of openraft; each node has a clock of its own that may run fast or slow;
 //! - [`transport`]: what nodes send to each other; [`links`]: whether and when it arrives;
-//! - [`disk`]: a disk that the parts of a node share;
+//! - [`disk`]: a disk that the parts of a node share; [`damage`]: what happens to its files while a node is down;
 //! - [`machine`]: what openraft asks of the server;
 //! - [`node`]: one node with its process; [`serve`]: what makes a server of it;
+//! - [`operator`]: who removes members and adds them again;
 //! - [`play`]: their part in an episode.
 //!
 //! An episode has one thread. Whatever happens follows from the plan.
 
 pub mod cluster;
+pub mod damage;
 pub mod disk;
 pub mod links;
 pub mod machine;
 pub mod node;
+pub mod operator;
 pub mod play;
 pub mod runtime;
 pub mod serve;
 pub mod transport;
 
 use crate::quorum::node::Timing;
+use crate::quorum::store::Planted;
 
 /// Times of the simulated nodes. They are longer than those of a server, so that a simulated hour has fewer events: a failover takes
 /// some seconds, and a lease is late by up to a second after it.
@@ -54,17 +58,23 @@ pub enum Flaw {
     LeaseNotShifted,
     /// A leader answers reads whether or not it has a lease.
     ReadsWithoutLease,
+    /// Entries and votes are taken for durable though the disk has refused them.
+    WriteErrorIgnored,
+    /// A node does not look at the checksums in its log when it starts.
+    LogUnchecked,
 }
 
 impl Flaw {
     /// All faults.
-    pub const ALL: [Flaw; 6] = [
+    pub const ALL: [Flaw; 8] = [
         Flaw::AcknowledgeBeforeMajority,
         Flaw::FollowerAnswers,
         Flaw::TokenFromClock,
         Flaw::VoteNotSynced,
         Flaw::LeaseNotShifted,
         Flaw::ReadsWithoutLease,
+        Flaw::WriteErrorIgnored,
+        Flaw::LogUnchecked,
     ];
 
     /// The name on the command line. `None` if there is no fault.
@@ -77,6 +87,18 @@ impl Flaw {
             Flaw::VoteNotSynced => Some("unsynced-vote"),
             Flaw::LeaseNotShifted => Some("unshifted-lease"),
             Flaw::ReadsWithoutLease => Some("unleased-read"),
+            Flaw::WriteErrorIgnored => Some("ignored-write-error"),
+            Flaw::LogUnchecked => Some("unchecked-log"),
+        }
+    }
+
+    /// The fault of the log that this one is.
+    fn of_store(self) -> Planted {
+        match self {
+            Flaw::VoteNotSynced => Planted::VoteNotSynced,
+            Flaw::WriteErrorIgnored => Planted::WriteErrorIgnored,
+            Flaw::LogUnchecked => Planted::NoChecksum,
+            _ => Planted::Nothing,
         }
     }
 

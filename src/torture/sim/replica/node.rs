@@ -13,7 +13,7 @@ use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::quorum::net::Standing;
 use crate::quorum::node::admission;
 use crate::quorum::node::{Core, Node, Status};
-use crate::quorum::store::{LogStore, Options, Owner, Planted, Snapshots, Worker};
+use crate::quorum::store::{LogStore, Options, Owner, Snapshots, Worker};
 use crate::quorum::types::NodeId;
 use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
 use crate::server::replicated::boot_clock;
@@ -21,6 +21,7 @@ use crate::server::replicated::leadership::{Leadership, Part, Wait};
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::clock::Clock;
+use crate::torture::sim::replica::damage::{Rot, damage};
 use crate::torture::sim::replica::disk::NodeDisk;
 use crate::torture::sim::replica::machine::SimMachine;
 use crate::torture::sim::replica::runtime::Runtime;
@@ -33,6 +34,8 @@ const CLUSTER: u64 = 7;
 const SEGMENT_BYTES: (u64, u64) = (64 << 10, 4 << 10);
 /// Maximum number of operations of the disk that are carried out when the power is lost in the middle of them.
 const TORN_MAX: u64 = 6;
+/// Time after a start from damaged files after which the node has been given again what it may have forgotten.
+const DOUBT_US: u64 = 10_000_000;
 /// Pause before the log writes again what the disk has not taken.
 const STUCK_US: u64 = 100_000;
 
@@ -57,6 +60,10 @@ pub struct Replica {
     bad: bool,
     /// Whether the node has belonged to the cluster since it had its disk.
     pub has_joined: bool,
+    /// Whether its files were damaged, and it has not shown since that it can read them.
+    pub damaged: bool,
+    /// Until when it may lack something that it had before its files were damaged.
+    doubtful_until_us: u64,
     post: Arc<Mutex<Post>>,
     random: Random,
 }
@@ -122,6 +129,8 @@ impl Replica {
             number: 0,
             bad: false,
             has_joined: false,
+            damaged: false,
+            doubtful_until_us: 0,
             post,
             random: Random::new(seed, streams::DISK, 0),
         }
@@ -164,7 +173,7 @@ impl Replica {
         self.number += 1;
         runtime.enter(self.index, now_us);
         let owner = Owner { node: self.id(), cluster: CLUSTER };
-        let planted = if self.flaw == Flaw::VoteNotSynced { Planted::VoteNotSynced } else { Planted::Nothing };
+        let planted = self.flaw.of_store();
         let (segment_bytes, step_bytes) = SEGMENT_BYTES;
         let options = Options { segment_bytes, step_bytes, planted, ..Options::new(owner, None) };
         let (log, worker) = LogStore::open(self.disk.clone(), options).map_err(|error| error.to_string())?;
@@ -237,6 +246,27 @@ impl Replica {
         // A new disk works.
         self.bad = false;
         self.has_joined = false;
+        (self.damaged, self.doubtful_until_us) = (false, 0);
+    }
+
+    /// The node's files are damaged. Its process must have ended; it starts again after the time.
+    pub fn damage(&mut self, rot: Rot, place: u64, up_us: u64) {
+        self.disk.act(|disk| damage(disk, rot, place));
+        self.damaged = true;
+        self.doubtful_until_us = up_us + DOUBT_US;
+    }
+
+    /// Whether the node has all that it was given, so that another one may lose its disk. `committed` is the last index that any node
+    /// knows to be committed.
+    pub fn has_all(&self, now_us: u64, committed: u64) -> bool {
+        let doubtful = self.doubtful_until_us > 0;
+        let has_applied = || self.process.as_ref().is_some_and(|process| process.node.status().applied >= committed);
+        self.has_joined && (!doubtful || (now_us >= self.doubtful_until_us && has_applied()))
+    }
+
+    /// The last index that the node knows to be committed.
+    pub fn committed(&self) -> u64 {
+        self.process.as_ref().map_or(0, |process| process.node.status().committed)
     }
 
     /// Looks whether there is work for the disk. Returns the time that it takes, if it begins now.
@@ -244,6 +274,8 @@ impl Replica {
         let process = self.process.as_mut()?;
         if process.transport.votes() {
             self.has_joined = true;
+            // It has read its files.
+            self.damaged = false;
         }
         if process.works || !process.worker.is_asked() {
             return None;

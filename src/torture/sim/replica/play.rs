@@ -22,6 +22,38 @@ impl Simulation<'_> {
         bad
     }
 
+    /// Whether a node has refused files that are damaged: then its operator deletes them, and starts it again.
+    pub(in crate::torture::sim) fn starts_anew(&mut self, server: u32) -> bool {
+        let deleted = self.delete_if_damaged(server);
+        if deleted {
+            let mut net = lock(&self.net);
+            let at_us = net.now_us + AGAIN_US;
+            net.at(at_us, Event::Up(server));
+        }
+        deleted
+    }
+
+    /// Deletes the files of a node that were damaged, and that it could not read. Returns whether there were any.
+    fn delete_if_damaged(&mut self, server: u32) -> bool {
+        let replica = self.servers[server as usize].replica.as_mut();
+        let Some(replica) = replica.filter(|replica| replica.damaged && !replica.is_bad()) else { return false };
+        replica.wipe();
+        lock(&self.net).record(NO_CLIENT, EventKind::Replaced { server });
+        true
+    }
+
+    /// Whether a node may lose its disk, or a part of it: all others have theirs, and what was in them; and all are members.
+    fn may_lose_a_disk(&self, now_us: u64) -> bool {
+        if self.cluster.as_ref().is_some_and(|cluster| cluster.operator.is_busy()) {
+            return false;
+        }
+        let committed = self.servers.iter().filter_map(|server| server.replica.as_ref()).map(|replica| replica.committed()).max();
+        let has_all = |server: &crate::torture::sim::server::Server| {
+            server.replica.as_ref().is_none_or(|replica| replica.has_all(now_us, committed.unwrap_or(0)))
+        };
+        self.servers.iter().all(has_all)
+    }
+
     /// Starts all nodes.
     pub(in crate::torture::sim) fn start_nodes(&mut self) {
         let Some(cluster) = &mut self.cluster else { return };
@@ -68,17 +100,20 @@ impl Simulation<'_> {
             drop(net);
             self.servers[server as usize].down(&self.net, Some(0), false);
             self.end_node(server, false);
+            // What it cannot read of damaged files, it cannot read the next time.
+            self.delete_if_damaged(server);
             return true;
         }
         if !any {
             let servers = &self.servers;
-            // One that runs, and whose disk takes what it writes.
-            let acts = |node: u32| {
-                let server = &servers[node as usize];
-                let stands_still = !server.up || server.stalled_until_us > now_us;
-                !stands_still && server.replica.as_ref().is_none_or(|replica| !replica.is_bad())
+            let runs = |node: u32| servers[node as usize].up && servers[node as usize].stalled_until_us <= now_us;
+            // One whose disk takes what it writes.
+            let acts = |node: u32| runs(node) && servers[node as usize].replica.as_ref().is_none_or(|replica| !replica.is_bad());
+            let serves = |node: &u32| {
+                // A leader that stands still serves nobody, whoever reaches it.
+                let voters = servers[*node as usize].serves().filter(|_| runs(*node));
+                voters.is_some_and(|voters| cluster.reaches_majority(now_us, *node, voters, acts))
             };
-            let serves = |node: &u32| servers[*node as usize].serves() && cluster.reaches_majority(now_us, *node, acts);
             let leader = (0..cluster.nodes).find(serves);
             if leader != cluster.leader {
                 cluster.leader = leader;
@@ -145,6 +180,7 @@ impl Simulation<'_> {
             Event::ClusterTick(server) => {
                 self.servers[server as usize].tick_cluster(&mut lock(&self.net), &cluster.runtime);
             }
+            Event::Operate => self.operate(),
             Event::Mended(server) => {
                 if let Some(replica) = &mut self.servers[server as usize].replica {
                     replica.set_bad(None);
@@ -212,10 +248,7 @@ impl Simulation<'_> {
                 EventKind::BadDisk { server, full, for_us }
             }
             Injection::Wipe { server, again_after_us } => {
-                let joined = |server: &crate::torture::sim::server::Server| {
-                    server.replica.as_ref().is_none_or(|replica| replica.has_joined)
-                };
-                if !self.servers.iter().all(joined) || !self.servers[server as usize].down(&self.net, Some(0), true) {
+                if !self.may_lose_a_disk(now_us) || !self.servers[server as usize].down(&self.net, Some(0), true) {
                     return;
                 }
                 self.end_node(server, true);
@@ -224,6 +257,25 @@ impl Simulation<'_> {
                 }
                 lock(&self.net).at(now_us + again_after_us, Event::Up(server));
                 EventKind::Wipe { server }
+            }
+            Injection::BitRot { server, rot, place, power, again_after_us } => {
+                if !self.may_lose_a_disk(now_us) || !self.servers[server as usize].down(&self.net, Some(0), power) {
+                    return;
+                }
+                self.end_node(server, power);
+                let up_us = now_us + again_after_us;
+                if let Some(replica) = &mut self.servers[server as usize].replica {
+                    replica.damage(rot, place, up_us);
+                }
+                lock(&self.net).at(up_us, Event::Up(server));
+                EventKind::BitRot { server, rot }
+            }
+            Injection::Members { away, fresh, for_us } => {
+                if !self.may_lose_a_disk(now_us) {
+                    return;
+                }
+                self.change_members(away, fresh, now_us + for_us);
+                EventKind::Members { away, for_us }
             }
             Injection::DriftOfNode { server, ppm } => EventKind::DriftOfNode { server, ppm },
             Injection::StepOfNode { server, by_ms } => {

@@ -1,12 +1,13 @@
 //! What makes a server of a node: it leads, ceases to lead, and carries out what openraft asks, as the shell of a real server does.
 
+use std::collections::BTreeSet;
 use std::io::Cursor;
 
 use crate::base::time::Now;
 use crate::engine::session::SessionFlags;
 use crate::persist::append::log::AppendLog;
 use crate::quorum::node::{Applied, Committed, Status};
-use crate::quorum::types::{LeaderId, SnapshotFile};
+use crate::quorum::types::{LeaderId, NodeId, SnapshotFile};
 use crate::server::replicated::follower::Follower;
 use crate::server::replicated::leadership::{Leadership, Part};
 use crate::server::replicated::{boot_clock, content};
@@ -86,7 +87,8 @@ impl Server {
 
     fn fail(&mut self, net: &mut Net, reason: &str) {
         tracing::error!(reason, "a node cannot go on");
-        if let Some(process) = self.process().filter(|process| process.had_bad_disk) {
+        let damaged = self.replica.as_ref().is_some_and(|replica| replica.damaged);
+        if let Some(process) = self.process().filter(|process| damaged || process.had_bad_disk) {
             process.failed = true;
             return;
         }
@@ -239,8 +241,9 @@ impl Server {
         self.engine.set_replication(self.clock.now(now_us), state);
     }
 
-    /// Whether the node leads, as far as it knows.
-    pub fn serves(&self) -> bool {
-        self.up && self.replica.as_ref().and_then(|replica| replica.process.as_ref()).is_some_and(Process::serves)
+    /// If the node leads, as far as it knows: the sets of voters of each of which it needs a majority.
+    pub fn serves(&self) -> Option<&[BTreeSet<NodeId>]> {
+        let process = self.replica.as_ref().filter(|_| self.up)?.process.as_ref()?;
+        process.serves().then_some(&process.status.voters)
     }
 }

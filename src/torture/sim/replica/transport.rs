@@ -1,6 +1,6 @@
 //! What nodes send to each other. Requests and answers are parcels; whether and when one arrives is not decided here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -139,6 +139,8 @@ pub struct Transport {
     disk: NodeDisk,
     admission: Arc<Admission>,
     door: Door,
+    /// The other members.
+    peers: Arc<Mutex<BTreeSet<NodeId>>>,
 }
 
 impl Transport {
@@ -160,6 +162,8 @@ impl Transport {
             disk,
             admission,
             door: Door::default(),
+            // All nodes are members when a process begins, as far as it knows.
+            peers: Arc::new(Mutex::new((1..=NodeId::from(nodes)).filter(|other| *other != node).collect())),
         }
     }
 
@@ -186,6 +190,18 @@ impl Transport {
         let Standing { cluster, blank, votes } = *lock(&self.standing);
         let client = ClientAddress { host: host(self.node), port: 6379, tls_port: 0 };
         Hello { node: self.node, cluster, blank, votes, client, program: String::new() }
+    }
+
+    /// Asks a new member what it is until it answers.
+    async fn connect(self, node: NodeId) {
+        let is_wanted = || {
+            let connected = self.directory.get(node).is_some_and(|peer| peer.connected);
+            !connected && lock(&self.peers).contains(&node)
+        };
+        while is_wanted() {
+            self.send(node, Content::Hello(self.hello(), true));
+            Runtime::sleep(GREETS_EVERY).await;
+        }
     }
 
     /// Asks the other nodes what they are, as long as this one does not vote.
@@ -268,7 +284,17 @@ impl Neighbours for Transport {
         self.others().for_each(|node| self.send(node, Content::Hello(self.hello(), false)));
     }
 
-    fn set_peers(&self, _members: BTreeMap<NodeId, String>) {}
+    /// As the real transport does: connects to new members, and ends the connections to those that are none any more.
+    fn set_peers(&self, members: BTreeMap<NodeId, String>) {
+        let members: BTreeSet<NodeId> = members.into_keys().filter(|node| *node != self.node).collect();
+        let before = std::mem::replace(&mut *lock(&self.peers), members.clone());
+        for gone in before.difference(&members) {
+            self.directory.set_connected(*gone, Err("it is no member".to_owned()));
+        }
+        for new in members.difference(&before).copied() {
+            drop(Runtime::spawn(self.clone().connect(new)));
+        }
+    }
 
     /// Clients of the simulation do not subscribe.
     fn tell_all(&self, _message: &[u8]) {}
