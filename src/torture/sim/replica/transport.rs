@@ -218,13 +218,16 @@ impl Transport {
 
     /// Takes a parcel for this node. Returns the task that answers it, if it needs one.
     pub fn take(&self, parcel: Parcel) -> Option<impl Future<Output = ()> + Send + use<>> {
+        // What comes from a member comes on a connection.
+        if lock(&self.peers).contains(&parcel.from) {
+            self.directory.set_connected(parcel.from, Ok(()));
+        }
         match parcel.content {
             Content::Answer(number, answer) => {
                 lock(&self.post).answered(number, answer);
                 None
             }
             Content::Hello(hello, asks) => {
-                self.directory.set_connected(hello.node, Ok(()));
                 self.directory.set_hello(hello);
                 if asks {
                     self.send(parcel.from, Content::Hello(self.hello(), false));
