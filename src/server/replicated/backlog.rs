@@ -9,15 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::observe::turns::Task;
 use crate::quorum::node::{Applied, Committed};
 use crate::server::durable::load::pace::Pace;
 use crate::server::replicated::follower::Follower;
-use crate::server::replicated::leadership::Part;
-use crate::server::shell::Shell;
 
-/// How long it applies at a time.
-const SLICE: Duration = Duration::from_micros(300);
 /// How long it rests after a slice.
 const REST: Duration = Duration::from_micros(500);
 /// Number of groups from which on it does not rest.
@@ -57,6 +52,11 @@ impl Backlog {
         Ok(())
     }
 
+    /// Ends the rest.
+    pub fn end_rest(&mut self) {
+        self.rests_until = None;
+    }
+
     /// How long it rests, if it does; `None` as well if there is nothing to apply.
     pub fn rest(&self) -> Option<Duration> {
         let until = self.rests_until.filter(|_| !self.groups.is_empty() && self.groups.len() < GROUPS_MAX)?;
@@ -71,54 +71,6 @@ impl Backlog {
     /// Forgets everything: another state takes the place of this one.
     pub fn clear(&mut self) {
         *self = Backlog::default();
-    }
-}
-
-impl Shell {
-    /// Takes committed entries. A follower may apply them later.
-    pub(super) fn take_entries(&mut self, entries: Vec<Committed>, done: oneshot::Sender<Applied>) {
-        let Some(replicated) = &mut self.replicated else { return };
-        if matches!(replicated.part, Part::Follows(_)) {
-            replicated.backlog.push(entries, done);
-            self.apply_some(Pace::lasting(SLICE));
-        } else if let Some(applied) = self.take_committed(&entries) {
-            let _ = done.send(applied);
-        }
-    }
-
-    /// Goes on with what is to be applied. Returns whether that goes on at once.
-    #[cold]
-    pub(in crate::server) fn go_on_applying(&mut self) -> bool {
-        let Some(replicated) = self.replicated.as_ref().filter(|replicated| !replicated.backlog.is_empty()) else { return false };
-        if replicated.backlog.rest().is_some() {
-            return false;
-        }
-        self.close_turn();
-        self.apply_some(Pace::lasting(SLICE));
-        self.end_turn(Task::Control);
-        self.replicated.as_ref().is_some_and(|replicated| !replicated.backlog.is_empty() && replicated.backlog.rest().is_none())
-    }
-
-    /// How long it rests before it goes on applying; `None` if there is nothing to apply.
-    #[cold]
-    pub(in crate::server) fn rest_from_applying(&self) -> Option<Duration> {
-        self.replicated.as_ref()?.backlog.rest()
-    }
-
-    /// Applies all that there is: the node is about to lead.
-    pub(super) fn apply_all(&mut self) {
-        if let Some(replicated) = &mut self.replicated {
-            replicated.backlog.rests_until = None;
-        }
-        self.apply_some(Pace::unlimited());
-    }
-
-    fn apply_some(&mut self, slice: Pace) {
-        let Some(replicated) = &mut self.replicated else { return };
-        let Part::Follows(follower) = &mut replicated.part else { return };
-        if let Err(reason) = replicated.backlog.apply_some(follower, slice) {
-            self.node_failed(&reason);
-        }
     }
 }
 

@@ -1,13 +1,17 @@
-//! Leading, and ceasing to lead.
+//! Applying what is committed, leading, and ceasing to lead.
 
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::engine::observe::turns::Task;
 use crate::engine::persistence::Figures;
 use crate::engine::session::SessionFlags;
 use crate::persist::append::log::AppendLog;
@@ -16,11 +20,15 @@ use crate::quorum::types::{LeaderId, SnapshotFile};
 use crate::server::clock::monotonic_ns;
 use crate::server::durable::Durable;
 use crate::server::durable::gate::{BatchNumber, Executed};
+use crate::server::durable::load::pace::Pace;
 use crate::server::durable::log_thread::{Progress, Report, Syncs};
 use crate::server::replicated::follower::Follower;
 use crate::server::replicated::leadership::{Leadership, Part, Wait};
 use crate::server::replicated::{Replicated, TICK_MS, boot_clock, content};
 use crate::server::shell::Shell;
+
+/// How long a follower applies at a time.
+const SLICE: Duration = Duration::from_micros(300);
 
 impl Replicated {
     /// Proposes a batch, as it was taken from the log.
@@ -41,6 +49,52 @@ impl Shell {
                 durable.confirms = true;
                 durable.gate.pending()
             }
+        }
+    }
+
+    /// Takes committed entries. A follower may apply them later.
+    pub(super) fn take_entries(&mut self, entries: Vec<Committed>, done: oneshot::Sender<Applied>) {
+        let Some(replicated) = &mut self.replicated else { return };
+        if matches!(replicated.part, Part::Follows(_)) {
+            replicated.backlog.push(entries, done);
+            self.apply_some(Pace::lasting(SLICE));
+        } else if let Some(applied) = self.take_committed(&entries) {
+            let _ = done.send(applied);
+        }
+    }
+
+    /// Goes on with what is to be applied. Returns whether that goes on at once.
+    #[cold]
+    pub(in crate::server) fn go_on_applying(&mut self) -> bool {
+        let Some(replicated) = self.replicated.as_ref().filter(|replicated| !replicated.backlog.is_empty()) else { return false };
+        if replicated.backlog.rest().is_some() {
+            return false;
+        }
+        self.close_turn();
+        self.apply_some(Pace::lasting(SLICE));
+        self.end_turn(Task::Control);
+        self.replicated.as_ref().is_some_and(|replicated| !replicated.backlog.is_empty() && replicated.backlog.rest().is_none())
+    }
+
+    /// How long it rests before it goes on applying; `None` if there is nothing to apply.
+    #[cold]
+    pub(in crate::server) fn rest_from_applying(&self) -> Option<Duration> {
+        self.replicated.as_ref()?.backlog.rest()
+    }
+
+    /// Applies all that there is: the node is about to lead.
+    pub(super) fn apply_all(&mut self) {
+        if let Some(replicated) = &mut self.replicated {
+            replicated.backlog.end_rest();
+        }
+        self.apply_some(Pace::unlimited());
+    }
+
+    fn apply_some(&mut self, slice: Pace) {
+        let Some(replicated) = &mut self.replicated else { return };
+        let Part::Follows(follower) = &mut replicated.part else { return };
+        if let Err(reason) = replicated.backlog.apply_some(follower, slice) {
+            self.node_failed(&reason);
         }
     }
 
