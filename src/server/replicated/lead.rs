@@ -79,7 +79,9 @@ impl Shell {
     /// How long it rests before it goes on applying; `None` if there is nothing to apply.
     #[cold]
     pub(in crate::server) fn rest_from_applying(&self) -> Option<Duration> {
-        self.replicated.as_ref()?.backlog.rest()
+        let backlog = &self.replicated.as_ref()?.backlog;
+        // The rest may have ended just now.
+        (!backlog.is_empty()).then(|| backlog.rest().unwrap_or_default())
     }
 
     /// Applies all that there is: the node is about to lead.
