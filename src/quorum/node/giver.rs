@@ -150,9 +150,12 @@ mod tests {
     use crate::quorum::node::machine::{Previous, Status};
     use crate::quorum::types::{Batch, ClusterTime, NodeId, SnapshotFile};
 
+    /// The indexes of a group, and who is told of it.
+    type Group = (Vec<u64>, oneshot::Sender<Applied>);
+
     /// Keeps what it is given.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<(Vec<u64>, oneshot::Sender<Applied>)>>>);
+    struct Kept(Arc<Mutex<Vec<Group>>>);
 
     impl Kept {
         /// The indexes in each group that was given since the last call, after all of them were answered.
