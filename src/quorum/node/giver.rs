@@ -5,7 +5,7 @@
 //!   follower:  entries ─▶ held for a moment ─▶ executor, which is woken once for all of them
 //! ```
 //!
-//! What became of a group is looked at when the next one comes, so that nobody is woken to hear that it was applied.
+//! The executor's answers are read when the next entries come. Nobody is woken for them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,8 +23,8 @@ use crate::quorum::runtime::Runtime;
 const HELD: Duration = Duration::from_millis(5);
 /// Maximum number of groups that are given and not looked at.
 const GROUPS_MAX: usize = 8;
-/// Maximum number of bytes that are held.
-const BYTES_MAX: usize = 256 << 10;
+/// About how many bytes of entries are given at a time, and held, at most.
+pub const BYTES_MAX: usize = 256 << 10;
 
 /// The error of whatever is asked of an executor that has ended.
 pub fn ending() -> io::Error {
@@ -42,7 +42,7 @@ pub struct Giver<M> {
 struct Groups {
     held: Vec<Committed>,
     held_bytes: usize,
-    /// Whether somebody will give what is held.
+    /// Whether a task is waiting to give what is held.
     timed: bool,
     /// What becomes of the groups that were given, the first one first.
     given: VecDeque<oneshot::Receiver<Applied>>,

@@ -47,7 +47,7 @@ pub struct Status {
     pub voters: Vec<BTreeSet<NodeId>>,
     /// The last index that is committed, as far as this node knows.
     pub committed: u64,
-    /// The last index that this node has applied.
+    /// The last index that this node has applied, or applies within a moment.
     pub applied: u64,
     /// On the leader: the last index that each node has.
     pub matched: BTreeMap<NodeId, u64>,

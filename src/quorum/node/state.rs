@@ -11,15 +11,14 @@ use tokio::sync::oneshot;
 use crate::persist::disk::Disk;
 use crate::quorum::net::Snapshot;
 use crate::quorum::node::compact::Builder;
-use crate::quorum::node::giver::{Giver, ending};
+use crate::quorum::node::giver::{BYTES_MAX, Giver, ending};
 use crate::quorum::node::machine::{Applied, Committed, Machine};
 use crate::quorum::node::storage;
 use crate::quorum::store::{LogStore, Snapshots};
 use crate::quorum::types::{Entry, LogId, Membership, SnapshotFile, SnapshotMeta, Types};
 
-/// Maximum number of entries, and about how many bytes, that are given to the executor at a time.
+/// Maximum number of entries that are given to the executor at a time.
 const ENTRIES_MAX: usize = 1024;
-const BYTES_MAX: usize = 256 << 10;
 
 /// The snapshots of a node, shared by those who make, send and receive them.
 pub type SharedSnapshots<D> = Arc<Mutex<Snapshots<D>>>;

@@ -1,8 +1,8 @@
 //! What a follower has yet to apply.
 //!
-//! A follower that has fallen behind is given much at once. It applies that in slices with rests between them: on a machine with few
-//! processors, others would wait for one until the whole is applied, and nobody waits for the follower. If more comes than it applies
-//! so, it does not rest.
+//! A follower that has fallen behind is given much at once. It applies that in slices, with rests between them. Otherwise other threads
+//! would wait for a processor until all of it is applied, on a machine with few of them. It does not rest while more comes than it
+//! applies.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use crate::quorum::node::{Applied, Committed};
 use crate::server::durable::load::pace::Pace;
 use crate::server::replicated::follower::Follower;
 
-/// How long it rests after a slice.
-const REST: Duration = Duration::from_micros(500);
+/// Time from the beginning of a slice to that of the next one, at least.
+const EVERY: Duration = Duration::from_micros(800);
 /// Number of groups from which on it does not rest.
 const GROUPS_MAX: usize = 4;
 
@@ -31,17 +31,17 @@ impl Backlog {
         self.groups.push_back((entries.into(), done));
     }
 
-    /// Applies a slice of the groups, unless it is time to rest.
+    /// Applies a slice of the groups, which begins `now`, unless it is time to rest.
     ///
     /// # Errors
     /// In words: an entry cannot be applied.
-    pub fn apply_some(&mut self, follower: &mut Follower, mut slice: Pace) -> Result<(), String> {
-        if self.rest().is_some() {
+    pub fn apply_some(&mut self, follower: &mut Follower, now: Instant, mut slice: Pace) -> Result<(), String> {
+        if self.rest(now).is_some() {
             return Ok(());
         }
         while let Some((entries, _)) = self.groups.front_mut() {
             if !follower.apply_some(entries, &mut slice)? {
-                self.rests_until = Some(Instant::now() + REST).filter(|_| self.groups.len() < GROUPS_MAX);
+                self.rests_until = Some(now + EVERY);
                 return Ok(());
             }
             if let Some((_, done)) = self.groups.pop_front() {
@@ -57,10 +57,10 @@ impl Backlog {
         self.rests_until = None;
     }
 
-    /// How long it rests, if it does; `None` as well if there is nothing to apply.
-    pub fn rest(&self) -> Option<Duration> {
+    /// How long it rests from `now` on, if it does; `None` as well if there is nothing to apply.
+    pub fn rest(&self, now: Instant) -> Option<Duration> {
         let until = self.rests_until.filter(|_| !self.groups.is_empty() && self.groups.len() < GROUPS_MAX)?;
-        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+        Some(until.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
     /// Whether there is nothing to apply.
@@ -101,18 +101,20 @@ mod tests {
                 applied
             };
             let mut first = push(&mut backlog, 1);
+            let now = Instant::now();
             // The clock is read after every 16 requests.
             let slice = || Pace::lasting(Duration::ZERO);
-            backlog.apply_some(&mut follower, slice()).unwrap();
-            assert!(backlog.rest().is_some() && first.try_recv().is_err());
-            backlog.apply_some(&mut follower, Pace::unlimited()).unwrap();
+            backlog.apply_some(&mut follower, now, slice()).unwrap();
+            assert_eq!((backlog.rest(now), backlog.rest(now + EVERY)), (Some(EVERY), None));
+            assert!(first.try_recv().is_err());
+            backlog.apply_some(&mut follower, now, Pace::unlimited()).unwrap();
             assert!(first.try_recv().is_err(), "it rests");
             let others: Vec<_> = (2..=GROUPS_MAX as u64).map(|number| push(&mut backlog, number)).collect();
-            assert!(backlog.rest().is_none(), "more comes than it applies");
-            backlog.apply_some(&mut follower, slice()).unwrap();
+            assert!(backlog.rest(now).is_none(), "more comes than it applies");
+            backlog.apply_some(&mut follower, now, slice()).unwrap();
             assert!(first.try_recv().is_err(), "32 of 40");
-            backlog.apply_some(&mut follower, Pace::unlimited()).unwrap();
-            assert!(backlog.is_empty() && backlog.rest().is_none());
+            backlog.apply_some(&mut follower, now, Pace::unlimited()).unwrap();
+            assert!(backlog.is_empty() && backlog.rest(now).is_none());
             for mut applied in others.into_iter().chain([first]) {
                 assert_eq!(applied.try_recv(), Ok(Applied::Done));
             }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -67,13 +67,15 @@ impl Shell {
     #[cold]
     pub(in crate::server) fn go_on_applying(&mut self) -> bool {
         let Some(replicated) = self.replicated.as_ref().filter(|replicated| !replicated.backlog.is_empty()) else { return false };
-        if replicated.backlog.rest().is_some() {
+        if replicated.backlog.rest(Instant::now()).is_some() {
             return false;
         }
         self.close_turn();
         self.apply_some(Pace::lasting(SLICE));
         self.end_turn(Task::Control);
-        self.replicated.as_ref().is_some_and(|replicated| !replicated.backlog.is_empty() && replicated.backlog.rest().is_none())
+        self.replicated
+            .as_ref()
+            .is_some_and(|replicated| !replicated.backlog.is_empty() && replicated.backlog.rest(Instant::now()).is_none())
     }
 
     /// How long it rests before it goes on applying; `None` if there is nothing to apply.
@@ -81,7 +83,7 @@ impl Shell {
     pub(in crate::server) fn rest_from_applying(&self) -> Option<Duration> {
         let backlog = &self.replicated.as_ref()?.backlog;
         // The rest may have ended just now.
-        (!backlog.is_empty()).then(|| backlog.rest().unwrap_or_default())
+        (!backlog.is_empty()).then(|| backlog.rest(Instant::now()).unwrap_or_default())
     }
 
     /// Applies all that there is: the node is about to lead.
@@ -95,7 +97,7 @@ impl Shell {
     fn apply_some(&mut self, slice: Pace) {
         let Some(replicated) = &mut self.replicated else { return };
         let Part::Follows(follower) = &mut replicated.part else { return };
-        if let Err(reason) = replicated.backlog.apply_some(follower, slice) {
+        if let Err(reason) = replicated.backlog.apply_some(follower, Instant::now(), slice) {
             self.node_failed(&reason);
         }
     }

@@ -110,7 +110,7 @@ impl Simulation<'_> {
             // One whose disk takes what it writes.
             let acts = |node: u32| runs(node) && servers[node as usize].replica.as_ref().is_none_or(|replica| !replica.is_bad());
             let serves = |node: &u32| {
-                // A leader that stands still serves nobody, whoever reaches it.
+                // A leader that stands still serves nobody.
                 let voters = servers[*node as usize].serves().filter(|_| runs(*node));
                 voters.is_some_and(|voters| cluster.reaches_majority(now_us, *node, voters, acts))
             };
