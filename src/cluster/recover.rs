@@ -5,7 +5,7 @@ use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::quorum::recover::{Found, Recovery};
-use crate::quorum::store::Owner;
+use crate::quorum::store::{Forgotten, Owner};
 use crate::server::durable::folder::Folder;
 use crate::server::replicated::FOLDER;
 
@@ -17,16 +17,16 @@ fn warning(node: u64, found: &Found) -> String {
         .filter(|(id, _)| **id != node)
         .map(|(id, (addr, votes))| format!("  node {id} at {addr}{}", if *votes { "" } else { ", without a vote" }))
         .collect();
-    let joins = if found.joins {
-        "It has not caught up since it joined or lost its disk: RECOVER ANOTHER NODE IF YOU CAN.\n"
-    } else {
-        ""
+    let forgotten = match found.forgotten {
+        Forgotten::All => "It has not caught up since it joined or lost its disk: RECOVER ANOTHER NODE IF YOU CAN.\n",
+        Forgotten::End => "The end of its log was cut, and it has not caught up since: recover another node if you can.\n",
+        Forgotten::Nothing => "",
     };
     let committed = found.committed.map_or_else(|| "none".to_owned(), |index| index.to_string());
     format!(
         "\
 Node {node} has the log up to entry {last} of term {term}; up to entry {committed} it knows that a majority has it.
-{joins}
+{forgotten}
 This makes it the only member of its cluster. It gives up:
 {others}
 

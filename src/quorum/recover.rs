@@ -17,7 +17,7 @@ use openraft::{EntryPayload, RaftLogReader};
 
 use crate::persist::disk::Disk;
 use crate::quorum::epoch;
-use crate::quorum::store::{FolderLock, LogStore, LogThread, Options, Owner, Snapshots};
+use crate::quorum::store::{FolderLock, Forgotten, LogStore, LogThread, Options, Owner, Snapshots};
 use crate::quorum::types::{Entry, LeaderId, LogId, NodeId, Peer, Types, Vote};
 
 /// Maximum number of entries read at a time.
@@ -34,8 +34,8 @@ pub struct Found {
     pub committed: Option<u64>,
     /// The epoch.
     pub epoch: u64,
-    /// Whether the node has not caught up since it joined or its disk was lost.
-    pub joins: bool,
+    /// What the node may have forgotten: it has not caught up since.
+    pub forgotten: Forgotten,
 }
 
 /// A folder that is to be recovered. Nothing is changed before [`Recovery::carry_out`].
@@ -84,8 +84,8 @@ where
             return Err(describe(&format!("node {} has no vote: recover a node that has one", owner.node)));
         }
         let committed = log.read_committed().await.map_err(|error| describe(&error))?.map(|at| at.index);
-        let joins = snapshots.joins(&log).map_err(|error| describe(&error))?;
-        let found = Found { members, last, committed, epoch: epoch::read(folder)?, joins };
+        let forgotten = snapshots.forgotten(&log).map_err(|error| describe(&error))?;
+        let found = Found { members, last, committed, epoch: epoch::read(folder)?, forgotten };
         Ok(Recovery { snapshots, log, thread, owner, found })
     }
 

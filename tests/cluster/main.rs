@@ -3,6 +3,7 @@
 //! - `nodes`: the processes, and a client that looks for the leader;
 //! - `failover`: leaders that are killed under load;
 //! - `faults`: a paused leader, a lost disk, a lost majority, wrong folders;
+//! - `cut`: logs whose ends are torn or damaged;
 //! - `shown`: what clients of each node are told;
 //! - `members`: nodes that join, leave and are replaced, by `portcullis cluster`;
 //! - `rolling`: all nodes are restarted under load;
@@ -23,6 +24,7 @@
 mod common;
 
 mod clocks;
+mod cut;
 mod encrypted;
 mod failover;
 mod faults;

@@ -1,6 +1,16 @@
 //! Nodes that join, leave and are replaced, by `portcullis cluster`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
+
+use openraft::storage::{IOFlushed, RaftLogStorage};
+use openraft::type_config::TypeConfigExt;
+use openraft::vote::RaftLeaderId;
+use openraft::{EntryPayload, Membership, RaftLogReader};
+use portcullis::quorum::store::{LogStore, Options, Owner};
+use portcullis::quorum::types::{Entry, LogId, Peer, Types};
+use portcullis::server::durable::folder::Folder;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::nodes::{Cluster, ask};
 
@@ -127,4 +137,47 @@ fn followers_pass_a_failover_on_to_the_leader() {
     (0..3).filter(|node| *node != leader).for_each(|node| cluster.until_follows(node));
     assert_eq!(ask(cluster.clients[follower], &["NODE", "HANDOVER", &(follower + 1).to_string()]).unwrap(), "+OK");
     cluster.wait("this leader", |cluster| (cluster.leader() == follower).then_some(()));
+}
+
+/// Adds to a stopped node's log what a leader leaves that ends between the two steps of a removal: the entry of the first one.
+fn leave_between(cluster: &Cluster, leader: usize, removed: usize) {
+    let folder = cluster.dir(leader).join("quorum");
+    let disk = Folder::open(&folder).unwrap();
+    let owner = Owner { node: leader as u64 + 1, cluster: xxh3_64(b"mymaster") };
+    let (mut log, worker) = LogStore::open(disk, Options::new(owner, None)).unwrap();
+    let thread = worker.spawn(&log).unwrap();
+    let all: BTreeSet<u64> = (1..=3).collect();
+    let rest: BTreeSet<u64> = all.iter().copied().filter(|id| *id != removed as u64 + 1).collect();
+    let peers: BTreeMap<u64, Peer> = all.iter().map(|id| (*id, Peer { addr: cluster.address(*id as usize - 1) })).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let last = log.get_log_state().await.unwrap().last_log_id.unwrap();
+        let vote = log.read_vote().await.unwrap().unwrap();
+        assert_eq!(vote.leader_id.node_id, leader as u64 + 1);
+        let payload = EntryPayload::Membership(Membership::new(vec![all, rest], peers).unwrap());
+        let (flushed, durable) = Types::oneshot();
+        let entry = Entry { log_id: LogId::new(vote.leader_id.to_committed(), last.index + 1), payload };
+        log.append([entry], IOFlushed::signal(flushed)).await.unwrap();
+        durable.await.unwrap().unwrap();
+    });
+    thread.close().unwrap();
+}
+
+#[test]
+fn a_change_of_voters_that_a_leader_has_left_between_its_steps_is_ended() {
+    let mut cluster = Cluster::start();
+    assert_eq!(cluster.ask_leader(&["SET", "a", "1"]), "+OK");
+    let leader = cluster.leader();
+    let removed = (leader + 1) % 3;
+    (0..3).for_each(|node| cluster.kill(node));
+    leave_between(&cluster, leader, removed);
+    (0..3).for_each(|node| cluster.start_node(node));
+    assert_eq!(cluster.leader(), leader, "only its log has the change");
+    let line = format!("{}     follower  no ", removed + 1);
+    cluster.wait("the end of the change", |cluster| {
+        done(&["status", &cluster.urls()]).lines().any(|shown| shown.starts_with(&line)).then_some(())
+    });
+    let said = done(&["remove", &cluster.urls(), &(removed + 1).to_string()]);
+    assert!(said.starts_with(&format!("node {} is no member any more", removed + 1)), "{said}");
+    assert_eq!(cluster.ask_leader(&["GET", "a"]), "1");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
+use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest, VoteResponse};
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -240,9 +240,10 @@ fn read(frame: &Frame) -> Result<Request, String> {
 
 /// Has a request answered, and encodes the answer.
 async fn perform(handler: &impl Handler, admission: &Admission, id: u64, request: Request) -> Vec<u8> {
-    const NO_VOTE: &str = "it does not vote before it has caught up, because it has lost its log or never had one";
-    const NO_PART: &str = "it takes part in nothing yet, because it has lost its log or never had one";
-    let needs = if matches!(request, Request::Append(_)) { Part::Follows } else { Part::Votes };
+    const NO_VOTE: &str =
+        "it does not lead before it has caught up, because it has lost its log or a part of it, or never had one";
+    const NO_PART: &str = "it takes part in nothing yet, because it has lost its log or a part of it, or never had one";
+    let needs = if matches!(request, Request::TransferLeader(_)) { Part::Votes } else { Part::Follows };
     if !admission.permits(needs) {
         let reason = if needs == Part::Follows { NO_PART } else { NO_VOTE };
         return encode(Kind::Failed, id, reason.as_bytes());
@@ -252,6 +253,11 @@ async fn perform(handler: &impl Handler, admission: &Admission, id: u64, request
     }
     match request {
         Request::Append(request) => answer(id, handler.append_entries(request).await),
+        Request::Vote(request) | Request::PreVote(request) if !admission.gives_vote(&request) => {
+            // It says what it has, and gives nothing.
+            let response = handler.pre_vote(request).await;
+            answer(id, response.map(|response| VoteResponse { vote_granted: false, ..response }))
+        }
         Request::Vote(request) => answer(id, handler.vote(request).await),
         Request::PreVote(request) => answer(id, handler.pre_vote(request).await),
         Request::TransferLeader(request) => answer(id, handler.transfer_leader(request).await),

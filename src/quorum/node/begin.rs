@@ -1,9 +1,10 @@
 //! When a node may vote, and when blank nodes begin a cluster.
 //!
 //! A vote is a promise that is kept on the disk. A node *joins* from its first start on an empty folder until it votes, and a mark in
-//! the folder says so. It is *blank* as long as no leader has added anything to its log. Three cases:
+//! the folder says so. It is *blank* as long as no leader has added anything to its log. Four cases:
 //!
-//! - The node does not join: it votes when a lease that it may have granted before its restart has ended.
+//! - The node has forgotten nothing: it votes when a lease that it may have granted before its restart has ended.
+//! - The end of its log was cut: another mark says so. It votes once it has caught up with a leader; see `regain` for when there is none.
 //! - It joins, and all other members are blank, each of which has said so: they begin the cluster, all with the same members. A majority
 //!   would not do: if one member has never joined, and the disk of another one was lost, both are blank, and what clients were told is
 //!   at the third. The mark is removed first. So a leader's majority has no marks, and can elect the next one.
@@ -16,8 +17,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::AsyncRuntime;
 use openraft::async_runtime::WatchReceiver;
+use openraft::network::NetSnapshot;
+use openraft::{AsyncRuntime, RaftNetworkFactory};
 
 use crate::persist::disk::Disk;
 use crate::quorum::admission::{Admission, Part};
@@ -25,14 +27,18 @@ use crate::quorum::epoch;
 use crate::quorum::net::{Neighbours, Standing, epoch_of};
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
+use crate::quorum::node::regain::regain;
 use crate::quorum::node::state::{SharedSnapshots, lock};
+use crate::quorum::node::watch;
 use crate::quorum::runtime::{Runtime, blocking};
-use crate::quorum::store::LogStore;
-use crate::quorum::types::{NodeId, Peer};
+use crate::quorum::store::{Forgotten, LogStore};
+use crate::quorum::types::{NodeId, Peer, SnapshotFile, Types};
 
 /// Interval between looks at what the other nodes say of themselves.
 const LOOK: Duration = Duration::from_millis(50);
-/// Number of leases for which a node that has lost its disk takes part in nothing, so that elections that it may have taken part in have
+/// Number of looks without anything from a leader after which a node that may have forgotten something looks for one in another way.
+const QUIET: u32 = 10;
+/// Number of leases for which a node that has forgotten something takes part in nothing, so that elections that it may have taken part in have
 /// ended, and leaders of before them know that they lead no more.
 const LEASES: u32 = 10;
 
@@ -43,17 +49,19 @@ const KEEP_AGAIN: Duration = Duration::from_secs(1);
 const SAID_AFTER: (u32, u32) = (20, 1200);
 
 /// What a node begins with.
-pub struct Beginning<T, D: Disk> {
+pub struct Beginning<T, N, D: Disk> {
     pub node: NodeId,
     pub members: BTreeMap<NodeId, String>,
     pub standing: Standing,
-    /// Whether the node has no vote yet.
-    pub joins: bool,
+    /// What it may have forgotten. It has no vote yet if it is anything.
+    pub forgotten: Forgotten,
     /// Where the epoch of the cluster is kept.
     pub folder: PathBuf,
-    /// Where it is kept that the node has joined.
+    /// Where it is kept that the node votes.
     pub snapshots: SharedSnapshots<D>,
     pub transport: T,
+    /// The network for openraft.
+    pub network: N,
     pub admission: Arc<Admission>,
     pub log: LogStore,
     /// How long a lease lasts that the node may have granted before its restart.
@@ -61,23 +69,29 @@ pub struct Beginning<T, D: Disk> {
 }
 
 /// What a node takes part in at first.
-pub fn admission(joins: bool) -> Admission {
-    // A node that has lost its disk may have followed another leader than the one that asks now.
-    Admission::new(if joins { Part::Nothing } else { Part::Follows })
+pub fn admission(forgotten: Forgotten) -> Admission {
+    // A node that has forgotten something may have followed another leader than the one that asks now.
+    Admission::new(if forgotten == Forgotten::Nothing { Part::Follows } else { Part::Nothing })
+}
+
+/// Whether a node knows that no leader has added anything to its log.
+pub fn is_blank(log: &LogStore, forgotten: Forgotten) -> bool {
+    log.is_young() && forgotten != Forgotten::End
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
-pub async fn begin<D, M, T>(mut beginning: Beginning<T, D>, raft: Raft<D, M>)
+pub async fn begin<D, M, T, N>(mut beginning: Beginning<T, N, D>, raft: Raft<D, M>)
 where
     T: Neighbours,
+    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>>,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
-    if beginning.joins {
-        beginning.join(&raft).await;
-    } else {
-        Runtime::sleep(beginning.lease).await;
+    match beginning.forgotten {
+        Forgotten::Nothing => Runtime::sleep(beginning.lease).await,
+        Forgotten::End => beginning.rejoin(&raft).await,
+        Forgotten::All => beginning.join(&raft).await,
     }
     beginning.admission.set(Part::Votes);
     beginning.standing.votes = true;
@@ -87,15 +101,16 @@ where
     tracing::info!("this node votes");
 }
 
-impl<T, D> Beginning<T, D>
+impl<T, N, D> Beginning<T, N, D>
 where
     T: Neighbours,
+    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>>,
     D: Disk + Send + 'static,
     D::File: Send,
 {
     /// Tells the others how the node stands. Returns whether it is still blank.
     fn say(&mut self) -> bool {
-        self.standing.blank = self.log.is_young();
+        self.standing.blank = is_blank(&self.log, self.forgotten);
         self.transport.set_standing(self.standing);
         self.standing.blank
     }
@@ -151,7 +166,27 @@ where
         }
     }
 
-    /// Removes the mark that the node joins, in as many attempts as it takes.
+    /// Waits until a node whose log was cut may vote.
+    async fn rejoin<M: Machine>(&mut self, raft: &Raft<D, M>) {
+        tracing::warn!("the end of the log was cut; this node has no vote before it has caught up");
+        Runtime::sleep(self.lease * LEASES).await;
+        self.admission.set(Part::Follows);
+        let (mut target, mut appends, mut quiet) = (None, 0, 0);
+        while !self.has_caught_up(raft, &mut target) && watch::status(raft).leads.is_none() {
+            self.say();
+            quiet = if self.admission.appends() == appends { quiet + 1 } else { 0 };
+            appends = self.admission.appends();
+            if quiet >= QUIET {
+                let least = regain(raft, &mut self.network, self.node).await;
+                self.admission.set_least(least);
+            }
+            Runtime::sleep(LOOK).await;
+        }
+        self.keep_vote().await;
+        raft.runtime_config().elect(true);
+    }
+
+    /// Removes the mark that the node has no vote, in as many attempts as it takes.
     async fn keep_vote(&self) {
         loop {
             let shared = Arc::clone(&self.snapshots);
@@ -165,18 +200,19 @@ where
         }
     }
 
-    /// Waits until the node has applied everything that was committed when it began to follow. Only a leader that has committed an entry
-    /// of its own knows what that is. What openraft knows from before a restart would not do.
     async fn catch_up<M: Machine>(&mut self, raft: &Raft<D, M>) {
         let mut target = None;
-        loop {
+        while !self.has_caught_up(raft, &mut target) {
             self.say();
-            target = target.or(self.admission.heard());
-            let applied = raft.data_metrics().borrow_watched().last_applied.map(|last| last.index);
-            if target.is_some() && applied >= target {
-                return;
-            }
             Runtime::sleep(LOOK).await;
         }
+    }
+
+    /// Whether the node has applied everything that was committed when it began to follow, which is the target. Only a leader that has
+    /// committed an entry of its own knows what that is. What openraft knows from before a restart would not do.
+    fn has_caught_up<M: Machine>(&self, raft: &Raft<D, M>, target: &mut Option<u64>) -> bool {
+        *target = target.or(self.admission.heard());
+        let applied = raft.data_metrics().borrow_watched().last_applied.map(|last| last.index);
+        target.is_some() && applied >= *target
     }
 }

@@ -13,7 +13,7 @@
 //! - `state`: the state machine of openraft, which passes on what is committed;
 //! - `giver`: how entries reach the executor: at once, or in groups;
 //! - `compact`: snapshots, made of the last one and the entries behind it;
-//! - `begin`: when a blank node may vote, and when it begins a cluster;
+//! - `begin`: when a node may vote, and when blank nodes begin a cluster; `regain`: how nodes vote whose logs were cut;
 //! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
 //! - `propose`: passes on batches in their order;
 //! - `members`: nodes that join and leave;
@@ -28,12 +28,13 @@ mod handle;
 mod machine;
 mod members;
 mod propose;
+mod regain;
 mod run;
 mod sink;
 mod state;
 mod watch;
 
-pub use begin::admission;
+pub use begin::{admission, is_blank};
 pub use handle::{Node, Observer};
 pub use machine::{Applied, Committed, Machine, Status};
 pub use members::Change;

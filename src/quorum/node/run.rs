@@ -24,7 +24,7 @@ use crate::quorum::node::sink::Sink;
 use crate::quorum::node::state::{SharedSnapshots, State};
 use crate::quorum::node::{Raft, bound, propose, watch};
 use crate::quorum::runtime::{Instant, Runtime};
-use crate::quorum::store::{FolderLock, LogStore, LogThread, Options as LogOptions, Owner, Snapshots};
+use crate::quorum::store::{FolderLock, Forgotten, LogStore, LogThread, Options as LogOptions, Owner, Snapshots};
 use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile, Types};
 
 /// Maximum number of connections that other nodes may open.
@@ -104,9 +104,9 @@ where
     let mut snapshots = Snapshots::open(disks.1, &folder, owner).map_err(|error| describe(&error))?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
     let cluster = net::cluster_id(owner.cluster, epoch::read(&folder)?);
-    let joins = snapshots.joins(&log).map_err(|error| describe(&error))?;
-    let standing = Standing { cluster, blank: log.is_young(), votes: false };
-    let admission = Arc::new(begin::admission(joins));
+    let forgotten = snapshots.forgotten(&log).map_err(|error| describe(&error))?;
+    let standing = Standing { cluster, blank: begin::is_blank(&log, forgotten), votes: false };
+    let admission = Arc::new(begin::admission(forgotten));
     let (transport, open) = Transport::new(net::Options {
         node,
         client,
@@ -127,7 +127,7 @@ where
         node,
         members,
         standing,
-        joins,
+        forgotten,
         timing,
         log,
         snapshots,
@@ -192,8 +192,8 @@ pub struct Core<D: Disk, M, N, T> {
     pub members: BTreeMap<NodeId, String>,
     /// What the node says of itself at first.
     pub standing: Standing,
-    /// Whether the node has no vote yet; see [`Snapshots::joins`].
-    pub joins: bool,
+    /// What the node may have forgotten; see [`Snapshots::forgotten`].
+    pub forgotten: Forgotten,
     /// Times.
     pub timing: Timing,
     /// The log. Its [`Worker`](crate::quorum::store::Worker) must run or be stepped meanwhile.
@@ -215,7 +215,7 @@ where
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
-    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>>,
+    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>> + Clone,
     T: Neighbours,
 {
     /// Returns the node, and what runs it until it is closed. `serve` must pass on what other nodes ask of it.
@@ -248,6 +248,7 @@ where
         let folder = self.snapshots.folder().to_owned();
         let snapshots = Arc::new(Mutex::new(self.snapshots));
         let state = State::begin(self.machine.clone(), self.log.clone(), Arc::clone(&snapshots)).await?;
+        let network = self.network.clone();
         let raft = Raft::build(self.node, config, self.network, self.log.clone(), state).await.map_err(io::Error::other)?;
         let acked = {
             let (raft, node, acks) = (raft.clone(), self.node, Arc::clone(&self.transport.directory().acks));
@@ -267,17 +268,18 @@ where
         let bound = bound::bound(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
         serve(&raft, Arc::clone(&snapshots));
         self.transport.set_peers(self.members.clone());
-        // A node that joins may have a log: it must not stand for election.
-        raft.runtime_config().elect(!self.joins);
+        // A node that has forgotten something may have a log: it must not stand for election.
+        raft.runtime_config().elect(self.forgotten == Forgotten::Nothing);
         raft.run();
         let beginning = Beginning {
             node: self.node,
             members: self.members,
             standing: self.standing,
-            joins: self.joins,
+            forgotten: self.forgotten,
             folder,
             snapshots,
             transport: self.transport.clone(),
+            network,
             admission: Arc::clone(&self.admission),
             log: self.log.clone(),
             lease: Duration::from_millis(self.timing.election_ms.1),

@@ -8,7 +8,7 @@
 //!                                        ▲
 //!                           open: every record checked, a torn tail cut, anything else refused
 //!   snapshots: files with a checked record each
-//!   joining: a mark, as long as the node has no vote
+//!   joining, cut: marks, as long as the node has no vote
 //! ```
 //!
 //! Votes, entries, truncations, purges and what is known to be committed are records of one log, so that they have one order on the
@@ -18,8 +18,8 @@
 //! It is not a general store: it has one writer, and keeps the place of every entry in memory (12 bytes each).
 
 pub mod contents;
+pub mod forgotten;
 pub mod header;
-pub mod joining;
 pub mod lock;
 pub mod memory;
 pub mod open;
@@ -31,6 +31,7 @@ pub mod snapshots;
 pub mod storage;
 pub mod worker;
 
+pub use forgotten::Forgotten;
 pub use header::Owner;
 pub use lock::FolderLock;
 pub use progress::Progress;

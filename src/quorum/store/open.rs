@@ -1,6 +1,6 @@
 //! Opening a log: finds its segments, checks every record, and cuts what a crash left behind the last one.
 //!
-//! What a crash may leave is mended: a torn tail, a segment that was not finished, segments of which nothing is needed any more. It
+//! What a crash may leave is mended: a torn tail, which costs the node its vote until it has caught up (see [`Forgotten`]), a segment that was not finished, segments of which nothing is needed any more. It
 //! refuses everything else, because a node that has forgotten a vote or an entry breaks the promises it has made: a damaged record,
 //! a missing segment, the files of another node or of a newer format.
 
@@ -9,6 +9,7 @@ use std::fmt;
 
 use crate::persist::disk::{Disk, DiskError, read_whole};
 use crate::quorum::store::contents::{Change, Contents, next_index};
+use crate::quorum::store::forgotten::mark_cut;
 use crate::quorum::store::header::{self, Header};
 use crate::quorum::store::record::{self, At};
 use crate::quorum::store::segments::{Layout, NEW, Planted, Segment, Segments, Trouble};
@@ -94,7 +95,7 @@ pub fn open<D: Disk>(mut disk: D, layout: Layout) -> Result<Segments<D>, OpenErr
     let mut contents = Contents::default();
     let mut segments = VecDeque::new();
     let mut next = Some(read(&mut disk, &layout, found[0])?);
-    let mut open = None;
+    let (mut open, mut cut) = (None, false);
     for at in 0..found.len() {
         let Some(Read { mut segment, bytes, header }) = next.take() else { break };
         if at == 0 {
@@ -106,7 +107,7 @@ pub fn open<D: Disk>(mut disk: D, layout: Layout) -> Result<Segments<D>, OpenErr
             Some(following) => Some(next.insert(read(&mut disk, &layout, *following)?).header.previous_len),
             None => None,
         };
-        segment.len = replay(&mut contents, &segment, &bytes, end, &layout)?;
+        (segment.len, cut) = replay(&mut contents, &segment, &bytes, end, &layout)?;
         if end.is_none() {
             open = Some(bytes);
         }
@@ -127,6 +128,9 @@ pub fn open<D: Disk>(mut disk: D, layout: Layout) -> Result<Segments<D>, OpenErr
     let Some((file, laid)) = disk.open(&header::name(last.0, last.1))? else {
         return Err(refused(&header::name(last.0, last.1), None, "it is gone while the log is opened"));
     };
+    if cut && layout.planted != Planted::CutNotMarked {
+        mark_cut(&mut disk)?;
+    }
     let len = segments.back().map_or(0, |segment: &Segment| segment.len);
     let durable = header::LEN as u64;
     let mut log = Segments { disk, layout, segments, file, durable, laid, cramped: false, contents, reading: None };
@@ -165,14 +169,21 @@ fn read<D: Disk>(disk: &mut D, layout: &Layout, (number, first): (u64, u64)) -> 
     Ok(Read { segment: Segment { number, first, name, len: 0 }, bytes, header })
 }
 
-/// Reads the records of a segment; up to `end` if another segment says that this one ends there. Returns their length with the header.
-fn replay(contents: &mut Contents, segment: &Segment, bytes: &[u8], end: Option<u64>, layout: &Layout) -> Result<u64, OpenError> {
+/// Reads the records of a segment; up to `end` if another segment says that this one ends there. Returns their length with the header,
+/// and whether there is something behind them that is cut.
+fn replay(
+    contents: &mut Contents,
+    segment: &Segment,
+    bytes: &[u8],
+    end: Option<u64>,
+    layout: &Layout,
+) -> Result<(u64, bool), OpenError> {
     let checked = layout.planted != Planted::NoChecksum;
     let mut offset = header::LEN;
     let wrong = |offset: usize, reason: String| refused(&segment.name, Some(offset as u64), reason);
     loop {
         if end.is_some_and(|end| end == offset as u64) {
-            return Ok(offset as u64);
+            return Ok((offset as u64, false));
         }
         let at = At { segment: segment.number, offset: offset as u64 };
         let Some(record) = record::decode(bytes.get(offset..).unwrap_or_default(), at, checked) else { break };
@@ -187,7 +198,7 @@ fn replay(contents: &mut Contents, segment: &Segment, bytes: &[u8], end: Option<
         return Err(wrong(offset, format!("a record is damaged or missing; the records end at offset {end}")));
     }
     let rest = bytes.get(offset..).unwrap_or_default();
-    let Some(behind) = rest.iter().rposition(|byte| *byte != 0) else { return Ok(offset as u64) };
+    let Some(behind) = rest.iter().rposition(|byte| *byte != 0) else { return Ok((offset as u64, false)) };
     // A record that was written when this place was durable shows that this place was not torn.
     for later in (offset + 8..offset + behind + 1).step_by(8) {
         let at = At { segment: segment.number, offset: later as u64 };
@@ -201,9 +212,9 @@ fn replay(contents: &mut Contents, segment: &Segment, bytes: &[u8], end: Option<
         return Err(wrong(offset, "the last record is damaged; it was not torn by a crash".to_owned()));
     }
     tracing::warn!(
-        "{}: cut at offset {offset}: {} bytes of a write that a crash has torn",
+        "{}: cut at offset {offset}: {} bytes of a write that a crash has torn, or of a damaged record",
         segment.name.escape_ascii(),
         behind + 1
     );
-    Ok(offset as u64)
+    Ok((offset as u64, true))
 }

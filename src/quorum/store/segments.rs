@@ -60,6 +60,8 @@ pub enum Planted {
     TailNotCopied,
     /// A write that fails is taken for one that succeeds.
     WriteErrorIgnored,
+    /// A log that is cut is not marked so.
+    CutNotMarked,
 }
 
 /// Why something could not be done.

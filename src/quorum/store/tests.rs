@@ -4,8 +4,8 @@
 
 mod crashes;
 mod damage;
+mod forgotten;
 mod history;
-mod joining;
 mod snapshots;
 mod suite;
 mod threads;

@@ -129,7 +129,7 @@ impl Handler for Arc<Answers> {
     }
 
     async fn pre_vote(&self, request: VoteRequest<Types>) -> Result<VoteResponse<Types>, Failed> {
-        self.vote(request).await
+        Ok(VoteResponse::new(request.vote, None, true))
     }
 
     async fn install_snapshot(

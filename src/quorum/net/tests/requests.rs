@@ -174,24 +174,29 @@ async fn nodes_connect_again_after_a_restart_and_at_another_address() {
 }
 
 #[tokio::test]
-async fn a_blank_node_refuses_votes_while_it_is_told_to() {
+async fn a_node_without_a_vote_says_what_it_has_and_gives_nothing() {
     let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
     let mut client = one.client(2, two.addr).await;
     two.admission.set(Part::Follows);
-    for refused in [soon(client.vote(vote(), option())).await, soon(client.pre_vote(vote(), option())).await] {
-        assert!(
-            matches!(&refused, Err(RPCError::Unreachable(error)) if error.to_string().contains("does not vote")),
-            "{refused:?}"
-        );
+    for told in [soon(client.vote(vote(), option())).await, soon(client.pre_vote(vote(), option())).await] {
+        assert!(told.as_ref().is_ok_and(|told| !told.vote_granted), "{told:?}");
     }
-    assert_eq!(two.answers.votes.load(Relaxed), 0);
+    assert_eq!(two.answers.votes.load(Relaxed), 0, "only what changes nothing is asked of it");
+    let request = TransferLeaderRequest::new(Vote::new_committed(3, 1), 2, None);
+    let refused = soon(client.transfer_leader(request.clone(), option())).await;
+    assert!(matches!(&refused, Err(RPCError::Unreachable(error)) if error.to_string().contains("does not lead")), "{refused:?}");
     assert!(soon(client.append_entries(heartbeat(), option())).await.unwrap().is_success());
+    // It gives its vote to those that have enough.
+    for (least, given) in [(5, false), (4, true)] {
+        two.admission.set_least(Some(log_id(least)));
+        assert_eq!(soon(client.vote(vote(), option())).await.unwrap().vote_granted, given);
+    }
+    assert_eq!(two.answers.votes.load(Relaxed), 1);
     two.admission.set(Part::Nothing);
     assert!(soon(client.append_entries(heartbeat(), option())).await.is_err());
     two.admission.set(Part::Votes);
     assert!(soon(client.vote(vote(), option())).await.unwrap().vote_granted);
     assert!(soon(client.pre_vote(vote(), option())).await.unwrap().vote_granted);
-    let request = TransferLeaderRequest::new(Vote::new_committed(3, 1), 2, None);
     assert_eq!(soon(client.transfer_leader(request, option())).await, Ok(Ok(())));
 }
 

@@ -62,11 +62,13 @@ pub enum Flaw {
     WriteErrorIgnored,
     /// A node does not look at the checksums in its log when it starts.
     LogUnchecked,
+    /// A node whose log was cut votes as if it had forgotten nothing.
+    CutVotes,
 }
 
 impl Flaw {
     /// All faults.
-    pub const ALL: [Flaw; 8] = [
+    pub const ALL: [Flaw; 9] = [
         Flaw::AcknowledgeBeforeMajority,
         Flaw::FollowerAnswers,
         Flaw::TokenFromClock,
@@ -75,6 +77,7 @@ impl Flaw {
         Flaw::ReadsWithoutLease,
         Flaw::WriteErrorIgnored,
         Flaw::LogUnchecked,
+        Flaw::CutVotes,
     ];
 
     /// The name on the command line. `None` if there is no fault.
@@ -89,6 +92,7 @@ impl Flaw {
             Flaw::ReadsWithoutLease => Some("unleased-read"),
             Flaw::WriteErrorIgnored => Some("ignored-write-error"),
             Flaw::LogUnchecked => Some("unchecked-log"),
+            Flaw::CutVotes => Some("cut-votes"),
         }
     }
 
@@ -98,6 +102,7 @@ impl Flaw {
             Flaw::VoteNotSynced => Planted::VoteNotSynced,
             Flaw::WriteErrorIgnored => Planted::WriteErrorIgnored,
             Flaw::LogUnchecked => Planted::NoChecksum,
+            Flaw::CutVotes => Planted::CutNotMarked,
             _ => Planted::Nothing,
         }
     }

@@ -11,8 +11,8 @@ use crate::engine::replication::{Node as Shown, Role, State};
 use crate::persist::append::log::{AppendLog, Batch};
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::quorum::net::Standing;
-use crate::quorum::node::admission;
 use crate::quorum::node::{Core, Node, Status};
+use crate::quorum::node::{admission, is_blank};
 use crate::quorum::store::{LogStore, Options, Owner, Snapshots, Worker};
 use crate::quorum::types::NodeId;
 use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
@@ -180,9 +180,9 @@ impl Replica {
         let mut snapshots = Snapshots::open(self.disk.clone(), Path::new(""), owner).map_err(|error| error.to_string())?;
         let mut cluster = [0; 16];
         cluster[..8].copy_from_slice(&CLUSTER.to_be_bytes());
-        let joins = snapshots.joins(&log).map_err(|error| error.to_string())?;
-        let standing = Standing { cluster, blank: log.is_young(), votes: false };
-        let admission = Arc::new(admission(joins));
+        let forgotten = snapshots.forgotten(&log).map_err(|error| error.to_string())?;
+        let standing = Standing { cluster, blank: is_blank(&log, forgotten), votes: false };
+        let admission = Arc::new(admission(forgotten));
         let transport =
             Transport::new(self.id(), self.nodes, Arc::clone(&self.post), standing, Arc::clone(&admission), self.disk.clone());
         let machine = SimMachine::new(self.disk.clone());
@@ -191,7 +191,7 @@ impl Replica {
             node: self.id(),
             members,
             standing,
-            joins,
+            forgotten,
             timing: TIMING,
             log,
             snapshots,

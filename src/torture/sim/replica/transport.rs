@@ -248,7 +248,7 @@ impl Transport {
         let door = lock(&self.door).clone();
         let Some((raft, snapshots)) = door else { return Err("it does not run yet".to_owned()) };
         let words = |error: &dyn std::fmt::Display| error.to_string();
-        let needs = if matches!(request, Request::Append(_) | Request::Snapshot(..)) { Part::Follows } else { Part::Votes };
+        let needs = if matches!(request, Request::Transfer(_)) { Part::Votes } else { Part::Follows };
         if !self.admission.permits(needs) {
             return Err("it does not take part".to_owned());
         }
@@ -257,6 +257,8 @@ impl Transport {
         }
         match request {
             Request::Append(request) => raft.append_entries(request).await.map(Answer::Append).map_err(|error| words(&error)),
+            Request::Vote(request) if !self.admission.gives_vote(&request) => tells(raft, request).await.map(Answer::Vote),
+            Request::PreVote(request) if !self.admission.gives_vote(&request) => tells(raft, request).await.map(Answer::PreVote),
             Request::Vote(request) => raft.vote(request).await.map(Answer::Vote).map_err(|error| words(&error)),
             Request::PreVote(request) => raft.pre_vote(request).await.map(Answer::PreVote).map_err(|error| words(&error)),
             Request::Transfer(request) => {
@@ -270,6 +272,12 @@ impl Transport {
             }
         }
     }
+}
+
+/// What a node says that has no vote.
+async fn tells(raft: Raft<NodeDisk, SimMachine>, request: VoteRequest<Types>) -> Result<VoteResponse<Types>, String> {
+    let response = raft.pre_vote(request).await.map_err(|error| error.to_string())?;
+    Ok(VoteResponse { vote_granted: false, ..response })
 }
 
 /// The host of a node.
