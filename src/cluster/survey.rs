@@ -83,20 +83,27 @@ pub async fn ask(options: &Options) -> Result<Asked, String> {
     })
 }
 
-/// Asks the nodes at the URLs, which are separated by commas, until one answers, and then all that it knows.
+/// Asks the nodes at the URLs, which are separated by commas, until one answers that knows the leader, and all that it knows. A node
+/// that has just started knows little.
 ///
 /// # Errors
 /// In words: none answers.
 pub async fn survey(urls: &str) -> Result<Survey, String> {
-    let mut failures = Vec::new();
+    let (mut failures, mut leaderless) = (Vec::new(), None);
     for url in urls.split(',').map(str::trim).filter(|url| !url.is_empty()) {
         let options: Options = url.parse().map_err(|error: crate::client::Error| error.to_string())?;
         match ask(&options).await {
-            Ok(asked) => return Ok(ask_all(&options, asked).await),
+            Ok(asked) => {
+                let survey = ask_all(&options, asked).await;
+                if survey.leader().is_some() {
+                    return Ok(survey);
+                }
+                leaderless.get_or_insert(survey);
+            }
             Err(reason) => failures.push(format!("{url}: {reason}")),
         }
     }
-    Err(if failures.is_empty() { "no URL of a node is given".to_owned() } else { failures.join("; ") })
+    leaderless.ok_or_else(|| if failures.is_empty() { "no URL of a node is given".to_owned() } else { failures.join("; ") })
 }
 
 /// Asks all members that a node knows. If the leader knows others, those too.

@@ -223,6 +223,9 @@ where
             if self.is_between() {
                 // The change may be under way.
                 let Ok(permit) = changing.acquire().await else { return };
+                while self.is_between() && !self.first_step_is_committed() {
+                    Runtime::sleep(LOOK).await;
+                }
                 // No voter is added: what follows is the second step.
                 let ended = match self.is_between() {
                     true => {
@@ -249,6 +252,12 @@ where
         let metrics = self.raft.server_metrics();
         let now = metrics.borrow_watched();
         now.state.is_leader() && now.membership_config.membership().get_joint_config().len() > 1
+    }
+
+    /// Whether the first step of a change is known to be on a majority. The second one is refused before.
+    fn first_step_is_committed(&self) -> bool {
+        let step = self.raft.server_metrics().borrow_watched().membership_config.log_id().map(|at| at.index);
+        self.raft.data_metrics().borrow_watched().last_applied.map(|at| at.index) >= step
     }
 
     async fn write(&self, change: ChangeMembers<NodeId, Peer>) -> Result<(), String> {
