@@ -98,6 +98,7 @@ use crate::engine::memory::clients::ClientMemory;
 use crate::engine::memory::discard::Discards;
 use crate::engine::observe::command_stats::CommandStats;
 use crate::engine::observe::latency::Latency;
+use crate::engine::observe::notices::Notices;
 use crate::engine::observe::slowlog::SlowLog;
 use crate::engine::observe::stats::Stats;
 use crate::engine::observe::timing::Timing;
@@ -189,6 +190,8 @@ pub struct Engine {
     pub command_stats: CommandStats,
     /// The last slow requests (`SLOWLOG`).
     pub slowlog: SlowLog,
+    /// How much of each kind the log was told.
+    pub notices: Notices,
     /// Latency events (`LATENCY`).
     pub latency: Latency,
     /// Times requests.
@@ -289,6 +292,7 @@ impl Engine {
             stats: Stats::default(),
             command_stats: CommandStats::default(),
             slowlog: SlowLog::default(),
+            notices: Notices::default(),
             latency: Latency::default(),
             timing: Timing::default(),
             turns: Turns::default(),

@@ -2,6 +2,7 @@
 //!
 //! - `program`: bytes over TCP, flags, signals, and the process from its start to its end;
 //! - `connection`, `listening`, `tls`, `client_eviction`: the life of connections;
+//! - `noticed`: what the log tells an operator;
 //! - `busy`, `hostile`: long scripts, and hostile input.
 
 #![allow(clippy::unwrap_used)]
@@ -16,5 +17,6 @@ mod client_eviction;
 mod connection;
 mod hostile;
 mod listening;
+mod noticed;
 mod program;
 mod tls;

@@ -7,6 +7,7 @@ use crate::base::number::parse_i64;
 use crate::engine::Action;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Natives};
 use crate::engine::context::Context;
+use crate::engine::observe::notices::Notice;
 
 const WHOLE: Command = Command {
     group: Group::Server,
@@ -59,6 +60,10 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]], all: bool) -> Result {
         [how] if how.eq_ignore_ascii_case(b"ASYNC") || how.eq_ignore_ascii_case(b"SYNC") => {}
         _ => return Err(Error::SYNTAX),
     }
+    let (now, by, db) = (cx.now, Some(cx.session), (!all).then_some(cx.db));
+    let databases = 0..cx.engine.keyspace.databases() as u32;
+    let keys = databases.filter(|index| db.is_none_or(|db| db == *index)).map(|index| cx.db_at(index).len() as u64).sum();
+    cx.engine.notice(now, by, Notice::Flushed { db, keys });
     if all {
         for index in 0..cx.engine.keyspace.databases() as u32 {
             cx.db_at(index).flush();

@@ -6,6 +6,7 @@ use crate::commands::reference::help;
 use crate::engine::command::{Command, Flags, Group, Positions};
 use crate::engine::config::{Config, Directive, Section};
 use crate::engine::context::Context;
+use crate::engine::observe::notices::Notice;
 use crate::engine::observe::redact;
 
 const ADMIN: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
@@ -122,6 +123,13 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         apply(&config, &names, &mut engine.environment).map_err(|(name, reason)| failed(name.as_bytes(), &reason))?;
     }
     cx.engine.reconfigure(config, wanted.iter().map(|(directive, _, _)| directive.name));
+    let shown = |(_, name, value): &(&Directive, &'static str, &[u8])| match redact::is_secret(name.as_bytes()) {
+        true => format!("{name}=(redacted)"),
+        false => format!("{name}={}", value.escape_ascii()),
+    };
+    let directives = wanted.iter().map(shown).collect::<Vec<_>>().join(" ");
+    let (now, by) = (cx.now, Some(cx.session));
+    cx.engine.notice(now, by, Notice::Configured { directives: &directives });
     cx.reply.ok();
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
 use crate::engine::environment::Usage;
 use crate::engine::memory::MemoryGuard;
+use crate::engine::observe::notices::Notice;
 use crate::keyspace::eviction::{Evicted, Order, Policy};
 use crate::store::frequency::Rules;
 
@@ -46,7 +47,12 @@ impl Engine {
     #[inline(never)]
     fn check_bounded_memory(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
         if self.flags_of(command, args).contains(Flags::DENYOOM) {
-            return self.make_room(now, wanted_by(args));
+            let room = self.make_room(now, wanted_by(args));
+            if room.is_err() {
+                let maxmemory = self.config.maxmemory;
+                self.notice(now, None, Notice::OutOfMemory { command: command.name, maxmemory });
+            }
+            return room;
         }
         // Other commands run in any case, such as scripts and transactions, during which no key is evicted.
         if self.keyspace.evictor.policy.is_some() {

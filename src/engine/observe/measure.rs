@@ -4,6 +4,7 @@
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::command::{Command, Flags};
+use crate::engine::observe::notices::{Notice, SLOW_NS};
 use crate::engine::observe::slowlog::Entry;
 use crate::engine::observe::timing::{GROUP, Unfinished};
 use crate::engine::session::SessionFlags;
@@ -100,7 +101,18 @@ impl Engine {
         let rows = rows.filter(|row| !row.flags.contains(Flags::SKIP_SLOWLOG));
         let names: Vec<Vec<u8>> = rows.map(|row| self.commands.full_name(row).into_owned().into_bytes()).collect();
         if !names.is_empty() {
-            self.slowlog.push(Entry::of_group(now, names), us, self.config.slowlog_max_len);
+            let entry = Entry::of_group(now, names);
+            self.notice_slow(now, &entry, us * 1000);
+            self.slowlog.push(entry, us, self.config.slowlog_max_len);
+        }
+    }
+
+    /// Tells the log's reader of a slow request.
+    #[cold]
+    fn notice_slow(&mut self, now: Now, entry: &Entry, ns: u64) {
+        if ns >= SLOW_NS {
+            let command = entry.args.first().map_or(&b""[..], Vec::as_slice);
+            self.notice(now, None, Notice::Slow { command, addr: &entry.addr, name: &entry.name, us: ns / 1000 });
         }
     }
 
@@ -218,6 +230,7 @@ impl Engine {
         let event = if flags.contains(Flags::FAST) { "fast-command" } else { "command" };
         self.note_pause(event, now, ns);
         if ns >= self.timing.slow_ns && !flags.contains(Flags::SKIP_SLOWLOG) {
+            self.notice_slow(now, &entry, ns);
             self.slowlog.push(entry, ns / 1000, self.config.slowlog_max_len);
         }
     }

@@ -9,6 +9,7 @@ pub mod histogram;
 pub mod latency;
 pub mod measure;
 pub mod monitor;
+pub mod notices;
 pub mod redact;
 pub mod slowlog;
 pub mod stats;

@@ -12,6 +12,7 @@ use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
 use crate::engine::observe::client_line;
+use crate::engine::observe::notices::Notice;
 use crate::engine::pubsub::Kind;
 use crate::engine::session::SessionFlags;
 use crate::engine::users::log::{Denied, Place, Reason};
@@ -143,6 +144,7 @@ impl Engine {
         let Some(user) = found else {
             let place = self.place(id);
             self.note_denied(now, id, Reason::Auth, place, asked_by.into(), name.into());
+            self.notice(now, Some(id), Notice::LoginFailed { user: name });
             return Err(Error::WRONG_PASS);
         };
         let session = &mut self.sessions[id.0 as usize];

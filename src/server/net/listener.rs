@@ -16,6 +16,7 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::config::Config;
+use crate::engine::observe::notices::Notice;
 use crate::engine::session::Peer;
 use crate::server::directory::Entry;
 use crate::server::net::connection::Stream;
@@ -296,6 +297,8 @@ pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Opti
     let Accepted { stream, remote } = accepted;
     if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
         engine.stats.rejected += 1;
+        let (from, why) = (remote.map_or_else(String::new, |addr| addr.to_string()), String::from_utf8_lossy(refusal));
+        engine.notice(now, None, Notice::ClientRefused { addr: &from, why: why.trim_start_matches('-').trim_end() });
         // One attempt is enough: the socket's buffer is empty, and the refusal is a courtesy.
         let _ = stream.write(refusal);
         if let Stream::Tls(tls) = &stream {

@@ -39,7 +39,7 @@ pub enum Task {
 
 impl Task {
     /// Its name in `LATENCY TURNS`.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Task::Client(_) => "client",
             Task::Timer => "timer",

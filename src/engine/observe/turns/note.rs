@@ -2,6 +2,7 @@
 
 use crate::base::time::Now;
 use crate::engine::Engine;
+use crate::engine::observe::notices::SLOW_NS;
 use crate::engine::observe::turns::{LONG_NS, Longest, Task};
 
 impl Engine {
@@ -14,6 +15,9 @@ impl Engine {
         if ns > LONG_NS {
             self.turns.long += 1;
             self.turns.off_cpu_ns += ns.saturating_sub(cpu_ns.unwrap_or(ns));
+            if ns >= SLOW_NS {
+                self.notice_turn(now, task, ns, cpu_ns.map_or(ns, |cpu_ns| cpu_ns.min(ns)));
+            }
         }
         if self.turns.longest.as_ref().is_none_or(|longest| ns > longest.ns) {
             self.note_longest(now, task, ns, cpu_ns);

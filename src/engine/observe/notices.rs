@@ -1,0 +1,198 @@
+//! What the log tells an operator: one line for each thing that somebody has changed, or that went wrong for somebody, with fields
+//! that programs read. They have the level `notice`.
+//!
+//! A client that fails a thousand times a second must not fill the disk: of each kind, [`LINES_PER_SECOND`] lines are written within
+//! a second, and the next line says how many were left out.
+
+use std::fmt;
+
+use tracing::info;
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::observe::turns::Task;
+
+/// Maximum number of lines of one kind within a second.
+pub const LINES_PER_SECOND: u32 = 10;
+/// A command or a turn is told of if it took at least this long, in nanoseconds, whatever `slowlog-log-slower-than` says.
+pub const SLOW_NS: u64 = 10_000_000;
+/// Maximum length in bytes of a value in a line; the rest is cut off.
+const SHOWN_MAX: usize = 256;
+
+/// Number of kinds.
+const KINDS: usize = 7;
+
+/// What happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Notice<'a> {
+    /// A client gave a wrong password or an unknown name.
+    LoginFailed {
+        /// The name.
+        user: &'a [u8],
+    },
+    /// A connection was refused.
+    ClientRefused {
+        /// Where it came from.
+        addr: &'a str,
+        /// The error that it was told.
+        why: &'a str,
+    },
+    /// A command was refused for want of memory.
+    OutOfMemory {
+        /// The command.
+        command: &'a str,
+        /// The limit in bytes.
+        maxmemory: u64,
+    },
+    /// A command or script took longer than `slowlog-log-slower-than` and [`SLOW_NS`].
+    Slow {
+        /// The command, or several that were timed together.
+        command: &'a [u8],
+        /// The address of its client; empty if it is unknown.
+        addr: &'a str,
+        /// The name of its client.
+        name: &'a [u8],
+        /// How long it took, in microseconds.
+        us: u64,
+    },
+    /// Work that no client asked for kept all others waiting.
+    LongTurn {
+        /// What the work was.
+        task: &'static str,
+        /// How long it took, in microseconds.
+        us: u64,
+        /// How much of that it ran on a processor, in microseconds.
+        cpu_us: u64,
+    },
+    /// `CONFIG SET` has changed directives.
+    Configured {
+        /// Names and values. Secrets are left out.
+        directives: &'a str,
+    },
+    /// Databases were emptied.
+    Flushed {
+        /// The database, or all of them.
+        db: Option<u32>,
+        /// Number of keys that were in them.
+        keys: u64,
+    },
+}
+
+impl Notice<'_> {
+    fn kind(&self) -> usize {
+        match self {
+            Notice::LoginFailed { .. } => 0,
+            Notice::ClientRefused { .. } => 1,
+            Notice::OutOfMemory { .. } => 2,
+            Notice::Slow { .. } => 3,
+            Notice::LongTurn { .. } => 4,
+            Notice::Configured { .. } => 5,
+            Notice::Flushed { .. } => 6,
+        }
+    }
+}
+
+/// Lines of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    second: u64,
+    written: u32,
+    left_out: u64,
+}
+
+impl Rate {
+    /// Number of lines that were left out before this one; `None` if this one is left out as well.
+    fn admit(&mut self, second: u64) -> Option<u64> {
+        if self.second != second {
+            (self.second, self.written) = (second, 0);
+        }
+        if self.written == LINES_PER_SECOND {
+            self.left_out += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// How many lines of each kind were written.
+#[derive(Clone, Debug, Default)]
+pub struct Notices([Rate; KINDS]);
+
+/// A value of a client's in a line: without control characters, and not too long.
+struct Shown<'a>(&'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0[..self.0.len().min(SHOWN_MAX)].escape_ascii())?;
+        if self.0.len() > SHOWN_MAX { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+impl Engine {
+    /// Writes a line to the log, unless there were too many of its kind. `by` is the client that has caused it. What is loaded from files
+    /// or comes from a leader was told of when it happened.
+    #[cold]
+    pub(crate) fn notice(&mut self, now: Now, by: Option<SessionId>, notice: Notice<'_>) {
+        if self.is_loading() {
+            return;
+        }
+        let Some(left_out) = self.notices.0[notice.kind()].admit(now.mono_ms() / 1000) else { return };
+        let left_out = (left_out > 0).then_some(left_out);
+        let session = by.and_then(|id| self.sessions.get(id.0 as usize));
+        let client = session.map(|session| session.id);
+        let addr = session.map(|session| &*session.addr);
+        let user = session.and_then(|session| self.users.name(session.user)).map(Shown).map(tracing::field::display);
+        let name = session.and_then(|session| session.name.as_deref()).map(Shown).map(tracing::field::display);
+        match notice {
+            Notice::LoginFailed { user } => info!(client, addr, name, user = %Shown(user), left_out, "a login failed"),
+            Notice::ClientRefused { addr, why } => info!(addr, why, left_out, "a connection was refused"),
+            Notice::OutOfMemory { command, maxmemory } => {
+                info!(client, addr, user, name, command, maxmemory, left_out, "a command was refused: maxmemory is used up");
+            }
+            Notice::Slow { command, addr, name, us } => {
+                let name = (!name.is_empty()).then(|| tracing::field::display(Shown(name)));
+                info!(addr, name, command = %Shown(command), us, left_out, "a slow command; SLOWLOG GET has its arguments");
+            }
+            Notice::LongTurn { task, us, cpu_us } => info!(task, us, cpu_us, left_out, "all clients waited for other work"),
+            Notice::Configured { directives } => {
+                info!(client, addr, user, name, directives, left_out, "the configuration was changed")
+            }
+            Notice::Flushed { db: Some(db), keys } => {
+                info!(client, addr, user, name, db, keys, left_out, "a database was emptied")
+            }
+            Notice::Flushed { db: None, keys } => info!(client, addr, user, name, keys, left_out, "all databases were emptied"),
+        }
+    }
+
+    /// Tells of a turn in which no client was served.
+    #[cold]
+    pub(crate) fn notice_turn(&mut self, now: Now, task: Task, ns: u64, cpu_ns: u64) {
+        // A client's request is told of as a slow command.
+        if !matches!(task, Task::Client(_)) {
+            self.notice(now, None, Notice::LongTurn { task: task.name(), us: ns / 1000, cpu_us: cpu_ns / 1000 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_lines_a_second_and_how_many_were_left_out() {
+        let mut rate = Rate::default();
+        let of = |rate: &mut Rate, second, count| (0..count).filter_map(|_| rate.admit(second)).collect::<Vec<_>>();
+        assert_eq!(of(&mut rate, 7, 25), [0; 10]);
+        assert_eq!(of(&mut rate, 8, 2), [15, 0]);
+        assert_eq!(of(&mut rate, 9, 1), [0]);
+    }
+
+    #[test]
+    fn what_clients_send_is_escaped_and_cut() {
+        assert_eq!(Shown(b"a\n\x1b[2Jb").to_string(), "a\\n\\x1b[2Jb");
+        let long = Shown(&[b'x'; 1000]).to_string();
+        assert_eq!(long.chars().count(), SHOWN_MAX + 1);
+    }
+}

@@ -1,0 +1,78 @@
+//! What an operator reads in the log: lines with fields, at the level `notice`, and not too many of them.
+
+use std::path::Path;
+
+use crate::common::servers::Server;
+use crate::common::talk::call;
+use crate::common::wire::Wire;
+
+/// A server that logs in JSON, and a connection of its user.
+fn start(args: &[&str]) -> (Server, Wire) {
+    let args = [args, &["--log-format", "json", "--requirepass", "secret"]].concat();
+    let server = Server::portcullis_with(Path::new(env!("CARGO_BIN_EXE_portcullis")), &args).unwrap();
+    let mut wire = Wire::connect(server.addr).unwrap();
+    assert_eq!(call(&mut wire, "AUTH secret"), "+OK");
+    assert_eq!(call(&mut wire, "CLIENT SETNAME ann"), "+OK");
+    (server, wire)
+}
+
+/// The lines with this message.
+fn lines(server: &Server, message: &str) -> Vec<String> {
+    let message = format!("\"message\":\"{message}\"");
+    server.log().lines().filter(|line| line.contains(&message)).map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn has(line: &str, fields: &[&str]) {
+    assert!(line.contains("\"level\":\"INFO\""), "{line}");
+    fields.iter().for_each(|field| assert!(line.contains(field), "{field} in {line}"));
+}
+
+#[test]
+fn changes_by_an_operator_are_told_with_who_made_them() {
+    let (server, mut wire) = start(&[]);
+    assert_eq!(call(&mut wire, "CONFIG SET requirepass other timeout 7"), "+OK");
+    let told = lines(&server, "the configuration was changed");
+    assert_eq!(told.len(), 1, "{told:?}");
+    has(&told[0], &["requirepass=(redacted) timeout=7", "\"name\":\"ann\"", "\"user\":\"default\"", "\"addr\":\"127.0.0.1:"]);
+    assert!(!server.log().contains("other"), "{}", server.log());
+    assert_eq!(call(&mut wire, "MSET a 1 b 2"), "+OK");
+    assert_eq!(call(&mut wire, "FLUSHDB"), "+OK");
+    has(&lines(&server, "a database was emptied")[0], &["\"db\":0", "\"keys\":2", "\"name\":\"ann\""]);
+    assert_eq!(call(&mut wire, "FLUSHALL"), "+OK");
+    has(&lines(&server, "all databases were emptied")[0], &["\"keys\":0"]);
+    assert!(call(&mut wire, "CONFIG SET timeout x").starts_with('-'));
+    assert_eq!(lines(&server, "the configuration was changed").len(), 1, "nothing was changed");
+}
+
+#[test]
+fn what_is_refused_is_told_and_cannot_fill_the_disk() {
+    let (server, mut wire) = start(&[]);
+    let mut stranger = Wire::connect(server.addr).unwrap();
+    (0..200).for_each(|_| assert!(call(&mut stranger, "AUTH eve wrong").starts_with("-WRONGPASS")));
+    let told = lines(&server, "a login failed");
+    assert!(told.len() >= 10 && told.len() < 100, "{} lines", told.len());
+    has(&told[0], &["\"user\":\"eve\"", "\"client\":"]);
+    assert_eq!(call(&mut wire, "CONFIG SET maxmemory 1"), "+OK");
+    assert!(call(&mut wire, "SET a 1").starts_with("-OOM"));
+    has(&lines(&server, "a command was refused: maxmemory is used up")[0], &["\"command\":\"set\"", "\"maxmemory\":1"]);
+    assert_eq!(call(&mut wire, "CONFIG SET maxmemory 0 maxclients 1"), "+OK");
+    let mut refused = Wire::connect(server.addr).unwrap();
+    assert!(refused.reply().unwrap().frame.is_error("ERR max number of clients reached"));
+    has(&lines(&server, "a connection was refused")[0], &["max number of clients reached", "\"addr\":\"127.0.0.1:"]);
+}
+
+#[test]
+fn a_slow_script_is_told() {
+    let (server, mut wire) = start(&[]);
+    // Longer than 10 ms on any machine.
+    let script = "local t = 0 for i = 1, 30000000 do t = t + i end return 1";
+    wire.queue(&["EVAL", script, "0"]);
+    wire.flush().unwrap();
+    assert_eq!(wire.reply().unwrap().frame.integer(), Some(1));
+    assert_eq!(call(&mut wire, "PING"), "+PONG");
+    let told = lines(&server, "a slow command; SLOWLOG GET has its arguments");
+    assert_eq!(told.len(), 1, "{}", server.log());
+    has(&told[0], &["\"command\":\"EVAL\"", "\"us\":", "\"name\":\"ann\""]);
+    assert!(!told[0].contains("local"), "{}", told[0]);
+}
