@@ -16,10 +16,14 @@ use crate::server::program::cli::{self, Given};
 #[cfg(feature = "torture")]
 use crate::torture;
 
+/// Maximum number of columns of help texts.
+const HELP_WIDTH: usize = 100;
+
 fn command() -> Command {
     let command = Command::new("portcullis")
         .about("An in-memory lock server that speaks the Redis protocol")
         .version(format!("{PORTCULLIS_VERSION} (speaks as Redis {REDIS_VERSION})"))
+        .max_term_width(HELP_WIDTH)
         .arg_required_else_help(true)
         .subcommand_required(true)
         .subcommand(cli::command())

@@ -33,6 +33,22 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
+/// All errors in a configuration file and its includes; at least one.
+#[derive(Debug)]
+pub struct FileErrors(pub Vec<FileError>);
+
+impl fmt::Display for FileErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [only] = &self.0[..] {
+            return only.fmt(f);
+        }
+        write!(f, "{} lines cannot be honoured:", self.0.len())?;
+        self.0.iter().try_for_each(|error| write!(f, "\n  {error}"))
+    }
+}
+
+impl std::error::Error for FileErrors {}
+
 /// Contents of a configuration file besides the values of directives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
@@ -46,7 +62,10 @@ pub struct Extra {
 pub type UserLine = Vec<Vec<u8>>;
 
 /// Sets the directives of the file. Returns its other contents.
-pub fn load(path: &Path, config: &mut Config) -> Result<Extra, FileError> {
+///
+/// # Errors
+/// All lines that cannot be honoured.
+pub fn load(path: &Path, config: &mut Config) -> Result<Extra, FileErrors> {
     load_with(path, config, &mut |path| std::fs::read(path))
 }
 
@@ -54,29 +73,40 @@ pub fn load(path: &Path, config: &mut Config) -> Result<Extra, FileError> {
 pub type ReadFile<'a> = &'a mut dyn FnMut(&Path) -> io::Result<Vec<u8>>;
 
 /// As [`load`], but reads this file and its includes with `read`.
-pub fn load_with(path: &Path, config: &mut Config, read: ReadFile<'_>) -> Result<Extra, FileError> {
-    let mut extra = Extra::default();
-    load_nested(path, config, &mut extra, read, INCLUDE_DEPTH)?;
-    Ok(extra)
+///
+/// # Errors
+/// Those of [`load`].
+pub fn load_with(path: &Path, config: &mut Config, read: ReadFile<'_>) -> Result<Extra, FileErrors> {
+    let (mut extra, mut errors) = (Extra::default(), Vec::new());
+    load_nested(path, config, &mut extra, &mut errors, read, INCLUDE_DEPTH);
+    if errors.is_empty() { Ok(extra) } else { Err(FileErrors(errors)) }
 }
 
-fn load_nested(path: &Path, config: &mut Config, extra: &mut Extra, read: ReadFile<'_>, depth: u32) -> Result<(), FileError> {
+fn load_nested(path: &Path, config: &mut Config, extra: &mut Extra, errors: &mut Vec<FileError>, read: ReadFile<'_>, depth: u32) {
     let fail = |line, reason: String| FileError { path: path.to_owned(), line, reason };
     if depth == 0 {
-        return Err(fail(0, "files include files too deeply".to_owned()));
+        return errors.push(fail(0, "files include files too deeply".to_owned()));
     }
-    let text = read(path).map_err(|error| fail(0, error.to_string()))?;
+    let text = match read(path) {
+        Ok(text) => text,
+        Err(error) => return errors.push(fail(0, error.to_string())),
+    };
     for (index, line) in text.split(|&b| b == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || line[0] == b'#' {
             continue;
         }
-        let words = split(line).ok_or_else(|| fail(index + 1, "unbalanced quotes".to_owned()))?;
+        let Some(words) = split(line) else {
+            errors.push(fail(index + 1, "unbalanced quotes".to_owned()));
+            continue;
+        };
         let Some((name, values)) = words.split_first() else { continue };
         let shown = String::from_utf8_lossy(name).into_owned();
         if name.eq_ignore_ascii_case(b"include") {
-            let [value] = values else { return Err(fail(index + 1, "include: one file name is wanted".to_owned())) };
-            load_nested(Path::new(&*String::from_utf8_lossy(value)), config, extra, read, depth - 1)?;
+            match values {
+                [value] => load_nested(Path::new(&*String::from_utf8_lossy(value)), config, extra, errors, read, depth - 1),
+                _ => errors.push(fail(index + 1, "include: one file name is wanted".to_owned())),
+            }
             continue;
         }
         if name.eq_ignore_ascii_case(b"user") && !values.is_empty() {
@@ -86,13 +116,14 @@ fn load_nested(path: &Path, config: &mut Config, extra: &mut Extra, read: ReadFi
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
         match Directive::find(name) {
             Some((directive, _)) => {
-                directive.set(config, &values).map_err(|reason| fail(index + 1, format!("{shown}: {reason}")))?;
+                if let Err(reason) = directive.set(config, &values) {
+                    errors.push(fail(index + 1, format!("{shown}: {reason}")));
+                }
             }
             None if is_ignored(name) => extra.ignored.push(shown),
-            None => return Err(fail(index + 1, format!("{shown}: no such directive"))),
+            None => errors.push(fail(index + 1, format!("{shown}: no such directive"))),
         }
     }
-    Ok(())
 }
 
 fn is_ignored(name: &[u8]) -> bool {
@@ -249,6 +280,10 @@ mod tests {
             let error = load(&path, &mut Config::default()).unwrap_err().to_string();
             assert!(error.contains(told), "{error}");
         }
+        let path = write(&dir, "several.conf", "port x\ntimeout 3\nnosuch 2\n\ndaemonize yes\n");
+        let told = load(&path, &mut Config::default()).unwrap_err().to_string();
+        assert!(told.starts_with("3 lines cannot be honoured:\n  ") && told.lines().count() == 4, "{told}");
+        assert!(["line 1: port", "line 3: nosuch", "line 5: daemonize"].iter().all(|line| told.contains(line)), "{told}");
         let path = dir.join("self.conf");
         std::fs::write(&path, format!("include {}\n", path.display())).unwrap();
         assert!(load(&path, &mut Config::default()).unwrap_err().to_string().contains("too deeply"));

@@ -71,14 +71,12 @@ fn serve(invocation: Invocation) -> Result<(), String> {
         return server.wait().map_err(|error| error.to_string());
     }
     let addresses = server.bound();
+    // Nobody is told that the server is ready if the file cannot be written.
+    let first = addresses.tcp.first().or(addresses.tls.first()).map(ToString::to_string).unwrap_or_default();
+    let ready = ready_file.map(|path| ReadyFile::write(path, &first)).transpose()?;
     // A program that started the server with --port 0 reads the port here. It does not matter if no one reads it.
     let _ = writeln!(io::stdout(), "portcullis {PORTCULLIS_VERSION} listening on {addresses}");
     tracing::info!(version = PORTCULLIS_VERSION, redis = REDIS_VERSION, pid = std::process::id(), "ready to accept connections");
-    let ready = ready_file
-        .map(|path| {
-            ReadyFile::write(path, &addresses.tcp.first().or(addresses.tls.first()).map(ToString::to_string).unwrap_or_default())
-        })
-        .transpose()?;
     let ended = server.wait().map_err(|error| error.to_string());
     drop(ready);
     tracing::info!("bye");
