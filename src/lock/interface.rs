@@ -218,6 +218,23 @@ pub enum Outcome {
         /// What the connection wanted.
         wanted: Wanted,
     },
+    /// A grant ended that an operator may ask about: with its connection or session, or with its lease while others waited.
+    Ended {
+        /// The database.
+        db: u32,
+        /// The name.
+        name: Box<[u8]>,
+        /// The owner.
+        owner: Owner,
+        /// The fencing token.
+        token: u64,
+        /// Why.
+        reason: Reason,
+        /// The connection that had acquired it.
+        client: Client,
+        /// Number of waiters for the name.
+        waiters: u32,
+    },
     /// A grant ended that its holder did not release.
     Lost {
         /// The connection that had acquired it.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::common::servers::Server;
-use crate::common::talk::call;
+use crate::common::talk::{call, until};
 use crate::common::wire::Wire;
 
 /// A server that logs in JSON, and a connection of its user.
@@ -75,4 +75,39 @@ fn a_slow_script_is_told() {
     assert_eq!(told.len(), 1, "{}", server.log());
     has(&told[0], &["\"command\":\"EVAL\"", "\"us\":", "\"name\":\"ann\""]);
     assert!(!told[0].contains("local"), "{}", told[0]);
+}
+
+#[test]
+fn what_happens_to_locks_is_told() {
+    let (server, mut ann) = start(&[]);
+    let mut eve = Wire::connect(server.addr).unwrap();
+    assert_eq!(call(&mut eve, "AUTH secret"), "+OK");
+    let token = call(&mut ann, "LOCK.ACQUIRE a ann 600000");
+    assert!(call(&mut eve, "LOCK.ACQUIRE b eve 600000").starts_with(':'));
+    eve.queue(&["LOCK.ACQUIRE", "a", "eve", "600000", "WAIT", "0"]);
+    eve.flush().unwrap();
+    until(&mut ann, "LOCK.LIST CONTENDED", "eve");
+    assert!(call(&mut ann, "LOCK.ACQUIRE b ann 600000 WAIT 0").starts_with("-DEADLOCK"));
+    has(&lines(&server, "a deadlock was refused")[0], &["'ann' waits for 'b' held by 'eve'", "\"name\":\"ann\""]);
+    ann.queue(&["LOCK.BREAK", "a", "TOKEN", &token[1..], "REASON", "it hangs\n"]);
+    ann.flush().unwrap();
+    assert_eq!(ann.reply().unwrap().frame.integer(), Some(1));
+    has(
+        &lines(&server, "a lock was broken")[0],
+        &["\"lock\":\"a\"", "\"owner\":\"ann\"", "\"reason\":\"it hangs\\\\n\"", &format!("\"token\":{}", &token[1..])],
+    );
+    assert!(eve.reply().unwrap().frame.integer().is_some(), "the waiter was granted");
+    // A lease that ends while another one waits, and one that nobody waits for.
+    assert!(call(&mut ann, "LOCK.ACQUIRE c ann 30").starts_with(':'));
+    assert!(call(&mut ann, "LOCK.ACQUIRE d ann 30").starts_with(':'));
+    assert!(call(&mut ann, "LOCK.ACQUIRE c bob 600000 WAIT 0").starts_with(':'));
+    let told = lines(&server, "a lease ended while others waited");
+    assert_eq!(told.len(), 1, "{told:?}");
+    has(&told[0], &["\"lock\":\"c\"", "\"owner\":\"ann\"", "\"waiters\":1"]);
+    (0..3).for_each(|n| assert!(call(&mut eve, &format!("LOCK.ACQUIRE s{n} eve 600000 SESSION")).starts_with(':')));
+    drop(eve);
+    until(&mut ann, "EXISTS s0 s1 s2", ":0");
+    let told = lines(&server, "a session ended with locks");
+    assert_eq!(told.len(), 1, "{told:?}");
+    has(&told[0], &["\"locks\":3", "\"owner\":\"eve\""]);
 }

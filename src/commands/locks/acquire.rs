@@ -6,6 +6,7 @@ use crate::base::number::parse_i64;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
 use crate::engine::context::Context;
 use crate::engine::locks::refusal_error;
+use crate::engine::observe::notices::Notice;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
 use crate::lock::queue::Wanted;
@@ -196,9 +197,19 @@ pub(crate) fn acquire_one(
         Ok(Acquired::Granted(token)) => cx.reply.integer(token as i64),
         Ok(Acquired::Busy) => cx.reply.null(),
         Ok(Acquired::Waits(waiter)) => cx.engine.wait_for_locks(cx.session, waiter),
-        Err(refusal) => return Err(refusal_error(&refusal, name, owner, wanted.limit)),
+        Err(refusal) => return Err(refused(cx, &refusal, name, owner, wanted.limit)),
     }
     Ok(())
+}
+
+/// The error of a refusal. The log tells of a deadlock.
+#[cold]
+fn refused(cx: &mut Context<'_>, refusal: &Refusal, name: &[u8], owner: &[u8], limit: u32) -> Error {
+    if let Refusal::Deadlock(cycle) = refusal {
+        let (now, by) = (cx.now, Some(cx.session));
+        cx.engine.notice(now, by, Notice::Deadlock { cycle });
+    }
+    refusal_error(refusal, name, owner, limit)
 }
 
 fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -233,7 +244,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         Ok(AllAcquired::Waits(waiter)) => cx.engine.wait_for_locks(cx.session, waiter),
         Ok(AllAcquired::Busy) => cx.reply.null_array(),
-        Err(refusal) => return Err(refusal_error(&refusal, names[0], owner, 0)),
+        Err(refusal) => return Err(refused(cx, &refusal, names[0], owner, 0)),
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use crate::commands::locks::acquire::{LOCK, token};
 use crate::engine::command::{Categories, Command, Flags};
 use crate::engine::context::Context;
 use crate::engine::locks::refusal_error;
+use crate::engine::observe::notices::Notice;
 use crate::lock::history::breaks::{Breaker, REASON_MAX};
 
 /// The rows.
@@ -37,13 +38,16 @@ fn break_lock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if reason.len() > REASON_MAX {
         return Err(Error::new(format!("ERR reason must have at most {REASON_MAX} bytes")));
     }
-    let (now, db) = (cx.now, cx.db);
+    let (now, db, session) = (cx.now, cx.db, cx.session);
     let client = cx.engine.lock_client(cx.session);
     let known = cx.engine.known_client(client);
-    let (user, name, addr, reason) = (known.user, known.name, known.addr, reason.into());
+    let (told, reason) = (reason, reason.into());
+    let (user, name, addr) = (known.user, known.name, known.addr);
     let by = Breaker { client: client.id, user, name, addr, reason };
     let broken = cx.engine.keyspace.with_locks(now, |locks, keys| locks.break_grant(keys, now, (db, args[1]), of, (client, by)));
-    broken.map_err(|refusal| refusal_error(&refusal, args[1], b"", 0))?;
+    let owner = broken.map_err(|refusal| refusal_error(&refusal, args[1], b"", 0))?;
+    let notice = Notice::Broken { db, lock: args[1], owner: &owner, token: of, reason: told };
+    cx.engine.notice(now, Some(session), notice);
     cx.reply.integer(1);
     Ok(())
 }

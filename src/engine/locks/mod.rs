@@ -16,18 +16,21 @@ mod ended;
 mod errors;
 pub mod guard;
 
+use std::collections::BTreeMap;
+
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Natives};
+use crate::engine::observe::notices::Notice;
 use crate::engine::session::SessionFlags;
 use crate::keyspace::change::{Change, Classes, Effect, Event};
 use crate::keyspace::databases::{Keyspace, Ttl};
 use crate::keyspace::interests::NIL;
 use crate::keyspace::natives::lock_in;
 use crate::lock::grant::TOKEN_END;
-use crate::lock::grant::{self, Client, Packed, Reason};
+use crate::lock::grant::{self, Client, Owner, Packed, Reason};
 use crate::lock::history::What;
 use crate::lock::{Bound, Found, Keys, Lock, Locks, Outcome};
 use crate::resp::reply::{Protocol, Sink, WireReply};
@@ -317,8 +320,17 @@ impl Engine {
 
     fn reply_to_lock_waiters(&mut self, now: Now) {
         let Some(locks) = &mut self.keyspace.changes.locks else { return };
+        // Of each connection that has ended: the number of its grants that ended now, and one of them.
+        let mut over: BTreeMap<u64, (usize, Box<[u8]>, Owner)> = BTreeMap::new();
         for outcome in std::mem::take(&mut locks.outcomes) {
             match outcome {
+                Outcome::Ended { reason: Reason::Session, client, name, owner, .. } => {
+                    over.entry(client.id).or_insert((0, name, owner)).0 += 1;
+                }
+                Outcome::Ended { db, name, owner, token, client, waiters, .. } => {
+                    let (lock, owner, of) = (&name[..], &owner[..], client.id);
+                    self.notice(now, None, Notice::LeaseEnded { db, lock, owner, token, of, waiters });
+                }
                 Outcome::Granted { client, tokens, all, waited_ms } => self.end_lock_wait(now, client, waited_ms, |reply| {
                     if all {
                         reply.array(tokens.len());
@@ -337,6 +349,9 @@ impl Engine {
                     self.push_lock_lost(client, &name, &owner, token, reason.name());
                 }
             }
+        }
+        for (of, (locks, lock, owner)) in over {
+            self.notice(now, None, Notice::SessionEnded { of, locks, lock: &lock, owner: &owner });
         }
     }
 

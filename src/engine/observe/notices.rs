@@ -4,7 +4,7 @@
 //! A client that fails a thousand times a second must not fill the disk: of each kind, [`LINES_PER_SECOND`] lines are written within
 //! a second, and the next line says how many were left out.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use tracing::info;
 
@@ -21,7 +21,7 @@ pub const SLOW_NS: u64 = 10_000_000;
 const SHOWN_MAX: usize = 256;
 
 /// Number of kinds.
-const KINDS: usize = 7;
+const KINDS: usize = 11;
 
 /// What happened.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +70,50 @@ pub enum Notice<'a> {
         /// Names and values. Secrets are left out.
         directives: &'a str,
     },
+    /// A client has ended another one's grant.
+    Broken {
+        /// The database.
+        db: u32,
+        /// The lock.
+        lock: &'a [u8],
+        /// The owner whose grant it was.
+        owner: &'a [u8],
+        /// The token of the grant.
+        token: u64,
+        /// What the client gave as its reason.
+        reason: &'a [u8],
+    },
+    /// A wait was refused because it would have closed a cycle.
+    Deadlock {
+        /// Who waits for whom, in words.
+        cycle: &'a [u8],
+    },
+    /// A connection or session has ended with locks.
+    SessionEnded {
+        /// The connection.
+        of: u64,
+        /// The number of its grants that ended now.
+        locks: usize,
+        /// One of them.
+        lock: &'a [u8],
+        /// The owner of that one.
+        owner: &'a [u8],
+    },
+    /// A lease has ended while others waited.
+    LeaseEnded {
+        /// The database.
+        db: u32,
+        /// The lock.
+        lock: &'a [u8],
+        /// The owner.
+        owner: &'a [u8],
+        /// The token of the grant.
+        token: u64,
+        /// The connection that had acquired it.
+        of: u64,
+        /// Number of waiters.
+        waiters: u32,
+    },
     /// Databases were emptied.
     Flushed {
         /// The database, or all of them.
@@ -89,6 +133,10 @@ impl Notice<'_> {
             Notice::LongTurn { .. } => 4,
             Notice::Configured { .. } => 5,
             Notice::Flushed { .. } => 6,
+            Notice::Broken { .. } => 7,
+            Notice::Deadlock { .. } => 8,
+            Notice::SessionEnded { .. } => 9,
+            Notice::LeaseEnded { .. } => 10,
         }
     }
 }
@@ -125,7 +173,12 @@ struct Shown<'a>(&'a [u8]);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0[..self.0.len().min(SHOWN_MAX)].escape_ascii())?;
+        for chunk in self.0[..self.0.len().min(SHOWN_MAX)].utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+            }
+            write!(f, "{}", chunk.invalid().escape_ascii())?;
+        }
         if self.0.len() > SHOWN_MAX { f.write_str("…") } else { Ok(()) }
     }
 }
@@ -159,6 +212,21 @@ impl Engine {
             Notice::Configured { directives } => {
                 info!(client, addr, user, name, directives, left_out, "the configuration was changed")
             }
+            Notice::Broken { db, lock, owner, token, reason } => {
+                let (lock, owner, reason) = (Shown(lock), Shown(owner), Shown(reason));
+                info!(client, addr, user, name, db, %lock, %owner, token, %reason, left_out, "a lock was broken");
+            }
+            Notice::Deadlock { cycle } => {
+                info!(client, addr, user, name, cycle = %Shown(cycle), left_out, "a deadlock was refused")
+            }
+            Notice::SessionEnded { of, locks, lock, owner } => {
+                let (lock, owner) = (Shown(lock), Shown(owner));
+                info!(client = of, locks, %lock, %owner, left_out, "a session ended with locks");
+            }
+            Notice::LeaseEnded { db, lock, owner, token, of, waiters } => {
+                let (lock, owner) = (Shown(lock), Shown(owner));
+                info!(client = of, db, %lock, %owner, token, waiters, left_out, "a lease ended while others waited");
+            }
             Notice::Flushed { db: Some(db), keys } => {
                 info!(client, addr, user, name, db, keys, left_out, "a database was emptied")
             }
@@ -191,7 +259,8 @@ mod tests {
 
     #[test]
     fn what_clients_send_is_escaped_and_cut() {
-        assert_eq!(Shown(b"a\n\x1b[2Jb").to_string(), "a\\n\\x1b[2Jb");
+        assert_eq!(Shown(b"a\n\x1b[2J 'b' \xff").to_string(), "a\\n\\u{1b}[2J 'b' \\xff");
+        assert_eq!(Shown("größe".as_bytes()).to_string(), "größe");
         let long = Shown(&[b'x'; 1000]).to_string();
         assert_eq!(long.chars().count(), SHOWN_MAX + 1);
     }

@@ -2,13 +2,13 @@
 
 use super::{Cause, Found, Keys, Locks, Refusal};
 use crate::base::time::Now;
-use crate::lock::grant::{Client, Reason};
+use crate::lock::grant::{Client, Owner, Reason};
 use crate::lock::history::What;
 use crate::lock::history::breaks::Breaker;
 use crate::lock::holders::Lock;
 
 impl Locks {
-    /// Ends the grant with a token, and serves the waiters at once: a delay of the grant does not apply.
+    /// Ends the grant with a token, and serves the waiters at once: a delay of the grant does not apply. Returns the grant's owner.
     ///
     /// # Errors
     /// If the name holds neither a lock nor a semaphore, or has no grant with this token. Nothing has changed then.
@@ -19,7 +19,7 @@ impl Locks {
         (db, name): (u32, &[u8]),
         token: u64,
         (client, by): (Client, Breaker),
-    ) -> Result<(), Refusal> {
+    ) -> Result<Owner, Refusal> {
         let mut lock = Lock::default();
         let found = self.open(keys, now, (db, name), &mut lock);
         if let Found::Native | Found::Plain = found {
@@ -31,13 +31,14 @@ impl Locks {
             self.put_aside(keys, (db, name), &mut lock, false);
             return Err(refusal);
         };
+        let owner = grant.owner.clone();
         self.stats.broken += 1;
         self.history.breaks.note(token, by);
         self.lose_by(keys, now, (db, name), &mut lock, grant, (Reason::Broken, client));
         self.grant_waiters(keys, now, (db, name), &mut lock);
         self.close(keys, (db, name), &mut lock);
         self.work(keys, now);
-        Ok(())
+        Ok(owner)
     }
 
     /// Why a lock in hand has no grant with a token.

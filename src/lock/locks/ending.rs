@@ -138,6 +138,11 @@ impl Locks {
         let what = What::Ended { reason, token: grant.token };
         self.history.note(db, name, now.mono_ms(), what, &grant.owner, by);
         keys.happened(db, name, what);
+        let waiters = self.queues.find(db, name).and_then(|queue| self.queues.get(queue)).map_or(0, |queue| queue.len);
+        if reason == Reason::Session || (waiters > 0 && matches!(reason, Reason::Lease | Reason::MaxHold)) {
+            let (owner, token, client) = (grant.owner.clone(), grant.token, grant.client);
+            self.outcomes.push(Outcome::Ended { db, name: name.into(), owner, token, reason, client, waiters });
+        }
         self.tell_lost(name, &grant, reason);
     }
 

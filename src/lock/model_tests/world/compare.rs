@@ -19,7 +19,7 @@ impl World {
                 Outcome::Granted { client, tokens, .. } => told.push(Told::Granted(client.id, tokens.len())),
                 Outcome::TimedOut { client, .. } => told.push(Told::TimedOut(client.id)),
                 Outcome::Refused { client, .. } => told.push(Told::Refused(client.id)),
-                Outcome::Lost { .. } => {}
+                Outcome::Lost { .. } | Outcome::Ended { .. } => {}
             }
         }
         for told in &told {
