@@ -320,3 +320,74 @@ pub fn of_latency_events(metrics: &mut Metrics, latest: &Value) {
         add(metrics, Gauge, "latency_spike_duration_seconds", "how long it took", &labels, number(ms) / 1000.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(info: &str) -> String {
+        let mut metrics = Metrics::default();
+        of_info(&mut metrics, info, 0);
+        metrics.text()
+    }
+
+    #[track_caller]
+    fn has(text: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(text.lines().any(|found| found == *line), "{line} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_follower_and_a_leader_tell_of_each_other() {
+        let follower = lines_of(
+            "role:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:6379\r\nmaster_link_status:up\r\nmaster_last_io_seconds_ago:1\r\n\
+             master_sync_in_progress:0\r\nslave_repl_offset:9\r\nslave_read_only:1\r\nslave_priority:100\r\n",
+        );
+        has(
+            &follower,
+            &[
+                "redis_master_link_up{master_host=\"10.0.0.1\",master_port=\"6379\"} 1",
+                "redis_master_last_io_seconds_ago{master_host=\"10.0.0.1\",master_port=\"6379\"} 1",
+                "redis_slave_repl_offset{master_host=\"10.0.0.1\",master_port=\"6379\"} 9",
+                "redis_slave_info{master_host=\"10.0.0.1\",master_port=\"6379\",read_only=\"1\"} 1",
+                "redis_slave_priority 100",
+            ],
+        );
+        let leader = lines_of(
+            "role:master\r\nconnected_slaves:1\r\nslave0:ip=10.0.0.2,port=6379,state=online,offset=8,lag=2\r\n\
+             master0:name=mymaster,status=ok,address=10.0.0.1:6379,slaves=1,sentinels=2\r\n",
+        );
+        let slave = "slave_ip=\"10.0.0.2\",slave_port=\"6379\",slave_state=\"online\"";
+        has(
+            &leader,
+            &[
+                &format!("redis_connected_slave_offset_bytes{{{slave}}} 8"),
+                &format!("redis_connected_slave_lag_seconds{{{slave}}} 2"),
+                "redis_connected_slaves 1",
+                "redis_sentinel_master_slaves{master_name=\"mymaster\",master_address=\"10.0.0.1:6379\"} 1",
+            ],
+        );
+        assert!(!leader.contains("redis_master_link_up"), "{leader}");
+    }
+
+    #[test]
+    fn words_percents_and_lists_are_read() {
+        let text = lines_of(
+            "rdb_last_bgsave_status:err\r\nexpired_stale_perc:1.50%\r\ncmdstat_config|get:calls=2,usec=30,usec_per_call=15.00,\
+             rejected_calls=1,failed_calls=0\r\nlatency_percentiles_usec_config|get:p50=15.1,p99.9=20\r\nerrorstat_ERR:count=4\r\n",
+        );
+        has(
+            &text,
+            &[
+                "redis_rdb_last_bgsave_status 0",
+                "redis_expired_stale_percentage 1.5",
+                "redis_commands_duration_seconds_total{cmd=\"config|get\"} 0.00003",
+                "redis_commands_rejected_calls_total{cmd=\"config|get\"} 1",
+                "redis_latency_percentiles_usec{cmd=\"config|get\",quantile=\"99.9\"} 20",
+                "redis_latency_percentiles_usec_sum{cmd=\"config|get\"} 30",
+                "redis_errors_total{err=\"ERR\"} 4",
+            ],
+        );
+    }
+}

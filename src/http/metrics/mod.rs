@@ -26,6 +26,8 @@ const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const DATABASES_MAX: usize = 16;
 /// The number of databases where the user may not ask for it: the default of the directive.
 const DATABASES: u32 = 16;
+/// Maximum number of databases with series of their own while they are empty.
+const DATABASES_SHOWN: u32 = 256;
 
 /// Handles `/metrics`. A server that does not answer is down, which is a metric; a user that it refuses is refused.
 pub async fn metrics(State(app): State<Arc<App>>, who: Who) -> Response {
@@ -101,22 +103,19 @@ async fn scrape(app: &App, who: &Who, metrics: &mut Metrics) -> Result<(), Troub
     locks::of_info(metrics, &info);
     locks::of_stats(metrics, &next());
     if app.metrics_locks > 0 {
-        let found = contended(app, who, &info).await?;
+        let found = contended(app, who, &info).await;
         locks::of_contended(metrics, found, app.metrics_locks);
     }
     Ok(())
 }
 
-/// Maximum number of databases with series of their own while they are empty.
-const DATABASES_SHOWN: u32 = 256;
-
-/// The locks with waiters that the user may see.
-async fn contended(app: &App, who: &Who, info: &str) -> Result<Vec<locks::Contended>, Trouble> {
+/// The locks with waiters, of the databases that the user may see.
+async fn contended(app: &App, who: &Who, info: &str) -> Vec<locks::Contended> {
     let mut found = Vec::new();
     let numbers = lines(info).filter_map(|(name, _)| name.strip_prefix("db")?.parse::<u32>().ok());
     for db in numbers.take(DATABASES_MAX) {
-        let replies = app.link.ask(who, db, &locks::commands(app.metrics_locks)).await?;
+        let replies = app.link.ask(who, db, &locks::commands(app.metrics_locks)).await.unwrap_or_default();
         found.extend(replies.iter().flat_map(|list| locks::contended(db, list)));
     }
-    Ok(found)
+    found
 }
