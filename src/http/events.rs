@@ -111,13 +111,9 @@ async fn tick(app: Arc<App>, key: Key, asked: Parameters, sender: watch::Sender<
 /// The data of a tick.
 async fn answer(app: &App, who: &Who, asked: &Parameters) -> Result<Arc<str>, Trouble> {
     let db = asked.db()?;
-    let figures = figures::commands();
-    let mut commands = vec![list_command(asked)?, graph_command(asked)?];
-    commands.extend(figures);
-    let mut replies = app.link.ask(who, db, &commands).await?;
-    let rest = replies.split_off(2);
-    let figures = figures::answer(app, who, rest)?;
-    let mut replies = replies.into_iter();
+    let commands = [list_command(asked)?, graph_command(asked)?];
+    let mut replies = app.link.ask(who, db, &commands).await?.into_iter();
+    let figures = figures::answer(app, who).await?;
     let mut next = || accepted(replies.next().unwrap_or(Value::Null));
     // A node that does not lead has no locks, and says so.
     let (locks, graph) = (next(), next());

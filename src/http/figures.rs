@@ -95,26 +95,44 @@ fn of(info: &str, stats: &Value) -> Reply {
     Reply::Object(all.map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// What is asked for the figures.
-pub fn commands() -> [Command; 3] {
-    [Command::new("INFO"), Command::new("LOCK.STATS"), Command::new("NODE").arg("STATUS")]
+/// What figures are made of.
+struct Sources {
+    /// The reply to `INFO`.
+    info: String,
+    /// The reply to `LOCK.STATS`; null where locks are not served.
+    stats: Value,
+    /// The reply to `NODE STATUS`; null for a server on its own, or for a user who may not ask.
+    nodes: Value,
 }
 
-/// The answer about figures, from the replies to [`commands`].
+impl Sources {
+    /// Asks the server as a user, or as nobody who could be refused. What the server would refuse in its present role is not asked:
+    /// it counts errors.
+    async fn ask(app: &App, who: Option<&Who>) -> Result<Sources, Trouble> {
+        let ask = async |command| accepted(app.link.ask_as(who, 0, &[command]).await?.pop().unwrap_or(Value::Null));
+        let info = ask(Command::new("INFO")).await?;
+        let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
+        let serves_locks = field(&info, "role") == Some("master") && field(&info, "loading") != Some("1");
+        let stats = if serves_locks { ask(Command::new("LOCK.STATS")).await? } else { Value::Null };
+        let nodes = match is_node(&info) {
+            true => ask(Command::new("NODE").arg("STATUS")).await.unwrap_or(Value::Null),
+            false => Value::Null,
+        };
+        Ok(Sources { info, stats, nodes })
+    }
+}
+
+/// Whether the server is one of several nodes: only those have the section of Sentinel.
+fn is_node(info: &str) -> bool {
+    field(info, "sentinel_masters").is_some()
+}
+
+/// The answer about figures.
 ///
 /// # Errors
-/// The server refuses `INFO`, or refuses the user `LOCK.STATS`.
-pub fn answer(app: &App, who: &Who, replies: Vec<Value>) -> Result<Reply, Trouble> {
-    let mut replies = replies.into_iter();
-    let mut next = || replies.next().unwrap_or(Value::Null);
-    let info = accepted(next())?;
-    let stats = match accepted(next()) {
-        // A node that does not lead has no locks, but figures.
-        Err(trouble) if trouble.text.starts_with("NOPERM") => return Err(trouble),
-        other => other.unwrap_or(Value::Null),
-    };
-    let nodes = accepted(next()).unwrap_or(Value::Null);
-    let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
+/// The server refuses the user `INFO` or `LOCK.STATS`, or does not answer.
+pub async fn answer(app: &App, who: &Who) -> Result<Reply, Trouble> {
+    let Sources { info, stats, nodes } = Sources::ask(app, Some(who)).await?;
     let text = |name: &str| field(&info, name).unwrap_or_default();
     let number = |name: &str| field(&info, name).and_then(|value| value.parse::<u64>().ok());
     let history = app.history.lock().unwrap_or_else(PoisonError::into_inner).show();
@@ -168,17 +186,14 @@ fn cluster(status: &Value) -> Reply {
 
 /// Handles `/api/figures`.
 pub async fn figures(State(app): State<Arc<App>>, who: Who) -> Result<Json<Reply>, Trouble> {
-    let replies = app.link.ask(&who, 0, &commands()).await?;
-    answer(&app, &who, replies).map(Json)
+    answer(&app, &who).await.map(Json)
 }
 
 /// Adds the present figures to the history.
 pub async fn record(app: &App) {
     // A server that does not answer leaves a gap, which keeps the steps even.
-    let replies = app.link.ask_trusted(0, &commands()[..2]).await.unwrap_or_default();
-    let [info, stats] = [0, 1].map(|at| replies.get(at).cloned().unwrap_or(Value::Null));
-    let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
-    app.history.lock().unwrap_or_else(PoisonError::into_inner).add(&of(&info, &stats));
+    let figures = Sources::ask(app, None).await.map_or(Reply::Null, |sources| of(&sources.info, &sources.stats));
+    app.history.lock().unwrap_or_else(PoisonError::into_inner).add(&figures);
 }
 
 #[cfg(test)]

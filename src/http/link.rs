@@ -100,6 +100,17 @@ impl Link {
         .await
     }
 
+    /// Runs commands as a user, or with `None` as nobody who could be refused.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub async fn ask_as(&self, who: Option<&Who>, db: u32, commands: &[Command]) -> Result<Vec<Value>, Trouble> {
+        match who {
+            Some(who) => self.ask(who, db, commands).await,
+            None => self.ask_trusted(db, commands).await,
+        }
+    }
+
     /// Runs commands that no user has asked for: nothing is refused.
     ///
     /// # Errors

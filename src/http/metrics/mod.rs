@@ -78,11 +78,9 @@ async fn scrape(app: &App, who: &Who, metrics: &mut Metrics) -> Result<(), Troub
     let commands = [
         Command::new("INFO").arg("ALL"),
         Command::new("CONFIG").arg("GET").arg("databases").arg("io-threads").arg("maxclients").arg("maxmemory"),
-        Command::new("CLUSTER").arg("INFO"),
         Command::new("SLOWLOG").arg("LEN"),
         Command::new("SLOWLOG").arg("GET").arg(1),
         Command::new("LATENCY").arg("LATEST"),
-        Command::new("LOCK.STATS"),
     ];
     let mut replies = app.link.ask(who, 0, &commands).await?.into_iter();
     let mut next = || replies.next().unwrap_or(Value::Null);
@@ -94,14 +92,19 @@ async fn scrape(app: &App, who: &Who, metrics: &mut Metrics) -> Result<(), Troub
     let databases = if in_cluster { 1 } else { databases.unwrap_or(DATABASES).min(DATABASES_SHOWN) };
     exporter::of_info(metrics, &info, databases);
     exporter::of_config(metrics, &config);
-    let cluster = next();
-    if in_cluster {
-        exporter::of_cluster(metrics, &String::from_utf8_lossy(cluster.as_bytes().unwrap_or_default()));
-    }
     exporter::of_slowlog(metrics, &next(), &next());
     exporter::of_latency_events(metrics, &next());
     locks::of_info(metrics, &info);
-    locks::of_stats(metrics, &next());
+    // What the server would refuse in its present role is not asked: it counts errors.
+    if in_cluster {
+        let cluster = app.link.ask(who, 0, &[Command::new("CLUSTER").arg("INFO")]).await?;
+        let text = cluster.first().and_then(Value::as_bytes).unwrap_or_default();
+        exporter::of_cluster(metrics, &String::from_utf8_lossy(text));
+    }
+    if field(&info, "role") == Some("master") && field(&info, "loading") == Some("0") {
+        let stats = app.link.ask(who, 0, &[Command::new("LOCK.STATS")]).await?;
+        stats.iter().for_each(|stats| locks::of_stats(metrics, stats));
+    }
     if app.metrics_locks > 0 {
         let found = contended(app, who, &info).await;
         locks::of_contended(metrics, found, app.metrics_locks);
