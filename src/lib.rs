@@ -74,6 +74,8 @@ pub mod commands;
 mod engine;
 #[cfg(feature = "internals")]
 pub mod engine;
+#[cfg(feature = "http")]
+mod http;
 #[cfg(not(feature = "internals"))]
 mod keyspace;
 #[cfg(feature = "internals")]

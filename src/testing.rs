@@ -132,6 +132,11 @@ impl TestServer {
         self.addr().port()
     }
 
+    /// The address of the HTTP endpoint, if the directive `http` names one.
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.server.http_address()
+    }
+
     /// The server's URL for Redis clients: `redis://127.0.0.1:<port>/`.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.addr())

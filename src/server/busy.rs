@@ -122,6 +122,12 @@ impl Busy {
         !self.new_connections.borrow().is_empty()
     }
 
+    /// Adds a client that has no connection yet, as if it were admitted during a script.
+    #[cfg(feature = "http")]
+    pub(super) fn add_new_connection(&self, connection: NewConnection) {
+        self.new_connections.borrow_mut().push(connection);
+    }
+
     /// Takes the clients that were admitted during a script, to give them their connections.
     pub(super) fn take_new_connections(&self) -> Vec<NewConnection> {
         std::mem::take(&mut *self.new_connections.borrow_mut())

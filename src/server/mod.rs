@@ -13,6 +13,8 @@ mod busy;
 pub mod clock;
 pub mod directory;
 pub mod durable;
+#[cfg_attr(not(feature = "http"), path = "no_endpoint.rs")]
+mod endpoint;
 pub mod environment;
 pub mod file;
 pub mod heap;
@@ -45,6 +47,7 @@ use crate::script;
 use crate::server::busy::Watch;
 use crate::server::clock::Clock;
 use crate::server::directory::Directory;
+use crate::server::endpoint::{Endpoint, Prepared as PreparedEndpoint, SharedTls};
 use crate::server::file::UserLine;
 use crate::server::net::accept::Listening;
 use crate::server::net::control::{Control, Inbox, Order};
@@ -82,6 +85,8 @@ pub enum StartError {
     Users(String),
     /// The certificates or keys are invalid.
     Tls(String),
+    /// The HTTP endpoint cannot be offered.
+    Http(String),
     /// The system provided no thread or no randomness.
     System(io::Error),
 }
@@ -92,6 +97,7 @@ impl fmt::Display for StartError {
             StartError::Bind(error) => error.fmt(f),
             StartError::Users(reason) => f.write_str(reason),
             StartError::Tls(reason) => write!(f, "TLS cannot be configured: {reason}"),
+            StartError::Http(reason) => write!(f, "http: {reason}"),
             StartError::System(error) => write!(f, "Could not start: {error}."),
         }
     }
@@ -109,6 +115,8 @@ pub struct Server {
     ending: Arc<AtomicBool>,
     addresses: Arc<Mutex<Addresses>>,
     directory: Arc<Directory>,
+    /// The HTTP endpoint, if there is one.
+    endpoint: Option<Endpoint>,
 }
 
 /// What [`Server::accept`] needs.
@@ -145,7 +153,9 @@ impl Prepared {
             _ => Some(tls::settings(&config).map_err(StartError::Tls)?),
         };
         let listeners = Listeners::bind(&config).map_err(StartError::Bind)?;
-        let bound = listeners.addresses(&config);
+        let endpoint = PreparedEndpoint::new(&config, &users).map_err(StartError::Http)?;
+        let mut bound = listeners.addresses(&config);
+        bound.http = endpoint.as_ref().map(PreparedEndpoint::address);
         config.port = bound.port;
         let addresses = Arc::new(Mutex::new(bound.clone()));
         let seed = match options.seed {
@@ -172,6 +182,7 @@ impl Prepared {
             control: orders.clone(),
             ending: Arc::clone(&ending),
             directory: Arc::clone(&directory),
+            endpoint_tls: endpoint.as_ref().and_then(PreparedEndpoint::tls),
         };
         // If the thread failed to prepare, it has ended, and `Server::wait` returns why.
         let _ = self.work.send(executor);
@@ -181,7 +192,8 @@ impl Prepared {
         let environment = environment::describe(&bound, config_file.as_deref());
         let (executor, accept) =
             (Some(self.thread), Some(Box::new(Accepting { accept, environment, loaded: Mutex::new(loaded) })));
-        Ok(Server { executor, accept, orders, ending, addresses, directory })
+        let endpoint = endpoint.map(|endpoint| endpoint.start(orders.clone())).transpose().map_err(StartError::System)?;
+        Ok(Server { executor, accept, orders, ending, addresses, directory, endpoint })
     }
 }
 
@@ -214,6 +226,11 @@ impl Server {
     /// The TLS addresses that the server listens on now, all with the same port.
     pub fn tls_addresses(&self) -> Vec<SocketAddr> {
         self.bound().tls
+    }
+
+    /// The address of the HTTP endpoint, if there is one.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.bound().http
     }
 
     /// All addresses that the server listens on now.
@@ -270,6 +287,8 @@ impl Server {
             Some(Err(_)) => Err(io::Error::other("the executor panicked")),
             None => Ok(()),
         };
+        // It asks the executor until the end.
+        self.endpoint = None;
         let unix = self.addresses.lock().unwrap_or_else(PoisonError::into_inner).unix.take();
         if let Some(path) = unix {
             let _ = std::fs::remove_file(path);
@@ -304,6 +323,8 @@ struct Executor {
     control: Control<Shell>,
     ending: Arc<AtomicBool>,
     directory: Arc<Directory>,
+    /// The TLS of the HTTP endpoint, which `CONFIG SET` renews.
+    endpoint_tls: Option<SharedTls>,
 }
 
 impl Executor {
@@ -350,9 +371,9 @@ impl Executor {
         let listening = Rc::new(listening);
         let mut watch = Watch::new(Rc::clone(&shell.busy), Rc::clone(&listening), self.ending);
         shell.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.check(engine, now, id, first)));
-        let (applied, orders) = (Rc::clone(&listening), self.control.clone());
+        let (applied, orders, endpoint_tls) = (Rc::clone(&listening), self.control.clone(), self.endpoint_tls);
         shell.engine.apply_config = Some(Box::new(move |config, names, environment| {
-            apply_config(&applied, config, names, environment)?;
+            apply_config(&applied, endpoint_tls.as_ref(), config, names, environment)?;
             if names.contains(&"test-wall-clock-ms") {
                 let wrong_ms = config.test_wall_clock_ms;
                 orders.send(Box::new(move |shell: &mut Shell| shell.clock.jump_wall(wrong_ms - shell.clock.stepped_ms())));
@@ -376,12 +397,13 @@ impl Executor {
 /// directive was set, and listens on the new addresses.
 fn apply_config(
     listening: &Listening,
+    endpoint_tls: Option<&SharedTls>,
     config: &Config,
     names: &[&'static str],
     environment: &mut Environment,
 ) -> Result<(), (&'static str, String)> {
     let mut settings = None;
-    if config.tls_port != 0
+    if (config.tls_port != 0 || endpoint_tls.is_some())
         && let Some(name) = names.iter().find(|name| name.starts_with("tls-"))
     {
         settings = Some(tls::settings(config).map_err(|reason| {
@@ -400,6 +422,9 @@ fn apply_config(
         environment::listen_on(environment, &addresses);
     }
     if let Some(settings) = settings {
+        if let Some(shared) = endpoint_tls {
+            endpoint::renew(shared, &settings);
+        }
         listening.handshakes().renew(settings);
     }
     Ok(())

@@ -64,6 +64,8 @@ pub struct Page {
 pub fn all(faults: &mut Vec<String>) -> Vec<Page> {
     let mut names = vec!["README.md".to_owned()];
     let mut guide: Vec<PathBuf> = std::fs::read_dir(root().join("guide")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // Folders have files that pages link to.
+    guide.retain(|path| path.is_file());
     guide.sort();
     names.extend(guide.iter().map(|path| format!("guide/{}", path.file_name().unwrap().to_str().unwrap())));
     names.extend(["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(str::to_owned));

@@ -91,6 +91,10 @@ directives! {
     Network "tls-replication" => tls_replication: bool = false, Bool, fixed, "The same as tls-cluster.";
     Network "tls-cluster" => tls_cluster: bool = false, Bool, fixed, "Encrypt what replicated servers send each other. Each proves by its certificate (tls-cert-file) that it is one of them; tls-ca-cert-file signs all of these.";
 
+    Network "http" => http: String = String::new(), Text, fixed, "Address for HTTP, as host:port: metrics for Prometheus, health, and a page about the locks. Beyond loopback it needs TLS and users with passwords. Empty: none.";
+    Network "http-tls" => http_tls: bool = false, Bool, fixed, "HTTP over TLS on loopback, too. Beyond loopback it always is.";
+    Network "http-metrics-locks" => http_metrics_locks: u32 = 20, Integer(0, 1000), fixed, "Maximum number of locks with metrics of their own: those that are waited for longest.";
+
     Security "requirepass" => requirepass: Vec<u8> = Vec::new(), Secret, live, "Password of the default user.";
     Security "protected-mode" => protected_mode: bool = true, Bool, live, "Refuse clients from other machines while there is no password.";
 

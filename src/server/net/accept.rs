@@ -157,7 +157,7 @@ impl Listening {
         }
         self.endpoints.replace(new);
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        *addresses = self.bound(addresses.unix.take());
+        *addresses = Addresses { http: addresses.http, ..self.bound(addresses.unix.take()) };
         tracing::info!(addresses = %addresses, "listening on other addresses");
         Ok(addresses.clone())
     }
@@ -193,7 +193,7 @@ impl Listening {
             sockets.filter_map(|listener| rustix::net::getsockname(&listener.socket).ok()?.try_into().ok()).collect()
         };
         let endpoints = self.endpoints.borrow();
-        Addresses { port: endpoints.port, tls_port: endpoints.tls_port, tcp: of(Kind::Tcp), tls: of(Kind::Tls), unix }
+        Addresses { port: endpoints.port, tls_port: endpoints.tls_port, tcp: of(Kind::Tcp), tls: of(Kind::Tls), unix, http: None }
     }
 
     /// Notes that connections wait at a socket.

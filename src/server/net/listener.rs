@@ -144,12 +144,15 @@ pub struct Addresses {
     pub tls: Vec<SocketAddr>,
     /// Path of the unix socket.
     pub unix: Option<String>,
+    /// Address of HTTP.
+    pub http: Option<SocketAddr>,
 }
 
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tls = self.tls.iter().map(|addr| format!("tls:{addr}"));
-        let words: Vec<String> = self.tcp.iter().map(ToString::to_string).chain(tls).collect();
+        let http = self.http.iter().map(|addr| format!("http:{addr}"));
+        let words: Vec<String> = self.tcp.iter().map(ToString::to_string).chain(tls).chain(http).collect();
         f.write_str(&words.join(" "))
     }
 }
@@ -195,7 +198,7 @@ impl Listeners {
         // With port 0, the system chose the port.
         let port = tcp.first().map_or(config.port, SocketAddr::port);
         let unix = self.unix.is_some().then(|| config.unixsocket.clone());
-        Addresses { port, tls_port: config.tls_port, tcp, tls, unix }
+        Addresses { port, tls_port: config.tls_port, tcp, tls, unix, http: None }
     }
 }
 
@@ -236,22 +239,30 @@ pub(crate) struct Accepted {
     pub(crate) stream: Stream,
     /// The client's address; `None` over a unix socket.
     remote: Option<SocketAddr>,
+    /// What `CLIENT LIST` shows as the address of a client within the process.
+    within: Option<&'static str>,
 }
 
 impl Accepted {
     /// Over TCP.
     pub(crate) fn tcp(socket: OwnedFd, addr: SocketAddr) -> Accepted {
-        Accepted { stream: Stream::Tcp(socket.into()), remote: Some(addr) }
+        Accepted { stream: Stream::Tcp(socket.into()), remote: Some(addr), within: None }
     }
 
     /// Over a unix socket.
     pub(crate) fn unix(socket: OwnedFd) -> Accepted {
-        Accepted { stream: Stream::Unix(socket.into()), remote: None }
+        Accepted { stream: Stream::Unix(socket.into()), remote: None, within: None }
+    }
+
+    /// From within the process, over one end of a pair of sockets.
+    #[cfg(feature = "http")]
+    pub(crate) fn within(socket: OwnedFd, shown: &'static str) -> Accepted {
+        Accepted { stream: Stream::Unix(socket.into()), remote: None, within: Some(shown) }
     }
 
     /// Over TLS, after the handshake.
     pub(crate) fn tls(tls: TlsStream<tls::Socket>, addr: SocketAddr) -> Accepted {
-        Accepted { stream: Stream::Tls(Rc::new(RefCell::new(tls))), remote: Some(addr) }
+        Accepted { stream: Stream::Tls(Rc::new(RefCell::new(tls))), remote: Some(addr), within: None }
     }
 }
 
@@ -294,7 +305,7 @@ fn describe_unix(path: &str, fd: RawFd) -> (Peer, Entry) {
 
 /// Admits a client and starts its session. Returns `None` if the client is refused.
 pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Option<NewConnection> {
-    let Accepted { stream, remote } = accepted;
+    let Accepted { stream, remote, within } = accepted;
     if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
         engine.stats.rejected += 1;
         let (from, why) = (remote.map_or_else(String::new, |addr| addr.to_string()), String::from_utf8_lossy(refusal));
@@ -315,7 +326,7 @@ pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Opti
             });
             describe_tcp(addr, local.ok().and_then(|addr| addr.as_socket()), stream.fd())
         }
-        None => describe_unix(&engine.config.unixsocket, stream.fd()),
+        None => describe_unix(within.unwrap_or(&engine.config.unixsocket), stream.fd()),
     };
     let id = engine.connect(now, peer);
     Some(NewConnection { id, entry, stream })
