@@ -33,9 +33,14 @@ return worst;
 
 # Watches the time between frames, and the time of the page's script for each tick.
 WATCH = """
-window.watched = { frames: [], reads: [], draws: [] };
-let last = 0;
-const frame = now => { if (last) watched.frames.push(now - last); last = now; requestAnimationFrame(frame); };
+// Frames are long on a busy machine without any doing of the page. Those without a tick show how long.
+window.watched = { ticked: [], quiet: [], reads: [], draws: [] };
+let last = 0, draws = 0;
+const frame = now => {
+  if (last) (draws === watched.draws.length ? watched.quiet : watched.ticked).push(now - last);
+  last = now; draws = watched.draws.length;
+  requestAnimationFrame(frame);
+};
 requestAnimationFrame(frame);
 new PerformanceObserver(list => {
   for (const entry of list.getEntries()) {
@@ -95,11 +100,11 @@ class Page:
 
     def text(self, identity):
         """The text of an element that can be seen, or nothing."""
-        return self.run("const node = document.getElementById(arguments[0]); return node && node.checkVisibility() ? node.innerText : ''", identity)
+        return self.run("const node = document.getElementById(arguments[0]); return node && node.checkVisibility() ? node.innerText.replaceAll('\\u00a0', ' ') : ''", identity)
 
     def rows(self, section):
         """The rows of a table: name, depth in the tree, and text."""
-        return self.run("return [...document.querySelectorAll(`#${arguments[0]} tbody tr`)].filter(r => r.checkVisibility()).map(r => [r.dataset.name, r.dataset.depth ?? null, r.innerText])", section)
+        return self.run("return [...document.querySelectorAll(`#${arguments[0]} tbody tr`)].filter(r => r.checkVisibility()).map(r => [r.dataset.name, r.dataset.depth ?? null, r.innerText.replaceAll('\\u00a0', ' ')])", section)
 
     def names(self, section):
         return [name for name, _, _ in self.rows(section)]

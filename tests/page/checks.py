@@ -57,6 +57,11 @@ class Scene:
         page.shot(self.arguments.shots, name)
 
 
+def worst(values):
+    """The 99th percentile."""
+    return sorted(values)[int(len(values) * 0.99)]
+
+
 def has(text, *parts):
     for part in parts:
         assert part in text, f"{part!r} is not in {text!r}"
@@ -65,7 +70,7 @@ def has(text, *parts):
 def a_jam_appears_at_once(scene):
     server = scene.server()
     page = scene.page(server.url)
-    has(page.text("headline"), "Nobody waits")
+    page.until(lambda: "Nobody waits" in page.text("headline"), "nobody waits")
     _, token, _ = scene.jam(server)
     seconds = page.until(lambda: f"{JAM} clients wait for order:42" in page.text("headline"), "the jam is in the headline")
     assert seconds <= JAM_SECONDS_MAX, f"the jam appeared after {seconds:.2f} s"
@@ -300,16 +305,14 @@ def many_locks_do_not_slow_it(scene):
             page.run(WATCH)
             time.sleep(10)
             watched = page.run("return watched")
-            worst = lambda values: sorted(values)[int(len(values) * 0.99)]  # noqa: E731
             ticks = [read + draw for read, draw in zip(watched["reads"], watched["draws"])]
             assert len(ticks) >= 5, f"only {len(ticks)} ticks in 10 s"
-            script, frames = worst(ticks), worst(watched["frames"])
-            print(f"    {len(ticks)} ticks, 99th percentiles: script {script:.1f} ms, frames {frames:.1f} ms", flush=True)
-            assert script <= FRAME_MS_MAX, f"the script of a tick takes {script:.1f} ms"
-            if frames <= FRAME_MS_MAX:
+            script, ticked, quiet = worst(ticks), worst(watched["ticked"] or [0]), worst(watched["quiet"])
+            print(f"    {len(ticks)} ticks; 99th percentiles: script {script:.1f} ms, frames with a tick {ticked:.1f} ms, without {quiet:.1f} ms", flush=True)
+            if script <= FRAME_MS_MAX and ticked <= max(FRAME_MS_MAX, 1.5 * quiet):
                 break
         else:
-            raise AssertionError(f"frames take {frames:.1f} ms")
+            raise AssertionError(f"the script of a tick takes {script:.1f} ms, and its frame {ticked:.1f} ms")
     finally:
         ended.set()
         worker.join()
