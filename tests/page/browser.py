@@ -34,18 +34,19 @@ return worst;
 # Watches the time between frames, and the time of the page's script for each tick.
 WATCH = """
 // Frames are long on a busy machine without any doing of the page. Those without a tick show how long.
-window.watched = { ticked: [], quiet: [], reads: [], draws: [] };
-let last = 0, draws = 0;
+window.watch = () => { window.watched = { ticked: [], quiet: [], reads: [], draws: [] }; };
+watch();
+let last = 0, draws = 0, drawn = 0;
 const frame = now => {
-  if (last) (draws === watched.draws.length ? watched.quiet : watched.ticked).push(now - last);
-  last = now; draws = watched.draws.length;
+  if (last) (draws === drawn ? watched.quiet : watched.ticked).push(now - last);
+  last = now; drawn = draws;
   requestAnimationFrame(frame);
 };
 requestAnimationFrame(frame);
 new PerformanceObserver(list => {
   for (const entry of list.getEntries()) {
     if (entry.name === 'tick: read') watched.reads.push(entry.duration);
-    if (entry.name === 'tick: draw') watched.draws.push(entry.duration);
+    if (entry.name === 'tick: draw') { watched.draws.push(entry.duration); draws++; }
   }
 }).observe({ entryTypes: ['measure'] });
 """

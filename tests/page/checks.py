@@ -131,6 +131,10 @@ def names_are_only_text(scene):
     page.until(lambda: page.names("found") == ["raw\\xff"], "the search finds a name that is no text")
     page.press("ENTER")
     page.until(lambda: "raw-owner" in page.text("holders"), "its details are shown")
+    # The backslash of a name is text, too, also in a pattern.
+    page.press("/")
+    page.press("\\x5cx41")
+    page.until(lambda: len(page.names("found")) == 1 and page.names("found")[0].endswith("\\x5cx41"), "the search finds a backslash")
     assert page.complaints() == []
 
 
@@ -301,8 +305,9 @@ def many_locks_do_not_slow_it(scene):
     worker = threading.Thread(target=churn)
     worker.start()
     try:
-        for attempt in range(3):
-            page.run(WATCH)
+        page.run(WATCH)
+        for _ in range(3):
+            page.run("watch()")
             time.sleep(10)
             watched = page.run("return watched")
             ticks = [read + draw for read, draw in zip(watched["reads"], watched["draws"])]
@@ -357,7 +362,7 @@ def it_can_be_read_everywhere(scene):
     for width, name in ((390, "phone"), (320, "small-phone"), (820, "tablet"), (1920, "wide")):
         page.size(width, 844 if width < 600 else 1100)
         time.sleep(0.3)
-        over = page.run("return document.documentElement.scrollWidth - innerWidth")
+        over = page.run("return document.documentElement.scrollWidth") - width
         assert over <= 0, f"at {width} px the page is {over} px too wide"
         scene.shot(page, name)
     page.size(390, 844)
