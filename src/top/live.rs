@@ -118,6 +118,9 @@ async fn watch(asker: Asker, interval: Duration, terminal: &mut Terminal, mut si
                     match effect {
                         Some(Effect::Quit) => return Ok(()),
                         Some(Effect::Look) => due = Some(Instant::now()),
+                        Some(Effect::Break { .. }) if breaking.is_some() => {
+                            screen.take_outcome("Nothing was broken: the answer to the last LOCK.BREAK is still to come.".to_owned());
+                        }
                         Some(Effect::Break { name, token, reason }) => {
                             breaking = Some(Box::pin(break_grant(client.clone(), name, token, reason)));
                         }

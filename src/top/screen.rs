@@ -135,7 +135,7 @@ pub enum Effect {
 /// The time without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// When it began.
+    /// When the server answered for the last time.
     pub since: Duration,
     /// The same in unix milliseconds.
     pub since_unix_ms: u64,
@@ -167,6 +167,8 @@ pub struct Screen {
     pub locks: Vec<Lock>,
     /// Index of the selected lock.
     pub selected: usize,
+    /// Whether the user selected it. Until then it is the first one.
+    pub is_chosen: bool,
     /// What the table is sorted by.
     pub sort: Sort,
     /// The pattern of names, as it was typed.
@@ -193,6 +195,8 @@ pub struct Screen {
     pub broken: Vec<Broken>,
     /// Grants a second between the last two looks.
     pub grants_per_s: Option<f64>,
+    /// When the server answered for the last time.
+    pub answered: Duration,
     /// Number of grants at the last look, and when that was.
     pub grants: Option<(Duration, u64)>,
     /// Number of lines that a page of the table or the detail has.
@@ -219,7 +223,8 @@ impl Screen {
     pub fn take(&mut self, replies: &Replies) {
         let facts = Facts::of(replies);
         self.lost = None;
-        let before = self.selected_lock().map(|lock| lock.name.clone());
+        self.answered = self.now;
+        let before = self.chosen_name();
         self.locks = facts.locks.clone().unwrap_or_default();
         if let Some(owner) = self.wanted_owner().filter(|_| !facts.owner_filtered) {
             self.locks.retain(|lock| lock.concerns(&owner));
@@ -243,10 +248,10 @@ impl Screen {
         self.order(before.as_ref());
     }
 
-    /// Takes note that the server does not answer.
+    /// Takes note that the server does not answer. `unix_ms` is the present in unix milliseconds.
     pub fn lose(&mut self, reason: String, unix_ms: u64) {
-        let since = self.lost.take().map_or((self.now, unix_ms), |lost| (lost.since, lost.since_unix_ms));
-        self.lost = Some(Lost { since: since.0, since_unix_ms: since.1, reason });
+        let passed_ms = self.now.saturating_sub(self.answered).as_millis() as u64;
+        self.lost = Some(Lost { since: self.answered, since_unix_ms: unix_ms.saturating_sub(passed_ms), reason });
         self.grants = None;
     }
 
@@ -271,8 +276,17 @@ impl Screen {
     /// Sorts, and selects the lock of this name again.
     fn order(&mut self, selected: Option<&Name>) {
         self.sort.sort(&mut self.locks);
+        if !self.is_chosen {
+            self.selected = 0;
+            return;
+        }
         let found = selected.and_then(|name| self.locks.iter().position(|lock| lock.name == *name));
         self.selected = found.unwrap_or(self.selected).min(self.locks.len().saturating_sub(1));
+    }
+
+    /// The name of the lock that the user selected.
+    fn chosen_name(&self) -> Option<Name> {
+        self.selected_lock().filter(|_| self.is_chosen).map(|lock| lock.name.clone())
     }
 
     /// The selected lock.
@@ -338,7 +352,7 @@ impl Screen {
                     Field::Names => self.names = text,
                     Field::Owner => self.owner = text,
                 }
-                self.selected = 0;
+                (self.selected, self.is_chosen) = (0, false);
                 return Some(Effect::Look);
             }
             action => edit(&mut text, action, |text| text.chars().count() < FILTER_MAX),
@@ -385,12 +399,13 @@ impl Screen {
                 }
             }
             Action::Open => {
-                self.detail = self.selected_lock().map(|lock| lock.name.clone());
+                self.is_chosen = true;
+                self.detail = self.chosen_name();
                 self.top = 0;
                 return self.detail.is_some().then_some(Effect::Look);
             }
             Action::Sort => {
-                let selected = self.selected_lock().map(|lock| lock.name.clone());
+                let selected = self.chosen_name();
                 self.sort = self.sort.next();
                 self.order(selected.as_ref());
                 return Some(Effect::Look);
@@ -406,7 +421,10 @@ impl Screen {
                     if self.owner.is_empty() { holder.map(|holder| holder.owner.to_string()) } else { Some(self.owner.clone()) };
                 self.overlay = Some(Overlay::Entry(Field::Owner, owner.unwrap_or_default()));
             }
-            action => self.selected = moved(self.selected, action, self.locks.len(), self.page),
+            action => {
+                self.selected = moved(self.selected, action, self.locks.len(), self.page);
+                self.is_chosen = true;
+            }
         }
         None
     }

@@ -32,6 +32,7 @@ fn names(screen: &Screen) -> Vec<String> {
 
 fn select(screen: &mut Screen, name: &str) {
     screen.selected = names(screen).iter().position(|found| found == name).expect("it is there");
+    screen.is_chosen = true;
 }
 
 fn type_text(screen: &mut Screen, text: &str) {
@@ -168,6 +169,9 @@ fn each_order_sorts_the_greatest_first() {
 #[test]
 fn the_selection_follows_its_lock() {
     let mut screen = screen(&jam());
+    screen.act(Action::Sort);
+    assert_eq!(screen.selected, 0, "until the user selects one, it is the first");
+    (0..3).for_each(|_| drop(screen.act(Action::Sort)));
     assert_eq!(screen.act(Action::Move(1)), None);
     assert_eq!(screen.selected_lock().map(|lock| lock.name.to_string()).as_deref(), Some("item:7"));
     screen.act(Action::Sort);
@@ -262,7 +266,7 @@ fn what_cannot_be_broken_is_said() {
     screen.act(Action::Break);
     assert_eq!(screen.notice.as_deref(), Some("lock:cart has no holder: there is no grant to break."));
     screen.take(&Replies { can_break: false, ..jam() });
-    screen.selected = 0;
+    select(&mut screen, "order:42");
     screen.act(Action::Break);
     assert_eq!(screen.notice.as_deref(), Some("This server does not have LOCK.BREAK."));
     assert_eq!(screen.overlay, None);
@@ -347,11 +351,12 @@ fn figures_show_the_rate_between_two_looks() {
 }
 
 #[test]
-fn the_time_without_an_answer_begins_with_the_first_failure() {
+fn the_time_without_an_answer_begins_with_the_last_one() {
     let mut screen = screen(&jam());
-    screen.lose("refused".to_owned(), 1_000);
+    screen.now += Duration::from_secs(3);
+    screen.lose("refused".to_owned(), 4_000);
     screen.now += Duration::from_secs(7);
-    screen.lose("timed out".to_owned(), 8_000);
+    screen.lose("timed out".to_owned(), 11_000);
     let lost = screen.lost.clone().expect("lost");
     assert_eq!((lost.since, lost.since_unix_ms, lost.reason.as_str()), (Duration::from_secs(10), 1_000, "timed out"));
     assert_eq!(names(&screen).len(), 5, "the last look stays");

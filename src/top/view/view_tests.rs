@@ -96,8 +96,8 @@ fn the_keys_the_pause_and_the_time_without_an_answer() {
     screen.act(Action::Close);
     screen.act(Action::FilterNames);
     screen.act(Action::Type('o'));
-    screen.lose("no connection: Connection refused (os error 111)".to_owned(), 1_700_000_000_000);
     screen.now += Duration::from_secs(17);
+    screen.lose("no connection: Connection refused (os error 111)".to_owned(), 1_700_000_017_000);
     shows("lost-80x24", &mut screen, 80, 24);
 }
 
