@@ -469,6 +469,11 @@ impl Error {
         Error::new(format!("ERR wrong number of arguments for '{name}' command"))
     }
 
+    /// As [`Error::arity`], followed by `, usage: ` and the command with its arguments.
+    pub fn arity_with_usage(name: &str, usage: &str) -> Self {
+        Error::new(format!("ERR wrong number of arguments for '{name}' command, usage: {usage}"))
+    }
+
     /// `ERR invalid expire time in '<name>' command`.
     #[cold]
     pub fn invalid_expire(name: &str) -> Self {

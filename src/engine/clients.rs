@@ -38,6 +38,7 @@ impl Engine {
         }
         self.started.mono_us = self.started.mono_us.saturating_add_signed(by_us);
         self.pause.move_end(by_ms);
+        self.ended_clients.move_marks(by_ms);
     }
 
     /// Removes a session whose connection is closed.
@@ -55,6 +56,7 @@ impl Engine {
             self.forget_client(id);
         }
         self.drop_transaction(id);
+        self.remember_client(now, id);
         let session = self.sessions.remove(id.0 as usize);
         self.discards.add(session.out);
         if session.flags.contains(SessionFlags::DIRTY) {

@@ -94,6 +94,7 @@ use crate::engine::faults::gates::Gates;
 use crate::engine::faults::test_mode::ClockOrder;
 use crate::engine::jobs::long_run::Run;
 use crate::engine::jobs::{Jobs, Supervisor};
+use crate::engine::locks::EndedClients;
 use crate::engine::memory::clients::ClientMemory;
 use crate::engine::memory::discard::Discards;
 use crate::engine::observe::command_stats::CommandStats;
@@ -254,6 +255,8 @@ pub struct Engine {
     pub replication_id: String,
     /// The instant at which the engine was created.
     pub started: Now,
+    /// The last connections that have acquired locks and ended.
+    pub(crate) ended_clients: EndedClients,
     /// In a cluster, while `EXEC` runs: the slot that all its requests share, if they have keys.
     exec_slot: Option<u16>,
     /// The deadline of a blocked request while that request is executed again.
@@ -299,6 +302,7 @@ impl Engine {
             pause: Pause::default(),
             monitors: Vec::new(),
             slow_path: SlowPath::empty(),
+            ended_clients: EndedClients::default(),
             exec_slot: None,
             resumed: None,
             executing: (0, 0),

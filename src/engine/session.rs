@@ -53,6 +53,8 @@ bitflags::bitflags! {
         const UNSETTLED = 1 << 19;
         /// Applies files at a start: no request waits, and none is done in steps, as the next one follows at once.
         const NEVER_WAITS = 1 << 20;
+        /// Has acquired a lock, or asked for one: its name and address are remembered when it ends.
+        const ACQUIRED = 1 << 21;
         /// May do everything, authenticated or not: its user's rules need no check. See `engine/users/access.rs`.
         const UNRESTRICTED = 1 << 31;
     }

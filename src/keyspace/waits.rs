@@ -197,6 +197,12 @@ impl Waits {
         self.interests.keys()
     }
 
+    /// Those who wait for a key, in the order in which they began.
+    pub(crate) fn waiters_for(&self, db: u32, key: &[u8]) -> impl Iterator<Item = &Waiter> {
+        let links = self.interests.find(db, key).into_iter().flat_map(|key| self.interests.links_to(key));
+        links.filter_map(|link| self.interests.owner(self.interests.owner_of(link)?)?.as_deref())
+    }
+
     /// Number of keys whose removal wakes a waiter. Walks all waiters if there is one.
     pub fn keys_waited_on_removal(&self) -> usize {
         if self.gone == 0 {

@@ -114,6 +114,8 @@ pub struct Grant {
     pub mode: Mode,
     /// Number of permits of a semaphore; 1 for a lock.
     pub permits: u32,
+    /// Number of renewals; 65,535 means as many or more. A file does not keep it.
+    pub renewed: u16,
     /// The time of the grant.
     pub granted_ms: u64,
     /// The end of its lease.
@@ -156,6 +158,8 @@ pub enum Reason {
     Deleted,
     /// Its connection was closed.
     Session,
+    /// An administrator broke it.
+    Broken,
 }
 
 impl Reason {
@@ -166,12 +170,13 @@ impl Reason {
             Reason::MaxHold => "maxhold",
             Reason::Deleted => "deleted",
             Reason::Session => "session",
+            Reason::Broken => "broken",
         }
     }
 }
 
 /// Bytes of a packed grant before the optional fields and the owner.
-const HEAD: usize = 31;
+const HEAD: usize = 33;
 /// Maximum number of bytes of a packed grant.
 const PACKED_MAX: usize = 128;
 /// Maximum number of bytes of the owner in it.
@@ -242,6 +247,7 @@ pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
     head[15..23].copy_from_slice(&grant.end_ms.to_le_bytes());
     head[21..29].copy_from_slice(&grant.client.id.to_le_bytes());
     head[27..31].copy_from_slice(&grant.client.slot.to_le_bytes());
+    head[31..33].copy_from_slice(&grant.renewed.to_le_bytes());
     if flags & MAX_END != 0 {
         packed.push(&grant.max_end_ms.to_le_bytes()[..6]);
     }
@@ -283,6 +289,7 @@ pub fn unpack(bytes: &[u8]) -> Option<Grant> {
         holds: u32::from(head[1]),
         mode: Mode::Exclusive,
         permits: 1,
+        renewed: u16::from_le_bytes([head[31], head[32]]),
         granted_ms: word(9, U48),
         end_ms: word(15, U48),
         max_end_ms,
@@ -304,12 +311,12 @@ mod tests {
             (token, holds, granted_ms, end_ms) in (1u64..1 << 53, 1u32..300, 0u64..1 << 45, 0u64..1 << 50),
             (max_end_ms, delay_ms) in (prop_oneof![Just(0), 1u64..1 << 45], prop_oneof![Just(0), any::<u32>()]),
             bound in prop_oneof![Just(Bound::Lease), Just(Bound::Connection), (1u64..1 << 53).prop_map(|number| Bound::Session(SessionNumber::new(number)))],
-            (id, slot, shared) in (1u64..1 << 48, any::<u32>(), any::<bool>()),
+            (id, slot, shared, renewed) in (1u64..1 << 48, any::<u32>(), any::<bool>(), any::<u16>()),
         ) {
             let mode = if shared { Mode::Shared } else { Mode::Exclusive };
             let owner = Owner::from_slice(&owner);
             let client = Client { id, slot };
-            let grant = Grant { owner, token, holds, mode, permits: 1, granted_ms, end_ms, max_end_ms, delay_ms, bound, client };
+            let grant = Grant { owner, token, holds, mode, permits: 1, renewed, granted_ms, end_ms, max_end_ms, delay_ms, bound, client };
             let mut packed = Packed::default();
             if pack(&grant, &mut packed) {
                 prop_assert!(!shared);

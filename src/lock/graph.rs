@@ -13,6 +13,8 @@
 //! who waits for the owner already. When either search is exhausted there is no cycle. So a long chain, or a crowd that shares a
 //! lock, is expensive only if it is large on both sides; and then only once, see `Queues::put_above`.
 
+pub mod forest;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lock::grant::Mode;

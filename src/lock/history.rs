@@ -1,4 +1,9 @@
 //! Recent events of each lock: the last events of the most recently used names.
+//!
+//! The grants of present holders and the last end of a grant stay, whatever came since: see `history/record.rs`.
+
+pub mod breaks;
+mod record;
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -10,6 +15,8 @@ use crate::base::prefetch::prefetch;
 use crate::base::segments::Segments;
 use crate::lock::Origin;
 use crate::lock::grant::{Client, Owner, Reason};
+use crate::lock::history::breaks::Breaks;
+use crate::lock::history::record::Record;
 
 /// Default number of names whose events are kept.
 pub const NAMES: usize = 4096;
@@ -31,9 +38,17 @@ pub enum What {
     /// An owner began to wait.
     Queued,
     /// The holder released it.
-    Released,
+    Released {
+        /// The token of the grant that ended.
+        token: u64,
+    },
     /// A grant ended without a release.
-    Ended(Reason),
+    Ended {
+        /// Why.
+        reason: Reason,
+        /// The token of the grant.
+        token: u64,
+    },
     /// A wait timed out.
     TimedOut,
     /// An owner stopped waiting: its connection was closed, or another client unblocked it.
@@ -51,10 +66,11 @@ impl What {
             What::Granted { .. } => "granted",
             What::Reentered => "reentered",
             What::Queued => "queued",
-            What::Released => "released",
-            What::Ended(Reason::Lease | Reason::MaxHold) => "expired",
-            What::Ended(Reason::Deleted) => "deleted",
-            What::Ended(Reason::Session) => "session-ended",
+            What::Released { .. } => "released",
+            What::Ended { reason: Reason::Lease | Reason::MaxHold, .. } => "expired",
+            What::Ended { reason: Reason::Deleted, .. } => "deleted",
+            What::Ended { reason: Reason::Session, .. } => "session-ended",
+            What::Ended { reason: Reason::Broken, .. } => "broken",
             What::TimedOut => "timed-out",
             What::Left => "left",
             What::Refused => "refused",
@@ -64,7 +80,15 @@ impl What {
 
     /// Whether it ends a grant.
     pub fn is_end(self) -> bool {
-        matches!(self, What::Released | What::Ended(_))
+        matches!(self, What::Released { .. } | What::Ended { .. })
+    }
+
+    /// The token of the grant that it makes or ends.
+    pub fn token(self) -> Option<u64> {
+        match self {
+            What::Granted { token, .. } | What::Released { token } | What::Ended { token, .. } => Some(token),
+            _ => None,
+        }
     }
 }
 
@@ -77,7 +101,7 @@ pub struct Event {
     pub what: What,
     /// The owner.
     pub owner: Owner,
-    /// The owner's connection; for [`Reason::Deleted`], the connection that deleted the lock.
+    /// The owner's connection; for [`Reason::Deleted`] and [`Reason::Broken`], the connection that deleted or broke the lock.
     pub client: Client,
 }
 
@@ -90,19 +114,6 @@ pub struct Counts {
     pub contended: u64,
     /// Leases that ended.
     pub expired: u64,
-}
-
-/// The remembered events of a name.
-#[derive(Clone, Debug)]
-struct Record {
-    db: u32,
-    name: Vec<u8>,
-    hash: u32,
-    events: VecDeque<Event>,
-    counts: Counts,
-    /// Neighbours in the order of last use.
-    older: u32,
-    newer: u32,
 }
 
 const NIL: u32 = u32::MAX;
@@ -121,6 +132,8 @@ pub struct History {
     names_max: usize,
     /// Maximum number of events of each name.
     events_max: usize,
+    /// Who broke locks.
+    pub breaks: Breaks,
 }
 
 impl History {
@@ -134,6 +147,7 @@ impl History {
             newest: NIL,
             names_max: NAMES,
             events_max: EVENTS,
+            breaks: Breaks::default(),
         }
     }
 
@@ -181,10 +195,15 @@ impl History {
         self.names.find(hash, |number| self.records.get(number).is_some_and(|record| record.db == db && *record.name == *name))
     }
 
-    /// The last events of a name, the oldest first.
+    /// The last events of a name, the oldest first. The grants of present holders and the last end are among them.
     pub fn events(&self, db: u32, name: &[u8]) -> impl DoubleEndedIterator<Item = &Event> {
         let record = self.find(db, name).and_then(|number| self.records.get(number));
-        record.into_iter().flat_map(|record| record.events.range(record.events.len().saturating_sub(self.events_max)..))
+        record.into_iter().flat_map(|record| record.iter(self.events_max))
+    }
+
+    /// The last end of a grant of a name.
+    pub fn last_end(&self, db: u32, name: &[u8]) -> Option<&Event> {
+        self.events(db, name).rev().find(|event| event.what.is_end())
     }
 
     /// Counts of a name's events.
@@ -198,22 +217,20 @@ impl History {
         self.events(db, name).rev().find(|event| is_of(event) && event.owner[..] == *owner)
     }
 
-    /// Records the end of the grant with this token, which may be earlier than the last recorded event. If the grant is not
-    /// remembered, its end is recorded only where it is the latest event.
-    pub fn note_end(&mut self, name: &[u8], token: u64, what: What, owner: &[u8], origin: Origin) {
+    /// Records the end of a grant, which may be earlier than the last recorded event. If the grant is not remembered, its end is
+    /// recorded only where it is the latest event.
+    pub fn note_end(&mut self, name: &[u8], what: What, owner: &[u8], origin: Origin) {
         let Origin { db, at_ms, by: client, next_token, .. } = origin;
         let record = self.find(db, name).and_then(|number| self.records.get_mut(number));
         let events_max = self.events_max;
-        let granted = |event: &Event| matches!(event.what, What::Granted { token: of, .. } if of == token);
+        let granted = |event: &Event| matches!(event.what, What::Granted { token, .. } if Some(token) == what.token());
         if let Some(record) = record
             && let Some(from) = record.events.iter().rposition(granted)
         {
             let since = |event: &Event| matches!(event.what, What::Granted { token, .. } if token >= next_token);
             let later = |event: &Event| event.at_ms > at_ms || since(event);
             let behind = record.events.iter().skip(from + 1).position(later).map_or(record.events.len(), |at| from + 1 + at);
-            record.events.insert(behind, Event { at_ms, what, owner: Owner::from_slice(owner), client });
-            let excess = record.events.len().saturating_sub(events_max);
-            record.events.drain(..excess);
+            record.insert(behind, Event { at_ms, what, owner: Owner::from_slice(owner), client }, events_max);
         } else if self.events(db, name).next_back().is_none_or(|last| last.at_ms <= at_ms) {
             self.note(db, name, at_ms, what, owner, client);
         }
@@ -239,14 +256,11 @@ impl History {
         match what {
             What::Granted { .. } => record.counts.granted += 1,
             What::Queued => record.counts.contended += 1,
-            What::Ended(Reason::Lease | Reason::MaxHold) => record.counts.expired += 1,
+            What::Ended { reason: Reason::Lease | Reason::MaxHold, .. } => record.counts.expired += 1,
             _ => {}
         }
         let owner = Owner::from_slice(owner);
-        record.events.push_back(Event { at_ms, what, owner, client });
-        while record.events.len() > self.events_max {
-            record.events.pop_front();
-        }
+        record.push(Event { at_ms, what, owner, client }, self.events_max);
     }
 
     /// Creates the record of a new name. Reuses the oldest record when there are enough.
@@ -261,6 +275,7 @@ impl History {
             record.name.clear();
             record.name.extend_from_slice(name);
             record.events.clear();
+            record.kept = Vec::new();
             if record.name.capacity() > KEPT_NAME {
                 record.name.shrink_to(KEPT_NAME);
             }
@@ -273,7 +288,8 @@ impl History {
             return oldest;
         }
         let (events, counts) = (VecDeque::with_capacity(KEPT_EVENTS), Counts::default());
-        let number = self.records.insert(Record { db, name: name.into(), hash, events, counts, older: NIL, newer: NIL });
+        let number =
+            self.records.insert(Record { db, name: name.into(), hash, events, kept: Vec::new(), counts, older: NIL, newer: NIL });
         self.names.insert(hash, number);
         self.link(number);
         number
@@ -328,7 +344,8 @@ impl History {
         while let Some(record) = self.records.get(at) {
             assert_eq!(self.find(record.db, &record.name), Some(at));
             assert!(!record.events.is_empty());
-            assert!(record.events.iter().is_sorted_by_key(|event| event.at_ms), "events are in order");
+            let events = || record.kept.iter().chain(&record.events);
+            assert!(events().is_sorted_by_key(|event| event.at_ms), "events are in order");
             (at, count) = (record.newer, count + 1);
         }
         assert_eq!(count, self.records.len(), "all records are in line");
@@ -338,6 +355,40 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn present_grants_and_the_last_end_are_remembered_whatever_comes_since() {
+        let mut history = History::new(1);
+        let mut at_ms = 0;
+        let mut note = |history: &mut History, what: What, owner: &str| {
+            at_ms += 1;
+            history.note(0, b"a", at_ms, what, owner.as_bytes(), Client::default());
+            history.check_invariants();
+        };
+        let granted = |token| What::Granted { token, waited_ms: 7 };
+        let shown = |history: &History| -> Vec<String> {
+            let events = history.events(0, b"a").filter(|event| event.what != What::Refused);
+            events.map(|event| format!("{} {}", event.what.name(), event.owner[0] as char)).collect()
+        };
+        for (token, owner) in [(1, "x"), (2, "y"), (3, "z")] {
+            note(&mut history, granted(token), owner);
+        }
+        note(&mut history, What::Released { token: 2 }, "y");
+        (0..100).for_each(|_| note(&mut history, What::Refused, "w"));
+        assert_eq!(shown(&history), ["granted x", "granted z", "released y"]);
+        note(&mut history, What::Ended { reason: Reason::Broken, token: 1 }, "x");
+        assert_eq!(shown(&history), ["granted z", "broken x"], "the end before is not the last one any more");
+        assert_eq!(history.last_end(0, b"a").and_then(|event| event.what.token()), Some(1));
+        (0..100).for_each(|_| note(&mut history, What::Refused, "w"));
+        note(&mut history, granted(4), "z");
+        assert_eq!(shown(&history), ["broken x", "granted z"], "a grant that replaces one");
+        // Very many holders: their oldest grants are not kept.
+        for token in 10..100 {
+            note(&mut history, granted(token), &char::from(token as u8 + 33).to_string());
+        }
+        assert!(history.events(0, b"a").count() <= 2 * EVENTS + 2);
+        assert_eq!(shown(&history).iter().filter(|event| event.starts_with("broken")).count(), 1);
+    }
 
     #[test]
     fn the_names_used_last_are_remembered_each_with_its_last_events() {

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::lock::grant::{Client, Owner, Reason};
-use crate::lock::history::What;
+use crate::lock::history::{Event, What};
 use crate::lock::holders::Lock;
 use crate::lock::queue::Wanted;
 
@@ -108,6 +108,15 @@ pub enum Refusal {
     Deadlock(Vec<u8>),
     /// The owner that wants to release or renew does not hold the lock.
     NotHeld(Cause),
+    /// The lock has no grant with the token that is to be broken.
+    NoGrant {
+        /// The token.
+        token: u64,
+        /// The owner that the cause is about.
+        owner: Vec<u8>,
+        /// Why.
+        cause: Cause,
+    },
     /// The repeated request was granted before, and its grant of this name has ended.
     Ended(Box<[u8]>, Cause),
 }
@@ -134,6 +143,13 @@ pub enum Cause {
         /// How long ago.
         ago_ms: u64,
     },
+    /// An administrator broke the lock.
+    Broken {
+        /// The client that broke it.
+        client: u64,
+        /// How long ago.
+        ago_ms: u64,
+    },
     /// The owner's connection was closed.
     SessionEnded {
         /// How long ago.
@@ -153,6 +169,19 @@ pub enum Cause {
         /// How long that grant has existed.
         for_ms: u64,
     },
+}
+
+impl Cause {
+    /// The cause that an event names, which ended a grant `ago_ms` ago.
+    pub fn of_end(event: &Event, ago_ms: u64) -> Cause {
+        match event.what {
+            What::Released { .. } => Cause::Released { ago_ms },
+            What::Ended { reason: Reason::Deleted, .. } => Cause::Deleted { client: event.client.id, ago_ms },
+            What::Ended { reason: Reason::Broken, .. } => Cause::Broken { client: event.client.id, ago_ms },
+            What::Ended { reason: Reason::Session, .. } => Cause::SessionEnded { ago_ms },
+            _ => Cause::LeaseEnded { ago_ms },
+        }
+    }
 }
 
 /// A result that a connection has to be told.

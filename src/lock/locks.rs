@@ -2,7 +2,9 @@
 //! calls [`Locks::work`], which grants to all eligible waiters.
 
 mod adopting;
+mod breaking;
 mod ending;
+mod figures;
 mod granting;
 pub mod losing;
 mod naming;
@@ -16,7 +18,7 @@ use losing::{Lost, Origin};
 use smallvec::SmallVec;
 
 use crate::base::time::Now;
-use crate::lock::grant::{Bound, Client, Mode, Owner, Reason};
+use crate::lock::grant::{Bound, Client, Mode, Owner};
 use crate::lock::held_counts::HeldByDb;
 use crate::lock::history::{History, What};
 use crate::lock::holders::{Holder, Lock};
@@ -339,8 +341,9 @@ impl Locks {
         {
             self.end(now.mono_ms(), (db, name), &lock, &grant);
             self.stats.releases += 1;
-            self.history.note(db, name, now.mono_ms(), What::Released, owner, grant.client);
-            keys.happened(db, name, What::Released);
+            let what = What::Released { token: grant.token };
+            self.history.note(db, name, now.mono_ms(), what, owner, grant.client);
+            keys.happened(db, name, what);
             self.grant_waiters(keys, now, (db, name), &mut lock);
         }
         if let Some(id) = id {
@@ -363,12 +366,18 @@ impl Locks {
     ) -> Result<u64, Refusal> {
         let mut lock = Lock::default();
         let holder = self.open_held(keys, now, (db, name), claim, &mut lock)?;
-        let end_ms = lock.holders.change(holder, |grant| {
+        let changed = lock.holders.change(holder, |grant| {
             grant.renew(now.deadline_in(lease_ms));
-            grant.end_ms
+            let first = grant.renewed == 0;
+            grant.renewed = grant.renewed.saturating_add(1);
+            (grant.end_ms, first)
         });
+        let (end_ms, first) = changed.unwrap_or_default();
+        if first {
+            self.held.renewed(db);
+        }
         self.close(keys, (db, name), &mut lock);
-        Ok(now.left_ms(end_ms.unwrap_or(0)))
+        Ok(now.left_ms(end_ms))
     }
 
     /// Shows a lock in its current state to `see`, and puts it back unchanged.
@@ -507,13 +516,7 @@ impl Locks {
                     return Cause::Deleted { client: flush.by.id, ago_ms: ago(flush.at_ms) };
                 }
             } else {
-                let ago_ms = ago(event.at_ms);
-                return match event.what {
-                    What::Released => Cause::Released { ago_ms },
-                    What::Ended(Reason::Deleted) => Cause::Deleted { client: event.client.id, ago_ms },
-                    What::Ended(Reason::Session) => Cause::SessionEnded { ago_ms },
-                    _ => Cause::LeaseEnded { ago_ms },
-                };
+                return Cause::of_end(event, ago(event.at_ms));
             }
         }
         match lock.holders.iter().next() {

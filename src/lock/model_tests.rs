@@ -33,6 +33,7 @@ enum Op {
     NameSession { client: u64, session: usize, grace: Option<u64> },
     EndSession { session: usize },
     Restart,
+    Break { name: usize, owner: usize, token: Token },
     Delete { name: usize },
     Plain { name: usize },
     Close { client: u64 },
@@ -82,7 +83,9 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (owner.clone(), 1..=LIMIT, with).prop_map(|(owner, permits, with)| Op::Semaphore { owner, permits, with }),
         8 => (0..4usize, owner.clone(), any::<bool>(), token.clone(), request).prop_map(
             |(name, owner, all, token, request)| Op::Release { name, owner, all, token, request }),
-        2 => (0..4usize, owner, lease, token).prop_map(|(name, owner, lease, token)| Op::Renew { name, owner, lease, token }),
+        2 => (0..4usize, owner.clone(), lease, token.clone()).prop_map(
+            |(name, owner, lease, token)| Op::Renew { name, owner, lease, token }),
+        1 => (0..4usize, owner, token).prop_map(|(name, owner, token)| Op::Break { name, owner, token }),
         2 => (client.clone(), 0..2usize, prop_oneof![Just(None), (0..20u64).prop_map(Some)]).prop_map(
             |(client, session, grace)| Op::NameSession { client, session, grace }),
         1 => prop_oneof![(0..2usize).prop_map(|session| Op::EndSession { session }), Just(Op::Restart)],

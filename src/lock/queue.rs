@@ -68,6 +68,9 @@ pub struct Waiter {
     pub request: Option<Box<[u8]>>,
     /// Whether its owner waits for more than this one name.
     complex: bool,
+    /// Neighbours among all waiters, in the order in which they began to wait.
+    older: u32,
+    newer: u32,
 }
 
 /// A waiter's place in a queue.
@@ -135,6 +138,9 @@ pub struct Queues {
     order: i64,
     /// Number of queues with waiters.
     contended: usize,
+    /// The waiter that began first, and the one that began last.
+    oldest: u32,
+    newest: u32,
 }
 
 impl Queues {
@@ -150,6 +156,8 @@ impl Queues {
             owners: Chunks::default(),
             order: 0,
             contended: 0,
+            oldest: NIL,
+            newest: NIL,
         }
     }
 
@@ -359,6 +367,24 @@ impl Queues {
         links.iter().filter_map(|&link| self.links.get(link).map(|link| link.queue))
     }
 
+    /// All waiters, the one that waits longest first.
+    pub fn waiters_by_age(&self) -> impl Iterator<Item = &Waiter> {
+        let mut next = self.oldest;
+        std::iter::from_fn(move || {
+            let waiter = self.waiters.get(next)?;
+            next = waiter.newer;
+            Some(waiter)
+        })
+    }
+
+    /// When the longest wait in a queue began, in monotonic microseconds.
+    pub fn oldest_since_us(&self, queue: u32) -> Option<u64> {
+        // Only upgrades stand before older waiters, and their orders are negative. There are few: two owners cannot both upgrade.
+        let mut upgrades = true;
+        let links = self.links_of(queue).take_while(|link| std::mem::replace(&mut upgrades, link.order < 0));
+        links.filter_map(|link| self.waiters.get(link.waiter)).map(|waiter| waiter.since_us).min()
+    }
+
     /// Adds a waiter to the end of these queues. An upgrade from shared to exclusive goes to the front.
     pub fn enter(
         &mut self,
@@ -371,8 +397,15 @@ impl Queues {
         let links = SmallVec::new();
         let serial = self.order + 1;
         let request = id.map(Box::from);
-        let waiter = Waiter { owner, client, wanted, deadline_ms, since_us, all, links, serial, request, complex: false };
+        let (older, newer) = (self.newest, NIL);
+        let waiter =
+            Waiter { owner, client, wanted, deadline_ms, since_us, all, links, serial, request, complex: false, older, newer };
         let number = self.waiters.insert(waiter);
+        self.newest = number;
+        match self.waiters.get_mut(older) {
+            Some(before) => before.newer = number,
+            None => self.oldest = number,
+        }
         for &queue in queues {
             let link = self.join(number, queue, upgrade, wanted.mode);
             if let Some(waiter) = self.waiters.get_mut(number) {
@@ -442,6 +475,14 @@ impl Queues {
     /// Takes a waiter out of its queues. Returns it with those queues, which may have to be served.
     pub fn leave(&mut self, waiter: u32) -> Option<(Waiter, SmallVec<[u32; 1]>)> {
         let found = self.waiters.try_remove(waiter)?;
+        match self.waiters.get_mut(found.older) {
+            Some(before) => before.newer = found.newer,
+            None => self.oldest = found.newer,
+        }
+        match self.waiters.get_mut(found.newer) {
+            Some(behind) => behind.older = found.older,
+            None => self.newest = found.older,
+        }
         let mut queues = SmallVec::new();
         for &number in &found.links {
             let Some(link) = self.links.try_remove(number) else { continue };
@@ -498,6 +539,9 @@ impl Queues {
         self.check_levels();
         assert_eq!(links, self.links.len());
         assert_eq!(self.contended, self.queues.iter().filter(|(_, queue)| queue.len > 0).count());
+        let by_age: Vec<i64> = self.waiters_by_age().map(|waiter| waiter.serial).collect();
+        assert_eq!(by_age.len(), self.waiters.len(), "all waiters are in line");
+        assert!(by_age.is_sorted_by(|a, b| a < b), "waiters are in the order in which they began");
         for (number, waiter) in self.waiters.iter() {
             let owner = self.owners.get(waiter.owner);
             assert!(owner.is_some_and(|owner| owner.waits.contains(&number)), "an owner knows what it waits for");

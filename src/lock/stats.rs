@@ -25,6 +25,10 @@ pub struct Stats {
     pub session_ends: u64,
     /// Grants that ended because the lock was deleted or its database emptied.
     pub deletions: u64,
+    /// Grants that an administrator broke.
+    pub broken: u64,
+    /// Connections and named sessions that ended and took grants with them.
+    pub session_ends_held: u64,
     /// Waits that ended without a grant.
     pub timeouts: u64,
     /// Waits refused because they would have closed a cycle.
@@ -32,6 +36,8 @@ pub struct Stats {
     /// Maximum number of waiters for one name.
     pub longest_queue: u32,
     waits: Box<[u64]>,
+    /// The longest of the waits, in microseconds.
+    longest_us: u64,
     long: VecDeque<LongWait>,
     long_max: usize,
     next_id: u64,
@@ -68,10 +74,13 @@ impl Default for Stats {
             expiries: 0,
             session_ends: 0,
             deletions: 0,
+            broken: 0,
+            session_ends_held: 0,
             timeouts: 0,
             deadlocks: 0,
             longest_queue: 0,
             waits: vec![0; BUCKETS].into(),
+            longest_us: 0,
             long: VecDeque::new(),
             long_max: LONG_MAX,
             next_id: 0,
@@ -101,18 +110,27 @@ impl Stats {
     /// Counts a wait that ended with a grant, in microseconds.
     pub fn waited(&mut self, us: u64) {
         self.waits[Self::bucket(us).min(BUCKETS - 1)] += 1;
+        self.longest_us = self.longest_us.max(us);
     }
 
-    /// The waiting time, in microseconds, that `percent` of the waits did not exceed; 0 without waits.
-    pub fn wait_percentile_us(&self, percent: f64) -> u64 {
-        let total: u64 = self.waits.iter().sum();
-        let wanted = ((percent / 100.0 * total as f64).ceil() as u64).max(1);
-        let mut seen = 0;
-        let bucket = self.waits.iter().position(|&count| {
-            seen += count;
-            seen >= wanted
-        });
-        bucket.map_or(0, Self::highest)
+    /// The waiting times, in microseconds, that each percentage of the waits did not exceed; 0 without waits. `present_us` are
+    /// waits that last, which count too. They are accurate to 12.5 %, and never above the longest wait.
+    pub fn wait_percentiles_us<const N: usize>(&self, present_us: impl Iterator<Item = u64>, percents: [f64; N]) -> [u64; N] {
+        let (mut waits, mut longest_us) = (self.waits.clone(), self.longest_us);
+        for us in present_us {
+            waits[Self::bucket(us).min(BUCKETS - 1)] += 1;
+            longest_us = longest_us.max(us);
+        }
+        let total: u64 = waits.iter().sum();
+        percents.map(|percent| {
+            let wanted = ((percent / 100.0 * total as f64).ceil() as u64).max(1);
+            let mut seen = 0;
+            let bucket = waits.iter().position(|&count| {
+                seen += count;
+                seen >= wanted
+            });
+            bucket.map_or(0, Self::highest).min(longest_us)
+        })
     }
 
     /// Keeps a long wait and numbers it. The oldest ones beyond the maximum are dropped.
@@ -159,12 +177,18 @@ mod tests {
     #[test]
     fn percentiles_of_waits_are_right_to_an_eighth() {
         let mut stats = Stats::default();
-        assert_eq!(stats.wait_percentile_us(50.0), 0);
+        let none = || std::iter::empty();
+        assert_eq!(stats.wait_percentiles_us(none(), [50.0]), [0]);
         (1..=1000).for_each(|ms| stats.waited(ms * 1000));
         for (percent, us) in [(50.0, 500_000.0), (99.0, 990_000.0), (100.0, 1_000_000.0)] {
-            let got = stats.wait_percentile_us(percent) as f64;
+            let [got] = stats.wait_percentiles_us(none(), [percent]).map(|us| us as f64);
             assert!(got >= us && got <= us * 1.125, "{percent}: {got}");
         }
+        assert_eq!(stats.wait_percentiles_us(none(), [100.0]), [1_000_000], "not the end of its bucket");
+        // Waits that last count as those that are over.
+        let [half, most] = stats.wait_percentiles_us(std::iter::repeat_n(44_610_000, 999), [50.0, 99.0]);
+        assert!((1_000_000..1_125_000).contains(&half) && most == 44_610_000, "{half} {most}");
+        assert_eq!(Stats::default().wait_percentiles_us(std::iter::once(44_610_000), [50.0]), [44_610_000]);
         stats.waited(u64::MAX);
         stats.waited(0);
     }

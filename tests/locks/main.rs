@@ -2,7 +2,8 @@
 //!
 //! - `rules`: the contract, rule by rule; `contract`: sentence by sentence, where `rules` has no rule of that name;
 //! - `retried`: repeated requests, and sessions;
-//! - `watched`: the view of administrators;
+//! - `seen`: what commands show of locks; `broken`: administrators end grants; `shown`: replies as maps;
+//! - `watched`: figures, directives, and what happens to holders when databases are emptied or swapped;
 //! - `expiry`: notifications about expired plain keys of libraries' locks.
 
 #![allow(clippy::unwrap_used)]
@@ -10,8 +11,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod broken;
 mod contract;
 mod expiry;
 mod retried;
 mod rules;
+mod seen;
+mod shown;
 mod watched;

@@ -86,7 +86,7 @@ fn a_request_that_waits_moves_to_the_newer_connection() {
          # A repetition that does not wait gives up the place.
          A: LOCK.ACQUIRE l y 1000 REQUEST s => $-1
          D <= $-1
-         A: LOCK.INFO l => *14*",
+         A: LOCK.INFO l => *20*",
     );
     play_here(
         "A: LOCK.ACQUIRE m x 1000 => :*

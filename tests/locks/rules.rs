@@ -308,7 +308,7 @@ fn rule_8_several_locks_are_taken_in_one_step_or_not_at_all() {
          B: LOCK.RELEASE c y => :0
          C <= *3 :*
          D: LOCK.ACQUIREALL 2 a a w 9000 => -ERR duplicate lock name
-         D: LOCK.ACQUIREALL 0 w 9000 => -ERR wrong number of arguments for 'lock.acquireall' command
+         D: LOCK.ACQUIREALL 0 w 9000 => -ERR wrong number of arguments for 'lock.acquireall' command*
          D: LOCK.ACQUIREALL 2 a w 9000 => -ERR syntax error
          D: LOCK.ACQUIREALL 2 a d w 9000 WAIT 50
          D: PING ...
@@ -358,7 +358,7 @@ fn waits_are_bounded_and_scripts_and_transactions_do_not_wait() {
          A: LOCK.ACQUIRE a x z => -ERR value is not an integer or out of range
          A: LOCK.ACQUIRE a x 1 WAIT => -ERR syntax error
          A: LOCK.ACQUIRE a x 1 WAIT -1 => -ERR timeout is negative
-         A: LOCK.ACQUIRE a x => -ERR wrong number of arguments for 'lock.acquire' command",
+         A: LOCK.ACQUIRE a x => -ERR wrong number of arguments for 'lock.acquire' command*",
     );
 }
 
@@ -572,22 +572,25 @@ fn a_lock_tells_who_holds_it_who_waits_and_what_has_happened() {
     let of_a = id(&mut a);
     let info = call(&mut a, "LOCK.INFO a");
     for part in [
-        "%7 $4 mode $9 exclusive",
+        "%10 $4 kind $4 lock $4 mode $9 exclusive",
         &format!("$5 fence :{held}"),
         &format!(
-            "$7 holders *1 %9 $5 owner $1 x $5 token :{held} $5 holds :1 $4 mode $9 exclusive $5 lease :900 $4 held :100 $7 session #t"
+            "$7 holders *1 %13 $5 owner $1 x $5 token :{held} $5 holds :1 $4 mode $9 exclusive $5 lease :900 $4 held :100 $7 session #t"
         ),
         &format!("$6 client {of_a} $4 addr $"),
-        "$7 waiters *1 %6 $5 owner $1 y $4 mode $6 shared $6 waited :100 $4 left :400 $6 client",
-        "$7 granted :1 $9 contended :1 $7 expired :0",
+        "$11 oldest-wait :100 $7 waiters *1 %7 $5 owner $1 y $4 mode $6 shared $6 waited :100 $4 left :400 $6 client",
+        "$8 last-end _ $7 granted :1 $9 contended :1 $7 expired :0",
     ] {
         assert!(info.contains(part), "{part}: {info}");
     }
     token(&mut a, "LOCK.ACQUIRE b x 1000");
     let list = call(&mut a, "LOCK.LIST");
-    assert!(list.starts_with("*2 %8 $4 name $1 a ") && list.contains("$4 name $1 b "), "the longest queues first: {list}");
-    assert!(call(&mut a, "LOCK.LIST CONTENDED").starts_with("*1 %8 $4 name $1 a "));
-    assert!(call(&mut a, "LOCK.LIST MATCH b*").starts_with("*1 %8 $4 name $1 b "));
+    assert!(
+        list.starts_with("*2 %11 $4 name $1 a $4 kind $4 lock ") && list.contains("$4 name $1 b "),
+        "the longest queues first: {list}"
+    );
+    assert!(call(&mut a, "LOCK.LIST CONTENDED").starts_with("*1 %11 $4 name $1 a "));
+    assert!(call(&mut a, "LOCK.LIST MATCH b*").starts_with("*1 %11 $4 name $1 b "));
     assert_eq!(call(&mut a, "LOCK.LIST COUNT 0"), "-ERR syntax error");
     server.clock().advance(Duration::from_millis(400));
     assert_eq!(b.reply().unwrap().raw, b"$-1\r\n");

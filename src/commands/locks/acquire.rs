@@ -186,7 +186,7 @@ pub(crate) fn acquire_one(
 ) -> Result {
     let wait = if cx.may_block() { wait } else { None };
     let (now, place) = (cx.now, (cx.db, name));
-    let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted, id };
+    let request = Request { owner, client: cx.engine.acquiring_client(cx.session), wanted, id };
     let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
         let acquired = locks.acquire(keys, now, place, &request, wait);
         locks.work(keys, now);
@@ -220,7 +220,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let wanted = Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
     let wait = if cx.may_block() { options.wait } else { None };
     let (now, db) = (cx.now, cx.db);
-    let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted, id: options.request };
+    let request = Request { owner, client: cx.engine.acquiring_client(cx.session), wanted, id: options.request };
     let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
         let acquired = locks.acquire_all(keys, now, db, names, &request, wait);
         locks.work(keys, now);
@@ -279,7 +279,8 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
     Ok(())
 }
 
-fn token(text: &[u8]) -> Result<u64> {
+/// Parses a fencing token.
+pub(crate) fn token(text: &[u8]) -> Result<u64> {
     parse_i64(text).and_then(|token| u64::try_from(token).ok()).ok_or(Error::NOT_INTEGER)
 }
 

@@ -1,71 +1,35 @@
-//! Commands that inspect locks: holders, waiters, totals, and the last events, which explain why a client does not have a lock.
+//! `LOCK.INFO` and `SEM.INFO`: everything that is known of a name, and how replies show it. `LOCK.LIST` and `LOCK.GRAPH` show the
+//! same.
 
 use crate::base::error::{Error, Result};
-use crate::base::glob;
-use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::acquire::LOCK;
 use crate::engine::Engine;
-use crate::engine::command::{Access, Command, Flags, Keys, Traits};
+use crate::engine::command::{Access, Command, Flags};
 use crate::engine::context::Context;
-use crate::lock::history::What;
-use crate::lock::{Bound, Client, Grant, Lock, Locks};
+use crate::keyspace::lru::idle_seconds;
+use crate::keyspace::waits::Wake;
+use crate::lock::grant::{Owner, Reason};
+use crate::lock::history::{Counts, What};
+use crate::lock::{Bound, Client, Grant, Locks};
 use crate::resp::reply::Sink;
+use crate::store::entry::{EntryRef, ValueRef};
+use crate::store::values::value::Value;
 
-const READ: Command = Command { flags: Flags::READONLY.union(Flags::FAST), access: Access::Read, ..LOCK };
+pub(crate) const READ: Command = Command { flags: Flags::READONLY.union(Flags::FAST), access: Access::Read, ..LOCK };
 
-/// Number of locks that `LOCK.LIST` returns without `COUNT`.
-const LIST_COUNT: usize = 100;
-/// Maximum number of keys that `LOCK.LIST` scans for locks without waiters.
-const LIST_WALK: usize = 100_000;
+/// Maximum number of bytes of a plain string that are shown.
+const VALUE_MAX: usize = 256;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "lock.info",
         arity: 2,
-        summary: "Returns the holders and the waiters of a lock, and since when they hold it or wait.",
+        summary: "Returns the holders and the waiters of a lock, since when they hold it or wait, and how its last grant ended. Shows semaphores, latches, guards and plain keys, too.",
         complexity: "O(N) for N holders and waiters",
         syntax: "key",
         handler: |cx, args| info(cx, args, false),
-        ..READ
-    },
-    Command {
-        name: "lock.list",
-        arity: -1,
-        flags: Flags::READONLY,
-        keys: Keys::None,
-        summary: "Returns the locks of a database, those with the most waiters first.",
-        complexity: "O(N) for N keys, of which at most 100,000 are examined",
-        syntax: "[MATCH pattern] [CONTENDED] [COUNT count]",
-        handler: list,
-        ..READ
-    },
-    Command {
-        name: "lock.stats",
-        traits: Traits::SHOWS_NO_KEY,
-        arity: 1,
-        keys: Keys::None,
-        summary: "Returns totals of all locks since the server started, among them how long requests have waited.",
-        handler: stats,
-        ..READ
-    },
-    Command {
-        name: "lock.why",
-        arity: 2,
-        summary: "Returns the last events of a lock: grants, refusals and waits, with their owners and times.",
-        syntax: "key",
-        handler: why,
-        ..READ
-    },
-    Command {
-        name: "lock.slowlog",
-        arity: -2,
-        flags: Flags::ADMIN,
-        keys: Keys::None,
-        summary: "Returns, counts or clears the last long waits for locks.",
-        syntax: "<GET [count] | LEN | RESET>",
-        handler: slowlog,
         ..READ
     },
     Command {
@@ -80,11 +44,21 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 /// A holder, as replies show it.
-struct Holder {
+pub(super) struct Holder {
     grant: Grant,
-    addr: String,
     /// Id of the named session that the grant ends with.
     session: Option<Box<[u8]>>,
+    client_name: Box<[u8]>,
+    addr: Box<str>,
+    user: Box<[u8]>,
+    gone_ms: Option<u64>,
+}
+
+impl Holder {
+    /// The owner.
+    pub(super) fn owner(&self) -> &Owner {
+        &self.grant.owner
+    }
 }
 
 /// A waiter, as replies show it.
@@ -95,57 +69,179 @@ struct Waiting {
     waited_ms: u64,
     left_ms: Option<u64>,
     client: u64,
-    addr: String,
+    addr: Box<str>,
+    client_name: Box<[u8]>,
+}
+
+/// How the last grant ended.
+struct LastEnd {
+    event: &'static str,
+    owner: Vec<u8>,
+    token: u64,
+    ago_ms: u64,
+    by: Option<u64>,
+    reason: Option<Box<[u8]>>,
+}
+
+/// What a name holds.
+enum Held {
+    /// A lock or a semaphore, or nothing while clients wait.
+    Lock { limit: u32, held_back_ms: u64, holders: Vec<Holder>, fence: u64, counts: Counts },
+    /// A latch, with its count.
+    Latch(u64),
+    /// A guard, with its token.
+    Guard(u64),
+    /// A plain key: its string, if it is one, and the seconds since it was last used, where they are known.
+    Plain { value: Option<Vec<u8>>, idle_s: Option<u32> },
 }
 
 /// Everything that replies show of a name.
-struct Shown {
-    limit: u32,
-    held_back_ms: u64,
-    holders: Vec<Holder>,
+pub(super) struct Shown {
+    kind: &'static str,
+    held: Held,
+    /// Milliseconds until the key expires; `None` if it does not.
+    ttl_ms: Option<u64>,
     waiting: Vec<Waiting>,
-    fence: u64,
+    oldest_wait_ms: u64,
+    last_end: Option<LastEnd>,
 }
 
-fn address(engine: &Engine, client: Client) -> String {
-    let session = engine.sessions.get(client.slot as usize).filter(|session| session.id == client.id);
-    session.map(|session| session.addr.to_string()).unwrap_or_default()
+impl Shown {
+    /// Hides the value of a plain key.
+    pub(super) fn hide_value(&mut self) {
+        if let Held::Plain { value, .. } = &mut self.held {
+            *value = None;
+        }
+    }
+
+    /// Whether a value is shown.
+    pub(super) fn has_value(&self) -> bool {
+        matches!(self.held, Held::Plain { value: Some(_), .. })
+    }
+
+    /// How long the longest present wait lasts, in milliseconds.
+    pub(super) fn oldest_wait_ms(&self) -> u64 {
+        self.oldest_wait_ms
+    }
+
+    /// The holders.
+    pub(super) fn holders(&self) -> &[Holder] {
+        if let Held::Lock { holders, .. } = &self.held { holders } else { &[] }
+    }
+
+    fn is_semaphore(&self) -> bool {
+        matches!(self.held, Held::Lock { limit: 1.., .. })
+    }
+
+    /// Whether nothing is there: neither a value nor a waiter.
+    fn is_nothing(&self) -> bool {
+        let free = matches!(&self.held, Held::Lock { held_back_ms: 0, holders, .. } if holders.is_empty());
+        free && self.waiting.is_empty()
+    }
 }
 
-/// Collects everything shown of a name; `None` if it has neither a lock nor waiters.
-fn shown(cx: &mut Context<'_>, name: &[u8]) -> Option<Shown> {
+/// Whether the user may see the value of a key.
+pub(super) fn may_read(cx: &Context<'_>, name: &[u8]) -> bool {
+    let request: [&[u8]; 2] = [b"lock.info", name];
+    let row = cx.engine.commands.lookup(request[0]);
+    row.is_some_and(|row| cx.engine.permits(cx.session, row, &request).is_ok())
+}
+
+/// Collects everything shown of a name; `None` if it holds nothing and nobody waits for it.
+pub(super) fn shown(cx: &mut Context<'_>, name: &[u8]) -> Option<Shown> {
+    shown_with(cx, name, usize::MAX)
+}
+
+/// As [`shown`] with at most so many holders and waiters.
+pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: usize) -> Option<Shown> {
     let (now, db) = (cx.now, cx.db);
-    let lock: Option<Lock> = cx.engine.keyspace.with_locks(now, |locks, keys| {
-        let lock = locks.look(keys, now, (db, name), |lock| lock.cloned());
+    let lock = cx.engine.keyspace.with_locks(now, |locks, keys| {
+        let lock = locks.look(keys, now, (db, name), |lock| {
+            lock.map(|lock| {
+                let grants: Vec<Grant> = lock.holders.iter().take(most).cloned().collect();
+                (lock.limit, lock.held_back_ms, grants)
+            })
+        });
         locks.work(keys, now);
         lock
     });
+    let second = now.second();
+    let counted = cx.engine.keyspace.lru.counted;
+    let other = cx.db().peek(name).filter(|entry| !entry.is_lock()).map(|entry| {
+        let idle_s = (!counted).then(|| idle_seconds(entry, second));
+        (entry.type_name(), of_entry(entry, idle_s), entry.deadline())
+    });
     let engine = &*cx.engine;
     let locks = engine.keyspace.changes.locks.as_ref()?;
-    let waiting = waiting(engine, locks, now, db, name);
-    if lock.is_none() && waiting.is_empty() {
-        return None;
-    }
-    let lock = lock.unwrap_or_default();
-    let holder = |grant: &Grant| {
-        let client = locks.client_of(grant);
-        let session = if let Bound::Session(number) = grant.bound { locks.sessions.get(number.get()) } else { None };
-        let session = session.map(|session| session.id.clone());
-        Holder { grant: Grant { client, ..grant.clone() }, addr: address(engine, client), session }
+    let queue = locks.queues.find(db, name);
+    let mut waiting = waiting(engine, locks, now, queue, most);
+    let mut oldest_wait_ms = queue.map_or(0, |queue| locks.oldest_wait_ms(now, queue));
+    let (kind, held, deadline) = match other {
+        Some(other) => other,
+        None => {
+            let is_free = lock.is_none();
+            let (limit, held_back_ms, grants) = lock.unwrap_or_default();
+            let holders = grants.iter().map(|grant| holder(engine, locks, now, grant)).collect();
+            let semaphore = limit > 0 || is_free && first_wants_permits(locks, queue);
+            let fence = fence(locks, db, name, &grants);
+            let counts = locks.history.counts(db, name);
+            let held = Held::Lock { limit, held_back_ms, holders, fence, counts };
+            (if semaphore { "semaphore" } else { "lock" }, held, None)
+        }
     };
-    let holders: Vec<Holder> = lock.holders.iter().map(holder).collect();
-    let last = locks.history.events(db, name).rev().find_map(|event| match event.what {
-        What::Granted { token, .. } => Some(token),
-        _ => None,
-    });
-    let fence = holders.last().map(|holder| holder.grant.token).or(last).unwrap_or(0);
-    Some(Shown { limit: lock.limit, held_back_ms: lock.held_back_ms, holders, waiting, fence })
+    if let Held::Latch(_) = held {
+        waiting = waiting_for_latch(engine, now, db, name, most);
+        oldest_wait_ms = waiting.iter().map(|waiting| waiting.waited_ms).max().unwrap_or(0);
+    }
+    let ttl_ms = deadline.map(|deadline| now.left_ms(deadline));
+    let last_end = last_end(locks, now, db, name);
+    let shown = Shown { kind, held, ttl_ms, waiting, oldest_wait_ms, last_end };
+    (!shown.is_nothing()).then_some(shown)
 }
 
-fn waiting(engine: &Engine, locks: &Locks, now: Now, db: u32, name: &[u8]) -> Vec<Waiting> {
-    let Some(queue) = locks.queues.find(db, name) else { return Vec::new() };
+fn of_entry(entry: EntryRef<'_>, idle_s: Option<u32>) -> Held {
+    let cut = |bytes: &[u8]| Some(bytes[..bytes.len().min(VALUE_MAX)].to_vec());
+    let value = match entry.value() {
+        ValueRef::Boxed(Value::Latch(left)) => return Held::Latch(*left),
+        ValueRef::Boxed(Value::Guard(token)) => return Held::Guard(*token),
+        ValueRef::Boxed(Value::Bytes(bytes)) => cut(bytes),
+        ValueRef::Bytes(bytes) => cut(bytes),
+        _ => None,
+    };
+    Held::Plain { value, idle_s }
+}
+
+fn first_wants_permits(locks: &Locks, queue: Option<u32>) -> bool {
+    let link = queue.and_then(|queue| locks.queues.first(queue)).and_then(|link| locks.queues.link(link));
+    link.and_then(|link| locks.queues.waiter(link.waiter)).is_some_and(|waiter| waiter.wanted.limit > 0)
+}
+
+/// The last token of a lock: that of its last holder, or of the last grant that is remembered.
+fn fence(locks: &Locks, db: u32, name: &[u8], grants: &[Grant]) -> u64 {
+    let last = || {
+        locks.history.events(db, name).rev().find_map(|event| match event.what {
+            What::Granted { token, .. } => Some(token),
+            _ => None,
+        })
+    };
+    grants.last().map(|grant| grant.token).or_else(last).unwrap_or(0)
+}
+
+fn holder(engine: &Engine, locks: &Locks, now: Now, grant: &Grant) -> Holder {
+    let client = locks.client_of(grant);
+    let session = if let Bound::Session(number) = grant.bound { locks.sessions.get(number.get()) } else { None };
+    let session = session.map(|session| session.id.clone());
+    // While a named session has no connection, the one that acquired the lock is the one that is known.
+    let known = engine.known_client(if client == Client::default() { grant.client } else { client });
+    let gone_ms = known.ended_ms.map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
+    let grant = Grant { client, ..grant.clone() };
+    Holder { grant, session, client_name: known.name, addr: known.addr, user: known.user, gone_ms }
+}
+
+fn waiting(engine: &Engine, locks: &Locks, now: Now, queue: Option<u32>, most: usize) -> Vec<Waiting> {
     let of = |waiter: u32| {
         let waiter = locks.queues.waiter(waiter)?;
+        let known = engine.known_client(waiter.client);
         Some(Waiting {
             owner: locks.queues.owner(waiter.owner).map(|owner| owner.name.to_vec()).unwrap_or_default(),
             mode: waiter.wanted.mode.name(),
@@ -153,49 +249,137 @@ fn waiting(engine: &Engine, locks: &Locks, now: Now, db: u32, name: &[u8]) -> Ve
             waited_ms: now.mono_us.saturating_sub(waiter.since_us) / 1000,
             left_ms: waiter.deadline_ms.map(|deadline| now.left_ms(deadline)),
             client: waiter.client.id,
-            addr: address(engine, waiter.client),
+            addr: known.addr,
+            client_name: known.name,
         })
     };
-    locks.queues.links_of(queue).filter_map(|link| of(link.waiter)).collect()
+    let links = queue.into_iter().flat_map(|queue| locks.queues.links_of(queue));
+    links.take(most).filter_map(|link| of(link.waiter)).collect()
 }
 
-fn field(reply: &mut dyn Sink, name: &str, value: u64) {
+fn waiting_for_latch(engine: &Engine, now: Now, db: u32, name: &[u8], most: usize) -> Vec<Waiting> {
+    let waiters = engine.keyspace.changes.waits.waiters_for(db, name).filter(|waiter| waiter.wake.contains(Wake::LATCH));
+    let of = |waiter: &crate::keyspace::waits::Waiter| {
+        let session = engine.sessions.get(waiter.session.0 as usize)?;
+        Some(Waiting {
+            owner: Vec::new(),
+            mode: "latch",
+            permits: 1,
+            // Its last command is the one that waits.
+            waited_ms: now.mono_ms().saturating_sub(session.last_ms),
+            left_ms: waiter.deadline.map(|deadline| now.left_ms(deadline)),
+            client: waiter.client,
+            addr: session.addr.clone(),
+            client_name: session.name.clone().unwrap_or_default(),
+        })
+    };
+    waiters.take(most).filter_map(of).collect()
+}
+
+fn last_end(locks: &Locks, now: Now, db: u32, name: &[u8]) -> Option<LastEnd> {
+    let event = locks.history.last_end(db, name)?;
+    let token = event.what.token().unwrap_or(0);
+    let (by, reason) = match event.what {
+        What::Ended { reason: Reason::Broken, token } => {
+            (Some(event.client.id), locks.history.breaks.of(token).map(|by| by.reason.clone()))
+        }
+        What::Ended { reason: Reason::Deleted, .. } => (Some(event.client.id), None),
+        _ => (None, None),
+    };
+    let ago_ms = now.mono_ms().saturating_sub(event.at_ms);
+    Some(LastEnd { event: event.what.name(), owner: event.owner.to_vec(), token, ago_ms, by, reason })
+}
+
+pub(super) fn field(reply: &mut dyn Sink, name: &str, value: u64) {
     reply.bulk(name.as_bytes());
     reply.integer(i64::try_from(value).unwrap_or(i64::MAX));
 }
 
-fn text(reply: &mut dyn Sink, name: &str, value: &[u8]) {
+pub(super) fn text(reply: &mut dyn Sink, name: &str, value: &[u8]) {
     reply.bulk(name.as_bytes());
     reply.bulk(value);
 }
 
+/// A number that may be unknown.
+pub(super) fn field_if(reply: &mut dyn Sink, name: &str, value: Option<u64>) {
+    match value {
+        Some(value) => field(reply, name, value),
+        None => {
+            reply.bulk(name.as_bytes());
+            reply.null();
+        }
+    }
+}
+
 /// Replies with a map that describes a name. `named` includes the name, for callers that did not ask by it.
-fn write(cx: &mut Context<'_>, name: &[u8], shown: &Shown, named: bool) {
-    let counts = cx.engine.keyspace.changes.locks.as_ref().map(|locks| locks.history.counts(cx.db, name)).unwrap_or_default();
-    let (now, reply) = (cx.now, &mut *cx.reply);
-    let semaphore = shown.limit > 0;
-    reply.map(7 + usize::from(named) + 2 * usize::from(semaphore) + usize::from(shown.held_back_ms > 0));
-    if named {
-        text(reply, "name", name);
-    }
-    let mode = match shown.holders.first() {
-        None => "free",
-        Some(_) if semaphore => "semaphore",
-        Some(holder) => holder.grant.mode.name(),
+pub(super) fn write(reply: &mut dyn Sink, now: Now, name: &[u8], shown: &Shown, named: bool) {
+    let begin = |reply: &mut dyn Sink, fields: usize| {
+        reply.map(fields + usize::from(named));
+        if named {
+            text(reply, "name", name);
+        }
+        text(reply, "kind", shown.kind.as_bytes());
     };
-    text(reply, "mode", mode.as_bytes());
-    if semaphore {
-        field(reply, "limit", u64::from(shown.limit));
-        field(reply, "permits", shown.holders.iter().map(|holder| u64::from(holder.grant.permits)).sum());
+    let ttl = |reply: &mut dyn Sink| {
+        reply.bulk(b"ttl");
+        reply.integer(shown.ttl_ms.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX)));
+    };
+    match &shown.held {
+        Held::Lock { limit, held_back_ms, holders, fence, counts } => {
+            let semaphore = *limit > 0;
+            begin(reply, 10 + 2 * usize::from(semaphore) + usize::from(*held_back_ms > 0));
+            let mode = match holders.first() {
+                None => "free",
+                Some(_) if semaphore => "semaphore",
+                Some(holder) => holder.grant.mode.name(),
+            };
+            text(reply, "mode", mode.as_bytes());
+            if semaphore {
+                field(reply, "limit", u64::from(*limit));
+                field(reply, "permits", holders.iter().map(|holder| u64::from(holder.grant.permits)).sum());
+            }
+            if *held_back_ms > 0 {
+                field(reply, "held-back", now.left_ms(*held_back_ms));
+            }
+            field(reply, "fence", *fence);
+            write_holders(reply, now, shown);
+            write_waiting(reply, shown);
+            write_last_end(reply, shown);
+            field(reply, "granted", counts.granted);
+            field(reply, "contended", counts.contended);
+            field(reply, "expired", counts.expired);
+        }
+        Held::Latch(count) => {
+            begin(reply, 5);
+            field(reply, "count", *count);
+            ttl(reply);
+            write_waiting(reply, shown);
+        }
+        Held::Guard(token) => {
+            begin(reply, 3);
+            field(reply, "token", *token);
+            ttl(reply);
+        }
+        Held::Plain { value, idle_s } => {
+            begin(reply, 6 + usize::from(value.is_some()));
+            if let Some(value) = value {
+                text(reply, "value", value);
+            }
+            field_if(reply, "idle", idle_s.map(u64::from));
+            ttl(reply);
+            write_waiting(reply, shown);
+            write_last_end(reply, shown);
+        }
     }
-    if shown.held_back_ms > 0 {
-        field(reply, "held-back", now.left_ms(shown.held_back_ms));
-    }
-    field(reply, "fence", shown.fence);
+}
+
+/// The field `holders`.
+pub(super) fn write_holders(reply: &mut dyn Sink, now: Now, shown: &Shown) {
+    let (holders, semaphore) = (shown.holders(), shown.is_semaphore());
     reply.bulk(b"holders");
-    reply.array(shown.holders.len());
-    for Holder { grant, addr, session } in &shown.holders {
-        reply.map(9 + usize::from(semaphore) + usize::from(session.is_some()));
+    reply.array(holders.len());
+    for Holder { grant, session, client_name, addr, user, gone_ms } in holders {
+        reply.map(13 + usize::from(semaphore) + usize::from(session.is_some()));
         text(reply, "owner", &grant.owner);
         field(reply, "token", grant.token);
         field(reply, "holds", u64::from(grant.holds));
@@ -212,190 +396,64 @@ fn write(cx: &mut Context<'_>, name: &[u8], shown: &Shown, named: bool) {
         }
         field(reply, "client", grant.client.id);
         text(reply, "addr", addr.as_bytes());
+        text(reply, "client-name", client_name);
+        field_if(reply, "gone", *gone_ms);
+        text(reply, "user", user);
+        field(reply, "renewed", u64::from(grant.renewed));
     }
+}
+
+/// The fields `oldest-wait` and `waiters`.
+fn write_waiting(reply: &mut dyn Sink, shown: &Shown) {
+    let semaphore = shown.is_semaphore();
+    field(reply, "oldest-wait", shown.oldest_wait_ms);
     reply.bulk(b"waiters");
     reply.array(shown.waiting.len());
     for waiting in &shown.waiting {
-        reply.map(6 + usize::from(semaphore));
+        reply.map(7 + usize::from(semaphore));
         text(reply, "owner", &waiting.owner);
         text(reply, "mode", waiting.mode.as_bytes());
         if semaphore {
             field(reply, "permits", u64::from(waiting.permits));
         }
         field(reply, "waited", waiting.waited_ms);
-        reply.bulk(b"left");
-        match waiting.left_ms {
-            Some(left_ms) => reply.integer(left_ms as i64),
-            None => reply.null(),
-        }
+        field_if(reply, "left", waiting.left_ms);
         field(reply, "client", waiting.client);
         text(reply, "addr", waiting.addr.as_bytes());
+        text(reply, "client-name", &waiting.client_name);
     }
-    field(reply, "granted", counts.granted);
-    field(reply, "contended", counts.contended);
-    field(reply, "expired", counts.expired);
 }
 
-/// Refuses a name that holds another native type. A plain key is accepted: it blocks its name, and clients may wait for a lock
-/// there.
-fn check_type(cx: &mut Context<'_>, name: &[u8], semaphore: bool) -> Result {
-    let other = if semaphore { "lock" } else { "semaphore" };
-    let wrong = |kind: &str| kind == other || kind == "latch" || kind == "guard";
-    match cx.db().peek(name).map(|entry| entry.type_name()) {
-        Some(kind) if wrong(kind) => Err(Error::WRONG_TYPE),
-        _ => Ok(()),
+fn write_last_end(reply: &mut dyn Sink, shown: &Shown) {
+    reply.bulk(b"last-end");
+    let Some(end) = &shown.last_end else {
+        reply.null();
+        return;
+    };
+    reply.map(6);
+    text(reply, "event", end.event.as_bytes());
+    text(reply, "owner", &end.owner);
+    field(reply, "token", end.token);
+    field(reply, "ago", end.ago_ms);
+    field_if(reply, "by", end.by);
+    reply.bulk(b"reason");
+    match &end.reason {
+        Some(reason) => reply.bulk(reason),
+        None => reply.null(),
     }
 }
 
 fn info(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
-    check_type(cx, args[1], semaphore)?;
+    if semaphore {
+        // A plain key is accepted: it blocks its name, and clients may wait for permits there.
+        let kind = cx.db().peek(args[1]).map(|entry| entry.type_name());
+        if kind.is_some_and(|kind| ["lock", "latch", "guard"].contains(&kind)) {
+            return Err(Error::WRONG_TYPE);
+        }
+    }
     match shown(cx, args[1]) {
-        Some(shown) => write(cx, args[1], &shown, false),
+        Some(shown) => write(&mut *cx.reply, cx.now, args[1], &shown, false),
         None => cx.reply.null(),
-    }
-    Ok(())
-}
-
-fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (mut pattern, mut contended, mut count): (Option<&[u8]>, bool, usize) = (None, false, LIST_COUNT);
-    let mut rest = args[1..].iter();
-    while let Some(word) = rest.next() {
-        if word.eq_ignore_ascii_case(b"MATCH") {
-            pattern = Some(rest.next().ok_or(Error::SYNTAX)?);
-        } else if word.eq_ignore_ascii_case(b"CONTENDED") {
-            contended = true;
-        } else if word.eq_ignore_ascii_case(b"COUNT") {
-            let number = parse_i64(rest.next().ok_or(Error::SYNTAX)?).ok_or(Error::NOT_INTEGER)?;
-            count = usize::try_from(number).ok().filter(|&count| count > 0).ok_or(Error::SYNTAX)?;
-        } else {
-            return Err(Error::SYNTAX);
-        }
-    }
-    let wanted = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
-    let mut names: Vec<(u32, Vec<u8>)> = Vec::new();
-    let queues = cx.engine.keyspace.changes.locks.as_ref().into_iter().flat_map(|locks| locks.queues.iter());
-    for (_, queue) in queues.filter(|(_, queue)| queue.db == cx.db && queue.len > 0 && wanted(&queue.name)) {
-        names.push((queue.len, queue.name.to_vec()));
-    }
-    names.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    names.truncate(count);
-    if !contended && names.len() < count && cx.engine.keyspace.natives {
-        let db = cx.db();
-        let (mut cursor, mut seen) = (0, 0);
-        while names.len() < count && seen < LIST_WALK {
-            cursor = db.scan(cursor, 100, |entry| {
-                seen += 1;
-                let kind = entry.type_name();
-                if (kind == "lock" || kind == "semaphore")
-                    && wanted(entry.key())
-                    && names.iter().all(|name| name.1 != entry.key())
-                {
-                    names.push((0, entry.key().to_vec()));
-                }
-            });
-            if cursor == 0 {
-                break;
-            }
-        }
-        names.truncate(count);
-    }
-    let all: Vec<(Vec<u8>, Shown)> =
-        names.into_iter().filter_map(|(_, name)| shown(cx, &name).map(|shown| (name, shown))).collect();
-    cx.reply.array(all.len());
-    for (name, shown) in &all {
-        write(cx, name, shown, true);
-    }
-    Ok(())
-}
-
-fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
-    let stats = &locks.stats;
-    let totals = [
-        ("grants", stats.grants),
-        ("immediate-grants", stats.immediate),
-        ("queued-grants", stats.queued),
-        ("releases", stats.releases),
-        ("expiries", stats.expiries),
-        ("session-ends", stats.session_ends),
-        ("deletions", stats.deletions),
-        ("timeouts", stats.timeouts),
-        ("deadlocks-refused", stats.deadlocks),
-        ("longest-queue", u64::from(stats.longest_queue)),
-        ("waiting", locks.queues.waiters() as u64),
-        ("sessions", locks.sessions.count() as u64),
-        ("requests-remembered", locks.requests.len() as u64),
-        ("requests-forgotten-early", locks.requests.forgotten_early),
-        ("wait-us-p50", stats.wait_percentile_us(50.0)),
-        ("wait-us-p99", stats.wait_percentile_us(99.0)),
-        ("wait-us-p99.9", stats.wait_percentile_us(99.9)),
-        ("wait-us-max", stats.wait_percentile_us(100.0)),
-    ];
-    cx.reply.map(totals.len());
-    for (name, value) in totals {
-        field(&mut *cx.reply, name, value);
-    }
-    Ok(())
-}
-
-fn why(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
-    let events: Vec<_> = locks.history.events(cx.db, args[1]).collect();
-    let (now, reply) = (cx.now, &mut *cx.reply);
-    reply.array(events.len());
-    for event in events {
-        let (token, waited_ms) = match event.what {
-            What::Granted { token, waited_ms } => (Some(token), Some(waited_ms)),
-            _ => (None, None),
-        };
-        reply.map(4 + 2 * usize::from(token.is_some()));
-        text(reply, "event", event.what.name().as_bytes());
-        text(reply, "owner", &event.owner);
-        field(reply, "client", event.client.id);
-        field(reply, "ago", now.mono_ms().saturating_sub(event.at_ms));
-        if let (Some(token), Some(waited_ms)) = (token, waited_ms) {
-            field(reply, "token", token);
-            field(reply, "waited", waited_ms);
-        }
-    }
-    Ok(())
-}
-
-fn slowlog(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let now = cx.now;
-    let Some(locks) = &mut cx.engine.keyspace.changes.locks else { return Ok(()) };
-    let reply = &mut *cx.reply;
-    let is = |word: &[u8]| args[1].eq_ignore_ascii_case(word);
-    match args[2..] {
-        [] if is(b"LEN") => reply.integer(locks.stats.long_waits().len() as i64),
-        [] if is(b"RESET") => {
-            locks.stats.forget_long_waits();
-            reply.ok();
-        }
-        [] | [_] if is(b"GET") => {
-            let count = match args.get(2) {
-                None => 10,
-                Some(count) => match parse_i64(count).ok_or(Error::NOT_INTEGER)? {
-                    -1 => usize::MAX,
-                    count => usize::try_from(count).map_err(|_| Error::new("ERR count should be greater than or equal to -1"))?,
-                },
-            };
-            let waits: Vec<_> = locks.stats.long_waits().take(count).collect();
-            reply.array(waits.len());
-            for wait in waits {
-                reply.map(8);
-                field(reply, "id", wait.id);
-                field(reply, "time", now.unix_of(wait.at_ms).max(0) as u64 / 1000);
-                field(reply, "waited", wait.waited_ms);
-                field(reply, "db", u64::from(wait.db));
-                text(reply, "name", &wait.name);
-                text(reply, "owner", &wait.owner);
-                field(reply, "client", wait.client);
-                reply.bulk(b"granted");
-                reply.boolean(wait.granted);
-            }
-        }
-        _ => return Err(Error::subcommand_syntax(args)),
     }
     Ok(())
 }

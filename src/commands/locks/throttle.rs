@@ -158,7 +158,7 @@ mod tests {
     fn what_is_no_limit_is_refused() {
         let mut h = Harness::new();
         h.script(&[
-            ("CL.THROTTLE k 1 1", "-ERR wrong number of arguments for 'cl.throttle' command"),
+            ("CL.THROTTLE k 1 1", "-ERR wrong number of arguments for 'cl.throttle' command, usage: CL.THROTTLE key max-burst count period [quantity]"),
             ("CL.THROTTLE k 1 0 1", "-ERR value is out of range, must be at least 1"),
             ("CL.THROTTLE k x 1 1", "-ERR value is not an integer or out of range"),
             ("CL.THROTTLE k 1 1 1 1 1", "-ERR syntax error"),

@@ -139,6 +139,9 @@ fn server(r: &mut Report<'_>) {
     r.line("arch_bits", usize::BITS);
     r.line("monotonic_clock", "POSIX clock_gettime");
     r.line("multiplexing_api", environment.multiplexing);
+    r.line("atomicvar_api", "c11-builtin");
+    // As Redis has it where it was not built by GCC.
+    r.line("gcc_version", "0.0.0");
     r.line("process_id", environment.process_id);
     r.line("process_supervised", "no");
     let run_id = r.engine.run_id.clone();
@@ -511,7 +514,7 @@ fn keyspace(r: &mut Report<'_>) {
     }
 }
 
-/// Native locks of all databases. The counters are those of `LOCK.STATS`.
+/// Native locks of all databases. The counters are those of `LOCK.STATS`, and so are the figures of the present.
 fn locks(r: &mut Report<'_>) {
     let Some(locks) = r.engine.keyspace.changes.locks.take() else { return };
     let (held, stats) = (locks.held.total(), &locks.stats);
@@ -542,10 +545,15 @@ fn locks(r: &mut Report<'_>) {
         ("lock_expiry_messages", r.engine.stats.expiry_messages),
     ];
     let waits = [("p50", 50.0), ("p99", 99.0), ("p999", 99.9), ("max", 100.0)];
-    let waits = waits.map(|(name, percent)| (name, stats.wait_percentile_us(percent)));
+    let percentiles = locks.wait_percentiles_us(r.now, waits.map(|(_, percent)| percent));
+    let figures = locks.figures(r.now);
     r.engine.keyspace.changes.locks = Some(locks);
     now.into_iter().chain(totals).for_each(|(name, value)| r.line(name, value));
-    for (name, us) in waits {
+    // Two have lines already: the number of waiters, and that of held locks.
+    for (name, value) in figures.into_iter().filter(|(name, _)| !["waiting", "held"].contains(name)) {
+        r.line(&format!("lock_{}", name.replace('-', "_")), value);
+    }
+    for ((name, _), us) in waits.into_iter().zip(percentiles) {
         r.line(&format!("lock_wait_usec_{name}"), us);
     }
 }

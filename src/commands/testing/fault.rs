@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::commands::locks::leaks;
 use crate::commands::reference::help;
 use crate::engine::Action;
 use crate::engine::command::{Command, Flags, Group};
@@ -166,44 +167,7 @@ fn restart(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
-    let patterns: Vec<Vec<u8>> = args[2..].iter().map(|pattern| pattern.to_vec()).collect();
-    let leaks = cx.engine.leaks(cx.now, &patterns);
-    cx.reply.array(leaks.len());
-    for leak in leaks {
-        cx.reply.map(11);
-        let text = leak.to_string();
-        let (id, peer) = leak.client.map_or((None, None), |client| (Some(client.id), client.peer));
-        let (addr, client_name) = peer.unzip();
-        let addr = addr.map(String::into_bytes);
-        let fields = [
-            ("db", FieldValue::Count(Some(leak.db.into()))),
-            ("name", FieldValue::Text(Some(leak.name))),
-            ("type", FieldValue::Text(Some(leak.kind.into()))),
-            ("holder", FieldValue::Text(leak.holder)),
-            ("token", FieldValue::Count(leak.token)),
-            ("age-ms", FieldValue::Count(leak.age_ms)),
-            ("ttl-ms", FieldValue::Count(leak.ttl_ms)),
-            ("client-id", FieldValue::Count(id)),
-            ("client-addr", FieldValue::Text(addr)),
-            ("client-name", FieldValue::Text(client_name)),
-            ("text", FieldValue::Text(Some(text.into_bytes()))),
-        ];
-        for (name, value) in fields {
-            cx.reply.bulk(name.as_bytes());
-            match value {
-                FieldValue::Text(Some(bytes)) => cx.reply.bulk(&bytes),
-                FieldValue::Count(Some(number)) => cx.reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
-                FieldValue::Text(None) | FieldValue::Count(None) => cx.reply.null(),
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The value of a field in a reply; `None` if it is unknown.
-enum FieldValue {
-    Text(Option<Vec<u8>>),
-    Count(Option<u64>),
+    leaks::all(cx, args)
 }
 
 fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {

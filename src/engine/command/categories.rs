@@ -4,10 +4,11 @@ use crate::engine::command::{Categories, Command, Flags, Group};
 
 impl Command {
     /// The categories of a command: those of its row, of its group and of its flags. A container has its group's category only if
-    /// its row says so, because it does nothing by itself.
+    /// its row says so, because it does nothing by itself; so has a command of `@lockadmin`.
     pub fn acl_categories(&self) -> Categories {
         let mut all = self.categories;
-        if self.subcommands.is_empty() {
+        // Those who may take locks may not end locks of others.
+        if self.subcommands.is_empty() && !all.contains(Categories::LOCKADMIN) {
             all |= of_group(self.group);
         }
         let by_flag = [

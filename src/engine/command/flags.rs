@@ -97,6 +97,8 @@ bitflags::bitflags! {
         const SCRIPTING = 1 << 20;
         /// `@lock`, of Portcullis.
         const LOCK = 1 << 21;
+        /// `@lockadmin`, of Portcullis: ends locks of others. A command of it is not in `@lock`.
+        const LOCKADMIN = 1 << 22;
     }
 }
 

@@ -8,7 +8,7 @@ pub mod flags;
 pub mod keys;
 mod positions;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 pub use crate::engine::command::flags::{Categories, Flags, Group, Natives, Replies, Runs, Traits};
 use crate::engine::command::keys::KeyUse;
 pub use crate::engine::command::keys::{Access, Channels, Finds, Keys, Positions};
@@ -121,6 +121,17 @@ impl Command {
         self.traits.contains(Traits::EXEC)
     }
 
+    /// Its name and arguments, as a line of help: `LOCK.RENEW key owner lease [TOKEN token]`.
+    pub fn usage(&self) -> String {
+        format!("{} {}", self.name.to_ascii_uppercase(), self.syntax).trim_end().to_owned()
+    }
+
+    /// The error of a request with a wrong number of arguments. Redis's text; native commands add their usage.
+    #[cold]
+    pub(in crate::engine) fn arity_error(&self) -> Error {
+        if self.group == Group::Lock { Error::arity_with_usage(self.name, &self.usage()) } else { Error::arity(self.name) }
+    }
+
     /// Whether `argc` arguments, including the name, match the arity.
     pub fn takes(&self, argc: usize) -> bool {
         let least = self.arity.unsigned_abs() as usize;
@@ -130,5 +141,5 @@ impl Command {
 
 /// The handler of a row that is never called: a container without its subcommand fails on arity first.
 fn no_handler(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    Err(crate::base::error::Error::SYNTAX)
+    Err(Error::SYNTAX)
 }

@@ -48,8 +48,10 @@ pub struct Leak {
 pub struct LeakClient {
     /// Its client id (`CLIENT ID`).
     pub id: u64,
-    /// Its address and name; `None` if it is closed.
+    /// Its address and name; `None` if it is closed and forgotten.
     pub peer: Option<(String, Vec<u8>)>,
+    /// Milliseconds since it was closed; `None` while it is connected, and if it is forgotten.
+    pub gone_ms: Option<u64>,
 }
 
 impl fmt::Display for Leak {
@@ -75,12 +77,15 @@ impl fmt::Display for Leak {
             Some(ttl_ms) => write!(f, ", ends in {ttl_ms} ms")?,
             None => f.write_str(", never ends by itself")?,
         }
-        match &self.client {
-            Some(LeakClient { id, peer: Some((addr, name)) }) if name.is_empty() => write!(f, ", by client {id} at {addr}"),
-            Some(LeakClient { id, peer: Some((addr, name)) }) => {
-                write!(f, ", by client {id} at {addr}, '{}'", name.escape_ascii())
-            }
-            Some(LeakClient { id, peer: None }) => write!(f, ", by client {id}, which is closed"),
+        let Some(LeakClient { id, peer, gone_ms }) = &self.client else { return Ok(()) };
+        write!(f, ", by client {id}")?;
+        let Some((addr, name)) = peer else { return f.write_str(", which is closed") };
+        write!(f, " at {addr}")?;
+        if !name.is_empty() {
+            write!(f, ", '{}'", name.escape_ascii())?;
+        }
+        match gone_ms {
+            Some(gone_ms) => write!(f, ", which closed {gone_ms} ms ago"),
             None => Ok(()),
         }
     }
@@ -107,9 +112,15 @@ impl Engine {
     /// All held native locks and semaphores, with each of their holders, and all plain keys that are locks: those whose names
     /// match one of the patterns or, without patterns, look like locks. Ordered by name. Visits all keys.
     pub fn leaks(&self, now: Now, patterns: &[Vec<u8>]) -> Vec<Leak> {
+        self.leaks_among(now, patterns, usize::MAX)
+    }
+
+    /// As [`Engine::leaks`], but visits at most so many keys.
+    pub(crate) fn leaks_among(&self, now: Now, patterns: &[Vec<u8>], mut keys_max: usize) -> Vec<Leak> {
         let mut leaks = Vec::new();
         for (index, &dict) in self.keyspace.numbers.iter().enumerate() {
-            for entry in self.keyspace.space.dict(dict as usize).iter() {
+            for entry in self.keyspace.space.dict(dict as usize).iter().take(keys_max) {
+                keys_max -= 1;
                 if !ended(entry, now) {
                     self.find_leaks(now, index as u32, entry, patterns, &mut leaks);
                 }
@@ -132,7 +143,7 @@ impl Engine {
                 age_ms: Some(now.mono_ms().saturating_sub(grant.granted_ms)),
                 unused_s: None,
                 ttl_ms: Some(now.left_ms(grant.end_ms)),
-                client: Some(self.leak_client(grant.client)),
+                client: Some(self.leak_client(now, grant.client)),
             }));
             return;
         }
@@ -162,10 +173,12 @@ impl Engine {
         leaks.push(Leak { db, name: name.to_vec(), kind, holder, token: None, age_ms: None, unused_s, ttl_ms, client: None });
     }
 
-    fn leak_client(&self, client: Client) -> LeakClient {
-        let session = self.sessions.get(client.slot as usize).filter(|session| session.id == client.id);
-        let peer = session.map(|session| (session.addr.to_string(), session.name.as_deref().unwrap_or_default().to_vec()));
-        LeakClient { id: client.id, peer }
+    fn leak_client(&self, now: Now, client: Client) -> LeakClient {
+        let known = self.known_client(client);
+        let is_connected = self.sessions.get(client.slot as usize).is_some_and(|session| session.id == client.id);
+        let peer = (is_connected || known.ended_ms.is_some()).then(|| (known.addr.to_string(), known.name.to_vec()));
+        let gone_ms = known.ended_ms.map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
+        LeakClient { id: client.id, peer, gone_ms }
     }
 }
 
@@ -235,7 +248,13 @@ mod tests {
         let leak = h.engine.leaks(h.now, &[]).into_iter().find(|leak| leak.name == b"door").unwrap();
         let client = leak.client.unwrap();
         assert_eq!(client.peer, Some((String::new(), Vec::new())));
+        h.run("CLIENT SETNAME worker");
         h.engine.disconnect(h.now, h.session);
-        assert_eq!(h.engine.leaks(h.now, &[])[1].client, Some(LeakClient { id: client.id, peer: None }));
+        h.now.mono_us += 20_000;
+        let gone = LeakClient { id: client.id, peer: Some((String::new(), b"worker".to_vec())), gone_ms: Some(20) };
+        let leak = h.engine.leaks(h.now, &[]).swap_remove(1);
+        assert_eq!(leak.client, Some(gone));
+        assert!(leak.to_string().ends_with(", 'worker', which closed 20 ms ago"), "{leak}");
+        assert_eq!(h.engine.leaks_among(h.now, &[], 0), []);
     }
 }

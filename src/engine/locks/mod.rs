@@ -12,6 +12,8 @@
 //! several holders, has a deadline in [`Locks`]. `Engine::end_expired_leases` handles these deadlines before any later command
 //! runs: no command can come between the end of a lease and the grant to the first waiter.
 
+mod ended;
+mod errors;
 pub mod guard;
 
 use crate::base::error::Error;
@@ -25,14 +27,16 @@ use crate::keyspace::databases::{Keyspace, Ttl};
 use crate::keyspace::interests::NIL;
 use crate::keyspace::natives::lock_in;
 use crate::lock::grant::TOKEN_END;
-use crate::lock::grant::{self, Client, Packed};
+use crate::lock::grant::{self, Client, Packed, Reason};
 use crate::lock::history::What;
-use crate::lock::locks::Cause;
-use crate::lock::{Bound, Found, Keys, Lock, Locks, Outcome, Refusal};
+use crate::lock::{Bound, Found, Keys, Lock, Locks, Outcome};
 use crate::resp::reply::{Protocol, Sink, WireReply};
 use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Entry, NewValue, ValueRef};
 use crate::store::values::value::Value;
+
+pub(crate) use ended::EndedClients;
+pub(crate) use errors::refusal_error;
 
 /// Maximum number of grants of a closed connection that end in one step.
 pub(crate) const ENDED_AT_ONCE: u32 = 1024;
@@ -44,6 +48,8 @@ impl Event {
     pub const LOCK_RELEASED: Event = Event::new(Classes::LOCK, "lock.released");
     /// A lease ended, or a grant ended with its connection.
     pub const LOCK_EXPIRED: Event = Event::new(Classes::LOCK, "lock.expired");
+    /// An administrator broke a lock.
+    pub const LOCK_BROKEN: Event = Event::new(Classes::LOCK, "lock.broken");
     /// A client began to wait for a lock.
     pub const LOCK_QUEUED: Event = Event::new(Classes::LOCK, "lock.queued");
     /// A wait for a lock timed out.
@@ -154,8 +160,9 @@ impl Keys for KeyspaceKeys<'_> {
     fn happened(&mut self, db: u32, name: &[u8], what: What) {
         let event = match what {
             What::Granted { .. } => Event::LOCK_GRANTED,
-            What::Released => Event::LOCK_RELEASED,
-            What::Ended(_) => Event::LOCK_EXPIRED,
+            What::Released { .. } => Event::LOCK_RELEASED,
+            What::Ended { reason: Reason::Broken, .. } => Event::LOCK_BROKEN,
+            What::Ended { .. } => Event::LOCK_EXPIRED,
             What::Queued => Event::LOCK_QUEUED,
             What::TimedOut => Event::LOCK_TIMEOUT,
             What::Deadlock => Event::LOCK_DEADLOCK,
@@ -249,6 +256,14 @@ impl Engine {
     /// The session's connection, as locks identify it.
     pub(crate) fn lock_client(&self, id: SessionId) -> Client {
         Client { id: self.sessions[id.0 as usize].id, slot: id.0 }
+    }
+
+    /// As [`Engine::lock_client`] for a session that acquires a lock: its name and address are remembered when it ends.
+    #[inline]
+    pub(crate) fn acquiring_client(&mut self, id: SessionId) -> Client {
+        let session = &mut self.sessions[id.0 as usize];
+        session.flags |= SessionFlags::ACQUIRED;
+        Client { id: session.id, slot: id.0 }
     }
 
     /// What ends a grant that the session acquires with `SESSION`.
@@ -372,7 +387,10 @@ impl Engine {
         self.forget_lock_wait(now, id);
         let client = self.sessions[id.0 as usize].id;
         let ends = |locks: &Locks| locks.has_bound(client) || locks.sessions.of_client(client).is_some();
-        if self.keyspace.changes.locks.as_deref().is_some_and(ends) {
+        if let Some(locks) = &mut self.keyspace.changes.locks
+            && ends(locks)
+        {
+            locks.stats.session_ends_held += u64::from(locks.has_bound(client));
             if self.long_run.is_some() {
                 // A script must not see a change of state while it runs.
                 self.closed_meanwhile.push(client);
@@ -446,40 +464,6 @@ impl Engine {
                     locks.work(keys, now);
                 }
             });
-        }
-    }
-}
-
-/// Converts a refusal to an error reply; `wanted` is the requested limit.
-pub(crate) fn refusal_error(refusal: &Refusal, name: &[u8], owner: &[u8], wanted: u32) -> Error {
-    match refusal {
-        Refusal::WrongType => Error::WRONG_TYPE,
-        Refusal::Limit { has } => Error::quoting("LIMIT semaphore '", name, &format!("' has limit {has}, not {wanted}")),
-        Refusal::HeldTooLong { for_ms, at_most_ms } => {
-            let held = Error::quoting(&format!("ERR MAXHOLD {at_most_ms} is over: '"), owner, "' has held lock '");
-            Error::quoting(&held.to_string(), name, &format!("' for {for_ms} ms"))
-        }
-        Refusal::Deadlock(cycle) => Error::quoting("DEADLOCK ", cycle, ""),
-        Refusal::Ended(name, cause) => refusal_error(&Refusal::NotHeld(cause.clone()), name, owner, wanted),
-        Refusal::NotHeld(cause) => {
-            let held = Error::quoting("NOTHELD lock '", name, "' is not held by '");
-            let held = Error::quoting(&held.to_string(), owner, "': ");
-            let cause = match cause {
-                Cause::OtherToken { token, for_ms } => {
-                    let by = Error::quoting("held by '", owner, &format!("' for {for_ms} ms with token {token}"));
-                    by.to_string()
-                }
-                Cause::Never => "never held".to_owned(),
-                Cause::LeaseEnded { ago_ms } => format!("its lease ended {ago_ms} ms ago"),
-                Cause::Released { ago_ms } => format!("released {ago_ms} ms ago"),
-                Cause::Deleted { client, ago_ms } => format!("deleted by client {client} {ago_ms} ms ago"),
-                Cause::SessionEnded { ago_ms } => format!("its connection was closed {ago_ms} ms ago"),
-                Cause::HeldBy { owner, for_ms } => {
-                    let by = Error::quoting("held by '", owner, &format!("' for {for_ms} ms"));
-                    by.to_string()
-                }
-            };
-            Error::quoting(&held.to_string(), cause.as_bytes(), "")
         }
     }
 }

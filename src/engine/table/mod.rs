@@ -151,7 +151,7 @@ fn resolve_subcommand(row: Option<&'static Command>, args: &[&[u8]]) -> Result<&
             return Err(Error::arity(&format!("{container}|{}", command.name)));
         }
     } else if !command.takes(args.len()) {
-        return Err(Error::arity(command.name));
+        return Err(command.arity_error());
     }
     Ok(command)
 }

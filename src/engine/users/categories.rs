@@ -3,7 +3,7 @@
 use crate::engine::command::flags::Categories;
 
 /// All categories by name, in the order of replies.
-pub const CATEGORIES: [(&str, Categories); 22] = [
+pub const CATEGORIES: [(&str, Categories); 23] = [
     ("keyspace", Categories::KEYSPACE),
     ("read", Categories::READ),
     ("write", Categories::WRITE),
@@ -26,6 +26,7 @@ pub const CATEGORIES: [(&str, Categories); 22] = [
     ("transaction", Categories::TRANSACTION),
     ("scripting", Categories::SCRIPTING),
     ("lock", Categories::LOCK),
+    ("lockadmin", Categories::LOCKADMIN),
 ];
 
 /// The category with this name, case-insensitive, without its `@`.
@@ -53,6 +54,8 @@ mod tests {
         assert_eq!(of(Flags::ADMIN, Group::Server, Categories::empty()), ["admin", "slow", "dangerous"]);
         assert_eq!(of(Flags::READONLY, Group::Scripting, Categories::empty()), ["slow", "scripting"]);
         assert_eq!(of(Flags::WRITE, Group::Generic, Categories::KEYSPACE), ["keyspace", "write", "slow"]);
+        assert_eq!(of(Flags::WRITE | Flags::FAST, Group::Lock, Categories::empty()), ["write", "fast", "lock"]);
+        assert_eq!(of(Flags::WRITE, Group::Lock, Categories::LOCKADMIN), ["write", "slow", "lockadmin"]);
     }
 
     #[test]

@@ -33,7 +33,10 @@ impl Locks {
                 ended.push(grant.owner.clone());
             }
             kept.holders.insert(grant.clone());
-            self.held.granted(db, &kept, grant.permits);
+            self.held.granted(db, &kept, grant.permits, grant.granted_ms);
+            if grant.renewed > 0 {
+                self.held.renewed(db);
+            }
         }
         for owner in ended {
             if let Some(grant) = kept.holders.remove(&owner) {

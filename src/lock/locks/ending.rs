@@ -92,7 +92,7 @@ impl Locks {
     /// Removes a grant that was taken out of its lock from all accounts.
     #[inline]
     pub(super) fn end(&mut self, ended_ms: u64, (db, name): (u32, &[u8]), lock: &Lock, grant: &Grant) {
-        self.held.ended(db, lock, grant.permits);
+        self.held.ended(db, lock, grant);
         if grant.bound != Bound::Lease {
             self.unbind(grant);
         }
@@ -114,14 +114,29 @@ impl Locks {
         grant: Grant,
         reason: Reason,
     ) {
+        let by = grant.client;
+        self.lose_by(keys, now, (db, name), lock, grant, (reason, by));
+    }
+
+    /// As [`Locks::lose`], with the connection that the history names.
+    pub(super) fn lose_by(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        (db, name): (u32, &[u8]),
+        lock: &mut Lock,
+        grant: Grant,
+        (reason, by): (Reason, Client),
+    ) {
         self.end(now.mono_ms(), (db, name), lock, &grant);
-        if grant.delay_ms > 0 {
+        // An administrator who breaks a lock wants the next waiter served now, as after a deletion.
+        if grant.delay_ms > 0 && reason != Reason::Broken {
             // The delay counts from the end of the grant, not from when that was noticed.
             let ended_ms = if reason == Reason::Session { now.deadline_in(0) } else { grant.end_ms };
             lock.held_back_ms = lock.held_back_ms.max(ended_ms.saturating_add(u64::from(grant.delay_ms)));
         }
-        let what = What::Ended(reason);
-        self.history.note(db, name, now.mono_ms(), what, &grant.owner, grant.client);
+        let what = What::Ended { reason, token: grant.token };
+        self.history.note(db, name, now.mono_ms(), what, &grant.owner, by);
         keys.happened(db, name, what);
         self.tell_lost(name, &grant, reason);
     }

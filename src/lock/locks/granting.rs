@@ -192,7 +192,7 @@ impl Locks {
         // An upgrade from shared to exclusive gets a new grant: its token must be larger than those of all who shared the lock.
         let shared = before.and_then(|_| lock.holders.remove(owner));
         if let Some(grant) = &shared {
-            self.held.ended(db, lock, grant.permits);
+            self.held.ended(db, lock, grant);
             self.unbind(grant);
         }
         let token = self.next_token;
@@ -203,6 +203,7 @@ impl Locks {
             holds: 1,
             mode: wanted.mode,
             permits: wanted.permits,
+            renewed: 0,
             granted_ms: now.mono_ms(),
             end_ms: 0,
             max_end_ms: if wanted.max_hold_ms == 0 { 0 } else { now.deadline_in(wanted.max_hold_ms) },
@@ -221,7 +222,7 @@ impl Locks {
         self.bind((db, name), &grant);
         (lock.limit, lock.held_back_ms) = (wanted.limit, 0);
         lock.holders.insert(grant);
-        self.held.granted(db, lock, wanted.permits);
+        self.held.granted(db, lock, wanted.permits, now.mono_ms());
         if let Some(queue) = queue
             && wanted.limit <= 1
         {

@@ -34,6 +34,8 @@ pub(super) struct Lost {
     origin: Origin,
     name: Box<[u8]>,
     holders: Holders,
+    /// Whether the ages of the grants are still counted. Those of an emptied database are not.
+    aged: bool,
 }
 
 impl Locks {
@@ -45,7 +47,7 @@ impl Locks {
             self.queues.unhold_all(queue);
         }
         let origin = Origin { db, home: self.home(db), at_ms: now.mono_ms(), by, next_token: self.next_token };
-        self.lose_all(origin, name, lock.holders);
+        self.lose_all(origin, name, lock.holders, true);
         self.gone(db, name);
     }
 
@@ -54,6 +56,7 @@ impl Locks {
     pub fn flushed(&mut self, origin: Origin) {
         let held = self.held.flushed(origin.db);
         self.stats.deletions += held.grants;
+        self.lost.iter_mut().filter(|lost| lost.origin.home == origin.home).for_each(|lost| lost.aged = false);
         self.changed_as_a_whole(|of| of == origin.db);
         self.flushes.retain(|other| other.db != origin.db);
         self.flushes.push(origin);
@@ -61,7 +64,7 @@ impl Locks {
 
     /// Handles a lock that was in an emptied database.
     pub fn lost_with_database(&mut self, origin: Origin, name: &[u8], lock: Lock) {
-        self.lose_all(origin, name, lock.holders);
+        self.lose_all(origin, name, lock.holders, false);
     }
 
     /// Handles a swap of two databases: holds move with the data, and waiters keep waiting for names of the database index they
@@ -105,26 +108,29 @@ impl Locks {
         self.homes.iter().position(|&of| of == home).map_or(home, |db| db as u32)
     }
 
-    fn lose_all(&mut self, origin: Origin, name: &[u8], mut holders: Holders) {
+    fn lose_all(&mut self, origin: Origin, name: &[u8], mut holders: Holders, aged: bool) {
         if holders.len() > AT_ONCE {
-            self.lost.push_back(Lost { origin, name: name.into(), holders });
+            self.lost.push_back(Lost { origin, name: name.into(), holders, aged });
             return;
         }
         while let Some(grant) = holders.pop() {
-            self.lose_deleted(origin, name, &grant);
+            self.lose_deleted(origin, name, &grant, aged);
         }
     }
 
     /// Ends a grant together with its deleted lock.
-    fn lose_deleted(&mut self, origin: Origin, name: &[u8], grant: &Grant) {
+    fn lose_deleted(&mut self, origin: Origin, name: &[u8], grant: &Grant, aged: bool) {
+        if aged {
+            self.held.age_ended(self.db_at_home(origin.home), grant);
+        }
         if grant.bound != Bound::Lease {
             self.unbind(grant);
         }
         if !self.requests.is_empty() {
             self.requests.ended(origin.home, name, &grant.owner, origin.at_ms);
         }
-        let what = What::Ended(Reason::Deleted);
-        self.history.note_end(name, grant.token, what, &grant.owner, origin);
+        let what = What::Ended { reason: Reason::Deleted, token: grant.token };
+        self.history.note_end(name, what, &grant.owner, origin);
         self.tell_lost(name, grant, Reason::Deleted);
     }
 
@@ -143,7 +149,7 @@ impl Locks {
                 && let Some(grant) = lost.holders.pop()
             {
                 *budget = budget.saturating_sub(LOST_STEPS);
-                self.lose_deleted(lost.origin, &lost.name, &grant);
+                self.lose_deleted(lost.origin, &lost.name, &grant, lost.aged);
             }
             if !lost.holders.is_empty() {
                 self.lost.push_front(lost);

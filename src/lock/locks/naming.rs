@@ -142,6 +142,7 @@ impl Locks {
         let client = self.sessions.remove(number).and_then(|session| session.client);
         let key = Bound::session_key(number);
         if self.has_bound(key) {
+            self.stats.session_ends_held += 1;
             self.over.push_back((key, client));
             self.update_next();
         }

@@ -11,6 +11,7 @@ use super::{GRACE_MIN_MS, IDS, KEPT_MS, LIMIT, NAMES, OWNERS, Op, SESSIONS, Toke
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Mode, SessionNumber};
 use crate::lock::history::What;
+use crate::lock::history::breaks::Breaker;
 use crate::lock::locks::*;
 use crate::lock::queue::Wanted;
 use crate::lock::*;
@@ -421,6 +422,35 @@ impl World {
                 if let (Some(held), Ok(left)) = (held, got) {
                     held.end = (now + lease).min(held.max_end);
                     prop_assert_eq!(left, held.end - now);
+                }
+            }
+            Op::Break { name, owner, token } => {
+                let (name, owner) = (NAMES[name], OWNERS[owner]);
+                let Some(token) = self.token(name, owner, token) else { return Ok(()) };
+                let by = (Client { id: 77, slot: 0 }, Breaker { client: 77, ..Breaker::default() });
+                let got = self.locks.break_grant(&mut self.map, self.now, (0, name.as_bytes()), token, by);
+                let now = self.reference.now;
+                let tokens = self.reference.tokens.clone();
+                let of = self.reference.name(name);
+                let at = of.holders.iter().position(|held| tokens.get(&held.grant) == Some(&token));
+                match (got, at) {
+                    (Ok(()), Some(at)) => {
+                        let held = of.holders.remove(at);
+                        Reference::note_end(&mut self.reference.answers, now, name, held.owner);
+                        let claim = Claim { owner: held.owner.as_bytes(), semaphore: name == "d", token: Some(token) };
+                        // Its waiter on another connection may have been granted it.
+                        let holds = self.map.held.get(name).and_then(Option::as_ref);
+                        if holds.is_none_or(|lock| lock.holders.get(claim.owner).is_none()) {
+                            let refused = self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), &claim, 1);
+                            let broken = Refusal::NotHeld(Cause::Broken { client: 77, ago_ms: 0 });
+                            prop_assert!(refused == Err(Refusal::WrongType) || refused == Err(broken), "the cause is known");
+                        }
+                        self.reference.drop_idle();
+                        self.reference.serve();
+                    }
+                    (Err(Refusal::NoGrant { token: of, .. }), None) => prop_assert_eq!(of, token),
+                    (Err(Refusal::WrongType), None) => prop_assert!(of.plain),
+                    (got, at) => prop_assert!(false, "{got:?} {at:?}"),
                 }
             }
             Op::Delete { name } => {

@@ -261,6 +261,7 @@ impl<'a> Fields<'a> {
             holds: self.number32()?,
             mode: if self.flag()? { Mode::Shared } else { Mode::Exclusive },
             permits: self.number32()?,
+            renewed: 0,
             granted_ms: self.time(written, reader)?,
             end_ms: self.time(written, reader)?,
             max_end_ms: self.optional_time(written, reader)?,

@@ -18,7 +18,20 @@ fn read_payload<'a>(name: &'static [u8], payload: &'a [u8]) -> Result<Native<'a>
 fn grant(owner: &str, token: u64, mode: Mode, permits: u32) -> Grant {
     let owner = Owner::from_slice(owner.as_bytes());
     let (bound, client) = (Bound::Lease, Client { id: 7, slot: 3 });
-    Grant { owner, token, holds: 1, mode, permits, granted_ms: 1, end_ms: 9_000_000, max_end_ms: 0, delay_ms: 0, bound, client }
+    Grant {
+        owner,
+        token,
+        holds: 1,
+        mode,
+        permits,
+        renewed: 0,
+        granted_ms: 1,
+        end_ms: 9_000_000,
+        max_end_ms: 0,
+        delay_ms: 0,
+        bound,
+        client,
+    }
 }
 
 /// The lock with these parts as it is read back, though it may be one that no operation makes.

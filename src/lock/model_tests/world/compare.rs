@@ -87,6 +87,13 @@ impl World {
             held.permits += if lock.limit > 0 { lock.holders.permits() } else { 0 };
         }
         assert_eq!(self.locks.held.total(), held, "what is held is counted");
+        assert_eq!(self.locks.held.aged(), held.grants, "the age of every grant is known");
+        let grants = || self.map.held.values().flatten().flat_map(|lock| lock.holders.iter());
+        let renewed = grants().filter(|grant| grant.renewed > 0).count() as u64;
+        assert_eq!(self.locks.held.renewed_grants(), renewed, "renewed grants are counted");
+        let (known, oldest) = (self.locks.held.oldest_ms(), grants().map(|grant| grant.granted_ms).min());
+        assert_eq!(known.is_some(), oldest.is_some(), "the oldest grant is known");
+        assert!(known.zip(oldest).is_none_or(|(known, oldest)| known <= oldest && oldest - known < 1024));
         let (none, free) = (Name::default(), Lock::default());
         for name in NAMES {
             if let (Some(of), Some(Some(lock))) = (self.reference.names.get_mut(name), self.map.held.get(name)) {

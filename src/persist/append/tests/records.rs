@@ -42,6 +42,7 @@ fn any_grant() -> impl Strategy<Value = Grant> {
             holds,
             mode: if shared { Mode::Shared } else { Mode::Exclusive },
             permits,
+            renewed: 0,
             granted_ms,
             end_ms,
             max_end_ms,

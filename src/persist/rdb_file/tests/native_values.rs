@@ -221,6 +221,7 @@ fn bound(name: &[u8], token: u64) -> Vec<u8> {
         holds: 1,
         mode: Mode::Exclusive,
         permits: 1,
+        renewed: 0,
         granted_ms: 1,
         end_ms: moment().now.mono_ms() + 60_000,
         max_end_ms: 0,

@@ -1,0 +1,49 @@
+//! `LOCK.BREAK`: an administrator ends a grant.
+
+use crate::base::error::{Error, Result};
+use crate::commands::locks::acquire::{LOCK, token};
+use crate::engine::command::{Categories, Command, Flags};
+use crate::engine::context::Context;
+use crate::engine::locks::refusal_error;
+use crate::lock::history::breaks::{Breaker, REASON_MAX};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "lock.break",
+    arity: -4,
+    flags: Flags::WRITE,
+    categories: Categories::LOCKADMIN,
+    summary: "Ends one grant of a lock or a semaphore, which LOCK.INFO shows by its token, and serves the next waiter at once. LOCK.WHY shows who did it, and why.",
+    complexity: "O(1), or O(N) for N waiters that are granted the lock together",
+    syntax: "key TOKEN token [REASON reason]",
+    handler: break_lock,
+    ..LOCK
+}];
+
+fn break_lock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut of, mut reason): (Option<u64>, &[u8]) = (None, b"");
+    let mut rest = args[2..].iter();
+    while let Some(word) = rest.next() {
+        let value = rest.next().ok_or(Error::SYNTAX)?;
+        if word.eq_ignore_ascii_case(b"TOKEN") {
+            of = Some(token(value)?);
+        } else if word.eq_ignore_ascii_case(b"REASON") {
+            reason = value;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let of = of.ok_or(Error::SYNTAX)?;
+    if reason.len() > REASON_MAX {
+        return Err(Error::new(format!("ERR reason must have at most {REASON_MAX} bytes")));
+    }
+    let (now, db) = (cx.now, cx.db);
+    let client = cx.engine.lock_client(cx.session);
+    let known = cx.engine.known_client(client);
+    let (user, name, addr, reason) = (known.user, known.name, known.addr, reason.into());
+    let by = Breaker { client: client.id, user, name, addr, reason };
+    let broken = cx.engine.keyspace.with_locks(now, |locks, keys| locks.break_grant(keys, now, (db, args[1]), of, (client, by)));
+    broken.map_err(|refusal| refusal_error(&refusal, args[1], b"", 0))?;
+    cx.reply.integer(1);
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! `LOCK.GRAPH`: which lock blocks which.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::locks::info::{READ, Shown, field, shown_with, text, write_holders};
+use crate::engine::command::{Command, Flags, Keys};
+use crate::engine::context::Context;
+use crate::lock::grant::Owner;
+use crate::lock::graph::forest::{Asked, Node, forest};
+
+/// Number of nodes that are returned without `COUNT`.
+const COUNT: usize = 100;
+/// Maximum number of nodes.
+const COUNT_MAX: usize = 10_000;
+/// Maximum number of holders of a node that are shown, and that are followed from the lock that is asked for.
+const HOLDERS_MAX: usize = 100;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "lock.graph",
+    arity: -1,
+    flags: Flags::READONLY,
+    // The name is one of locks' names, whose neighbours are shown, too: `LOCK.LIST` shows them as well.
+    keys: Keys::None,
+    summary: "Returns which locks block which, as trees: first the locks whose holders wait for nothing, with all that they block below them. With a name, the paths to that lock and what is below it.",
+    complexity: "O(N) for N holders and waiters, of which at most 100,000 are followed",
+    syntax: "[name] [COUNT count]",
+    handler: graph,
+    ..READ
+}];
+
+fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let is_count = |words: &[&[u8]]| matches!(words, [word, _] if word.eq_ignore_ascii_case(b"COUNT"));
+    let (name, rest) = match &args[1..] {
+        words if is_count(words) => (None, words),
+        [name, rest @ ..] => (Some(*name), rest),
+        [] => (None, &[][..]),
+    };
+    let count = match rest {
+        [] => COUNT,
+        [_, count] if is_count(rest) => {
+            let count = parse_i64(count).ok_or(Error::NOT_INTEGER)?;
+            let count = usize::try_from(count).ok().filter(|count| (1..=COUNT_MAX).contains(count));
+            count.ok_or_else(|| Error::new(format!("ERR count must be between 1 and {COUNT_MAX}")))?
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    let asked = match name {
+        None => None,
+        Some(name) => match shown_with(cx, name, HOLDERS_MAX) {
+            Some(shown) => Some((name, shown.holders().iter().map(|holder| holder.owner().clone()).collect::<Vec<Owner>>())),
+            None => {
+                cx.reply.array(0);
+                return Ok(());
+            }
+        },
+    };
+    let (now, db) = (cx.now, cx.db);
+    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let nodes = forest(&locks.queues, db, asked.as_ref().map(|(name, holders)| Asked { name, holders }), count);
+    let named: Vec<(Vec<u8>, Option<Owner>, u64, Node)> = nodes
+        .into_iter()
+        .map(|node| {
+            let queue = node.queue.and_then(|queue| locks.queues.get(queue));
+            let name = queue.map(|queue| queue.name.to_vec()).or_else(|| name.map(<[u8]>::to_vec)).unwrap_or_default();
+            let via = node.via.and_then(|owner| locks.queues.owner(owner)).map(|owner| owner.name.clone());
+            (name, via, queue.map_or(0, |queue| u64::from(queue.len)), node)
+        })
+        .collect();
+    let all: Vec<(Option<Shown>, _)> = named.into_iter().map(|named| (shown_with(cx, &named.0, HOLDERS_MAX), named)).collect();
+    cx.reply.array(all.len());
+    for (shown, (name, via, waiters, node)) in &all {
+        let reply = &mut *cx.reply;
+        reply.map(8);
+        field(reply, "depth", u64::from(node.depth));
+        text(reply, "name", name);
+        reply.bulk(b"via");
+        match via {
+            Some(via) => reply.bulk(via),
+            None => reply.null(),
+        }
+        field(reply, "waiters", *waiters);
+        field(reply, "oldest-wait", shown.as_ref().map_or(0, Shown::oldest_wait_ms));
+        field(reply, "blocked", node.blocked);
+        match shown {
+            Some(shown) => write_holders(reply, now, shown),
+            None => {
+                reply.bulk(b"holders");
+                reply.array(0);
+            }
+        }
+        reply.bulk(b"cut");
+        reply.boolean(node.cut);
+    }
+    Ok(())
+}

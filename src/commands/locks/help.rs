@@ -1,0 +1,27 @@
+//! `LOCK.HELP`, made from the rows of the table.
+
+use crate::base::error::Result;
+use crate::commands::locks::acquire::LOCK;
+use crate::engine::command::{Command, Flags, Group, Keys};
+use crate::engine::context::Context;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "lock.help",
+    flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+    keys: Keys::None,
+    summary: "Lists the commands for locks, semaphores and latches.",
+    handler: help,
+    ..LOCK
+}];
+
+fn help(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let rows: Vec<&Command> = cx.engine.commands.all().filter(|row| row.group == Group::Lock).collect();
+    cx.reply.array(2 * rows.len() + 1);
+    cx.reply.simple("LOCK.HELP. Commands for locks, semaphores and latches:");
+    for row in rows {
+        cx.reply.simple(&row.usage());
+        cx.reply.simple(&format!("    {}", row.summary));
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! `LOCK.STATS`, `LOCK.WHY` and `LOCK.SLOWLOG`: totals of all locks, and the last events, which explain why a client does not have a
+//! lock.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::locks::info::{READ, field, field_if, text};
+use crate::engine::command::{Command, Flags, Keys, Traits};
+use crate::engine::context::Context;
+use crate::lock::grant::Reason;
+use crate::lock::history::breaks::Breaker;
+use crate::lock::history::{Event, What};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "lock.stats",
+        traits: Traits::SHOWS_NO_KEY,
+        arity: 1,
+        keys: Keys::None,
+        summary: "Returns totals of all locks since the server started, and what is held and waited for now. The percentiles of waits count those that last.",
+        complexity: "O(W) for W waiters, of which the 10,000 that wait longest are counted",
+        handler: stats,
+        ..READ
+    },
+    Command {
+        name: "lock.why",
+        arity: 2,
+        summary: "Returns the last events of a lock: grants, refusals and waits, with their owners and times. The grants of present holders and the last end of a grant are always among them.",
+        complexity: "O(N) for N holders",
+        syntax: "key",
+        handler: why,
+        ..READ
+    },
+    Command {
+        name: "lock.slowlog",
+        arity: -2,
+        flags: Flags::ADMIN,
+        keys: Keys::None,
+        summary: "Returns, counts or clears the last long waits for locks.",
+        syntax: "<GET [count] | LEN | RESET>",
+        handler: slowlog,
+        ..READ
+    },
+];
+
+fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let stats = &locks.stats;
+    let totals = [
+        ("grants", stats.grants),
+        ("immediate-grants", stats.immediate),
+        ("queued-grants", stats.queued),
+        ("releases", stats.releases),
+        ("expiries", stats.expiries),
+        ("session-ends", stats.session_ends),
+        ("deletions", stats.deletions),
+        ("timeouts", stats.timeouts),
+        ("deadlocks-refused", stats.deadlocks),
+        ("longest-queue", u64::from(stats.longest_queue)),
+        ("sessions", locks.sessions.count() as u64),
+        ("requests-remembered", locks.requests.len() as u64),
+        ("requests-forgotten-early", locks.requests.forgotten_early),
+    ];
+    let waits = ["wait-us-p50", "wait-us-p99", "wait-us-p99.9", "wait-us-max"];
+    let percentiles = locks.wait_percentiles_us(cx.now, [50.0, 99.0, 99.9, 100.0]);
+    let all = totals.into_iter().chain(locks.figures(cx.now)).chain(waits.into_iter().zip(percentiles));
+    let all: Vec<(&str, u64)> = all.collect();
+    cx.reply.map(all.len());
+    for (name, value) in all {
+        field(&mut *cx.reply, name, value);
+    }
+    Ok(())
+}
+
+/// An event, as replies show it.
+struct Shown {
+    event: Event,
+    /// How long the owner waited for a grant, where that is known.
+    waited_ms: Option<u64>,
+    /// Who broke the lock.
+    by: Option<Breaker>,
+}
+
+fn why(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (now, db, name) = (cx.now, cx.db, args[1]);
+    let mut events = grants(cx, name);
+    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let of = |event: &Event| Shown {
+        waited_ms: if let What::Granted { waited_ms, .. } = event.what { Some(waited_ms) } else { None },
+        by: match event.what {
+            What::Ended { reason: Reason::Broken, token } => {
+                let unknown = || Breaker { client: event.client.id, ..Breaker::default() };
+                Some(locks.history.breaks.of(token).cloned().unwrap_or_else(unknown))
+            }
+            _ => None,
+        },
+        event: event.clone(),
+    };
+    // Of present grants, those whose events were forgotten.
+    let is_known = |token: Option<u64>| {
+        let granted = |event: &Event| matches!(event.what, What::Granted { .. }) && event.what.token() == token;
+        locks.history.events(db, name).any(granted)
+    };
+    events.retain(|grant| !is_known(grant.event.what.token()));
+    events.extend(locks.history.events(db, name).map(of));
+    events.sort_by_key(|shown| shown.event.at_ms);
+    let reply = &mut *cx.reply;
+    reply.array(events.len());
+    for Shown { event, waited_ms, by } in &events {
+        let grant = matches!(event.what, What::Granted { .. });
+        reply.map(4 + 2 * usize::from(grant) + 6 * usize::from(by.is_some()));
+        text(reply, "event", event.what.name().as_bytes());
+        text(reply, "owner", &event.owner);
+        field(reply, "client", event.client.id);
+        field(reply, "ago", now.mono_ms().saturating_sub(event.at_ms));
+        if grant {
+            field(reply, "token", event.what.token().unwrap_or(0));
+            field_if(reply, "waited", *waited_ms);
+        }
+        if let Some(by) = by {
+            field(reply, "token", event.what.token().unwrap_or(0));
+            field(reply, "by", by.client);
+            text(reply, "by-user", &by.user);
+            text(reply, "by-name", &by.name);
+            text(reply, "by-addr", by.addr.as_bytes());
+            text(reply, "reason", &by.reason);
+        }
+    }
+    Ok(())
+}
+
+/// The present grants of a name as events.
+fn grants(cx: &mut Context<'_>, name: &[u8]) -> Vec<Shown> {
+    let (now, db) = (cx.now, cx.db);
+    cx.engine.keyspace.with_locks(now, |locks, keys| {
+        let grants = locks.look(keys, now, (db, name), |lock| {
+            let grants = lock.into_iter().flat_map(|lock| lock.holders.iter());
+            let of = grants.map(|grant| Shown {
+                event: Event {
+                    at_ms: grant.granted_ms,
+                    what: What::Granted { token: grant.token, waited_ms: 0 },
+                    owner: grant.owner.clone(),
+                    client: grant.client,
+                },
+                waited_ms: None,
+                by: None,
+            });
+            of.collect()
+        });
+        locks.work(keys, now);
+        grants
+    })
+}
+
+fn slowlog(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let now = cx.now;
+    let Some(locks) = &mut cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let reply = &mut *cx.reply;
+    let is = |word: &[u8]| args[1].eq_ignore_ascii_case(word);
+    match args[2..] {
+        [] if is(b"LEN") => reply.integer(locks.stats.long_waits().len() as i64),
+        [] if is(b"RESET") => {
+            locks.stats.forget_long_waits();
+            reply.ok();
+        }
+        [] | [_] if is(b"GET") => {
+            let count = match args.get(2) {
+                None => 10,
+                Some(count) => match parse_i64(count).ok_or(Error::NOT_INTEGER)? {
+                    -1 => usize::MAX,
+                    count => usize::try_from(count).map_err(|_| Error::new("ERR count should be greater than or equal to -1"))?,
+                },
+            };
+            let waits: Vec<_> = locks.stats.long_waits().take(count).collect();
+            reply.array(waits.len());
+            for wait in waits {
+                reply.map(8);
+                field(reply, "id", wait.id);
+                field(reply, "time", now.unix_of(wait.at_ms).max(0) as u64 / 1000);
+                field(reply, "waited", wait.waited_ms);
+                field(reply, "db", u64::from(wait.db));
+                text(reply, "name", &wait.name);
+                text(reply, "owner", &wait.owner);
+                field(reply, "client", wait.client);
+                reply.bulk(b"granted");
+                reply.boolean(wait.granted);
+            }
+        }
+        _ => return Err(Error::subcommand_syntax(args)),
+    }
+    Ok(())
+}
