@@ -183,6 +183,8 @@ pub struct Lock {
     pub last_end: Option<Event>,
     /// The count of a latch.
     pub count: Option<u64>,
+    /// The highest token that a guard has seen.
+    pub token: Option<u64>,
     /// The first bytes of a plain key.
     pub value: Option<Name>,
     /// Seconds since a plain key was used.
@@ -412,6 +414,7 @@ impl Lock {
             },
             last_end: read::map(reply, "last-end").map(Event::of),
             count: read::number(reply, "count"),
+            token: read::number(reply, "token"),
             value: reply.field("value").and_then(Value::as_bytes).map(|bytes| Name(bytes.to_vec())),
             idle_s: read::number(reply, "idle"),
             ttl_ms: read::integer(reply, "ttl"),

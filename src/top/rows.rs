@@ -301,6 +301,7 @@ fn state(lock: &Lock) -> String {
     let mut of = |word: &str, value: Option<String>| parts.extend(value.map(|value| format!("{word} {value}")));
     of("limit", lock.limit.map(|limit| limit.to_string()));
     of("count", lock.count.map(|count| count.to_string()));
+    of("highest token", lock.token.map(|token| token.to_string()));
     of("last token", lock.fence.filter(|fence| *fence > 0).map(|fence| fence.to_string()));
     of("held back for", lock.held_back_ms.map(short));
     of("idle", lock.idle_s.map(|s| short(s * 1000)));

@@ -54,7 +54,7 @@ impl Sort {
         let held = |lock: &Lock| lock.holders.iter().map(|holder| holder.held_ms).max().unwrap_or(0);
         locks.sort_by(|a, b| {
             let order = match self {
-                Sort::OldestWait => (b.waiting > 0, b.oldest_ms).cmp(&(a.waiting > 0, a.oldest_ms)),
+                Sort::OldestWait => (b.oldest_ms, b.waiting).cmp(&(a.oldest_ms, a.waiting)),
                 Sort::Waiters => b.waiting.cmp(&a.waiting),
                 Sort::Held => held(b).cmp(&held(a)),
                 Sort::Name => std::cmp::Ordering::Equal,

@@ -36,14 +36,19 @@ impl Jam {
         let mut between = connect();
         self::token(&mut between, "LOCK.ACQUIRE item:7 web-0 600000");
         clients.push(between);
-        let waits = (0..5).map(|at| format!("LOCK.ACQUIRE order:42 web-{at} 60000 WAIT 0"));
-        for wait in waits.chain((0..3).map(|at| format!("LOCK.ACQUIRE item:7 api-{at} 60000 WAIT 0"))) {
-            let mut wire = connect();
-            send(&mut wire, &wait);
-            clients.push(wire);
-        }
+        let mut wait = |lock: &str, owners: &str, count: u32| {
+            for at in 0..count {
+                let mut wire = connect();
+                send(&mut wire, &format!("LOCK.ACQUIRE {lock} {owners}-{at} 60000 WAIT 0"));
+                clients.push(wire);
+            }
+        };
+        wait("order:42", "web", 5);
+        until_blocked(&mut root, 5);
+        server.clock().advance(Duration::from_secs(5));
+        wait("item:7", "api", 3);
         until_blocked(&mut root, 8);
-        server.clock().advance(Duration::from_secs(185));
+        server.clock().advance(Duration::from_secs(180));
         Jam { server, token, root, _clients: clients }
     }
 

@@ -65,7 +65,7 @@ fn text_begins_with_the_root_and_its_holder() {
         ),
         "{text}"
     );
-    for part in ["order:42  lock", "└ item:7  3 wait (oldest 3m05s); web-0 holds it for 3m05s and waits above", "waiting 8"] {
+    for part in ["order:42  lock", "└ item:7  3 wait (oldest 3m00s); web-0 holds it for 3m05s and waits above", "waiting 8"] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     let quiet = TestServer::start();

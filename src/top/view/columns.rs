@@ -8,6 +8,9 @@ const GAP: usize = 2;
 /// Cells of the bar of a lease.
 const BAR: usize = 8;
 
+/// Width that a name gets before there are the less important columns.
+const COMFORT: usize = 24;
+
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
@@ -117,20 +120,29 @@ pub fn plan(rows: &[Row], cells: usize) -> Vec<(Column, usize)> {
     let mut left = cells;
     let mut chosen: Vec<(Column, usize)> = Vec::new();
     for column in IMPORTANCE {
-        let least = column.range().0.min(wanted(column)) + if chosen.is_empty() { 0 } else { GAP };
-        if least > left {
+        if column == Column::LeaseBar {
+            // Names are read in full before there is a bar.
+            grow(&mut chosen, &mut left, |column| wanted(column).min(COMFORT));
+        }
+        let least = column.range().0.min(wanted(column));
+        let gap = if chosen.is_empty() { 0 } else { GAP };
+        if least + gap > left {
             break;
         }
-        left -= least;
-        chosen.push((column, column.range().0.min(wanted(column))));
+        left -= least + gap;
+        chosen.push((column, least));
     }
-    // What is left goes to those that want more, in the order of their importance.
-    for (column, width) in &mut chosen {
-        let more = wanted(*column).saturating_sub(*width).min(left);
-        *width += more;
-        left -= more;
-    }
+    grow(&mut chosen, &mut left, wanted);
     ORDER.into_iter().filter_map(|column| chosen.iter().find(|(chosen, _)| *chosen == column).copied()).collect()
+}
+
+/// Gives what is left to the columns that want more, in the order of their importance.
+fn grow(columns: &mut [(Column, usize)], left: &mut usize, wanted: impl Fn(Column) -> usize) {
+    for (column, width) in columns {
+        let more = wanted(*column).saturating_sub(*width).min(*left);
+        *width += more;
+        *left -= more;
+    }
 }
 
 /// The line with the titles.
@@ -163,6 +175,13 @@ mod tests {
         for cells in 0..250 {
             assert!(width(&head(&plan(&rows, cells))) <= cells, "{cells}");
         }
+    }
+
+    #[test]
+    fn names_are_shown_before_addresses() {
+        let rows = [Row { name: "n".repeat(23), holder: "h".repeat(20), address: "10.0.0.1:7000".into(), ..Row::default() }];
+        assert!(body(&plan(&rows, 90), &rows[0]).contains(&rows[0].name));
+        assert!(!head(&plan(&rows, 90)).contains("address") && head(&plan(&rows, 120)).contains("address"));
     }
 
     #[test]

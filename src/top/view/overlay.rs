@@ -118,7 +118,7 @@ fn end_of(text: &str, cells: usize) -> String {
 /// What is known of a holder's connection, and whether it is gone, which comes first because the line may be cut.
 fn connection(holder: &Holder, passed_ms: u64) -> (String, bool) {
     let gone = holder.gone_ms.map(|gone_ms| format!("gone for {}", short(gone_ms + passed_ms)));
-    let id = (holder.client > 0).then(|| format!("number {}", holder.client));
+    let id = (holder.client > 0).then(|| format!("id {}", holder.client));
     let known = [&holder.client_name, &holder.addr].into_iter().filter(|name| !name.is_empty()).map(ToString::to_string);
     let parts: Vec<String> = gone.into_iter().chain(known).chain(id).collect();
     (parts.join("  "), holder.gone_ms.is_some())
