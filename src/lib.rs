@@ -108,6 +108,8 @@ pub mod server;
 mod store;
 #[cfg(feature = "internals")]
 pub mod store;
+#[cfg(feature = "top")]
+mod top;
 #[cfg(all(feature = "torture", not(feature = "internals")))]
 mod torture;
 #[cfg(all(feature = "torture", feature = "internals"))]

@@ -1,4 +1,4 @@
-//! The program `portcullis`: dispatches its command line to `serve`, `check`, `cluster`, `bench` and `torture`. For `src/main.rs` only.
+//! The program `portcullis`: dispatches its command line to `serve`, `check`, `cluster`, `bench`, `torture` and `top`. For `src/main.rs` only.
 
 use std::process::ExitCode;
 
@@ -13,6 +13,8 @@ use crate::server::durable::check;
 pub use crate::server::heap::allocator::Counting;
 use crate::server::program;
 use crate::server::program::cli::{self, Given};
+#[cfg(feature = "top")]
+use crate::top;
 #[cfg(feature = "torture")]
 use crate::torture;
 
@@ -32,6 +34,8 @@ fn command() -> Command {
     let command = command.subcommand(bench::cli::command());
     #[cfg(feature = "quorum")]
     let command = command.subcommand(cluster::cli::command());
+    #[cfg(feature = "top")]
+    let command = command.subcommand(top::cli::command());
     #[cfg(feature = "torture")]
     let command = command.subcommand(torture::cli::command());
     command
@@ -54,6 +58,8 @@ pub fn main() -> ExitCode {
         Some(("bench", matches)) => bench::cli::run(matches),
         #[cfg(feature = "quorum")]
         Some(("cluster", matches)) => cluster::cli::run(matches),
+        #[cfg(feature = "top")]
+        Some(("top", matches)) => top::cli::run(matches),
         #[cfg(feature = "torture")]
         Some(("torture", matches)) => torture::cli::run(matches),
         _ => ExitCode::FAILURE,

@@ -158,7 +158,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "cluster",
         ],
     ),
-    ("program", &["base", "server", "bench", "torture", "cluster"]),
+    ("top", &["client"]),
+    ("program", &["base", "server", "bench", "torture", "cluster", "top"]),
     ("lib", &["engine", "server", "testing"]),
 ];
 

@@ -1,0 +1,452 @@
+//! What a server says, read from its replies.
+
+use std::collections::HashMap;
+
+use crate::client::Value;
+use crate::top::names::Name;
+use crate::top::read;
+
+/// Why there is no reply to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// The server does not have the command.
+    Missing,
+    /// The server refuses it, in these words.
+    Refused(String),
+}
+
+/// A reply, or why there is none.
+pub type Answer = Result<Value, Absence>;
+
+/// The replies of one look at a server.
+#[derive(Clone, Debug)]
+pub struct Replies {
+    /// The server's address and database.
+    pub at: String,
+    /// `INFO`.
+    pub info: Answer,
+    /// `ACL WHOAMI`.
+    pub user: Answer,
+    /// `LOCK.LIST`.
+    pub list: Answer,
+    /// Whether the server filtered by owner.
+    pub owner_filtered: bool,
+    /// `LOCK.GRAPH`.
+    pub graph: Answer,
+    /// `LOCK.STATS`.
+    pub stats: Answer,
+    /// Whether the server has `LOCK.BREAK`.
+    pub can_break: bool,
+    /// The name that was asked for, with `LOCK.INFO` and `LOCK.WHY`.
+    pub detail: Option<(Name, Answer, Answer)>,
+}
+
+/// The server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Server {
+    /// Address and database.
+    pub at: String,
+    /// `portcullis`, `valkey` or `redis`.
+    pub product: &'static str,
+    /// Version of that product; empty if the server does not say.
+    pub version: String,
+    /// Process id.
+    pub pid: Option<u64>,
+    /// Seconds since it started.
+    pub uptime_s: Option<u64>,
+    /// `master` or `slave`.
+    pub role: Option<String>,
+    /// Port.
+    pub port: Option<u64>,
+    /// The user that asks.
+    pub user: Name,
+    /// Number of connected clients.
+    pub clients: Option<u64>,
+    /// Number of clients that wait in any blocking command.
+    pub blocked: Option<u64>,
+    /// Commands a second.
+    pub ops: Option<u64>,
+    /// Memory in use, with its unit.
+    pub memory: Option<String>,
+    /// Number of keys in all databases.
+    pub keys: Option<u64>,
+}
+
+/// An owner that holds a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// The owner.
+    pub owner: Name,
+    /// The fencing token.
+    pub token: u64,
+    /// `exclusive` or `shared`.
+    pub mode: Name,
+    /// Number of permits, for a semaphore.
+    pub permits: Option<u64>,
+    /// How many times the owner holds it.
+    pub holds: u64,
+    /// Milliseconds left of its lease.
+    pub lease_ms: u64,
+    /// Milliseconds since it was granted.
+    pub held_ms: u64,
+    /// Number of renewals, if the server says.
+    pub renewed: Option<u64>,
+    /// Whether it ends with a connection or a session.
+    pub session: bool,
+    /// Id of its connection.
+    pub client: u64,
+    /// Name of its connection.
+    pub client_name: Name,
+    /// Address of its connection.
+    pub addr: Name,
+    /// The user that acquired it.
+    pub user: Name,
+    /// Milliseconds since its connection ended, if the server knows that it ended.
+    pub gone_ms: Option<u64>,
+}
+
+/// An owner that waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiter {
+    /// The owner.
+    pub owner: Name,
+    /// `exclusive` or `shared`.
+    pub mode: Name,
+    /// Milliseconds that it has waited.
+    pub waited_ms: u64,
+    /// Milliseconds until it gives up; `None` if it waits without limit.
+    pub left_ms: Option<u64>,
+    /// Id of its connection.
+    pub client: u64,
+    /// Name of its connection.
+    pub client_name: Name,
+    /// Address of its connection.
+    pub addr: Name,
+}
+
+/// How a grant ended, or another event of a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// What happened, as `LOCK.WHY` names it.
+    pub event: Name,
+    /// The owner.
+    pub owner: Name,
+    /// The owner's token, if it has one.
+    pub token: Option<u64>,
+    /// Milliseconds ago.
+    pub ago_ms: u64,
+    /// Milliseconds that a granted owner had waited.
+    pub waited_ms: Option<u64>,
+    /// Who broke it: user, name and address of the connection as far as they are known, or its id.
+    pub by: Vec<Name>,
+    /// Why it was broken.
+    pub reason: Name,
+}
+
+/// The client that wrote a plain key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writer {
+    /// Name of its connection.
+    pub name: Name,
+    /// Address of its connection.
+    pub addr: Name,
+    /// Id of its connection.
+    pub client: u64,
+}
+
+/// A lock, or anything else that clients wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lock {
+    /// Its name.
+    pub name: Name,
+    /// `lock`, `semaphore`, `latch`, `string`, ….
+    pub kind: Name,
+    /// `exclusive`, `shared`, `semaphore`, or `free`.
+    pub mode: Name,
+    /// Number of permits of a semaphore.
+    pub limit: Option<u64>,
+    /// The token of the last grant.
+    pub fence: Option<u64>,
+    /// Milliseconds until it can be granted again after its last holder lost it.
+    pub held_back_ms: Option<u64>,
+    /// Its holders.
+    pub holders: Vec<Holder>,
+    /// Its waiters, in order.
+    pub waiters: Vec<Waiter>,
+    /// Number of its waiters.
+    pub waiting: u64,
+    /// The longest of the present waits, in milliseconds.
+    pub oldest_ms: u64,
+    /// Number of grants, of waits, and of leases that ended.
+    pub counts: Option<(u64, u64, u64)>,
+    /// How the last grant ended.
+    pub last_end: Option<Event>,
+    /// The count of a latch.
+    pub count: Option<u64>,
+    /// The highest token that a guard has seen.
+    pub token: Option<u64>,
+    /// The first bytes of a plain key.
+    pub value: Option<Name>,
+    /// Seconds since a plain key was used.
+    pub idle_s: Option<u64>,
+    /// Milliseconds until a plain key expires; -1 if it does not.
+    pub ttl_ms: Option<i64>,
+    /// Who wrote a plain key.
+    pub writer: Option<Writer>,
+}
+
+/// A lock in the tree of who waits for whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// 0 for a root.
+    pub depth: u64,
+    /// The lock's name.
+    pub name: Name,
+    /// The owner that holds this lock and waits for the one above.
+    pub via: Option<Name>,
+    /// Number of waiters of this lock.
+    pub waiters: u64,
+    /// The longest of its present waits, in milliseconds.
+    pub oldest_ms: u64,
+    /// Number of waiters here and below.
+    pub blocked: u64,
+    /// Its holders.
+    pub holders: Vec<Holder>,
+    /// Whether what is below is left out.
+    pub cut: bool,
+}
+
+/// Everything.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The server.
+    pub server: Server,
+    /// The locks, as the server listed them.
+    pub locks: Result<Vec<Lock>, Absence>,
+    /// The tree.
+    pub graph: Result<Vec<Node>, Absence>,
+    /// The totals, by their names in `LOCK.STATS`.
+    pub stats: Result<HashMap<String, u64>, Absence>,
+    /// Whether the server filtered by owner.
+    pub owner_filtered: bool,
+    /// Whether the server has `LOCK.BREAK`.
+    pub can_break: bool,
+    /// One lock in detail.
+    pub detail: Option<Detail>,
+}
+
+/// One lock in detail.
+#[derive(Clone, Debug)]
+pub struct Detail {
+    /// Its name.
+    pub name: Name,
+    /// `None` if there is no such lock.
+    pub lock: Result<Option<Lock>, Absence>,
+    /// Its last events, the oldest first.
+    pub events: Result<Vec<Event>, Absence>,
+}
+
+impl Facts {
+    /// Reads the replies of a look.
+    pub fn of(replies: &Replies) -> Facts {
+        let all =
+            |answer: &Answer| answer.as_ref().map_err(Clone::clone).map(|value| value.as_array().unwrap_or_default().to_vec());
+        Facts {
+            server: Server::of(replies),
+            locks: all(&replies.list).map(|entries| entries.iter().map(Lock::of).collect()),
+            graph: all(&replies.graph).map(|nodes| nodes.iter().map(Node::of).collect()),
+            stats: replies.stats.as_ref().map_err(Clone::clone).map(stats),
+            owner_filtered: replies.owner_filtered,
+            can_break: replies.can_break,
+            detail: replies.detail.as_ref().map(|(name, info, why)| Detail {
+                name: name.clone(),
+                lock: info
+                    .as_ref()
+                    .map_err(Clone::clone)
+                    .map(|reply| (!reply.is_null()).then(|| Lock { name: name.clone(), ..Lock::of(reply) })),
+                events: all(why).map(|events| events.iter().map(Event::of).collect()),
+            }),
+        }
+    }
+
+    /// The lock of this name, if it is listed.
+    pub fn lock(&self, name: &Name) -> Option<&Lock> {
+        self.locks.as_ref().ok()?.iter().find(|lock| lock.name == *name)
+    }
+
+    /// A total of `LOCK.STATS`.
+    pub fn stat(&self, name: &str) -> Option<u64> {
+        self.stats.as_ref().ok()?.get(name).copied()
+    }
+}
+
+fn stats(reply: &Value) -> HashMap<String, u64> {
+    let pairs: Vec<(&Value, &Value)> = match reply {
+        Value::Map(pairs) => pairs.iter().map(|(field, value)| (field, value)).collect(),
+        _ => reply.as_array().unwrap_or_default().chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect(),
+    };
+    let number = |value: &Value| value.as_integer().and_then(|number| u64::try_from(number).ok());
+    pairs.into_iter().filter_map(|(field, value)| Some((field.as_str()?.to_owned(), number(value)?))).collect()
+}
+
+impl Server {
+    fn of(replies: &Replies) -> Server {
+        let text = replies.info.as_ref().ok().and_then(Value::as_str).unwrap_or_default();
+        let pairs = text.lines().filter_map(|line| line.split_once(':'));
+        let lines: HashMap<&str, &str> = pairs.clone().collect();
+        let word = |name: &str| lines.get(name).map(|word| (*word).to_owned());
+        let number = |name: &str| lines.get(name).and_then(|word| word.parse().ok());
+        let products = [("portcullis", "portcullis_version"), ("valkey", "valkey_version"), ("redis", "redis_version")];
+        let product = products.into_iter().find_map(|(product, field)| Some((product, word(field)?)));
+        let (product, version) = product.unwrap_or(("server", String::new()));
+        let keys_of = |line: &str| line.strip_prefix("keys=")?.split(',').next()?.parse::<u64>().ok();
+        let databases = pairs.filter(|(name, _)| name.strip_prefix("db").is_some_and(|db| db.parse::<u32>().is_ok()));
+        Server {
+            at: replies.at.clone(),
+            product,
+            version,
+            pid: number("process_id"),
+            uptime_s: number("uptime_in_seconds"),
+            role: word("role"),
+            port: number("tcp_port"),
+            user: Name(replies.user.as_ref().ok().and_then(Value::as_bytes).unwrap_or_default().to_vec()),
+            clients: number("connected_clients"),
+            blocked: number("blocked_clients"),
+            ops: number("instantaneous_ops_per_sec"),
+            memory: word("used_memory_human"),
+            keys: (!text.is_empty()).then(|| databases.filter_map(|(_, line)| keys_of(line)).sum()),
+        }
+    }
+
+    /// Product and version.
+    pub fn title(&self) -> String {
+        format!("{} {}", self.product, self.version).trim_end().to_owned()
+    }
+}
+
+impl Holder {
+    fn of(reply: &Value) -> Holder {
+        Holder {
+            owner: read::name(reply, "owner"),
+            token: read::number(reply, "token").unwrap_or(0),
+            mode: read::name(reply, "mode"),
+            permits: read::number(reply, "permits"),
+            holds: read::number(reply, "holds").unwrap_or(1),
+            lease_ms: read::number(reply, "lease").unwrap_or(0),
+            held_ms: read::number(reply, "held").unwrap_or(0),
+            renewed: read::number(reply, "renewed"),
+            session: read::is(reply, "session"),
+            client: read::number(reply, "client").unwrap_or(0),
+            client_name: read::name(reply, "client-name"),
+            addr: read::name(reply, "addr"),
+            user: read::name(reply, "user"),
+            gone_ms: read::number(reply, "gone"),
+        }
+    }
+}
+
+/// The holder that most likely is the problem: one whose connection is gone, otherwise the one that holds for the longest time.
+pub fn main_holder(holders: &[Holder]) -> Option<&Holder> {
+    holders.iter().max_by_key(|holder| (holder.gone_ms, holder.held_ms))
+}
+
+impl Waiter {
+    fn of(reply: &Value) -> Waiter {
+        Waiter {
+            owner: read::name(reply, "owner"),
+            mode: read::name(reply, "mode"),
+            waited_ms: read::number(reply, "waited").unwrap_or(0),
+            left_ms: read::number(reply, "left"),
+            client: read::number(reply, "client").unwrap_or(0),
+            client_name: read::name(reply, "client-name"),
+            addr: read::name(reply, "addr"),
+        }
+    }
+}
+
+impl Event {
+    fn of(reply: &Value) -> Event {
+        let known: Vec<Name> =
+            ["by-user", "by-name", "by-addr"].iter().filter_map(|field| read::name_if_any(reply, field)).collect();
+        let by = match (known.is_empty(), reply.field("by").and_then(Value::as_integer)) {
+            (false, _) => known,
+            (true, Some(client)) => vec![Name(format!("client {client}").into_bytes())],
+            (true, None) => read::name_if_any(reply, "by").into_iter().collect(),
+        };
+        Event {
+            event: read::name(reply, "event"),
+            owner: read::name(reply, "owner"),
+            token: read::number(reply, "token"),
+            ago_ms: read::number(reply, "ago").unwrap_or(0),
+            waited_ms: read::number(reply, "waited"),
+            by,
+            reason: read::name(reply, "reason"),
+        }
+    }
+
+    /// Whether it is the end of a grant that was broken.
+    pub fn is_break(&self) -> bool {
+        self.event.0 == b"broken"
+    }
+}
+
+impl Lock {
+    fn of(reply: &Value) -> Lock {
+        let waiters: Vec<Waiter> = read::maps(reply, "waiters").iter().map(Waiter::of).collect();
+        let oldest = || waiters.iter().map(|waiter| waiter.waited_ms).max().unwrap_or(0);
+        let limit = read::number(reply, "limit");
+        let counts = ["granted", "contended", "expired"].map(|field| read::number(reply, field));
+        Lock {
+            name: read::name(reply, "name"),
+            // An older server lists locks and semaphores, and does not name their kinds.
+            kind: read::name_if_any(reply, "kind").unwrap_or_else(|| if limit.is_some() { "semaphore" } else { "lock" }.into()),
+            mode: read::name(reply, "mode"),
+            limit,
+            fence: read::number(reply, "fence"),
+            held_back_ms: read::number(reply, "held-back"),
+            holders: read::maps(reply, "holders").iter().map(Holder::of).collect(),
+            waiting: read::number(reply, "waiting").unwrap_or(waiters.len() as u64),
+            oldest_ms: read::number(reply, "oldest-wait").unwrap_or_else(oldest),
+            waiters,
+            counts: match counts {
+                [Some(granted), Some(contended), Some(expired)] => Some((granted, contended, expired)),
+                _ => None,
+            },
+            last_end: read::map(reply, "last-end").map(Event::of),
+            count: read::number(reply, "count"),
+            token: read::number(reply, "token"),
+            value: reply.field("value").and_then(Value::as_bytes).map(|bytes| Name(bytes.to_vec())),
+            idle_s: read::number(reply, "idle"),
+            ttl_ms: read::integer(reply, "ttl"),
+            writer: read::map(reply, "writer").map(Writer::of),
+        }
+    }
+
+    /// Whether an owner holds it or waits for it.
+    pub fn concerns(&self, owner: &Name) -> bool {
+        self.holders.iter().any(|holder| holder.owner == *owner) || self.waiters.iter().any(|waiter| waiter.owner == *owner)
+    }
+}
+
+impl Writer {
+    fn of(reply: &Value) -> Writer {
+        let client = ["id", "client"].iter().find_map(|field| read::number(reply, field));
+        Writer { name: read::name(reply, "name"), addr: read::name(reply, "addr"), client: client.unwrap_or(0) }
+    }
+}
+
+impl Node {
+    fn of(reply: &Value) -> Node {
+        let waiters = read::number(reply, "waiters").unwrap_or(0);
+        Node {
+            depth: read::number(reply, "depth").unwrap_or(0),
+            name: read::name(reply, "name"),
+            via: read::name_if_any(reply, "via"),
+            waiters,
+            oldest_ms: read::number(reply, "oldest-wait").unwrap_or(0),
+            blocked: read::number(reply, "blocked").unwrap_or(waiters),
+            holders: read::maps(reply, "holders").iter().map(Holder::of).collect(),
+            cut: read::is(reply, "cut"),
+        }
+    }
+}
