@@ -94,7 +94,6 @@ use crate::engine::faults::gates::Gates;
 use crate::engine::faults::test_mode::ClockOrder;
 use crate::engine::jobs::long_run::Run;
 use crate::engine::jobs::{Jobs, Supervisor};
-use crate::engine::locks::EndedClients;
 use crate::engine::memory::clients::ClientMemory;
 use crate::engine::memory::discard::Discards;
 use crate::engine::observe::command_stats::CommandStats;
@@ -116,6 +115,7 @@ use crate::engine::table::CommandTable;
 use crate::engine::users::Users;
 use crate::engine::users::file::UsersFile;
 use crate::keyspace::databases::Keyspace;
+use crate::lock::ended_clients::EndedClients;
 
 /// Work that the engine asks of its driver, besides writing outboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]

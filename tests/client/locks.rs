@@ -172,6 +172,9 @@ fn a_holder_is_told_at_once_what_it_lost_and_why() {
         assert!(bounded.remaining() <= Duration::from_secs(1));
         server.clock().advance(Duration::from_secs(1));
         assert_eq!(bounded.lost().await, Lost::MaxHold);
+        let stuck = lock.clone().acquire().await.expect("granted");
+        client.command(&["LOCK.BREAK", "a", "TOKEN", &stuck.token().to_string()]).await.expect("a reply");
+        assert_eq!(stuck.lost().await, Lost::Broken);
         let one = client.lock_all(["a", "b"]).acquire().await.expect("granted");
         client.command(&["DEL", "b"]).await.expect("a reply");
         assert_eq!(one.lost().await, Lost::Deleted);

@@ -445,7 +445,7 @@ fn a_user_is_described_in_both_protocols() {
 fn categories_list_their_commands() {
     let mut bare = Bare::new();
     let id = bare.connect();
-    assert!(bare.run(id, "ACL CAT").starts_with("*22\r\n$8\r\nkeyspace\r\n$4\r\nread\r\n"));
+    assert!(bare.run(id, "ACL CAT").starts_with("*23\r\n$8\r\nkeyspace\r\n$4\r\nread\r\n"));
     let admin = bare.run(id, "ACL CAT Admin");
     assert!(admin.contains("config|set") && admin.contains("acl|setuser") && !admin.contains("acl|whoami"));
     bare.script(

@@ -3,7 +3,7 @@
 //! Both must be equal, except for what varies between runs:
 //!
 //! - `…` on a line of its own stands for any number of lines, and within a line for any text;
-//! - a number of sixteen digits is a fencing token: all tokens of a page may be off by the same number;
+//! - a number of sixteen digits is a fencing token: all tokens of a page may be off by the same number, also those in commands;
 //! - a number of thirteen or ten digits is a time of day in milliseconds or seconds, and may vary;
 //! - the port behind `127.0.0.1:` may vary if it has five digits;
 //! - a word of 32 hexadecimal digits is a random id, and may vary;
@@ -17,6 +17,14 @@
 pub struct Tokens {
     /// The printed tokens minus the tokens on the page.
     offset: Option<i128>,
+}
+
+impl Tokens {
+    /// The word of a command as a reader sends it, who copies tokens from the output before.
+    pub fn sent(&self, word: String) -> String {
+        let token = if word.len() == 16 { word.parse::<i128>().ok() } else { None };
+        token.map_or(word, |shown| (shown + self.offset.unwrap_or(0)).to_string())
+    }
 }
 
 /// Whether the lines are equal.

@@ -130,7 +130,7 @@ impl<'a> Player<'a> {
             return self.serve(&cli::words(command)?[2..]);
         }
         let Some(rest) = command.strip_prefix("redis-cli ") else { return self.shell(command, None) };
-        let mut args = cli::words(rest)?;
+        let mut args: Vec<String> = cli::words(rest)?.into_iter().map(|word| self.tokens.sent(word)).collect();
         let (mut port, mut resp3) = (PORT, false);
         while args.first().is_some_and(|word| word.starts_with('-')) {
             match args.remove(0).as_str() {

@@ -165,8 +165,8 @@ fn leaked_locks_are_named() {
     play(&mut wire, &[("SELECT 0", "+OK"), ("LOCK.RELEASE door ann", ":0")]);
     assert_eq!(
         call(&mut wire, "FAULT LEAKS user:*"),
-        "*1 *22 $2 db :0 $4 name $6 user:1 $4 type $6 string $6 holder $1 x $5 token $-1 $6 age-ms $-1 $6 ttl-ms $-1 $9 client-id $-1 \
-         $11 client-addr $-1 $11 client-name $-1 $4 text $68 user:1 (string) held by 'x', last used 1 s ago, never ends by itself"
+        "*1 *24 $2 db :0 $4 name $6 user:1 $4 type $6 string $6 holder $1 x $5 token $-1 $6 age-ms $-1 $6 ttl-ms $-1 $9 client-id $-1 \
+         $11 client-addr $-1 $11 client-name $-1 $14 client-gone-ms $-1 $4 text $68 user:1 (string) held by 'x', last used 1 s ago, never ends by itself"
     );
     assert_eq!(server.leaked_locks().len(), 1);
     server.clock().advance(Duration::from_millis(28_500));

@@ -38,6 +38,8 @@ pub enum Lost {
     Lease,
     /// A client deleted the lock, for example with `DEL`.
     Deleted,
+    /// An administrator broke the lock (`LOCK.BREAK`).
+    Broken,
     /// The lock was held for as long as [`max_hold`](crate::client::Lock::max_hold) allows.
     MaxHold,
     /// The connection that it was bound to closed.
@@ -53,6 +55,7 @@ impl fmt::Display for Lost {
         match self {
             Lost::Lease => f.write_str("its lease ended"),
             Lost::Deleted => f.write_str("the lock was deleted"),
+            Lost::Broken => f.write_str("an administrator broke the lock"),
             Lost::MaxHold => f.write_str("the maximum hold time was reached"),
             Lost::Connection => f.write_str("the connection that it was bound to has closed"),
             Lost::NotHeld(cause) => f.write_str(cause),

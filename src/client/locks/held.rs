@@ -316,6 +316,7 @@ impl LossListener for Held {
                 "lease" => Lost::Lease,
                 "deleted" => Lost::Deleted,
                 "maxhold" => Lost::MaxHold,
+                "broken" => Lost::Broken,
                 "session" => Lost::Connection,
                 other => Lost::NotHeld(other.to_owned()),
             });

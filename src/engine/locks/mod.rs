@@ -38,7 +38,6 @@ use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Entry, NewValue, ValueRef};
 use crate::store::values::value::Value;
 
-pub(crate) use ended::EndedClients;
 pub(crate) use errors::refusal_error;
 
 /// Maximum number of grants of a closed connection that end in one step.

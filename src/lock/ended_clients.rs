@@ -1,0 +1,70 @@
+//! The last connections that have acquired locks and ended: a lock may outlive its holder's connection, and an administrator wants
+//! to know whose it was.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Maximum number of connections that are remembered.
+const CLIENTS_MAX: usize = 10_000;
+
+/// What is known of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownClient {
+    /// Its name (`CLIENT SETNAME`); empty for none.
+    pub name: Box<[u8]>,
+    /// Its address.
+    pub addr: Box<str>,
+    /// Its user, at present or at its end.
+    pub user: Box<[u8]>,
+    /// When it ended, in monotonic milliseconds; `None` while it is connected, and where nothing is known of it.
+    pub ended_ms: Option<u64>,
+}
+
+/// The last connections that have acquired locks and ended, by client number.
+#[derive(Debug, Default)]
+pub struct EndedClients {
+    by_id: BTreeMap<u64, KnownClient>,
+    /// Their numbers, in the order in which they ended.
+    order: VecDeque<u64>,
+}
+
+impl EndedClients {
+    /// Remembers a connection that ends. Forgets the one that ended first if there are too many.
+    pub fn add(&mut self, id: u64, client: KnownClient) {
+        if self.order.len() >= CLIENTS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_id.remove(&oldest);
+        }
+        self.by_id.insert(id, client);
+        self.order.push_back(id);
+    }
+
+    /// What is known of a connection that has ended.
+    pub fn get(&self, id: u64) -> Option<&KnownClient> {
+        self.by_id.get(&id)
+    }
+
+    /// Moves the times when the clock was set back or forth.
+    pub fn move_marks(&mut self, by_ms: i64) {
+        for ended_ms in self.by_id.values_mut().filter_map(|client| client.ended_ms.as_mut()) {
+            *ended_ms = ended_ms.saturating_add_signed(by_ms);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_connections_are_remembered() {
+        let mut ended = EndedClients::default();
+        for id in 1..=CLIENTS_MAX as u64 + 3 {
+            ended.add(id, KnownClient { ended_ms: Some(id), ..KnownClient::default() });
+        }
+        assert_eq!((ended.by_id.len(), ended.order.len()), (CLIENTS_MAX, CLIENTS_MAX));
+        assert!(!ended.by_id.contains_key(&3) && ended.by_id.contains_key(&4));
+        ended.move_marks(-2);
+        assert_eq!(ended.by_id[&4].ended_ms, Some(2));
+    }
+}
