@@ -11,7 +11,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use crate::http::trouble::Trouble;
 
 /// The user whose password is given without a name.
-const DEFAULT: &str = "default";
+pub const DEFAULT: &str = "default";
 
 /// Who asks.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

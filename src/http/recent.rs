@@ -13,7 +13,7 @@ use serde_json::{Value as Reply, json};
 
 use crate::client::{Command, Value};
 use crate::http::api::{App, now_ms};
-use crate::http::credentials::Who;
+use crate::http::credentials::{DEFAULT, Who};
 use crate::http::figures::lines;
 use crate::http::json;
 use crate::http::link::accepted;
@@ -131,8 +131,10 @@ fn events_of<'a>(db: u32, name: &'a [u8], reply: &'a Value, now: u64) -> impl It
         let field = |name: &str| event.field(name).map(json::of).unwrap_or_default();
         let ago = event.field("ago").and_then(Value::as_integer).and_then(|ago| u64::try_from(ago).ok());
         let at = now.saturating_sub(ago.unwrap_or(0));
-        // The one who did it: by the name of the connection or of the user, or else by its number.
-        let by = ["by-name", "by-user", "by"].into_iter().map(field).find(|by| !by.is_null() && by.as_str() != Some(""));
+        // The one who did it: the user, or, of the user that everybody is, the connection by its name or its number.
+        let named = |name: &str| Some(field(name)).filter(|by| !by.is_null() && by.as_str() != Some(""));
+        let user = named("by-user").filter(|user| user.as_str() != Some(DEFAULT));
+        let by = user.or_else(|| named("by-name")).or_else(|| named("by-user")).or_else(|| named("by"));
         let shown = json!({
             "at": at,
             "kind": field("event"),

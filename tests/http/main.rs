@@ -7,7 +7,8 @@
 //! - `health`: health while a server loads, is busy or has no leader;
 //! - `limits`: bounds of requests and connections;
 //! - `metrics`: the names of redis_exporter, and the metrics of locks;
-//! - `monitoring`: the dashboard and the alerts of the guide.
+//! - `monitoring`: the dashboard and the alerts of the guide;
+//! - `tls`: HTTP over TLS.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,3 +23,4 @@ mod health;
 mod limits;
 mod metrics;
 mod monitoring;
+mod tls;
