@@ -129,3 +129,18 @@ fn what_clients_were_told_survives_every_leader() {
     );
     assert!(gaps.iter().all(|gap| *gap < Duration::from_secs(20)));
 }
+
+#[test]
+fn a_broken_grant_stays_broken_under_the_next_leader() {
+    let mut cluster = Cluster::start();
+    let token = |reply: String| reply.trim_start_matches(':').to_owned();
+    let ended = token(cluster.ask_leader(&["LOCK.ACQUIRE", "order", "ann", LEASE_MS]));
+    let stays = token(cluster.ask_leader(&["LOCK.ACQUIRE", "other", "ann", LEASE_MS]));
+    assert_eq!(cluster.ask_leader(&["LOCK.BREAK", "order", "TOKEN", &ended, "REASON", "stuck"]), ":1");
+    let leader = cluster.leader();
+    cluster.kill(leader);
+    assert_eq!(cluster.ask_leader(&["LOCK.CHECK", "order", &ended]), ":0");
+    assert_eq!(cluster.ask_leader(&["LOCK.CHECK", "other", &stays]), ":1");
+    let next = token(cluster.ask_leader(&["LOCK.ACQUIRE", "order", "bob", LEASE_MS, "REQUEST", "once"]));
+    assert!(next.parse::<u64>().unwrap() > ended.parse().unwrap(), "{next} after {ended}");
+}

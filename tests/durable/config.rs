@@ -188,6 +188,43 @@ fn check_natives(wire: &mut Wire, token: i64) {
 }
 
 #[test]
+fn a_broken_grant_stays_broken_after_a_kill_and_a_new_base() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &ALWAYS);
+    let mut wire = server.wire();
+    let lock = token(&mut wire, "LOCK.ACQUIRE order ann 3600000 REQUEST first");
+    token(&mut wire, "LOCK.ACQUIRE doc x 3600000 SHARED");
+    let shared = token(&mut wire, "LOCK.ACQUIRE doc y 3600000 SHARED");
+    let mut waiter = server.wire();
+    send(&mut waiter, "LOCK.ACQUIRE order bob 3600000 WAIT 0");
+    wait_for("the waiter", || call(&mut wire, "LOCK.STATS").contains("$7 waiting :1 ").then_some(()));
+    play(
+        &mut wire,
+        &[(&format!("LOCK.BREAK order TOKEN {lock} REASON stuck"), ":1"), (&format!("LOCK.BREAK doc TOKEN {shared}"), ":1")],
+    );
+    let next: i64 = told(&mut waiter)[1..].parse().unwrap();
+    let check = |wire: &mut Wire| {
+        for (name, token, held) in
+            [("order", lock, ":0"), ("order", next, ":1"), ("doc", shared, ":0"), ("doc", shared - 1, ":1")]
+        {
+            assert_eq!(call(wire, &format!("LOCK.CHECK {name} {token}")), held, "{name} {token}");
+        }
+        let late = call(wire, "LOCK.ACQUIRE order ann 3600000 REQUEST first");
+        assert!(late.starts_with("-NOTHELD lock 'order' is not held by 'ann': "), "a late copy gets it no more: {late}");
+    };
+    check(&mut wire);
+    server.kill();
+    let server = Server::start(&folder, &ALWAYS);
+    let mut wire = server.wire();
+    check(&mut wire);
+    rewrite(&mut wire);
+    server.kill();
+    let server = Server::start(&folder, &ALWAYS);
+    check(&mut server.wire());
+    server.stop();
+}
+
+#[test]
 fn natives_outlive_stops_kills_and_new_bases() {
     let folder = Folder::new();
     let server = Server::start(&folder, &ALWAYS);

@@ -382,14 +382,14 @@ mod tests {
     #[test]
     fn long_chains_and_circles_end() {
         let mut queues = Queues::new(1);
-        for n in 0..20_000 {
+        for n in 0..10_000 {
             hold(&mut queues, &format!("lock{n}"), &format!("owner{n}"));
             wait(&mut queues, &format!("lock{}", n + 1), &format!("owner{n}"));
         }
-        hold(&mut queues, "lock20000", "end");
+        hold(&mut queues, "lock10000", "end");
         let nodes = shown(&queues, None, 3);
-        assert_eq!(nodes, ["lock20000 (20000)", " lock19999 owner19999(19999)", "  lock19998 owner19998(19998) cut"]);
-        assert_eq!(shown(&queues, Some(("lock7", &["owner7"])), 1), ["lock20000 (20000) cut"]);
+        assert_eq!(nodes, ["lock10000 (10000)", " lock9999 owner9999(9999)", "  lock9998 owner9998(9998) cut"]);
+        assert_eq!(shown(&queues, Some(("lock7", &["owner7"])), 1), ["lock10000 (10000) cut"]);
         let mut circle = Queues::new(1);
         for n in 0..3 {
             hold(&mut circle, &format!("lock{n}"), &format!("owner{n}"));

@@ -47,6 +47,8 @@ impl Ages {
         if Self::number(granted_ms) != self.latest.number || self.latest.grants == 0 {
             self.begin(granted_ms);
         } else {
+            // One that was read from a file may be older.
+            self.latest.first_ms = self.latest.first_ms.min(granted_ms);
             self.latest.grants += 1;
         }
     }
