@@ -170,7 +170,7 @@ fn refusal(error: &ReplyError) -> String {
 pub async fn break_grant(client: Client, name: Name, token: u64, reason: String) -> String {
     let command = Command::new("LOCK.BREAK").arg(&name.0).arg("TOKEN").arg(token).arg("REASON").arg(&reason);
     match client.run(command).await {
-        Ok(_) => format!("The grant with token {token} has ended. The next waiter has been served."),
+        Ok(_) => format!("The grant with token {token} has ended."),
         Err(Error::NotHeld(cause)) => format!("Nothing was broken. NOTHELD {}", escaped(cause.as_bytes())),
         Err(error) if error.maybe_applied() => {
             format!("It is not known whether the grant has ended: {}", escaped(error.to_string().as_bytes()))

@@ -40,7 +40,7 @@ pub fn json(replies: &Replies) -> Json {
 }
 
 fn of_maps(answer: &Answer) -> Json {
-    answer.as_ref().map_or(Json::Null, |reply| array_of_maps(reply))
+    answer.as_ref().map_or(Json::Null, array_of_maps)
 }
 
 fn array_of_maps(reply: &Value) -> Json {

@@ -68,7 +68,10 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = ratatui::try_restore();
+        // The panic hook has done it. A second time would put the cursor back on top of the report.
+        if !std::thread::panicking() {
+            let _ = ratatui::try_restore();
+        }
     }
 }
 

@@ -21,8 +21,6 @@ mod names;
 mod once;
 mod read;
 mod rows;
-#[cfg(test)]
-mod samples;
 mod screen;
 #[cfg(test)]
 mod tests;

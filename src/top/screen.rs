@@ -454,6 +454,8 @@ impl Screen {
                     opened: self.now,
                     phase,
                 }));
+                // What happens to the lock is what the user wants to see next.
+                self.is_chosen = true;
                 return;
             }
         };

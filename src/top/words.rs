@@ -1,6 +1,8 @@
 //! Times and numbers in words.
 
 const SECOND_MS: u64 = 1000;
+/// Durations below this are shown with a tenth of a second.
+const SECONDS_EXACT_MS: u64 = 10 * SECOND_MS;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
@@ -8,11 +10,11 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 /// A duration of milliseconds, in at most six characters up to 999 days: `250ms`, `3.2s`, `45s`, `3m05s`, `2h05m`, `3d04h`.
 pub fn short(ms: u64) -> String {
     match ms {
-        ..SECOND_MS => format!("{ms}ms"),
-        ..10_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
-        ..MINUTE_MS => format!("{}s", ms / SECOND_MS),
-        ..HOUR_MS => format!("{}m{:02}s", ms / MINUTE_MS, ms % MINUTE_MS / SECOND_MS),
-        ..DAY_MS => format!("{}h{:02}m", ms / HOUR_MS, ms % HOUR_MS / MINUTE_MS),
+        0..SECOND_MS => format!("{ms}ms"),
+        SECOND_MS..SECONDS_EXACT_MS => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        SECONDS_EXACT_MS..MINUTE_MS => format!("{}s", ms / SECOND_MS),
+        MINUTE_MS..HOUR_MS => format!("{}m{:02}s", ms / MINUTE_MS, ms % MINUTE_MS / SECOND_MS),
+        HOUR_MS..DAY_MS => format!("{}h{:02}m", ms / HOUR_MS, ms % HOUR_MS / MINUTE_MS),
         _ => format!("{}d{:02}h", ms / DAY_MS, ms % DAY_MS / HOUR_MS),
     }
 }
@@ -24,11 +26,11 @@ pub fn long(ms: u64) -> String {
         rest => format!("{count} {unit} {rest} {rest_unit}"),
     };
     match ms {
-        ..SECOND_MS => format!("{ms} ms"),
-        ..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        ..MINUTE_MS => format!("{} s", ms / SECOND_MS),
-        ..HOUR_MS => format!("{} min", ms / MINUTE_MS),
-        ..DAY_MS => two(ms / HOUR_MS, "h", ms % HOUR_MS / MINUTE_MS, "min"),
+        0..SECOND_MS => format!("{ms} ms"),
+        SECOND_MS..SECONDS_EXACT_MS => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        SECONDS_EXACT_MS..MINUTE_MS => format!("{} s", ms / SECOND_MS),
+        MINUTE_MS..HOUR_MS => format!("{} min", ms / MINUTE_MS),
+        HOUR_MS..DAY_MS => two(ms / HOUR_MS, "h", ms % HOUR_MS / MINUTE_MS, "min"),
         _ => two(ms / DAY_MS, "d", ms % DAY_MS / HOUR_MS, "h"),
     }
 }

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::top::facts::Replies;
 use crate::top::input::Action;
-use crate::top::samples::{jam, jam_in_detail, redis, reply};
 use crate::top::screen::Screen;
+use crate::top::tests::samples::{jam, jam_in_detail, redis, reply};
 use crate::top::view::{self, Palette};
 
 fn screen(replies: &Replies) -> Screen {

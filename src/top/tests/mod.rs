@@ -1,5 +1,7 @@
 //! What is shown of replies, and what actions do.
 
+pub mod samples;
+
 use std::time::Duration;
 
 use serde_json::json;
@@ -11,8 +13,8 @@ use crate::top::input::{Action, Focus};
 use crate::top::json::json as to_json;
 use crate::top::names::Name;
 use crate::top::rows::{self, Row, bar};
-use crate::top::samples::{graph, holder, in_resp2, jam, jam_in_detail, list, redis, reply, stats};
 use crate::top::screen::{Effect, Field, Overlay, Phase, Screen, Sort};
+use crate::top::tests::samples::{graph, holder, in_resp2, jam, jam_in_detail, list, redis, reply, stats};
 use crate::top::text::text;
 
 fn headline_of(replies: &Replies) -> String {
