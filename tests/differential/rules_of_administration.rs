@@ -229,7 +229,9 @@ pub const RULES: &[Rule] = &[
             let later = |name: &Vec<u8>| {
                 let words: Vec<&[u8]> = name.split(|&byte| byte == b'|').collect();
                 // `@lock` and `@lockadmin`, our own categories for native locks.
-                name == b"lock" || name == b"lockadmin" || commands::table().named(&words).is_some_and(|row| !has(case.version, row.since))
+                name == b"lock"
+                    || name == b"lockadmin"
+                    || commands::table().named(&words).is_some_and(|row| !has(case.version, row.since))
             };
             let lists = case.name == "ACL" && case.arg(1) == "CAT" || case.name == "COMMAND" && case.arg(1) == "LIST";
             lists && a.is_subset(&b) && b.difference(&a).all(later)
