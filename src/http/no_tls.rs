@@ -5,7 +5,7 @@ use std::io;
 use crate::http::serve::Timed;
 
 /// Provides settings of TLS. There are none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Acceptor {}
 
 /// A connection after its handshake. There is none; the type is that of a plain one.

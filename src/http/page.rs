@@ -56,11 +56,13 @@ fn contents<'a>(page: &'a str, element: &str) -> Vec<&'a str> {
     while let Some(at) = rest.find(&start) {
         let after = &rest[at + start.len()..];
         let Some((tag, inside)) = after.split_once('>') else { break };
-        let Some((text, behind)) = inside.split_once(&end) else { break };
         // Another element's name may begin in the same way.
-        if tag.is_empty() || tag.starts_with(|c: char| c.is_ascii_whitespace()) {
-            found.push(text);
+        if !tag.is_empty() && !tag.starts_with(|c: char| c.is_ascii_whitespace()) {
+            rest = inside;
+            continue;
         }
+        let Some((text, behind)) = inside.split_once(&end) else { break };
+        found.push(text);
         rest = behind;
     }
     found

@@ -200,13 +200,13 @@ pub fn of_info(metrics: &mut Metrics, info: &str, databases: u32) {
 }
 
 fn of_command(metrics: &mut Metrics, command: &str, line: &str) {
-    for (metric, name, scale, help) in [
+    for (metric, name, per, help) in [
         ("commands_total", "calls", 1.0, "calls of a command"),
-        ("commands_duration_seconds_total", "usec", 1e-6, "time that calls of a command took"),
+        ("commands_duration_seconds_total", "usec", 1e6, "time that calls of a command took"),
         ("commands_rejected_calls_total", "rejected_calls", 1.0, "calls of a command that were refused before it ran"),
         ("commands_failed_calls_total", "failed_calls", 1.0, "calls of a command that failed"),
     ] {
-        add(metrics, Counter, metric, help, &[("cmd", command)], part(line, name).unwrap_or(0.0) * scale);
+        add(metrics, Counter, metric, help, &[("cmd", command)], part(line, name).unwrap_or(0.0) / per);
     }
 }
 

@@ -6,10 +6,10 @@ use crate::http::json;
 use crate::http::metrics::text::Kind::{Counter, Gauge, Histogram, Summary};
 use crate::http::metrics::text::{Kind, Metrics};
 
-/// Fields of `INFO`, with the metrics behind `portcullis_`, their units in those of the fields, and their help.
+/// Fields of `INFO`, with the metrics behind `portcullis_`, how many of the units of the field make one of the metric, and their help.
 const OF_INFO: &[(&str, &str, Kind, f64, &str)] = &[
     ("timers", "timers", Gauge, 1.0, "Keys, leases and waits with an end."),
-    ("expiry_lateness_milliseconds_max", "expiry_lateness_max_seconds", Gauge, 1e-3, "How late a key has expired at most."),
+    ("expiry_lateness_milliseconds_max", "expiry_lateness_max_seconds", Gauge, 1e3, "How late a key has expired at most."),
     ("timer_turns", "timer_turns_total", Counter, 1.0, "Turns of the timer."),
     ("timer_turns_at_budget", "timer_turns_at_budget_total", Counter, 1.0, "Turns of the timer that left work for the next one."),
     ("turns_over_1_millisecond", "turns_over_1_millisecond_total", Counter, 1.0, "Turns that took more than a millisecond."),
@@ -17,10 +17,10 @@ const OF_INFO: &[(&str, &str, Kind, f64, &str)] = &[
         "turns_without_processor_usec",
         "turns_without_processor_seconds_total",
         Counter,
-        1e-6,
+        1e6,
         "Time in turns during which the system let another thread run.",
     ),
-    ("turn_longest_usec", "turn_longest_seconds", Gauge, 1e-6, "The longest turn since the start."),
+    ("turn_longest_usec", "turn_longest_seconds", Gauge, 1e6, "The longest turn since the start."),
     ("client_limit_disconnections", "client_limit_disconnections_total", Counter, 1.0, "Clients closed for their buffers."),
     ("changes", "changes_total", Counter, 1.0, "Changes of keys and locks."),
     ("log_syncs", "log_syncs_total", Counter, 1.0, "Syncs of the append-only file."),
@@ -40,8 +40,8 @@ const OF_INFO: &[(&str, &str, Kind, f64, &str)] = &[
 const OF_STATS: &[(&str, &str, Kind, f64, &str)] = &[
     ("waiting", "lock_waiting", Gauge, 1.0, "Waiters, for all locks."),
     ("sessions", "lock_sessions", Gauge, 1.0, "Lock sessions."),
-    ("oldest-wait-ms", "lock_longest_wait_seconds", Gauge, 1e-3, "The longest present wait."),
-    ("longest-hold-ms", "lock_longest_hold_seconds", Gauge, 1e-3, "The age of the oldest present grant."),
+    ("oldest-wait-ms", "lock_longest_wait_seconds", Gauge, 1e3, "The longest present wait."),
+    ("longest-hold-ms", "lock_longest_hold_seconds", Gauge, 1e3, "The age of the oldest present grant."),
     ("grants-renewed", "lock_grants_renewed", Gauge, 1.0, "Present grants past their first lease."),
     ("longest-queue", "lock_longest_queue", Gauge, 1.0, "The longest queue for one name."),
     ("grants", "lock_grants_total", Counter, 1.0, "Grants."),
@@ -63,9 +63,9 @@ const WAITS: [(&str, &str); 4] =
 
 /// Adds what `INFO all` tells.
 pub fn of_info(metrics: &mut Metrics, info: &str) {
-    for (name, metric, kind, unit, help) in OF_INFO {
+    for (name, metric, kind, per, help) in OF_INFO {
         if let Some(value) = field(info, name).and_then(|text| text.parse::<f64>().ok()) {
-            metrics.add(*kind, &format!("portcullis_{metric}"), help, value * unit);
+            metrics.add(*kind, &format!("portcullis_{metric}"), help, value / per);
         }
     }
     if let Some(version) = field(info, "portcullis_version") {
@@ -91,9 +91,9 @@ fn turns(metrics: &mut Metrics, info: &str) {
 /// Adds what `LOCK.STATS` tells.
 pub fn of_stats(metrics: &mut Metrics, stats: &Value) {
     let number = |name: &str| stats.field(name).and_then(Value::as_integer).map(|number| number as f64);
-    for (name, metric, kind, unit, help) in OF_STATS {
+    for (name, metric, kind, per, help) in OF_STATS {
         if let Some(value) = number(name) {
-            metrics.add(*kind, &format!("portcullis_{metric}"), help, value * unit);
+            metrics.add(*kind, &format!("portcullis_{metric}"), help, value / per);
         }
     }
     let (name, help) = ("portcullis_lock_wait_seconds", "How long grants were waited for.");
