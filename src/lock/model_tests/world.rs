@@ -434,8 +434,9 @@ impl World {
                 let of = self.reference.name(name);
                 let at = of.holders.iter().position(|held| tokens.get(&held.grant) == Some(&token));
                 match (got, at) {
-                    (Ok(()), Some(at)) => {
+                    (Ok(told), Some(at)) => {
                         let held = of.holders.remove(at);
+                        prop_assert_eq!(&told[..], held.owner.as_bytes());
                         Reference::note_end(&mut self.reference.answers, now, name, held.owner);
                         let claim = Claim { owner: held.owner.as_bytes(), semaphore: name == "d", token: Some(token) };
                         // Its waiter on another connection may have been granted it.
