@@ -281,7 +281,8 @@ fn has_more_values(form: &Form) -> bool {
 fn is_its_own(row: &Command, native: &str) -> bool {
     row.group == Group::Lock
         && match native {
-            "semaphore" => row.name.starts_with("sem."),
+            // It ends grants of both.
+            "semaphore" => row.name.starts_with("sem.") || row.name == "lock.break",
             "latch" => row.name.starts_with("latch."),
             "guard" => row.name == "lock.guard",
             _ => row.name.starts_with("lock.") && row.name != "lock.guard",

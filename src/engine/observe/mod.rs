@@ -13,5 +13,6 @@ pub mod notices;
 pub mod redact;
 pub mod slowlog;
 pub mod stats;
+mod tell;
 pub mod timing;
 pub mod turns;

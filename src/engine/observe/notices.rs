@@ -6,12 +6,7 @@
 
 use std::fmt::{self, Write};
 
-use tracing::info;
-
-use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::engine::Engine;
-use crate::engine::observe::turns::Task;
 
 /// Maximum number of lines of one kind within a second.
 pub const LINES_PER_SECOND: u32 = 10;
@@ -169,7 +164,7 @@ impl Rate {
 pub struct Notices([Rate; KINDS]);
 
 /// A value of a client's in a line: without control characters, and not too long.
-struct Shown<'a>(&'a [u8]);
+pub(super) struct Shown<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -183,64 +178,10 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-impl Engine {
-    /// Writes a line to the log, unless there were too many of its kind. `by` is the client that has caused it. What is loaded from files
-    /// or comes from a leader was told of when it happened.
-    #[cold]
-    pub(crate) fn notice(&mut self, now: Now, by: Option<SessionId>, notice: Notice<'_>) {
-        if self.is_loading() {
-            return;
-        }
-        let Some(left_out) = self.notices.0[notice.kind()].admit(now.mono_ms() / 1000) else { return };
-        let left_out = (left_out > 0).then_some(left_out);
-        let session = by.and_then(|id| self.sessions.get(id.0 as usize));
-        let client = session.map(|session| session.id);
-        let addr = session.map(|session| &*session.addr);
-        let user = session.and_then(|session| self.users.name(session.user)).map(Shown).map(tracing::field::display);
-        let name = session.and_then(|session| session.name.as_deref()).map(Shown).map(tracing::field::display);
-        match notice {
-            Notice::LoginFailed { user } => info!(client, addr, name, user = %Shown(user), left_out, "a login failed"),
-            Notice::ClientRefused { addr, why } => info!(addr, why, left_out, "a connection was refused"),
-            Notice::OutOfMemory { command, maxmemory } => {
-                info!(client, addr, user, name, command, maxmemory, left_out, "a command was refused: maxmemory is used up");
-            }
-            Notice::Slow { command, addr, name, us } => {
-                let name = (!name.is_empty()).then(|| tracing::field::display(Shown(name)));
-                info!(addr, name, command = %Shown(command), us, left_out, "a slow command; SLOWLOG GET has its arguments");
-            }
-            Notice::LongTurn { task, us, cpu_us } => info!(task, us, cpu_us, left_out, "all clients waited for other work"),
-            Notice::Configured { directives } => {
-                info!(client, addr, user, name, directives, left_out, "the configuration was changed")
-            }
-            Notice::Broken { db, lock, owner, token, reason } => {
-                let (lock, owner, reason) = (Shown(lock), Shown(owner), Shown(reason));
-                info!(client, addr, user, name, db, %lock, %owner, token, %reason, left_out, "a lock was broken");
-            }
-            Notice::Deadlock { cycle } => {
-                info!(client, addr, user, name, cycle = %Shown(cycle), left_out, "a deadlock was refused")
-            }
-            Notice::SessionEnded { of, locks, lock, owner } => {
-                let (lock, owner) = (Shown(lock), Shown(owner));
-                info!(client = of, locks, %lock, %owner, left_out, "a session ended with locks");
-            }
-            Notice::LeaseEnded { db, lock, owner, token, of, waiters } => {
-                let (lock, owner) = (Shown(lock), Shown(owner));
-                info!(client = of, db, %lock, %owner, token, waiters, left_out, "a lease ended while others waited");
-            }
-            Notice::Flushed { db: Some(db), keys } => {
-                info!(client, addr, user, name, db, keys, left_out, "a database was emptied")
-            }
-            Notice::Flushed { db: None, keys } => info!(client, addr, user, name, keys, left_out, "all databases were emptied"),
-        }
-    }
-
-    /// Tells of a turn in which no client was served.
-    #[cold]
-    pub(crate) fn notice_turn(&mut self, now: Now, task: Task, ns: u64, cpu_ns: u64) {
-        // A client's request is told of as a slow command.
-        if !matches!(task, Task::Client(_)) {
-            self.notice(now, None, Notice::LongTurn { task: task.name(), us: ns / 1000, cpu_us: cpu_ns / 1000 });
-        }
+impl Notices {
+    /// Number of lines of this kind that were left out before this one; `None` if this one is left out as well.
+    pub(super) fn admit(&mut self, now: Now, notice: &Notice<'_>) -> Option<u64> {
+        self.0[notice.kind()].admit(now.mono_ms() / 1000)
     }
 }
 
