@@ -16,10 +16,10 @@ use crate::client::{Command, Value};
 use crate::http::credentials::Who;
 use crate::http::events::Hub;
 use crate::http::figures::{EVERY, History};
-use crate::http::link::{Link, accepted};
+use crate::http::link::{Inside, Link, accepted};
 use crate::http::recent::Seen;
 use crate::http::trouble::Trouble;
-use crate::http::{Inside, events, figures, gate, health, json, metrics, page, recent};
+use crate::http::{events, figures, gate, health, json, metrics, page, recent};
 
 /// Maximum number of bytes of a request's body.
 const BODY_MAX: usize = 8 << 10;

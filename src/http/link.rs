@@ -15,7 +15,27 @@ use tokio::time::timeout;
 use crate::client::{Command, Decoder, Value};
 use crate::http::credentials::Who;
 use crate::http::trouble::Trouble;
-use crate::http::{Inside, State};
+
+/// What a server is able to do at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Whether it is loading its files.
+    pub loading: bool,
+    /// Whether it is one of several nodes and knows no leader.
+    pub leaderless: bool,
+}
+
+/// The server, as the endpoint reaches it.
+pub trait Inside: Send + Sync + 'static {
+    /// Opens a connection of a client. One that is trusted may do everything; it serves no request of a user.
+    ///
+    /// # Errors
+    /// The system provides no sockets.
+    fn connect(&self, trusted: bool) -> io::Result<std::os::unix::net::UnixStream>;
+
+    /// Asks for the state. `tell` is dropped if the server has ended.
+    fn state(&self, tell: Box<dyn FnOnce(State) + Send>);
+}
 
 /// The name of the connections in `CLIENT LIST`.
 const NAME: &str = "http";

@@ -30,7 +30,6 @@ mod trouble;
 
 use std::io;
 use std::net::TcpListener;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -38,28 +37,8 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use crate::http::api::App;
+pub use crate::http::link::{Inside, State};
 pub use crate::http::tls::Acceptor;
-
-/// What a server is able to do at a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    /// Whether it is loading its files.
-    pub loading: bool,
-    /// Whether it is one of several nodes and knows no leader.
-    pub leaderless: bool,
-}
-
-/// The server, as the endpoint reaches it.
-pub trait Inside: Send + Sync + 'static {
-    /// Opens a connection of a client. One that is trusted may do everything; it serves no request of a user.
-    ///
-    /// # Errors
-    /// The system provides no sockets.
-    fn connect(&self, trusted: bool) -> io::Result<UnixStream>;
-
-    /// Asks for the state. `tell` is dropped if the server has ended.
-    fn state(&self, tell: Box<dyn FnOnce(State) + Send>);
-}
 
 /// What an endpoint needs.
 pub struct Settings {

@@ -49,9 +49,9 @@ impl Program {
         stream
     }
 
-    /// Bytes resident in memory.
+    /// Bytes resident in memory, without the pages of the program file: their number depends on how it was built.
     fn resident(&self) -> u64 {
-        self.status("VmRSS:")
+        self.status("RssAnon:")
     }
 
     /// The maximum of resident bytes so far.
