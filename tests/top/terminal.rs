@@ -179,13 +179,14 @@ impl Terminal {
     pub fn ends_restored(mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
         let end = Instant::now() + PATIENCE;
-        while !self.raw().contains("\x1b[?1049l") {
-            assert!(Instant::now() < end, "the alternate screen is still there");
+        // What the program wrote last may not have been read yet.
+        let restored = |raw: String| {
+            raw.rfind("\x1b[?1049l") > raw.rfind("\x1b[?1049h") && raw.rfind("\x1b[?25h") > raw.rfind("\x1b[?25l")
+        };
+        while !restored(self.raw()) {
+            assert!(Instant::now() < end, "the alternate screen is still there, or the cursor is hidden");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let raw = self.raw();
-        assert!(raw.rfind("\x1b[?1049l") > raw.rfind("\x1b[?1049h"));
-        assert!(raw.rfind("\x1b[?25h") > raw.rfind("\x1b[?25l"), "the cursor is hidden");
         let modes = tcgetattr(&self.other).unwrap().local_modes;
         assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG), "{modes:?}");
         status
