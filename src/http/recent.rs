@@ -19,6 +19,8 @@ use crate::http::json;
 use crate::http::link::accepted;
 use crate::http::trouble::Trouble;
 
+/// Maximum number of keys of a database in which locks without waiters are looked for.
+const WALKED_MAX: u64 = 2_000;
 /// The kinds of events that are shown.
 const KINDS: [&str; 4] = ["broken", "deadlock", "expired", "session-ended"];
 /// Maximum number of events in an answer.
@@ -102,10 +104,17 @@ fn why(names: &[Vec<u8>]) -> Vec<Command> {
 pub async fn look_around(app: &App) {
     let info = app.link.ask_trusted(0, &[Command::new("INFO").arg("keyspace").arg("locks")]).await.unwrap_or_default();
     let info = String::from_utf8_lossy(info.first().and_then(Value::as_bytes).unwrap_or_default()).into_owned();
-    let numbers = lines(&info).filter_map(|(name, _)| name.strip_prefix("db")?.parse::<u32>().ok());
-    for db in numbers.take(DATABASES_MAX) {
+    let databases = lines(&info).filter_map(|(name, value)| {
+        let keys = value.strip_prefix("keys=")?.split(',').next()?.parse::<u64>().ok()?;
+        Some((name.strip_prefix("db")?.parse::<u32>().ok()?, keys))
+    });
+    for (db, keys) in databases.take(DATABASES_MAX) {
         let list = |command: Command| command.arg("COUNT").arg(LOOK);
-        let commands = [list(Command::new("LOCK.LIST").arg("CONTENDED")), list(Command::new("LOCK.LIST"))];
+        let mut commands = vec![list(Command::new("LOCK.LIST").arg("CONTENDED"))];
+        // Locks that nobody waits for are found by a walk through the keys, for which all clients wait.
+        if keys <= WALKED_MAX {
+            commands.push(list(Command::new("LOCK.LIST")));
+        }
         let replies = app.link.ask_trusted(db, &commands).await.unwrap_or_default();
         replies.iter().for_each(|reply| note(app, db, reply));
     }

@@ -180,9 +180,8 @@ impl Terminal {
         let status = self.child.wait().unwrap();
         let end = Instant::now() + PATIENCE;
         // What the program wrote last may not have been read yet.
-        let restored = |raw: String| {
-            raw.rfind("\x1b[?1049l") > raw.rfind("\x1b[?1049h") && raw.rfind("\x1b[?25h") > raw.rfind("\x1b[?25l")
-        };
+        let restored =
+            |raw: String| raw.rfind("\x1b[?1049l") > raw.rfind("\x1b[?1049h") && raw.rfind("\x1b[?25h") > raw.rfind("\x1b[?25l");
         while !restored(self.raw()) {
             assert!(Instant::now() < end, "the alternate screen is still there, or the cursor is hidden");
             std::thread::sleep(Duration::from_millis(5));
