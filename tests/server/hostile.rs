@@ -200,7 +200,7 @@ fn nested_arrays() {
     let program = Program::start(&[]);
     let reply = program.undisturbed(|| read_all(program.connect(), "*1\r\n".repeat(200_000).as_bytes()));
     assert_eq!(reply, "-ERR Protocol error: expected '$', got '*'\r\n");
-    assert!(program.resident() < 64 * MIB);
+    assert!(program.resident() < 36 * MIB);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_megabyte_without_a_line_end() {
         let reply = program.undisturbed(|| read_all(program.connect(), request.as_bytes()));
         assert_eq!(reply, format!("-ERR Protocol error: {error}\r\n"));
     }
-    assert!(program.resident() < 64 * MIB);
+    assert!(program.resident() < 36 * MIB);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn an_incomplete_request_is_cut_off_at_the_query_buffer_limit() {
     let mut request = b"*2\r\n$4\r\nECHO\r\n$8000000\r\n".to_vec();
     request.resize(8_000_000, b'x');
     assert_eq!(program.undisturbed(|| read_all(program.connect(), &request)), "");
-    assert!(program.resident() < 64 * MIB);
+    assert!(program.resident() < 36 * MIB);
 }
 
 #[test]
@@ -587,7 +587,7 @@ fn a_gigabyte_of_pipelined_requests_is_executed_among_those_of_others() {
             assert!(flood(&mut stream, request.as_bytes(), bytes) >= bytes);
             stream.shutdown(Shutdown::Write).unwrap();
             reading.join().unwrap();
-            assert!(program.resident() < 64 * MIB, "{} MiB", program.resident() / MIB);
+            assert!(program.resident() < 36 * MIB, "{} MiB", program.resident() / MIB);
             stream
         },
         drop,
@@ -617,7 +617,7 @@ fn what_is_pipelined_behind_a_request_that_waits_is_bounded() {
             drop,
         );
         assert!(program.most_resident() < limit as u64 * 5 / 4 + 64 * MIB, "{what}: {} MiB", program.most_resident() / MIB);
-        wait_for("the system to have it back", || program.resident() < 32 * MIB);
+        wait_for("the system to have it back", || program.resident() < 8 * MIB);
     }
 }
 
