@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::rejection::JsonRejection;
@@ -17,7 +17,6 @@ use crate::http::credentials::Who;
 use crate::http::events::Hub;
 use crate::http::figures::{EVERY, History};
 use crate::http::link::{Inside, Link, accepted};
-use crate::http::recent::Seen;
 use crate::http::trouble::Trouble;
 use crate::http::{events, figures, gate, health, json, metrics, page, recent};
 
@@ -25,9 +24,9 @@ use crate::http::{events, figures, gate, health, json, metrics, page, recent};
 const BODY_MAX: usize = 8 << 10;
 /// Default and maximum number of locks or nodes in an answer.
 const COUNT: u64 = 100;
-const COUNT_MAX: u64 = 1000;
-/// Maximum number of waiters that are shown of each lock in a list.
-const WAITERS_MAX: usize = 20;
+const COUNT_MAX: u64 = 200;
+/// Maximum number of holders, and of waiters, that are shown of each lock in a list.
+const SHOWN_MAX: u64 = 20;
 
 /// What all requests share.
 pub struct App {
@@ -41,7 +40,6 @@ pub struct App {
     /// Maximum number of locks with metrics of their own.
     pub metrics_locks: usize,
     pub history: Mutex<History>,
-    pub seen: Mutex<Seen>,
     pub hub: Mutex<Hub>,
     /// Number of scrapes, and of microseconds that they took.
     pub scrapes: AtomicU64,
@@ -65,7 +63,6 @@ impl App {
             beyond_loopback,
             metrics_locks,
             history: Mutex::default(),
-            seen: Mutex::default(),
             hub: Mutex::default(),
             scrapes: AtomicU64::new(0),
             scrapes_us: AtomicU64::new(0),
@@ -95,14 +92,13 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Keeps the history of the figures, and the names of locks that something may have happened to, for as long as the endpoint runs.
+/// Keeps the history of the figures for as long as the endpoint runs.
 pub async fn watch(app: Arc<App>) {
     let mut every = tokio::time::interval(Duration::from_secs(EVERY));
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         every.tick().await;
         figures::record(&app).await;
-        recent::look_around(&app).await;
     }
 }
 
@@ -173,19 +169,7 @@ pub fn list_command(asked: &Parameters) -> Result<Command, Trouble> {
             command = command.arg(word).arg(value);
         }
     }
-    Ok(command.arg("COUNT").arg(asked.count()?))
-}
-
-/// The entries of `LOCK.LIST`. Each has the first of its waiters, and their number.
-pub fn listed(reply: &Value) -> Reply {
-    let mut locks = json::of(reply);
-    for lock in locks.as_array_mut().into_iter().flatten() {
-        let Some(waiters) = lock.get_mut("waiters").and_then(Reply::as_array_mut) else { continue };
-        let waiting = waiters.len();
-        waiters.truncate(WAITERS_MAX);
-        lock["waiting"] = waiting.into();
-    }
-    locks
+    Ok(command.arg("SHOW").arg(SHOWN_MAX).arg("COUNT").arg(asked.count()?))
 }
 
 async fn locks(
@@ -196,8 +180,7 @@ async fn locks(
     let asked = Parameters::new(asked);
     let db = asked.db()?;
     let reply = one(app.link.ask(&who, db, &[list_command(&asked)?]).await?)?;
-    recent::note(&app, db, &reply);
-    Ok(Json(json!({ "now": now_ms(), "locks": listed(&reply) })))
+    Ok(Json(json!({ "now": now_ms(), "locks": json::of(&reply) })))
 }
 
 async fn lock(
@@ -260,7 +243,6 @@ async fn break_grant(
         Some(_) => return Err(wrong("reason")),
     }
     let broken = one(app.link.ask(&who, db, &[command]).await?)?;
-    app.seen.lock().unwrap_or_else(PoisonError::into_inner).note_event(db, &name, now_ms());
     Ok(Json(json!({ "broken": broken.as_integer() == Some(1) })))
 }
 

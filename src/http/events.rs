@@ -9,12 +9,12 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value as Reply, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::client::Value;
-use crate::http::api::{App, Parameters, graph_command, list_command, listed};
+use crate::http::api::{App, Parameters, graph_command, list_command};
 use crate::http::credentials::Who;
 use crate::http::figures;
 use crate::http::json;
@@ -117,21 +117,18 @@ async fn answer(app: &App, who: &Who, asked: &Parameters) -> Result<Arc<str>, Tr
     let mut next = || accepted(replies.next().unwrap_or(Value::Null));
     // A node that does not lead has no locks, and says so.
     let (locks, graph) = (next(), next());
-    let show = |reply: Result<Value, Trouble>, shown: fn(&Value) -> Reply| match reply {
-        Ok(reply) => shown(&reply),
+    let show = |reply: Result<Value, Trouble>| match reply {
+        Ok(reply) => json::of(&reply),
         Err(trouble) => json!({ "error": trouble.text }),
     };
-    if let Ok(list) = &locks {
-        recent::note(app, db, list);
-    }
     let recent = recent::latest(app, who).await.unwrap_or_else(|trouble| json!({ "error": trouble.text }));
     let tick = json!({
         "now": figures["now"],
         "figures": figures["figures"],
         "server": figures["server"],
         "cluster": figures["cluster"],
-        "locks": show(locks, listed),
-        "graph": show(graph, json::of),
+        "locks": show(locks),
+        "graph": show(graph),
         "recent": recent,
     });
     Ok(tick.to_string().into())

@@ -234,9 +234,10 @@ async fn run(wire: &mut Wire, mut first: Vec<Command>, db: u32, commands: &[Comm
     for _ in &first {
         accepted(wire.receive().await?)?;
     }
-    wire.send(commands).await?;
     let mut replies = Vec::with_capacity(commands.len());
-    for _ in commands {
+    for command in commands {
+        // One at a time: commands that come together run in one turn of the executor, for which all other clients wait.
+        wire.send(std::slice::from_ref(command)).await?;
         replies.push(wire.receive().await?);
     }
     Ok(replies)

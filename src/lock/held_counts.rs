@@ -1,8 +1,10 @@
-//! Numbers of held locks and permits in each database, and how long the oldest grant is held.
+//! Numbers of held locks and permits in each database, the names of semaphores, and how long the oldest grant is held.
 
 mod ages;
+mod semaphores;
 
 use ages::Ages;
+use semaphores::Semaphores;
 
 use crate::lock::grant::Grant;
 use crate::lock::holders::Lock;
@@ -25,6 +27,7 @@ pub struct Held {
 struct Counts {
     held: Held,
     ages: Ages,
+    semaphores: Semaphores,
 }
 
 /// Counts of what is held in all databases.
@@ -43,14 +46,17 @@ impl HeldByDb {
 
     /// Counts a grant of `permits` permits that was made at `granted_ms`. `lock` contains the grant.
     #[inline]
-    pub fn granted(&mut self, db: u32, lock: &Lock, permits: u32, granted_ms: u64) {
-        let Counts { held, ages } = self.of(db);
+    pub fn granted(&mut self, (db, name): (u32, &[u8]), lock: &Lock, permits: u32, granted_ms: u64) {
+        let Counts { held, ages, semaphores } = self.of(db);
         let first = u64::from(lock.holders.len() == 1);
         held.grants += 1;
         if lock.limit == 0 {
             held.locks += first;
         } else {
             held.semaphores += first;
+            if first > 0 {
+                semaphores.opened(name);
+            }
             held.permits += u64::from(permits);
         }
         ages.granted(granted_ms);
@@ -64,14 +70,17 @@ impl HeldByDb {
 
     /// Counts the end of a grant, which was taken out of `lock`.
     #[inline]
-    pub fn ended(&mut self, db: u32, lock: &Lock, grant: &Grant) {
-        let Counts { held, ages } = self.of(db);
+    pub fn ended(&mut self, (db, name): (u32, &[u8]), lock: &Lock, grant: &Grant) {
+        let Counts { held, ages, semaphores } = self.of(db);
         let last = u64::from(lock.holders.is_empty());
         held.grants -= 1;
         if lock.limit == 0 {
             held.locks -= last;
         } else {
             held.semaphores -= last;
+            if last > 0 {
+                semaphores.closed(name);
+            }
             held.permits -= u64::from(grant.permits);
         }
         ages.renewed -= u64::from(grant.renewed > 0);
@@ -79,14 +88,15 @@ impl HeldByDb {
     }
 
     /// Counts the deletion of a lock with its holders. [`HeldByDb::age_ended`] must follow for each of them.
-    pub fn deleted(&mut self, db: u32, lock: &Lock) {
-        let held = &mut self.of(db).held;
+    pub fn deleted(&mut self, (db, name): (u32, &[u8]), lock: &Lock) {
+        let Counts { held, semaphores, .. } = self.of(db);
         let any = u64::from(!lock.holders.is_empty());
         held.grants -= lock.holders.len() as u64;
         if lock.limit == 0 {
             held.locks -= any;
         } else {
             held.semaphores -= any;
+            semaphores.closed(name);
             held.permits -= lock.holders.permits();
         }
     }
@@ -122,6 +132,13 @@ impl HeldByDb {
     /// The counts of a database.
     pub fn in_db(&self, db: u32) -> Held {
         self.0.get(db as usize).map(|counts| counts.held).unwrap_or_default()
+    }
+
+    /// The names of all semaphores of a database with permits out; `None` if there are too many to know them all.
+    pub fn semaphores(&self, db: u32) -> Option<impl Iterator<Item = &[u8]>> {
+        let counts = self.0.get(db as usize);
+        let all = counts.is_none_or(|counts| counts.semaphores.len() as u64 == counts.held.semaphores);
+        all.then(|| counts.into_iter().flat_map(|counts| counts.semaphores.names()))
     }
 
     /// Number of present grants that were renewed at least once, in all databases.

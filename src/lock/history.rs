@@ -3,6 +3,7 @@
 //! The grants of present holders and the last end of a grant stay, whatever came since: see `history/record.rs`.
 
 pub mod breaks;
+pub mod recent;
 mod record;
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use crate::base::segments::Segments;
 use crate::lock::Origin;
 use crate::lock::grant::{Client, Owner, Reason};
 use crate::lock::history::breaks::Breaks;
+use crate::lock::history::recent::Recent;
 use crate::lock::history::record::Record;
 
 /// Default number of names whose events are kept.
@@ -134,6 +136,8 @@ pub struct History {
     events_max: usize,
     /// Who broke locks.
     pub breaks: Breaks,
+    /// The latest events of all names that an operator asks about.
+    pub recent: Recent,
 }
 
 impl History {
@@ -148,6 +152,7 @@ impl History {
             names_max: NAMES,
             events_max: EVENTS,
             breaks: Breaks::default(),
+            recent: Recent::default(),
         }
     }
 
@@ -230,7 +235,9 @@ impl History {
             let since = |event: &Event| matches!(event.what, What::Granted { token, .. } if token >= next_token);
             let later = |event: &Event| event.at_ms > at_ms || since(event);
             let behind = record.events.iter().skip(from + 1).position(later).map_or(record.events.len(), |at| from + 1 + at);
-            record.insert(behind, Event { at_ms, what, owner: Owner::from_slice(owner), client }, events_max);
+            let event = Event { at_ms, what, owner: Owner::from_slice(owner), client };
+            self.recent.note(db, name, &event);
+            record.insert(behind, event, events_max);
         } else if self.events(db, name).next_back().is_none_or(|last| last.at_ms <= at_ms) {
             self.note(db, name, at_ms, what, owner, client);
         }
@@ -259,8 +266,9 @@ impl History {
             What::Ended { reason: Reason::Lease | Reason::MaxHold, .. } => record.counts.expired += 1,
             _ => {}
         }
-        let owner = Owner::from_slice(owner);
-        record.push(Event { at_ms, what, owner, client }, self.events_max);
+        let event = Event { at_ms, what, owner: Owner::from_slice(owner), client };
+        self.recent.note(db, name, &event);
+        record.push(event, self.events_max);
     }
 
     /// Creates the record of a new name. Reuses the oldest record when there are enough.

@@ -31,6 +31,7 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
             "lock.info",
             "lock.leaks",
             "lock.list",
+            "lock.recent",
             "lock.release",
             "lock.renew",
             "lock.session",

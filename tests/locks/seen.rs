@@ -169,7 +169,21 @@ fn lists_are_chosen_by_owner_kind_wait_and_age() {
     assert_eq!(list(&mut control, "KIND lock HELD 500 WAITING 101 OWNER ann MATCH o*"), ["old"]);
     assert_eq!(list(&mut control, "COUNT 1"), ["crowd"]);
     assert_eq!(list(&mut control, "COUNT 4").len(), 4);
+    // Numbers, and no more holders and waiters than wanted.
+    let crowd = &maps(&mut control, "LOCK.LIST CONTENDED SHOW 2")[0];
+    assert_eq!((number(crowd, "holding"), number(crowd, "waiting"), of(crowd, "waiters").len()), (1, 3, 2));
+    assert_eq!(text(&of(crowd, "waiters")[0], "owner"), "w1");
+    let pool = &maps(&mut control, "LOCK.LIST KIND semaphore SHOW 1")[0];
+    assert_eq!((number(pool, "holding"), number(pool, "permits"), of(pool, "holders").len()), (2, 2, 1));
+    assert!(find(&maps(&mut control, "LOCK.LIST")[0], "waiting").is_none());
+    // A semaphore is listed as long as permits are out.
+    assert_eq!(call(&mut control, "SEM.RELEASE pool cy"), ":0");
+    assert_eq!(list(&mut control, "KIND semaphore MATCH p*"), ["pool"]);
+    assert_eq!(list(&mut control, "KIND semaphore MATCH q*"), [""; 0]);
+    assert_eq!(call(&mut control, "SEM.RELEASE pool dan"), ":0");
+    assert_eq!(list(&mut control, "KIND semaphore"), [""; 0]);
     for (request, error) in [
+        ("LOCK.LIST SHOW 0", "-ERR syntax error"),
         ("LOCK.LIST WAITING", "-ERR syntax error"),
         ("LOCK.LIST WAITING x", "-ERR value is not an integer or out of range"),
         ("LOCK.LIST HELD -1", "-ERR syntax error"),
@@ -261,6 +275,43 @@ fn the_holder_and_the_last_end_are_among_the_events_whatever_came_since() {
     assert_eq!(why.len(), 1);
     assert_eq!((text(&why[0], "owner"), number(&why[0], "token")), ("bob".into(), held));
     assert_eq!(get(&why[0], "waited"), &Frame::NilBulk);
+    server.check_invariants();
+}
+
+#[test]
+fn the_latest_events_of_all_databases_are_told() {
+    let server = start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    let mut waiter = Wire::connect(server.addr()).unwrap();
+    assert_eq!(maps(&mut wire, "LOCK.RECENT").len(), 0);
+    call(&mut wire, "CLIENT SETNAME desk");
+    let broken = token(&mut wire, "LOCK.ACQUIRE stuck ann 900000");
+    assert_eq!(call(&mut wire, &format!("LOCK.BREAK stuck TOKEN {broken} REASON lunch")), ":1");
+    token(&mut wire, "LOCK.ACQUIRE quiet ann 900000");
+    assert_eq!(call(&mut wire, "LOCK.RELEASE quiet ann"), ":0");
+    pass(&server, 10);
+    call(&mut wire, "SELECT 5");
+    token(&mut wire, "LOCK.ACQUIRE short ann 500");
+    pass(&server, 500);
+    call(&mut wire, "SELECT 0");
+    token(&mut wire, "LOCK.ACQUIRE one ann 900000");
+    token(&mut wire, "LOCK.ACQUIRE two bob 900000");
+    send(&mut waiter, "LOCK.ACQUIRE two ann 900000 WAIT 0");
+    until_waiting(&mut wire, 1);
+    assert!(call(&mut wire, "LOCK.ACQUIRE one bob 900000 WAIT 0").starts_with("-DEADLOCK"));
+    pass(&server, 5);
+    let events = maps(&mut wire, "LOCK.RECENT");
+    let line = |event: &Frame| {
+        format!("{} {}/{} {}", text(event, "event"), number(event, "db"), text(event, "name"), text(event, "owner"))
+    };
+    assert_eq!(events.iter().map(line).collect::<Vec<_>>(), ["deadlock 0/one bob", "expired 5/short ann", "broken 0/stuck ann"]);
+    assert_eq!(events.iter().map(|event| number(event, "ago")).collect::<Vec<_>>(), [5, 5, 515]);
+    let by = (text(&events[2], "by-name"), text(&events[2], "by-user"), text(&events[2], "reason"), number(&events[2], "token"));
+    assert_eq!(by, ("desk".to_owned(), "default".to_owned(), "lunch".to_owned(), broken));
+    assert!(find(&events[0], "token").is_none() && find(&events[1], "reason").is_none());
+    assert_eq!(maps(&mut wire, "LOCK.RECENT COUNT 2").len(), 2);
+    assert_eq!(call(&mut wire, "LOCK.RECENT COUNT 0"), "-ERR syntax error");
+    assert_eq!(call(&mut wire, "LOCK.RECENT COUNT x"), "-ERR value is not an integer or out of range");
     server.check_invariants();
 }
 

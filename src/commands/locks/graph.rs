@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::locks::info::{READ, Shown, field, shown_with, text, write_holders};
+use crate::commands::locks::info::{Most, READ, Shown, field, shown_with, text, write_holders};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
 use crate::lock::grant::Owner;
@@ -13,7 +13,7 @@ const COUNT: usize = 100;
 /// Maximum number of nodes.
 const COUNT_MAX: usize = 10_000;
 /// Maximum number of holders of a node that are shown, and that are followed from the lock that is asked for.
-const HOLDERS_MAX: usize = 100;
+const MOST: Most = Most { holders: 100, waiters: 0 };
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {
@@ -47,7 +47,7 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     let asked = match name {
         None => None,
-        Some(name) => match shown_with(cx, name, HOLDERS_MAX) {
+        Some(name) => match shown_with(cx, name, MOST) {
             Some(shown) => Some((name, shown.holders().iter().map(|holder| holder.owner().clone()).collect::<Vec<Owner>>())),
             None => {
                 cx.reply.array(0);
@@ -67,7 +67,7 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             (name, via, queue.map_or(0, |queue| u64::from(queue.len)), node)
         })
         .collect();
-    let all: Vec<(Option<Shown>, _)> = named.into_iter().map(|named| (shown_with(cx, &named.0, HOLDERS_MAX), named)).collect();
+    let all: Vec<(Option<Shown>, _)> = named.into_iter().map(|named| (shown_with(cx, &named.0, MOST), named)).collect();
     cx.reply.array(all.len());
     for (shown, (name, via, waiters, node)) in &all {
         let reply = &mut *cx.reply;

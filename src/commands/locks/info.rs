@@ -83,10 +83,40 @@ struct LastEnd {
     reason: Option<Box<[u8]>>,
 }
 
+/// All holders of a lock, of which a reply may show some.
+#[derive(Clone, Copy, Default)]
+struct AllHolders {
+    count: u64,
+    permits: u64,
+}
+
+/// Maximum numbers of holders and of waiters that are collected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub(super) holders: usize,
+    pub(super) waiters: usize,
+}
+
+impl Most {
+    /// All of them.
+    pub(super) const ALL: Most = Most { holders: usize::MAX, waiters: usize::MAX };
+}
+
+/// What an entry has besides what is known of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extra {
+    /// Nothing: the client asked by the name.
+    None,
+    /// The name.
+    Name,
+    /// The name, and the numbers of holders and of waiters, of which the entry may not show all.
+    NameAndNumbers,
+}
+
 /// What a name holds.
 enum Held {
     /// A lock or a semaphore, or nothing while clients wait.
-    Lock { limit: u32, held_back_ms: u64, holders: Vec<Holder>, fence: u64, counts: Counts },
+    Lock { limit: u32, held_back_ms: u64, holders: Vec<Holder>, all: AllHolders, fence: u64, counts: Counts },
     /// A latch, with its count.
     Latch(u64),
     /// A guard, with its token.
@@ -102,6 +132,8 @@ pub(super) struct Shown {
     /// Milliseconds until the key expires; `None` if it does not.
     ttl_ms: Option<u64>,
     waiting: Vec<Waiting>,
+    /// Number of waiters, of which `waiting` may have only the first.
+    waiters: u64,
     oldest_wait_ms: u64,
     last_end: Option<LastEnd>,
 }
@@ -135,8 +167,8 @@ impl Shown {
 
     /// Whether nothing is there: neither a value nor a waiter.
     fn is_nothing(&self) -> bool {
-        let free = matches!(&self.held, Held::Lock { held_back_ms: 0, holders, .. } if holders.is_empty());
-        free && self.waiting.is_empty()
+        let free = matches!(&self.held, Held::Lock { held_back_ms: 0, all, .. } if all.count == 0);
+        free && self.waiters == 0
     }
 }
 
@@ -149,17 +181,19 @@ pub(super) fn may_read(cx: &Context<'_>, name: &[u8]) -> bool {
 
 /// Collects everything shown of a name; `None` if it holds nothing and nobody waits for it.
 pub(super) fn shown(cx: &mut Context<'_>, name: &[u8]) -> Option<Shown> {
-    shown_with(cx, name, usize::MAX)
+    shown_with(cx, name, Most::ALL)
 }
 
 /// As [`shown`] with at most so many holders and waiters.
-pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: usize) -> Option<Shown> {
+pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Option<Shown> {
     let (now, db) = (cx.now, cx.db);
     let lock = cx.engine.keyspace.with_locks(now, |locks, keys| {
         let lock = locks.look(keys, now, (db, name), |lock| {
             lock.map(|lock| {
-                let grants: Vec<Grant> = lock.holders.iter().take(most).cloned().collect();
-                (lock.limit, lock.held_back_ms, grants)
+                let grants: Vec<Grant> = lock.holders.iter().take(most.holders).cloned().collect();
+                let permits = lock.holders.iter().map(|grant| u64::from(grant.permits)).sum();
+                let all = AllHolders { count: lock.holders.iter().count() as u64, permits };
+                (lock.limit, lock.held_back_ms, grants, all)
             })
         });
         locks.work(keys, now);
@@ -174,28 +208,31 @@ pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: usize) -> Opti
     let engine = &*cx.engine;
     let locks = engine.keyspace.changes.locks.as_ref()?;
     let queue = locks.queues.find(db, name);
-    let mut waiting = waiting(engine, locks, now, queue, most);
+    let mut waiting = waiting(engine, locks, now, queue, most.waiters);
+    let mut waiters = queue.and_then(|queue| locks.queues.get(queue)).map_or(0, |queue| u64::from(queue.len));
     let mut oldest_wait_ms = queue.map_or(0, |queue| locks.oldest_wait_ms(now, queue));
     let (kind, held, deadline) = match other {
         Some(other) => other,
         None => {
             let is_free = lock.is_none();
-            let (limit, held_back_ms, grants) = lock.unwrap_or_default();
+            let (limit, held_back_ms, grants, all) = lock.unwrap_or_default();
             let holders = grants.iter().map(|grant| holder(engine, locks, now, grant)).collect();
             let semaphore = limit > 0 || is_free && first_wants_permits(locks, queue);
             let fence = fence(locks, db, name, &grants);
             let counts = locks.history.counts(db, name);
-            let held = Held::Lock { limit, held_back_ms, holders, fence, counts };
+            let held = Held::Lock { limit, held_back_ms, holders, all, fence, counts };
             (if semaphore { "semaphore" } else { "lock" }, held, None)
         }
     };
     if let Held::Latch(_) = held {
-        waiting = waiting_for_latch(engine, now, db, name, most);
+        waiting = waiting_for_latch(engine, now, db, name);
+        waiters = waiting.len() as u64;
         oldest_wait_ms = waiting.iter().map(|waiting| waiting.waited_ms).max().unwrap_or(0);
+        waiting.truncate(most.waiters);
     }
     let ttl_ms = deadline.map(|deadline| now.left_ms(deadline));
     let last_end = last_end(locks, now, db, name);
-    let shown = Shown { kind, held, ttl_ms, waiting, oldest_wait_ms, last_end };
+    let shown = Shown { kind, held, ttl_ms, waiting, waiters, oldest_wait_ms, last_end };
     (!shown.is_nothing()).then_some(shown)
 }
 
@@ -257,7 +294,7 @@ fn waiting(engine: &Engine, locks: &Locks, now: Now, queue: Option<u32>, most: u
     links.take(most).filter_map(|link| of(link.waiter)).collect()
 }
 
-fn waiting_for_latch(engine: &Engine, now: Now, db: u32, name: &[u8], most: usize) -> Vec<Waiting> {
+fn waiting_for_latch(engine: &Engine, now: Now, db: u32, name: &[u8]) -> Vec<Waiting> {
     let waiters = engine.keyspace.changes.waits.waiters_for(db, name).filter(|waiter| waiter.wake.contains(Wake::LATCH));
     let of = |waiter: &crate::keyspace::waits::Waiter| {
         let session = engine.sessions.get(waiter.session.0 as usize)?;
@@ -273,7 +310,7 @@ fn waiting_for_latch(engine: &Engine, now: Now, db: u32, name: &[u8], most: usiz
             client_name: session.name.clone().unwrap_or_default(),
         })
     };
-    waiters.take(most).filter_map(of).collect()
+    waiters.filter_map(of).collect()
 }
 
 fn last_end(locks: &Locks, now: Now, db: u32, name: &[u8]) -> Option<LastEnd> {
@@ -311,21 +348,30 @@ pub(super) fn field_if(reply: &mut dyn Sink, name: &str, value: Option<u64>) {
     }
 }
 
-/// Replies with a map that describes a name. `named` includes the name, for callers that did not ask by it.
-pub(super) fn write(reply: &mut dyn Sink, now: Now, name: &[u8], shown: &Shown, named: bool) {
+/// Replies with a map that describes a name.
+pub(super) fn write(reply: &mut dyn Sink, now: Now, name: &[u8], shown: &Shown, extra: Extra) {
     let begin = |reply: &mut dyn Sink, fields: usize| {
-        reply.map(fields + usize::from(named));
-        if named {
+        let more = match extra {
+            Extra::None => 0,
+            Extra::Name => 1,
+            Extra::NameAndNumbers => 3,
+        };
+        reply.map(fields + more);
+        if extra != Extra::None {
             text(reply, "name", name);
         }
         text(reply, "kind", shown.kind.as_bytes());
+        if extra == Extra::NameAndNumbers {
+            field(reply, "holding", if let Held::Lock { all, .. } = &shown.held { all.count } else { 0 });
+            field(reply, "waiting", shown.waiters);
+        }
     };
     let ttl = |reply: &mut dyn Sink| {
         reply.bulk(b"ttl");
         reply.integer(shown.ttl_ms.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX)));
     };
     match &shown.held {
-        Held::Lock { limit, held_back_ms, holders, fence, counts } => {
+        Held::Lock { limit, held_back_ms, holders, all, fence, counts } => {
             let semaphore = *limit > 0;
             begin(reply, 10 + 2 * usize::from(semaphore) + usize::from(*held_back_ms > 0));
             let mode = match holders.first() {
@@ -336,7 +382,7 @@ pub(super) fn write(reply: &mut dyn Sink, now: Now, name: &[u8], shown: &Shown, 
             text(reply, "mode", mode.as_bytes());
             if semaphore {
                 field(reply, "limit", u64::from(*limit));
-                field(reply, "permits", holders.iter().map(|holder| u64::from(holder.grant.permits)).sum());
+                field(reply, "permits", all.permits);
             }
             if *held_back_ms > 0 {
                 field(reply, "held-back", now.left_ms(*held_back_ms));
@@ -452,7 +498,7 @@ fn info(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
         }
     }
     match shown(cx, args[1]) {
-        Some(shown) => write(&mut *cx.reply, cx.now, args[1], &shown, false),
+        Some(shown) => write(&mut *cx.reply, cx.now, args[1], &shown, Extra::None),
         None => cx.reply.null(),
     }
     Ok(())

@@ -1,12 +1,13 @@
 //! `LOCK.LIST`: the locks of a database, chosen by what they are and by how long they are held or waited for.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::base::time::Now;
-use crate::commands::locks::info::{READ, Shown, may_read, shown, write};
+use crate::commands::locks::info::{Extra, Most, READ, Shown, may_read, shown_with, write};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
 use crate::lock::grant::{self, Grant};
@@ -25,9 +26,9 @@ pub const COMMANDS: &[Command] = &[Command {
     arity: -1,
     flags: Flags::READONLY,
     keys: Keys::None,
-    summary: "Returns the locks of a database: those with the most waiters first, or with WAITING those with the longest wait. OWNER selects those that an owner holds or waits for, HELD those with a grant of at least this age.",
-    complexity: "O(N) for N keys, of which at most 100,000 are examined, and N waiters",
-    syntax: "[MATCH pattern] [CONTENDED] [OWNER owner] [KIND kind] [WAITING milliseconds] [HELD milliseconds] [COUNT count]",
+    summary: "Returns the locks of a database: those with the most waiters first, or with WAITING those with the longest wait. SHOW limits how many holders and waiters are shown of each, and adds their numbers. OWNER selects those that an owner holds or waits for, HELD those with a grant of at least this age.",
+    complexity: "O(N) for N keys, of which at most 100,000 are examined, and N contended locks. No keys are examined with CONTENDED, WAITING or KIND semaphore.",
+    syntax: "[MATCH pattern] [CONTENDED] [OWNER owner] [KIND kind] [WAITING milliseconds] [HELD milliseconds] [SHOW most] [COUNT count]",
     handler: list,
     ..READ
 }];
@@ -41,6 +42,8 @@ struct Filter<'a> {
     kind: Option<&'a [u8]>,
     waiting_ms: Option<u64>,
     held_ms: Option<u64>,
+    /// Maximum number of holders, and of waiters, that are shown of each lock.
+    most: Option<usize>,
 }
 
 impl Filter<'_> {
@@ -87,19 +90,21 @@ fn parse<'a>(words: &[&'a [u8]]) -> Result<(Filter<'a>, usize)> {
             filter.contended = true;
             continue;
         }
-        let option = [&b"MATCH"[..], b"OWNER", b"KIND", b"WAITING", b"HELD", b"COUNT"].into_iter().find(|name| is(name));
+        let option = [&b"MATCH"[..], b"OWNER", b"KIND", b"WAITING", b"HELD", b"SHOW", b"COUNT"].into_iter().find(|name| is(name));
         let (option, value) = (option.ok_or(Error::SYNTAX)?, *rest.next().ok_or(Error::SYNTAX)?);
         let number = || {
             let number = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
             u64::try_from(number).map_err(|_| Error::SYNTAX)
         };
+        let positive = || usize::try_from(number()?).ok().filter(|&number| number > 0).ok_or(Error::SYNTAX);
         match option {
             b"MATCH" => filter.pattern = Some(value),
             b"OWNER" => filter.owner = Some(value),
             b"KIND" => filter.kind = Some(value),
             b"WAITING" => filter.waiting_ms = Some(number()?),
             b"HELD" => filter.held_ms = Some(number()?),
-            _ => count = usize::try_from(number()?).ok().filter(|&count| count > 0).ok_or(Error::SYNTAX)?,
+            b"SHOW" => filter.most = Some(positive()?),
+            _ => count = positive()?,
         }
     }
     Ok((filter, count))
@@ -107,6 +112,7 @@ fn parse<'a>(words: &[&'a [u8]]) -> Result<(Filter<'a>, usize)> {
 
 fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (filter, count) = parse(&args[1..])?;
+    let most = filter.most.map_or(Most::ALL, |most| Most { holders: most, waiters: most });
     let names = contended(cx, &filter, count);
     let mut all: Vec<(Vec<u8>, Shown)> = Vec::new();
     let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
@@ -117,7 +123,7 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             break;
         }
         if seen.insert(name.clone())
-            && let Some(mut shown) = shown(cx, &name)
+            && let Some(mut shown) = shown_with(cx, &name, most)
         {
             if shown.has_value() && !may_read(cx, &name) {
                 shown.hide_value();
@@ -126,8 +132,9 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
     }
     cx.reply.array(all.len());
+    let extra = if filter.most.is_some() { Extra::NameAndNumbers } else { Extra::Name };
     for (name, shown) in &all {
-        write(&mut *cx.reply, cx.now, name, shown, true);
+        write(&mut *cx.reply, cx.now, name, shown, extra);
     }
     Ok(())
 }
@@ -135,25 +142,18 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// Up to `count` wanted names with waiters, in the order of the reply.
 fn contended(cx: &mut Context<'_>, filter: &Filter<'_>, count: usize) -> Vec<Vec<u8>> {
     let (now, db) = (cx.now, cx.db);
-    let mut names: Vec<(u64, Vec<u8>, bool)> = Vec::new();
-    if let Some(locks) = &cx.engine.keyspace.changes.locks {
-        for (number, queue) in locks.queues.iter().filter(|(_, queue)| queue.db == db && queue.len > 0) {
-            let wait_ms = locks.oldest_wait_ms(now, number);
-            if !filter.has_name(&queue.name) || filter.waiting_ms.is_some_and(|ms| wait_ms < ms) {
-                continue;
-            }
-            let waits = filter.owner.is_some_and(|owner| waits_in(locks, owner, number));
-            let rank = if filter.waiting_ms.is_some() { wait_ms } else { u64::from(queue.len) };
-            names.push((rank, queue.name.to_vec(), waits));
-        }
-    }
-    names.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    let mut db = cx.db();
+    let mut ranked = match &cx.engine.keyspace.changes.locks {
+        Some(locks) => ranked(locks, now, db, filter),
+        None => return Vec::new(),
+    };
     let mut wanted = Vec::new();
-    for (_, name, waits) in names {
-        if wanted.len() >= count {
-            break;
-        }
+    while wanted.len() < count
+        && let Some((.., Reverse(queue))) = ranked.pop()
+    {
+        let Some(locks) = &cx.engine.keyspace.changes.locks else { break };
+        let Some(name) = locks.queues.get(queue).map(|queue| queue.name.to_vec()) else { continue };
+        let waits = filter.owner.is_some_and(|owner| waits_in(locks, owner, queue));
+        let mut db = cx.db();
         let entry = db.peek(&name);
         let kind = entry.map_or("lock", EntryRef::type_name);
         if filter.has_kind(kind) && filter.has_holders(now, entry, waits) {
@@ -163,9 +163,32 @@ fn contended(cx: &mut Context<'_>, filter: &Filter<'_>, count: usize) -> Vec<Vec
     wanted
 }
 
+/// The queues of wanted names with waiters: by the number of waiters, or with `WAITING` by the longest wait; then by the longest
+/// wait. Only the first ones are usually taken, so they are not sorted.
+fn ranked(locks: &Locks, now: Now, db: u32, filter: &Filter<'_>) -> BinaryHeap<(u32, u64, Reverse<u32>)> {
+    let queues = locks.queues.iter().filter(|(_, queue)| queue.db == db && queue.len > 0 && filter.has_name(&queue.name));
+    let ranked = queues.filter_map(|(number, queue)| {
+        let wait_us = locks.oldest_wait_us(now, number);
+        let waits_enough = filter.waiting_ms.is_none_or(|ms| wait_us / 1000 >= ms);
+        let waiters = if filter.waiting_ms.is_some() { 0 } else { queue.len };
+        waits_enough.then_some((waiters, wait_us, Reverse(number)))
+    });
+    ranked.collect()
+}
+
 fn waits_in(locks: &Locks, owner: &[u8], queue: u32) -> bool {
     let node = locks.queues.find_owner(owner).and_then(|owner| locks.queues.owner(owner));
     node.is_some_and(|node| node.waits.iter().any(|&waiter| locks.queues.queues_of(waiter).any(|of| of == queue)))
+}
+
+/// Wanted semaphores, if all of them are known by name.
+fn semaphores(cx: &mut Context<'_>, filter: &Filter<'_>, count: usize) -> Option<Vec<Vec<u8>>> {
+    let now = cx.now;
+    let known = cx.engine.keyspace.changes.locks.as_ref()?.held.semaphores(cx.db)?;
+    let names: Vec<Vec<u8>> = known.filter(|name| filter.has_name(name)).map(<[u8]>::to_vec).collect();
+    let mut db = cx.db();
+    let is_wanted = |name: &Vec<u8>| filter.has_holders(now, db.peek(name), false);
+    Some(names.into_iter().filter(is_wanted).take(count).collect())
 }
 
 /// Wanted locks among the keys, in no order. Without `KIND`, only locks and semaphores. There may be some with waiters among
@@ -174,6 +197,11 @@ fn uncontended(cx: &mut Context<'_>, filter: &Filter<'_>, count: usize) -> Vec<V
     let now = cx.now;
     let contended = cx.engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.contended());
     let most = count.saturating_add(contended.min(count));
+    if filter.kind.is_some_and(|kind| kind.eq_ignore_ascii_case(b"semaphore"))
+        && let Some(names) = semaphores(cx, filter, most)
+    {
+        return names;
+    }
     let db = cx.db();
     let mut names = Vec::new();
     let (mut cursor, mut seen) = (0, 0);

@@ -1,14 +1,17 @@
-//! `LOCK.STATS`, `LOCK.WHY` and `LOCK.SLOWLOG`: totals of all locks, and the last events, which explain why a client does not have a
-//! lock.
+//! `LOCK.STATS`, `LOCK.WHY`, `LOCK.RECENT` and `LOCK.SLOWLOG`: totals of all locks, and the last events, which explain why a client
+//! does not have a lock.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::locks::info::{READ, field, field_if, text};
 use crate::engine::command::{Command, Flags, Keys, Traits};
 use crate::engine::context::Context;
+use crate::lock::Locks;
 use crate::lock::grant::Reason;
 use crate::lock::history::breaks::Breaker;
+use crate::lock::history::recent::Notable;
 use crate::lock::history::{Event, What};
+use crate::resp::reply::Sink;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
@@ -29,6 +32,18 @@ pub const COMMANDS: &[Command] = &[
         complexity: "O(N) for N holders",
         syntax: "key",
         handler: why,
+        ..READ
+    },
+    Command {
+        name: "lock.recent",
+        arity: -1,
+        flags: Flags::READONLY,
+        // It shows names as `LOCK.LIST` does, and those of other databases.
+        keys: Keys::None,
+        summary: "Returns the latest events of the locks of all databases that an operator asks about, the latest first: broken grants, refused deadlocks, ended leases and sessions.",
+        complexity: "O(N) for N events, of which there are at most 512",
+        syntax: "[COUNT count]",
+        handler: recent,
         ..READ
     },
     Command {
@@ -87,13 +102,7 @@ fn why(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
     let of = |event: &Event| Shown {
         waited_ms: if let What::Granted { waited_ms, .. } = event.what { Some(waited_ms) } else { None },
-        by: match event.what {
-            What::Ended { reason: Reason::Broken, token } => {
-                let unknown = || Breaker { client: event.client.id, ..Breaker::default() };
-                Some(locks.history.breaks.of(token).cloned().unwrap_or_else(unknown))
-            }
-            _ => None,
-        },
+        by: breaker(locks, event),
         event: event.clone(),
     };
     // Of present grants, those whose events were forgotten.
@@ -119,11 +128,55 @@ fn why(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         if let Some(by) = by {
             field(reply, "token", event.what.token().unwrap_or(0));
-            field(reply, "by", by.client);
-            text(reply, "by-user", &by.user);
-            text(reply, "by-name", &by.name);
-            text(reply, "by-addr", by.addr.as_bytes());
-            text(reply, "reason", &by.reason);
+            write_breaker(reply, by);
+        }
+    }
+    Ok(())
+}
+
+/// Who broke the lock, if the event is a break.
+fn breaker(locks: &Locks, event: &Event) -> Option<Breaker> {
+    let What::Ended { reason: Reason::Broken, token } = event.what else { return None };
+    let unknown = || Breaker { client: event.client.id, ..Breaker::default() };
+    Some(locks.history.breaks.of(token).cloned().unwrap_or_else(unknown))
+}
+
+/// Five fields.
+fn write_breaker(reply: &mut dyn Sink, by: &Breaker) {
+    field(reply, "by", by.client);
+    text(reply, "by-user", &by.user);
+    text(reply, "by-name", &by.name);
+    text(reply, "by-addr", by.addr.as_bytes());
+    text(reply, "reason", &by.reason);
+}
+
+fn recent(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let count = match args[1..] {
+        [] => usize::MAX,
+        [word, count] if word.eq_ignore_ascii_case(b"COUNT") => {
+            let count = parse_i64(count).ok_or(Error::NOT_INTEGER)?;
+            usize::try_from(count).ok().filter(|&count| count > 0).ok_or(Error::SYNTAX)?
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let events: Vec<_> = locks.history.recent.latest().take(count).collect();
+    let reply = &mut *cx.reply;
+    reply.array(events.len());
+    for Notable { db, name, event } in events {
+        let (token, by) = (event.what.token(), breaker(locks, event));
+        reply.map(6 + usize::from(token.is_some()) + 5 * usize::from(by.is_some()));
+        text(reply, "event", event.what.name().as_bytes());
+        field(reply, "db", u64::from(*db));
+        text(reply, "name", name);
+        text(reply, "owner", &event.owner);
+        field(reply, "client", event.client.id);
+        field(reply, "ago", cx.now.mono_ms().saturating_sub(event.at_ms));
+        if let Some(token) = token {
+            field(reply, "token", token);
+        }
+        if let Some(by) = by {
+            write_breaker(reply, &by);
         }
     }
     Ok(())

@@ -109,7 +109,8 @@ pub fn of_stats(metrics: &mut Metrics, stats: &Value) {
 
 /// Asks for the locks of a database that were waited for longest.
 pub fn commands(count: usize) -> [Command; 1] {
-    [Command::new("LOCK.LIST").arg("CONTENDED").arg("WAITING").arg(0).arg("COUNT").arg(count as u64)]
+    let list = Command::new("LOCK.LIST").arg("CONTENDED").arg("WAITING").arg(0);
+    [list.arg("SHOW").arg(1).arg("COUNT").arg(count as u64)]
 }
 
 /// A lock with waiters.
@@ -124,12 +125,10 @@ pub struct Contended {
 /// The locks of `LOCK.LIST`.
 pub fn contended(db: u32, list: &Value) -> Vec<Contended> {
     let read = |lock: &Value| {
-        let waiters = lock.field("waiters").and_then(Value::as_array)?;
-        let number = |of: &Value, name: &str| of.field(name).and_then(Value::as_integer).and_then(|ms| u64::try_from(ms).ok());
-        let oldest = number(lock, "oldest-wait");
-        let oldest_ms = oldest.or_else(|| waiters.iter().filter_map(|waiter| number(waiter, "waited")).max()).unwrap_or(0);
+        let number = |name: &str| lock.field(name).and_then(Value::as_integer).and_then(|number| u64::try_from(number).ok());
+        let (waiters, oldest_ms) = (number("waiting")?, number("oldest-wait")?);
         let name = json::text(lock.field("name").and_then(Value::as_bytes)?);
-        (!waiters.is_empty()).then_some(Contended { db, name, waiters: waiters.len() as u64, oldest_ms })
+        (waiters > 0).then_some(Contended { db, name, waiters, oldest_ms })
     };
     list.as_array().unwrap_or_default().iter().filter_map(read).collect()
 }

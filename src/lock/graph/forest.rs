@@ -9,7 +9,10 @@
 //! Only locks with waiters are nodes, and the lock that is asked for. A semaphore with several permits is a root: none of its
 //! holders blocks its waiters alone. The work is bounded: what is beyond the bound is left out and marked as cut.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+
+use foldhash::fast::FixedState;
 
 use crate::lock::grant::Owner;
 use crate::lock::queue::{NIL, Queues};
@@ -41,7 +44,7 @@ pub struct Asked<'a> {
     pub holders: &'a [Owner],
 }
 
-/// The trees of a database, those with the most blocked waiters first; with a lock that is asked for, the paths from the roots to
+/// The trees of a database, those with the most blocked waiters first, and then those with the longest wait; with a lock that is asked for, the paths from the roots to
 /// it, and what is below it. At most `count` nodes.
 pub fn forest(queues: &Queues, db: u32, asked: Option<Asked<'_>>, count: usize) -> Vec<Node> {
     let mut forest = Forest {
@@ -51,7 +54,7 @@ pub fn forest(queues: &Queues, db: u32, asked: Option<Asked<'_>>, count: usize) 
         asked: None,
         above: BTreeSet::new(),
         asked_parents: Vec::new(),
-        sums: BTreeMap::new(),
+        sums: HashMap::default(),
         meets: false,
     };
     let roots = match asked {
@@ -75,7 +78,7 @@ struct Forest<'a> {
     /// The edges from the lock that is asked for, if it has no queue.
     asked_parents: Vec<Edge>,
     /// Waiters at and below each lock, counted once for each path.
-    sums: BTreeMap<u32, u64>,
+    sums: HashMap<u32, u64, FixedState>,
     /// Whether a lock has several locks above it: paths meet there.
     meets: bool,
 }
@@ -170,7 +173,6 @@ impl Forest<'_> {
                 roots.push(number);
             }
         }
-        self.sort(&mut roots, |&root| root);
         roots
     }
 
@@ -197,18 +199,21 @@ impl Forest<'_> {
         seen.remove(&start);
         self.above = seen;
         roots.iter().for_each(|&root| self.sum(root));
-        self.sort(&mut roots, |&root| root);
         roots
     }
 
-    /// Sorts locks, those with the most blocked waiters first, and then by name.
-    fn sort<T>(&self, locks: &mut [T], queue: impl Fn(&T) -> u32) {
-        let name = |number: u32| self.queues.get(number).map(|queue| &queue.name[..]).unwrap_or_default();
+    /// The first `most` of these locks: those with the most blocked waiters, then those with the longest wait.
+    fn first<T: Copy>(&self, locks: &[T], most: usize, queue: impl Fn(&T) -> u32) -> Vec<T> {
+        let since_us = |number: u32| self.queues.oldest_since_us(number).unwrap_or(u64::MAX);
         let blocked = |number: u32| self.sums.get(&number).copied().unwrap_or(0);
-        locks.sort_by(|a, b| {
-            let (a, b) = (queue(a), queue(b));
-            blocked(b).cmp(&blocked(a)).then_with(|| name(a).cmp(name(b)))
-        });
+        let rank = |(at, lock): (usize, &T)| (Reverse(blocked(queue(lock))), since_us(queue(lock)), at);
+        let mut ranked: Vec<_> = locks.iter().enumerate().map(rank).collect();
+        if most < ranked.len() {
+            ranked.select_nth_unstable(most);
+            ranked.truncate(most);
+        }
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(.., at)| locks[at]).collect()
     }
 
     /// Computes the sums of a lock and of those below it.
@@ -220,6 +225,9 @@ impl Forest<'_> {
             let own = self.len(open);
             self.sums.insert(open, own);
             let children = self.children(open).0;
+            if children.is_empty() && path.is_empty() {
+                return;
+            }
             path.push((open, children));
             loop {
                 let Some((queue, children)) = path.last_mut() else { return };
@@ -277,7 +285,7 @@ impl Forest<'_> {
         let (mut nodes, mut shown): (Vec<Node>, BTreeSet<u32>) = (Vec::new(), BTreeSet::new());
         let whole = self.asked.is_none();
         let open = |queue| Open { queue, via: None, depth: 0, above: None, whole };
-        let mut next: Vec<Open> = roots.into_iter().rev().map(open).collect();
+        let mut next: Vec<Open> = self.first(&roots, count, |&root| root).into_iter().rev().map(open).collect();
         while let Some(Open { queue, via, depth, above, whole }) = next.pop() {
             if nodes.len() >= count {
                 if let Some(node) = above.and_then(|above| nodes.get_mut(above)) {
@@ -296,8 +304,7 @@ impl Forest<'_> {
             let (mut children, all) = self.children(queue);
             nodes[at].cut = !all;
             children.retain(|&(child, _)| whole || self.above.contains(&child) || self.asked == Some(child));
-            self.sort(&mut children, |&(child, _)| child);
-            let below = children.into_iter().rev();
+            let below = self.first(&children, usize::MAX, |&(child, _)| child).into_iter().rev();
             next.extend(below.map(|(queue, via)| Open { queue, via: Some(via), depth: depth + 1, above: Some(at), whole }));
         }
         nodes

@@ -33,7 +33,7 @@ impl Locks {
                 ended.push(grant.owner.clone());
             }
             kept.holders.insert(grant.clone());
-            self.held.granted(db, &kept, grant.permits, grant.granted_ms);
+            self.held.granted((db, name), &kept, grant.permits, grant.granted_ms);
             if grant.renewed > 0 {
                 self.held.renewed(db);
             }

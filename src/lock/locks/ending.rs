@@ -92,7 +92,7 @@ impl Locks {
     /// Removes a grant that was taken out of its lock from all accounts.
     #[inline]
     pub(super) fn end(&mut self, ended_ms: u64, (db, name): (u32, &[u8]), lock: &Lock, grant: &Grant) {
-        self.held.ended(db, lock, grant);
+        self.held.ended((db, name), lock, grant);
         if grant.bound != Bound::Lease {
             self.unbind(grant);
         }

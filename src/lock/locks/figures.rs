@@ -34,6 +34,11 @@ impl Locks {
 
     /// How long the longest present wait for a name lasts, in milliseconds; 0 without waiters.
     pub fn oldest_wait_ms(&self, now: Now, queue: u32) -> u64 {
-        self.queues.oldest_since_us(queue).map_or(0, |since_us| now.mono_us.saturating_sub(since_us) / 1000)
+        self.oldest_wait_us(now, queue) / 1000
+    }
+
+    /// As [`Locks::oldest_wait_ms`], in microseconds.
+    pub fn oldest_wait_us(&self, now: Now, queue: u32) -> u64 {
+        self.queues.oldest_since_us(queue).map_or(0, |since_us| now.mono_us.saturating_sub(since_us))
     }
 }

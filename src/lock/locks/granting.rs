@@ -192,7 +192,7 @@ impl Locks {
         // An upgrade from shared to exclusive gets a new grant: its token must be larger than those of all who shared the lock.
         let shared = before.and_then(|_| lock.holders.remove(owner));
         if let Some(grant) = &shared {
-            self.held.ended(db, lock, grant);
+            self.held.ended((db, name), lock, grant);
             self.unbind(grant);
         }
         let token = self.next_token;
@@ -222,7 +222,7 @@ impl Locks {
         self.bind((db, name), &grant);
         (lock.limit, lock.held_back_ms) = (wanted.limit, 0);
         lock.holders.insert(grant);
-        self.held.granted(db, lock, wanted.permits, now.mono_ms());
+        self.held.granted((db, name), lock, wanted.permits, now.mono_ms());
         if let Some(queue) = queue
             && wanted.limit <= 1
         {

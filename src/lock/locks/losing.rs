@@ -41,7 +41,7 @@ pub(super) struct Lost {
 impl Locks {
     /// Handles the deletion of a lock: all its grants end.
     pub fn deleted(&mut self, now: Now, (db, name): (u32, &[u8]), lock: Lock, by: Client) {
-        self.held.deleted(db, &lock);
+        self.held.deleted((db, name), &lock);
         self.stats.deletions += lock.holders.len() as u64;
         if let Some(queue) = self.queues.find(db, name) {
             self.queues.unhold_all(queue);

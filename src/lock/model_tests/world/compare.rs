@@ -87,6 +87,12 @@ impl World {
             held.permits += if lock.limit > 0 { lock.holders.permits() } else { 0 };
         }
         assert_eq!(self.locks.held.total(), held, "what is held is counted");
+        let is_semaphore = |lock: &Lock| lock.limit > 0 && !lock.holders.is_empty();
+        let semaphores = self.map.held.iter().filter(|(_, lock)| lock.as_ref().is_some_and(is_semaphore));
+        let mut semaphores: Vec<&[u8]> = semaphores.map(|(name, _)| name.as_ref()).collect();
+        semaphores.sort_unstable();
+        let known: Option<Vec<&[u8]>> = self.locks.held.semaphores(0).map(Iterator::collect);
+        assert_eq!(known, Some(semaphores), "semaphores are known by name");
         assert_eq!(self.locks.held.aged(), held.grants, "the age of every grant is known");
         let grants = || self.map.held.values().flatten().flat_map(|lock| lock.holders.iter());
         let renewed = grants().filter(|grant| grant.renewed > 0).count() as u64;
