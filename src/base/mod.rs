@@ -13,3 +13,4 @@ pub mod rate;
 pub mod segments;
 pub mod time;
 pub mod version;
+pub mod words;

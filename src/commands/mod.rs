@@ -66,6 +66,7 @@ static FAMILIES: &[&[Command]] = &[
     locks::info::COMMANDS,
     locks::list::COMMANDS,
     locks::graph::COMMANDS,
+    locks::doctor::COMMANDS,
     locks::stats::COMMANDS,
     locks::leaks::COMMANDS,
     locks::breaking::COMMANDS,

@@ -1,6 +1,7 @@
 //! The routes, and what they share; the answers of `/api` about locks.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +10,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
-use axum::{Json, Router, middleware};
+use axum::{Extension, Json, Router, middleware};
 use serde_json::{Value as Reply, json};
 
 use crate::client::{Command, Value};
@@ -220,6 +221,7 @@ async fn graph(
 /// Ends a grant. A page of another site cannot send the header without being asked first, which this endpoint never answers.
 async fn break_grant(
     State(app): State<Arc<App>>,
+    Extension(from): Extension<SocketAddr>,
     who: Who,
     headers: HeaderMap,
     body: Result<Json<Reply>, JsonRejection>,
@@ -242,7 +244,7 @@ async fn break_grant(
         Some(Reply::String(reason)) => command = command.arg("REASON").arg(reason),
         Some(_) => return Err(wrong("reason")),
     }
-    let broken = one(app.link.ask(&who, db, &[command]).await?)?;
+    let broken = one(app.link.ask_for(from, &who, db, &[command]).await?)?;
     Ok(Json(json!({ "broken": broken.as_integer() == Some(1) })))
 }
 

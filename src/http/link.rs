@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,13 +26,24 @@ pub struct State {
     pub leaderless: bool,
 }
 
+/// Whom a connection serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// Whoever asks.
+    Anyone,
+    /// The client of the endpoint at this address, which the server shows.
+    One(SocketAddr),
+    /// The endpoint itself, which may do everything.
+    Trusted,
+}
+
 /// The server, as the endpoint reaches it.
 pub trait Inside: Send + Sync + 'static {
-    /// Opens a connection of a client. One that is trusted may do everything; it serves no request of a user.
+    /// Opens a connection of a client.
     ///
     /// # Errors
     /// The system provides no sockets.
-    fn connect(&self, trusted: bool) -> io::Result<std::os::unix::net::UnixStream>;
+    fn connect(&self, serves: Serves) -> io::Result<std::os::unix::net::UnixStream>;
 
     /// Asks for the state. `tell` is dropped if the server has ended.
     fn state(&self, tell: Box<dyn FnOnce(State) + Send>);
@@ -120,6 +132,18 @@ impl Link {
         .await
     }
 
+    /// As [`Link::ask`] over a connection of its own, which the server shows by the address of the one who asks.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub async fn ask_for(&self, from: SocketAddr, who: &Who, db: u32, commands: &[Command]) -> Result<Vec<Value>, Trouble> {
+        within(ANSWER_TIME, async {
+            let mut wire = self.open(Serves::One(from))?;
+            run(&mut wire, greeting(Some(who)), db, commands).await
+        })
+        .await
+    }
+
     /// Runs commands as a user, or with `None` as nobody who could be refused.
     ///
     /// # Errors
@@ -140,7 +164,7 @@ impl Link {
             let kept = lock(&self.trusted).take().filter(Wire::is_still);
             let mut wire = match kept {
                 Some(wire) => wire,
-                None => self.open(true)?,
+                None => self.open(Serves::Trusted)?,
             };
             let mut asked = vec![Command::new("SELECT").arg(db)];
             asked.extend_from_slice(commands);
@@ -187,13 +211,13 @@ impl Link {
             match kept {
                 Some(wire) if wire.is_still() => return Ok(wire),
                 Some(_) => {}
-                None => return self.open(false),
+                None => return self.open(Serves::Anyone),
             }
         }
     }
 
-    fn open(&self, trusted: bool) -> Result<Wire, Trouble> {
-        let opened = self.inside.connect(trusted).and_then(Wire::new);
+    fn open(&self, serves: Serves) -> Result<Wire, Trouble> {
+        let opened = self.inside.connect(serves).and_then(Wire::new);
         opened.map_err(|error| Trouble::unavailable(format!("no connection to the server: {error}")))
     }
 

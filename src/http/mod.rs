@@ -37,7 +37,7 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use crate::http::api::App;
-pub use crate::http::link::{Inside, State};
+pub use crate::http::link::{Inside, Serves, State};
 pub use crate::http::tls::Acceptor;
 
 /// What an endpoint needs.

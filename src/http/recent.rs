@@ -20,10 +20,17 @@ const EVENTS_MAX: usize = 100;
 fn shown(event: &Value, now: u64) -> Reply {
     let field = |name: &str| event.field(name).map(json::of).unwrap_or_default();
     let ago = event.field("ago").and_then(Value::as_integer).and_then(|ago| u64::try_from(ago).ok());
-    // The one who did it: the user, or, of the user that everybody is, the connection by its name or its number.
-    let named = |name: &str| Some(field(name)).filter(|by| !by.is_null() && by.as_str() != Some(""));
-    let user = named("by-user").filter(|user| user.as_str() != Some(DEFAULT));
-    let by = user.or_else(|| named("by-name")).or_else(|| named("by-user")).or_else(|| named("by"));
+    let text = |name: &str| event.field(name).and_then(Value::as_bytes).map(json::text).filter(|text| !text.is_empty());
+    // The one who did it: user, name and address of the connection. Its number says nothing once it has ended.
+    let user = text("by-user").filter(|user| user != DEFAULT);
+    let client = match (text("by-name"), text("by-addr")) {
+        (Some(name), Some(addr)) => Some(format!("{name} at {addr}")),
+        (name, addr) => name.or(addr),
+    };
+    let by = match (user, client) {
+        (Some(user), Some(client)) => Some(format!("{user}, {client}")),
+        (user, client) => user.or(client),
+    };
     json!({
         "at": now.saturating_sub(ago.unwrap_or(0)),
         "kind": field("event"),
@@ -61,7 +68,7 @@ mod tests {
     fn events_have_their_time_and_who_did_it() {
         let pair = |name: &'static str, value: Value| (Value::Status(name.into()), value);
         let text = |text: &'static str| Value::Status(text.into());
-        let event = |by_name: &'static str, by_user: &'static str| {
+        let event = |by_name: &'static str, by_user: &'static str, by_addr: &'static str| {
             Value::Map(vec![
                 pair("event", text("broken")),
                 pair("db", Value::Integer(2)),
@@ -71,11 +78,13 @@ mod tests {
                 pair("by", Value::Integer(7)),
                 pair("by-name", text(by_name)),
                 pair("by-user", text(by_user)),
+                pair("by-addr", text(by_addr)),
             ])
         };
         let expected = |by: Reply| json!({ "at": 960, "kind": "broken", "db": 2, "name": "a", "owner": "o", "by": by, "reason": null, "token": null });
-        assert_eq!(shown(&event("", "alice"), 1000), expected(json!("alice")));
-        assert_eq!(shown(&event("desk", "default"), 1000), expected(json!("desk")));
-        assert_eq!(shown(&event("", ""), 1000), expected(json!(7)));
+        assert_eq!(shown(&event("", "alice", ""), 1000), expected(json!("alice")));
+        assert_eq!(shown(&event("desk", "alice", "10.0.0.5:4711"), 1000), expected(json!("alice, desk at 10.0.0.5:4711")));
+        assert_eq!(shown(&event("desk", "default", "10.0.0.5:4711"), 1000), expected(json!("desk at 10.0.0.5:4711")));
+        assert_eq!(shown(&event("", "default", "10.0.0.5:4711"), 1000), expected(json!("10.0.0.5:4711")));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -49,8 +49,8 @@ pub async fn serve(listener: std::net::TcpListener, acceptor: Option<Acceptor>, 
     loop {
         let accepted = listener.accept().await;
         while connections.try_join_next().is_some() {}
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection for HTTP");
                 sleep(ACCEPT_PAUSE).await;
@@ -62,7 +62,7 @@ pub async fn serve(listener: std::net::TcpListener, acceptor: Option<Acceptor>, 
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (router, acceptor) = (router.clone(), acceptor.clone());
+        let (router, acceptor) = (router.clone().layer(Extension(from)), acceptor.clone());
         connections.spawn(async move {
             let stream = Timed::new(stream);
             match acceptor {

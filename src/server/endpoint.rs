@@ -9,15 +9,15 @@ pub use crate::http::Endpoint;
 
 use crate::engine::config::Config;
 use crate::engine::users::Users;
-use crate::http::{Inside, Settings, State};
+use crate::http::{Inside, Serves, Settings, State};
 use crate::server::net::control::Control;
 use crate::server::net::listener;
 use crate::server::net::listener::Accepted;
 use crate::server::net::tls::{self, ServerConfig};
 use crate::server::shell::Shell;
 
-/// What `CLIENT LIST` shows as the address of the endpoint's connections, before `:0`.
-const SHOWN: &str = "http";
+/// What `CLIENT LIST` shows as the address of the endpoint's connections that serve nobody in particular.
+const SHOWN: &str = "http:0";
 
 /// The TLS settings of the endpoint, which may be renewed.
 pub type SharedTls = Arc<Mutex<Arc<ServerConfig>>>;
@@ -134,16 +134,17 @@ impl Executor {
 }
 
 impl Inside for Executor {
-    fn connect(&self, trusted: bool) -> io::Result<UnixStream> {
+    fn connect(&self, serves: Serves) -> io::Result<UnixStream> {
+        let shown = if let Serves::One(addr) = serves { addr.to_string() } else { SHOWN.to_owned() };
         let (ours, theirs) = UnixStream::pair()?;
         theirs.set_nonblocking(true)?;
         // If the server has ended, the order is dropped, and with it the executor's end.
         self.send(move |shell| {
             let now = shell.clock.now();
-            let Some(connection) = listener::welcome(&mut shell.engine, now, Accepted::within(theirs.into(), SHOWN)) else {
+            let Some(connection) = listener::welcome(&mut shell.engine, now, Accepted::within(theirs.into(), shown)) else {
                 return;
             };
-            if trusted {
+            if serves == Serves::Trusted {
                 shell.engine.trust(connection.id);
             }
             shell.busy.add_new_connection(connection);

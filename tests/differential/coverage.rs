@@ -25,6 +25,7 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
             "lock.acquireall",
             "lock.break",
             "lock.check",
+            "lock.doctor",
             "lock.graph",
             "lock.guard",
             "lock.help",

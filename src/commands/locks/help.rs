@@ -17,8 +17,9 @@ pub const COMMANDS: &[Command] = &[Command {
 
 fn help(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let rows: Vec<&Command> = cx.engine.commands.all().filter(|row| row.group == Group::Lock).collect();
-    cx.reply.array(2 * rows.len() + 1);
+    cx.reply.array(2 * rows.len() + 2);
     cx.reply.simple("LOCK.HELP. Commands for locks, semaphores and latches:");
+    cx.reply.simple("Everything hangs? LOCK.DOCTOR names what most clients wait for, who holds it, and how to end that grant.");
     for row in rows {
         cx.reply.simple(&row.usage());
         cx.reply.simple(&format!("    {}", row.summary));

@@ -3,6 +3,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::time::Now;
+use crate::base::words::{long, quoted};
 use crate::commands::locks::acquire::LOCK;
 use crate::engine::Engine;
 use crate::engine::command::{Access, Command, Flags};
@@ -58,6 +59,25 @@ impl Holder {
     /// The owner.
     pub(super) fn owner(&self) -> &Owner {
         &self.grant.owner
+    }
+
+    /// The fencing token.
+    pub(super) fn token(&self) -> u64 {
+        self.grant.token
+    }
+
+    /// Who it is, since when it has the grant and until when, and whether it is connected: `worker-1 for 3 min, … ago`.
+    pub(super) fn in_words(&self, now: Now) -> String {
+        let held = long(now.mono_ms().saturating_sub(self.grant.granted_ms));
+        let left = long(now.left_ms(self.grant.end_ms));
+        let name = if self.client_name.is_empty() { String::new() } else { format!(", named {}", quoted(&self.client_name)) };
+        let state = match self.gone_ms {
+            None => "is connected".to_owned(),
+            Some(gone_ms) => format!("ended {} ago", long(gone_ms)),
+        };
+        let owner = quoted(&self.grant.owner);
+        let client = self.grant.client.id;
+        format!("{owner} for {held}; its connection ({}, client {client}{name}) {state}; its lease ends in {left}", self.addr)
     }
 }
 
@@ -154,6 +174,30 @@ impl Shown {
     /// How long the longest present wait lasts, in milliseconds.
     pub(super) fn oldest_wait_ms(&self) -> u64 {
         self.oldest_wait_ms
+    }
+
+    /// Number of holders, of which [`Shown::holders`] may have only the first.
+    pub(super) fn holding(&self) -> u64 {
+        if let Held::Lock { all, .. } = &self.held { all.count } else { 0 }
+    }
+
+    /// Why there are waiters though nobody holds a lock of this name.
+    pub(super) fn without_holder(&self, name: &str, now: Now) -> String {
+        match &self.held {
+            Held::Lock { held_back_ms: 0, .. } => {
+                format!("{name} is free: its waiters want more permits or other locks as well.")
+            }
+            Held::Lock { held_back_ms, .. } => {
+                format!(
+                    "{name} is free, and held back for {} more by the DELAY of its last holder.",
+                    long(now.left_ms(*held_back_ms))
+                )
+            }
+            _ => {
+                let end = self.ttl_ms.map_or("never expires".to_owned(), |ms| format!("expires in {}", long(ms)));
+                format!("{name} is a plain key of type {}, which {end}. DEL ends it.", self.kind)
+            }
+        }
     }
 
     /// The holders.

@@ -1,11 +1,12 @@
 //! Native lock commands: LOCK in [`acquire`] and [`sessions`], SEM and LATCH in [`semaphores`], and the rate limiter. Commands for
-//! people: [`info`], [`list`], [`graph`], [`stats`], [`leaks`] and [`help`] show, and [`breaking`] ends, what others hold.
+//! people: [`info`], [`list`], [`graph`], [`doctor`], [`stats`], [`leaks`] and [`help`] show, and [`breaking`] ends, what others hold.
 //!
 //! The handlers read arguments and write replies. The rules of locks are in [`crate::lock`]; [`crate::engine::locks`]
 //! keeps locks under their keys.
 
 pub mod acquire;
 pub mod breaking;
+pub mod doctor;
 pub mod graph;
 pub mod help;
 pub mod info;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::glob;
+use crate::base::words::quoted;
 use crate::resp::request::split_words;
 
 /// Maximum number of rules in force, including those of the shipped sets.
@@ -150,7 +151,7 @@ impl Rules {
     pub fn shown(&self) -> Vec<Vec<u8>> {
         let shown = |item: &Item| match item {
             Item::Set(name) => name.as_bytes().to_vec(),
-            Item::Rule(rule) => rule.words.each_ref().map(|word| quoted(word)).join(&b' '),
+            Item::Rule(rule) => rule.words.each_ref().map(|word| quoted(word)).join(" ").into_bytes(),
         };
         self.items.iter().map(shown).collect()
     }
@@ -284,23 +285,6 @@ fn placeholder(name: &[u8], stars: usize) -> Result<Part, String> {
             String::from_utf8_lossy(name)
         )),
     }
-}
-
-/// Quotes a word so that it parses as one.
-fn quoted(word: &[u8]) -> Vec<u8> {
-    if !word.is_empty() && word.iter().all(|&b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\') {
-        return word.to_vec();
-    }
-    let mut text = vec![b'"'];
-    for &byte in word {
-        match byte {
-            b'"' | b'\\' => text.extend([b'\\', byte]),
-            b' '..=b'~' => text.push(byte),
-            _ => text.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
-        }
-    }
-    text.push(b'"');
-    text
 }
 
 #[cfg(test)]

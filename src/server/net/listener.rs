@@ -240,7 +240,7 @@ pub(crate) struct Accepted {
     /// The client's address; `None` over a unix socket.
     remote: Option<SocketAddr>,
     /// What `CLIENT LIST` shows as the address of a client within the process.
-    within: Option<&'static str>,
+    within: Option<String>,
 }
 
 impl Accepted {
@@ -256,7 +256,7 @@ impl Accepted {
 
     /// From within the process, over one end of a pair of sockets.
     #[cfg(feature = "http")]
-    pub(crate) fn within(socket: OwnedFd, shown: &'static str) -> Accepted {
+    pub(crate) fn within(socket: OwnedFd, shown: String) -> Accepted {
         Accepted { stream: Stream::Unix(socket.into()), remote: None, within: Some(shown) }
     }
 
@@ -298,8 +298,8 @@ fn describe_tcp(addr: SocketAddr, local: Option<SocketAddr>, fd: RawFd) -> (Peer
     (peer, Entry { addr: Some(addr), fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
 }
 
-fn describe_unix(path: &str, fd: RawFd) -> (Peer, Entry) {
-    let peer = Peer { addr: format!("{path}:0").into(), laddr: format!("{path}:0").into(), unix: true };
+fn describe_unix(addr: &str, fd: RawFd) -> (Peer, Entry) {
+    let peer = Peer { addr: addr.into(), laddr: addr.into(), unix: true };
     (peer, Entry { addr: None, fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
 }
 
@@ -326,7 +326,7 @@ pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Opti
             });
             describe_tcp(addr, local.ok().and_then(|addr| addr.as_socket()), stream.fd())
         }
-        None => describe_unix(within.unwrap_or(&engine.config.unixsocket), stream.fd()),
+        None => describe_unix(&within.unwrap_or_else(|| format!("{}:0", engine.config.unixsocket)), stream.fd()),
     };
     let id = engine.connect(now, peer);
     Some(NewConnection { id, entry, stream })

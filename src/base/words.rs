@@ -1,0 +1,66 @@
+//! Times, numbers and names in sentences for people.
+
+const SECOND_MS: u64 = 1000;
+/// Durations below this are shown with a tenth of a second.
+const SECONDS_EXACT_MS: u64 = 10 * SECOND_MS;
+const MINUTE_MS: u64 = 60 * SECOND_MS;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// A duration of milliseconds in a sentence: `250 ms`, `3.2 s`, `45 s`, `3 min`, `2 h 5 min`, `3 d 4 h`.
+pub fn long(ms: u64) -> String {
+    let two = |count: u64, unit: &str, rest: u64, rest_unit: &str| match rest {
+        0 => format!("{count} {unit}"),
+        rest => format!("{count} {unit} {rest} {rest_unit}"),
+    };
+    match ms {
+        0..SECOND_MS => format!("{ms} ms"),
+        SECOND_MS..SECONDS_EXACT_MS => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        SECONDS_EXACT_MS..MINUTE_MS => format!("{} s", ms / SECOND_MS),
+        MINUTE_MS..HOUR_MS => format!("{} min", ms / MINUTE_MS),
+        HOUR_MS..DAY_MS => two(ms / HOUR_MS, "h", ms % HOUR_MS / MINUTE_MS, "min"),
+        _ => two(ms / DAY_MS, "d", ms % DAY_MS / HOUR_MS, "h"),
+    }
+}
+
+/// A number with its noun: `1 client`, `24 clients`.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A word as `redis-cli` and configuration files read it: in double quotes unless it is plain.
+pub fn quoted(word: &[u8]) -> String {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
+    if !word.is_empty() && word.iter().all(|&byte| plain(byte)) {
+        return word.iter().copied().map(char::from).collect();
+    }
+    let mut text = String::from("\"");
+    for &byte in word {
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => text.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_the_units_that_fit() {
+        let shown = [0, 999, 1_050, 45_000, 180_000, 7_500_000, 274_000_000].map(long);
+        assert_eq!(shown, ["0 ms", "999 ms", "1.0 s", "45 s", "3 min", "2 h 5 min", "3 d 4 h"]);
+        assert_eq!((counted(1, "client"), counted(24, "client")), ("1 client".to_owned(), "24 clients".to_owned()));
+    }
+
+    #[test]
+    fn words_are_quoted_where_they_must_be() {
+        let quote = |word: &[u8]| quoted(word);
+        assert_eq!((quote(b"a:1"), quote(b""), quote(b"a b")), ("a:1".into(), "\"\"".into(), "\"a b\"".into()));
+        assert_eq!(quote(b"\"\\\n\xff"), "\"\\\"\\\\\\x0a\\xff\"");
+    }
+}
