@@ -239,11 +239,19 @@ impl History {
             self.recent.note(db, name, &event);
             record.insert(behind, event, events_max);
         } else if self.events(db, name).next_back().is_none_or(|last| last.at_ms <= at_ms) {
-            self.note(db, name, at_ms, what, owner, client);
+            self.note_notable(db, name, at_ms, what, owner, client);
         }
     }
 
-    /// Records an event.
+    /// Records a refused deadlock, or the end of a grant without a release: an event that an operator asks about.
+    pub fn note_notable(&mut self, db: u32, name: &[u8], at_ms: u64, what: What, owner: &[u8], client: Client) {
+        if self.names_max > 0 {
+            self.recent.note(db, name, &Event { at_ms, what, owner: Owner::from_slice(owner), client });
+        }
+        self.note(db, name, at_ms, what, owner, client);
+    }
+
+    /// Records an event other than those of [`History::note_notable`].
     pub fn note(&mut self, db: u32, name: &[u8], at_ms: u64, what: What, owner: &[u8], client: Client) {
         if self.names_max == 0 {
             return;
@@ -266,9 +274,8 @@ impl History {
             What::Ended { reason: Reason::Lease | Reason::MaxHold, .. } => record.counts.expired += 1,
             _ => {}
         }
-        let event = Event { at_ms, what, owner: Owner::from_slice(owner), client };
-        self.recent.note(db, name, &event);
-        record.push(event, self.events_max);
+        let owner = Owner::from_slice(owner);
+        record.push(Event { at_ms, what, owner, client }, self.events_max);
     }
 
     /// Creates the record of a new name. Reuses the oldest record when there are enough.

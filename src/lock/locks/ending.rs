@@ -136,7 +136,7 @@ impl Locks {
             lock.held_back_ms = lock.held_back_ms.max(ended_ms.saturating_add(u64::from(grant.delay_ms)));
         }
         let what = What::Ended { reason, token: grant.token };
-        self.history.note(db, name, now.mono_ms(), what, &grant.owner, by);
+        self.history.note_notable(db, name, now.mono_ms(), what, &grant.owner, by);
         keys.happened(db, name, what);
         let waiters = self.queues.find(db, name).and_then(|queue| self.queues.get(queue)).map_or(0, |queue| queue.len);
         if reason == Reason::Session || (waiters > 0 && matches!(reason, Reason::Lease | Reason::MaxHold)) {

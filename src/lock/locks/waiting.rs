@@ -125,7 +125,7 @@ impl Locks {
             self.stats.deadlocks += 1;
             for &queue in queues {
                 if let Some((db, name)) = name_of(&self.queues, queue) {
-                    self.history.note(db, &name, now.mono_ms(), What::Deadlock, owner, client);
+                    self.history.note_notable(db, &name, now.mono_ms(), What::Deadlock, owner, client);
                     keys.happened(db, &name, What::Deadlock);
                 }
             }
