@@ -70,6 +70,8 @@ const FIELDS: &[(&str, &str, Kind)] = &[
     ("mem_not_counted_for_evict", "mem_not_counted_for_eviction_bytes", Gauge),
     ("maxmemory", "memory_max_bytes", Gauge),
     ("used_memory", "memory_used_bytes", Gauge),
+    // redis_exporter has it with `--include-system-metrics`, and the mixin's alert about memory needs it.
+    ("total_system_memory", "total_system_memory_bytes", Gauge),
     ("used_memory_dataset", "memory_used_dataset_bytes", Gauge),
     ("used_memory_lua", "memory_used_lua_bytes", Gauge),
     ("used_memory_overhead", "memory_used_overhead_bytes", Gauge),
@@ -202,6 +204,8 @@ pub fn of_info(metrics: &mut Metrics, info: &str, databases: u32) {
 fn of_command(metrics: &mut Metrics, command: &str, line: &str) {
     for (metric, name, per, help) in [
         ("commands_total", "calls", 1.0, "calls of a command"),
+        // Its name until redis_exporter 1.0, which dashboards still ask for.
+        ("command_calls_total", "calls", 1.0, "calls of a command"),
         ("commands_duration_seconds_total", "usec", 1e6, "time that calls of a command took"),
         ("commands_rejected_calls_total", "rejected_calls", 1.0, "calls of a command that were refused before it ran"),
         ("commands_failed_calls_total", "failed_calls", 1.0, "calls of a command that failed"),
@@ -336,6 +340,13 @@ mod tests {
         for line in lines {
             assert!(text.lines().any(|found| found == *line), "{line} in {text}");
         }
+    }
+
+    #[test]
+    fn the_state_of_a_cluster_is_told() {
+        let mut metrics = Metrics::default();
+        of_cluster(&mut metrics, "cluster_state:ok\r\ncluster_slots_pfail:0\r\ncluster_slots_fail:3\r\n");
+        has(&metrics.text(), &["redis_cluster_state 1", "redis_cluster_slots_pfail 0", "redis_cluster_slots_fail 3"]);
     }
 
     #[test]
