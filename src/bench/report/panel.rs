@@ -85,7 +85,9 @@ fn axis(measure: &Measure, scale: Scale) -> String {
     for (number, tick) in scale.ticks().into_iter().enumerate() {
         let (x, anchor) = (place(scale, tick), if number == 0 { "start" } else { "middle" });
         let text = tick_text(measure, tick);
-        let _ = write!(marks, "<text x=\"{x:.2}%\" y=\"11\" text-anchor=\"{anchor}\">{text}</text>");
+        // A phone has room for every other one.
+        let class = if number % 2 == 1 { " class=\"extra\"" } else { "" };
+        let _ = write!(marks, "<text{class} x=\"{x:.2}%\" y=\"11\" text-anchor=\"{anchor}\">{text}</text>");
     }
     format!("<div class=\"bar axis\" aria-hidden=\"true\"><svg width=\"100%\" height=\"15\">{marks}</svg></div>\n")
 }

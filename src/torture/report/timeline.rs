@@ -14,8 +14,11 @@ const TOP: f64 = 34.0;
 /// The left edge and the width of the time that is shown, in percent of the drawing.
 const LEFT: f64 = 1.0;
 const WIDTH: f64 = 98.0;
-/// Least distance of two labels in a lane, in percent.
+/// Least distance of two labels in a lane, in percent: on a wide drawing, and on a phone.
 const LABELS_APART: f64 = 4.0;
+const LABELS_APART_ON_PHONE: f64 = 13.0;
+/// A text so near to an edge, in percent, has its anchor there.
+const EDGE: f64 = 15.0;
 /// Maximum length of an event's line.
 const LINE_MAX: usize = 400;
 
@@ -259,13 +262,7 @@ impl<'a> Timeline<'a> {
             let _ = writeln!(out, "<a id=\"{}-b{number}\"{target} data-e=\"{events}\">{}</a>", self.id, bar.shape);
         }
         let x = self.x(self.violation.at_us);
-        let anchor = if x > 90.0 {
-            "end"
-        } else if x < 10.0 {
-            "start"
-        } else {
-            "middle"
-        };
+        let anchor = anchor(x, EDGE);
         let _ = writeln!(
             out,
             "<line class=\"edge\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"{}\" y2=\"{height}\"/>\
@@ -276,27 +273,22 @@ impl<'a> Timeline<'a> {
         let _ = writeln!(out, "<line class=\"cursor\" x1=\"0\" x2=\"0\" y1=\"{TOP}\" y2=\"{height}\"/></svg>");
     }
 
-    /// Writes the times above the lanes: at most seven, so that a phone has room for them.
+    /// Writes the times above the lanes: at most seven. A phone has room for every other one.
     fn write_axis(&self, height: f64, out: &mut String) {
         let span_us = self.to_us - self.from_us;
         let mut step_us = 10u64.pow((span_us / 10).max(1).ilog10());
         while span_us / step_us > 6 {
             step_us *= if step_us.to_string().starts_with('1') { 2 } else { 5 };
         }
-        let mut at_us = self.from_us.next_multiple_of(step_us);
+        let (mut at_us, mut extra) = (self.from_us.next_multiple_of(step_us), false);
         while at_us < self.to_us {
             let x = self.x(at_us);
-            let anchor = if x > 94.0 {
-                "end"
-            } else if x < 6.0 {
-                "start"
-            } else {
-                "middle"
-            };
+            let (anchor, class) = (anchor(x, 10.0), if extra { "small extra" } else { "small" });
+            extra = !extra;
             let _ = writeln!(
                 out,
                 "<line class=\"grid\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"{TOP}\" y2=\"{height}\"/>\
-                 <text class=\"small\" x=\"{x:.2}%\" y=\"12\" text-anchor=\"{anchor}\">{} s</text>",
+                 <text class=\"{class}\" x=\"{x:.2}%\" y=\"12\" text-anchor=\"{anchor}\">{} s</text>",
                 at_us as f64 / 1e6
             );
             at_us += step_us;
@@ -307,20 +299,26 @@ impl<'a> Timeline<'a> {
     fn write_labels(&self, out: &mut String) {
         for lane in &self.lanes {
             let Lane::Client(client) = lane else { continue };
-            let mut free_from = 0.0;
+            let (mut free_from, mut free_on_phone) = (0.0, 0.0);
             for event in self.history.events.iter().filter(|event| event.client == *client) {
                 let EventKind::Acquire { op, .. } = event.kind else { continue };
-                let x = self.x(event.at_us);
-                if x >= free_from {
-                    // Beside the line of the violation, which often begins where an acquisition does.
-                    let (anchor, dx) = if x > 94.0 { ("end", -3) } else { ("start", 3) };
-                    let y = self.y(*lane) + 29.0;
-                    let _ = writeln!(
-                        out,
-                        "<text class=\"small\" x=\"{x:.2}%\" dx=\"{dx}\" y=\"{y}\" text-anchor=\"{anchor}\">#{op}</text>"
-                    );
-                    free_from = x + LABELS_APART;
+                let (x, y) = (self.x(event.at_us), self.y(*lane) + 29.0);
+                let at_end = x > 100.0 - EDGE;
+                let left = |width: f64| if at_end { x - width } else { x };
+                if left(LABELS_APART) < free_from {
+                    continue;
                 }
+                free_from = left(LABELS_APART) + LABELS_APART;
+                let class = if left(LABELS_APART_ON_PHONE) < free_on_phone { "small extra" } else { "small" };
+                if class == "small" {
+                    free_on_phone = left(LABELS_APART_ON_PHONE) + LABELS_APART_ON_PHONE;
+                }
+                // Beside the line of the violation, which often begins where an acquisition does.
+                let (anchor, dx) = if at_end { ("end", -3) } else { ("start", 3) };
+                let _ = writeln!(
+                    out,
+                    "<text class=\"{class}\" x=\"{x:.2}%\" dx=\"{dx}\" y=\"{y}\" text-anchor=\"{anchor}\">#{op}</text>"
+                );
             }
         }
     }
@@ -371,6 +369,15 @@ impl<'a> Timeline<'a> {
             Some((end, _)) => format!("{}…", &line[..end]),
             None => line,
         }
+    }
+}
+
+/// The anchor of a text in the middle of `x`, which stays within the drawing.
+fn anchor(x: f64, edge: f64) -> &'static str {
+    match x {
+        x if x > 100.0 - edge => "end",
+        x if x < edge => "start",
+        _ => "middle",
     }
 }
 
