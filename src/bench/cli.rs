@@ -1,6 +1,5 @@
 //! The command line of `portcullis bench`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -8,12 +7,12 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
-use crate::bench::check_writable;
 use crate::bench::plan::Plan;
 use crate::bench::run::workload::Workload;
 use crate::bench::servers::kind::ServerKind;
 use crate::bench::servers::target::ServerSpec;
-use crate::recipes::{Live, Retry, all};
+use crate::bench::{check_writable, list, print};
+use crate::recipes::Retry;
 
 const AFTER: &str = "\
 Measures lock algorithms on servers side by side: the servers take turns in short slices. A critical section that is independent of the lock \
@@ -21,7 +20,7 @@ checks mutual exclusion during the measurement. If it is broken, the exit code i
 
 Examples:
   portcullis bench
-  portcullis bench set-nx-px native --clients 64 --chart locks.html
+  portcullis bench set-nx-px native --clients 64 --html locks.html
   portcullis bench redlock --against redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
   portcullis bench --command 'GET {key}' --command 'SET {key} {client}' --locks 16";
 
@@ -78,9 +77,9 @@ fn with_arguments(command: Command) -> Command {
             number("retry", "HOW", "blocking", "How clients wait: blocking (algorithms that can only poll do so every 10 ms), fixed:MS, or back-off")
                 .value_parser(retry),
         )
-        .arg(file("json", "Writes the figures to this file"))
-        .arg(file("chart", "Draws a chart into this file, .svg or .html"))
-        .arg(Arg::new("list").long("list").action(ArgAction::SetTrue).help("Lists the algorithms"))
+        .arg(file("html", "Writes a page with charts into this file").alias("chart"))
+        .arg(file("json", "Writes the figures into this file; - prints them instead of the table"))
+        .arg(Arg::new("list").long("list").action(ArgAction::SetTrue).help("Lists the algorithms, the servers and the ways to wait"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -103,29 +102,16 @@ fn retry(text: &str) -> Result<Retry, String> {
     }
 }
 
-/// The list of all algorithms, if `--list` was given.
-pub fn list(matches: &ArgMatches) -> Option<String> {
-    matches.get_flag("list").then(|| {
-        let line = |facts: &crate::recipes::Facts| {
-            let flawed = if facts.flawed { " (flawed)" } else { "" };
-            format!("{:>2}  {:<20}{}{flawed}\n", facts.number, facts.name, facts.summary)
-        };
-        let mut lines: String = all::<Live>().iter().map(|recipe| line(recipe.facts)).collect();
-        lines.push_str("\nAlgorithms that can renew a lease also run with a watchdog: set-nx-px+watchdog.\n");
-        lines
-    })
-}
-
 /// Runs the subcommand.
 pub fn run(matches: &ArgMatches) -> ExitCode {
-    if let Some(list) = list(matches) {
+    if matches.get_flag("list") {
         // The reader may have closed the pipe.
-        let _ = std::io::stdout().write_all(list.as_bytes());
+        let _ = print(&list::render());
         return ExitCode::SUCCESS;
     }
     let plan = parse(matches).and_then(|plan| {
         check_writable(plan.json.as_deref())?;
-        check_writable(plan.chart.as_deref())?;
+        check_writable(plan.html.as_deref())?;
         Ok(plan)
     });
     match plan {
@@ -150,18 +136,16 @@ pub fn parse(matches: &ArgMatches) -> Result<Plan, String> {
         algorithms = DEFAULT_ALGORITHMS.to_vec();
         commands = vec![DEFAULT_COMMAND];
     }
-    let recipes = algorithms.into_iter().map(Workload::recipe);
-    let workloads = recipes.chain(commands.into_iter().map(Workload::command)).collect::<Result<Vec<_>, _>>()?;
+    let algorithms = algorithms.into_iter().map(Workload::algorithm);
+    let workloads = algorithms.chain(commands.into_iter().map(Workload::command)).collect::<Result<Vec<_>, _>>()?;
     let mut servers = texts("against").into_iter().map(ServerSpec::from_str).collect::<Result<Vec<_>, _>>()?;
     if servers.is_empty() {
         servers.push(ServerSpec::Own);
         servers.extend(ServerKind::Redis.find().map(ServerSpec::Program));
     }
-    let chart = matches.get_one::<PathBuf>("chart").cloned();
-    if let Some(path) = &chart
-        && !path.extension().is_some_and(|extension| extension == "svg" || extension == "html")
-    {
-        return Err(format!("--chart {}: the name must end in .svg or .html", path.display()));
+    let html = matches.get_one::<PathBuf>("html").cloned();
+    if let Some(path) = html.as_ref().filter(|path| path.extension().is_some_and(|extension| extension == "svg")) {
+        return Err(format!("{}: --html writes a page of HTML; there is no chart in SVG alone", path.display()));
     }
     let time = matches.get_one::<Duration>("seconds").copied().unwrap_or(Duration::from_secs(1));
     let slice = number("slice-ms").min(time);
@@ -178,7 +162,7 @@ pub fn parse(matches: &ArgMatches) -> Result<Plan, String> {
         retry: matches.get_one::<Retry>("retry").copied().unwrap_or(Retry::Blocking),
         prefix: format!("portcullis-bench-{}", std::process::id()),
         json: matches.get_one::<PathBuf>("json").cloned(),
-        chart,
+        html,
     })
 }
 
@@ -210,8 +194,6 @@ mod tests {
         assert_eq!(plan.retry, Retry::Fixed { pause: Duration::from_millis(3) });
         assert_eq!(plan.servers, [ServerSpec::Urls(vec!["redis://a:1".to_owned()])]);
         assert!(plan.key(&plan.workloads[0], 3).ends_with(":broken:3"));
-        let matches = command().try_get_matches_from(["bench", "--list"]).unwrap();
-        assert!(list(&matches).unwrap().contains("20  native"));
     }
 
     #[test]
@@ -223,7 +205,7 @@ mod tests {
             "bench --clients 0",
             "bench --retry sometimes",
             "bench --retry fixed:x",
-            "bench --chart locks.png",
+            "bench --chart locks.svg",
         ] {
             assert!(parse_line(line).is_err(), "{line}");
         }

@@ -6,7 +6,7 @@
 //!                     └─▶ run: slices in turns ─┬─ critical section: does exclusion hold? how long is a hand-off?
 //!                              expiry of leases └─ counting world: commands sent
 //!                     ┌──────────────────────────┘
-//!                     └─▶ report: outcomes ─▶ table, JSON, chart
+//!                     └─▶ report: outcomes ─▶ table, JSON, page
 //! ```
 //!
 //! The servers take turns in short slices, so that a disturbance of the machine hits all of them. A critical section that is
@@ -21,29 +21,32 @@
 pub mod cli;
 #[cfg(any(test, feature = "internals"))]
 pub mod disk;
-#[cfg(any(test, feature = "internals"))]
+pub mod list;
 pub mod machine;
 pub mod plan;
 pub mod report;
 pub mod run;
 pub mod servers;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use crate::bench::plan::Plan;
 use crate::bench::report::outcome::Outcome;
+use crate::bench::report::run_facts::RunFacts;
 use crate::bench::servers::process;
 
-/// Measures a plan and prints, writes and draws the outcomes. The exit code is a failure if a measurement failed or mutual
+/// Measures a plan, prints the outcomes and writes them into the files of the plan. The exit code is a failure if a measurement failed or mutual
 /// exclusion was broken.
 pub fn run(plan: &Plan) -> ExitCode {
+    let facts = RunFacts::now();
     let measured = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| error.to_string())
         .and_then(|runtime| runtime.block_on(unless_interrupted(run::measure(plan))));
-    let reported = measured.and_then(|outcomes| report::publish(plan, &outcomes).map(|()| outcomes));
+    let reported = measured.and_then(|outcomes| report::publish(plan, &outcomes, &facts).map(|()| outcomes));
     let problems = match reported {
         Ok(outcomes) => problems(&outcomes),
         Err(message) => vec![message],
@@ -77,15 +80,40 @@ pub async fn unless_interrupted<T>(work: impl Future<Output = Result<T, String>>
     }
 }
 
+/// Whether a path stands for standard output.
+pub fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// Checks that a file can be written before a long run whose results go there. Leaves the file as it was.
 ///
 /// # Errors
 /// The reason why not, in words for people.
 pub fn check_writable(path: Option<&Path>) -> Result<(), String> {
-    let Some(path) = path else { return Ok(()) };
+    let Some(path) = path.filter(|path| !is_stdout(path)) else { return Ok(()) };
     let existed = path.exists();
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(path).map(drop);
     // The run may write nothing in the end, so a file that this check created is removed.
     let checked = if existed { opened } else { opened.and_then(|()| std::fs::remove_file(path)) };
     checked.map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Writes text into a file, or to standard output if the path is `-`.
+///
+/// # Errors
+/// The reason why not, in words for people.
+pub fn write_file(path: &Path, text: &str) -> Result<(), String> {
+    if is_stdout(path) {
+        return print(text);
+    }
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Writes text to standard output.
+///
+/// # Errors
+/// The reason why not, such as that its reader is gone.
+pub fn print(text: &str) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| format!("standard output: {error}"))
 }

@@ -31,10 +31,10 @@ pub struct Plan {
     pub retry: Retry,
     /// What the names of all keys begin with.
     pub prefix: String,
-    /// Where the figures are written.
+    /// Where the figures are written. `-` stands for standard output.
     pub json: Option<PathBuf>,
-    /// Where the chart is drawn.
-    pub chart: Option<PathBuf>,
+    /// Where the page is written.
+    pub html: Option<PathBuf>,
 }
 
 impl Plan {

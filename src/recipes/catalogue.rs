@@ -95,7 +95,8 @@ pub fn by_name<W: World>(name: &str) -> Option<Box<dyn Algorithm<W>>> {
 
 /// A page in Markdown about all algorithms: what each one is, its guarantees and its failures.
 pub fn markdown_page() -> String {
-    let mut page = String::from("# The recipes\n\nA test generates this page from the facts in the source of each algorithm.\n");
+    let mut page =
+        String::from("# The algorithms\n\nA test generates this page from the facts in the source of each algorithm.\n");
     for facts in all::<Live>().into_iter().map(|recipe| recipe.facts) {
         let number = if facts.number == 0 { "–".to_owned() } else { facts.number.to_string() };
         let flawed = if facts.flawed { ", **flawed**: here to show how it fails, not for use" } else { "" };

@@ -1,4 +1,4 @@
-//! What to know about an algorithm before using it. `RECIPES.md` is generated from the facts of all algorithms.
+//! What to know about an algorithm before using it. `ALGORITHMS.md` is generated from the facts of all algorithms.
 
 /// Facts about an algorithm.
 #[derive(Clone, Copy, Debug)]

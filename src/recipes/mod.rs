@@ -1,5 +1,7 @@
 //! Lock algorithms on the client's side, from `SETNX` to RedLock, over any server that speaks the Redis protocol.
 //!
+//! Users read of *algorithms*. This module and [`Recipe`] have an older name, which programs import.
+//!
 //! An [`Algorithm`] is one way to acquire a lock and to release it. It reaches servers, clocks, sleep and randomness only through
 //! a [`World`], so that the same code runs over sockets ([`Live`]) and in a simulation on virtual time.
 //!
@@ -37,7 +39,7 @@
 //! }
 //! # Ok(()) }
 //! ```
-#![doc = include_str!("RECIPES.md")]
+#![doc = include_str!("ALGORITHMS.md")]
 
 mod algorithm;
 mod call;

@@ -2,20 +2,22 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::check_writable;
+use crate::bench::report::run_facts::{RunFacts, masked};
+use crate::bench::{check_writable, is_stdout, print, write_file};
 use crate::server::environment::user_us;
 use crate::torture::check::{Property, Rules, Violation};
 use crate::torture::known;
+use crate::torture::list;
 use crate::torture::live;
 use crate::torture::plan::{Fault, Plan, Replicas, Servers, Settings};
-use crate::torture::report::Report;
+use crate::torture::report::{self, Report};
 use crate::torture::run;
 use crate::torture::shrink::{self, Budget, Counterexample};
 use crate::torture::sim::SimAlgorithm;
@@ -23,7 +25,6 @@ use crate::torture::sim::registers;
 use crate::torture::sim::replica::Flaw;
 use crate::torture::subject::Subject;
 use crate::torture::table;
-use crate::torture::timeline;
 
 const AFTER: &str = "\
 Exit codes: 0 if no property was violated (with --expect-known: if the violations are the known ones), 1 otherwise, \
@@ -32,7 +33,7 @@ Exit codes: 0 if no property was violated (with --expect-known: if the violation
 Examples:
   portcullis torture --algorithm set-nx-px --faults pause
   portcullis torture --algorithm all --faults crash,lose --hours 1000 --expect-known
-  portcullis torture --algorithm native --faults all --seed 42 --timeline native.html
+  portcullis torture --algorithm native --faults all --seed 42 --html native.html
   portcullis torture native --live --replicas 3 --faults restart,partition";
 
 /// Exit code for violations.
@@ -95,14 +96,13 @@ fn with_arguments(command: Command) -> Command {
             .value_hint(ValueHint::FilePath)
     };
     command
-        .arg(Arg::new("name").value_name("ALGORITHM").help("Algorithm to test, or all").default_value("all"))
+        .arg(Arg::new("name").value_name("ALGORITHM").help("Algorithm to test, or all; see --list").default_value("all"))
         .arg(text("algorithm", "NAME", "The same").conflicts_with("name"))
         .arg(
             text(
                 "faults",
                 "LIST",
-                "Faults to inject, separated by commas: pause, skew, crash, restart, lose, delay, drop, duplicate; or all; or none. \
-                 With --durable there is powerloss, and not lose. With --replicas there are also partition, disorder, stall, wipe, baddisk, bitrot and members",
+                "Faults to inject, separated by commas, such as pause,crash; or all; or none; see --list",
             )
             .default_value("all"),
         )
@@ -139,7 +139,7 @@ fn with_arguments(command: Command) -> Command {
         .arg(
             flag("registers", "With --replicas: clients use plain keys instead of locks, and their commands must be linearizable")
                 .requires("replicas")
-                .conflicts_with_all(["algorithm", "table", "timeline", "history", "json"]),
+                .conflicts_with_all(["algorithm", "table", "html", "history", "json"]),
         )
         .arg(
             text("planted", "FAULT", "A fault in the nodes, to see it found")
@@ -151,14 +151,22 @@ fn with_arguments(command: Command) -> Command {
         .arg(flag("no-shrink", "Shows the first schedule of a violation and does not search for the shortest"))
         .arg(number("shrink-s", "S", format!("Seconds to search for the shortest schedule of each property [{SHRINK_S}]")))
         .arg(flag("expect-known", "Fails if the violations differ from the known ones"))
-        .arg(file("timeline", "Draws the first schedule as a page of HTML into this file"))
+        .arg(
+            file("html", "Writes a page with the verdicts and a timeline of each violation into this file")
+                .alias("timeline")
+                .conflicts_with("table"),
+        )
+        .arg(
+            file("json", "Writes the results into this file; - prints them instead of the report")
+                .conflicts_with("table"),
+        )
         .arg(file("history", "Writes all events into this file, one per line"))
         .arg(flag(
             "table",
             "Runs every algorithm under each fault, each pair of faults and all faults, and prints the table of violations",
         ))
         .arg(file("verdicts", "With --table: writes the verdicts into this file, in the form of src/torture/verdicts.txt"))
-        .arg(flag("json", "Prints JSON, one line for each algorithm"))
+        .arg(flag("list", "Lists the algorithms, the faults and the checks"))
 }
 
 /// The parsed arguments.
@@ -232,9 +240,13 @@ fn restart_delay_us(matches: &ArgMatches, lease_us: u64) -> Result<Option<u64>, 
 }
 
 fn run_all(matches: &ArgMatches) -> Result<bool, String> {
-    for name in ["timeline", "history", "verdicts"] {
+    for name in ["html", "json", "history", "verdicts"] {
         check_writable(matches.get_one::<PathBuf>(name).map(PathBuf::as_path))?;
     }
+    if matches.get_flag("list") {
+        return print(&list::render()).map(|()| false);
+    }
+    let facts = RunFacts::now();
     if matches.get_flag("table") {
         return draw_table(matches).map(|()| false);
     }
@@ -265,29 +277,31 @@ fn run_all(matches: &ArgMatches) -> Result<bool, String> {
         "all" => all().map(|subject| Subject { durable, replicas, ..subject }).filter(Subject::is_possible).collect(),
         name => vec![Subject { durable, replicas, ..Subject::new(name) }],
     };
-    let (mut failed, mut drawn) = (false, false);
+    let path = |name: &str| matches.get_one::<PathBuf>(name);
+    if let Some(word) =
+        path("json").and_then(|path| path.to_str()).filter(|word| Subject::from_label(word).sim_algorithm().is_some())
+    {
+        return Err(format!("--json needs a file: --json FILE {word}, or --json - {word} for standard output"));
+    }
+    let expect_known = matches.get_flag("expect-known");
+    let mut reports = Vec::with_capacity(subjects.len());
     for subject in subjects {
         let report = match matches.get_one::<String>("live") {
             None => invocation.simulate(&subject)?,
             Some(servers) => invocation.live(&subject, servers)?,
         };
-        if let (false, Some(path), Some(found)) = (drawn, matches.get_one::<PathBuf>("timeline"), report.counterexamples.first())
-        {
-            let episode = report.outcome.of(found.violation.property).first.as_ref().map_or(0, |(episode, _)| *episode);
-            let title = format!("{}: {}", report.label, found.violation.property);
-            write(path, &timeline::page(&title, &found.history, Some(&found.violation), &report.command(episode)))?;
-            drawn = true;
+        if !path("json").is_some_and(|path| is_stdout(path)) {
+            print(&format!("{}\n", report.text()))?;
         }
-        failed |= report.failed(matches.get_flag("expect-known"));
-        match matches.get_flag("json") {
-            true => print(&format!("{}\n", report.json()))?,
-            false => print(&format!("{}\n", report.text()))?,
-        }
+        reports.push(report);
     }
-    if let (false, Some(path)) = (drawn, matches.get_one::<PathBuf>("timeline")) {
-        eprintln!("portcullis torture: no property was violated, so there is no schedule to draw in {}", path.display());
+    if let Some(path) = path("json") {
+        write_file(path, &report::json::document(&reports, &facts))?;
     }
-    Ok(failed)
+    if let Some(path) = path("html") {
+        write_file(path, &report::page::render(&reports, &facts))?;
+    }
+    Ok(reports.iter().any(|report| report.failed(expect_known)))
 }
 
 fn draw_table(matches: &ArgMatches) -> Result<(), String> {
@@ -296,25 +310,19 @@ fn draw_table(matches: &ArgMatches) -> Result<(), String> {
     let mut known = Vec::with_capacity(entries.len());
     for (subject, faults) in &entries {
         let entry = table::run_entry(subject, faults, hours.unwrap_or_else(|| table::length_us(subject, faults)))
-            .ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+            .ok_or_else(|| no_algorithm(subject))?;
         // Progress for people: an error of standard error does not matter.
         let _ = std::io::stderr().write_all(entry.line().as_bytes());
         known.push(entry);
     }
     if let Some(path) = matches.get_one::<PathBuf>("verdicts") {
-        write(path, &table::verdict_lines(&known))?;
+        write_file(path, &table::verdict_lines(&known))?;
     }
     print(&format!("{}\n{}", table::markdown(&known), table::durable_markdown(&known)))
 }
 
-/// Prints to standard output. Fails if its reader is gone, which ends a run whose results have no reader.
-fn print(text: &str) -> Result<(), String> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| format!("standard output: {error}"))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+fn no_algorithm(subject: &Subject) -> String {
+    format!("there is no algorithm '{}': see portcullis torture --list", subject.algorithm)
 }
 
 impl Invocation<'_> {
@@ -333,7 +341,7 @@ impl Invocation<'_> {
 
     /// Runs an algorithm against real servers. The schedule of a violation has the events of its acquisitions.
     fn live(&self, subject: &Subject, servers: &str) -> Result<Report, String> {
-        let algorithm = subject.sim_algorithm().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+        let algorithm = subject.sim_algorithm().ok_or_else(|| no_algorithm(subject))?;
         let (mut settings, label) = self.settings_of(subject)?;
         let mut servers: Vec<String> = servers.split(',').map(str::to_owned).collect();
         if let [one] = &servers[..]
@@ -350,7 +358,7 @@ impl Invocation<'_> {
         let live::LiveResult { history, order_sources, toll } = live::run(&settings, &plan, subject, &servers)?;
         let (elapsed, user_cpu) = (began.elapsed(), Duration::ZERO);
         if let Some(path) = self.matches.get_one::<PathBuf>("history") {
-            write(path, &history.text())?;
+            write_file(path, &history.text())?;
         }
         let outcome = run::judge_history(&history, &run::rules(&settings, &algorithm));
         let counterexample = |violation: &Violation| Counterexample {
@@ -359,7 +367,8 @@ impl Invocation<'_> {
             violation: violation.clone(),
             tried: 1,
         };
-        let counterexamples = outcome.violated().filter_map(|verdict| Some(counterexample(&verdict.first.as_ref()?.1))).collect();
+        let counterexamples =
+            outcome.violated().filter_map(|verdict| Some(counterexample(&verdict.first()?.violation))).collect();
         let known = known::violations(&label, &settings.faults);
         let summary = algorithm.facts().summary.to_owned();
         Ok(Report {
@@ -372,7 +381,7 @@ impl Invocation<'_> {
             comparable: false,
             elapsed,
             user_cpu,
-            live: servers,
+            live: servers.iter().map(|server| masked(server)).collect(),
             order_sources,
             toll,
         })
@@ -380,7 +389,7 @@ impl Invocation<'_> {
 
     /// Runs an algorithm in the simulation.
     fn simulate(&self, subject: &Subject) -> Result<Report, String> {
-        let algorithm = subject.sim_algorithm().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+        let algorithm = subject.sim_algorithm().ok_or_else(|| no_algorithm(subject))?;
         let (settings, label) = self.settings_of(subject)?;
         let (from, simulated_us) = self.episode.map_or((0, self.simulated_us), |episode| (episode, 0));
         let mut histories = self.matches.get_one::<PathBuf>("history").map(|_| String::new());
@@ -396,13 +405,13 @@ impl Invocation<'_> {
         bar.finish_and_clear();
         let (elapsed, user_cpu) = (began.elapsed(), Duration::from_micros(user_us().saturating_sub(spent_us)));
         if let (Some(text), Some(path)) = (histories, self.matches.get_one::<PathBuf>("history")) {
-            write(path, &text)?;
+            write_file(path, &text)?;
         }
         let rules = run::rules(&settings, &algorithm);
         let counterexamples = outcome
             .violated()
             .filter_map(|verdict| {
-                let episode = verdict.first.as_ref().map_or(0, |(episode, _)| *episode);
+                let episode = verdict.first().map_or(0, |found| found.episode);
                 self.shrink(&Plan::draw(&settings, episode), &algorithm, &rules, verdict.property)
             })
             .collect();

@@ -155,6 +155,49 @@ impl Fault {
         }
     }
 
+    /// Every kind, in the order of the enumeration.
+    pub fn every() -> Vec<Fault> {
+        let mut every: Vec<Fault> = KINDS.into_iter().flat_map(Fault::all).copied().collect();
+        every.sort_unstable();
+        every.dedup();
+        every
+    }
+
+    /// What goes wrong, in words.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Fault::Pause => "clients stop for up to three leases, as in a garbage collection",
+            Fault::Skew => "wall clocks are wrong by minutes and are set; clocks run fast or slow",
+            Fault::Crash => "clients crash, half of them with their machines, and start again",
+            Fault::Restart => "servers end, lose all data unless they keep files, and start again",
+            Fault::Lose => "servers end and lose their last writes, as in a failover to a replica that lags",
+            Fault::Delay => "messages are late",
+            Fault::Drop => "packets are lost: messages are late, or connections break",
+            Fault::Duplicate => "a reply is lost with its connection, and the client library sends the command again",
+            Fault::PowerLoss => "machines of servers lose their power and boot again",
+            Fault::Partition => "nodes are cut off from others, in one direction or in both",
+            Fault::Disorder => "messages between nodes are late, out of order, lost, or arrive twice",
+            Fault::Stall => "nodes stop for a time",
+            Fault::Wipe => "nodes lose their disks, one at a time",
+            Fault::BadDisk => "disks of nodes are full or fail for a time, one at a time",
+            Fault::BitRot => "files of nodes are damaged while they are down, one node at a time",
+            Fault::Members => "nodes are removed from the members and added again",
+        }
+    }
+
+    /// Which servers alone have the fault, in brackets. Empty if all have it.
+    pub fn only_with(self) -> &'static str {
+        let has = |servers: Servers| Fault::all(servers).contains(&self);
+        match KINDS.map(has) {
+            [true, true, true, true] => "",
+            [true, false, false, false] => " (without files)",
+            [false, true, true, _] => " (--durable, --replicas)",
+            [false, false, true, true] => " (--replicas)",
+            [false, false, true, false] => " (--replicas, not --live)",
+            _ => " (some servers)",
+        }
+    }
+
     /// Formats a list in the form that [`Fault::parse_list`] reads.
     pub fn format_list(faults: &[Fault]) -> String {
         match faults {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A run consists of many episodes of some minutes. Each episode is planned from the seed and its number, so that it can be run
-//! again alone. The simulated clients run the real recipes against the real engine. Only the network, the clocks and the crashes
+//! again alone. The simulated clients run the real algorithms against the real engine. Only the network, the clocks and the crashes
 //! are simulated:
 //!
 //! - Messages go over TCP. On a connection they arrive once and in order. When packets are lost, messages are late, or the
@@ -30,6 +30,7 @@ pub mod cli;
 pub mod fault;
 pub mod history;
 pub mod known;
+pub mod list;
 pub mod live;
 pub mod plan;
 pub mod random;
@@ -39,6 +40,5 @@ pub mod shrink;
 pub mod sim;
 pub mod subject;
 pub mod table;
-pub mod timeline;
 pub mod traced_world;
 pub mod workload;

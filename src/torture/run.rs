@@ -18,8 +18,32 @@ pub struct Verdict {
     pub checked: u64,
     /// Number of violations.
     pub violations: u64,
-    /// The first violation, and the number of its episode.
-    pub first: Option<(u64, Violation)>,
+    /// The first violations, at most [`FOUND_MAX`].
+    pub found: Vec<Found>,
+}
+
+/// Maximum number of violations of a property that are kept with what they say.
+pub const FOUND_MAX: usize = 500;
+
+/// Maximum number of violations of a property that are kept with their events.
+pub const DRAWN_MAX: usize = 20;
+
+/// A violation that a run found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The number of its episode.
+    pub episode: u64,
+    /// The violation.
+    pub violation: Violation,
+    /// The events of its acquisitions, of the first [`DRAWN_MAX`] violations.
+    pub history: Option<History>,
+}
+
+impl Verdict {
+    /// The first violation.
+    pub fn first(&self) -> Option<&Found> {
+        self.found.first()
+    }
 }
 
 /// The outcome of a run.
@@ -42,7 +66,7 @@ pub struct Outcome {
 
 impl Outcome {
     fn new() -> Outcome {
-        let verdict = |property| Verdict { property, checked: 0, violations: 0, first: None };
+        let verdict = |property| Verdict { property, checked: 0, violations: 0, found: Vec::new() };
         let verdicts = Property::ALL.into_iter().map(verdict).collect();
         Outcome { verdicts, episodes: 0, operations: 0, commands: 0, simulated_us: 0, digest: 0 }
     }
@@ -64,10 +88,11 @@ impl Outcome {
         for (verdict, (_, finding)) in self.verdicts.iter_mut().zip(check::judge(history, rules)) {
             verdict.checked += finding.checked;
             verdict.violations += finding.violations.len() as u64;
-            if verdict.first.is_none()
-                && let Some(violation) = finding.violations.into_iter().next()
-            {
-                verdict.first = Some((episode, violation));
+            let left = FOUND_MAX - verdict.found.len();
+            for violation in finding.violations.into_iter().take(left) {
+                let drawn = verdict.found.len() < DRAWN_MAX;
+                let history = drawn.then(|| history.concerning(&violation.ops));
+                verdict.found.push(Found { episode, violation, history });
             }
         }
     }

@@ -59,7 +59,7 @@ pub fn run_entry(subject: &Subject, faults: &[Fault], simulated_us: u64) -> Opti
     let algorithm = subject.sim_algorithm()?;
     let settings = subject.settings(&Settings { faults: faults.to_vec(), ..Settings::default() });
     let outcome = run::run(&settings, &algorithm, 0, simulated_us, |_, _, _| ControlFlow::Continue(()));
-    let violated = outcome.violated().filter_map(|verdict| Some((verdict.property, verdict.first.as_ref()?.0))).collect();
+    let violated = outcome.violated().filter_map(|verdict| Some((verdict.property, verdict.first()?.episode))).collect();
     Some(KnownVerdict { label: subject.label(), faults: faults.to_vec(), violated })
 }
 

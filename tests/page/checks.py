@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 
+import reports
 from browser import CONTRAST, WATCH, Page
 from servers import Server
 
@@ -407,6 +408,7 @@ CHECKS = [
     users_need_their_password,
     it_can_be_read_everywhere,
     many_locks_do_not_slow_it,
+    *reports.CHECKS,
 ]
 
 

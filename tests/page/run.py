@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Opens the page of a server in a browser without a screen, and checks what it shows and does.
+"""Opens the page of a server, and those that bench and torture write, in a browser without a screen, and checks what they show and do.
 
     python3 tests/page/run.py                         the program that cargo builds, or $PORTCULLIS
     python3 tests/page/run.py target/release/portcullis --shots /tmp/shots
 
 Selenium comes from its registry, at the version pinned beside this file, into a cache (--cache, by default
 ~/.cache/portcullis-page). The browser is an installed Chromium or Chrome with its driver. What cannot run here is listed as skipped;
-with --strict that is a failure too. With --shots the page's pictures are written into a folder: light, dark, on a phone.
+with --strict that is a failure too. With --shots pictures of the pages are written into a folder: light, dark, on a phone.
 """
 
 import argparse
@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 DRIVERS = ["chromedriver", "chromium.chromedriver"]
-SECONDS_MAX = 600
+SECONDS_MAX = 900
 
 
 class Unavailable(Exception):

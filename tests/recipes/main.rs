@@ -136,18 +136,22 @@ async fn all_at_once(futures: impl IntoIterator<Item = impl Future<Output = ()>>
 
 /// With UPDATE_README=1, writes it.
 #[test]
-fn the_page_shows_every_recipe() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recipes/RECIPES.md");
+fn the_page_shows_every_algorithm() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recipes/ALGORITHMS.md");
     let expected = portcullis::recipes::markdown_page();
     if std::env::var_os("UPDATE_README").is_some_and(|set| set == "1") {
         std::fs::write(&path, expected).unwrap();
     } else {
         let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(found == expected, "{} shows other recipes than there are: run this test with UPDATE_README=1", path.display());
+        assert!(
+            found == expected,
+            "{} shows other algorithms than there are: run this test with UPDATE_README=1",
+            path.display()
+        );
     }
 }
 
-/// All twenty recipes exist, with unique names and their failure modes.
+/// All twenty algorithms exist, with unique names and their failure modes.
 #[test]
 fn every_algorithm_is_there() {
     let recipes = all::<Live>();

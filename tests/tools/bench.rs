@@ -28,9 +28,9 @@ fn read(path: &PathBuf) -> String {
 
 #[test]
 fn it_measures_itself_and_writes_the_figures() {
-    let (json, chart) = (file("all.json"), file("all.html"));
+    let (json, page) = (file("all.json"), file("all.html"));
     let works = ["set-nx-px", "native", "redlock", "permits", "latch", "--command", "SET {key} {client}"];
-    let files = ["--json", json.to_str().expect("UTF-8"), "--chart", chart.to_str().expect("UTF-8"), "--against", "portcullis"];
+    let files = ["--json", json.to_str().expect("UTF-8"), "--html", page.to_str().expect("UTF-8"), "--against", "portcullis"];
     let output = bench(&[&works[..], &files].concat());
     assert!(output.status.success(), "{}", text(&output));
     let table = String::from_utf8_lossy(&output.stdout);
@@ -38,7 +38,7 @@ fn it_measures_itself_and_writes_the_figures() {
         assert!(table.contains(word), "{word}: {table}");
     }
     let found: Value = serde_json::from_str(&read(&json)).expect("JSON");
-    let outcomes = found["outcomes"].as_array().expect("outcomes");
+    let outcomes = found["results"].as_array().expect("outcomes");
     assert_eq!(outcomes.len(), 6);
     for outcome in outcomes {
         let number = |name: &str| outcome[name].as_f64().unwrap_or_else(|| panic!("{name}: {outcome}"));
@@ -47,7 +47,7 @@ fn it_measures_itself_and_writes_the_figures() {
         let shares = outcome["shares"].as_array().expect("shares");
         assert_eq!(shares.iter().filter_map(Value::as_f64).sum::<f64>(), number("done"), "{outcome}");
         assert!((1.0 / 6.0..=1.0).contains(&number("fairness_jain")), "{outcome}");
-        match outcome["work"].as_str().expect("a name") {
+        match outcome["workload"].as_str().expect("a name") {
             "native" => {
                 assert!((number("commands_each") - 2.0).abs() < 0.01, "{outcome}");
                 assert!(outcome["hand_off_us"]["p50"].is_number(), "{outcome}");
@@ -55,17 +55,64 @@ fn it_measures_itself_and_writes_the_figures() {
             "SET {key} {client}" => assert_eq!(number("commands_each"), 1.0),
             _ => {}
         }
-        let is_lock = !["latch", "SET {key} {client}"].contains(&outcome["work"].as_str().expect("a name"));
+        let is_lock = !["latch", "SET {key} {client}"].contains(&outcome["workload"].as_str().expect("a name"));
         assert_eq!(outcome["exclusion"]["held"].as_bool(), is_lock.then_some(true), "{outcome}");
         let has_lateness = outcome["expiry_late_us"]["p50"].is_number();
         // On a busy machine, the short leases of this measurement are over before Redlock has them from all servers.
-        assert!(has_lateness == is_lock || outcome["work"] == "redlock", "{outcome}");
+        assert!(has_lateness == is_lock || outcome["workload"] == "redlock", "{outcome}");
         if has_lateness {
             assert!(outcome["expiry_late_us"]["min"].as_i64().is_some_and(|us| us >= 0), "no lease ended early: {outcome}");
         }
     }
-    let page = read(&chart);
-    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg") && page.contains("acquisitions per second"));
+    assert_eq!((&found["tool"], found["settings"]["clients"].as_u64()), (&Value::from("bench"), Some(6)), "{found}");
+    let command = found["command"].as_str().expect("a command line");
+    assert!(
+        command.starts_with("portcullis bench --clients 6") && command.contains("--command 'SET {key} {client}'"),
+        "{command}"
+    );
+    let page = read(&page);
+    for word in [
+        "<!doctype html>",
+        "Each server with its best lock",
+        "id=\"best\"",
+        "✓ held in",
+        "All figures",
+        "SET {key} {client}",
+        "prefers-color-scheme",
+    ] {
+        assert!(page.contains(word), "{word}: {page}");
+    }
+    let outside = page.match_indices("http").count() + page.matches("<script").count() + page.matches("url(").count();
+    assert_eq!(outside, page.matches("url(#broken)").count(), "the page is self-contained and has no script");
+}
+
+#[test]
+fn figures_are_printed_instead_of_the_table() {
+    let output = bench(&["native", "--against", "portcullis", "--json", "-"]);
+    assert!(output.status.success(), "{}", text(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    assert_eq!(found["results"][0]["workload"], "native");
+}
+
+#[test]
+fn the_older_name_of_the_page_works_and_a_chart_alone_is_refused() {
+    let page = file("older.html");
+    let output = bench(&["native", "--against", "portcullis", "--chart", page.to_str().expect("UTF-8")]);
+    assert!(output.status.success() && read(&page).starts_with("<!doctype html>"), "{}", text(&output));
+    let output = bench(&["native", "--chart", "x.svg"]);
+    assert!(!output.status.success() && text(&output).contains("--html"), "{}", text(&output));
+}
+
+#[test]
+fn the_page_shows_no_password() {
+    let server = TestServer::start();
+    server.execute(&["CONFIG", "SET", "requirepass", "s3cret"]);
+    let (page, url) = (file("password.html"), server.url().replace("redis://", "redis://:s3cret@"));
+    let output = bench(&["native", "--against", &url, "--html", page.to_str().expect("UTF-8"), "--json", "-"]);
+    assert!(output.status.success(), "{}", text(&output));
+    let page = read(&page);
+    assert!(page.contains(":***@") && !page.contains("s3cret"), "{page}");
+    assert!(!text(&output).contains("s3cret"), "{}", text(&output));
 }
 
 #[test]
@@ -79,13 +126,11 @@ fn a_broken_lock_is_found_and_fails() {
 fn a_running_server_is_left_as_it_was() {
     let server = TestServer::start();
     server.execute(&["SET", "mine", "1"]);
-    let chart = file("given.svg");
     let works = ["set-nx-px", "reentrant", "blpop", "nodes", "semaphore", "unique-row", "sliding-window"];
-    let args = ["--against", &server.url(), "--locks", "3", "--retry", "fixed:1", "--chart", chart.to_str().expect("UTF-8")];
+    let args = ["--against", &server.url(), "--locks", "3", "--retry", "fixed:1"];
     let output = bench(&[&works[..], &args].concat());
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!(server.keys(), ["mine"]);
-    assert!(read(&chart).starts_with("<svg"));
     server.check_invariants();
 }
 
@@ -127,7 +172,7 @@ fn a_missing_server_is_named_with_a_way_to_install_it() {
 #[test]
 fn mistakes_are_refused() {
     for (args, word) in [
-        (&["nosuch"][..], "no recipe 'nosuch'"),
+        (&["nosuch"][..], "no algorithm 'nosuch'"),
         (&["--command", "NOSUCH {key}", "--against", "portcullis"], "it never worked: NOSUCH {key} on portcullis"),
         (&["native", "--against", "nosuch-program"], "no program 'nosuch-program'"),
         (&["native", "--against", "redis://127.0.0.1:1"], "no connection"),

@@ -35,7 +35,7 @@ fn native_locks_hold_through_restarts_and_power_losses() {
         (15, &[Fault::Skew, Fault::Crash, Fault::Restart, Fault::Drop, Fault::Duplicate, Fault::PowerLoss]),
     ] {
         let outcome = torture("native", faults, seed, 40, Planted::Nothing);
-        let first: Vec<_> = outcome.violated().filter_map(|verdict| verdict.first.clone()).collect();
+        let first: Vec<_> = outcome.violated().filter_map(|verdict| verdict.first().cloned()).collect();
         assert_eq!(violated(&outcome), [], "{faults:?}: {first:?}");
         let checked = outcome.of(Property::Exclusion).checked;
         assert!(checked > 800, "{checked} grants under {faults:?}");
@@ -78,8 +78,8 @@ fn planted_faults_show() {
 fn the_same_seed_gives_the_same_history_of_durable_servers() {
     let digest = |seed| torture("native", &Fault::DURABLE, seed, 12, Planted::Nothing).digest;
     assert_ne!(digest(7), digest(8));
-    let (said, _) = program("--algorithm native --durable --seed 7 --hours 0.2 --json --no-shrink");
-    assert!(said.contains(&format!("\"digest\":\"{:016x}\"", digest(7))), "{said}");
+    let (said, _) = program("--algorithm native --durable --seed 7 --hours 0.2 --json - --no-shrink");
+    assert!(said.contains(&format!("\"digest\": \"{:016x}\"", digest(7))), "{said}");
 }
 
 #[test]

@@ -24,9 +24,10 @@ fn text(output: &Output) -> String {
 /// Runs native locks under these faults. Each must strike, and those of nodes the leader.
 #[track_caller]
 fn strikes_and_loses_nothing(faults: &str, of_leader: &[&str]) {
-    let output = torture(faults, &["--seconds", "6", "--json"]).output().unwrap();
+    let output = torture(faults, &["--seconds", "6", "--json", "-"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = &document["results"][0];
     let struck = report["nodes"]["struck"].as_array().unwrap();
     for fault in faults.split(',') {
         let of_kind = struck.iter().find(|struck| struck["fault"] == fault);
@@ -153,7 +154,7 @@ fn a_bench_goes_on_when_the_leader_is_killed() {
     assert!(output.status.success(), "{}", text(&output));
     let figures: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
     std::fs::remove_file(&json).unwrap();
-    let outcomes = figures["outcomes"].as_array().unwrap();
+    let outcomes = figures["results"].as_array().unwrap();
     assert_eq!(outcomes.len(), 2, "{figures}");
     for outcome in outcomes {
         assert!(outcome["done"].as_u64() > Some(50), "{outcome}");

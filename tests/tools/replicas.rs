@@ -42,7 +42,7 @@ fn torture(settings: &Settings, minutes: u64, until_violated: bool) -> Outcome {
 
 fn violated(outcome: &Outcome) -> Vec<(Property, String)> {
     let of = |verdict: &portcullis::torture::run::Verdict| {
-        let first = verdict.first.as_ref().map(|(episode, violation)| format!("episode {episode}: {}", violation.message));
+        let first = verdict.first().map(|found| format!("episode {}: {}", found.episode, found.violation.message));
         (verdict.property, first.unwrap_or_default())
     };
     outcome.violated().map(of).collect()
@@ -102,9 +102,9 @@ fn planted_faults_show() {
 fn the_same_seed_gives_the_same_history_of_nodes() {
     let digest = torture(&settings(3, &Fault::REPLICATED, 7, Flaw::Nothing), 1, false).digest;
     let episode_s = if is_full_size() { 300 } else { 60 };
-    let arguments = format!("--algorithm native --replicas 3 --seed 7 --hours 0.01 --episode-s {episode_s} --json --no-shrink");
+    let arguments = format!("--algorithm native --replicas 3 --seed 7 --hours 0.01 --episode-s {episode_s} --json - --no-shrink");
     let (said, _) = program(&arguments);
-    assert!(said.contains(&format!("\"digest\":\"{digest:016x}\"")), "{said}");
+    assert!(said.contains(&format!("\"digest\": \"{digest:016x}\"")), "{said}");
 }
 
 /// The first episode in which plain commands were not linearizable, if there is one.

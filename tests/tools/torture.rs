@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use portcullis::torture::check::Property;
 use portcullis::torture::plan::{Fault, Plan, Settings};
+use portcullis::torture::report::timeline;
 use portcullis::torture::run::{self, Outcome, run};
 use portcullis::torture::shrink::{Budget, shrink};
 use portcullis::torture::subject::Subject;
-use portcullis::torture::{known, table, timeline};
+use portcullis::torture::{known, table};
 
 const HOUR_US: u64 = 3_600_000_000;
 
@@ -33,11 +34,11 @@ fn the_same_seed_gives_the_same_history_byte_for_byte() {
     }
     // The same in another process.
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis"))
-        .args(["torture", "--algorithm", "redlock", "--seed", "7", "--hours", "0.2", "--json", "--no-shrink"])
+        .args(["torture", "--algorithm", "redlock", "--seed", "7", "--hours", "0.2", "--json", "-", "--no-shrink"])
         .output()
         .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains(&format!("\"digest\":\"{:016x}\"", digest("redlock", 7))), "{said}");
+    assert!(said.contains(&format!("\"digest\": \"{:016x}\"", digest("redlock", 7))), "{said}");
 }
 
 /// Asserts that a run violates these properties and that those hold.
@@ -50,7 +51,7 @@ fn expect(label: &str, fault: Fault, seed: u64, minutes: u64, violated: &[Proper
     for property in holds {
         let verdict = outcome.of(*property);
         assert_ne!(verdict.checked, 0, "{property}");
-        assert_eq!(verdict.violations, 0, "{label} under {fault}: {:?}", verdict.first);
+        assert_eq!(verdict.violations, 0, "{label} under {fault}: {:?}", verdict.first());
     }
 }
 
@@ -109,7 +110,7 @@ fn native_locks_never_accept_a_stale_write() {
 fn native_locks_hold_under_faults_together_that_neither_stop_a_client_nor_lose_data() {
     let faults = [Fault::Skew, Fault::Crash, Fault::Delay, Fault::Drop];
     let outcome = torture("native", &faults, 78, 60);
-    let violated: Vec<_> = outcome.violated().filter_map(|verdict| verdict.first.clone()).collect();
+    let violated: Vec<_> = outcome.violated().filter_map(|verdict| verdict.first().cloned()).collect();
     assert!(violated.is_empty(), "{violated:?}");
     assert!(outcome.operations > 2_000);
 }
@@ -127,7 +128,7 @@ fn tokens_increase_even_if_servers_lose_data() {
     for faults in [&[Fault::Restart][..], &[Fault::Lose], &[Fault::Restart, Fault::Lose], &Fault::ALL] {
         let outcome = torture("native", faults, 77, 20);
         let tokens = outcome.of(Property::Tokens);
-        assert_eq!(tokens.violations, 0, "{faults:?}: {:?}", tokens.first);
+        assert_eq!(tokens.violations, 0, "{faults:?}: {:?}", tokens.first());
         assert!(tokens.checked > 300, "{faults:?}");
     }
 }
@@ -174,9 +175,111 @@ fn a_violation_is_shrunk_and_drawn() {
     let spent = Budget { runs: 300, until: Some(Instant::now()), progress: &mut never };
     let again = shrink(&found.plan, &algorithm, &rules, Property::Sections, spent).unwrap();
     assert_eq!(again.history, found.history);
-    let page = timeline::page("set-nx-px", &found.history, Some(&found.violation), "again");
-    assert!(page.contains("class=\"bad\"") && page.contains("class=\"pause\"") && page.contains("violated</text>"));
-    assert!(!page.contains("http") && !page.contains("<script"), "the page is self-contained");
+    let drawn = timeline::render("t", &found.history, &found.violation);
+    assert!(drawn.contains("class=\"bad\"") && drawn.contains("class=\"pause\"") && drawn.contains("violated</text>"));
+    assert_linked(&drawn);
+}
+
+/// The values of an attribute in a page.
+fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
+    let begin = format!(" {name}=\"");
+    page.split(&begin).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+/// Asserts that identifiers are unique, and that each link within the page has a target.
+#[track_caller]
+fn assert_linked(page: &str) {
+    let ids = attributes(page, "id");
+    let unique: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
+    assert_eq!(unique.len(), ids.len(), "identifiers are unique");
+    let links: Vec<&str> = attributes(page, "href").into_iter().map(|link| link.strip_prefix('#').unwrap()).collect();
+    let dead: Vec<_> = links.iter().filter(|link| !unique.contains(*link)).collect();
+    assert!(links.len() > 10 && dead.is_empty(), "{dead:?}");
+    let parts: Vec<&str> = page.lines().filter(|line| line.contains(" data-e=")).collect();
+    assert!(parts.iter().any(|part| part.starts_with("<li ")) && parts.iter().any(|part| part.starts_with("<a ")));
+    let alone: Vec<&&str> = parts.iter().filter(|part| !part.contains(" href=\"#")).collect();
+    assert!(alone.is_empty(), "bars and lines without a link: {alone:?}");
+}
+
+/// Runs `portcullis torture` and returns the page and the JSON that it writes.
+fn written(arguments: &str) -> (String, serde_json::Value) {
+    let file =
+        |name: &str| std::env::temp_dir().join(format!("portcullis-torture-{}-{}-{name}", std::process::id(), arguments.len()));
+    let (page, json) = (file("page.html"), file("all.json"));
+    let (said, code) = program(&format!("{arguments} --html {} --json {}", page.display(), json.display()));
+    assert_ne!(code, Some(2), "{said}");
+    let [page, json] = [page, json].map(|path| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        text
+    });
+    (page, serde_json::from_str(&json).unwrap())
+}
+
+#[test]
+fn the_page_reaches_every_violation() {
+    let (page, json) = written("set-nx-px-del --faults pause,restart --seed 3 --hours 0.2 --no-shrink");
+    assert_linked(&page);
+    let result = &json["results"][0];
+    let mut violations = 0;
+    for verdict in result["verdicts"].as_array().unwrap() {
+        let (property, found) = (verdict["property"].as_str().unwrap(), verdict["found"].as_array().unwrap());
+        assert_eq!(verdict["violations"].as_u64().unwrap().min(500), found.len() as u64, "{property}");
+        violations += found.len();
+        for number in 0..found.len() {
+            assert!(page.contains(&format!("<li id=\"set-nx-px-del--{property}--{number}\">")), "{property} {number}");
+        }
+        if let Some(first) = found.first() {
+            assert!(page.contains(&format!("href=\"#set-nx-px-del--{property}\"")), "the table links to {property}");
+            assert!(page.contains(first["again"].as_str().unwrap()), "{first}");
+        }
+    }
+    assert!(violations > 100, "{violations}");
+    assert!(page.contains("--faults pause,restart --seed 3 --episode 0") && page.contains("<dt>Seed</dt><dd>3</dd>"));
+    assert!(!page.contains("http"), "the page is self-contained");
+}
+
+#[test]
+fn the_page_of_all_algorithms_is_of_moderate_size() {
+    let (page, json) = written("all --faults pause,restart --hours 0 --episode-s 100 --no-shrink");
+    assert_linked(&page);
+    assert_eq!(page.matches("<th scope=\"row\"").count(), json["results"].as_array().unwrap().len());
+    assert!(page.len() < 8 << 20, "{} bytes", page.len());
+}
+
+#[test]
+fn documents_have_the_same_fields_as_those_of_bench() {
+    let (page, json) = written("native --faults none --hours 0.1");
+    assert!(page.contains("✓ keeps</span> all"), "{page}");
+    let fields: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, ["command", "date", "machine", "portcullis", "results", "settings", "tool"]);
+    assert_eq!((json["tool"].as_str(), json["settings"]["seed"].as_u64()), (Some("torture"), Some(1)));
+    assert!(json["command"].as_str().unwrap().starts_with("portcullis torture native --faults none --hours 0.1"));
+}
+
+#[test]
+fn what_can_be_named_is_listed() {
+    let (said, code) = program("--list");
+    assert_eq!(code, Some(0), "{said}");
+    for word in ["native", "powerloss", "wake-up", "set-nx-px+watchdog"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+#[test]
+fn older_flags_work_or_name_the_new_ones() {
+    for (arguments, expected) in [
+        ("native --faults none --hours 0 --json", "'--json <FILE>'"),
+        ("--faults none --hours 0 --json native", "--json FILE native"),
+        ("nosuch", "portcullis torture --list"),
+    ] {
+        let (said, code) = program(arguments);
+        assert!(code == Some(2) && said.contains(expected), "{arguments}: {code:?} {said}");
+    }
+    let path = std::env::temp_dir().join(format!("portcullis-torture-{}-older.html", std::process::id()));
+    let (said, _) = program(&format!("native --faults none --hours 0 --timeline {}", path.display()));
+    assert!(std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("{said}")).starts_with("<!doctype html>"));
+    std::fs::remove_file(&path).unwrap();
 }
 
 /// With UPDATE_README=1, runs all algorithms again and writes the verdicts: ten simulated hours under each fault, one under each

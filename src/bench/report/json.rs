@@ -5,20 +5,20 @@ use serde_json::{Value, json};
 
 use crate::bench::plan::Plan;
 use crate::bench::report::outcome::Outcome;
+use crate::bench::report::run_facts::RunFacts;
 use crate::bench::report::statistics::quantile;
 
 /// Renders the outcomes, and the parts of the plan that they depend on.
-pub fn render(plan: &Plan, outcomes: &[Outcome]) -> String {
-    let all = json!({
+pub fn render(plan: &Plan, outcomes: &[Outcome], facts: &RunFacts) -> String {
+    let settings = json!({
         "clients": plan.clients,
         "locks": plan.locks,
         "slices": plan.slices,
         "slice_ms": ms(plan.slice),
         "hold_ms": ms(plan.hold),
         "lease_ms": ms(plan.lease),
-        "outcomes": outcomes.iter().map(outcome).collect::<Vec<_>>(),
     });
-    format!("{all:#}\n")
+    facts.document("bench", &settings, &outcomes.iter().map(outcome).collect::<Vec<_>>())
 }
 
 fn ms(time: std::time::Duration) -> u64 {
@@ -27,10 +27,10 @@ fn ms(time: std::time::Duration) -> u64 {
 
 fn outcome(outcome: &Outcome) -> Value {
     if let Some(reason) = &outcome.skipped {
-        return json!({ "work": outcome.workload, "server": outcome.target, "skipped": reason });
+        return json!({ "workload": outcome.workload, "server": outcome.target, "skipped": reason });
     }
     json!({
-        "work": outcome.workload,
+        "workload": outcome.workload,
         "server": outcome.target,
         "per_second": outcome.per_second(),
         "per_second_of_slices": outcome.rates,

@@ -17,7 +17,7 @@ pub struct Outcome {
     pub target: String,
     /// Why the workload was skipped, if it was.
     pub skipped: Option<String>,
-    /// Runs per second, of each slice. A run is an acquisition with its release, or one run of another recipe or command.
+    /// Runs per second, of each slice. A run is an acquisition with its release, or one run of another algorithm or command.
     pub rates: Vec<f64>,
     /// Number of runs.
     pub done: u64,

@@ -8,7 +8,8 @@ use crate::bench::plan::Plan;
 use crate::bench::report::outcome::Outcome;
 use crate::bench::report::statistics::quantile;
 
-const HEAD: [&str; 12] = [
+/// The headings of the columns.
+pub const HEAD: [&str; 12] = [
     "workload",
     "server",
     "per s",
@@ -29,17 +30,7 @@ pub fn render(plan: &Plan, outcomes: &[Outcome]) -> String {
     rows.extend(outcomes.iter().map(row));
     let widths: Vec<usize> =
         (0..HEAD.len()).map(|column| rows.iter().map(|row| width(&row[column])).max().unwrap_or(0)).collect();
-    let mut out = format!(
-        "{} clients, {} {}, held for {} ms, lease of {} ms; {} {} of {} ms each, in turns\n\n",
-        plan.clients,
-        plan.locks,
-        if plan.locks == 1 { "lock" } else { "locks" },
-        plan.hold.as_millis(),
-        plan.lease.as_millis(),
-        plan.slices,
-        if plan.slices == 1 { "slice" } else { "slices" },
-        plan.slice.as_millis(),
-    );
+    let mut out = format!("{}\n\n", method(plan));
     for (number, row) in rows.iter().enumerate() {
         if number > 1 && row[0] != rows[number - 1][0] || number == 1 {
             let line: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
@@ -53,22 +44,48 @@ pub fn render(plan: &Plan, outcomes: &[Outcome]) -> String {
         }
         let _ = writeln!(out, "{}", line.trim_end());
     }
-    for outcome in outcomes {
-        if let Some(error) = &outcome.error {
-            let _ = writeln!(out, "\n{} on {}: {} errors, first: {error}", outcome.workload, outcome.target, outcome.failed);
-        }
-        if outcome.refused > 0 {
-            let _ = writeln!(out, "\n{} on {}: not granted in time {} times", outcome.workload, outcome.target, outcome.refused);
-        }
+    for note in notes(outcomes) {
+        let _ = writeln!(out, "\n{note}");
     }
     out
+}
+
+/// How the figures were measured, in one line.
+pub fn method(plan: &Plan) -> String {
+    format!(
+        "{} clients, {} {}, held for {} ms, lease of {} ms; {} {} of {} ms each, in turns",
+        plan.clients,
+        plan.locks,
+        if plan.locks == 1 { "lock" } else { "locks" },
+        plan.hold.as_millis(),
+        plan.lease.as_millis(),
+        plan.slices,
+        if plan.slices == 1 { "slice" } else { "slices" },
+        plan.slice.as_millis(),
+    )
+}
+
+/// A line for each outcome with errors, and for each with refusals.
+pub fn notes(outcomes: &[Outcome]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for outcome in outcomes {
+        let name = format!("{} on {}", outcome.workload, outcome.target);
+        if let Some(error) = &outcome.error {
+            notes.push(format!("{name}: {} errors, first: {error}", outcome.failed));
+        }
+        if outcome.refused > 0 {
+            notes.push(format!("{name}: not granted in time {} times", outcome.refused));
+        }
+    }
+    notes
 }
 
 fn width(cell: &str) -> usize {
     cell.chars().count()
 }
 
-fn row(outcome: &Outcome) -> Vec<String> {
+/// The cells of an outcome, one for each of [`HEAD`].
+pub fn row(outcome: &Outcome) -> Vec<String> {
     if let Some(reason) = &outcome.skipped {
         let mut row = vec![outcome.workload.clone(), outcome.target.clone()];
         row.resize(HEAD.len() - 1, "–".to_owned());

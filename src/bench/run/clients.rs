@@ -8,7 +8,7 @@ use crate::bench::plan::Plan;
 use crate::bench::report::outcome::Outcome;
 use crate::bench::run::counting_world::CountingWorld;
 use crate::bench::run::critical_section::{CriticalSection, Violations};
-use crate::bench::run::workload::{OtherRecipe, PlainCommand, Workload};
+use crate::bench::run::workload::{OtherAlgorithm, PlainCommand, Workload};
 use crate::bench::servers::target::{Target, connect};
 use crate::client::Error;
 use crate::recipes::{Algorithm, Live, Request};
@@ -132,7 +132,7 @@ impl<'a> ClientGroup<'a> {
                 let request = Request::new(name, owner, plan.lease).wait(WAIT_MAX).retry(plan.retry);
                 tokio::spawn(run_lock(Arc::clone(algorithm), world, request, client, section, slice))
             }
-            Workload::Recipe(recipe, _) => tokio::spawn(repeat(Action::Recipe(*recipe), world, name, client, slice)),
+            Workload::Other(algorithm, _) => tokio::spawn(repeat(Action::Other(*algorithm), world, name, client, slice)),
             Workload::Command(command) => tokio::spawn(repeat(Action::Command(command.clone()), world, name, client, slice)),
         }
     }
@@ -191,7 +191,7 @@ async fn run_lock(
 
 /// A workload that is no lock.
 enum Action {
-    Recipe(OtherRecipe),
+    Other(OtherAlgorithm),
     Command(PlainCommand),
 }
 
@@ -200,7 +200,7 @@ async fn repeat(action: Action, world: CountingWorld, key: String, client: usize
     while !slice.is_over() {
         let start = Instant::now();
         let result = match &action {
-            Action::Recipe(recipe) => recipe.run_once(&world, key.as_bytes(), client).await,
+            Action::Other(algorithm) => algorithm.run_once(&world, key.as_bytes(), client).await,
             Action::Command(command) => command.send_once(&world, key.as_bytes(), client).await,
         };
         match result {

@@ -1,6 +1,6 @@
 //! The measurement: clients run a workload on each target, in slices that take turns.
 //!
-//! - [`workload`]: a lock algorithm, another recipe, or a plain command;
+//! - [`workload`]: a lock algorithm, an algorithm that is no lock, or a plain command;
 //! - [`clients`]: the clients of one target and their slices;
 //! - [`critical_section`]: checks mutual exclusion, and times hand-offs;
 //! - [`expiry`]: how late a waiter is granted a lock whose holder is gone;

@@ -1,4 +1,4 @@
-//! A workload: a lock algorithm of the recipes, another recipe, or a plain command.
+//! A workload: a lock algorithm, an algorithm that is no lock, or a plain command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::resp::request::split_words;
 pub enum Workload {
     /// Acquires and releases a lock. With the algorithm's name.
     Lock(Arc<dyn Algorithm<CountingWorld>>, String),
-    /// Runs a recipe that is no lock.
-    Recipe(OtherRecipe, &'static Facts),
+    /// Runs an algorithm that is no lock.
+    Other(OtherAlgorithm, &'static Facts),
     /// Sends a command.
     Command(PlainCommand),
 }
 
-/// A recipe that is no lock.
+/// An algorithm that is no lock.
 #[derive(Clone, Copy, Debug)]
-pub enum OtherRecipe {
+pub enum OtherAlgorithm {
     /// Sets a latch, counts it down and waits for it.
     Latch,
     /// Takes a token from a token bucket.
@@ -38,20 +38,20 @@ pub struct PlainCommand {
 }
 
 impl Workload {
-    /// The recipe of a name.
+    /// The algorithm of a name.
     ///
     /// # Errors
-    /// That no recipe has the name, in words for people.
-    pub fn recipe(name: &str) -> std::result::Result<Workload, String> {
+    /// That no algorithm has the name, in words for people.
+    pub fn algorithm(name: &str) -> std::result::Result<Workload, String> {
         if let Some(algorithm) = by_name::<CountingWorld>(name) {
             return Ok(Workload::Lock(algorithm.into(), name.to_owned()));
         }
-        let facts = facts(name).ok_or_else(|| format!("there is no recipe '{name}': see portcullis bench --list"))?;
+        let facts = facts(name).ok_or_else(|| format!("there is no algorithm '{name}': see portcullis bench --list"))?;
         match name {
-            "latch" => Ok(Workload::Recipe(OtherRecipe::Latch, facts)),
-            "token-bucket" => Ok(Workload::Recipe(OtherRecipe::TokenBucket, facts)),
-            "sliding-window" => Ok(Workload::Recipe(OtherRecipe::SlidingWindow, facts)),
-            _ => Err(format!("the recipe '{name}' cannot be measured")),
+            "latch" => Ok(Workload::Other(OtherAlgorithm::Latch, facts)),
+            "token-bucket" => Ok(Workload::Other(OtherAlgorithm::TokenBucket, facts)),
+            "sliding-window" => Ok(Workload::Other(OtherAlgorithm::SlidingWindow, facts)),
+            _ => Err(format!("the algorithm '{name}' cannot be measured")),
         }
     }
 
@@ -70,7 +70,7 @@ impl Workload {
     pub fn name(&self) -> &str {
         match self {
             Workload::Lock(_, name) => name,
-            Workload::Recipe(_, facts) => facts.name,
+            Workload::Other(_, facts) => facts.name,
             Workload::Command(command) => &command.text,
         }
     }
@@ -80,31 +80,31 @@ impl Workload {
         matches!(self, Workload::Lock(algorithm, _) if algorithm.facts().name == "redlock")
     }
 
-    /// The facts about a recipe. `None` for a plain command.
+    /// The facts about an algorithm. `None` for a plain command.
     pub fn facts(&self) -> Option<&'static Facts> {
         match self {
             Workload::Lock(algorithm, _) => Some(algorithm.facts()),
-            Workload::Recipe(_, facts) => Some(facts),
+            Workload::Other(_, facts) => Some(facts),
             Workload::Command(_) => None,
         }
     }
 }
 
-impl OtherRecipe {
-    /// Runs the recipe once. Clients share a bucket and a window; each client has its own latch.
+impl OtherAlgorithm {
+    /// Runs the algorithm once. Clients share a bucket and a window; each client has its own latch.
     ///
     /// # Errors
     /// Those of the server and the connection.
     pub async fn run_once(self, world: &CountingWorld, key: &[u8], client: usize) -> Result<()> {
         match self {
-            OtherRecipe::Latch => {
+            OtherAlgorithm::Latch => {
                 let latch = Latch::new(world, [key, format!(":{client}").as_bytes()].concat());
                 latch.set(1).await?;
                 latch.down(1).await?;
                 latch.wait(Duration::from_secs(1)).await.map(drop)
             }
-            OtherRecipe::TokenBucket => TokenBucket::new(1000, Duration::from_secs(1)).take(world, key, 1).await.map(drop),
-            OtherRecipe::SlidingWindow => {
+            OtherAlgorithm::TokenBucket => TokenBucket::new(1000, Duration::from_secs(1)).take(world, key, 1).await.map(drop),
+            OtherAlgorithm::SlidingWindow => {
                 SlidingWindow::new(100, Duration::from_millis(100)).enter(world, key, 1).await.map(drop)
             }
         }
@@ -157,11 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn every_recipe_can_be_measured() {
+    fn every_algorithm_can_be_measured() {
         for recipe in crate::recipes::all::<CountingWorld>() {
-            assert_eq!(Workload::recipe(recipe.facts.name).unwrap().name(), recipe.facts.name);
+            assert_eq!(Workload::algorithm(recipe.facts.name).unwrap().name(), recipe.facts.name);
         }
-        assert!(Workload::recipe("set-nx-px+watchdog").is_ok());
-        assert!(Workload::recipe("setnx+watchdog").is_err() && Workload::recipe("nosuch").is_err());
+        assert!(Workload::algorithm("set-nx-px+watchdog").is_ok());
+        assert!(Workload::algorithm("setnx+watchdog").is_err() && Workload::algorithm("nosuch").is_err());
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use serde_json::{Value, json};
+
 use crate::torture::fault::Fault;
-use crate::torture::report::quoted;
 
 /// A fault that has struck.
 #[derive(Clone, Copy, Debug)]
@@ -82,23 +83,24 @@ impl Toll {
         }
     }
 
-    /// Writes it as JSON, in the form of the report's.
-    pub fn json(&self) -> String {
-        let gap = |gaps: &[u64], percent| format!("{:.1}", percentile(gaps, percent) as f64 / 1000.0);
-        let struck: Vec<String> = self
-            .struck
-            .iter()
-            .map(|Struck { fault, times, gaps_us }| {
-                let (count, p50, p99) = (gaps_us.len(), gap(gaps_us, 50), gap(gaps_us, 99));
-                let name = quoted(fault.name());
-                format!(
-                    "{{\"fault\":{name},\"times\":{times},\"of_leader\":{count},\"silent_ms_p50\":{p50},\"silent_ms_p99\":{p99}}}"
-                )
+    /// The toll as JSON.
+    pub fn json(&self) -> Value {
+        let ms = |gaps: &[u64], percent| percentile(gaps, percent) as f64 / 1000.0;
+        let struck = self.struck.iter().map(|Struck { fault, times, gaps_us }| {
+            json!({
+                "fault": fault.name(),
+                "times": times,
+                "of_leader": gaps_us.len(),
+                "silent_ms_p50": ms(gaps_us, 50),
+                "silent_ms_p99": ms(gaps_us, 99),
             })
-            .collect();
-        let list = |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(",");
-        let (lost, ended) = (list(&self.lost), list(&self.ended));
-        format!("{{\"struck\":[{}],\"kept_checked\":{},\"lost\":[{lost}],\"ended\":[{ended}]}}", struck.join(","), self.checked)
+        });
+        json!({
+            "struck": struck.collect::<Vec<_>>(),
+            "kept_checked": self.checked,
+            "lost": self.lost,
+            "ended": self.ended,
+        })
     }
 
     /// Writes what was found besides the properties of the locks.

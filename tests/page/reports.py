@@ -1,0 +1,176 @@
+"""Checks of the pages that `portcullis bench` and `portcullis torture` write. checks.py runs them with its own."""
+
+import pathlib
+import subprocess
+import tempfile
+import time
+
+from browser import CONTRAST, Page
+
+WIDTHS = ((390, "phone"), (320, "small-phone"), (820, "tablet"), (1920, "wide"))
+# What belongs together: bars and lines of one timeline that share an event.
+SHOWN = """
+const [root, part] = arguments;
+return [...document.getElementById(root).querySelectorAll(part + '.on')].map(other => other.id);
+"""
+# The shortest and the longest bar of each panel in pixels, and whether the figure of each bar ends within its panel.
+BARS = """
+return [...document.querySelectorAll('.panel')].map(panel => {
+  const bars = [...panel.querySelectorAll('rect.fill')].map(bar => bar.getBoundingClientRect().width);
+  const right = panel.getBoundingClientRect().right;
+  const over = [...panel.querySelectorAll('.bar text')].filter(text => text.getBoundingClientRect().right > right).map(text => text.textContent);
+  return [panel.innerText.split('\\n')[0], bars.length ? Math.min(...bars) : null, bars.length ? Math.max(...bars) : null, over];
+});
+"""
+# Texts of a drawing that another text of it covers, and texts that leave it.
+COLLISIONS = """
+const found = [];
+for (const drawing of document.querySelectorAll('svg')) {
+  if (!drawing.checkVisibility()) continue;
+  const edge = drawing.getBoundingClientRect();
+  const boxes = [...drawing.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]).filter(([, box]) => box.width);
+  for (const [text, box] of boxes) {
+    if (drawing.matches('.lanes') && (box.left < edge.left - 1 || box.right > edge.right + 1)) found.push(text + ' leaves its drawing');
+    for (const [other, cover] of boxes) {
+      if (text !== other && box.left < cover.right - 1 && cover.left < box.right - 1 && box.top < cover.bottom - 4 && cover.top < box.bottom - 4) found.push(text + ' covers ' + other);
+    }
+  }
+}
+return found;
+"""
+
+
+def written(scene, *arguments, codes=(0,)):
+    """The page that a tool writes, as a URL."""
+    folder = scene.ends.enter_context(tempfile.TemporaryDirectory(prefix="portcullis-pages-"))
+    path = pathlib.Path(folder) / "page.html"
+    done = subprocess.run([scene.arguments.program, *arguments, "--html", path], capture_output=True, text=True, timeout=240)
+    assert done.returncode in codes, f"exit code {done.returncode}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
+    return path.as_uri()
+
+
+def opened(scene, url):
+    return scene.ends.enter_context(Page(scene.arguments.browser, scene.arguments.driver, url, wait=False))
+
+
+def can_be_read(scene, page, name):
+    """Contrast in light and dark, and no text outside of a narrow window."""
+    for scheme in ("light", "dark"):
+        page.scheme(scheme)
+        ratio, text = page.run(CONTRAST)
+        assert ratio >= 4.5, f"{scheme}: the contrast of {text!r} is {ratio:.2f}"
+        scene.shot(page, f"{name}-{scheme}")
+    page.scheme("light")
+    for width, device in WIDTHS:
+        page.size(width, 844 if width < 600 else 1100)
+        time.sleep(0.2)
+        over = page.run("return document.documentElement.scrollWidth") - width
+        assert over <= 0, f"at {width} px the page is {over} px too wide"
+        found = page.run(COLLISIONS)
+        assert found == [], f"at {width} px: {found[:5]}"
+        scene.shot(page, f"{name}-{device}")
+    page.size(1440, 1000)
+
+
+def the_page_of_bench_can_be_read(scene):
+    figures = ("--clients", "6", "--seconds", "0.3", "--slice-ms", "100", "--forgotten-ms", "50")
+    url = written(scene, "bench", "native", "fair", "set-nx-px", "blpop", "--command", "SET {key} <b>{client}</b>", "--against", "portcullis", "--against", "portcullis", *figures)
+    page = opened(scene, url)
+    assert "hands a lock over in" in page.run("return document.querySelector('h1').innerText")
+    for width in (1440, 390):
+        page.size(width, 900)
+        panels = page.run(BARS)
+        assert len(panels) == 13, [panel[0] for panel in panels]
+        for title, least, _, over in panels:
+            assert least is None or least >= 2, f"{title} at {width} px: a bar of {least} px"
+            assert over == [], f"{title} at {width} px: {over} leave the panel"
+    page.size(1440, 1000)
+    assert page.run("return document.querySelectorAll('b, script').length") == 0, "a command is only text"
+    can_be_read(scene, page, "bench")
+    assert page.complaints() == []
+
+
+def a_broken_lock_condemns_itself(scene):
+    url = written(scene, "bench", "broken", "native", "--against", "portcullis", "--clients", "6", "--seconds", "0.3", "--slice-ms", "100", codes=(1,))
+    page = opened(scene, url)
+    assert "Mutual exclusion broke" in page.run("return document.querySelector('h1').innerText")
+    assert page.run("return document.querySelectorAll('rect.broken').length") >= 4
+    scene.shot(page, "bench-broken")
+    assert page.complaints() == []
+
+
+def lines_and_bars_are_linked(scene):
+    url = written(scene, "torture", "set-nx-px", "--faults", "pause,restart", "--hours", "0.2", "--shrink-s", "5", codes=(1,))
+    page = opened(scene, url)
+    root = "set-nx-px--sections--s"
+
+    def at(selector):
+        return page.run("return document.activeElement.closest(arguments[0])?.id ?? null", selector)
+
+    # The pointer on a bar shows its lines, and the pointer on a line its bars.
+    line = page.run("return document.querySelector(`#${arguments[0]} .events .violated`).id", root)
+    bar = page.run("return document.querySelector(`#${arguments[0]} .events .violated a`).hash.slice(1)", root)
+    over = "document.getElementById(arguments[0]).dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))"
+    page.run(over, line)
+    assert bar in page.run(SHOWN, root, " .lanes a"), "the bar of the line is not shown"
+    assert page.run("return document.querySelector(`#${arguments[0]} .cursor.on`) !== null", root), "the time of the line is not shown"
+    page.run(over, bar)
+    assert line in page.run(SHOWN, root, " .events li"), "the line of the bar is not shown"
+    # A click goes to the other side, and so does Enter; the arrow keys go on.
+    page.run("document.querySelector(`#${arguments[0]} a`).click()", line)
+    assert at(".lanes a") == bar, "a click on a line does not go to its bar"
+    page.press("ENTER")
+    first = at(".events li")
+    assert first is not None, "Enter on a bar does not go to its line"
+    assert page.run("const [list, line] = [document.getElementById(arguments[0]).parentElement, document.getElementById(arguments[0])].map(node => node.getBoundingClientRect()); return line.top >= list.top - 1 && line.bottom <= list.bottom + 1", first), "the line is not in view"
+    page.press("ARROW_DOWN")
+    second = at(".events li")
+    assert second not in (None, first), "the arrow key stays"
+    scene.shot(page, "torture-linked")
+    page.press("ARROW_UP")
+    assert at(".events li") == first
+    # One stop of the Tab key for the bars, and one for the lines.
+    assert page.run("return document.querySelectorAll(`#${arguments[0]} [tabindex='0']`).length", root) == 2
+    # The table leads to each violation, and the list to each of its occurrences.
+    targets = page.run("return [...document.querySelectorAll('.verdicts a')].map(link => document.querySelector(link.hash)?.localName)")
+    assert len(targets) >= 2 and set(targets) == {"article"}, targets
+    occurrence = page.run("return document.querySelector('details.all li').id")
+    page.run("location.hash = arguments[0]", occurrence)
+    page.until(lambda: page.run("return document.getElementById(arguments[0]).checkVisibility()", occurrence), "the list of occurrences opens")
+    page.run("for (const part of document.querySelectorAll('details')) part.open = true")
+    assert page.run("return document.querySelectorAll('.timeline').length") > 5
+    can_be_read(scene, page, "torture")
+    assert page.complaints() == []
+
+
+def links_need_no_script(scene):
+    url = written(scene, "torture", "setnx", "--faults", "crash", "--hours", "0.1", "--shrink-s", "5", codes=(1,))
+    path = pathlib.Path(url.removeprefix("file://"))
+    text = path.read_text()
+    path.write_text(text[: text.index("<script>")] + "</body></html>")
+    page = opened(scene, url)
+    line, bar = page.run("const line = document.querySelector('.events li:has(a[href])'); return [line.id, line.firstElementChild.hash.slice(1)]")
+    page.run("document.querySelector(`#${arguments[0]} a`).click()", line)
+    assert page.run("return document.querySelector('.lanes a:target')?.id") == bar
+    page.run("location.hash = document.querySelector('.lanes a:target').getAttribute('href')")
+    assert page.run("return document.querySelector('.events li:target') !== null")
+    assert page.complaints() == []
+
+
+def the_page_of_all_algorithms_can_be_read(scene):
+    url = written(scene, "torture", "all", "--faults", "pause", "--hours", "0", "--episode-s", "60", "--no-shrink", codes=(1,))
+    page = opened(scene, url)
+    assert "algorithms keep all of their properties" in page.run("return document.querySelector('h1').innerText")
+    dead = page.run("return [...document.querySelectorAll('a[href^=\"#\"]')].filter(link => !document.getElementById(link.getAttribute('href').slice(1))).length")
+    assert dead == 0, f"{dead} links lead nowhere"
+    can_be_read(scene, page, "torture-all")
+    assert page.complaints() == []
+
+
+CHECKS = [
+    the_page_of_bench_can_be_read,
+    a_broken_lock_condemns_itself,
+    lines_and_bars_are_linked,
+    links_need_no_script,
+    the_page_of_all_algorithms_can_be_read,
+]
