@@ -42,7 +42,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", type=Path, metavar="PATH", help="packages this program instead of building one")
     parser.add_argument("--only", metavar="STEPS", help=f"comma-separated steps of {', '.join(STEPS)}")
-    parser.add_argument("--strict", action="store_true", help="a step that cannot run is a failure, and so is a program that is not portable")
+    parser.add_argument(
+        "--strict", action="store_true", help="a step that cannot run is a failure, and so is a program that is not portable"
+    )
     parser.add_argument("--cache", type=Path, default=cache, metavar="DIR", help=f"folder of the tools [{cache}]")
     arguments = parser.parse_args()
     wanted = set(STEPS) if arguments.only is None else set(arguments.only.split(","))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from steps.licences import third_party
 from steps.lock import lock, served
-from steps.work import PACKAGING, ROOT, Work, check, copy, fresh, run
+from steps.work import PACKAGING, ROOT, Skipped, Work, check, copy, fresh, run
 
 
 def pack(work: Work, folder: Path, target: Path) -> None:
@@ -22,9 +22,12 @@ def pack(work: Work, folder: Path, target: Path) -> None:
         entry.mtime = work.epoch
         return entry
 
-    with open(target, "wb") as file, gzip.GzipFile("", "wb", 9, file, work.epoch) as packed:
-        with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive:
-            archive.add(folder, folder.name, filter=plain)
+    with (
+        open(target, "wb") as file,
+        gzip.GzipFile("", "wb", 9, file, work.epoch) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
+    ):
+        archive.add(folder, folder.name, filter=plain)
 
 
 def documents(work: Work) -> None:
@@ -64,6 +67,8 @@ def build(work: Work) -> str:
 def sums(work: Work) -> str:
     """Writes SHA256SUMS over the packages, and checks it as a user does."""
     files = sorted(file for file in work.dist.iterdir() if file.is_file() and file.name != "SHA256SUMS")
+    if not files:
+        raise Skipped("there are no packages")
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (work.dist / "SHA256SUMS").write_text("".join(lines))
     run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=work.dist, env={"LC_ALL": "C"})

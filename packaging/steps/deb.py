@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import subprocess
+import sys
 from email.utils import formatdate
 from pathlib import Path
 
@@ -17,6 +19,14 @@ from steps.work import PACKAGING, ROOT, Work, check, copy, fresh, need, run
 
 UNIT = "lib/systemd/system/portcullis.service"
 CONFFILE = "etc/portcullis/portcullis.conf"
+# Forbids memory that is both writable and executable, as the unit does by MemoryDenyWriteExecute, and runs a program. 65 is PR_SET_MDWE,
+# which Linux has since 6.3.
+DENIED = """
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) != 0:
+    sys.exit(77)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 MAINTAINER = "The Portcullis developers <packages@portcullis.invalid>"
 
 
@@ -39,6 +49,7 @@ def build(work: Work) -> str:
             lock(address)
             script(address)
     notes.append(_unit(root))
+    notes.append(_memory(root))
     _life(root, package)
     if shutil.which("lintian"):
         run("lintian", "--fail-on", "error", "--suppress-tags", "statically-linked-binary", package)
@@ -152,7 +163,17 @@ def _unit(root: Path) -> str:
     # The units that it starts after are not in the root.
     run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", f"--root={root}", "portcullis.service")
     report = run("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=30", root / UNIT)
-    return "exposure " + report.strip().splitlines()[-1].rsplit(":", 1)[-1].strip()
+    return "exposure " + report.strip().splitlines()[-1].rsplit(":", 1)[-1].split()[0]
+
+
+def _memory(root: Path) -> str:
+    """Runs a script in Lua where memory cannot be both writable and executable."""
+    wrap = (sys.executable, "-c", DENIED)
+    if subprocess.run([*wrap, "/bin/true"], check=False).returncode == 77:
+        return "MemoryDenyWriteExecute not checked: this kernel has no PR_SET_MDWE"
+    with served(root / "usr/bin/portcullis", wrap=wrap) as address:
+        script(address)
+    return "Lua runs under PR_SET_MDWE"
 
 
 def _life(root: Path, package: Path) -> None:

@@ -21,26 +21,24 @@ def served(program: Path, *arguments: object, wrap: Sequence[str] = ()) -> Itera
     """Runs `program serve` on a free port of this machine and gives its address. Its end must be in order."""
     with tempfile.TemporaryDirectory(prefix="portcullis-dist-") as folder:
         ready, log = Path(folder, "ready"), Path(folder, "log")
+        # The log goes here, and so does a configuration that is refused before there is a log.
         command = [*wrap, program, "serve", *arguments, "--bind", "127.0.0.1", "--port", "0", "--dir", folder]
-        command += ["--ready-file", ready, "--logfile", log, "--end-with-stdin"]
-        server = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        command += ["--ready-file", ready, "--end-with-stdin"]
+        with open(log, "wb") as errors:
+            server = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=errors, stderr=errors)
         try:
             end = time.monotonic() + PATIENCE
             while not ready.exists():
-                check(server.poll() is None and time.monotonic() < end, f"{program} does not start: {_text(log)}")
+                check(server.poll() is None and time.monotonic() < end, f"{program} does not start: {log.read_text()}")
                 time.sleep(0.005)
             host, port = ready.read_text().strip().rsplit(":", 1)
             yield host, int(port)
             server.terminate()
             code = server.wait(PATIENCE)
-            check(code == 0, f"{program} ended with the exit code {code}: {_text(log)}")
+            check(code == 0, f"{program} ended with the exit code {code}: {log.read_text()}")
         finally:
             server.kill()
             server.wait()
-
-
-def _text(log: Path) -> str:
-    return log.read_text() if log.exists() else "it wrote no log"
 
 
 def lock(address: tuple[str, int]) -> int:

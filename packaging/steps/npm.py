@@ -79,4 +79,4 @@ def _compiler(work: Work, source: Path) -> Path:
 
 def _pack(work: Work, folder: Path) -> Path:
     packed = json.loads(run("npm", "pack", "--json", "--loglevel=error", "--pack-destination", work.dist, cwd=folder))
-    return work.dist / packed[0]["filename"]
+    return work.dist / str(packed[0]["filename"])

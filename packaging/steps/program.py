@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from steps.lock import lock, script, served
 from steps.work import TRIPLE, Failed, Work, check, copy, fresh, need, run
@@ -43,7 +44,7 @@ def build(work: Work) -> str:
     return f"{work.program.stat().st_size / 1e6:.1f} MB, {note}"
 
 
-def _compile(work: Work):
+def _compile(work: Work) -> Path:
     tools = work.tools()
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     target = f"{TRIPLE}.{GLIBC_MAX[0]}.{GLIBC_MAX[1]}"

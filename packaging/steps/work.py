@@ -39,8 +39,7 @@ def run(*command: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None
         cwd=cwd,
         env={**os.environ, **(env or {})},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=COMMAND_SECONDS_MAX,
     )

@@ -1,6 +1,6 @@
 //! Prints what packages install beside the program: shell completions and man pages, both generated from the command line.
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -45,7 +45,12 @@ pub fn print_completions(matches: &ArgMatches, mut program: Command) -> ExitCode
     // `generate` panics if it cannot write, as when `head` closes the pipe.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut program, "portcullis", &mut text);
-    finish(io::stdout().write_all(&text), "standard output")
+    let written = match io::stdout().write_all(&text) {
+        // A reader such as `head` has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    };
+    finish(written, "standard output")
 }
 
 /// Writes a man page for `program` and one for each of its subcommands.
