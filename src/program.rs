@@ -1,4 +1,7 @@
-//! The program `portcullis`: dispatches its command line to `serve`, `check`, `cluster`, `bench`, `torture` and `top`. For `src/main.rs` only.
+//! The program `portcullis`: dispatches its command line to `serve`, `check`, `cluster`, `bench`, `torture`, `top` and
+//! `completions`. For `src/main.rs` only.
+
+mod pages;
 
 use std::process::ExitCode;
 
@@ -38,7 +41,7 @@ fn command() -> Command {
     let command = command.subcommand(top::cli::command());
     #[cfg(feature = "torture")]
     let command = command.subcommand(torture::cli::command());
-    command
+    command.subcommand(pages::completions()).subcommand(pages::man())
 }
 
 /// Runs the program with the arguments of this process.
@@ -62,6 +65,8 @@ pub fn main() -> ExitCode {
         Some(("top", matches)) => top::cli::run(matches),
         #[cfg(feature = "torture")]
         Some(("torture", matches)) => torture::cli::run(matches),
+        Some(("completions", matches)) => pages::print_completions(matches, command()),
+        Some(("man", matches)) => pages::write_man(matches, command()),
         _ => ExitCode::FAILURE,
     }
 }

@@ -6,8 +6,27 @@ use crate::cli;
 use crate::pages::{Block, Kind, Page, root};
 
 /// Other programs, whose flags the test does not know.
-const OTHERS: [&str; 11] =
-    ["apt-get", "cd", "curl", "docker", "echo", "git", "kill", "openssl", "rustup", "sudo", "UPDATE_README=1"];
+const OTHERS: &[&str] = &[
+    "apt-get",
+    "cd",
+    "curl",
+    "docker",
+    "echo",
+    "git",
+    "journalctl",
+    "kill",
+    "npm",
+    "npx",
+    "openssl",
+    "pip",
+    "podman",
+    "rustup",
+    "sha256sum",
+    "sudo",
+    "systemctl",
+    "tar",
+    "UPDATE_README=1",
+];
 
 /// The errors in the commands of a page.
 pub fn check(page: &Page) -> Vec<String> {
@@ -106,7 +125,8 @@ fn command_exists(command: &str) -> Result<(), String> {
 
 /// Checks that words which look like files of the repository name existing ones. The package on crates.io lacks some folders.
 fn paths_exist(words: &[&str]) -> Result<(), String> {
-    let folders = ["tests/", "benches/", "fuzz/", ".ci/", "guide/", "src/"].map(|folder| (folder, root().join(folder).exists()));
+    let folders = ["tests/", "benches/", "fuzz/", ".ci/", "guide/", "src/", "packaging/"]
+        .map(|folder| (folder, root().join(folder).exists()));
     let is_ours = |word: &&str| folders.iter().any(|(folder, exists)| *exists && word.starts_with(folder));
     match words.iter().copied().filter(is_ours).find(|word| !root().join(word).exists()) {
         Some(word) => Err(format!("there is no {word}")),
@@ -161,7 +181,7 @@ fn cargo(args: &[&str]) -> Result<(), String> {
     }
     match own {
         ["run", ..] if !program.is_empty() => portcullis(program),
-        ["bench" | "build" | "clippy" | "doc" | "fmt" | "install" | "run" | "test" | "fuzz", ..] => Ok(()),
+        ["bench" | "build" | "clippy" | "doc" | "fmt" | "install" | "run" | "test" | "fuzz" | "uninstall", ..] => Ok(()),
         _ => Err("the test does not know this command of cargo".to_owned()),
     }
 }

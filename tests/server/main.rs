@@ -2,7 +2,8 @@
 //!
 //! - `program`: bytes over TCP, flags, signals, and the process from its start to its end;
 //! - `connection`, `listening`, `tls`, `client_eviction`: the life of connections;
-//! - `noticed`: what the log tells an operator;
+//! - `noticed`, `manager`: what the log tells an operator, and the socket a service manager;
+//! - `pages`: shell completions and man pages;
 //! - `busy`, `hostile`: long scripts, and hostile input.
 
 #![allow(clippy::unwrap_used)]
@@ -17,6 +18,8 @@ mod client_eviction;
 mod connection;
 mod hostile;
 mod listening;
+mod manager;
 mod noticed;
+mod pages;
 mod program;
 mod tls;

@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod log;
+mod manager;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::server::heap::allocator;
 use crate::server::net::descriptors;
 use crate::server::program::cli::Invocation;
+use crate::server::program::manager::Manager;
 use crate::server::{Prepared, ServerOptions};
 
 /// Time between the end of standard input and the exit of the process, if the server has not ended by then: there may be no one
@@ -61,15 +63,18 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     }
     let options = ServerOptions { config_file: file, users: extra.users, test_mode, ..ServerOptions::default() };
     let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
+    let manager = Manager::of_environment().map_err(|error| format!("NOTIFY_SOCKET: {error}"))?;
     let signals = Signals::install().map_err(|error| error.to_string())?;
     // From here on a signal ends the server in order, even while it loads its files, and no client gets an answer before that.
     signals.watch(server.stopper());
     if end_with_stdin {
         end_with_stdin_of(server.stopper()).map_err(|error| error.to_string())?;
     }
+    let loading = manager.loading().map_err(|error| error.to_string())?;
     if !server.accept() {
         return server.wait().map_err(|error| error.to_string());
     }
+    drop(loading);
     let addresses = server.bound();
     // Nobody is told that the server is ready if the file cannot be written.
     let first = addresses.tcp.first().or(addresses.tls.first()).map(ToString::to_string).unwrap_or_default();
@@ -77,7 +82,10 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     // A program that started the server with --port 0 reads the port here. It does not matter if no one reads it.
     let _ = writeln!(io::stdout(), "portcullis {PORTCULLIS_VERSION} listening on {addresses}");
     tracing::info!(version = PORTCULLIS_VERSION, redis = REDIS_VERSION, pid = std::process::id(), "ready to accept connections");
+    manager.ready(&addresses.to_string());
     let ended = server.wait().map_err(|error| error.to_string());
+    // Not at the signal: the server may refuse to end, and the manager would kill it after its time-out.
+    manager.stopping();
     drop(ready);
     tracing::info!("bye");
     ended
