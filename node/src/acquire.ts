@@ -9,18 +9,21 @@
  * ```
  */
 import type { Core } from './core.js'
-import type { Link } from './driver/link.js'
-import { ConnectionError, NotHeldError, ServerError, fromReply } from './errors.js'
+import type { Command, Link } from './driver/link.js'
+import { ConnectionError, LockError, NotHeldError, ServerError, fromReply } from './errors.js'
 import { Grant, type Session } from './grant.js'
-import { Backoff } from './pool.js'
+import { Backoff, type Pool } from './pool.js'
 import type { Request } from './request.js'
-import { leaseNow, networkNow } from './time.js'
+import { type Timer, leaseNow, networkNow, networkTimer } from './time.js'
 
 /**
  * Number of times that a request is sent again because its wait ended long before its time-out. A late copy of it can cause that. So
  * can an administrator, who must be able to end the wait.
  */
 const EARLY_ENDS_MAX = 3
+
+/** What an attempt leads to. */
+type Outcome = Grant | null | ConnectionError | 'again'
 
 /** The state of a request over all its attempts. */
 interface Attempts {
@@ -42,7 +45,7 @@ interface Attempts {
  */
 export async function acquire(core: Core, request: Request): Promise<Grant | null> {
   const { signal } = request
-  signal?.throwIfAborted()
+  refuseIfEnded(core, request)
   const id = core.nextId()
   const attempts: Attempts = {
     owner: request.owner ?? id,
@@ -54,7 +57,7 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
     earlyEnds: 0,
   }
   for (;;) {
-    let outcome: Grant | null | ConnectionError | 'again'
+    let outcome: Outcome
     try {
       outcome = await attempt(core, request, attempts)
     } catch (error) {
@@ -67,11 +70,16 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
       return outcome
     }
     const again = await attempts.backoff.again(giveUpAt(request, attempts), signal)
-    if (again && !signal?.aborted) continue
+    if (again && !signal?.aborted && !core.isClosing) continue
     giveUp(core, request, attempts)
-    signal?.throwIfAborted()
+    refuseIfEnded(core, request)
     throw core.pool.unreachable(outcome)
   }
+}
+
+function refuseIfEnded(core: Core, request: Request): void {
+  request.signal?.throwIfAborted()
+  if (core.isClosing) throw new LockError('close() was called: make a new connect()')
 }
 
 /** When a request without a reply is given up, by `networkNow`: at the end of its wait, or of the patience if it does not wait. */
@@ -81,64 +89,79 @@ function giveUpAt(request: Request, attempts: Attempts): number {
   return networkNow() + attempts.begun + request.wait - leaseNow()
 }
 
-async function attempt(core: Core, request: Request, attempts: Attempts): Promise<Grant | null | ConnectionError | 'again'> {
+/** Makes one attempt. Resolves to 'again' if the next one is to follow at once. */
+async function attempt(core: Core, request: Request, attempts: Attempts): Promise<Outcome> {
   const { pool } = core
-  const { signal } = request
   let wait = request.wait
   if (wait > 0) {
     wait = Math.max(0, wait - (leaseNow() - attempts.begun))
     if (wait === 0) return attempts.maybeGranted ? new ConnectionError('the wait is over', true) : null
   }
-  let link: Link
+  const isShort = wait === 0 && !request.session
+  if (isShort) {
+    const turn = pool.startShort()
+    if (turn) await turn
+  }
   try {
     const leased = pool.lease()
-    link = leased instanceof Promise ? await leased : leased
+    const link = leased instanceof Promise ? await leased : leased
+    return await attemptOn(link, core, request, attempts, wait)
   } catch (error) {
-    if (error instanceof ConnectionError) return error
+    if (error instanceof ConnectionError && !core.isClosing && !request.signal?.aborted) {
+      attempts.maybeGranted ||= error.maybeApplied
+      return error
+    }
+    if (error instanceof ConnectionError) attempts.maybeGranted ||= error.maybeApplied
+    refuseIfEnded(core, request)
     throw error
+  } finally {
+    if (isShort) pool.endShort()
   }
-  if (signal?.aborted) {
+}
+
+async function attemptOn(link: Link, core: Core, request: Request, attempts: Attempts, wait: number): Promise<Outcome> {
+  const { pool } = core
+  const { signal } = request
+  if (signal?.aborted || core.isClosing) {
     pool.giveBack(link)
-    throw signal.reason
+    refuseIfEnded(core, request)
   }
-  const leasedLink = link
-  const abort = () => leasedLink.destroy('the wait was aborted')
+  const abort = () => link.destroy('the wait was aborted')
   signal?.addEventListener('abort', abort, { once: true })
+  core.addAbort(abort)
   const sent = leaseNow()
   let session: Session | undefined
+  // Without a grant or a lost connection, the connection is free for the next request, unless a session has its name.
+  const free = () => (session?.name === undefined ? pool.giveBack(link) : link.destroy())
   try {
     if (request.session) {
       session = { link, name: request.grace === undefined ? undefined : attempts.id }
       if (session.name !== undefined) await link.call(['LOCK.SESSION', session.name, 'GRACE', String(request.grace)], pool.limits.timeout)
     }
-    const lease = longestLease(core, request, attempts.owner)
-    const reply = await link.call(request.acquire(attempts.owner, lease, wait, attempts.id), wait + pool.limits.timeout)
+    const command = request.acquire(attempts.owner, longestLease(core, request, attempts.owner), wait, attempts.id)
+    const reply = wait > pool.limits.timeout && !session ? await replyOrSilence(link, command, pool) : await link.call(command, wait + pool.limits.timeout)
+    if (reply === SILENCE) {
+      attempts.maybeGranted = true
+      return 'again'
+    }
     const tokens = request.tokens(reply)
-    const givesNone = tokens === undefined || tokens.some((token) => !Number.isSafeInteger(token))
-    if (givesNone) {
-      if (session?.name === undefined) pool.giveBack(link)
-      else link.destroy()
-      if (tokens) throw new TypeError(`the reply ${JSON.stringify(reply)} is no fencing token`)
+    if (tokens === undefined) {
+      free()
       return notGranted(attempts, sent, wait)
+    }
+    if (!tokens.every(Number.isSafeInteger)) {
+      free()
+      throw new LockError(`the reply ${JSON.stringify(reply)} is no fencing token`)
     }
     if (!session) pool.giveBack(link)
     return await granted(core, request, attempts, tokens, sent, session)
   } catch (error) {
-    if (signal?.aborted) {
-      attempts.maybeGranted ||= error instanceof ConnectionError
-      throw signal.reason
-    }
-    if (error instanceof ConnectionError) {
-      attempts.maybeGranted ||= error.maybeApplied
-      return error
-    }
     if (!(error instanceof ServerError)) throw error
     if (error.isOfNode) {
       pool.leaderIsGone(link)
-      return new ConnectionError(error.message, false, true)
+      throw new ConnectionError(error.message, false, true)
     }
-    if (session?.name === undefined) pool.giveBack(link)
-    else link.destroy()
+    free()
     const understood = fromReply(error)
     if (!(understood instanceof NotHeldError)) throw understood
     // An earlier attempt was granted, its reply was lost, and the grant has ended since. The next attempt is a new request.
@@ -146,8 +169,29 @@ async function attempt(core: Core, request: Request, attempts: Attempts): Promis
     attempts.maybeGranted = false
     return 'again'
   } finally {
+    core.removeAbort(abort)
     signal?.removeEventListener('abort', abort)
   }
+}
+
+const SILENCE = Symbol('silence')
+
+/**
+ * The reply to a request that waits, or SILENCE after the time-out. The next attempt then takes the place in the queue over: a reply
+ * that was lost, or a node that hangs, does not stop the wait for ever.
+ */
+async function replyOrSilence(link: Link, command: Command, pool: Pool): Promise<unknown> {
+  const { timeout } = pool.limits
+  const call = link.call(command, Infinity)
+  let timer: Timer | undefined
+  const silence = new Promise<typeof SILENCE>((resolve) => (timer = networkTimer(timeout, () => resolve(SILENCE))))
+  const reply = await Promise.race([call, silence]).finally(() => timer?.cancel())
+  if (reply === SILENCE) {
+    // When the place is taken over, this connection gets nil, and is free.
+    const late = networkTimer(timeout, () => link.destroy('another connection took its place'))
+    void call.then(() => pool.giveBack(link), () => {}).finally(() => late.cancel())
+  }
+  return reply
 }
 
 /** An owner has one lease. The acquisition restarts it, and must not shorten it for the owner's other grants. */
@@ -175,15 +219,15 @@ async function granted(
 ): Promise<Grant | 'again'> {
   const isNested = request.owner !== undefined && request.names.some((name) => core.holds.lease(name, attempts.owner) > 0)
   const lease = request.maxHold === undefined ? request.lease : Math.min(request.lease, request.maxHold)
-  const grant = new Grant(core, request, attempts.owner, tokens, sent + lease, session)
-  const wasMaybeGranted = attempts.maybeGranted
-  attempts.maybeGranted = false
-  if (request.signal?.aborted) {
-    core.background(grant.release().catch(() => {}))
-    throw request.signal.reason
-  }
   // The lease began with the grant, which may be long after the request. A renewal tells how much is left.
-  if (isNested || wasMaybeGranted || leaseNow() - sent > lease / 3) {
+  const isUnclear = isNested || attempts.maybeGranted || leaseNow() - sent > lease / 3
+  attempts.maybeGranted = false
+  const grant = new Grant(core, request, attempts.owner, tokens, (isUnclear ? leaseNow() : sent) + lease, session)
+  if (request.signal?.aborted || core.isClosing) {
+    core.background(grant.release().catch(() => {}))
+    refuseIfEnded(core, request)
+  }
+  if (isUnclear) {
     try {
       await grant.renew()
     } catch (error) {
@@ -219,13 +263,19 @@ async function reclaim(core: Core, request: Request, owner: string, id: string):
     }
     // A grant that is bound to a connection ended with it.
     if (request.session) return
-    const [reply] = await pool.request([request.acquire(owner, longestLease(core, request, owner), 0, id)], until)
+    const isNamed = request.owner !== undefined
+    const again = request.acquire(owner, longestLease(core, request, owner), 0, id)
+    const releases = (tokens?: number[]) =>
+      request.names.map((name, at) => request.release(name, owner, !isNamed, tokens?.[at], core.nextId()))
+    if (!isNamed) {
+      // One step for the server: a copy that begins anew is granted a free lock, which nobody else may see.
+      await pool.request([['MULTI'], again, ...releases(), ['EXEC']], until)
+      return
+    }
+    const [reply] = await pool.request([again], until)
     // NOTHELD: it was granted, and has ended.
     const tokens = reply instanceof ServerError ? undefined : request.tokens(reply)
-    if (!tokens) return
-    const isNamed = request.owner !== undefined
-    const releases = request.names.map((name, at) => request.release(name, owner, !isNamed, tokens[at], core.nextId()))
-    await pool.request(releases, until)
+    if (tokens) await pool.request(releases(tokens), until)
   } catch {
     // The server was out of reach for longer than the lease, or close() was called. The lease ends the grant.
     if (request.owner !== undefined) for (const name of request.names) holds.markSurplus(name, owner)

@@ -19,6 +19,30 @@ export class Core {
     this.renewals = new Renewals(pool)
   }
 
+  /** End the attempts that are under way. */
+  readonly #aborts = new Set<() => void>()
+  #closing = false
+
+  /** Whether close() was called. */
+  get isClosing(): boolean {
+    return this.#closing
+  }
+
+  /** Registers how to end an attempt when close() is called. */
+  addAbort(abort: () => void): void {
+    this.#aborts.add(abort)
+  }
+
+  removeAbort(abort: () => void): void {
+    this.#aborts.delete(abort)
+  }
+
+  /** Ends all attempts, and refuses new ones. */
+  abortAll(): void {
+    this.#closing = true
+    for (const abort of this.#aborts) abort()
+  }
+
   /** A name that nobody else uses, for an owner, a request or a session. */
   nextId(): string {
     return `${this.#prefix}:${++this.#count}`

@@ -48,6 +48,7 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
   #releasing: Promise<void> | undefined
   #controller: AbortController | undefined
   #lost: Promise<NotHeldError> | undefined
+  #isAwaited = false
   #resolveLost: ((error: NotHeldError) => void) | undefined
 
   /** @internal Grants come from `Locks`. */
@@ -87,16 +88,38 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
     return this.#error !== undefined || (!this.#releasing && leaseNow() >= this.deadline)
   }
 
-  /** Resolves with the reason when the lock is lost before its release. It is never rejected. */
+  /**
+   * Resolves with the reason when the lock is lost before its release. It is never rejected. From its first use to the release, the
+   * grant keeps the process alive.
+   */
   get lost(): Promise<NotHeldError> {
-    return (this.#lost ??= this.#error ? Promise.resolve(this.#error) : new Promise((resolve) => (this.#resolveLost = resolve)))
+    if (!this.#lost) {
+      this.#lost = this.#error ? Promise.resolve(this.#error) : new Promise((resolve) => (this.#resolveLost = resolve))
+      this.#await()
+    }
+    return this.#lost
   }
 
-  /** Aborted when the lock is lost before its release; its reason is the NotHeldError. Pass it to what works under the lock. */
+  #await(): void {
+    if (this.#isAwaited || this.#error || this.#releasing) return
+    this.#isAwaited = true
+    this.#core.renewals.await(1)
+  }
+
+  #unawait(): void {
+    if (this.#isAwaited) this.#core.renewals.await(-1)
+    this.#isAwaited = false
+  }
+
+  /**
+   * Aborted when the lock is lost before its release; its reason is the NotHeldError. Pass it to what works under the lock. It keeps
+   * the process alive as `lost` does.
+   */
   get signal(): AbortSignal {
     if (!this.#controller) {
       this.#controller = new AbortController()
       if (this.#error) this.#controller.abort(this.#error)
+      else this.#await()
     }
     return this.#controller.signal
   }
@@ -110,7 +133,7 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
     this.#refuseIfReleased()
     if (this.#error) throw this.#error
     const sent = leaseNow()
-    const replies = await this.#core.pool.request(this.renewalCommands(), networkNow() + Math.max(1, this.remaining()))
+    const replies = await this.#core.pool.request(this.renewalCommands(), networkNow() + Math.max(this.#core.pool.limits.timeout, this.remaining()))
     const failed = replies.find((reply) => reply instanceof ServerError) as ServerError | undefined
     settle(this, sent, replies)
     if (failed) throw this.#error ?? fromReply(failed)
@@ -159,6 +182,7 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
     const remaining = Math.max(0, this.deadline - leaseNow())
     const { renewals, pool, holds } = this.#core
     renewals.remove(this)
+    this.#unawait()
     const isNamed = this.#request.owner !== undefined
     const id = this.#core.nextId()
     const commands = this.#tokensByName().map(([name, token]) => {
@@ -222,6 +246,7 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
     if (this.#error) return
     this.#error = error
     this.#core.renewals.remove(this)
+    this.#unawait()
     this.#resolveLost?.(error)
     this.#controller?.abort(error)
     this.emit('lost', error)

@@ -44,6 +44,7 @@ export class Locks implements AsyncDisposable {
   /** @internal Use `connect`. */
   constructor(core: Core) {
     this.#core = core
+    INTERNALS.set(this, { pool: core.pool, grants: () => [...core.renewals.grants] as Grant[], settled: () => core.settled() })
   }
 
   /**
@@ -142,8 +143,10 @@ export class Locks implements AsyncDisposable {
     })
   }
 
-  /** Releases what is still held, ends what goes on, and closes all connections. */
+  /** Ends waits, releases what is still held, and closes all connections. */
   async close(): Promise<void> {
+    this.#core.abortAll()
+    await this.#core.settled()
     const grants = [...this.#core.renewals.grants] as Grant[]
     // Whoever waits for a grant's loss or release sees the failure there.
     await Promise.allSettled(grants.map((grant) => grant.release()))
@@ -165,6 +168,21 @@ export class Locks implements AsyncDisposable {
     const after = request.wait === 0 ? 'at once; give a `wait` to queue for it' : `within ${request.wait} ms`
     throw new NotAcquiredError(`'${request.title}' was not granted ${after}: ${who}`, request.names, holders)
   }
+}
+
+/** What the test hooks need of a `Locks`. */
+export interface Internals {
+  readonly pool: Pool
+  grants(): Grant[]
+  /** Resolves when no work goes on without a caller. */
+  settled(): Promise<void>
+}
+
+const INTERNALS = new WeakMap<Locks, Internals>()
+
+/** @internal */
+export function internals(locks: Locks): Internals {
+  return INTERNALS.get(locks) as Internals
 }
 
 /** Runs work under a grant, and releases it. */

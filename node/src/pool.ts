@@ -22,6 +22,8 @@ export interface PoolLimits {
 
 /** Connections that stay open for the next request. */
 const IDLE_MAX = 16
+/** Requests without a wait that are under way at once: more of them take turns, rather than open more connections. */
+const SHORT_MAX = 16
 /** First and longest pause before a request is repeated, in milliseconds. */
 const BACKOFF_MS: readonly [number, number] = [10, 500]
 
@@ -31,6 +33,8 @@ export class Pool {
   #idle: Link[] = []
   #open = new Set<Link>()
   #dialing = 0
+  #short = 0
+  #shortQueue: Array<() => void> = []
   #closed = false
 
   constructor(dialer: Dialer, limits: PoolLimits) {
@@ -52,6 +56,21 @@ export class Pool {
     if (!link) return this.#dial()
     link.keepProcess(true)
     return link
+  }
+
+  /** Takes a turn for a request without a wait; undefined if it may go on at once. `endShort` ends it. */
+  startShort(): Promise<void> | undefined {
+    if (this.#short < SHORT_MAX) {
+      this.#short++
+      return undefined
+    }
+    return new Promise((resolve) => this.#shortQueue.push(resolve))
+  }
+
+  endShort(): void {
+    const next = this.#shortQueue.shift()
+    if (next) next()
+    else this.#short--
   }
 
   async #dial(): Promise<Link> {
@@ -106,9 +125,10 @@ export class Pool {
   async request(commands: Command[], until = networkNow() + this.limits.patience, onRepeat?: (maybeApplied: boolean) => void): Promise<unknown[]> {
     const backoff = new Backoff()
     for (;;) {
-      let link: Link | undefined
+      let failure: ConnectionError
+      await this.startShort()
       try {
-        link = await this.lease()
+        const link = await this.lease()
         const replies = await link.callMany(commands, Math.max(1, Math.min(this.limits.timeout, until - networkNow())))
         const refused = replies.find((reply) => reply instanceof ServerError && reply.isOfNode) as ServerError | undefined
         if (refused === undefined) {
@@ -119,9 +139,12 @@ export class Pool {
         throw new ConnectionError(refused.message, false, true)
       } catch (error) {
         if (!(error instanceof ConnectionError)) throw error
-        if (!(await backoff.again(until))) throw this.unreachable(error)
-        onRepeat?.(error.maybeApplied)
+        failure = error
+      } finally {
+        this.endShort()
       }
+      if (!(await backoff.again(until))) throw this.unreachable(failure)
+      onRepeat?.(failure.maybeApplied)
     }
   }
 

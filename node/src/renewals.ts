@@ -33,8 +33,17 @@ export class Renewals {
   /** When the timer is due. */
   #due = Infinity
 
+  /** Number of grants whose loss somebody awaits. */
+  #awaited = 0
+
   constructor(pool: Pool) {
     this.#pool = pool
+  }
+
+  /** Somebody awaits the loss of one more grant, or of one less. While anybody does, the timer keeps the process alive. */
+  await(more: 1 | -1): void {
+    this.#awaited += more
+    this.#timer?.keepProcess(this.#awaited > 0)
   }
 
   add(grant: Renewable): void {
@@ -62,7 +71,7 @@ export class Renewals {
       this.#timer = undefined
       this.#due = Infinity
       this.#tick()
-    })
+    }, this.#awaited > 0)
   }
 
   #tick(): void {

@@ -4,21 +4,26 @@
  * Connections use the real timers of the time when this module was loaded: a fake clock does not make a network faster. Leases use
  * the timers of the moment, so that a test that fakes them moves renewals, too.
  */
+import { performance } from 'node:perf_hooks'
+import timers from 'node:timers'
 
-const { setTimeout: realSetTimeout, clearTimeout: realClearTimeout } = globalThis
-const realPerformance = globalThis.performance
-const realNow = realPerformance.now.bind(realPerformance)
+// Copies: fake timers may replace the functions of the modules, too.
+const { setTimeout: realSetTimeout, clearTimeout: realClearTimeout, setImmediate: realSetImmediate } = timers
+const realNow = performance.now.bind(performance)
 
 /** A timer that can be cancelled, whichever clock made it. */
 export interface Timer {
   cancel(): void
+  /** Whether it keeps the process alive. */
+  keepProcess(keep: boolean): void
 }
 
 function start(set: typeof setTimeout, clear: typeof clearTimeout, ms: number, work: () => void, keepsProcess: boolean): Timer {
   const id = set(work, Math.min(Math.max(ms, 0), 2 ** 31 - 1))
   // Fake timers of some libraries are numbers.
-  if (!keepsProcess) (id as { unref?: () => void }).unref?.()
-  return { cancel: () => clear(id) }
+  const keepProcess = (keep: boolean) => (id as { ref?: () => void; unref?: () => void })[keep ? 'ref' : 'unref']?.()
+  if (!keepsProcess) keepProcess(false)
+  return { cancel: () => clear(id), keepProcess }
 }
 
 /** Milliseconds of the monotonic clock; never fake. */
@@ -34,9 +39,9 @@ export function leaseNow(): number {
   return globalThis.performance.now()
 }
 
-/** Runs `work` after so many milliseconds, which a test may fake. Does not keep the process alive. */
-export function leaseTimer(ms: number, work: () => void): Timer {
-  return start(globalThis.setTimeout, globalThis.clearTimeout, ms, work, false)
+/** Runs `work` after so many milliseconds, which a test may fake. */
+export function leaseTimer(ms: number, work: () => void, keepsProcess: boolean): Timer {
+  return start(globalThis.setTimeout, globalThis.clearTimeout, ms, work, keepsProcess)
 }
 
 /** Resolves after so many real milliseconds, or at once when the signal is aborted. Keeps the process alive. */
@@ -51,4 +56,9 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
     const timer = start(realSetTimeout, realClearTimeout, ms, done, true)
     signal?.addEventListener('abort', done, { once: true })
   })
+}
+
+/** Resolves after the next turn of the real event loop, in which arrived replies are read. */
+export function networkTurn(): Promise<void> {
+  return new Promise((resolve) => realSetImmediate(resolve))
 }
