@@ -1,7 +1,7 @@
-// The test that guide/testing.md shows: `node --test guide.node.mjs`.
+// The test that guide/testing.md shows: `node --test guide-testing.mjs`.
 import assert from 'node:assert/strict'
 import { after, afterEach, before, beforeEach, test } from 'node:test'
-import { useServer } from './portcullis-server.mjs'
+import { useServer } from 'portcullis-lock/testing'
 
 const server = useServer({ before, beforeEach, afterEach, after })
 
