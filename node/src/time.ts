@@ -11,6 +11,9 @@ import timers from 'node:timers'
 const { setTimeout: realSetTimeout, clearTimeout: realClearTimeout, setImmediate: realSetImmediate } = timers
 const realNow = performance.now.bind(performance)
 
+/** The longest time of a timer; a longer one would fire at once. */
+const LONGEST_MS = 2 ** 31 - 1
+
 /** A timer that can be cancelled, whichever clock made it. */
 export interface Timer {
   cancel(): void
@@ -19,7 +22,7 @@ export interface Timer {
 }
 
 function start(set: typeof setTimeout, clear: typeof clearTimeout, ms: number, work: () => void, keepsProcess: boolean): Timer {
-  const id = set(work, Math.min(Math.max(ms, 0), 2 ** 31 - 1))
+  const id = set(work, Math.min(Math.max(ms, 0), LONGEST_MS))
   // Fake timers of some libraries are numbers.
   const keepProcess = (keep: boolean) => (id as { ref?: () => void; unref?: () => void })[keep ? 'ref' : 'unref']?.()
   if (!keepsProcess) keepProcess(false)
@@ -34,14 +37,25 @@ export function networkTimer(ms: number, work: () => void): Timer {
   return start(realSetTimeout, realClearTimeout, ms, work, false)
 }
 
+/** How far fake timers are ahead of the monotonic clock: those of node:test move timers, and not `performance.now`. */
+let aheadMs = 0
+/** A real timer fires up to a millisecond early. */
+const EARLY_MS = 5
+
 /** Milliseconds of the monotonic clock that a test may fake. */
 export function leaseNow(): number {
-  return globalThis.performance.now()
+  return globalThis.performance.now() + aheadMs
 }
 
 /** Runs `work` after so many milliseconds, which a test may fake. */
 export function leaseTimer(ms: number, work: () => void, keepsProcess: boolean): Timer {
-  return start(globalThis.setTimeout, globalThis.clearTimeout, ms, work, keepsProcess)
+  const due = leaseNow() + Math.min(ms, LONGEST_MS)
+  const fire = () => {
+    const earlyMs = due - leaseNow()
+    if (earlyMs > EARLY_MS) aheadMs += earlyMs
+    work()
+  }
+  return start(globalThis.setTimeout, globalThis.clearTimeout, ms, fire, keepsProcess)
 }
 
 /** Resolves after so many real milliseconds, or at once when the signal is aborted. Keeps the process alive. */

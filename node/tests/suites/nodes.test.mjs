@@ -2,7 +2,7 @@
 // has printed `ready`.
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
-import { Witness, locksOf, workers } from './setup.mjs'
+import { Witness, driver, locksOf, workers } from './setup.mjs'
 
 const ports = process.env.NODE_PORTS.split(',')
 const urls = {
@@ -18,7 +18,8 @@ before(() => {
 after(() => process.stdin.destroy())
 
 test('64 workers whose leader is killed', async () => {
-  const drives = Object.entries(urls).map(async ([kind, url]) => {
+  const drives = Object.entries(urls).map(async ([by, url]) => {
+    const kind = `${driver}:${by}`
     const locks = locksOf(url, { timeout: 1000 })
     const witness = new Witness()
     const name = `busy:${kind}`
