@@ -169,6 +169,9 @@ export function fromReply(error: ServerError): LockError {
       return new StaleTokenError(`${text}: another owner has held the lock since; do not write`, Number(token), Number(seen))
     }
   }
+  if (code === 'WRONGTYPE') {
+    return new LockError(`${error.message}: the name belongs to something else (a guard, for instance, cannot have its lock's name); ask info()`, { code })
+  }
   if (/^ERR unknown (sub)?command/i.test(error.message)) return notPortcullis(error)
   return new LockError(error.message, { code })
 }

@@ -9,19 +9,29 @@ export interface FakeTimers {
   tick?: (ms: number) => unknown
 }
 
-/** Steps of an advance with fake timers: what a timer does in one step reaches the server before the next. */
-const STEPS = 100
+/** Fewest and most steps of an advance with fake timers: what a timer does in one step reaches the server before the next. */
+const STEPS: readonly [number, number] = [100, 5000]
+/** Steps in the shortest lease, so that its renewals are in time. */
+const STEPS_A_LEASE = 10
+
+/** What the clock needs to know of the server's grants. */
+export interface Watched {
+  /** Runs after the clock has moved. */
+  moved(): Promise<void>
+  /** The shortest lease of the grants, in milliseconds; `Infinity` without any. */
+  shortestLease(): number
+}
 
 export class Clock {
   readonly #control: Control
-  readonly #moved: () => Promise<void>
+  readonly #watched: Watched
   #timers: FakeTimers | undefined
   #original: FakeTimers['advanceTimersByTimeAsync']
 
   /** @internal */
-  constructor(control: Control, moved: () => Promise<void>) {
+  constructor(control: Control, watched: Watched) {
     this.#control = control
-    this.#moved = moved
+    this.#watched = watched
   }
 
   /** Stops the clock. */
@@ -41,13 +51,13 @@ export class Clock {
   async advance(ms: number): Promise<void> {
     if (this.#timers) await this.#advanceBoth(ms)
     else await this.#control.call('CLOCK', 'ADVANCE', ms)
-    await this.#moved()
+    await this.#watched.moved()
   }
 
   /** Goes to a time, as unix milliseconds or a Date: forward as `advance` does; back, the wall clock alone is stepped. */
   async set(time: number | Date): Promise<void> {
     await this.#control.call('CLOCK', 'SET', Number(time))
-    await this.#moved()
+    await this.#watched.moved()
   }
 
   /** Steps the wall clock alone, forward or back. Leases and TTLs do not change. */
@@ -91,7 +101,8 @@ export class Clock {
   }
 
   async #advanceBoth(ms: number): Promise<void> {
-    const steps = Math.max(1, Math.min(STEPS, Math.floor(ms)))
+    const wanted = Math.max(STEPS[0], Math.ceil((ms * STEPS_A_LEASE) / this.#watched.shortestLease()))
+    const steps = Math.max(1, Math.min(wanted, STEPS[1], Math.floor(ms)))
     let done = 0
     for (let step = 1; step <= steps; step++) {
       const next = Math.round((ms * step) / steps)

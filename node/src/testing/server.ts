@@ -1,7 +1,6 @@
 /** A server for tests: its process, its clock, its faults, and the clients of a test. */
-import { type ConnectOptions, type Locks, connect } from '../locks.js'
+import { type ConnectOptions, type Locks, connect, internals } from '../locks.js'
 import { networkNow, pause } from '../time.js'
-import { internals } from '../locks.js'
 import { Clock } from './clock.js'
 import { Control, pairs } from './control.js'
 import load from './load.cjs'
@@ -66,7 +65,10 @@ export class PortcullisServer {
     this.#started = started
     this.#options = options
     this.#control = new Control(host, port)
-    this.clock = new Clock(this.#control, () => this.#noticeLosses())
+    this.clock = new Clock(this.#control, {
+      moved: () => this.#noticeLosses(),
+      shortestLease: () => Math.min(...this.#grants().map((grant) => grant.lease)),
+    })
   }
 
   /**
@@ -258,9 +260,13 @@ export class PortcullisServer {
     }
   }
 
+  #grants() {
+    return [...this.#locks].flatMap((locks) => internals(locks).grants())
+  }
+
   /** Lets the grants of `locks()` that the server has ended know it. FAULT LEAKS, because no fault can hit it. */
   async #noticeLosses(): Promise<void> {
-    const all = [...this.#locks].flatMap((locks) => internals(locks).grants())
+    const all = this.#grants()
     if (all.length === 0) return
     const held = new Set(((await this.order('FAULT', 'LEAKS')) as unknown[]).map((leak) => Number(pairs(leak)['token'])))
     for (const grant of all) {
