@@ -6,8 +6,22 @@ use crate::cli;
 use crate::pages::{Block, Kind, Page, root};
 
 /// Other programs, whose flags the test does not know.
-const OTHERS: [&str; 11] =
-    ["apt-get", "cd", "curl", "docker", "echo", "git", "kill", "openssl", "rustup", "sudo", "UPDATE_README=1"];
+const OTHERS: &[&str] = &[
+    "apt-get",
+    "cd",
+    "curl",
+    "docker",
+    "echo",
+    "git",
+    "kill",
+    "node",
+    "npm",
+    "npx",
+    "openssl",
+    "rustup",
+    "sudo",
+    "UPDATE_README=1",
+];
 
 /// The errors in the commands of a page.
 pub fn check(page: &Page) -> Vec<String> {
