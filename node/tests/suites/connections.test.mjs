@@ -95,15 +95,25 @@ test('a session ends with its connection', async () => {
 })
 
 test('a session with a grace comes back', async () => {
-  const grant = await locks.lock('a', { session: { grace: 5000 } })
+  const grant = await locks.lock('a', { lease: 60_000, session: { grace: 5000 } })
   const client = (await locks.info('a')).holders[0].client
   await server.order('CLIENT', 'KILL', 'ID', client)
   for (let left = 200; (await locks.info('a')).holders[0].client === client; left--) {
     assert.ok(left > 0, 'the session does not come back')
     await sleep(10)
   }
+  // If it were not back, it would end now.
+  await server.clock.freeze()
+  await server.clock.advance(6000)
   assert.ok(!grant.isLost && (await grant.check()))
   await grant.release()
+})
+
+test('a release that a restart made unknown is done', async () => {
+  const grant = await locks.lock('a')
+  await server.faults.add('restart', 'RESTART-AFTER', { on: 'lock.release', times: 1 })
+  await grant.release()
+  assert.equal(await server.faults.fired('restart'), 1)
 })
 
 test('a session that is released is free', async () => {

@@ -65,6 +65,16 @@ test('a wait of 0 asks once, and Infinity waits', async () => {
   await (await waits).release()
 })
 
+test('a wait that is longer than the lease gives a whole lease', async () => {
+  const holder = await locks.lock('a')
+  const waits = locks.lock('a', { lease: 400, wait: 10_000, renew: false })
+  await sleep(500)
+  await holder.release()
+  const grant = await waits
+  assert.ok(!grant.isLost && grant.remaining() > 0)
+  await grant.release()
+})
+
 test('a wait ends on the server’s clock', async () => {
   await server.clock.freeze()
   const grant = await locks.lock('a')
@@ -265,8 +275,10 @@ test('an aborted wait leaves the queue at once', async () => {
   const controller = new AbortController()
   const waits = locks.lock('a', { wait: Infinity, signal: controller.signal })
   await server.untilBlocked(1)
+  const began = performance.now()
   controller.abort(new Error('enough'))
   await assert.rejects(waits, /enough/)
+  assert.ok(performance.now() - began < 1000)
   await server.untilBlocked(0)
   await assert.rejects(locks.lock('a', { signal: controller.signal }), /enough/)
   await grant.release()
