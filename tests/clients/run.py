@@ -43,7 +43,6 @@ SUITES = [
     ("python", "redis_py_cluster_asyncio", "redis-py RedisCluster, asyncio"),
     ("node", "ioredis", "ioredis"),
     ("node", "ioredis-test-mode", "ioredis, test mode"),
-    ("node", "embed-node", "node:test hooks, ioredis"),
     ("node", "node-redis", "node-redis"),
     ("node", "ioredis-cluster", "ioredis Cluster"),
     ("node", "node-redis-cluster", "node-redis createCluster"),
@@ -125,11 +124,8 @@ def node(cache):
 
     def command(suite):
         # Imports are looked up from where the program lies.
-        for path in [*(HERE / "node").glob("*.mjs"), *(EMBED / "node").glob("*.mjs")]:
+        for path in (HERE / "node").glob("*.mjs"):
             shutil.copy(path, modules)
-        if suite == "embed-node":
-            reports = ("--test-reporter=tap", "--test-reporter-destination=stdout", "--test-reporter=spec", "--test-reporter-destination=stderr")
-            return ["node", *reports, modules / "orders.node.mjs"]
         return ["node", modules / f"{suite}.mjs"]
 
     return command
@@ -155,7 +151,7 @@ FAMILIES = {"python": python, "node": node, "rust": rust, "c": c}
 # Suites whose server is the one node of a cluster, which has all slots.
 IN_CLUSTER = {"redis_py_cluster", "redis_py_cluster_asyncio", "ioredis-cluster", "node-redis-cluster"}
 # Suites that move the server's clock, and are an application's own tests: redis-server has nothing of the kind.
-IN_TEST_MODE = {"redis_py_test_mode", "ioredis-test-mode", "embed_pytest", "embed-node"}
+IN_TEST_MODE = {"redis_py_test_mode", "ioredis-test-mode", "embed_pytest"}
 # Where a client has one protocol only, and why.
 ONE_PROTOCOL = {"hiredis": "Debian's hiredis speaks RESP2 only"}
 

@@ -79,10 +79,10 @@ fn pages_with_rust_are_doctests() {
     }
 }
 
-/// The suites of `tests/clients` run the files of `tests/embed`.
+/// `tests/clients`, `node/tests` and `tests/languages` run these files.
 #[test]
-fn python_and_javascript_stand_in_tests_too() {
-    let folders = ["tests/embed/python", "tests/embed/node"];
+fn code_of_other_languages_stands_in_tests_too() {
+    let folders = ["tests/embed/python", "tests/embed/node", "tests/languages"];
     let files = folders.iter().flat_map(|folder| std::fs::read_dir(pages::root().join(folder)).unwrap());
     let texts: Vec<String> = files.filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok()).collect();
     let mut faults = Vec::new();
@@ -90,7 +90,7 @@ fn python_and_javascript_stand_in_tests_too() {
         for block in page.blocks.iter().filter(|block| block.kind == Kind::Embedded && block.not_run.is_none()) {
             let code = block.lines.join("\n");
             if !texts.iter().any(|text| text.contains(&code)) {
-                faults.push(format!("{}:{}: no file of tests/embed has this", page.name, block.line));
+                faults.push(format!("{}:{}: no file of tests/embed or tests/languages has this", page.name, block.line));
             }
         }
     }

@@ -13,7 +13,7 @@ pub enum Kind {
     Rust,
     /// A dependency in a `Cargo.toml`.
     Toml,
-    /// Python or JavaScript that is also in a file of `tests/embed`.
+    /// Code of another language that is also in a file of `tests/embed` or `tests/languages`.
     Embedded,
     /// A drawing, or output without a command.
     Text,
@@ -27,7 +27,7 @@ impl Kind {
             "sh" => Kind::Sh,
             "rust" => Kind::Rust,
             "toml" => Kind::Toml,
-            "python" | "js" => Kind::Embedded,
+            "python" | "js" | "go" | "java" | "php" | "ruby" => Kind::Embedded,
             "text" => Kind::Text,
             _ => return None,
         })

@@ -15,6 +15,7 @@ const OTHERS: &[&str] = &[
     "git",
     "journalctl",
     "kill",
+    "node",
     "npm",
     "npx",
     "openssl",

@@ -1,4 +1,4 @@
-// The application's own tests, with nothing but ioredis and the server. They are the same under node:test (orders.node.mjs) and
+// The application's own tests, with ioredis and the server of portcullis-lock/testing. They are the same under node:test (orders.node.mjs) and
 // under Vitest or Jest (orders.test.mjs): both files only bring their own hooks.
 import { deepEqual, equal, match, ok, rejects } from 'node:assert/strict'
 import { spawn } from 'node:child_process'
@@ -113,8 +113,7 @@ export const cases = {
     equal(await server.client().dbsize(), 0)
   },
   async 'the server does not outlive a run that is killed'() {
-    const module = new URL('./portcullis-server.mjs', import.meta.url)
-    const program = `const { start } = await import(${JSON.stringify(module.href)}); console.log((await start()).port); setTimeout(() => {}, 60_000)`
+    const program = "const { PortcullisServer } = await import('portcullis-lock/testing'); console.log((await PortcullisServer.create()).port); setTimeout(() => {}, 60_000)"
     const run = spawn(process.execPath, ['--input-type=module', '-e', program], { cwd: fileURLToPath(new URL('.', import.meta.url)), stdio: ['ignore', 'pipe', 'inherit'] })
     const port = Number(await new Promise((resolve) => run.stdout.once('data', resolve)))
     const client = new Redis({ port, host: '127.0.0.1', retryStrategy: null })

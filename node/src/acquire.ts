@@ -1,0 +1,283 @@
+/**
+ * Acquires locks: sends the request again when the connection breaks, and cleans up when it is given up.
+ *
+ * ```text
+ *   acquire ─▶ attempt ─┬─▶ granted ─▶ Grant
+ *               ▲       ├─▶ aborted: the connection is closed ─▶ reclaim: takes the place in the queue over, and gives back a grant
+ *               │       └─▶ the connection broke ─┐
+ *               └───── with the same request id ──┘
+ * ```
+ */
+import type { Core } from './core.js'
+import type { Command, Link } from './driver/link.js'
+import { ConnectionError, LockError, NotHeldError, ServerError, fromReply } from './errors.js'
+import { Grant, type Session } from './grant.js'
+import { Backoff, type Pool } from './pool.js'
+import type { Request } from './request.js'
+import { type Timer, leaseNow, networkNow, networkTimer } from './time.js'
+
+/**
+ * Number of times that a request is sent again because its wait ended long before its time-out. A late copy of it can cause that. So
+ * can an administrator, who must be able to end the wait.
+ */
+const EARLY_ENDS_MAX = 3
+
+/** What an attempt leads to. */
+type Outcome = Grant | null | ConnectionError | 'again'
+
+/** The state of a request over all its attempts. */
+interface Attempts {
+  owner: string
+  id: string
+  begun: number
+  /** When to give up without a reply, by `networkNow`. */
+  patienceEnds: number
+  backoff: Backoff
+  /** Whether the server may have granted it in a reply that was lost. */
+  maybeGranted: boolean
+  earlyEnds: number
+}
+
+/**
+ * Acquires what the request says. Resolves to null if it is not granted within the wait.
+ *
+ * @throws the reason of the request's signal; DeadlockError; UnreachableError; other LockErrors of the server.
+ */
+export async function acquire(core: Core, request: Request): Promise<Grant | null> {
+  const { signal } = request
+  refuseIfEnded(core, request)
+  const id = core.nextId()
+  const attempts: Attempts = {
+    owner: request.owner ?? id,
+    id,
+    begun: leaseNow(),
+    patienceEnds: networkNow() + core.pool.limits.patience,
+    backoff: new Backoff(),
+    maybeGranted: false,
+    earlyEnds: 0,
+  }
+  for (;;) {
+    let outcome: Outcome
+    try {
+      outcome = await attempt(core, request, attempts)
+    } catch (error) {
+      giveUp(core, request, attempts)
+      throw error
+    }
+    if (outcome === 'again') continue
+    if (!(outcome instanceof ConnectionError)) {
+      if (outcome === null) giveUp(core, request, attempts)
+      return outcome
+    }
+    const again = await attempts.backoff.again(giveUpAt(request, attempts), signal)
+    if (again && !signal?.aborted && !core.isClosing) continue
+    giveUp(core, request, attempts)
+    refuseIfEnded(core, request)
+    throw core.pool.unreachable(outcome)
+  }
+}
+
+function refuseIfEnded(core: Core, request: Request): void {
+  request.signal?.throwIfAborted()
+  if (core.isClosing) throw new LockError('close() was called: make a new connect()')
+}
+
+/** When a request without a reply is given up, by `networkNow`: at the end of its wait, or of the patience if it does not wait. */
+function giveUpAt(request: Request, attempts: Attempts): number {
+  // Before anything was sent, an address that is wrong should not be tried for ever.
+  if (request.wait === 0 || !attempts.maybeGranted) return attempts.patienceEnds
+  return networkNow() + attempts.begun + request.wait - leaseNow()
+}
+
+/** Makes one attempt. Resolves to 'again' if the next one is to follow at once. */
+async function attempt(core: Core, request: Request, attempts: Attempts): Promise<Outcome> {
+  const { pool } = core
+  let wait = request.wait
+  if (wait > 0) {
+    wait = Math.max(0, wait - (leaseNow() - attempts.begun))
+    if (wait === 0) return attempts.maybeGranted ? new ConnectionError('the wait is over', true) : null
+  }
+  const isShort = wait === 0 && !request.session
+  if (isShort) {
+    const turn = pool.startShort()
+    if (turn) await turn
+  }
+  try {
+    const leased = pool.lease()
+    const link = leased instanceof Promise ? await leased : leased
+    return await attemptOn(link, core, request, attempts, wait)
+  } catch (error) {
+    if (error instanceof ConnectionError && !core.isClosing && !request.signal?.aborted) {
+      attempts.maybeGranted ||= error.maybeApplied
+      return error
+    }
+    if (error instanceof ConnectionError) attempts.maybeGranted ||= error.maybeApplied
+    refuseIfEnded(core, request)
+    throw error
+  } finally {
+    if (isShort) pool.endShort()
+  }
+}
+
+async function attemptOn(link: Link, core: Core, request: Request, attempts: Attempts, wait: number): Promise<Outcome> {
+  const { pool } = core
+  const { signal } = request
+  if (signal?.aborted || core.isClosing) {
+    pool.giveBack(link)
+    refuseIfEnded(core, request)
+  }
+  const abort = () => link.destroy('the wait was aborted')
+  signal?.addEventListener('abort', abort, { once: true })
+  core.addAbort(abort)
+  const sent = leaseNow()
+  let session: Session | undefined
+  // Without a grant or a lost connection, the connection is free for the next request, unless a session has its name.
+  const free = () => (session?.name === undefined ? pool.giveBack(link) : link.destroy())
+  try {
+    if (request.session) {
+      session = { link, name: request.grace === undefined ? undefined : attempts.id }
+      if (session.name !== undefined) await link.call(['LOCK.SESSION', session.name, 'GRACE', String(request.grace)], pool.limits.timeout)
+    }
+    const command = request.acquire(attempts.owner, longestLease(core, request, attempts.owner), wait, attempts.id)
+    const reply = wait > pool.limits.timeout && !session ? await replyOrSilence(link, command, pool) : await link.call(command, wait + pool.limits.timeout)
+    if (reply === SILENCE) {
+      attempts.maybeGranted = true
+      return 'again'
+    }
+    const tokens = request.tokens(reply)
+    if (tokens === undefined) {
+      free()
+      return notGranted(attempts, sent, wait)
+    }
+    if (!tokens.every(Number.isSafeInteger)) {
+      free()
+      throw new LockError(`the reply ${JSON.stringify(reply)} is no fencing token`)
+    }
+    if (!session) pool.giveBack(link)
+    return await granted(core, request, attempts, tokens, sent, session)
+  } catch (error) {
+    if (!(error instanceof ServerError)) throw error
+    if (error.isOfNode) {
+      pool.leaderIsGone(link)
+      throw new ConnectionError(error.message, false, true)
+    }
+    free()
+    const understood = fromReply(error)
+    if (!(understood instanceof NotHeldError)) throw understood
+    // An earlier attempt was granted, its reply was lost, and the grant has ended since. The next attempt is a new request.
+    attempts.id = core.nextId()
+    attempts.maybeGranted = false
+    return 'again'
+  } finally {
+    core.removeAbort(abort)
+    signal?.removeEventListener('abort', abort)
+  }
+}
+
+const SILENCE = Symbol('silence')
+
+/**
+ * The reply to a request that waits, or SILENCE after the time-out. The next attempt then takes the place in the queue over: a reply
+ * that was lost, or a node that hangs, does not stop the wait for ever.
+ */
+async function replyOrSilence(link: Link, command: Command, pool: Pool): Promise<unknown> {
+  const { timeout } = pool.limits
+  const call = link.call(command, Infinity)
+  let timer: Timer | undefined
+  const silence = new Promise<typeof SILENCE>((resolve) => (timer = networkTimer(timeout, () => resolve(SILENCE))))
+  const reply = await Promise.race([call, silence]).finally(() => timer?.cancel())
+  if (reply === SILENCE) {
+    // When the place is taken over, this connection gets nil, and is free.
+    const late = networkTimer(timeout, () => link.destroy('another connection took its place'))
+    void call.then(() => pool.giveBack(link), () => {}).finally(() => late.cancel())
+  }
+  return reply
+}
+
+/** An owner has one lease. The acquisition restarts it, and must not shorten it for the owner's other grants. */
+function longestLease(core: Core, request: Request, owner: string): number {
+  if (request.owner === undefined) return request.lease
+  return request.names.reduce((longest, name) => Math.max(longest, core.holds.lease(name, owner)), request.lease)
+}
+
+function notGranted(attempts: Attempts, sent: number, wait: number): null | 'again' {
+  // A late copy of the request, on a connection that was given up, took this attempt's place in the queue. The next attempt takes
+  // it back.
+  const isEarly = wait > 0 && leaseNow() - sent < wait - wait / 8
+  if (attempts.maybeGranted && isEarly && attempts.earlyEnds++ < EARLY_ENDS_MAX) return 'again'
+  attempts.maybeGranted = false
+  return null
+}
+
+async function granted(
+  core: Core,
+  request: Request,
+  attempts: Attempts,
+  tokens: number[],
+  sent: number,
+  session: Session | undefined,
+): Promise<Grant | 'again'> {
+  const isNested = request.owner !== undefined && request.names.some((name) => core.holds.lease(name, attempts.owner) > 0)
+  const lease = request.maxHold === undefined ? request.lease : Math.min(request.lease, request.maxHold)
+  // The lease began with the grant, which may be long after the request. A renewal tells how much is left.
+  const isUnclear = isNested || attempts.maybeGranted || leaseNow() - sent > lease / 3
+  attempts.maybeGranted = false
+  const grant = new Grant(core, request, attempts.owner, tokens, (isUnclear ? leaseNow() : sent) + lease, session)
+  if (request.signal?.aborted || core.isClosing) {
+    core.background(grant.release().catch(() => {}))
+    refuseIfEnded(core, request)
+  }
+  if (isUnclear) {
+    try {
+      await grant.renew()
+    } catch (error) {
+      core.background(grant.release().catch(() => {}))
+      // The lease ended before this process had the grant.
+      if (error instanceof NotHeldError && request.wait > 0) {
+        attempts.id = core.nextId()
+        return 'again'
+      }
+      throw error
+    }
+  }
+  return grant
+}
+
+/** Cleans up after a request that ends without a grant, in the background. */
+function giveUp(core: Core, request: Request, attempts: Attempts): void {
+  if (attempts.maybeGranted) core.background(reclaim(core, request, attempts.owner, attempts.id))
+}
+
+/**
+ * Gives back what the server may have granted, or may still grant, on a connection that broke before the reply. The request is sent
+ * again without a wait: that ends the older copy's wait, or gives the token of its grant, which is then released.
+ */
+async function reclaim(core: Core, request: Request, owner: string, id: string): Promise<void> {
+  const { pool, holds } = core
+  // After that the lease has ended it, unless the server is slower than the time-out.
+  const until = networkNow() + request.lease + pool.limits.timeout
+  try {
+    if (request.grace !== undefined) {
+      await pool.request([['LOCK.SESSION', id, 'END']], until)
+      return
+    }
+    // A grant that is bound to a connection ended with it.
+    if (request.session) return
+    const isNamed = request.owner !== undefined
+    const again = request.acquire(owner, longestLease(core, request, owner), 0, id)
+    const releases = (tokens?: number[]) =>
+      request.names.map((name, at) => request.release(name, owner, !isNamed, tokens?.[at], core.nextId()))
+    if (!isNamed) {
+      // One step for the server: a copy that begins anew is granted a free lock, which nobody else may see.
+      await pool.request([['MULTI'], again, ...releases(), ['EXEC']], until)
+      return
+    }
+    const [reply] = await pool.request([again], until)
+    // NOTHELD: it was granted, and has ended.
+    const tokens = reply instanceof ServerError ? undefined : request.tokens(reply)
+    if (tokens) await pool.request(releases(tokens), until)
+  } catch {
+    // The server was out of reach for longer than the lease, or close() was called. The lease ends the grant.
+    if (request.owner !== undefined) for (const name of request.names) holds.markSurplus(name, owner)
+  }
+}

@@ -1,0 +1,121 @@
+/** Connections by ioredis, 5 or newer. */
+import type { Redis as Client, RedisOptions } from 'ioredis'
+import { ConnectionError } from '../errors.js'
+import type { Node, Target } from './address.js'
+import { type Command, Link } from './link.js'
+import type { Driver, Source } from './driver.js'
+
+type Make = (options: RedisOptions) => Client
+
+/** What this package needs otherwise than the application's client does. */
+const OWN: RedisOptions = {
+  lazyConnect: true,
+  enableReadyCheck: false,
+  enableOfflineQueue: false,
+  enableAutoPipelining: false,
+  autoResubscribe: false,
+  autoResendUnfulfilledCommands: false,
+  // One attempt a connection: this package decides where and when to connect again.
+  retryStrategy: () => null,
+  reconnectOnError: null,
+  maxRetriesPerRequest: 0,
+  // A wait takes as long as it takes; this package has time-outs of its own.
+  commandTimeout: undefined,
+  socketTimeout: undefined,
+  keepAlive: 10_000,
+  keyPrefix: '',
+  stringNumbers: false,
+  readOnly: false,
+  monitor: false,
+  disableClientInfo: true,
+  // Sentinels are asked by this package.
+  sentinels: undefined,
+}
+
+export class IoredisDriver implements Driver {
+  #make: Make
+  #base: RedisOptions
+
+  constructor(make: Make, base: RedisOptions) {
+    this.#make = make
+    // Only ioredis 6 has a choice of protocols, and its types are not those of 5.
+    this.#base = { ...base, ...OWN, protocol: 2 } as RedisOptions
+  }
+
+  async open(node: Node | string, timeout: number, forKeys: boolean): Promise<Link> {
+    const place = typeof node === 'string' ? { path: node, host: undefined, port: undefined } : { ...node, path: undefined }
+    const options: RedisOptions = { ...this.#base, ...place, connectTimeout: timeout }
+    if (!forKeys) options.db = 0
+    const client = this.#make(options)
+    let failure: Error | undefined
+    client.on('error', (error: Error) => (failure = error))
+    const link = new Link({
+      send: (command: Command) => client.call(...(command as [string, ...string[]])),
+      destroy: () => {
+        client.disconnect()
+        client.stream?.destroy()
+      },
+      ref: () => client.stream?.ref?.(),
+      unref: () => client.stream?.unref?.(),
+    })
+    client.once('close', () => link.closed())
+    try {
+      await client.connect()
+    } catch (error) {
+      link.destroy()
+      throw new ConnectionError((failure ?? (error as Error)).message, false)
+    }
+    return link
+  }
+}
+
+/** The options of the application's client, and the servers that it connects to. */
+export function fromIoredis(client: unknown): Source | undefined {
+  const one = client as Partial<Client> & { startupNodes?: unknown; isCluster?: boolean }
+  if (one.isCluster && Array.isArray(one.startupNodes)) return fromCluster(one as unknown as ClusterLike)
+  const options = one.options as RedisOptions | undefined
+  // A client of node-redis has no status.
+  if (typeof one.call !== 'function' || typeof one.status !== 'string' || options === undefined) return undefined
+  const { sentinels, name } = options
+  const target: Target = { nodes: [{ host: options.host ?? '127.0.0.1', port: options.port ?? 6379 }], tls: false, db: options.db ?? 0 }
+  if (sentinels?.length) {
+    target.nodes = sentinels.map(({ host, port }) => ({ host: host ?? '127.0.0.1', port: port ?? 26379 }))
+    target.service = name ?? 'mymaster'
+  } else if (options.path) {
+    target.nodes = []
+    target.path = options.path
+  }
+  const driver = new IoredisDriver((own) => (one as Client).duplicate(own), options)
+  return { driver: async () => driver, target }
+}
+
+interface ClusterLike {
+  startupNodes: Array<string | number | { host?: string; port?: number }>
+  options: { redisOptions?: RedisOptions }
+}
+
+function fromCluster(cluster: ClusterLike): Source {
+  const nodes = cluster.startupNodes.map((node): Node => {
+    if (typeof node === 'number') return { host: '127.0.0.1', port: node }
+    if (typeof node === 'object') return { host: node.host ?? '127.0.0.1', port: node.port ?? 6379 }
+    const url = new URL(node.includes('://') ? node : `redis://${node}`)
+    return { host: url.hostname, port: Number(url.port || 6379) }
+  })
+  return {
+    driver: async () => new IoredisDriver(await loadIoredis(), cluster.options.redisOptions ?? {}),
+    target: { nodes, tls: false, db: 0 },
+  }
+}
+
+async function loadIoredis(): Promise<Make> {
+  const { Redis } = await import('ioredis')
+  return (options) => new Redis(options)
+}
+
+/** A driver for a URL. */
+export async function ioredisFor(target: Target, name: string | undefined, tls: object | undefined): Promise<Driver> {
+  const { username, password, db } = target
+  const options: RedisOptions = { username, password, db, connectionName: name }
+  if (target.tls) options.tls = { ...tls }
+  return new IoredisDriver(await loadIoredis(), options)
+}

@@ -1,0 +1,120 @@
+/**
+ * One connection to one node, over whichever client library. It never connects again by itself: this package repeats requests over
+ * another connection, which may lead to another node.
+ *
+ * A link carries one request or one batch at a time. So a reply that is lost or late cannot be taken for that of another request.
+ */
+import { ConnectionError, ServerError } from '../errors.js'
+import { networkTimer } from '../time.js'
+
+/** The words of a command. */
+export type Command = string[]
+
+/** What a driver implements. */
+export interface Wire {
+  /** Sends a command. Rejects with the client library's error. */
+  send(command: Command): Promise<unknown>
+  /** Closes the connection at once. */
+  destroy(): void
+  ref(): void
+  unref(): void
+}
+
+/** Whether the client library's error is the server's reply. */
+function isReply(error: unknown): error is Error {
+  if (!(error instanceof Error)) return false
+  if (error.name === 'ReplyError') return true
+  for (let of = Object.getPrototypeOf(error); of; of = Object.getPrototypeOf(of)) {
+    if (of.constructor?.name === 'ErrorReply') return true
+  }
+  return false
+}
+
+export class Link {
+  #wire: Wire
+  #closed = false
+  #onClosed: Array<() => void> = []
+  /** Why the link was closed by this package, if it was. */
+  #why = ''
+
+  constructor(wire: Wire) {
+    this.#wire = wire
+  }
+
+  get isClosed(): boolean {
+    return this.#closed
+  }
+
+  /** Runs `work` when the connection closes; at once if it has. */
+  onClosed(work: () => void): void {
+    if (this.#closed) work()
+    else this.#onClosed.push(work)
+  }
+
+  /** The driver calls this when the connection has closed. */
+  closed(): void {
+    if (this.#closed) return
+    this.#closed = true
+    for (const work of this.#onClosed.splice(0)) work()
+  }
+
+  /** Closes the connection at once. The server then ends what waits on it. */
+  destroy(why = 'it was closed'): void {
+    if (this.#closed) return
+    this.#why = why
+    this.#wire.destroy()
+    this.closed()
+  }
+
+  /** Whether the connection keeps the process alive. */
+  keepProcess(keep: boolean): void {
+    if (keep) this.#wire.ref()
+    else this.#wire.unref()
+  }
+
+  /**
+   * Sends one command, and resolves with its reply.
+   *
+   * @throws ServerError for an error reply; ConnectionError if the connection breaks or the time-out, in milliseconds, is over. The
+   * connection is then closed.
+   */
+  async call(command: Command, timeout: number): Promise<unknown> {
+    const timer = timeout === Infinity ? undefined : networkTimer(timeout, () => this.destroy(`no reply within ${Math.round(timeout)} ms`))
+    try {
+      return await this.#wire.send(command)
+    } catch (error) {
+      throw this.#understood(error)
+    } finally {
+      timer?.cancel()
+    }
+  }
+
+  /**
+   * Sends commands in one batch, and resolves with all replies; error replies are values.
+   *
+   * @throws ConnectionError as `call`. No reply is used then: if one is missing, it is unknown which.
+   */
+  async callMany(commands: Command[], timeout: number): Promise<unknown[]> {
+    const timer = networkTimer(timeout, () => this.destroy(`no reply within ${Math.round(timeout)} ms`))
+    try {
+      return await Promise.all(
+        commands.map((command) =>
+          this.#wire.send(command).catch((error: unknown) => {
+            const understood = this.#understood(error)
+            if (understood instanceof ServerError) return understood
+            throw understood
+          }),
+        ),
+      )
+    } finally {
+      timer.cancel()
+    }
+  }
+
+  #understood(error: unknown): Error {
+    if (isReply(error)) return new ServerError(error.message)
+    const message = this.#why || (error instanceof Error ? error.message : String(error))
+    this.destroy(message)
+    return new ConnectionError(message, true)
+  }
+}

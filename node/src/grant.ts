@@ -1,0 +1,296 @@
+/** A lock while it is held: its tokens, its lease, its loss and its release. */
+import { EventEmitter } from 'node:events'
+import type { Core } from './core.js'
+import type { Command, Link } from './driver/link.js'
+import { LockError, NotHeldError, ServerError, UnreachableError, fromReply } from './errors.js'
+import { Backoff } from './pool.js'
+import { settle, type Renewable } from './renewals.js'
+import type { Request } from './request.js'
+import { leaseNow, networkNow } from './time.js'
+
+// Node 18 knows the symbol from 18.18 on.
+const asyncDispose: typeof Symbol.asyncDispose = ((Symbol as { asyncDispose?: symbol }).asyncDispose ??= Symbol('Symbol.asyncDispose')) as typeof Symbol.asyncDispose
+
+/** The connection that a grant is bound to. */
+export interface Session {
+  link: Link
+  /** Name of the session, if it outlives its connection. */
+  name: string | undefined
+}
+
+/** The events of a grant. */
+export interface GrantEvents {
+  /** The grant is lost: it ended before its release. */
+  lost: [error: NotHeldError]
+}
+
+/**
+ * A held lock, several held locks, or held permits. Release it once, in `finally` or by `await using`; it renews itself until then.
+ *
+ * What it says of itself is never more than true: the lease counts from before the request, on this process's monotonic clock.
+ */
+export class Grant extends EventEmitter<GrantEvents> implements Renewable, AsyncDisposable {
+  /** The names that are held. */
+  readonly names: readonly string[]
+  /** The owner, as the server knows it. */
+  readonly owner: string
+  /** The fencing tokens, one a name. */
+  readonly tokens: readonly number[]
+  /** The lease, in milliseconds. */
+  readonly lease: number
+  /** @internal */ deadline: number
+  /** @internal */ nextRenewal: number
+  /** @internal */ isRenewing = false
+  readonly #core: Core
+  readonly #request: Request
+  #session: Session | undefined
+  #error: NotHeldError | undefined
+  #releasing: Promise<void> | undefined
+  #controller: AbortController | undefined
+  #lost: Promise<NotHeldError> | undefined
+  #isAwaited = false
+  #resolveLost: ((error: NotHeldError) => void) | undefined
+
+  /** @internal Grants come from `Locks`. */
+  constructor(core: Core, request: Request, owner: string, tokens: number[], deadline: number, session: Session | undefined) {
+    super()
+    this.names = request.names
+    this.owner = owner
+    this.tokens = tokens
+    this.lease = request.lease
+    this.deadline = deadline
+    this.nextRenewal = request.renew ? deadline - (request.lease * 2) / 3 : Infinity
+    this.#core = core
+    this.#request = request
+    this.#session = session
+    if (request.owner !== undefined) for (const name of this.names) core.holds.add(name, owner, request.lease)
+    core.renewals.add(this)
+    if (session) this.#watch(session.link)
+  }
+
+  /** The name of the lock; the first one of several. */
+  get name(): string {
+    return this.names[0] as string
+  }
+
+  /** The fencing token, of the first lock if there are several. Send it along with each write that the lock protects. */
+  get token(): number {
+    return this.tokens[0] as number
+  }
+
+  /** Milliseconds for which the lock is certainly held, unless somebody deletes it or breaks the grant; 0 if it is lost. */
+  remaining(): number {
+    return this.#error || this.#releasing ? 0 : Math.max(0, this.deadline - leaseNow())
+  }
+
+  /** Whether the lock is lost, as far as this process knows. */
+  get isLost(): boolean {
+    return this.#error !== undefined || (!this.#releasing && leaseNow() >= this.deadline)
+  }
+
+  /**
+   * Resolves with the reason when the lock is lost before its release. It is never rejected. From its first use to the release, the
+   * grant keeps the process alive.
+   */
+  get lost(): Promise<NotHeldError> {
+    if (!this.#lost) {
+      this.#lost = this.#error ? Promise.resolve(this.#error) : new Promise((resolve) => (this.#resolveLost = resolve))
+      this.#await()
+    }
+    return this.#lost
+  }
+
+  #await(): void {
+    if (this.#isAwaited || this.#error || this.#releasing) return
+    this.#isAwaited = true
+    this.#core.renewals.await(1)
+  }
+
+  #unawait(): void {
+    if (this.#isAwaited) this.#core.renewals.await(-1)
+    this.#isAwaited = false
+  }
+
+  /**
+   * Aborted when the lock is lost before its release; its reason is the NotHeldError. Pass it to what works under the lock. It keeps
+   * the process alive as `lost` does.
+   */
+  get signal(): AbortSignal {
+    if (!this.#controller) {
+      this.#controller = new AbortController()
+      if (this.#error) this.#controller.abort(this.#error)
+      else this.#await()
+    }
+    return this.#controller.signal
+  }
+
+  /**
+   * Restarts the lease now. Resolves with the milliseconds that are left, fewer than the lease if `maxHold` ends it earlier.
+   *
+   * @throws NotHeldError if the lock is lost; UnreachableError.
+   */
+  async renew(): Promise<number> {
+    this.#refuseIfReleased()
+    if (this.#error) throw this.#error
+    const sent = leaseNow()
+    const replies = await this.#core.pool.request(this.renewalCommands(), networkNow() + Math.max(this.#core.pool.limits.timeout, this.remaining()))
+    const failed = replies.find((reply) => reply instanceof ServerError) as ServerError | undefined
+    settle(this, sent, replies)
+    if (failed) throw this.#error ?? fromReply(failed)
+    return Math.max(0, this.deadline - sent)
+  }
+
+  /**
+   * Asks the server whether the lock is still held by these tokens.
+   *
+   * @throws UnreachableError.
+   */
+  async check(): Promise<boolean> {
+    if (this.#error || this.#releasing) return false
+    const replies = await this.#core.pool.request(this.checkCommands())
+    return this.checked(replies)
+  }
+
+  /** @internal */
+  checkCommands(): Command[] {
+    return this.names.map((name, at) => ['LOCK.CHECK', name, String(this.tokens[at])])
+  }
+
+  /** @internal Takes the replies to `checkCommands` over. */
+  checked(replies: unknown[]): boolean {
+    for (const reply of replies) if (reply instanceof ServerError) throw fromReply(reply)
+    const held = replies.every((reply) => Number(reply) === 1)
+    if (!held) this.lose(this.leaseEnded('its token no longer holds it'))
+    return held
+  }
+
+  /**
+   * Releases the lock; the server grants it to the first waiter. Later calls give the first one's promise.
+   *
+   * @throws NotHeldError if the lock was lost before: the work since then was not protected. UnreachableError if no reply came before
+   * the end of the lease, which then ends the grant.
+   */
+  release(): Promise<void> {
+    return (this.#releasing ??= this.#release())
+  }
+
+  [asyncDispose](): Promise<void> {
+    return this.release()
+  }
+
+  async #release(): Promise<void> {
+    const remaining = Math.max(0, this.deadline - leaseNow())
+    const { renewals, pool, holds } = this.#core
+    renewals.remove(this)
+    this.#unawait()
+    const isNamed = this.#request.owner !== undefined
+    const id = this.#core.nextId()
+    const commands = this.#tokensByName().map(([name, token]) => {
+      const all = isNamed ? holds.remove(name, this.owner) : true
+      return this.#request.release(name, this.owner, all, token, id)
+    })
+    if (this.#error) {
+      // If renewals did not get through, the server may still have the grant for a moment.
+      if (!isNamed) this.#core.background(pool.request(commands, networkNow() + 1000).catch(() => {}))
+      this.#endSession(false)
+      throw this.#error
+    }
+    let maybeReleased = false
+    let isClean = false
+    try {
+      const replies = await pool.request(commands, networkNow() + Math.max(remaining, 1000), (applied) => (maybeReleased ||= applied))
+      isClean = true
+      for (const reply of replies) {
+        if (!(reply instanceof ServerError)) continue
+        const error = fromReply(reply)
+        if (!(error instanceof NotHeldError)) throw error
+        // An earlier attempt has released it.
+        if (maybeReleased) continue
+        this.lose(error)
+        throw error
+      }
+    } catch (error) {
+      if (error instanceof UnreachableError && isNamed) for (const name of this.names) holds.markSurplus(name, this.owner)
+      throw error
+    } finally {
+      this.#endSession(isClean)
+    }
+  }
+
+  #refuseIfReleased(): void {
+    if (this.#releasing) throw new LockError(`lock '${this.#request.title}' was released by release()`)
+  }
+
+  /** The names, each with the token of its grant, unless the server may have replaced it. */
+  #tokensByName(): Array<[string, number | undefined]> {
+    const known = !this.#request.mayBeUpgraded
+    return this.names.map((name, at) => [name, known ? this.tokens[at] : undefined])
+  }
+
+  /** @internal */
+  renewalCommands(): Command[] {
+    const isNamed = this.#request.owner !== undefined
+    return this.#tokensByName().map(([name, token]) => {
+      const lease = isNamed ? Math.max(this.#core.holds.lease(name, this.owner), this.lease) : this.lease
+      return this.#request.renewal(name, this.owner, lease, token)
+    })
+  }
+
+  /** @internal */
+  leaseEnded(why: string): NotHeldError {
+    return new NotHeldError(`lock '${this.#request.title}' is not held by '${this.owner}': ${why}`, why)
+  }
+
+  /** @internal Records the loss. Only the first one counts. */
+  lose(error: NotHeldError): void {
+    if (this.#error) return
+    this.#error = error
+    this.#core.renewals.remove(this)
+    this.#unawait()
+    this.#resolveLost?.(error)
+    this.#controller?.abort(error)
+    this.emit('lost', error)
+  }
+
+  #watch(link: Link): void {
+    link.keepProcess(false)
+    link.onClosed(() => {
+      if (this.#releasing || this.#error || this.#session?.link !== link) return
+      if (this.#session.name === undefined) this.lose(this.leaseEnded('the connection that it is bound to was closed'))
+      else this.#core.background(this.#resume(this.#session.name))
+    })
+  }
+
+  /** Names the session on a new connection after the old one broke. */
+  async #resume(name: string): Promise<void> {
+    const { pool } = this.#core
+    const backoff = new Backoff()
+    const until = networkNow() + Math.max(0, this.deadline - leaseNow())
+    while (!this.#releasing && !this.#error) {
+      let link: Link | undefined
+      try {
+        link = await pool.lease()
+        const grants = await link.call(['LOCK.SESSION', name, 'GRACE', String(this.#request.grace)], pool.limits.timeout)
+        if (Number(grants) === 0) {
+          link.destroy()
+          return this.lose(this.leaseEnded('its session ended'))
+        }
+        if (this.#releasing || this.#error) return link.destroy()
+        this.#session = { link, name }
+        return this.#watch(link)
+      } catch (error) {
+        if (error instanceof ServerError && !error.isOfNode) return this.lose(this.leaseEnded(`its session could not be resumed: ${error.message}`))
+        if (error instanceof ServerError && link) pool.leaderIsGone(link)
+        if (pool.isClosed || !(await backoff.again(until))) return this.lose(this.leaseEnded('its session could not be resumed in time'))
+      }
+    }
+  }
+
+  #endSession(isClean: boolean): void {
+    const session = this.#session
+    this.#session = undefined
+    if (!session) return
+    if (isClean && session.name === undefined) this.#core.pool.giveBack(session.link)
+    else session.link.destroy()
+  }
+}

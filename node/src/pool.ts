@@ -1,0 +1,185 @@
+/**
+ * The package's own connections. Each is used by one request, one wait or one session at a time, and never by the application.
+ *
+ * Idle connections stay open, and do not keep the process alive.
+ */
+import type { Dialer } from './driver/driver.js'
+import type { Command, Link } from './driver/link.js'
+import { ConnectionError, LockError, NoLeaderError, ServerError, UnreachableError, fromReply } from './errors.js'
+import { networkNow, pause } from './time.js'
+
+/** Limits of the connections. Times are milliseconds. */
+export interface PoolLimits {
+  /** To open a connection to one node. */
+  connectTimeout: number
+  /** Time-out of a reply, counted from the end of the wait. */
+  timeout: number
+  /** How long a request without a reply is repeated over new connections. */
+  patience: number
+  /** Largest number of connections at once. */
+  maxConnections: number
+}
+
+/** Connections that stay open for the next request. */
+const IDLE_MAX = 16
+/** Requests without a wait that are under way at once: more of them take turns, rather than open more connections. */
+const SHORT_MAX = 16
+/** First and longest pause before a request is repeated, in milliseconds. */
+const BACKOFF_MS: readonly [number, number] = [10, 500]
+
+export class Pool {
+  readonly limits: PoolLimits
+  #dialer: Dialer
+  #idle: Link[] = []
+  #open = new Set<Link>()
+  #dialing = 0
+  #short = 0
+  #shortQueue: Array<() => void> = []
+  #closed = false
+
+  constructor(dialer: Dialer, limits: PoolLimits) {
+    this.#dialer = dialer
+    this.limits = limits
+  }
+
+  get isClosed(): boolean {
+    return this.#closed
+  }
+
+  /**
+   * Takes a connection for one user.
+   *
+   * @throws ConnectionError if none can be opened; LockError if there are too many, or the pool is closed.
+   */
+  lease(): Link | Promise<Link> {
+    const link = this.#idle.pop()
+    if (!link) return this.#dial()
+    link.keepProcess(true)
+    return link
+  }
+
+  /** Takes a turn for a request without a wait; undefined if it may go on at once. `endShort` ends it. */
+  startShort(): Promise<void> | undefined {
+    if (this.#short < SHORT_MAX) {
+      this.#short++
+      return undefined
+    }
+    return new Promise((resolve) => this.#shortQueue.push(resolve))
+  }
+
+  endShort(): void {
+    const next = this.#shortQueue.shift()
+    if (next) next()
+    else this.#short--
+  }
+
+  async #dial(): Promise<Link> {
+    this.#refuseIfClosed()
+    if (this.#open.size + this.#dialing >= this.limits.maxConnections) {
+      throw new LockError(`${this.limits.maxConnections} connections are in use, and each wait needs one: raise maxConnections, or wait for fewer locks at once`)
+    }
+    this.#dialing++
+    try {
+      const link = await this.#dialer.dial(this.limits.connectTimeout)
+      if (this.#closed) {
+        link.destroy()
+        this.#refuseIfClosed()
+      }
+      this.#open.add(link)
+      link.onClosed(() => {
+        this.#open.delete(link)
+        const at = this.#idle.indexOf(link)
+        if (at >= 0) this.#idle.splice(at, 1)
+      })
+      return link
+    } finally {
+      this.#dialing--
+    }
+  }
+
+  #refuseIfClosed(): void {
+    if (this.#closed) throw new LockError('close() was called: make a new connect()')
+  }
+
+  /** Gives a connection back after its reply came. */
+  giveBack(link: Link): void {
+    if (link.isClosed) return
+    if (this.#closed || this.#idle.length >= IDLE_MAX) return link.destroy()
+    link.keepProcess(false)
+    this.#idle.push(link)
+  }
+
+  /** Closes a connection whose node refused a request because it does not lead. */
+  leaderIsGone(link: Link): void {
+    link.destroy('its node does not lead')
+    this.#dialer.leaderIsGone()
+  }
+
+  /**
+   * Sends commands over one connection, and repeats them all over another one when it breaks. Error replies are values.
+   *
+   * @param until When, by `networkNow`, to give up.
+   * @param onRepeat Runs before the commands are repeated, with whether an earlier attempt may have been carried out.
+   * @throws UnreachableError if no attempt had replies.
+   */
+  async request(commands: Command[], until = networkNow() + this.limits.patience, onRepeat?: (maybeApplied: boolean) => void): Promise<unknown[]> {
+    const backoff = new Backoff()
+    for (;;) {
+      let failure: ConnectionError
+      await this.startShort()
+      try {
+        const link = await this.lease()
+        const replies = await link.callMany(commands, Math.max(1, Math.min(this.limits.timeout, until - networkNow())))
+        const refused = replies.find((reply) => reply instanceof ServerError && reply.isOfNode) as ServerError | undefined
+        if (refused === undefined) {
+          this.giveBack(link)
+          return replies
+        }
+        this.leaderIsGone(link)
+        throw new ConnectionError(refused.message, false, true)
+      } catch (error) {
+        if (!(error instanceof ConnectionError)) throw error
+        failure = error
+      } finally {
+        this.endShort()
+      }
+      if (!(await backoff.again(until))) throw this.unreachable(failure)
+      onRepeat?.(failure.maybeApplied)
+    }
+  }
+
+  /** As `request`, with one command. An error reply becomes the error for the caller. */
+  async ask(command: Command): Promise<unknown> {
+    const [reply] = await this.request([command])
+    if (reply instanceof ServerError) throw fromReply(reply)
+    return reply
+  }
+
+  /** The error for the caller after the last attempt. */
+  unreachable(error: ConnectionError): UnreachableError {
+    if (error.noLeader) {
+      return new NoLeaderError(`no node leads (${error.message}): see \`npx portcullis cluster status URL\`; a majority of the nodes has to run`, error)
+    }
+    return new UnreachableError(`no reply from the server (${error.message}): does it run, and is this its address?`, error)
+  }
+
+  /** Closes all connections. */
+  close(): void {
+    this.#closed = true
+    for (const link of [...this.#open]) link.destroy('close() was called')
+  }
+}
+
+/** Pauses between attempts: they double, and vary so that clients do not all come at once. */
+export class Backoff {
+  #next = BACKOFF_MS[0]
+
+  /** Waits for the next attempt. Resolves to false, at once, if that is not before `until`, by `networkNow`. */
+  async again(until: number, signal?: AbortSignal): Promise<boolean> {
+    const ms = this.#next * (0.5 + Math.random() / 2)
+    this.#next = Math.min(this.#next * 2, BACKOFF_MS[1])
+    if (networkNow() + ms >= until) return false
+    await pause(ms, signal)
+    return true
+  }
+}

@@ -1,0 +1,153 @@
+/**
+ * Renews all grants of one `Locks` by one timer, in batches, and sees leases end.
+ *
+ * A grant is renewed at a third of its lease. If that fails, it is tried again until the lease ends by this process's monotonic
+ * clock, counted from before the request: the grant is lost then, whatever the server has.
+ */
+import type { Command } from './driver/link.js'
+import { ConnectionError, NotHeldError, ServerError, fromReply } from './errors.js'
+import type { Pool } from './pool.js'
+import { type Timer, leaseNow, leaseTimer } from './time.js'
+
+/** A grant, as renewals see it. Times are milliseconds of `leaseNow`. */
+export interface Renewable {
+  readonly lease: number
+  /** When the lease ends. */
+  deadline: number
+  /** When the grant is renewed next; `Infinity` for never. */
+  nextRenewal: number
+  isRenewing: boolean
+  /** One command a name; their replies are the milliseconds that are left. */
+  renewalCommands(): Command[]
+  lose(error: NotHeldError): void
+  leaseEnded(why: string): NotHeldError
+}
+
+/** Number of grants in one batch. */
+const BATCH = 500
+
+export class Renewals {
+  readonly grants = new Set<Renewable>()
+  #pool: Pool
+  #timer: Timer | undefined
+  /** When the timer is due. */
+  #due = Infinity
+
+  /** Number of grants whose loss somebody awaits. */
+  #awaited = 0
+
+  constructor(pool: Pool) {
+    this.#pool = pool
+  }
+
+  /** Somebody awaits the loss of one more grant, or of one less. While anybody does, the timer keeps the process alive. */
+  await(more: 1 | -1): void {
+    this.#awaited += more
+    this.#timer?.keepProcess(this.#awaited > 0)
+  }
+
+  add(grant: Renewable): void {
+    this.grants.add(grant)
+    this.#wakeBy(Math.min(grant.nextRenewal, grant.deadline))
+  }
+
+  remove(grant: Renewable): void {
+    // The timer stays: it is cheaper to find nothing to do once than to set it again with each grant.
+    this.grants.delete(grant)
+  }
+
+  stop(): void {
+    this.#timer?.cancel()
+    this.#timer = undefined
+    this.#due = Infinity
+    this.grants.clear()
+  }
+
+  #wakeBy(time: number): void {
+    if (time >= this.#due) return
+    this.#timer?.cancel()
+    this.#due = time
+    this.#timer = leaseTimer(time - leaseNow(), () => {
+      this.#timer = undefined
+      this.#due = Infinity
+      this.#tick()
+    }, this.#awaited > 0)
+  }
+
+  #tick(): void {
+    const now = leaseNow()
+    const due: Renewable[] = []
+    let next = Infinity
+    for (const grant of this.grants) {
+      if (now >= grant.deadline) {
+        grant.lose(grant.leaseEnded('its lease ended, and no renewal got through'))
+        continue
+      }
+      // Grants that are due shortly after come along, so that many of them do not make many batches.
+      if (!grant.isRenewing && grant.nextRenewal <= now + grant.lease / 30) due.push(grant)
+      else next = Math.min(next, grant.isRenewing ? grant.deadline : Math.min(grant.nextRenewal, grant.deadline))
+    }
+    for (let at = 0; at < due.length; at += BATCH) void this.#renew(due.slice(at, at + BATCH))
+    for (const grant of due) next = Math.min(next, grant.deadline)
+    this.#wakeBy(next)
+  }
+
+  /** Renews grants now. Failures are seen at the next attempt, or at the end of the lease. */
+  async #renew(grants: Renewable[]): Promise<void> {
+    const sent = leaseNow()
+    let first = Infinity
+    for (const grant of grants) {
+      grant.isRenewing = true
+      first = Math.min(first, grant.deadline)
+    }
+    // A node that hangs must leave time to ask another one.
+    const timeout = Math.min(Math.max((first - sent) / 4, 20), this.#pool.limits.timeout)
+    const batches = grants.map((grant) => grant.renewalCommands())
+    let replies: unknown[] | undefined
+    try {
+      const link = await this.#pool.lease()
+      replies = await link.callMany(batches.flat(), timeout)
+      const refused = replies.some((reply) => reply instanceof ServerError && reply.isOfNode)
+      if (refused) this.#pool.leaderIsGone(link)
+      else this.#pool.giveBack(link)
+    } catch (error) {
+      if (!(error instanceof ConnectionError) && !this.#pool.isClosed) queueMicrotask(() => { throw error })
+    }
+    let at = 0
+    grants.forEach((grant, number) => {
+      const count = (batches[number] as Command[]).length
+      grant.isRenewing = false
+      if (this.grants.has(grant)) settle(grant, sent, replies?.slice(at, at + count))
+      at += count
+      if (this.grants.has(grant)) this.#wakeBy(Math.min(grant.nextRenewal, grant.deadline))
+    })
+  }
+}
+
+/** A twentieth of the lease, from 5 ms to 1 s: several attempts fit into the rest of it. */
+function retryAfter(grant: Renewable): number {
+  return Math.min(Math.max(grant.lease / 20, 5), 1000)
+}
+
+/** Takes the replies to a grant's renewals over; undefined if there are none. */
+export function settle(grant: Renewable, sent: number, replies: unknown[] | undefined): void {
+  const now = leaseNow()
+  const retry = now + retryAfter(grant)
+  if (replies === undefined) {
+    grant.nextRenewal = retry
+    return
+  }
+  let left = Infinity
+  for (const reply of replies) {
+    if (reply instanceof ServerError) {
+      const error = fromReply(reply)
+      if (error instanceof NotHeldError) return grant.lose(error)
+      // The next attempt may get a clearer answer; the grant is held until its lease ends.
+      grant.nextRenewal = retry
+      return
+    }
+    left = Math.min(left, Number(reply))
+  }
+  grant.deadline = sent + left
+  if (grant.nextRenewal !== Infinity) grant.nextRenewal = Math.max(now + Math.min(left, grant.lease) / 3, Math.min(retry, grant.deadline))
+}

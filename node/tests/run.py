@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Builds the package portcullis-lock, and tests it with the client libraries and test runners that it is for.
+
+    python3 node/tests/run.py --cache DIR --program PATH          everything
+    python3 node/tests/run.py --cache DIR --program PATH --only locks
+
+The packages that it needs come from their registry, at the versions pinned beside this file, into the cache. What cannot run here is
+listed as skipped; with --strict that is a failure. The last line is `N passed, N failed`.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+PACKAGE = HERE.parent
+ROOT = PACKAGE.parent
+sys.path.insert(0, str(ROOT / "tests/clients"))
+import nodes  # noqa: E402
+
+# Seconds for one suite.
+PATIENCE_S = 150
+DURABLE = "--appendonly yes --appendfsync always --dir"
+# A line of a test runner for one test, which passed or failed: TAP, and Vitest's and Jest's verbose reports.
+PASSED = re.compile(r"^\s*(?:ok \d+|✓|√) ")
+FAILED = re.compile(r"^\s*(?:not ok \d+|[×✕✗]) ")
+
+
+def run(*command, **options):
+    """Runs a command; ends with its output if it fails."""
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    if done.returncode != 0:
+        raise SystemExit(f"`{' '.join(map(str, command))}` failed:\n{done.stdout[-6000:]}")
+    return done.stdout
+
+
+def dependencies(cache):
+    """The folder with the pinned packages, installed once for each content of the files that pin them."""
+    pinned = [HERE / "package.json", HERE / "package-lock.json"]
+    folder = cache / f"node-{hashlib.sha256(b''.join(path.read_bytes() for path in pinned)).hexdigest()[:16]}"
+    if not (folder / ".complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for path in pinned:
+            shutil.copy(path, folder)
+        # Not `npm ci`: it wants every platform's optional packages in the lock file, and not every registry has them.
+        run("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", cwd=folder)
+        (folder / ".complete").touch()
+    return folder
+
+
+def build(modules, work):
+    """Copies the sources, type-checks them strictly, and builds them. Returns the folder of the package."""
+    # Not in node_modules: the compiler takes the sources there for another package's.
+    built, package = work / "build", work / "node_modules/portcullis-lock"
+    built.mkdir()
+    for name in ("package.json", "README.md", "tsconfig.json"):
+        shutil.copy(PACKAGE / name, built)
+    for name in ("src", "bin", "scripts", "types"):
+        shutil.copytree(PACKAGE / name, built / name)
+    run("node", built / "scripts/build.mjs")
+    package.parent.mkdir()
+    built.rename(package)
+    shutil.copytree(HERE / "suites", work / "suites")
+    shutil.copytree(ROOT / "tests/embed/node", work / "embed")
+    (work / "package.json").write_text('{ "type": "module" }\n')
+    run("node", modules / "node_modules/typescript/bin/tsc", "-p", "suites", cwd=work)
+    # The same package and suites beside the oldest client libraries that are tested.
+    old = work / "old"
+    (old / "node_modules").mkdir(parents=True)
+    shutil.copytree(package, old / "node_modules/portcullis-lock", ignore=shutil.ignore_patterns("src", "types"))
+    shutil.copytree(HERE / "suites", old / "suites")
+    for name in ("ioredis", "redis"):
+        (old / "node_modules" / name).symlink_to(modules / f"node_modules/{name}-5")
+    return package
+
+
+class Suite:
+    """A suite: a command, its environment, and the folder that it runs in."""
+
+    def __init__(self, name, command, cwd, environment=None):
+        self.name, self.command, self.cwd, self.environment = name, command, cwd, environment or {}
+
+    def run(self):
+        """Returns the numbers of passed and failed tests, the seconds, and the output."""
+        start = time.monotonic()
+        try:
+            done = subprocess.run(
+                [str(word) for word in self.command],
+                cwd=self.cwd,
+                env=os.environ | self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=PATIENCE_S,
+            )
+            output, code = done.stdout, done.returncode
+        except subprocess.TimeoutExpired as late:
+            output, code = (late.stdout or b"").decode(), "time-out"
+        return *count(output, code), time.monotonic() - start, output
+
+
+def count(output, code):
+    lines = output.splitlines()
+    passed = sum(bool(PASSED.match(line)) for line in lines)
+    failed = sum(bool(FAILED.match(line)) for line in lines)
+    if failed == 0 and (code != 0 or passed == 0):
+        failed = 1
+    return passed, failed
+
+
+def tap(file):
+    return ["node", "--test-reporter=tap", file]
+
+
+def suites(modules, work, durable):
+    """All suites but those with nodes."""
+    old = work / "old"
+    for driver in ("ioredis", "node-redis"):
+        for suite in ("locks", "connections", "durable"):
+            yield Suite(f"{suite}, {driver}", tap(f"suites/{suite}.test.mjs"), work, {"DRIVER": driver})
+        yield Suite(f"locks, {driver} 5", tap("suites/locks.test.mjs"), old, {"DRIVER": driver})
+        yield Suite(f"locks, durable, {driver}", tap("suites/locks.test.mjs"), work, {"DRIVER": driver, "FLAGS": f"{DURABLE} {durable / driver}"})
+    yield Suite("package", tap("suites/package.test.mjs"), work)
+    yield Suite("types", ["node", "suites/types.js"], work)
+    # An application's tests, and the snippets of the guide.
+    for protocol in ("2", "3"):
+        yield Suite(f"embed, node:test, RESP{protocol}", tap("embed/orders.node.mjs"), work, {"PROTOCOL": protocol})
+    for file in sorted((work / "embed").glob("guide-*.mjs")):
+        yield Suite(f"guide, {file.stem}", tap(file.relative_to(work)), work)
+    yield Suite("fake timers, node:test", tap("suites/timers.node.mjs"), work)
+    vitest = ["node", modules / "node_modules/vitest/vitest.mjs", "run", "--reporter=verbose", "--exclude=**/old/**", "--root", work]
+    yield Suite("Vitest", [*vitest, "embed/orders.test.mjs", "suites/timers.test.mjs"], work)
+    jest = ["node", "--experimental-vm-modules", modules / "node_modules/jest/bin/jest.js", "--verbose", "--rootDir", work]
+    files = ["--testMatch", "**/embed/orders.test.mjs", "--testMatch", "**/suites/timers.test.mjs", "--modulePathIgnorePatterns", "/old/"]
+    yield Suite("Jest", [*jest, *files], work, {"NODE_NO_WARNINGS": "1"})
+
+
+def with_nodes(program, work, drivers):
+    """The suite whose leader is killed, with each client library, on one cluster."""
+    commands = {driver: tap(work / "suites/nodes.test.mjs") for driver in drivers}
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        with nodes.Nodes(program, folder, nodes.free_ports(2 * nodes.NODES)) as cluster:
+            cluster.leader()
+            cluster.wait_for_votes()
+            ports = ",".join(map(str, cluster.ports))
+            deadline = time.monotonic() + PATIENCE_S
+            running = {}
+            for driver, command in commands.items():
+                running[driver] = nodes.Suite(command, os.environ | {"NODE_PORTS": ports, "DRIVER": driver})
+            for suite in running.values():
+                suite.ready.wait(max(0.1, deadline - time.monotonic()))
+            cluster.kill_leader()
+            for suite in running.values():
+                suite.tell("killed")
+            for driver, suite in running.items():
+                passed, failed, said = suite.finish(deadline)
+                output = "\n".join([*suite.lines, said, cluster.logs() if failed else ""])
+                yield f"3 nodes, leader killed, {driver}", len(passed), len(failed), time.monotonic() - start, output
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=pathlib.Path, required=True)
+    parser.add_argument("--program", type=pathlib.Path, required=True, help="the server")
+    parser.add_argument("--only", action="append", help="a part of a suite's name; may be given several times")
+    parser.add_argument("--strict", action="store_true", help="what cannot run here is a failure")
+    arguments = parser.parse_args()
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            print(f"SKIPPED: the JavaScript package: {program} is not installed\n0 passed, {int(arguments.strict)} failed")
+            raise SystemExit(int(arguments.strict))
+    program = arguments.program.resolve()
+    os.environ |= {"PORTCULLIS": str(program), "NO_COLOR": "1", "CI": "1"}
+    os.environ.pop("FORCE_COLOR", None)
+    modules = dependencies(arguments.cache.resolve())
+
+    def is_chosen(name):
+        return not arguments.only or any(part in name for part in arguments.only)
+
+    total_passed, total_failed = 0, 0
+
+    def report(name, passed, failed, seconds, output):
+        nonlocal total_passed, total_failed
+        total_passed, total_failed = total_passed + passed, total_failed + failed
+        print(f"{name:<40}{passed:>6} passed{failed:>5} failed{seconds:>8.1f} s", flush=True)
+        if failed:
+            print("".join(f"    {line}\n" for line in output.splitlines()[-120:]), end="", flush=True)
+
+    with tempfile.TemporaryDirectory() as durable, tempfile.TemporaryDirectory(dir=modules) as folder:
+        work = pathlib.Path(folder)
+        start = time.monotonic()
+        build(modules, work)
+        report("build and types, strict", 1, 0, time.monotonic() - start, "")
+        for driver in ("ioredis", "node-redis"):
+            (pathlib.Path(durable) / driver).mkdir()
+        chosen = [suite for suite in suites(modules, work, pathlib.Path(durable)) if is_chosen(suite.name)]
+        # Two at once: suites wait more than they work.
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for suite, outcome in zip(chosen, pool.map(Suite.run, chosen)):
+                report(suite.name, *outcome)
+        if is_chosen("3 nodes, leader killed"):
+            for name, *outcome in with_nodes(program, work, ["ioredis", "node-redis"]):
+                report(name, *outcome)
+    print(f"{total_passed} passed, {total_failed} failed")
+    raise SystemExit(1 if total_failed else 0)
+
+
+if __name__ == "__main__":
+    main()

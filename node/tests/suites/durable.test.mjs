@@ -1,0 +1,45 @@
+// A durable server that is killed and started again keeps locks and tokens: clients go on.
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { PortcullisServer } from 'portcullis-lock/testing'
+import { Witness, locksOf, workers } from './setup.mjs'
+
+test('64 workers, and a server that is killed and started again', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-durable-'))
+  // With everysec, a grant that its owner knows of can be lost with the process.
+  const flags = ['--appendonly', 'yes', '--appendfsync', 'always', '--dir', folder]
+  let server = await PortcullisServer.create({ flags })
+  try {
+    const { port, url } = server
+    const locks = locksOf(url, { timeout: 1000 })
+    const kept = await locks.lock('kept', { lease: 30_000 })
+    const witness = new Witness()
+    let turns = 0
+    let restarted
+    await workers(64, async () => {
+      for (let round = 0; round < 3; round++) {
+        const grant = await locks.lock('busy', { wait: 30_000 })
+        await witness.visit(grant.token, () => locks.guard('resource').write(grant.token))
+        await grant.release()
+        if (++turns === 64) {
+          restarted = server.stop().then(() => PortcullisServer.create({ flags, port }))
+          server = await restarted
+        }
+      }
+    })
+    assert.ok(restarted)
+    assert.equal(witness.most, 1)
+    assert.equal(witness.entries, 192)
+    assert.deepEqual(witness.faults, [])
+    assert.ok(await kept.check())
+    await kept.release()
+    await locks.close()
+    assert.deepEqual(await server.leakedLocks(), [])
+  } finally {
+    await server.stop()
+    rmSync(folder, { recursive: true, force: true })
+  }
+})

@@ -1,0 +1,52 @@
+// A cluster of three whose leader is killed while 64 workers take turns. The runner gives the ports, and ends the leader when this suite
+// has printed `ready`.
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { Witness, driver, locksOf, workers } from './setup.mjs'
+
+const ports = process.env.NODE_PORTS.split(',')
+const urls = {
+  'all URLs': `redis://${ports.map((port) => `127.0.0.1:${port}`).join(',')}`,
+  Sentinel: `redis+sentinel://${ports.map((port) => `127.0.0.1:${port}`).join(',')}/mymaster`,
+}
+
+let killed = false
+let waitsForKill
+before(() => {
+  waitsForKill = new Promise((resolve) => process.stdin.once('data', resolve)).then(() => (killed = true))
+})
+after(() => process.stdin.destroy())
+
+test('64 workers whose leader is killed', async () => {
+  const drives = Object.entries(urls).map(async ([by, url]) => {
+    const kind = `${driver}:${by}`
+    const locks = locksOf(url, { timeout: 1000 })
+    const witness = new Witness()
+    const name = `busy:${kind}`
+    const kept = await locks.lock(`kept:${kind}`, { lease: 20_000 })
+    const session = await locks.lock(`session:${kind}`, { lease: 20_000, session: { grace: 10_000 } })
+    let late = 0
+    const turns = workers(64, async (number) => {
+      for (let round = 0; round < 2 || late < 64; round++) {
+        const grant = await locks.lock(name, { wait: 30_000, lease: 10_000 })
+        await witness.visit(grant.token, () => locks.guard(`resource:${kind}`).write(grant.token))
+        await grant.release()
+        if (killed) late++
+        if (number === 0 && round === 0) reached()
+      }
+    })
+    await turns
+    assert.equal(witness.most, 1)
+    assert.deepEqual(witness.faults, [])
+    assert.ok(!kept.isLost && (await kept.check()))
+    assert.ok(!session.isLost && (await session.check()))
+    await Promise.all([kept.release(), session.release()])
+    for (const each of [name, `kept:${kind}`, `session:${kind}`]) assert.deepEqual((await locks.info(each))?.holders ?? [], [], each)
+    await locks.close()
+  })
+  let count = 0
+  function reached() {
+    if (++count === drives.length) console.log('ready')
+  }
+  await Promise.all([waitsForKill, ...drives])
+})

@@ -1,0 +1,36 @@
+// What the suites share: the server that the runner started, or one of their own, and the client library to test.
+import { connect } from 'portcullis-lock'
+import { PortcullisServer } from 'portcullis-lock/testing'
+
+// The client library: the runner runs each suite with both.
+export const driver = process.env.DRIVER ?? 'ioredis'
+
+export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+
+export const workers = (count, work) => Promise.all(Array.from({ length: count }, (_, number) => work(number)))
+
+// A server in test mode, and locks of it. FLAGS are further flags of the server, such as those of durability.
+export const startServer = (options = {}) => {
+  const flags = [...(process.env.FLAGS ?? '').split(' ').filter(Boolean), ...(options.flags ?? [])]
+  return PortcullisServer.create({ ...options, flags })
+}
+
+export const locksOf = (url, options = {}) => connect(url, { driver, ...options })
+
+// A resource that counts who is inside, and whose tokens must grow.
+export class Witness {
+  inside = 0
+  most = 0
+  entries = 0
+  lastToken = 0
+  faults = []
+  async visit(token, work) {
+    this.inside++
+    this.entries++
+    this.most = Math.max(this.most, this.inside)
+    if (token <= this.lastToken) this.faults.push(`token ${token} after ${this.lastToken}`)
+    this.lastToken = token
+    await work()
+    this.inside--
+  }
+}
