@@ -100,10 +100,15 @@ class _Attempts:
                 commands.insert(0, ("LOCK.SESSION", self._session, "GRACE", math.ceil(request.grace * 1000)))
             sent = now()
             try:
-                link = await core.take()
-                sent = now()
-                timeout = None if math.isinf(wait) else wait + core.timeout
-                replies = await core.exchange(link, commands, timeout)
+                if wait > 0:
+                    link = await core.take()
+                    sent = now()
+                    replies = await core.exchange(link, commands, None if math.isinf(wait) else wait + core.timeout)
+                else:
+                    async with core.world.turn():
+                        link = await core.take()
+                        sent = now()
+                        replies = await core.exchange(link, commands, core.timeout)
             except BROKEN as error:
                 fresh = False
                 if link is not None:

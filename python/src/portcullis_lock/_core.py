@@ -213,11 +213,24 @@ class Core:
                 raise RedisConnectionError(str(reply))
         return replies
 
-    async def call(self, commands: Sequence[Command], *, until: float, timeout: Optional[float] = None, repeat: bool = True) -> list[Any]:
+    async def call(self, commands: Sequence[Command], *, until: float, timeout: Optional[float] = None, repeat: bool = True, urgent: bool = False) -> list[Any]:
         """Sends commands, and sends them again when the connection breaks, until that time on the monotonic clock.
 
-        Without `repeat` they are sent once, after as many attempts to connect as it takes. Error replies are values."""
+        Without `repeat` they are sent once, after as many attempts to connect as it takes. What is urgent does not wait for other requests' ends.
+        Error replies are values."""
         backoff = Backoff()
+        while True:
+            if urgent:
+                replies = await self._call_once(commands, until, timeout, repeat)
+            else:
+                async with self.world.turn():
+                    replies = await self._call_once(commands, until, timeout, repeat)
+            if replies is not None:
+                return replies
+            await self.world.pause(backoff.next())
+
+    async def _call_once(self, commands: Sequence[Command], until: float, timeout: Optional[float], repeat: bool) -> Optional[list[Any]]:
+        """Sends them over the old connections until one works, and then over a new one. None if that broke, and there is time for another attempt."""
         while True:
             link = None
             try:
@@ -228,7 +241,7 @@ class Core:
                 if self.is_final(error) or (link is not None and not repeat) or now() >= until:
                     raise
                 if not fresh:
-                    await self.world.pause(backoff.next())
+                    return None
             except BaseException:
                 if link is not None:
                     self.abort(link)

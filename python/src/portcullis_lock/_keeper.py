@@ -134,6 +134,13 @@ class Keeper:
         self.start()
         self.wake()
 
+    def abandon(self) -> None:
+        """Stops keeping all grants, without releasing them."""
+        for held in self.live():
+            self.drop(held)
+            if held.link is not None:
+                self._core.abort(held.link)
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing is kept."""
@@ -252,7 +259,7 @@ class Keeper:
         if not commands:
             return
         sent = now()
-        replies = iter(await self._core.call(commands, until=until, timeout=timeout))
+        replies = iter(await self._core.call(commands, until=until, timeout=timeout, urgent=True))
         for held in grants:
             await self._renewed(held, [next(replies) for _ in held.request.names], sent)
 

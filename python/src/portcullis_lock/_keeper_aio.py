@@ -30,6 +30,7 @@ class TaskKeeper(Keeper):
         super()._forget()
         self._task: Optional[asyncio.Task[None]] = None
         self._wakeup = asyncio.Event()
+        self._has_timed_out = False
         self._inputs: set[AsyncLink] = set()
         """Links on which something has arrived while nobody used them."""
         self._sessions: dict[AsyncLink, Held] = {}
@@ -80,11 +81,22 @@ class TaskKeeper(Keeper):
                 log.exception("the renewal of locks has failed, and is tried again")
             if self._inputs:
                 continue
+            was_idle = self.is_idle
+            pause = _LINGER if was_idle else pause
+            # A timer of the loop, and no asyncio.wait_for, which would make a task.
+            timer = None if math.isinf(pause) else asyncio.get_running_loop().call_later(pause, self._timed_out)
+            self._has_timed_out = False
             try:
-                await asyncio.wait_for(self._wakeup.wait(), _LINGER if self.is_idle else None if math.isinf(pause) else pause)
-            except asyncio.TimeoutError:
-                if self.is_idle and not self._inputs:
-                    return
+                await self._wakeup.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            if was_idle and self._has_timed_out and self.is_idle and not self._inputs:
+                return
+
+    def _timed_out(self) -> None:
+        self._has_timed_out = True
+        self._wakeup.set()
 
     async def _read_inputs(self) -> None:
         while self._inputs:

@@ -106,7 +106,8 @@ class ThreadKeeper(Keeper):
                     idle_since = None
                 elif idle_since is None:
                     idle_since = now()
-                elif now() - idle_since >= _LINGER and self._retire(waker):
+                # It is woken when its locks are closed.
+                if idle_since is not None and (self._core.closed or now() - idle_since >= _LINGER) and self._retire(waker):
                     return
                 if idle_since is not None:
                     pause = min(pause, _LINGER)

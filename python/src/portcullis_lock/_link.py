@@ -7,9 +7,10 @@ inside of the calls, so these coroutines never suspend.
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Coroutine, Mapping, Optional, Protocol, Sequence, TypeVar
+import socket
+from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optional, Protocol, Sequence, TypeVar
 
-import redis
+import redis.exceptions
 
 from portcullis_lock._request import Command
 
@@ -17,6 +18,11 @@ T = TypeVar("T")
 
 # What breaks a connection, or keeps it from being made.
 BROKEN = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
+
+# A wait has no other traffic: half a minute after a server has vanished without a word, its connections end.
+_KEEPALIVE = {
+    getattr(socket, name): value for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)) if hasattr(socket, name)
+}
 
 
 class Link(Protocol):
@@ -56,6 +62,10 @@ class World(Protocol):
         """Waits."""
         ...
 
+    def turn(self) -> AsyncContextManager[None]:
+        """Bounds how many requests that do not wait are under way at once."""
+        ...
+
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Does work that must be done although its caller is being cancelled."""
         ...
@@ -77,9 +87,10 @@ def connection_options(connection_class: Any, options: Mapping[str, Any], timeou
     known = inspect.signature(connection_class.__init__).parameters
     base = _known_options(connection_class)
     silent = ("driver_info",) if "driver_info" in base or "driver_info" in known else ("lib_name", "lib_version")
+    alive = {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE} if "host" in options else {}
     return {
         "protocol": 3,
-        "socket_keepalive": True,
+        **alive,
         **options,
         **{name: None for name in silent},
         "decode_responses": True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Callable, Coroutine, Mapping, Optional, Sequence
+from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optional, Sequence
 
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
@@ -95,8 +95,10 @@ class AsyncLink:
 class AsyncWorld:
     """Connections and pauses on the running event loop."""
 
-    def __init__(self, on_push: Callable[[Any], None]) -> None:
+    def __init__(self, on_push: Callable[[Any], None], turns: int) -> None:
         self._on_push = on_push
+        self._turn_count = turns
+        self._turns: Optional[asyncio.Semaphore] = None
         self.tasks: set[asyncio.Task[None]] = set()
         """Clean-up that goes on after its caller was cancelled."""
 
@@ -115,6 +117,12 @@ class AsyncWorld:
     async def _pushed(self, push: Any) -> Any:
         self._on_push(push)
         return push
+
+    def turn(self) -> AsyncContextManager[None]:
+        # A thousand tasks that acquire at once would otherwise open a thousand connections.
+        if self._turns is None:
+            self._turns = asyncio.Semaphore(self._turn_count)
+        return self._turns
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Coroutine, Mapping, Optional, Sequence
+from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optional, Sequence
 
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
@@ -71,6 +71,19 @@ class BlockingLink:
         return connection._sock is not None
 
 
+class _Unbounded:
+    """A thread has one request under way, so the threads bound the requests."""
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+_UNBOUNDED = _Unbounded()
+
+
 class BlockingWorld:
     """Does everything inside of the calls."""
 
@@ -89,6 +102,9 @@ class BlockingWorld:
     def _pushed(self, push: Any) -> Any:
         self._on_push(push)
         return push
+
+    def turn(self) -> AsyncContextManager[None]:
+        return _UNBOUNDED
 
     async def pause(self, seconds: float) -> None:
         time.sleep(seconds)

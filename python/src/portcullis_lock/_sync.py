@@ -163,9 +163,11 @@ class Locks(Describing[Lock, Latch, Guard]):
         """Connects, and returns what the server is. Raises NotPortcullisError if it has no native locks."""
         return run(_calls.ping(self._core))
 
-    def close(self) -> None:
-        """Releases what is still held, and closes the connections."""
-        run(_calls.release_all(self._core, self._keeper))
+    def close(self, release: bool = True) -> None:
+        """Releases what is still held, and closes the connections. Without `release`, what is held ends with its lease."""
+        if release:
+            run(_calls.release_all(self._core, self._keeper))
+        self._keeper.abandon()
         self._core.close()
         self._keeper.wake()
 

@@ -12,7 +12,7 @@ URL_FORMS = """redis://[user][:password]@host[:port][/db], redis://a:7000,b:7000
 redis+sentinel://a:26379,b:26379/service[/db], unix:///path/to.sock[?db=2]; rediss:// and rediss+sentinel:// for TLS"""
 
 # Parameters of redis-py's connections that say where and as whom to connect. The others (its retries, time-outs, decoding) are not taken over.
-_KEPT = ("db", "username", "password", "credential_provider", "client_name", "socket_keepalive", "socket_keepalive_options", "socket_type")
+_KEPT = ("db", "username", "password", "credential_provider", "client_name")
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Locks(Describing[Lock, Latch, Guard]):
 
     def __init__(self, target: _target.Target, *, timeout: float = 5.0, retry_for: float = 5.0, idle_max: int = 16) -> None:
         super().__init__(Lock, Latch, Guard)
-        self._world = AsyncWorld(lambda push: self._keeper.pushed(push))
+        self._world = AsyncWorld(lambda push: self._keeper.pushed(push), max(1, idle_max))
         self._core = Core(target, self._world, timeout=timeout, retry_for=retry_for, idle_max=idle_max)
         self._keeper = TaskKeeper(self._core)
         # Grants know their locks without an argument for each.
@@ -165,9 +165,11 @@ class Locks(Describing[Lock, Latch, Guard]):
         """Connects, and returns what the server is. Raises NotPortcullisError if it has no native locks."""
         return await _calls.ping(self._core)
 
-    async def close(self) -> None:
-        """Releases what is still held, and closes the connections."""
-        await _calls.release_all(self._core, self._keeper)
+    async def close(self, release: bool = True) -> None:
+        """Releases what is still held, and closes the connections. Without `release`, what is held ends with its lease."""
+        if release:
+            await _calls.release_all(self._core, self._keeper)
+        self._keeper.abandon()
         if self._world.tasks:
             await asyncio.wait(self._world.tasks)
         await self._keeper.stop()
