@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 
 import pytest
 
@@ -156,10 +157,12 @@ def test_a_forked_child_begins_anew(portcullis, locks):
             code = 1
             try:
                 fine = locks.lock("a").acquire() is None
-                with locks.lock("b", lease=0.1) as other:
+                with locks.lock("b", lease=0.6) as other:
                     time.sleep(0.3)
                     fine = fine and other.check() and other.owner.split(":")[-2] != grant.owner.split(":")[-2]
                 code = 0 if fine else 2
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

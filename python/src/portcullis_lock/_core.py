@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from portcullis_lock import errors
 from portcullis_lock._clock import now
-from portcullis_lock._link import BROKEN, Link, World
+from portcullis_lock._link import BROKEN, TIMED_OUT, Link, World
 from portcullis_lock._request import Command
 from portcullis_lock._target import Node, Target
 
@@ -252,7 +252,9 @@ class Core:
 
     def is_final(self, error: BaseException) -> bool:
         """Whether another attempt is useless: the login is wrong, or the only address was wrong from the start."""
-        return isinstance(error, AuthenticationError) or (self.target.is_single and not self.has_connected)
+        if isinstance(error, AuthenticationError):
+            return True
+        return self.target.is_single and not self.has_connected and not isinstance(error, TIMED_OUT)
 
     async def ask(self, *words: Any, name: Optional[str] = None, repeat: bool = True) -> Any:
         """Sends one command; raises its error."""

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 # What breaks a connection, or keeps it from being made.
 BROKEN = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
+TIMED_OUT = (redis.exceptions.TimeoutError, TimeoutError)
 
 # A wait has no other traffic: half a minute after a server has vanished without a word, its connections end.
 _KEEPALIVE = {
