@@ -1,5 +1,6 @@
 """The drop-in for redis.lock.Lock. Each case runs against redis-py's own lock as well, so that both do the same."""
 
+import inspect
 import threading
 import time
 
@@ -67,7 +68,7 @@ def test_a_waiter_gets_it(make, spawn):
 
 
 def test_an_unlocked_lock_is_not_released(make):
-    with pytest.raises(LockError, match="Cannot release a lock that's not owned or is already unlocked"):
+    with pytest.raises(LockError, match="Cannot release an? (lock that's not owned or is already )?unlocked"):
         make().release()
     with pytest.raises(LockError, match="Cannot extend an unlocked lock"):
         make(timeout=1).extend(1)
@@ -155,8 +156,10 @@ def test_a_thread_does_not_release_what_another_one_holds(make, spawn):
     assert not shared.locked()
 
 
-def test_release_errors_can_be_logged(portcullisdb, make, caplog):
-    with make(timeout=10, raise_on_release_error=False):
+def test_release_errors_can_be_logged(portcullisdb, kind, caplog):
+    if kind is redis.lock.Lock and "raise_on_release_error" not in inspect.signature(kind.__init__).parameters:
+        kind = compat.Lock  # An older redis-py has no such option.
+    with kind(portcullisdb, "a", timeout=10, raise_on_release_error=False):
         portcullisdb.delete("a")
     assert "no longer owned when exiting" in caplog.text
 

@@ -18,6 +18,10 @@ class LockError(redis.exceptions.LockError):
     def __init__(self, message: str, lock_name: Optional[str] = None) -> None:
         super().__init__(message, lock_name)
 
+    def __str__(self) -> str:
+        # Older versions of redis-py show all arguments instead.
+        return str(self.message)
+
 
 class NotAcquiredError(LockError):
     """The lock was not granted within the wait. The message says who holds it."""
