@@ -20,6 +20,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE = HERE.parent
+EMBED = PACKAGE.parent / "tests/embed/python"
 OLDEST_REDIS_PY = "5.0.2"
 # Tests of what depends on redis-py, for the oldest one.
 OF_REDIS_PY = ["test_locks.py", "test_aio.py", "test_keeping.py", "test_faults.py", "test_compat.py", "test_compat_aio.py", "test_target.py"]
@@ -93,6 +94,7 @@ def main():
         part("types: pyright", [newest, "-m", "pyright", "--pythonpath", newest, "src"], program),
         part("the suite, with three nodes whose leader is killed", [newest, *pytest, *parallel, "tests"], program),
         part("a durable server", [newest, *pytest, *parallel, *durable, *(f"tests/{name}" for name in ("test_workers.py", "test_keeping.py"))], program),
+        part("the guide, and the application of tests/embed", [newest, *pytest, EMBED], program),
         part(f"redis-py {OLDEST_REDIS_PY}", [oldest, *pytest, *parallel, *(f"tests/{name}" for name in OF_REDIS_PY)], program),
     ]  # fmt: skip
     passed, failed, skipped = (sum(column) for column in zip(*results))
