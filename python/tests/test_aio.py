@@ -61,6 +61,14 @@ async def test_many_tasks_wait_at_once(alocks):
     assert most == 1 and len(tokens) == 100 and tokens == sorted(tokens)
 
 
+async def test_many_tasks_that_do_not_wait_share_connections(portcullis, alocks):
+    client = portcullis.client()
+    before = client.info("stats")["total_connections_received"]
+    grants = await asyncio.gather(*(alocks.lock(f"n:{number}").acquire() for number in range(200)))
+    assert client.info("stats")["total_connections_received"] - before < 25
+    await asyncio.gather(*(grant.release() for grant in grants))
+
+
 async def test_one_description_serves_many_tasks(alocks):
     lock = alocks.semaphore("s", 10, wait=5)
 
@@ -167,9 +175,11 @@ async def test_without_renewal_it_is_lost_when_its_lease_ends(alocks):
 
 async def test_a_session_outlives_its_connection(portcullis, alocks):
     async def holder():
-        return (await alocks.info("a")).fields["holders"][0]["client"]
+        fields = (await alocks.info("a")).fields["holders"][0]
+        return fields["client"] if fields["gone"] is None else before
 
     async with alocks.lock("a", session=True, grace=5) as grant:
+        before = None
         before = await holder()
         client = portcullis.async_client()
         await client.execute_command("CLIENT", "KILL", "ID", before)

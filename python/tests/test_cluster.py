@@ -1,5 +1,7 @@
 """Three nodes, whose leader is killed or stopped while 64 workers work."""
 
+import asyncio
+import math
 import os
 import pathlib
 import signal
@@ -88,16 +90,33 @@ async def test_64_tasks_go_on_when_the_leader_is_killed(cluster):
 
 
 @pytest.mark.parametrize("cluster", ["plain"], indirect=True)
-def test_a_leader_that_stands_still_is_left(cluster):
-    """Its connections stay open and say nothing: time-outs end them."""
+def test_a_leader_that_stands_still_is_left_by_those_who_wait(cluster, spawn):
+    """Its connections stay open and say nothing."""
     with portcullis_lock.connect(cluster.url(), timeout=0.5) as locks:
-        with locks.lock("kept", lease=30) as kept:
-            stopped = cluster.processes[cluster.leader()]
-            os.kill(stopped.pid, signal.SIGSTOP)
-            with locks.lock("b", wait=3) as grant:
-                assert grant.check() and kept.check()
-            os.kill(stopped.pid, signal.SIGCONT)
-        assert locks.info("kept") is None and locks.info("b") is None
+        kept = locks.lock("kept", lease=60).acquire()
+        waiting = [spawn(locks.lock("kept", wait=math.inf).acquire), spawn(locks.lock("kept", wait=50).acquire), spawn(aio_waiter(cluster.url()))]
+        while len(locks.info("kept").waiters) < 3:
+            time.sleep(0.01)
+        stopped = cluster.processes[cluster.leader()]
+        os.kill(stopped.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        while len(locks.info("kept").waiters) < 3:
+            assert time.monotonic() - begun < 20
+            time.sleep(0.05)
+        kept.release()
+        for thread in waiting[:2]:
+            thread.result().release()
+        assert waiting[2].result() == "granted"
+        os.kill(stopped.pid, signal.SIGCONT)
+        assert locks.info("kept") is None
+
+
+def aio_waiter(url):
+    async def wait():
+        async with portcullis_lock.aio.connect(url, timeout=0.5) as locks, locks.lock("kept", wait=math.inf):
+            return "granted"
+
+    return lambda: asyncio.run(wait())
 
 
 def test_without_a_leader_the_error_names_the_nodes(portcullis_proc):

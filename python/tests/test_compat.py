@@ -127,6 +127,16 @@ def test_a_token_of_ones_own_excludes_itself(make):
     other.release()
 
 
+def test_a_token_of_ones_own_excludes_itself_in_a_race(portcullisdb, spawn):
+    for _ in range(20):
+        start, contenders = threading.Barrier(6), [compat.Lock(portcullisdb, "a", thread_local=False) for _ in range(6)]
+        racing = [spawn(lambda lock=lock: start.wait() and False or lock.acquire(blocking=False, token="mine")) for lock in contenders]
+        won = [thread.result() for thread in racing]
+        assert won.count(True) <= 1
+        portcullisdb.delete("a")
+    compat._locks.of(portcullisdb).close(release=False)
+
+
 def test_another_process_releases_by_the_token(make):
     lock, other = make(), make()
     lock.acquire()

@@ -87,6 +87,14 @@ def test_nothing_but_the_url_is_wrong_and_the_error_comes_at_once():
         portcullis_lock.connect("redis://127.0.0.1:1,127.0.0.1:2", retry_for=0.1).lock("a").acquire()
 
 
+def test_a_slow_handshake_is_tried_again(portcullis):
+    with portcullis.locks(timeout=0.15) as locks:
+        portcullis.faults.add("slow", "DELAY 400", on="hello", times=1)
+        with locks.lock("a") as grant:
+            assert grant.check()
+        assert portcullis.faults.fired("slow") == 1
+
+
 def test_a_request_is_given_up_when_the_server_is_away_for_too_long(portcullis):
     with quick(portcullis, retry_for=0.3) as locks:
         locks.ping()

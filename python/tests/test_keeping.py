@@ -54,6 +54,7 @@ def test_a_thousand_locks_are_renewed_by_one_thread(portcullis, locks):
 def test_a_lost_lock_is_told_by_a_push(portcullis, locks):
     with portcullis.client() as client:
         grant = locks.lock("a", lease=60).acquire()
+        until(lambda: [link.is_watched for link in locks._core._idle] == [True])
         client.delete("a")
         assert grant.lost.wait(5), "a push tells of it long before the renewal"
         assert "deleted" in grant.lost_because and not grant.is_held
@@ -123,7 +124,7 @@ def test_a_session_outlives_its_connection(portcullis, locks):
     with portcullis.client() as client, locks.lock("a", session=True, grace=5) as grant:
         before = locks.info("a").fields["holders"][0]["client"]
         client.execute_command("CLIENT", "KILL", "ID", before)
-        until(lambda: locks.info("a").fields["holders"][0]["client"] != before)
+        until(lambda: locks.info("a").holders[0].gone is None and locks.info("a").fields["holders"][0]["client"] != before)
         assert grant.is_held and grant.check()
     assert locks.info("a") is None
 

@@ -64,6 +64,10 @@ def test_a_lease_is_a_positive_number_of_seconds(locks, lease):
 def test_a_tiny_wait_is_no_wait_for_ever(locks):
     with locks.lock("a"):
         assert locks.lock("a", wait=1e-9).acquire() is None
+    request = locks.lock("a", wait=1)._request
+    assert request.acquire("me", "id", 0.0001)[-4:-2] == ("WAIT", 1)
+    assert request.acquire("me", "id", math.inf)[-4:-2] == ("WAIT", 0)
+    assert "WAIT" not in request.acquire("me", "id", 0)
 
 
 def test_waiters_are_served_in_their_order(portcullis, locks, spawn):
@@ -130,12 +134,14 @@ def test_a_release_is_made_once(locks):
         assert next_grant.check()
 
 
-def test_a_release_by_two_threads_is_made_once(locks, spawn):
+def test_a_release_by_many_threads_is_made_once(portcullisdb, locks, spawn):
     grant = locks.lock("a", owner="me").acquire()
+    portcullisdb.config_resetstat()
     with locks.lock("a", owner="me"):
         for thread in [spawn(grant.release) for _ in range(8)]:
             thread.result()
         assert locks.info("a").holders[0].holds == 1
+        assert portcullisdb.info("commandstats")["cmdstat_lock.release"]["calls"] == 1
 
 
 def test_an_error_in_the_block_is_not_hidden_by_the_release(portcullis, locks, caplog):

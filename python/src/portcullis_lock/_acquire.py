@@ -103,7 +103,7 @@ class _Attempts:
                 if wait > 0:
                     link = await core.take()
                     sent = now()
-                    replies = await core.exchange(link, commands, None if math.isinf(wait) else wait + core.timeout)
+                    replies = await core.exchange_waiting(link, commands, wait)
                 else:
                     async with core.world.turn():
                         link = await core.take()

@@ -117,7 +117,7 @@ async def latch_wait(core: Core, name: str, timeout: float) -> bool:
         link = None
         try:
             link = await core.take()
-            (reply,) = await core.exchange(link, [("LATCH.AWAIT", name, "WAIT", wait_ms)], None if math.isinf(left) else left + core.timeout)
+            (reply,) = await core.exchange_waiting(link, [("LATCH.AWAIT", name, "WAIT", wait_ms)], left)
         except BROKEN as error:
             fresh = link is not None and core.broke(link)
             if core.is_final(error) or now() >= end:

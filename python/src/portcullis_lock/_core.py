@@ -7,6 +7,7 @@ limit would let waiters keep the holder from releasing; it keeps at most `idle_m
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import socket
 import uuid
@@ -14,6 +15,7 @@ from typing import Any, Callable, Optional, Sequence
 
 from redis.exceptions import AuthenticationError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from portcullis_lock import errors
 from portcullis_lock._clock import now
@@ -54,6 +56,8 @@ class Core:
         self._idle_max = idle_max
         self._idle: list[Link] = []
         self._leader: Optional[Node] = None
+        self._looked_at = -math.inf
+        """When the leader was last looked for on behalf of those who wait."""
         self.start_names()
 
     def start_names(self) -> None:
@@ -202,7 +206,33 @@ class Core:
 
     async def exchange(self, link: Link, commands: Sequence[Command], timeout: Optional[float]) -> list[Any]:
         """Sends commands on a connection. A reply that says that another node leads is raised as a broken connection."""
-        replies = await link.exchange(commands, timeout)
+        return self._checked(link, await link.exchange(commands, timeout))
+
+    async def exchange_waiting(self, link: Link, commands: Sequence[Command], wait: float) -> list[Any]:
+        """The same for commands that wait, math.inf for ever. A leader that stands still, with its connections open, is left for the next one."""
+        timeout = None if math.isinf(wait) else wait + self.timeout
+        if self.target.is_single or wait <= self.timeout:
+            return await self.exchange(link, commands, timeout)
+        end = now() + wait + self.timeout
+        await link.send(commands)
+        while not await link.is_readable(max(0.01, min(self.timeout, end - now()))):
+            if now() >= end:
+                raise RedisTimeoutError(f"no reply from {link.address}")
+            if await self._is_deposed(link):
+                raise RedisConnectionError(f"{link.address} does not lead any more")
+        return self._checked(link, await link.receive(len(commands), timeout))
+
+    async def _is_deposed(self, link: Link) -> bool:
+        """Whether another node leads. Those who wait at the same time share the answer."""
+        if now() - self._looked_at >= self.timeout:
+            self._looked_at = now()
+            try:
+                (await self._find_leader(1.0)).abort()
+            except errors.NoLeaderError:
+                return False
+        return self._leader is not None and link.address != f"{self._leader[0]}:{self._leader[1]}"
+
+    def _checked(self, link: Link, replies: list[Any]) -> list[Any]:
         for reply in replies:
             if isinstance(reply, ResponseError) and str(reply).startswith(_ELSEWHERE):
                 self._leader = None

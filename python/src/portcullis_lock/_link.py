@@ -39,6 +39,18 @@ class Link(Protocol):
         `timeout` is in seconds, for each reply; None waits without limit."""
         ...
 
+    async def send(self, commands: Sequence[Command]) -> None:
+        """The first half of an exchange."""
+        ...
+
+    async def receive(self, count: int, timeout: Optional[float]) -> list[Any]:
+        """The second half."""
+        ...
+
+    async def is_readable(self, timeout: float) -> bool:
+        """Waits so many seconds for a reply to begin, a push, or the connection's end."""
+        ...
+
     def abort(self) -> None:
         """Closes the connection at once. May be called twice."""
         ...

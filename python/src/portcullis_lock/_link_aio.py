@@ -15,7 +15,7 @@ from portcullis_lock._request import Command
 class AsyncLink:
     """A connection of redis-py's asyncio part, used without its pool and its retries."""
 
-    __slots__ = ("_connection", "reused", "address", "is_busy", "on_input")
+    __slots__ = ("_connection", "reused", "address", "is_busy", "on_input", "_arrival")
 
     def __init__(self, connection: Any, address: str) -> None:
         self._connection = connection
@@ -24,6 +24,7 @@ class AsyncLink:
         self.is_busy = True
         self.on_input: Optional[Callable[[AsyncLink], None]] = None
         """Called when bytes, or the end of the connection, arrive while nobody uses it."""
+        self._arrival: Optional[asyncio.Future[None]] = None
         self._watch(connection._reader)
 
     def _watch(self, reader: asyncio.StreamReader) -> None:
@@ -33,6 +34,8 @@ class AsyncLink:
         def wrap(method: Callable[..., None]) -> Callable[..., None]:
             def arrived(*data: Any) -> None:
                 method(*data)
+                if self._arrival is not None:
+                    _settle(self._arrival)
                 if not self.is_busy and self.on_input is not None:
                     self.on_input(self)
 
@@ -42,6 +45,10 @@ class AsyncLink:
         reader.feed_eof = wrap(reader.feed_eof)  # type: ignore[method-assign]
 
     async def exchange(self, commands: Sequence[Command], timeout: Optional[float]) -> list[Any]:
+        await self.send(commands)
+        return await self.receive(len(commands), timeout)
+
+    async def send(self, commands: Sequence[Command]) -> None:
         connection = self._connection
         if not connection.is_connected:
             raise ConnectionResetError("the connection is closed")
@@ -49,14 +56,29 @@ class AsyncLink:
         # Sending is bounded by the time-out of the reply; redis-py would make a task to bound it by itself.
         connection.socket_timeout = None
         await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-        connection.socket_timeout = timeout
+
+    async def receive(self, count: int, timeout: Optional[float]) -> list[Any]:
+        self._connection.socket_timeout = timeout
         replies = []
-        for _ in commands:
+        for _ in range(count):
             try:
-                replies.append(await connection.read_response())
+                replies.append(await self._connection.read_response())
             except ResponseError as error:
                 replies.append(error)
         return replies
+
+    async def is_readable(self, timeout: float) -> bool:
+        if self.has_input():
+            return True
+        loop = asyncio.get_running_loop()
+        arrival = self._arrival = loop.create_future()
+        timer = loop.call_later(timeout, _settle, arrival)
+        try:
+            await arrival
+        finally:
+            timer.cancel()
+            self._arrival = None
+        return self.has_input()
 
     def abort(self) -> None:
         """Closes the transport without waiting. redis-py's `disconnect` is a coroutine, and this is called while a task is cancelled."""
@@ -90,6 +112,11 @@ class AsyncLink:
         except BROKEN:
             self.abort()
         return bool(connection.is_connected)
+
+
+def _settle(arrival: asyncio.Future[None]) -> None:
+    if not arrival.done():
+        arrival.set_result(None)
 
 
 class AsyncWorld:

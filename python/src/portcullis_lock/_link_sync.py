@@ -28,24 +28,39 @@ class BlockingLink:
         """Whether the keeper's thread waits for pushes on it."""
 
     async def exchange(self, commands: Sequence[Command], timeout: Optional[float]) -> list[Any]:
-        connection = self._connection
+        self._set_timeout(timeout)
+        await self.send(commands)
+        return await self.receive(len(commands), timeout)
+
+    def _set_timeout(self, timeout: Optional[float]) -> None:
         # redis-py would connect again by itself.
-        if connection._sock is None:
+        if self._connection._sock is None:
             raise ConnectionResetError("the connection is closed")
         if timeout != self._timeout:
-            connection._sock.settimeout(timeout)
+            self._connection._sock.settimeout(timeout)
             self._timeout = timeout
+
+    async def send(self, commands: Sequence[Command]) -> None:
         if len(commands) == 1:
-            connection.send_command(*commands[0], check_health=False)
+            self._connection.send_command(*commands[0], check_health=False)
         else:
-            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+            self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
+
+    async def receive(self, count: int, timeout: Optional[float]) -> list[Any]:
+        self._set_timeout(timeout)
         replies = []
-        for _ in commands:
+        for _ in range(count):
             try:
-                replies.append(connection.read_response())
+                replies.append(self._connection.read_response())
             except ResponseError as error:
                 replies.append(error)
         return replies
+
+    async def is_readable(self, timeout: float) -> bool:
+        readable = bool(self._connection.can_read(timeout))
+        # redis-py has set the socket's time-out for it.
+        self._timeout = -1.0
+        return readable
 
     def fileno(self) -> int:
         """Descriptor of the socket; -1 when it is closed."""
@@ -64,10 +79,11 @@ class BlockingLink:
             while connection._sock is not None and connection.can_read(0):
                 # A frame has begun to arrive, so the rest is on its way.
                 connection._sock.settimeout(1.0)
-                self._timeout = 1.0
                 connection.read_response(push_request=True)
         except BROKEN:
             self.abort()
+        # redis-py has set the socket's time-out for it.
+        self._timeout = -1.0
         return connection._sock is not None
 
 

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from portcullis_lock import Locks
-from portcullis_lock.testing import Portcullis, ProgramNotFoundError
+from portcullis_lock.testing import Portcullis, ProgramNotFoundError, find_program
 
 _HELP_EXEC = "the program portcullis; without it the variable PORTCULLIS, the scripts of this environment and the PATH are asked"
 _HELP_ARGS = "further flags of `portcullis serve`"
@@ -49,11 +49,14 @@ def portcullis_args(pytestconfig: pytest.Config) -> List[str]:
 def portcullis_proc(pytestconfig: pytest.Config, portcullis_args: List[str]) -> Iterator[Portcullis]:
     """The server of this run."""
     program: Optional[str] = pytestconfig.getoption("portcullis_exec") or pytestconfig.getini("portcullis_exec")
+    missing = ""
     try:
-        server = Portcullis(*portcullis_args, program=program)
+        program = find_program(program)
     except ProgramNotFoundError as error:
-        pytest.fail(str(error), pytrace=False)
-    with server:
+        missing = str(error)
+    if missing:
+        pytest.fail(missing, pytrace=False)
+    with Portcullis(*portcullis_args, program=program) as server:
         yield server
 
 
