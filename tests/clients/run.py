@@ -32,7 +32,6 @@ SUITES = [
     ("python", "redis_py", "redis-py"),
     ("python", "redis_py_asyncio", "redis-py, asyncio"),
     ("python", "redis_py_test_mode", "redis-py, test mode"),
-    ("python", "embed_pytest", "pytest fixtures, redis-py"),
     ("python", "python_redis_lock", "python-redis-lock"),
     ("python", "pottery_redlock", "pottery"),
     ("python", "limits_rates", "limits"),
@@ -105,9 +104,7 @@ def python(cache):
         quiet(target / "venv/bin/pip", "install", "-q", "--disable-pip-version-check", "-r", requirements)
 
     interpreter = install(cache / "python", [requirements], make) / "venv/bin/python"
-    # An application's tests, run by its own test runner.
-    others = {"embed_pytest": EMBED / "python" / "suite_main.py"}
-    return lambda suite: [interpreter, "-u", "-B", others.get(suite, HERE / "python" / f"{suite}.py")]
+    return lambda suite: [interpreter, "-u", "-B", HERE / "python" / f"{suite}.py"]
 
 
 def node(cache):
@@ -151,7 +148,7 @@ FAMILIES = {"python": python, "node": node, "rust": rust, "c": c}
 # Suites whose server is the one node of a cluster, which has all slots.
 IN_CLUSTER = {"redis_py_cluster", "redis_py_cluster_asyncio", "ioredis-cluster", "node-redis-cluster"}
 # Suites that move the server's clock, and are an application's own tests: redis-server has nothing of the kind.
-IN_TEST_MODE = {"redis_py_test_mode", "ioredis-test-mode", "embed_pytest"}
+IN_TEST_MODE = {"redis_py_test_mode", "ioredis-test-mode"}
 # Where a client has one protocol only, and why.
 ONE_PROTOCOL = {"hiredis": "Debian's hiredis speaks RESP2 only"}
 

@@ -1,9 +1,8 @@
-"""What an application that uses the fixtures has in its `conftest.py`."""
+"""What an application has in its `conftest.py`. The fixtures of `portcullis-lock` come by its entry point."""
 
 import os
 
 import pytest
-from portcullis_server import portcullis, portcullis_process, pytest_configure  # noqa: F401
 
 
 @pytest.fixture

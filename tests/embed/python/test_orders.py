@@ -1,4 +1,4 @@
-"""The application's own tests, with nothing but redis-py and the fixtures."""
+"""The application's own tests, with redis-py and the fixtures of portcullis-lock."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def test_a_wait_of_half_a_minute_is_over_at_once(portcullis, connect):
     got = []
     thread = threading.Thread(target=lambda: got.append(Orders(connect(), "ann").next(timeout=30)))
     thread.start()
-    portcullis.until_blocked(1)
+    portcullis.clock.until_blocked(1)
     start = time.monotonic()
     portcullis.clock.advance(30)
     thread.join(10)
@@ -102,7 +102,7 @@ def test_nothing_is_left_of_the_tests_before(portcullis, connect):
     assert not info["frozen"] and abs(info["unix-ms"] / 1000 - time.time()) < 1
     waiter = threading.Thread(target=lambda: connect().blpop("nothing", 0))
     waiter.start()
-    portcullis.until_blocked(1)
+    portcullis.clock.until_blocked(1)
     start = time.monotonic()
     portcullis.reset()
     assert time.monotonic() - start < 0.1
@@ -112,7 +112,7 @@ def test_nothing_is_left_of_the_tests_before(portcullis, connect):
 
 def test_whatever_went_wrong_in_the_tests_before_is_over(portcullis, connect):
     portcullis.faults.add("all", ("ERROR", "LOADING not yet"))
-    portcullis.until_blocked(0)
+    portcullis.clock.until_blocked(0)
     portcullis.restart()
     portcullis.clock.freeze()
     portcullis.reset()
@@ -126,7 +126,7 @@ def test_whatever_went_wrong_in_the_tests_before_is_over(portcullis, connect):
 
     waiter = threading.Thread(target=set_and_lose)
     waiter.start()
-    portcullis.until_blocked(1)
+    portcullis.clock.until_blocked(1)
     connect().client_pause(60_000)
     portcullis.reset()
     waiter.join(10)
@@ -135,7 +135,7 @@ def test_whatever_went_wrong_in_the_tests_before_is_over(portcullis, connect):
 
 
 def test_the_server_does_not_outlive_a_run_that_is_killed():
-    program = "from portcullis_server import Portcullis; s = Portcullis(); print(s.port, flush=True); import time; time.sleep(60)"
+    program = "from portcullis_lock.testing import Portcullis; s = Portcullis(); print(s.port, flush=True); import time; time.sleep(60)"
     run = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=__file__.rsplit("/", 1)[0])
     port = int(run.stdout.readline())
     client = redis.Redis(port=port, retry=Retry(NoBackoff(), 0))

@@ -1,0 +1,312 @@
+"""Connections to the leader, the pool of them, and commands that are sent again when a connection breaks.
+
+A connection has one user at a time: a waiting command occupies its connection, so nobody may share it. The pool has no upper limit, since a
+limit would let waiters keep the holder from releasing; it keeps at most `idle_max` unused connections.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import socket
+import uuid
+from typing import Any, Callable, Optional, Sequence
+
+from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from portcullis_lock import errors
+from portcullis_lock._clock import now
+from portcullis_lock._link import BROKEN, TIMED_OUT, Link, World
+from portcullis_lock._request import Command
+from portcullis_lock._target import Node, Target
+
+# Error codes of a node that does not lead, or does not serve yet.
+_ELSEWHERE = ("READONLY", "MOVED", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "You can't write against a read only replica")
+
+# First and longest pause between two attempts to connect, in seconds.
+_PAUSE, _PAUSE_MAX = 0.01, 0.2
+
+
+class Backoff:
+    """Pauses between attempts, each twice the one before."""
+
+    def __init__(self) -> None:
+        self._next = _PAUSE
+
+    def next(self) -> float:
+        pause, self._next = self._next, min(self._next * 2, _PAUSE_MAX)
+        return pause
+
+
+class Core:
+    """State that all locks of one `connect` share."""
+
+    def __init__(self, target: Target, world: World, *, timeout: float, retry_for: float, idle_max: int) -> None:
+        self.target = target
+        self.world = world
+        self.timeout = timeout
+        self.retry_for = retry_for
+        self.has_connected = False
+        self.closed = False
+        self.on_abort: Callable[[Any], None] = lambda link: None
+        """Called before a connection is closed."""
+        self._idle_max = idle_max
+        self._idle: list[Link] = []
+        self._leader: Optional[Node] = None
+        self._looked_at = -math.inf
+        """When the leader was last looked for on behalf of those who wait."""
+        self.start_names()
+
+    def start_names(self) -> None:
+        """Begins a sequence of unique names, for owners and requests. Also called in a forked child, which must not go on with its parent's."""
+        self._unique = uuid.uuid4().hex[:16]
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{self._unique}"
+        self._numbers = itertools.count(1)
+        # The child has copies of the parent's sockets. It forgets them, and must not shut them down.
+        self._idle = []
+
+    def names(self) -> tuple[str, str]:
+        """A unique owner, and a unique request id."""
+        number = next(self._numbers)
+        return f"{self._owner}:{number}", f"{self._unique}:{number}"
+
+    # Connections
+
+    async def take(self, timeout: Optional[float] = None) -> Link:
+        """An unused connection, or a new one. Raises one of BROKEN, after one attempt."""
+        if self.closed:
+            raise errors.LockError("these locks are closed: connect again")
+        try:
+            link = self._idle.pop()
+        except IndexError:
+            return await self._connect(timeout or self.timeout)
+        link.reused = True
+        return link
+
+    def take_idle(self, link: Link) -> bool:
+        """Takes this connection, if nobody uses it."""
+        try:
+            self._idle.remove(link)
+        except ValueError:
+            return False
+        return True
+
+    def give(self, link: Link) -> None:
+        """Gives a connection back that has no request under way."""
+        if self.closed or len(self._idle) >= self._idle_max:
+            self.abort(link)
+        else:
+            self._idle.append(link)
+            link.rest()
+
+    def abort(self, link: Link) -> None:
+        """Closes a connection."""
+        self.on_abort(link)
+        link.abort()
+
+    def broke(self, link: Link) -> bool:
+        """Closes a connection that broke. Returns whether a new attempt can be made at once: the connection was an old one, so that its end says
+        little about the server. The other old ones have probably ended with it."""
+        self.abort(link)
+        if not link.reused:
+            return False
+        self.abort_idle()
+        return True
+
+    def abort_idle(self) -> None:
+        while True:
+            try:
+                link = self._idle.pop()
+            except IndexError:
+                return
+            self.abort(link)
+
+    async def _connect(self, timeout: float) -> Link:
+        link = await (self._open(None, timeout) if self.target.is_single else self._find_leader(timeout))
+        self.has_connected = True
+        return link
+
+    async def _open(self, node: Optional[Node], timeout: float) -> Link:
+        if node is None and self.target.path is None:
+            node = self.target.nodes[0]
+        options: dict[str, Any] = dict(self.target.options)
+        if self.target.tls:
+            options["tls"] = True
+        if node is None:
+            options["path"] = self.target.path
+        else:
+            options["host"], options["port"] = node
+        return await self.world.open(options, timeout)
+
+    async def _find_leader(self, timeout: float) -> Link:
+        """Asks the nodes in turn, beginning with the last leader, and follows what they say. One round."""
+        said: list[str] = []
+        asked: set[Node] = set()
+        queue = [self._leader] if self._leader else []
+        queue += await self._ask_sentinels(said) if self.target.sentinels else self.target.nodes
+        while queue:
+            node = queue.pop(0)
+            if node is None or node in asked:
+                continue
+            asked.add(node)
+            where = f"{node[0]}:{node[1]}"
+            try:
+                link = await self._open(node, min(timeout, 2.0))
+            except AuthenticationError:
+                raise
+            except BROKEN as error:
+                said.append(f"{where} cannot be reached ({error})")
+                continue
+            try:
+                (role,) = await link.exchange([("ROLE",)], min(timeout, 2.0))
+            except BROKEN as error:
+                link.abort()
+                said.append(f"{where} does not answer ({error})")
+                continue
+            except BaseException:
+                link.abort()
+                raise
+            if isinstance(role, list) and role and role[0] == "master":
+                self._leader = node
+                return link
+            link.abort()
+            if isinstance(role, ResponseError):
+                said.append(f"{where} answers '{role}'")
+            else:
+                said.append(f"{where} follows")
+                if len(role) > 2 and role[1]:
+                    queue.insert(0, (str(role[1]), int(role[2])))
+        self._leader = None
+        raise errors.NoLeaderError(f"no node leads: {'; '.join(said)}. `portcullis cluster status redis://HOST:PORT` shows what the nodes know")
+
+    async def _ask_sentinels(self, said: list[str]) -> list[Node]:
+        for host, port in self.target.sentinels:
+            options = {**self.target.sentinel_options, "host": host, "port": port}
+            if self.target.tls:
+                options["tls"] = True
+            link = None
+            try:
+                link = await self.world.open(options, min(self.timeout, 1.0))
+                (reply,) = await link.exchange([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.target.service)], min(self.timeout, 1.0))
+            except BROKEN as error:
+                said.append(f"the sentinel {host}:{port} does not answer ({error})")
+                continue
+            finally:
+                if link is not None:
+                    link.abort()
+            if isinstance(reply, list) and len(reply) == 2:
+                return [(str(reply[0]), int(reply[1]))]
+            said.append(f"the sentinel {host}:{port} knows no '{self.target.service}'" if reply is None else f"{host}:{port} answers '{reply}'")
+        return []
+
+    # Commands
+
+    async def exchange(self, link: Link, commands: Sequence[Command], timeout: Optional[float]) -> list[Any]:
+        """Sends commands on a connection. A reply that says that another node leads is raised as a broken connection."""
+        return self._checked(link, await link.exchange(commands, timeout))
+
+    async def exchange_waiting(self, link: Link, commands: Sequence[Command], wait: float) -> list[Any]:
+        """The same for commands that wait, math.inf for ever. A leader that stands still, with its connections open, is left for the next one."""
+        timeout = None if math.isinf(wait) else wait + self.timeout
+        if self.target.is_single or wait <= self.timeout:
+            return await self.exchange(link, commands, timeout)
+        end = now() + wait + self.timeout
+        await link.send(commands)
+        while not await link.is_readable(max(0.01, min(self.timeout, end - now()))):
+            if now() >= end:
+                raise RedisTimeoutError(f"no reply from {link.address}")
+            if await self._is_deposed(link):
+                raise RedisConnectionError(f"{link.address} does not lead any more")
+        return self._checked(link, await link.receive(len(commands), timeout))
+
+    async def _is_deposed(self, link: Link) -> bool:
+        """Whether another node leads. Those who wait at the same time share the answer."""
+        if now() - self._looked_at >= self.timeout:
+            self._looked_at = now()
+            try:
+                (await self._find_leader(1.0)).abort()
+            except errors.NoLeaderError:
+                return False
+        return self._leader is not None and link.address != f"{self._leader[0]}:{self._leader[1]}"
+
+    def _checked(self, link: Link, replies: list[Any]) -> list[Any]:
+        for reply in replies:
+            if isinstance(reply, ResponseError) and str(reply).startswith(_ELSEWHERE):
+                self._leader = None
+                if self.target.is_single:
+                    raise errors.NoLeaderError(
+                        f"{link.address} does not serve locks: {reply}. Give the URL of all nodes, redis://a:6379,b:6379,c:6379, so that the leader is found"
+                    )
+                raise RedisConnectionError(str(reply))
+        return replies
+
+    async def call(self, commands: Sequence[Command], *, until: float, timeout: Optional[float] = None, repeat: bool = True, urgent: bool = False) -> list[Any]:
+        """Sends commands, and sends them again when the connection breaks, until that time on the monotonic clock.
+
+        Without `repeat` they are sent once, after as many attempts to connect as it takes. What is urgent does not wait for other requests' ends.
+        Error replies are values."""
+        backoff = Backoff()
+        while True:
+            if urgent:
+                replies = await self._call_once(commands, until, timeout, repeat)
+            else:
+                async with self.world.turn():
+                    replies = await self._call_once(commands, until, timeout, repeat)
+            if replies is not None:
+                return replies
+            await self.world.pause(backoff.next())
+
+    async def _call_once(self, commands: Sequence[Command], until: float, timeout: Optional[float], repeat: bool) -> Optional[list[Any]]:
+        """Sends them over the old connections until one works, and then over a new one. None if that broke, and there is time for another attempt."""
+        while True:
+            link = None
+            try:
+                link = await self.take(timeout)
+                replies = await self.exchange(link, commands, timeout or self.timeout)
+            except BROKEN as error:
+                fresh = link is not None and self.broke(link)
+                if self.is_final(error) or (link is not None and not repeat) or now() >= until:
+                    raise
+                if not fresh:
+                    return None
+            except BaseException:
+                if link is not None:
+                    self.abort(link)
+                raise
+            else:
+                self.give(link)
+                return replies
+
+    def is_final(self, error: BaseException) -> bool:
+        """Whether another attempt is useless: the login is wrong, or the only address was wrong from the start."""
+        if isinstance(error, AuthenticationError):
+            return True
+        return self.target.is_single and not self.has_connected and not isinstance(error, TIMED_OUT)
+
+    async def ask(self, *words: Any, name: Optional[str] = None, repeat: bool = True) -> Any:
+        """Sends one command; raises its error."""
+        (reply,) = await self.call([words], until=now() + self.retry_for, repeat=repeat)
+        if isinstance(reply, ResponseError):
+            raise await self.error_of(reply, name)
+        return reply
+
+    async def error_of(self, reply: ResponseError, name: Optional[str] = None) -> errors.LockError:
+        """The error for an error reply. If the server does not know locks, it says which server that is."""
+        if not errors.is_unknown_command(reply):
+            return errors.from_reply(reply, name)
+        (info,) = await self.call([("INFO", "server")], until=now() + self.retry_for)
+        fields = dict(line.split(":", 1) for line in str(info).splitlines() if ":" in line)
+        kind = "Valkey" if fields.get("server_name") == "valkey" else "Redis"
+        version = fields.get("valkey_version") or fields.get("redis_version") or "of unknown version"
+        return errors.NotPortcullisError(
+            f"the server at {self.target} is {kind} {version} and has no LOCK commands: start `portcullis serve`, which comes with this package, and connect to it",
+            name,
+        )
+
+    def close(self) -> None:
+        """Closes the unused connections. Connections in use close when their users give them back."""
+        self.closed = True
+        self.abort_idle()

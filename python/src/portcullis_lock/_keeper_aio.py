@@ -1,0 +1,119 @@
+"""The keeper's task. It renews grants, and reads the `lock-lost` pushes of the server on connections that nobody uses at the moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import Optional, cast
+
+from portcullis_lock._core import Core
+from portcullis_lock._held import Held
+from portcullis_lock._keeper import Keeper
+from portcullis_lock._link import BROKEN, Link
+from portcullis_lock._link_aio import AsyncLink
+
+log = logging.getLogger("portcullis_lock")
+
+# The task ends when nothing has been kept for so many seconds.
+_LINGER = 5.0
+
+
+class TaskKeeper(Keeper):
+    """A keeper with a task on the running event loop, which starts with the first grant."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        core.on_abort = self._unwatch
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._task: Optional[asyncio.Task[None]] = None
+        self._wakeup = asyncio.Event()
+        self._has_timed_out = False
+        self._inputs: set[AsyncLink] = set()
+        """Links on which something has arrived while nobody used them."""
+        self._sessions: dict[AsyncLink, Held] = {}
+
+    def start(self) -> None:
+        if self._task is None or self._task.done():
+            self._next = 0.0
+            self._wakeup = asyncio.Event()
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def wake(self) -> None:
+        self._wakeup.set()
+
+    async def stop(self) -> None:
+        """Ends the task."""
+        task, self._task = self._task, None
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
+    def acquired_on(self, link: Link) -> None:
+        """Watches a link of the pool."""
+        watched = cast(AsyncLink, link)
+        if watched.on_input is None:
+            watched.on_input = self._arrived
+
+    def watch_session(self, held: Held, link: Link) -> None:
+        watched = cast(AsyncLink, link)
+        self._sessions[watched] = held
+        watched.on_input = self._arrived
+        watched.rest()
+
+    def _arrived(self, link: AsyncLink) -> None:
+        self._inputs.add(link)
+        self.start()
+        self.wake()
+
+    async def _run(self) -> None:
+        while True:
+            self._wakeup.clear()
+            pause = 0.05
+            try:
+                await self._read_inputs()
+                pause = await self.step()
+            except BROKEN as error:
+                log.warning("the renewal of locks has failed, and is tried again: %s", error)
+            except Exception:
+                log.exception("the renewal of locks has failed, and is tried again")
+            if self._inputs:
+                continue
+            was_idle = self.is_idle
+            pause = _LINGER if was_idle else pause
+            # A timer of the loop, and no asyncio.wait_for, which would make a task.
+            timer = None if math.isinf(pause) else asyncio.get_running_loop().call_later(pause, self._timed_out)
+            self._has_timed_out = False
+            try:
+                await self._wakeup.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            if was_idle and self._has_timed_out and self.is_idle and not self._inputs:
+                return
+
+    def _timed_out(self) -> None:
+        self._has_timed_out = True
+        self._wakeup.set()
+
+    async def _read_inputs(self) -> None:
+        while self._inputs:
+            link = self._inputs.pop()
+            held = self._sessions.get(link)
+            if held is not None:
+                is_open = await link.read_pushes()
+                link.rest()
+                if not is_open:
+                    self._sessions.pop(link, None)
+                    if held.cause is None and not held.released:
+                        self.session_ended(held)
+            elif self._core.take_idle(link) and await link.read_pushes():
+                self._core.give(link)
+
+    def _unwatch(self, link: Link) -> None:
+        watched = cast(AsyncLink, link)
+        watched.on_input = None
+        self._inputs.discard(watched)
+        self._sessions.pop(watched, None)

@@ -1,0 +1,222 @@
+"""The keeper's thread. It renews grants, and waits in `select` for the `lock-lost` pushes of the server on connections that have acquired grants
+and that nobody uses at the moment."""
+
+from __future__ import annotations
+
+import logging
+import math
+import selectors
+import socket
+import threading
+import time
+from typing import Any, Optional, cast
+
+from portcullis_lock._clock import now
+from portcullis_lock._core import Core
+from portcullis_lock._held import Held
+from portcullis_lock._keeper import Keeper
+from portcullis_lock._link import BROKEN, Link, run
+from portcullis_lock._link_sync import BlockingLink
+
+log = logging.getLogger("portcullis_lock")
+
+# A grant that is younger than this is not watched: most are released before, and cost nothing that way. Pushes to it are found a little later.
+_SETTLE = 0.05
+# The thread ends when nothing has been kept for so many seconds.
+_LINGER = 5.0
+
+
+class ThreadKeeper(Keeper):
+    """A keeper with a daemon thread, which starts with the first grant."""
+
+    def __init__(self, core: Core) -> None:
+        self._watch_lock = threading.Lock()
+        super().__init__(core)
+        core.on_abort = self._unwatch
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._thread: Optional[threading.Thread] = None
+        self._selector: Optional[selectors.BaseSelector] = None
+        self._waker: Optional[socket.socket] = None
+        self._settle_at = math.inf
+        """When links are looked at that are not watched yet."""
+        self._unwatched: set[BlockingLink] = set()
+        """Links that have acquired grants since the last look, or were in use at the last event."""
+        self._sessions: dict[BlockingLink, Held] = {}
+
+    def forked(self) -> None:
+        """Forgets everything in a forked child: grants, connections and the thread are its parent's."""
+        self._lock = threading.Lock()
+        self._watch_lock = threading.Lock()
+        self._forget()
+        self._core.start_names()
+
+    def start(self) -> None:
+        if self._thread is not None:
+            return
+        with self._lock:
+            if self._thread is not None:
+                return
+            ours, self._waker = socket.socketpair()
+            ours.setblocking(False)
+            self._waker.setblocking(False)
+            self._selector = selectors.DefaultSelector()
+            self._selector.register(ours, selectors.EVENT_READ)
+            self._thread = threading.Thread(target=self._run, args=(ours, self._waker, self._selector), name="portcullis-lock", daemon=True)
+            self._next = 0.0
+            self._thread.start()
+
+    def wake(self) -> None:
+        waker = self._waker
+        if waker is not None:
+            try:
+                waker.send(b"w")
+            except BlockingIOError:
+                pass  # It is awake, or will be.
+
+    def acquired_on(self, link: Link) -> None:
+        """Watches a link of the pool, from a moment later on."""
+        watched = cast(BlockingLink, link)
+        if not watched.is_watched and watched not in self._unwatched:
+            with self._watch_lock:
+                self._unwatched.add(watched)
+            if self._settle_at == math.inf:
+                self._settle_at = now() + _SETTLE
+                self.start()
+                if self._next > self._settle_at:
+                    self._next = self._settle_at
+                    self.wake()
+
+    def watch_session(self, held: Held, link: Link) -> None:
+        watched = cast(BlockingLink, link)
+        with self._watch_lock:
+            self._sessions[watched] = held
+            self._unwatched.add(watched)
+        self._settle_at = min(self._settle_at, now())
+        self.start()
+        self.wake()
+
+    def _run(self, ours: socket.socket, waker: socket.socket, selector: selectors.BaseSelector) -> None:
+        idle_since: Optional[float] = None
+        try:
+            while True:
+                pause = self._round()
+                if not self.is_idle:
+                    idle_since = None
+                elif idle_since is None:
+                    idle_since = now()
+                # It is woken when its locks are closed.
+                if idle_since is not None and (self._core.closed or now() - idle_since >= _LINGER) and self._retire(waker):
+                    return
+                if idle_since is not None:
+                    pause = min(pause, _LINGER)
+                for key, _ in selector.select(None if math.isinf(pause) else pause):
+                    if key.fileobj is ours:
+                        ours.recv(4096)
+                    else:
+                        self._readable(key.data)
+        finally:
+            selector.close()
+            ours.close()
+            waker.close()
+
+    def _round(self) -> float:
+        try:
+            pause = run(self.step())
+            if self._settle_at <= now():
+                self._settle_at = math.inf
+                self._settle()
+            pause = max(0.0, min(pause, self._settle_at - now()))
+            self._next = now() + pause
+            return pause
+        except BROKEN as error:
+            log.warning("the renewal of locks has failed, and is tried again: %s", error)
+        except Exception:
+            log.exception("the renewal of locks has failed, and is tried again")
+        time.sleep(0.01)
+        return 0.05
+
+    def _retire(self, waker: socket.socket) -> bool:
+        """Ends the thread, unless a grant has come meanwhile."""
+        with self._lock:
+            if not self.is_idle or self._waker is not waker:
+                return self._waker is not waker
+            self._thread = self._waker = self._selector = None
+        with self._watch_lock:
+            self._unwatched.clear()
+        return True
+
+    # Watched links. A link is read by this thread only while nobody uses it: it is taken out of the pool for that.
+
+    def _settle(self) -> None:
+        if not self._by_token:
+            with self._watch_lock:
+                self._unwatched = {link for link in self._unwatched if link in self._sessions}
+                if not self._unwatched:
+                    return
+        with self._watch_lock:
+            links, self._unwatched = self._unwatched, set()
+        for link in links:
+            self._read(link)
+
+    def _readable(self, link: BlockingLink) -> None:
+        self._unregister(link)
+        self._read(link)
+
+    def _read(self, link: BlockingLink) -> None:
+        """Reads the pushes on a link that is not in use, and watches it from now on."""
+        held = self._sessions.get(link)
+        if held is not None:
+            self._read_session(link, held)
+            return
+        if link.fileno() < 0:
+            return
+        if not self._core.take_idle(link):
+            with self._watch_lock:
+                self._unwatched.add(link)
+            self._settle_at = min(self._settle_at, now() + _SETTLE)
+        elif run(link.read_pushes()):
+            self._register(link)
+            self._core.give(link)
+
+    def _read_session(self, link: BlockingLink, held: Held) -> None:
+        if held.released:
+            self._sessions.pop(link, None)
+        elif link.fileno() >= 0 and run(link.read_pushes()):
+            self._register(link)
+        else:
+            self._sessions.pop(link, None)
+            if held.cause is None and not held.released:
+                self.session_ended(held)
+
+    def _register(self, link: BlockingLink) -> None:
+        with self._watch_lock:
+            descriptor = link.fileno()
+            if self._selector is None or descriptor < 0:
+                return
+            try:
+                self._selector.register(descriptor, selectors.EVENT_READ, link)
+            except KeyError:
+                self._selector.modify(descriptor, selectors.EVENT_READ, link)
+            link.is_watched = True
+
+    def _unregister(self, link: BlockingLink) -> None:
+        with self._watch_lock:
+            if link.is_watched:
+                link.is_watched = False
+                if self._selector is not None and link.fileno() >= 0:
+                    try:
+                        self._selector.unregister(link.fileno())
+                    except (KeyError, ValueError):
+                        pass  # The thread has ended meanwhile, and its selector with it.
+
+    def _unwatch(self, link: Any) -> None:
+        """Called before a link is closed: its descriptor's number will be another connection's."""
+        if link.is_watched:
+            self._unregister(link)
+        if self._sessions:
+            self._sessions.pop(link, None)
+        if link in self._unwatched:
+            with self._watch_lock:
+                self._unwatched.discard(link)
