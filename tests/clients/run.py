@@ -23,7 +23,6 @@ import time
 import nodes
 
 HERE = pathlib.Path(__file__).resolve().parent
-EMBED = HERE.parent / "embed"
 ROOT = HERE.parent.parent
 SERVERS = 3  # RedLock wants several
 
