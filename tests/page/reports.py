@@ -149,6 +149,8 @@ def links_need_no_script(scene):
     text = path.read_text()
     path.write_text(text[: text.index("<script>")] + "</body></html>")
     page = opened(scene, url)
+    dead = page.run("return [...document.querySelectorAll('.lanes a, .events a')].filter(link => !document.getElementById((link.getAttribute('href') ?? '').slice(1))).length")
+    assert dead == 0, f"{dead} bars and lines lead nowhere"
     line, bar = page.run("const line = document.querySelector('.events li:has(a[href])'); return [line.id, line.firstElementChild.hash.slice(1)]")
     page.run("document.querySelector(`#${arguments[0]} a`).click()", line)
     assert page.run("return document.querySelector('.lanes a:target')?.id") == bar
