@@ -314,19 +314,16 @@ fn broken(replies: &Replies, locks: &[Lock]) -> Vec<(Name, Event)> {
     all.into_iter().filter(|(_, event)| event.is_break()).collect()
 }
 
-/// Who broke a grant, if anybody did.
+/// Who broke a grant, if anybody did. The user that everybody is says nothing.
 fn breaker(reply: &Value) -> String {
-    let known: Vec<String> =
-        ["by-user", "by-name"].iter().filter_map(|field| read::name_if_any(reply, field)).map(|name| name.to_string()).collect();
-    let named = known.join(", ");
-    match (read::name_if_any(reply, "by-addr"), reply.field("by")) {
-        (Some(addr), _) if named.is_empty() => addr.to_string(),
-        (Some(addr), _) => format!("{named} at {addr}"),
-        (None, Some(by)) if named.is_empty() => match by.as_integer() {
-            Some(client) => format!("client {client}"),
-            None => read::name(reply, "by").to_string(),
-        },
-        (None, _) => named,
+    let text = |field: &str| read::name_if_any(reply, field).map(|name| name.to_string());
+    let joined = |parts: [Option<String>; 2], by: &str| parts.into_iter().flatten().collect::<Vec<_>>().join(by);
+    let client = joined([text("by-name"), text("by-addr")], " at ");
+    let user = text("by-user").filter(|user| user != "default");
+    let known = joined([user, Some(client).filter(|client| !client.is_empty())], ", ");
+    match reply.field("by").and_then(Value::as_integer) {
+        Some(client) if known.is_empty() => format!("client {client}"),
+        _ => known,
     }
 }
 

@@ -47,7 +47,7 @@ fn a_grant_is_broken_from_the_dialog() {
     terminal.press("x");
     terminal.sees("worker-7, token");
     // With the user, the address and the reason.
-    terminal.sees("by default, portcullis-top at 127.0.0.1:");
+    terminal.sees("by portcullis-top at 127.0.0.1:");
     terminal.sees(": hung");
     // The next owner has it.
     terminal.sees("web-0");

@@ -323,7 +323,7 @@ fn recent_events_say_who_broke_a_grant() {
         rows::broken(&Name::from("a"), &Facts::of(&Replies { recent: Ok(reply(&json!([one]))), ..jam() }).broken[0].1, 0)
     };
     assert_eq!(shown(&broken("a", 0, "desk")), "0ms ago: a, cron-1, token 6, by ops, desk at 10.0.0.5:4711: hung");
-    assert_eq!(shown(&broken("a", 0, "")), "0ms ago: a, cron-1, token 6, by ops at 10.0.0.5:4711: hung");
+    assert_eq!(shown(&broken("a", 0, "")), "0ms ago: a, cron-1, token 6, by ops, 10.0.0.5:4711: hung");
     assert!(text(&Facts::of(&replies)).contains("nightly, cron-1, token 6, by ops, desk at 10.0.0.5:4711: hung"));
     assert_eq!(to_json(&replies)["recent"][0]["by-name"], "desk");
 }
