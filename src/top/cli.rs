@@ -11,14 +11,21 @@ use crate::top::{live, once};
 
 const AFTER: &str = "\
 URL is redis://[user][:password@]host[:port][/db], rediss://… or unix://…; the nodes of a cluster are separated by commas.
+Without a scheme it is redis://.
+
+A password in the URL is seen by whoever lists processes. The variable REDISCLI_AUTH has the password if the URL has none, as
+for redis-cli.
 
 Examples:
   portcullis top
-  portcullis top redis://operator:secret@10.0.0.1/0
+  portcullis top 10.0.0.1:6380
+  REDISCLI_AUTH=secret portcullis top redis://operator@10.0.0.1/0
   portcullis top --once --json redis://10.0.0.1 | jq '.graph[0]'";
 
 /// Time within which the server must answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
+/// The environment variable with the password, if the URL has none.
+const PASSWORD: &str = "REDISCLI_AUTH";
 /// The name of the connections, unless the URL has one.
 const NAME: &str = "portcullis-top";
 
@@ -48,7 +55,7 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 
 fn show(matches: &ArgMatches) -> Result<(), String> {
     let url = matches.get_one::<String>("url").map(String::as_str).unwrap_or_default();
-    let (options, at) = target(url)?;
+    let (options, at) = target(url, std::env::var(PASSWORD).ok())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     if matches.get_flag("once") {
         let text = runtime.block_on(once::once(options, at, matches.get_flag("json")))?;
@@ -63,12 +70,15 @@ fn show(matches: &ArgMatches) -> Result<(), String> {
     runtime.block_on(live::run(options, at, interval))
 }
 
-/// The options of a URL, and what is shown of it: without user and password.
-fn target(url: &str) -> Result<(Options, String), String> {
-    let options: Options = url.parse().map_err(|error: crate::client::Error| error.to_string())?;
+/// The options of a URL, and what is shown of it: without user and password. `password` is used if the URL has none.
+fn target(url: &str, password: Option<String>) -> Result<(Options, String), String> {
+    let has_scheme = url.contains("://") || ["unix:", "redis+unix:"].iter().any(|scheme| url.starts_with(scheme));
+    let url = if has_scheme { url.to_owned() } else { format!("redis://{url}") };
+    let mut options: Options = url.parse().map_err(|error: crate::client::Error| error.to_string())?;
+    options.password = options.password.or(password.filter(|password| !password.is_empty()));
     let options = if options.name.is_some() { options } else { options.name(NAME) };
     let options = options.connect_timeout(ANSWER_TIME).response_timeout(ANSWER_TIME);
-    let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
+    let rest = url.split_once(':').map_or(url.as_str(), |(_, rest)| rest);
     let rest = rest.split(['?', '#']).next().unwrap_or(rest).trim_start_matches("//");
     Ok((options, rest.rsplit_once('@').map_or(rest, |(_, rest)| rest).to_owned()))
 }
@@ -87,10 +97,30 @@ mod tests {
 
     #[test]
     fn no_password_is_shown() {
+        let target = |url: &str| super::target(url, None);
         let at = |url: &str| target(url).unwrap().1;
         assert_eq!(at("redis://user:se@cret@10.0.0.1:7000/2?name=x"), "10.0.0.1:7000/2");
         assert_eq!(at("redis://:secret@a,b:7001"), "a,b:7001");
         assert_eq!(at("unix:///run/p.sock?password=secret"), "/run/p.sock");
         assert_eq!(target("http://a").err().unwrap(), "invalid server URL: the scheme is not redis:, rediss: or unix:");
+    }
+
+    #[test]
+    fn a_scheme_may_be_left_out() {
+        let (options, at) = target("10.0.0.1:7000", None).unwrap();
+        assert_eq!(
+            (format!("{:?}", options.address), at.as_str()),
+            ("Tcp { host: \"10.0.0.1\", port: 7000 }".to_owned(), "10.0.0.1:7000")
+        );
+        assert_eq!(target("ann:pw@h/3", None).unwrap().0.db, 3);
+        assert_eq!(target("unix:///run/p.sock", None).unwrap().1, "/run/p.sock");
+    }
+
+    #[test]
+    fn the_password_of_the_environment_is_the_second_choice() {
+        let password = |url: &str, variable: &str| target(url, Some(variable.to_owned())).unwrap().0.password;
+        assert_eq!(password("redis://ann@h", "secret").as_deref(), Some("secret"));
+        assert_eq!(password("redis://:mine@h", "secret").as_deref(), Some("mine"));
+        assert_eq!(password("h", ""), None);
     }
 }

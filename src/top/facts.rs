@@ -29,8 +29,12 @@ pub struct Replies {
     pub user: Answer,
     /// `LOCK.LIST`.
     pub list: Answer,
-    /// Whether the server filtered by owner.
-    pub owner_filtered: bool,
+    /// The same with the locks of the wanted owner only, if one is wanted.
+    pub owned: Answer,
+    /// `LOCK.RECENT`.
+    pub recent: Answer,
+    /// The database.
+    pub db: u32,
     /// `LOCK.GRAPH`.
     pub graph: Answer,
     /// `LOCK.STATS`.
@@ -137,8 +141,8 @@ pub struct Event {
     pub ago_ms: u64,
     /// Milliseconds that a granted owner had waited.
     pub waited_ms: Option<u64>,
-    /// Who broke it: user, name and address of the connection as far as they are known, or its id.
-    pub by: Vec<Name>,
+    /// Who broke it: `ops, shell at 10.0.0.1:999`, or `client 7` if no more is known; escaped. Empty if nobody did.
+    pub by: String,
     /// Why it was broken.
     pub reason: Name,
 }
@@ -171,6 +175,8 @@ pub struct Lock {
     pub held_back_ms: Option<u64>,
     /// Its holders.
     pub holders: Vec<Holder>,
+    /// Number of its holders, of whom the server may show only some.
+    pub holding: u64,
     /// Its waiters, in order.
     pub waiters: Vec<Waiter>,
     /// Number of its waiters.
@@ -227,8 +233,10 @@ pub struct Facts {
     pub graph: Result<Vec<Node>, Absence>,
     /// The totals, by their names in `LOCK.STATS`.
     pub stats: Result<HashMap<String, u64>, Absence>,
-    /// Whether the server filtered by owner.
-    pub owner_filtered: bool,
+    /// The locks of the wanted owner.
+    pub owned: Vec<Lock>,
+    /// Grants that were broken lately in this database, with the names of their locks, the last first.
+    pub broken: Vec<(Name, Event)>,
     /// Whether the server has `LOCK.BREAK`.
     pub can_break: bool,
     /// One lock in detail.
@@ -251,12 +259,15 @@ impl Facts {
     pub fn of(replies: &Replies) -> Facts {
         let all =
             |answer: &Answer| answer.as_ref().map_err(Clone::clone).map(|value| value.as_array().unwrap_or_default().to_vec());
+        let locks = |answer: &Answer| all(answer).map(|entries| entries.iter().map(Lock::of).collect::<Vec<_>>());
+        let listed = locks(&replies.list);
         Facts {
+            broken: broken(replies, listed.as_deref().unwrap_or_default()),
+            owned: locks(&replies.owned).unwrap_or_default(),
             server: Server::of(replies),
-            locks: all(&replies.list).map(|entries| entries.iter().map(Lock::of).collect()),
+            locks: listed,
             graph: all(&replies.graph).map(|nodes| nodes.iter().map(Node::of).collect()),
             stats: replies.stats.as_ref().map_err(Clone::clone).map(stats),
-            owner_filtered: replies.owner_filtered,
             can_break: replies.can_break,
             detail: replies.detail.as_ref().map(|(name, info, why)| Detail {
                 name: name.clone(),
@@ -269,6 +280,16 @@ impl Facts {
         }
     }
 
+    /// The locks that an owner holds or waits for, and those where a part of an owner, or of the name or address of a client, is `who`.
+    pub fn locks_of(&self, who: &Name) -> Vec<Lock> {
+        let listed = self.locks.as_deref().unwrap_or_default();
+        // The server may know that the owner waits although it does not show so many waiters.
+        let is_owned = |lock: &Lock| self.owned.iter().any(|owned| owned.name == lock.name);
+        let mut found: Vec<Lock> = listed.iter().filter(|lock| lock.concerns(who) || is_owned(lock)).cloned().collect();
+        found.extend(self.owned.iter().filter(|lock| listed.iter().all(|other| other.name != lock.name)).cloned());
+        found
+    }
+
     /// The lock of this name, if it is listed.
     pub fn lock(&self, name: &Name) -> Option<&Lock> {
         self.locks.as_ref().ok()?.iter().find(|lock| lock.name == *name)
@@ -277,6 +298,32 @@ impl Facts {
     /// A total of `LOCK.STATS`.
     pub fn stat(&self, name: &str) -> Option<u64> {
         self.stats.as_ref().ok()?.get(name).copied()
+    }
+}
+
+/// Grants that were broken. `LOCK.RECENT` knows who did it; a list of locks knows only the last end of each.
+fn broken(replies: &Replies, locks: &[Lock]) -> Vec<(Name, Event)> {
+    let all = match &replies.recent {
+        Ok(recent) => {
+            let events = recent.as_array().unwrap_or_default().iter();
+            let here = events.filter(|event| read::number(event, "db").is_none_or(|db| db == u64::from(replies.db)));
+            here.map(|event| (read::name(event, "name"), Event::of(event))).collect::<Vec<_>>()
+        }
+        Err(_) => locks.iter().filter_map(|lock| Some((lock.name.clone(), lock.last_end.clone()?))).collect(),
+    };
+    all.into_iter().filter(|(_, event)| event.is_break()).collect()
+}
+
+/// Who broke a grant, if anybody did. The user that everybody is says nothing.
+fn breaker(reply: &Value) -> String {
+    let text = |field: &str| read::name_if_any(reply, field).map(|name| name.to_string());
+    let joined = |parts: [Option<String>; 2], by: &str| parts.into_iter().flatten().collect::<Vec<_>>().join(by);
+    let client = joined([text("by-name"), text("by-addr")], " at ");
+    let user = text("by-user").filter(|user| user != "default");
+    let known = joined([user, Some(client).filter(|client| !client.is_empty())], ", ");
+    match reply.field("by").and_then(Value::as_integer) {
+        Some(client) if known.is_empty() => format!("client {client}"),
+        _ => known,
     }
 }
 
@@ -366,20 +413,13 @@ impl Waiter {
 
 impl Event {
     fn of(reply: &Value) -> Event {
-        let known: Vec<Name> =
-            ["by-user", "by-name", "by-addr"].iter().filter_map(|field| read::name_if_any(reply, field)).collect();
-        let by = match (known.is_empty(), reply.field("by").and_then(Value::as_integer)) {
-            (false, _) => known,
-            (true, Some(client)) => vec![Name(format!("client {client}").into_bytes())],
-            (true, None) => read::name_if_any(reply, "by").into_iter().collect(),
-        };
         Event {
+            by: breaker(reply),
             event: read::name(reply, "event"),
             owner: read::name(reply, "owner"),
             token: read::number(reply, "token"),
             ago_ms: read::number(reply, "ago").unwrap_or(0),
             waited_ms: read::number(reply, "waited"),
-            by,
             reason: read::name(reply, "reason"),
         }
     }
@@ -391,8 +431,10 @@ impl Event {
 }
 
 impl Lock {
-    fn of(reply: &Value) -> Lock {
+    /// Reads an entry of `LOCK.LIST`, or the reply to `LOCK.INFO`.
+    pub fn of(reply: &Value) -> Lock {
         let waiters: Vec<Waiter> = read::maps(reply, "waiters").iter().map(Waiter::of).collect();
+        let holders: Vec<Holder> = read::maps(reply, "holders").iter().map(Holder::of).collect();
         let oldest = || waiters.iter().map(|waiter| waiter.waited_ms).max().unwrap_or(0);
         let limit = read::number(reply, "limit");
         let counts = ["granted", "contended", "expired"].map(|field| read::number(reply, field));
@@ -404,7 +446,8 @@ impl Lock {
             limit,
             fence: read::number(reply, "fence"),
             held_back_ms: read::number(reply, "held-back"),
-            holders: read::maps(reply, "holders").iter().map(Holder::of).collect(),
+            holding: read::number(reply, "holding").unwrap_or(holders.len() as u64),
+            holders,
             waiting: read::number(reply, "waiting").unwrap_or(waiters.len() as u64),
             oldest_ms: read::number(reply, "oldest-wait").unwrap_or_else(oldest),
             waiters,
@@ -422,9 +465,11 @@ impl Lock {
         }
     }
 
-    /// Whether an owner holds it or waits for it.
-    pub fn concerns(&self, owner: &Name) -> bool {
-        self.holders.iter().any(|holder| holder.owner == *owner) || self.waiters.iter().any(|waiter| waiter.owner == *owner)
+    /// Whether a part of the owner, of the client's name or of its address is `who`, of any holder or waiter that is shown.
+    fn concerns(&self, who: &Name) -> bool {
+        let has = |known: [&Name; 3]| known.into_iter().any(|name| name.contains(who));
+        self.holders.iter().any(|holder| has([&holder.owner, &holder.client_name, &holder.addr]))
+            || self.waiters.iter().any(|waiter| has([&waiter.owner, &waiter.client_name, &waiter.addr]))
     }
 }
 

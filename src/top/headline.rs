@@ -1,5 +1,6 @@
 //! One sentence that names the root cause: what most clients wait for, and who holds it.
 
+use crate::top::ask::NODES_MAX;
 use crate::top::facts::{Absence, Facts, Holder, Lock, main_holder};
 use crate::top::names::Name;
 use crate::top::words::{counted, long};
@@ -11,9 +12,11 @@ pub struct Headline {
     pub text: String,
     /// Whether somebody waits.
     pub is_alarm: bool,
+    /// The lock that it names first.
+    pub lock: Option<Name>,
 }
 
-/// The lock that most clients are blocked by.
+/// A lock that blocks clients, and whose holders wait for nothing.
 struct Root<'a> {
     name: &'a Name,
     /// Waiters of the lock itself, and of all that is below.
@@ -24,12 +27,12 @@ struct Root<'a> {
 
 /// Names the root cause.
 pub fn headline(facts: &Facts) -> Headline {
-    let calm = |text: String| Headline { text, is_alarm: false };
+    let calm = |text: String| Headline { text, is_alarm: false, lock: None };
     let locks = match &facts.locks {
         Ok(locks) => locks,
         Err(Absence::Missing) => return calm(without_locks(facts)),
         Err(Absence::Refused(reason)) => {
-            return Headline { text: format!("The server refuses LOCK.LIST: {reason}"), is_alarm: true };
+            return Headline { text: format!("The server refuses LOCK.LIST: {reason}"), is_alarm: true, lock: None };
         }
     };
     let graph = facts.graph.as_deref().unwrap_or_default();
@@ -49,25 +52,75 @@ pub fn headline(facts: &Facts) -> Headline {
             holders: &lock.holders,
         }));
     }
-    let Some(worst) = roots.iter().enumerate().max_by_key(|(at, root)| (root.blocked, usize::MAX - at)).map(|(_, root)| root)
-    else {
+    let (roots_count, all_blocked) = (roots.len(), roots.iter().map(|root| root.blocked).sum::<u64>());
+    let Some(cause) = worst_cause(roots, facts.stat("waiting")) else {
         return match facts.stat("waiting") {
             Some(waiting @ 1..) => calm(format!("{} for locks, none of them in this database or filter.", wait(waiting))),
             _ => calm("Nobody waits for a lock.".to_owned()),
         };
     };
-    let mut text = format!("{} for {}", wait(worst.blocked), worst.name);
-    if worst.waiters < worst.blocked {
-        text.push_str(&format!(" ({} directly)", worst.waiters));
-    }
-    text.push_str(&cause(worst, facts.lock(worst.name)));
-    let others = roots.len() - 1;
+    let mut text = match &cause.roots[..] {
+        [root] => {
+            let directly = if root.waiters < root.blocked { format!(" ({} directly)", root.waiters) } else { String::new() };
+            format!("{} for {}{directly}{}", wait(root.blocked), root.name, why(root, facts.lock(root.name)))
+        }
+        roots => several(roots, cause.blocked),
+    };
+    let others = (roots_count - cause.roots.len()) as u64;
     if others > 0 {
-        let blocked: u64 = roots.iter().map(|root| root.blocked).sum::<u64>() - worst.blocked;
         let block = if others == 1 { "blocks" } else { "block" };
-        text.push_str(&format!("; {} {block} {}", counted(others as u64, "other lock"), counted(blocked, "client")));
+        let is_cut = graph.len() >= NODES_MAX;
+        text.push_str(&match (is_cut, facts.stat("waiting"), facts.stat("contended")) {
+            (true, Some(waiting), Some(contended)) => format!("; in all, {} for {}", wait(waiting), counted(contended, "lock")),
+            _ => {
+                let blocked = all_blocked - cause.roots.iter().map(|root| root.blocked).sum::<u64>();
+                let (least, most) = if is_cut { ("at least ", "at least ") } else { ("", "") };
+                format!("; {least}{} {block} {most}{}", counted(others, "other lock"), counted(blocked, "client"))
+            }
+        });
     }
-    Headline { text, is_alarm: true }
+    Headline { text, is_alarm: true, lock: Some(cause.roots[0].name.clone()) }
+}
+
+/// What blocks most clients: a lock, or the locks that one owner holds alone, the one that blocks most of them first.
+struct Cause<'a> {
+    roots: Vec<Root<'a>>,
+    blocked: u64,
+}
+
+/// The worst cause. `waiting` is how many clients wait in all, if that is known: who waits for several locks counts only once in it.
+fn worst_cause(roots: Vec<Root<'_>>, waiting: Option<u64>) -> Option<Cause<'_>> {
+    let mut causes: Vec<Cause<'_>> = Vec::new();
+    for root in roots {
+        let alone = |root: &Root<'_>| if let [holder] = root.holders { Some(holder.owner.clone()) } else { None };
+        let same = alone(&root).and_then(|owner| causes.iter_mut().find(|cause| alone(&cause.roots[0]).as_ref() == Some(&owner)));
+        match same {
+            Some(cause) => {
+                cause.blocked += root.blocked;
+                cause.roots.push(root);
+            }
+            None => causes.push(Cause { blocked: root.blocked, roots: vec![root] }),
+        }
+    }
+    // Of equals, the first.
+    let mut worst = causes.into_iter().rev().max_by_key(|cause| cause.blocked)?;
+    worst.roots.sort_by_key(|root| std::cmp::Reverse(root.blocked));
+    if let Some(waiting @ 1..) = waiting {
+        worst.blocked = worst.blocked.min(waiting).max(worst.roots[0].blocked);
+    }
+    Some(worst)
+}
+
+/// Maximum number of locks of one holder that are named.
+const NAMED_MAX: usize = 3;
+
+/// `report-2:t1 (report-2, 10.0.0.3:4711) blocks 39 clients with 2 locks: report:daily (31), ledger:close (8)`.
+fn several(roots: &[Root<'_>], blocked: u64) -> String {
+    let named =
+        roots.iter().take(NAMED_MAX).map(|root| format!("{} ({})", root.name, root.blocked)).collect::<Vec<_>>().join(", ");
+    let rest = if roots.len() > NAMED_MAX { format!(" and {} more", roots.len() - NAMED_MAX) } else { String::new() };
+    let holder = main_holder(roots[0].holders).map(who).unwrap_or_default();
+    format!("{holder} blocks {} with {}: {named}{rest}", counted(blocked, "client"), counted(roots.len() as u64, "lock"))
 }
 
 fn wait(clients: u64) -> String {
@@ -75,7 +128,7 @@ fn wait(clients: u64) -> String {
 }
 
 /// `, held for 3 min by worker-7 (10.0.0.3, connection gone for 2 min)`.
-fn cause(root: &Root<'_>, lock: Option<&Lock>) -> String {
+fn why(root: &Root<'_>, lock: Option<&Lock>) -> String {
     if let Some(holder) = main_holder(root.holders) {
         let others = match root.holders.len() {
             0 | 1 => String::new(),
@@ -119,21 +172,12 @@ pub fn who(holder: &Holder) -> String {
         known.push(holder.client_name.to_string());
     }
     if !holder.addr.is_empty() {
-        known.push(host(&holder.addr));
+        known.push(holder.addr.to_string());
     }
     if let Some(gone_ms) = holder.gone_ms {
         known.push(format!("connection gone for {}", long(gone_ms)));
     }
     if known.is_empty() { holder.owner.to_string() } else { format!("{} ({})", holder.owner, known.join(", ")) }
-}
-
-/// An address without its port.
-fn host(addr: &Name) -> String {
-    let text = addr.to_string();
-    match text.rsplit_once(':') {
-        Some((host, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
-        _ => text,
-    }
 }
 
 fn without_locks(facts: &Facts) -> String {

@@ -36,7 +36,7 @@ pub enum Action {
     Sort,
     /// Types a pattern of names.
     FilterNames,
-    /// Types an owner.
+    /// Types an owner, or a part of what is known of a client.
     FilterOwner,
     /// Shows also locks that nobody waits for, or no longer.
     All,
@@ -93,6 +93,8 @@ pub fn action(key: KeyEvent, focus: Focus) -> Option<Action> {
         },
         Focus::Table => match key.code {
             KeyCode::Enter => Some(Action::Open),
+            // Ends the filters. It does not end the program.
+            KeyCode::Esc => Some(Action::Close),
             KeyCode::Char('s') => Some(Action::Sort),
             KeyCode::Char('/') => Some(Action::FilterNames),
             KeyCode::Char('o') => Some(Action::FilterOwner),
@@ -145,7 +147,7 @@ mod tests {
         assert_eq!(of(KeyCode::Down, Focus::Table), Some(Action::Move(1)));
         assert_eq!(of(KeyCode::Enter, Focus::Table), Some(Action::Open));
         assert_eq!(of(KeyCode::Char('x'), Focus::Table), None);
-        assert_eq!(of(KeyCode::Esc, Focus::Table), None, "it does not end the program");
+        assert_eq!(of(KeyCode::Esc, Focus::Table), Some(Action::Close), "it does not end the program");
     }
 
     #[test]

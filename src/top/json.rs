@@ -14,10 +14,13 @@ const ARRAYS_OF_MAPS: [&str; 2] = ["holders", "waiters"];
 pub fn json(replies: &Replies) -> Json {
     let server = Facts::of(replies).server;
     let absent = |(name, answer): (&'static str, &Answer)| answer.is_err().then_some(name);
-    let mut missing: Vec<&str> = [("LOCK.LIST", &replies.list), ("LOCK.GRAPH", &replies.graph), ("LOCK.STATS", &replies.stats)]
-        .into_iter()
-        .filter_map(absent)
-        .collect();
+    let answers = [
+        ("LOCK.LIST", &replies.list),
+        ("LOCK.GRAPH", &replies.graph),
+        ("LOCK.STATS", &replies.stats),
+        ("LOCK.RECENT", &replies.recent),
+    ];
+    let mut missing: Vec<&str> = answers.into_iter().filter_map(absent).collect();
     if !replies.can_break {
         missing.push("LOCK.BREAK");
     }
@@ -35,6 +38,7 @@ pub fn json(replies: &Replies) -> Json {
         },
         "locks": of_maps(&replies.list),
         "graph": of_maps(&replies.graph),
+        "recent": of_maps(&replies.recent),
         "stats": replies.stats.as_ref().map_or(Json::Null, object),
     })
 }

@@ -10,10 +10,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::client::{Error, Options};
-use crate::top::ask::{Asker, Question, break_grant};
+use crate::top::ask::{Asker, Question, break_grant, explained};
 use crate::top::facts::Replies;
 use crate::top::input::action;
-use crate::top::names::escaped;
 use crate::top::screen::{Effect, Screen};
 use crate::top::view::{self, Palette};
 
@@ -33,7 +32,7 @@ type Looked = (Asker, Result<Replies, Error>);
 /// # Errors
 /// In words: the server cannot be reached at the beginning, or the terminal fails.
 pub async fn run(options: Options, at: String, interval: Duration) -> Result<(), String> {
-    let words = |error: Error| format!("{at}: {}", escaped(error.to_string().as_bytes()));
+    let words = |error: Error| format!("{at}: {}", explained(&error));
     let asker = Asker::connect(options, at.clone()).await.map_err(words)?;
     let signals = Signals::install().map_err(|error| error.to_string())?;
     let mut terminal = Terminal::open()?;
@@ -140,7 +139,7 @@ async fn watch(asker: Asker, interval: Duration, terminal: &mut Terminal, mut si
                 screen.now = began.elapsed();
                 match looked {
                     Ok(replies) => screen.take(&replies),
-                    Err(error) => screen.lose(escaped(error.to_string().as_bytes()), unix_ms()),
+                    Err(error) => screen.lose(explained(&error), unix_ms()),
                 }
                 // A look that was asked for meanwhile is due already.
                 if due.is_none() && !screen.paused {

@@ -11,6 +11,11 @@ impl Name {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Whether another one is a part of it.
+    pub fn contains(&self, part: &Name) -> bool {
+        part.is_empty() || self.0.windows(part.0.len()).any(|bytes| bytes == part.0)
+    }
 }
 
 impl From<&str> for Name {

@@ -1,10 +1,9 @@
 //! `portcullis top --once`: one look, printed.
 
 use crate::client::Options;
-use crate::top::ask::{Asker, Question};
+use crate::top::ask::{Asker, Question, explained};
 use crate::top::facts::{Absence, Facts};
 use crate::top::json::json;
-use crate::top::names::escaped;
 use crate::top::rows;
 use crate::top::text::text;
 
@@ -13,9 +12,9 @@ use crate::top::text::text;
 /// # Errors
 /// In words: the server cannot be reached, or refuses.
 pub async fn once(options: Options, at: String, as_json: bool) -> Result<String, String> {
-    let words = |error: crate::client::Error| format!("{at}: {}", escaped(error.to_string().as_bytes()));
+    let words = |error: crate::client::Error| format!("{at}: {}", explained(&error));
     let mut asker = Asker::connect(options, at.clone()).await.map_err(words)?;
-    let replies = asker.look(&Question { longest_waits: true, ..Question::default() }).await.map_err(words)?;
+    let replies = asker.look(&Question { longest_waits: true, whole: as_json, ..Question::default() }).await.map_err(words)?;
     if let Err(absence @ Absence::Refused(_)) = &replies.list {
         return Err(format!("{at}: {}", rows::absent("LOCK.LIST", absence)));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::client::Value;
 use crate::top::facts::{Absence, Event, Facts, Holder, Lock, Node, main_holder};
 use crate::top::names::Name;
 use crate::top::words::{counted, long, short, short_us};
@@ -44,7 +45,7 @@ impl Row {
             ..Row::default()
         };
         if let Some(holder) = main_holder(&lock.holders) {
-            let others = lock.holders.len() - 1;
+            let others = lock.holding.saturating_sub(1);
             row.holder = holder.owner.to_string();
             if others > 0 {
                 row.holder.push_str(&format!(" +{others}"));
@@ -104,6 +105,8 @@ pub struct Branch {
     pub name: Name,
     /// What is said of it.
     pub text: String,
+    /// Whether the connection of the holder is gone.
+    pub is_gone: bool,
 }
 
 /// The tree of who waits for whom: roots are what everybody below waits for.
@@ -120,9 +123,16 @@ pub fn tree(nodes: &[Node]) -> Vec<Branch> {
             lead.push_str(if sibling == Some(depth) { "├ " } else { "└ " });
         }
         goes_on.push(sibling == Some(depth));
-        branches.push(Branch { lead, name: node.name.clone(), text: said(node) });
+        let is_gone = speaker(node).is_some_and(|holder| holder.gone_ms.is_some());
+        branches.push(Branch { lead, name: node.name.clone(), text: said(node), is_gone });
     }
     branches
+}
+
+/// The holder that a line of the tree names: the one that waits above, or the one that most likely is the problem.
+fn speaker(node: &Node) -> Option<&Holder> {
+    let between = node.via.as_ref().and_then(|via| node.holders.iter().find(|holder| holder.owner == *via));
+    between.or_else(|| main_holder(&node.holders))
 }
 
 fn said(node: &Node) -> String {
@@ -133,21 +143,19 @@ fn said(node: &Node) -> String {
     if node.blocked > node.waiters {
         text.push_str(&format!(", {} with those below", node.blocked));
     }
-    let between = node.via.as_ref().and_then(|via| node.holders.iter().find(|holder| holder.owner == *via));
-    match (between.or_else(|| main_holder(&node.holders)), &node.via) {
+    match (speaker(node), &node.via) {
         (Some(holder), via) => {
-            text.push_str(&format!("; {} holds it for {}", holder.owner, short(holder.held_ms)));
+            // What is wrong comes first, as the end of the line may be cut.
+            let gone = holder.gone_ms.map(|gone_ms| format!(" (gone {})", short(gone_ms))).unwrap_or_default();
+            text.push_str(&format!("; {}{gone} holds it for {}", brief(&holder.owner), short(holder.held_ms)));
             if node.holders.len() > 1 {
                 text.push_str(&format!(" (+{})", node.holders.len() - 1));
             }
             if via.is_some() {
                 text.push_str(" and waits above");
             }
-            if let Some(gone_ms) = holder.gone_ms {
-                text.push_str(&format!(", connection gone for {}", short(gone_ms)));
-            }
         }
-        (None, Some(via)) => text.push_str(&format!("; {via} holds it and waits above")),
+        (None, Some(via)) => text.push_str(&format!("; {} holds it and waits above", brief(via))),
         (None, None) => {}
     }
     if node.cut {
@@ -221,6 +229,33 @@ pub fn server(facts: &Facts) -> String {
     text
 }
 
+/// Who holds a lock, from the reply to `LOCK.INFO`, in a sentence.
+pub fn holds_now(info: &Value) -> String {
+    let lock = if info.is_null() { Lock::default() } else { Lock::of(info) };
+    let waiting = if lock.waiting > 0 { format!(", {} wait", lock.waiting) } else { String::new() };
+    match &lock.holders[..] {
+        [] => format!("Nobody holds it now{waiting}."),
+        [holder] => format!("{} holds it now, with token {}{waiting}.", holder.owner, holder.token),
+        _ => format!("{} owners hold it now{waiting}.", lock.holding),
+    }
+}
+
+/// Maximum number of characters of a name in a sentence or in a table without a width of its own.
+pub const NAME_MAX: usize = 60;
+
+/// A name, cut to [`NAME_MAX`] characters.
+pub fn brief(name: &Name) -> String {
+    brief_text(&name.to_string())
+}
+
+/// A text, cut to [`NAME_MAX`] characters.
+pub fn brief_text(text: &str) -> String {
+    match text.char_indices().nth(NAME_MAX) {
+        Some(_) => text.chars().take(NAME_MAX - 1).chain(['…']).collect(),
+        None => text.to_owned(),
+    }
+}
+
 /// The end of a grant that was broken.
 pub fn broken(name: &Name, end: &Event, ago_ms: u64) -> String {
     let mut text = format!("{} ago: {name}, {}", short(ago_ms), end.owner);
@@ -228,8 +263,7 @@ pub fn broken(name: &Name, end: &Event, ago_ms: u64) -> String {
         text.push_str(&format!(", token {token}"));
     }
     if !end.by.is_empty() {
-        let by: Vec<String> = end.by.iter().map(Name::to_string).collect();
-        text.push_str(&format!(", by {}", by.join(" ")));
+        text.push_str(&format!(", by {}", end.by));
     }
     if !end.reason.is_empty() {
         text.push_str(&format!(": {}", end.reason));
@@ -262,7 +296,7 @@ pub fn detail(lock: &Lock, events: &Result<Vec<Event>, Absence>) -> Vec<String> 
         lines.push(format!("  written by {} {} (client {})", writer.name, writer.addr, writer.client));
     }
     if !lock.holders.is_empty() {
-        lines.push(format!("Held by {}:", counted(lock.holders.len() as u64, "owner")));
+        lines.push(format!("Held by {}:", counted(lock.holding, "owner")));
         lines.extend(lock.holders.iter().flat_map(held));
     }
     if lock.waiting > 0 {
@@ -313,7 +347,7 @@ fn state(lock: &Lock) -> String {
 }
 
 fn held(holder: &Holder) -> [String; 2] {
-    let permits = holder.permits.map(|permits| format!("{permits} permits")).unwrap_or_default();
+    let permits = holder.permits.map(|permits| counted(permits, "permit")).unwrap_or_default();
     let times = if holder.holds > 1 { format!("{} times", holder.holds) } else { String::new() };
     let first = joined([
         format!("  {}", holder.owner),
@@ -323,7 +357,11 @@ fn held(holder: &Holder) -> [String; 2] {
         format!("token {}", holder.token),
         format!("for {}", short(holder.held_ms)),
         format!("lease left {}", short(holder.lease_ms)),
-        holder.renewed.map(|count| format!("renewed {count}x")).unwrap_or_default(),
+        match holder.renewed {
+            Some(0) => "never renewed".to_owned(),
+            Some(count) => format!("renewed {}", counted(count, "time")),
+            None => String::new(),
+        },
     ]);
     let gone = match holder.gone_ms {
         Some(gone_ms) => format!("connection gone for {}", short(gone_ms)),

@@ -1,5 +1,6 @@
 //! A look at a server as plain text.
 
+use crate::top::ask::LOCKS_MAX;
 use crate::top::facts::{Absence, Facts};
 use crate::top::headline::headline;
 use crate::top::rows::{self, Leases, Row};
@@ -16,30 +17,31 @@ pub fn text(facts: &Facts) -> String {
         leases.see(locks);
         let cells = locks.iter().map(|lock| {
             let Row { name, kind, waiters, oldest, holder, held, lease, client, address, gone, .. } = Row::of(lock, &leases);
-            [name, kind, waiters, oldest, holder, held, lease, client, address, gone]
+            // Whole names are in the JSON: one of 300 characters would widen each line.
+            [name, kind, waiters, oldest, holder, held, lease, client, address, gone].map(|cell| rows::brief_text(&cell))
         });
         let table: Vec<[String; 10]> = [HEAD.map(str::to_owned)].into_iter().chain(cells).collect();
         lines.push(String::new());
         lines.extend(aligned(&table));
+        if let Some(contended) =
+            facts.stat("contended").filter(|contended| locks.len() >= LOCKS_MAX && *contended > LOCKS_MAX as u64)
+        {
+            lines.push(format!("These are the {LOCKS_MAX} longest waits, of {contended} contended locks."));
+        }
     }
     match &facts.graph {
         Ok(nodes) if nodes.is_empty() => {}
         Ok(nodes) => {
             lines.extend([String::new(), "WHO WAITS FOR WHOM".to_owned()]);
-            lines.extend(rows::tree(nodes).iter().map(|branch| format!("{}{}  {}", branch.lead, branch.name, branch.text)));
+            lines.extend(
+                rows::tree(nodes).iter().map(|branch| format!("{}{}  {}", branch.lead, rows::brief(&branch.name), branch.text)),
+            );
         }
         // The headline of a server without any command for locks says so.
         Err(Absence::Missing) if facts.locks.is_err() => {}
         Err(absence) => lines.extend([String::new(), rows::absent("LOCK.GRAPH", absence)]),
     }
-    let broken: Vec<String> = facts
-        .locks
-        .iter()
-        .flatten()
-        .filter_map(|lock| {
-            lock.last_end.as_ref().filter(|end| end.is_break()).map(|end| rows::broken(&lock.name, end, end.ago_ms))
-        })
-        .collect();
+    let broken: Vec<String> = facts.broken.iter().map(|(name, end)| rows::broken(name, end, end.ago_ms)).collect();
     if !broken.is_empty() {
         lines.extend([String::new(), "BROKEN".to_owned()]);
         lines.extend(broken);

@@ -4,6 +4,7 @@ import time
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -119,11 +120,14 @@ class Page:
     def press(self, *keys):
         """Keys for whatever has the focus."""
         for key in keys:
-            self.driver.switch_to.active_element.send_keys(getattr(Keys, key, key))
+            ActionChains(self.driver).send_keys(getattr(Keys, key, key)).perform()
 
     def focused(self):
         """The name of the lock whose row has the focus."""
         return self.run("return document.activeElement.closest('tr')?.dataset.name ?? null")
+
+    def focused_id(self):
+        return self.run("return document.activeElement.id")
 
     def is_open(self, dialog):
         return self.run("return document.getElementById(arguments[0]).open", dialog)

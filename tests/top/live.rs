@@ -38,12 +38,17 @@ fn a_grant_is_broken_from_the_dialog() {
     terminal.press("b");
     terminal.sees(&format!("token   {}", jam.token));
     terminal.press("hung\r");
-    terminal.sees(&format!("The grant with token {} has ended.", jam.token));
+    terminal.sees("Broken. web-0 holds it now, with token ");
+    terminal.sees(", 4 wait.");
+    terminal.sees_no("behind  ");
     assert_eq!(call(&mut jam.root, &format!("LOCK.CHECK order:42 {}", jam.token)), ":0");
     let why = call(&mut jam.root, "LOCK.WHY order:42");
     assert!(why.contains("broken") && why.contains("hung"), "{why}");
     terminal.press("x");
     terminal.sees("worker-7, token");
+    // With the user, the address and the reason.
+    terminal.sees("by portcullis-top at 127.0.0.1:");
+    terminal.sees(": hung");
     // The next owner has it.
     terminal.sees("web-0");
     terminal.press("q");
@@ -60,6 +65,7 @@ fn a_grant_that_has_ended_meanwhile_is_not_broken() {
     call(&mut jam.root, "LOCK.RELEASE order:42 worker-7");
     terminal.press("hung\r");
     terminal.sees("Nothing was broken. NOTHELD");
+    terminal.sees("web-0 holds it now");
     // Whoever has it now keeps it.
     let info = call(&mut jam.root, "LOCK.INFO order:42");
     assert!(info.contains("$5 owner $5 web-0"), "{info}");
@@ -78,9 +84,11 @@ fn a_lock_is_shown_in_detail_and_locks_are_filtered() {
     terminal.press("/item\r");
     terminal.sees("named item");
     terminal.sees("> item:7");
-    terminal.press("/\x15\ro");
-    terminal.press("\x15api-1\r");
-    terminal.sees("of owner api-1");
+    terminal.sees("Esc ends the filter");
+    terminal.press("\x1b");
+    terminal.sees_no("named item");
+    terminal.press("o\x15pi-1\r");
+    terminal.sees("of owner or client pi-1");
     terminal.sees("1 lock, by oldest wait");
     terminal.press("s");
     terminal.sees("by waiters");

@@ -107,7 +107,7 @@ impl Terminal {
         let stdio = || Stdio::from(other.try_clone().unwrap());
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_portcullis"), "top"]).args(args);
-        command.env_remove("NO_COLOR").envs(environment.iter().copied());
+        command.env_remove("NO_COLOR").env_remove("REDISCLI_AUTH").envs(environment.iter().copied());
         let child = command.env("TERM", "xterm-256color").stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
         let keyboard = File::from(master);
         let mut output = keyboard.try_clone().unwrap();

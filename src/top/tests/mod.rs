@@ -45,14 +45,14 @@ fn type_text(screen: &mut Screen, text: &str) {
 fn the_headline_names_the_root_of_most_waits() {
     assert_eq!(
         headline_of(&jam()),
-        "24 clients wait for order:42 (7 directly), held for 3 min by worker-7 (billing, 10.0.0.3, connection gone for 2 min); \
+        "24 clients wait for order:42 (7 directly), held for 3 min by worker-7 (billing, 10.0.0.3:40112, connection gone for 2 min); \
          2 other locks block 3 clients"
     );
     let one =
         json!([{ "depth": 0, "name": "a", "waiters": 1, "blocked": 1, "oldest-wait": 5, "holders": [holder("x", 1, 900, 1)] }]);
     assert_eq!(
         headline_of(&Replies { graph: Ok(reply(&one)), ..jam() }),
-        "1 client waits for a, held for 900 ms by x (billing, 10.0.0.3)"
+        "1 client waits for a, held for 900 ms by x (billing, 10.0.0.3:40112)"
     );
     let key = json!([graph()[4]]);
     assert_eq!(
@@ -111,7 +111,7 @@ fn json_has_the_fields_of_the_replies() {
     let found = to_json(&jam());
     assert_eq!((&found["locks"], &found["graph"], &found["stats"]), (&list(), &graph(), &stats()));
     assert_eq!(found["server"]["version"], "0.1.0");
-    assert_eq!(found["server"]["missing"], json!([]));
+    assert_eq!(found["server"]["missing"], json!(["LOCK.RECENT"]));
     let resp2 = to_json(&Replies { list: Ok(in_resp2(reply(&list()))), graph: Ok(in_resp2(reply(&graph()))), ..jam() });
     assert_eq!(resp2["locks"][0]["holders"][0]["owner"], "worker-7");
     assert_eq!(resp2["locks"][4]["last-end"]["reason"], "hung");
@@ -172,12 +172,14 @@ fn each_order_sorts_the_greatest_first() {
 fn the_selection_follows_its_lock() {
     let mut screen = screen(&jam());
     screen.act(Action::Sort);
-    assert_eq!(screen.selected, 0, "until the user selects one, it is the first");
+    assert_eq!(names(&screen)[..2], ["item:7", "order:42"]);
+    assert_eq!(screen.selected, 1, "until the user selects one, it is the one that the headline names");
     (0..3).for_each(|_| drop(screen.act(Action::Sort)));
     assert_eq!(screen.act(Action::Move(1)), None);
     assert_eq!(screen.selected_lock().map(|lock| lock.name.to_string()).as_deref(), Some("item:7"));
     screen.act(Action::Sort);
     assert_eq!(screen.selected_lock().map(|lock| lock.name.to_string()).as_deref(), Some("item:7"));
+    (0..3).for_each(|_| drop(screen.act(Action::Sort)));
     for (action, expected) in
         [(Action::Last, 4), (Action::Move(1), 4), (Action::Page(-1), 0), (Action::Move(-1), 0), (Action::Page(1), 4)]
     {
@@ -208,17 +210,122 @@ fn filters_become_the_question() {
         assert_eq!(screen.question().matching.as_deref(), Some(pattern));
     }
     screen.act(Action::FilterOwner);
-    assert_eq!(screen.overlay, Some(Overlay::Entry(Field::Owner, "worker-7".to_owned())), "the selected lock's holder");
+    assert_eq!(screen.overlay, Some(Overlay::Entry(Field::Who, "worker-7".to_owned())), "the selected lock's holder");
     screen.act(Action::Close);
-    assert_eq!(screen.question().owner, None);
+    assert_eq!(screen.question().who, None);
     screen.act(Action::FilterOwner);
     screen.act(Action::Accept);
-    assert_eq!(screen.question().owner, Some(Name::from("worker-7")));
+    assert_eq!(screen.question().who, Some(Name::from("worker-7")));
     screen.act(Action::All);
     assert!(screen.question().all);
-    // An older server does not filter by owner.
     screen.take(&jam());
     assert_eq!(names(&screen), ["order:42"]);
+    // Escape ends both filters, once.
+    assert_eq!(screen.act(Action::Close), Some(Effect::Look));
+    assert_eq!((screen.question().matching, screen.question().who), (None, None));
+    assert_eq!(screen.act(Action::Close), None);
+    screen.take(&jam());
+    assert_eq!(names(&screen).len(), 5);
+}
+
+#[test]
+fn a_part_of_an_owner_a_client_or_an_address_is_enough() {
+    let mut screen = screen(&jam());
+    let mut found = |typed: &str, replies: &Replies| {
+        screen.act(Action::FilterOwner);
+        screen.act(Action::EraseAll);
+        type_text(&mut screen, typed);
+        screen.act(Action::Accept);
+        screen.take(replies);
+        names(&screen)
+    };
+    assert_eq!(found("rker-", &jam()), ["order:42"]);
+    assert_eq!(found("billing", &jam()), ["order:42", "item:7", "pool", "nightly"]);
+    assert_eq!(found("10.0.0.8:50016", &jam()), ["item:7"], "a waiter");
+    assert_eq!(found("nobody", &jam()), [""; 0]);
+    // What the server finds of a whole owner may not be among the locks that it lists.
+    let far = json!([{ "name": "far", "waiters": [], "holders": [holder("web-99", 70, 1, 1)] }, list()[1]]);
+    assert_eq!(found("web-99", &Replies { owned: Ok(reply(&far)), ..jam() }), ["item:7", "far"]);
+}
+
+#[test]
+fn locks_of_the_same_holder_are_one_cause() {
+    let node = |name: &str, waiters: u64, blocked: u64, owner: &str| json!({ "depth": 0, "name": name, "waiters": waiters, "blocked": blocked, "holders": [holder(owner, 1, 9, 9)] });
+    let of = |nodes: serde_json::Value, waiting: u64| {
+        headline_of(&Replies {
+            graph: Ok(reply(&nodes)),
+            stats: Ok(reply(&json!({ "waiting": waiting, "contended": 211 }))),
+            ..jam()
+        })
+    };
+    let nodes = json!([node("other", 30, 30, "x"), node("ledger", 8, 8, "report-2"), node("daily", 1, 31, "report-2")]);
+    assert_eq!(
+        of(nodes.clone(), 69),
+        "report-2 (billing, 10.0.0.3:40112) blocks 39 clients with 2 locks: daily (31), ledger (8); 1 other lock blocks 30 clients"
+    );
+    // Who waits for both is counted once.
+    assert!(of(nodes.clone(), 35).starts_with("report-2 (billing, 10.0.0.3:40112) blocks 35 clients"));
+    let facts = Facts::of(&Replies { graph: Ok(reply(&nodes)), ..jam() });
+    assert_eq!(headline(&facts).lock, Some(Name::from("daily")));
+    let many = json!((0..5).map(|at| node(&format!("l{at}"), 1, 1, "x")).collect::<Vec<_>>());
+    assert!(of(many, 5).ends_with("blocks 5 clients with 5 locks: l0 (1), l1 (1), l2 (1) and 2 more"));
+}
+
+#[test]
+fn a_full_tree_is_no_total() {
+    let nodes: Vec<_> = (0..100)
+        .map(|at| json!({ "depth": 0, "name": format!("l{at}"), "waiters": 2, "blocked": 2, "holders": [holder(&format!("o{at}"), 1, 9, 9)] }))
+        .collect();
+    let of =
+        |stats: serde_json::Value| headline_of(&Replies { graph: Ok(reply(&json!(nodes))), stats: Ok(reply(&stats)), ..jam() });
+    assert!(of(json!({ "waiting": 253, "contended": 211 })).ends_with("; in all, 253 clients wait for 211 locks"));
+    assert!(of(json!({ "waiting": 253 })).ends_with("; at least 99 other locks block at least 198 clients"));
+}
+
+#[test]
+fn long_names_are_cut_in_text_and_whole_in_json() {
+    let long = "n".repeat(300);
+    let mut entries = list();
+    entries[0]["name"] = json!(long);
+    entries[1]["holders"][0]["owner"] = json!(long);
+    let node = json!([{ "depth": 0, "name": long, "waiters": 1, "blocked": 0, "holders": [holder(&long, 1, 9, 9)] }]);
+    let replies = Replies { list: Ok(reply(&entries)), graph: Ok(reply(&node)), ..jam() };
+    // The headline is a sentence, and has the whole name.
+    let lines: Vec<String> = text(&Facts::of(&replies)).lines().skip(1).map(str::to_owned).collect();
+    assert!(lines.iter().all(|line| line.chars().count() < 260), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with(&format!("{}…  lock", "n".repeat(59)))), "{lines:#?}");
+    assert_eq!(to_json(&replies)["locks"][0]["name"], json!(long));
+}
+
+#[test]
+fn who_holds_a_lock_now_is_a_sentence() {
+    let of = |json: serde_json::Value| rows::holds_now(&reply(&json));
+    assert_eq!(of(list()[1].clone()), "web-2 holds it now, with token 8, 17 wait.");
+    assert_eq!(of(list()[2].clone()), "2 owners hold it now, 1 wait.");
+    assert_eq!(of(list()[3].clone()), "Nobody holds it now, 2 wait.");
+    assert_eq!(of(serde_json::Value::Null), "Nobody holds it now.");
+}
+
+#[test]
+fn recent_events_say_who_broke_a_grant() {
+    let broken = |name: &str, db: u64, by_name: &str| {
+        json!({
+            "event": "broken", "db": db, "name": name, "owner": "cron-1", "client": 4, "ago": 4_000, "token": 6, "by": 88,
+            "by-user": "ops", "by-name": by_name, "by-addr": "10.0.0.5:4711", "reason": "hung",
+        })
+    };
+    let recent =
+        json!([broken("nightly", 0, "desk"), broken("elsewhere", 3, "desk"), { "event": "expired", "db": 0, "name": "x" }]);
+    let replies = Replies { recent: Ok(reply(&recent)), ..jam() };
+    let screen = screen(&replies);
+    assert_eq!(screen.broken.len(), 1, "neither of another database nor ended in another way");
+    let shown = |one: &serde_json::Value| {
+        rows::broken(&Name::from("a"), &Facts::of(&Replies { recent: Ok(reply(&json!([one]))), ..jam() }).broken[0].1, 0)
+    };
+    assert_eq!(shown(&broken("a", 0, "desk")), "0ms ago: a, cron-1, token 6, by ops, desk at 10.0.0.5:4711: hung");
+    assert_eq!(shown(&broken("a", 0, "")), "0ms ago: a, cron-1, token 6, by ops, 10.0.0.5:4711: hung");
+    assert!(text(&Facts::of(&replies)).contains("nightly, cron-1, token 6, by ops, desk at 10.0.0.5:4711: hung"));
+    assert_eq!(to_json(&replies)["recent"][0]["by-name"], "desk");
 }
 
 #[test]
@@ -300,11 +407,11 @@ fn a_detail_shows_holders_waiters_and_events() {
     screen.take(&jam_in_detail("order:42"));
     let lines = screen.detail_lines().expect("a detail").join("\n");
     for part in [
-        "worker-7  exclusive  token 3676804863340549  for 3m05s  lease left 40s  renewed 0x",
+        "worker-7  exclusive  token 3676804863340549  for 3m05s  lease left 40s  never renewed",
         "connection gone for 2m05s  billing  10.0.0.3:40112  client 12  user default",
         "7 waiters in the queue:",
         "web-0  exclusive  waits for 3m03s, without limit  10.0.0.8:50000  client 20",
-        "broken 3m06s ago: worker-6, token 5, by ops shell 10.0.0.1:999: deploy",
+        "broken 3m06s ago: worker-6, token 5, by ops, shell at 10.0.0.1:999: deploy",
         "3m05s ago  granted  worker-7  token 7  after 1m30s",
     ] {
         assert!(lines.contains(part), "{part}\n{lines}");

@@ -110,6 +110,16 @@ impl Column {
     }
 }
 
+/// The columns in the order in which they get a place. That a connection is gone matters more than for how long a lock was held.
+fn by_importance(rows: &[Row]) -> Vec<Column> {
+    let mut order = IMPORTANCE.to_vec();
+    if rows.iter().any(|row| !row.gone.is_empty()) {
+        order.retain(|column| *column != Column::Gone);
+        order.insert(4, Column::Gone);
+    }
+    order
+}
+
 /// The columns that fit, with their widths.
 pub fn plan(rows: &[Row], cells: usize) -> Vec<(Column, usize)> {
     let wanted = |column: Column| {
@@ -119,7 +129,7 @@ pub fn plan(rows: &[Row], cells: usize) -> Vec<(Column, usize)> {
     };
     let mut left = cells;
     let mut chosen: Vec<(Column, usize)> = Vec::new();
-    for column in IMPORTANCE {
+    for column in by_importance(rows) {
         if column == Column::LeaseBar {
             // Names are read in full before there is a bar.
             grow(&mut chosen, &mut left, |column| wanted(column).min(COMFORT));
@@ -172,6 +182,9 @@ mod tests {
         assert_eq!(names(38), [Column::Name, Column::Waiters, Column::Oldest, Column::Holder]);
         assert!(names(78).contains(&Column::LeaseBar) && names(78).contains(&Column::Gone) && !names(78).contains(&Column::Kind));
         assert_eq!(names(200), ORDER);
+        let gone = [Row { gone: "2m05s".into(), ..rows[0].clone() }];
+        let narrow: Vec<_> = plan(&gone, 48).into_iter().map(|(column, _)| column).collect();
+        assert_eq!(narrow, [Column::Name, Column::Waiters, Column::Oldest, Column::Holder, Column::Gone]);
         for cells in 0..250 {
             assert!(width(&head(&plan(&rows, cells))) <= cells, "{cells}");
         }

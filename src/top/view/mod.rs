@@ -12,15 +12,18 @@ use ratatui::layout::Rect;
 
 pub use style::Palette;
 
-use crate::top::ask::LOCKS_MAX;
+use crate::top::ask::{LOCKS_MAX, NODES_MAX};
 use crate::top::facts::Absence;
 use crate::top::headline::headline;
 use crate::top::names::escaped;
 use crate::top::rows::{self, Row};
-use crate::top::screen::{Field, Overlay, Screen};
+use crate::top::screen::{Broken, Field, Overlay, Screen};
 use crate::top::view::fit::{cut, padded, width, wrapped};
 use crate::top::view::style::Part;
 use crate::top::words::{counted, short, time_of_day};
+
+/// Maximum number of lines for a broken grant.
+const BROKEN_LINES: usize = 3;
 
 /// A line, and how it looks.
 type Styled = (String, Part);
@@ -96,8 +99,9 @@ fn layout(screen: &Screen, cells: usize, height: usize) -> Layout {
     if height >= 16 && screen.detail.is_none() {
         if !screen.broken.is_empty() && height >= 20 {
             broken.push((heading("broken", cells), Part::Faint));
-            let line = |one: &crate::top::screen::Broken| (rows::broken(&one.name, &one.end, one.ago_ms(screen.now)), Part::Text);
-            broken.extend(screen.broken.iter().take(height / 10).map(line));
+            // The reason is at the end, so the line is not cut but wrapped.
+            let lines = |one: &Broken| wrapped(&rows::broken(&one.name, &one.end, one.ago_ms(screen.now)), cells, BROKEN_LINES);
+            broken.extend(screen.broken.iter().take(height / 10).flat_map(lines).map(|line| (line, Part::Text)));
         }
         let room = rest.saturating_sub(broken.len());
         // The tree takes what the table does not need, and two fifths in any case.
@@ -154,9 +158,8 @@ fn table_part(screen: &Screen, cells: usize, lines_max: usize, titled: bool) -> 
     }
     match &facts.locks {
         Ok(_) if screen.locks.is_empty() => {
-            let filtered = !screen.names.is_empty() || !screen.owner.is_empty();
-            let text = match (filtered, screen.all) {
-                (true, _) => "No lock matches the filter.",
+            let text = match (screen.is_filtered(), screen.all) {
+                (true, _) => "No lock matches the filter. Esc ends it.",
                 (false, false) => "No lock has waiters. 'a' shows all locks.",
                 (false, true) => "There are no locks.",
             };
@@ -185,16 +188,20 @@ fn table_part(screen: &Screen, cells: usize, lines_max: usize, titled: bool) -> 
 }
 
 fn table_heading(screen: &Screen) -> String {
-    let count = match screen.locks.len() {
-        LOCKS_MAX => format!("the first {LOCKS_MAX} locks"),
-        count => counted(count as u64, "lock"),
+    let contended = screen.facts.as_ref().and_then(|facts| facts.stat("contended"));
+    let count = match (screen.locks.len(), contended) {
+        (LOCKS_MAX, Some(contended)) if !screen.all && !screen.is_filtered() => {
+            format!("{LOCKS_MAX} of {} contended locks", contended.max(LOCKS_MAX as u64))
+        }
+        (LOCKS_MAX, _) => format!("the first {LOCKS_MAX} locks"),
+        (count, _) => counted(count as u64, "lock"),
     };
     let mut text = format!("{count}, by {}", screen.sort.name());
     if !screen.names.is_empty() {
         text.push_str(&format!(", named {}", escaped(screen.names.as_bytes()).replace("\\x5c", "\\")));
     }
-    if !screen.owner.is_empty() {
-        text.push_str(&format!(", of owner {}", escaped(screen.owner.as_bytes()).replace("\\x5c", "\\")));
+    if !screen.who.is_empty() {
+        text.push_str(&format!(", of owner or client {}", escaped(screen.who.as_bytes()).replace("\\x5c", "\\")));
     }
     text
 }
@@ -204,7 +211,11 @@ fn tree_part(screen: &Screen, cells: usize, lines_max: usize) -> Vec<Styled> {
     if lines_max < 2 {
         return Vec::new();
     }
-    let mut lines = vec![(heading("who waits for whom", cells), Part::Faint)];
+    let title = match &facts.graph {
+        Ok(nodes) if nodes.len() >= NODES_MAX => format!("who waits for whom, the first {NODES_MAX} locks"),
+        _ => "who waits for whom".to_owned(),
+    };
+    let mut lines = vec![(heading(&title, cells), Part::Faint)];
     match &facts.graph {
         Ok(nodes) if nodes.is_empty() => return Vec::new(),
         Ok(nodes) => {
@@ -214,8 +225,12 @@ fn tree_part(screen: &Screen, cells: usize, lines_max: usize) -> Vec<Styled> {
             let at = branches.iter().position(|branch| Some(&branch.name) == selected);
             let skipped = at.map_or(0, |at| (at + 1).saturating_sub(room));
             for branch in branches.iter().skip(skipped).take(room) {
-                let mark = if Some(&branch.name) == selected { '>' } else { ' ' };
-                lines.push((format!("{mark} {}{}  {}", branch.lead, branch.name, branch.text), Part::Text));
+                let (mark, part) = match (Some(&branch.name) == selected, branch.is_gone) {
+                    (true, gone) => ('>', if gone { Part::Alarm } else { Part::Text }),
+                    (false, true) => ('!', Part::Alarm),
+                    (false, false) => (' ', Part::Text),
+                };
+                lines.push((format!("{mark} {}{}  {}", branch.lead, rows::brief(&branch.name), branch.text), part));
             }
         }
         Err(Absence::Missing) if facts.locks.is_err() => return Vec::new(),
@@ -238,7 +253,7 @@ fn last_line(screen: &Screen, cells: usize) -> Styled {
         (Some(Overlay::Entry(field, text)), _) => {
             let label = match field {
                 Field::Names => "names: ",
-                Field::Owner => "owner: ",
+                Field::Who => "owner or client: ",
             };
             let text = escaped(text.as_bytes()).replace("\\x5c", "\\");
             let room = cells.saturating_sub(width(label) + 1);
@@ -248,6 +263,10 @@ fn last_line(screen: &Screen, cells: usize) -> Styled {
         }
         (_, Some(notice)) => (notice.clone(), Part::Heading),
         (_, None) if screen.detail.is_some() => ("Esc back  b break  j k scroll  ? help  Ctrl-C quit".to_owned(), Part::Faint),
+        (_, None) if cells < 60 && screen.is_filtered() => ("Esc ends the filter  ? help  q quit".to_owned(), Part::Faint),
+        (_, None) if screen.is_filtered() => {
+            ("Esc ends the filter  Enter detail  / names  o client  b break  ? help  q quit".to_owned(), Part::Faint)
+        }
         (_, None) if cells < 60 => ("? help  Enter detail  b break  q quit".to_owned(), Part::Faint),
         (_, None) => ("Enter detail  s sort  / names  o owner  a all  b break  p pause  ? help  q quit".to_owned(), Part::Faint),
     }

@@ -14,21 +14,29 @@ use crate::top::view::fit::{cut, width, wrapped};
 use crate::top::view::style::{Palette, Part};
 use crate::top::words::{counted, short};
 
-const HELP: [(&str, &str); 11] = [
+const HELP: [(&str, &str); 12] = [
     ("j k, arrows", "select a lock"),
     ("Enter", "all of the selected lock: LOCK.INFO, LOCK.WHY"),
     ("s", "sort by oldest wait, waiters, held, name"),
     ("/", "filter by name: a part of it, or a pattern"),
-    ("o", "filter by owner"),
+    ("o", "filter by owner, client name or address: a part of it"),
+    ("", "(whole owners: of all locks; parts: of those listed)"),
     ("a", "also locks that nobody waits for"),
     ("b", "break a grant: LOCK.BREAK"),
     ("p", "pause, and go on"),
     ("?", "this help"),
     ("q, Ctrl-C", "quit"),
-    ("Esc", "back"),
+    ("Esc", "back; in the table: ends the filters"),
 ];
 
-const WARNING: &str = "Its owner is told, but not stopped: what it still writes is refused only where tokens are checked.";
+/// What breaking a grant does not do.
+fn warning(holder: Option<&Holder>) -> String {
+    let told = match holder.and_then(|holder| holder.gone_ms) {
+        Some(_) => "Its connection is gone, so that nobody tells the owner.",
+        None => "The client is told if it speaks RESP3, but it is not stopped.",
+    };
+    format!("{told} What the owner still writes is refused only where tokens are checked.")
+}
 
 /// Draws what is in front, if anything is.
 pub fn draw(frame: &mut Frame<'_>, screen: &Screen, palette: Palette) {
@@ -69,13 +77,17 @@ fn dialog_lines(dialog: &Dialog, now: Duration, room: usize, lines_max: usize) -
     if let Some(holder) = dialog.holders.get(dialog.chosen) {
         facts.push(format!("owner   {}", holder.owner));
         facts.push(format!("token   {}", holder.token));
+    }
+    // What has come of it is in the outcome: the rest is no longer so.
+    let lasts = !matches!(dialog.phase, Phase::Done(_));
+    if let Some(holder) = dialog.holders.get(dialog.chosen).filter(|_| lasts) {
         facts.push(format!("held    for {}", short(holder.held_ms + passed_ms)));
         let (text, important) = connection(holder, passed_ms);
         if important || lines_max > 12 {
             facts.push(format!("client  {text}"));
         }
     }
-    if lines_max > 12 {
+    if lasts && lines_max > 12 {
         facts.push(format!("behind  {}", counted(dialog.waiting, "waiter")));
     }
     let mut rest = Vec::new();
@@ -84,7 +96,7 @@ fn dialog_lines(dialog: &Dialog, now: Duration, room: usize, lines_max: usize) -
         Phase::Reason(reason) => {
             if lines_max > 12 {
                 rest.push(String::new());
-                rest.extend(wrapped(WARNING, room, 3));
+                rest.extend(wrapped(&warning(dialog.holders.get(dialog.chosen)), room, 3));
                 rest.push(String::new());
             }
             rest.push(format!("reason  {}_", end_of(&escaped(reason.as_bytes()), room.saturating_sub(9))));

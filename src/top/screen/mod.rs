@@ -1,106 +1,29 @@
 //! What the user sees, and what changes it: looks at the server, and the user's actions.
 
+mod breaking;
+mod sort;
+
 use std::time::Duration;
 
+pub use breaking::{Broken, Dialog, Phase};
+pub use sort::Sort;
+
 use crate::top::ask::Question;
-use crate::top::facts::{Event, Facts, Holder, Lock, Replies};
+use crate::top::facts::{Facts, Lock, Replies, main_holder};
+use crate::top::headline::headline;
 use crate::top::input::{Action, Focus};
 use crate::top::names::{Name, unescaped};
 use crate::top::rows::{self, Leases};
 
-/// Maximum number of broken grants that are remembered.
-const BREAKS_MAX: usize = 50;
 /// Maximum length of a filter, in characters.
 const FILTER_MAX: usize = 200;
-/// Maximum length of a reason, in bytes: what `LOCK.BREAK` takes.
-const REASON_MAX: usize = 256;
-
-/// What the table is sorted by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sort {
-    /// The longest present wait first.
-    #[default]
-    OldestWait,
-    /// The longest queue first.
-    Waiters,
-    /// The longest hold first.
-    Held,
-    /// By name.
-    Name,
-}
-
-impl Sort {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Sort::OldestWait => "oldest wait",
-            Sort::Waiters => "waiters",
-            Sort::Held => "held",
-            Sort::Name => "name",
-        }
-    }
-
-    fn next(self) -> Sort {
-        match self {
-            Sort::OldestWait => Sort::Waiters,
-            Sort::Waiters => Sort::Held,
-            Sort::Held => Sort::Name,
-            Sort::Name => Sort::OldestWait,
-        }
-    }
-
-    /// Sorts. Locks that are equal are in the order of their names.
-    pub fn sort(self, locks: &mut [Lock]) {
-        let held = |lock: &Lock| lock.holders.iter().map(|holder| holder.held_ms).max().unwrap_or(0);
-        locks.sort_by(|a, b| {
-            let order = match self {
-                Sort::OldestWait => (b.oldest_ms, b.waiting).cmp(&(a.oldest_ms, a.waiting)),
-                Sort::Waiters => b.waiting.cmp(&a.waiting),
-                Sort::Held => held(b).cmp(&held(a)),
-                Sort::Name => std::cmp::Ordering::Equal,
-            };
-            order.then_with(|| a.name.cmp(&b.name))
-        });
-    }
-}
-
 /// What is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// A pattern of names.
     Names,
-    /// An owner.
-    Owner,
-}
-
-/// The dialog that breaks a grant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dialog {
-    /// The lock.
-    pub name: Name,
-    /// Its number of waiters.
-    pub waiting: u64,
-    /// Its holders when the dialog was opened. The grant that is broken is one of these, whatever has happened since.
-    pub holders: Vec<Holder>,
-    /// Index of the one that is chosen.
-    pub chosen: usize,
-    /// When it was opened.
-    pub opened: Duration,
-    /// How far it is.
-    pub phase: Phase,
-}
-
-/// How far a dialog is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// The user chooses a holder.
-    Choosing,
-    /// The user types the reason.
-    Reason(String),
-    /// The server is asked.
-    Sending(String),
-    /// What came of it.
-    Done(String),
+    /// An owner, or a part of what is known of a client.
+    Who,
 }
 
 /// What is in front of the table or the detail.
@@ -143,19 +66,6 @@ pub struct Lost {
     pub reason: String,
 }
 
-/// A grant that was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// The lock.
-    pub name: Name,
-    /// How it ended.
-    pub end: Event,
-    /// When it was seen.
-    at: Duration,
-    /// Milliseconds between the break and that.
-    before_ms: u64,
-}
-
 /// The whole state. Times are since the program began.
 #[derive(Debug, Default)]
 pub struct Screen {
@@ -167,14 +77,14 @@ pub struct Screen {
     pub locks: Vec<Lock>,
     /// Index of the selected lock.
     pub selected: usize,
-    /// Whether the user selected it. Until then it is the first one.
+    /// Whether the user selected it. Until then it is the one that the headline names, or the first.
     pub is_chosen: bool,
     /// What the table is sorted by.
     pub sort: Sort,
     /// The pattern of names, as it was typed.
     pub names: String,
-    /// The owner, as it was typed.
-    pub owner: String,
+    /// The owner or a part of what is known of a client, as it was typed.
+    pub who: String,
     /// Whether locks without waiters are shown.
     pub all: bool,
     /// The lock that is shown in detail.
@@ -208,15 +118,21 @@ impl Screen {
     pub fn question(&self) -> Question {
         Question {
             matching: (!self.names.is_empty()).then(|| pattern(&self.names)),
-            owner: self.wanted_owner(),
+            who: self.wanted(),
+            whole: false,
             all: self.all,
             longest_waits: self.sort == Sort::OldestWait,
             detail: self.detail.clone(),
         }
     }
 
-    fn wanted_owner(&self) -> Option<Name> {
-        (!self.owner.is_empty()).then(|| Name(unescaped(&self.owner)))
+    fn wanted(&self) -> Option<Name> {
+        (!self.who.is_empty()).then(|| Name(unescaped(&self.who)))
+    }
+
+    /// Whether the table shows only some locks.
+    pub fn is_filtered(&self) -> bool {
+        !self.names.is_empty() || !self.who.is_empty()
     }
 
     /// Takes the replies of a look.
@@ -225,17 +141,15 @@ impl Screen {
         self.lost = None;
         self.answered = self.now;
         let before = self.chosen_name();
-        self.locks = facts.locks.clone().unwrap_or_default();
-        if let Some(owner) = self.wanted_owner().filter(|_| !facts.owner_filtered) {
-            self.locks.retain(|lock| lock.concerns(&owner));
-        }
+        self.locks = match self.wanted() {
+            Some(who) => facts.locks_of(&who),
+            None => facts.locks.clone().unwrap_or_default(),
+        };
         self.leases.see(&self.locks);
-        let ends = self.locks.iter().filter_map(|lock| Some((lock.name.clone(), lock.last_end.clone()?)));
         let described = facts.detail.as_ref().and_then(|detail| Some((&detail.name, detail.events.as_ref().ok()?)));
         let events = described.into_iter().flat_map(|(name, events)| events.iter().map(|event| (name.clone(), event.clone())));
-        for (name, end) in ends.chain(events).filter(|(_, end)| end.is_break()).collect::<Vec<_>>() {
-            self.remember(name, end);
-        }
+        let broken: Vec<_> = facts.broken.iter().cloned().chain(events.filter(|(_, end)| end.is_break())).collect();
+        broken.into_iter().for_each(|(name, end)| self.remember(name, end));
         if let Some(grants) = facts.stat("grants") {
             let then = self.grants.replace((self.now, grants));
             let rate = |(at, count): (Duration, u64)| {
@@ -255,29 +169,13 @@ impl Screen {
         self.grants = None;
     }
 
-    /// Takes what came of breaking a grant.
-    pub fn take_outcome(&mut self, outcome: String) {
-        match &mut self.overlay {
-            Some(Overlay::Break(dialog)) if matches!(dialog.phase, Phase::Sending(_)) => dialog.phase = Phase::Done(outcome),
-            _ => self.notice = Some(outcome),
-        }
-    }
-
-    fn remember(&mut self, name: Name, end: Event) {
-        if self.broken.iter().any(|known| known.name == name && known.end.token == end.token) {
-            return;
-        }
-        let broken = Broken { name, at: self.now, before_ms: end.ago_ms, end };
-        self.broken.push(broken);
-        self.broken.sort_by_key(|broken| broken.ago_ms(self.now));
-        self.broken.truncate(BREAKS_MAX);
-    }
-
     /// Sorts, and selects the lock of this name again.
     fn order(&mut self, selected: Option<&Name>) {
         self.sort.sort(&mut self.locks);
         if !self.is_chosen {
-            self.selected = 0;
+            // What the headline names is what `b` is about.
+            let root = self.facts.as_ref().and_then(|facts| headline(facts).lock);
+            self.selected = self.locks.iter().position(|lock| root.as_ref() == Some(&lock.name)).unwrap_or(0);
             return;
         }
         let found = selected.and_then(|name| self.locks.iter().position(|lock| lock.name == *name));
@@ -350,7 +248,7 @@ impl Screen {
             Action::Accept => {
                 match field {
                     Field::Names => self.names = text,
-                    Field::Owner => self.owner = text,
+                    Field::Who => self.who = text,
                 }
                 (self.selected, self.is_chosen) = (0, false);
                 return Some(Effect::Look);
@@ -359,27 +257,6 @@ impl Screen {
         }
         self.overlay = Some(Overlay::Entry(field, text));
         None
-    }
-
-    fn asked(&mut self, mut dialog: Dialog, action: Action) -> Option<Effect> {
-        let mut effect = None;
-        match (&mut dialog.phase, action) {
-            (Phase::Done(_), _) => return Some(Effect::Look),
-            // What comes of it is shown in the last line.
-            (Phase::Sending(_), _) | (_, Action::Close) => return None,
-            (Phase::Choosing, Action::Accept) => dialog.phase = Phase::Reason(String::new()),
-            (Phase::Choosing, action) => dialog.chosen = moved(dialog.chosen, action, dialog.holders.len(), 1),
-            (Phase::Reason(reason), Action::Accept) => {
-                let reason = reason.trim().to_owned();
-                if let Some(holder) = dialog.holders.get(dialog.chosen).filter(|_| !reason.is_empty()) {
-                    effect = Some(Effect::Break { name: dialog.name.clone(), token: holder.token, reason: reason.clone() });
-                    dialog.phase = Phase::Sending(reason);
-                }
-            }
-            (Phase::Reason(reason), action) => edit(reason, action, |text| text.len() + 4 <= REASON_MAX),
-        }
-        self.overlay = Some(Overlay::Break(dialog));
-        effect
     }
 
     fn looked_at(&mut self, action: Action) -> Option<Effect> {
@@ -404,6 +281,13 @@ impl Screen {
                 self.top = 0;
                 return self.detail.is_some().then_some(Effect::Look);
             }
+            Action::Close => {
+                if self.is_filtered() {
+                    (self.names, self.who) = Default::default();
+                    (self.selected, self.is_chosen) = (0, false);
+                    return Some(Effect::Look);
+                }
+            }
             Action::Sort => {
                 let selected = self.chosen_name();
                 self.sort = self.sort.next();
@@ -416,10 +300,10 @@ impl Screen {
             }
             Action::FilterNames => self.overlay = Some(Overlay::Entry(Field::Names, self.names.clone())),
             Action::FilterOwner => {
-                let holder = self.selected_lock().and_then(|lock| crate::top::facts::main_holder(&lock.holders));
-                let owner =
-                    if self.owner.is_empty() { holder.map(|holder| holder.owner.to_string()) } else { Some(self.owner.clone()) };
-                self.overlay = Some(Overlay::Entry(Field::Owner, owner.unwrap_or_default()));
+                let holder = self.selected_lock().and_then(|lock| main_holder(&lock.holders));
+                let who =
+                    if self.who.is_empty() { holder.map(|holder| holder.owner.to_string()) } else { Some(self.who.clone()) };
+                self.overlay = Some(Overlay::Entry(Field::Who, who.unwrap_or_default()));
             }
             action => {
                 self.selected = moved(self.selected, action, self.locks.len(), self.page);
@@ -427,46 +311,6 @@ impl Screen {
             }
         }
         None
-    }
-
-    /// The lock that is shown or selected.
-    fn lock_in_front(&self) -> Option<&Lock> {
-        match &self.detail {
-            Some(_) => self.facts.as_ref()?.detail.as_ref()?.lock.as_ref().ok()?.as_ref(),
-            None => self.selected_lock(),
-        }
-    }
-
-    fn ask_to_break(&mut self) {
-        let refused = match (self.facts.as_ref().is_some_and(|facts| facts.can_break), self.lock_in_front()) {
-            (_, None) => "There is no lock to break.".to_owned(),
-            (false, _) => "This server does not have LOCK.BREAK.".to_owned(),
-            (true, Some(lock)) if lock.holders.is_empty() => format!("{} has no holder: there is no grant to break.", lock.name),
-            (true, Some(lock)) => {
-                let chosen = crate::top::facts::main_holder(&lock.holders).map(|main| main.token);
-                let chosen = lock.holders.iter().position(|holder| Some(holder.token) == chosen).unwrap_or(0);
-                let phase = if lock.holders.len() > 1 { Phase::Choosing } else { Phase::Reason(String::new()) };
-                self.overlay = Some(Overlay::Break(Dialog {
-                    name: lock.name.clone(),
-                    waiting: lock.waiting,
-                    holders: lock.holders.clone(),
-                    chosen,
-                    opened: self.now,
-                    phase,
-                }));
-                // What happens to the lock is what the user wants to see next.
-                self.is_chosen = true;
-                return;
-            }
-        };
-        self.notice = Some(refused);
-    }
-}
-
-impl Broken {
-    /// Milliseconds since it was broken.
-    pub fn ago_ms(&self, now: Duration) -> u64 {
-        now.saturating_sub(self.at).as_millis() as u64 + self.before_ms
     }
 }
 
