@@ -1,4 +1,6 @@
-//! Times and numbers in words.
+//! Times and numbers in words. Those of whole sentences are shared with the server.
+
+pub use crate::base::words::{counted, long};
 
 const SECOND_MS: u64 = 1000;
 /// Durations below this are shown with a tenth of a second.
@@ -19,30 +21,9 @@ pub fn short(ms: u64) -> String {
     }
 }
 
-/// A duration of milliseconds in a sentence: `250 ms`, `3.2 s`, `45 s`, `3 min`, `2 h 5 min`, `3 d 4 h`.
-pub fn long(ms: u64) -> String {
-    let two = |count: u64, unit: &str, rest: u64, rest_unit: &str| match rest {
-        0 => format!("{count} {unit}"),
-        rest => format!("{count} {unit} {rest} {rest_unit}"),
-    };
-    match ms {
-        0..SECOND_MS => format!("{ms} ms"),
-        SECOND_MS..SECONDS_EXACT_MS => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        SECONDS_EXACT_MS..MINUTE_MS => format!("{} s", ms / SECOND_MS),
-        MINUTE_MS..HOUR_MS => format!("{} min", ms / MINUTE_MS),
-        HOUR_MS..DAY_MS => two(ms / HOUR_MS, "h", ms % HOUR_MS / MINUTE_MS, "min"),
-        _ => two(ms / DAY_MS, "d", ms % DAY_MS / HOUR_MS, "h"),
-    }
-}
-
 /// A duration of microseconds, as [`short`].
 pub fn short_us(us: u64) -> String {
     if us < 1000 { format!("{us}us") } else { short(us / 1000) }
-}
-
-/// A number with its noun: `1 client`, `24 clients`.
-pub fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The time of day of a unix time in milliseconds, in UTC.
