@@ -289,8 +289,7 @@ impl History {
             (record.db, record.hash, record.counts) = (db, hash, Counts::default());
             record.name.clear();
             record.name.extend_from_slice(name);
-            record.events.clear();
-            record.kept = Vec::new();
+            record.clear();
             if record.name.capacity() > KEPT_NAME {
                 record.name.shrink_to(KEPT_NAME);
             }
@@ -302,9 +301,7 @@ impl History {
             self.prefetch(next);
             return oldest;
         }
-        let (events, counts) = (VecDeque::with_capacity(KEPT_EVENTS), Counts::default());
-        let number =
-            self.records.insert(Record { db, name: name.into(), hash, events, kept: Vec::new(), counts, older: NIL, newer: NIL });
+        let number = self.records.insert(Record::new(db, name.into(), hash, VecDeque::with_capacity(KEPT_EVENTS)));
         self.names.insert(hash, number);
         self.link(number);
         number
@@ -358,9 +355,7 @@ impl History {
         let (mut at, mut count) = (self.oldest, 0);
         while let Some(record) = self.records.get(at) {
             assert_eq!(self.find(record.db, &record.name), Some(at));
-            assert!(!record.events.is_empty());
-            let events = || record.kept.iter().chain(&record.events);
-            assert!(events().is_sorted_by_key(|event| event.at_ms), "events are in order");
+            record.check_invariants();
             (at, count) = (record.newer, count + 1);
         }
         assert_eq!(count, self.records.len(), "all records are in line");

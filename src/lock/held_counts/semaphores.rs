@@ -11,6 +11,7 @@ pub struct Semaphores(BTreeSet<Box<[u8]>>);
 
 impl Semaphores {
     /// Adds a semaphore whose first permits were granted, if there is room.
+    #[cold]
     pub fn opened(&mut self, name: &[u8]) {
         if self.0.len() < NAMES_MAX {
             self.0.insert(name.into());
@@ -18,6 +19,7 @@ impl Semaphores {
     }
 
     /// Removes a semaphore whose last permits came back.
+    #[cold]
     pub fn closed(&mut self, name: &[u8]) {
         self.0.remove(name);
     }

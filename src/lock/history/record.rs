@@ -15,8 +15,10 @@ pub(super) struct Record {
     pub(super) hash: u32,
     /// The last events, the oldest first.
     pub(super) events: VecDeque<Event>,
+    /// Number of ends of grants among those.
+    ends: u32,
     /// Events before those, the oldest first: the grants of present holders, and the last end of a grant if there is no later one.
-    pub(super) kept: Vec<Event>,
+    kept: Vec<Event>,
     pub(super) counts: Counts,
     /// Neighbours in the order of last use.
     pub(super) older: u32,
@@ -24,45 +26,69 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// A record without events.
+    pub(super) fn new(db: u32, name: Vec<u8>, hash: u32, events: VecDeque<Event>) -> Record {
+        Record { db, name, hash, events, ends: 0, kept: Vec::new(), counts: Counts::default(), older: u32::MAX, newer: u32::MAX }
+    }
+
+    /// Forgets all events.
+    pub(super) fn clear(&mut self) {
+        self.events.clear();
+        self.ends = 0;
+        self.kept = Vec::new();
+    }
+
     /// Adds an event behind all others.
     #[inline]
     pub(super) fn push(&mut self, event: Event, events_max: usize) {
         if !self.kept.is_empty() {
             self.outdate(event.what, &event.owner);
         }
+        self.ends += u32::from(event.what.is_end());
         self.events.push_back(event);
-        self.trim(events_max);
+        while self.events.len() > events_max {
+            self.drop_oldest();
+        }
     }
 
     /// Adds an event before the one at an index.
     pub(super) fn insert(&mut self, at: usize, event: Event, events_max: usize) {
         self.outdate(event.what, &event.owner);
+        self.ends += u32::from(event.what.is_end());
         self.events.insert(at, event);
-        self.trim(events_max);
-    }
-
-    fn trim(&mut self, events_max: usize) {
-        while self.events.len() > events_max
-            && let Some(event) = self.events.pop_front()
-        {
-            // Events that nobody needs again are the usual case: others follow them.
-            let is_needed = match event.what {
-                What::Granted { .. } => {
-                    let next = self.events.front();
-                    !next.is_some_and(|next| next.what.is_end() && next.owner == event.owner) && !self.is_over(&event)
-                }
-                what => what.is_end() && !self.events.iter().rev().any(|later| later.what.is_end()),
-            };
-            if is_needed {
-                self.keep(event);
-            }
+        while self.events.len() > events_max {
+            self.drop_oldest();
         }
     }
 
-    /// Whether a later event shows that the grant of an event has ended or was replaced.
-    fn is_over(&self, granted: &Event) -> bool {
-        let of_grant = |what: What| what.is_end() || matches!(what, What::Granted { .. });
-        self.events.iter().any(|later| of_grant(later.what) && later.owner == granted.owner)
+    /// Drops the oldest of the last events, or keeps it among those that stay. It usually need not stay: others follow it.
+    #[inline]
+    fn drop_oldest(&mut self) {
+        let Some(oldest) = self.events.front() else { return };
+        let (end, needed) = match oldest.what {
+            What::Granted { token, .. } => (false, !self.is_over(token, &oldest.owner)),
+            what if what.is_end() => (true, self.ends == 1),
+            _ => (false, false),
+        };
+        self.ends -= u32::from(end);
+        let oldest = self.events.pop_front();
+        if let Some(oldest) = oldest.filter(|_| needed) {
+            self.keep(oldest);
+        }
+    }
+
+    /// Whether an event after the oldest one shows that the grant which that one made has ended or was replaced.
+    #[inline]
+    fn is_over(&self, granted: u64, owner: &[u8]) -> bool {
+        // By index: the event is nearly always one of the next few.
+        (1..self.events.len()).any(|at| {
+            let later = &self.events[at];
+            match later.what {
+                What::Released { token } | What::Ended { token, .. } => token == granted || later.owner[..] == *owner,
+                What::Granted { .. } => later.owner[..] == *owner,
+                _ => false,
+            }
+        })
     }
 
     #[cold]
@@ -84,6 +110,14 @@ impl Record {
             What::Granted { .. } => !(end || grant) || kept.owner[..] != *owner,
             _ => !end,
         });
+    }
+
+    /// Panics if an invariant is broken.
+    pub(super) fn check_invariants(&self) {
+        assert!(!self.events.is_empty());
+        assert_eq!(self.ends as usize, self.events.iter().filter(|event| event.what.is_end()).count(), "ends are counted");
+        let events = || self.kept.iter().chain(&self.events);
+        assert!(events().is_sorted_by_key(|event| event.at_ms), "events are in order");
     }
 
     /// All events, the oldest first, without those beyond a bound that was lowered.
