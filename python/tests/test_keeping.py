@@ -116,6 +116,23 @@ def test_the_thread_ends_with_its_locks(portcullis):
     until(lambda: not keepers())
 
 
+def test_a_push_is_heard_after_the_thread_has_ended_and_begun_again(portcullis, locks, monkeypatch):
+    monkeypatch.setattr("portcullis_lock._keeper_sync._LINGER", 0.05)
+    with portcullis.client() as client:
+        first = locks.lock("a", lease=0.2, renew=False).acquire()
+        assert first.lost.wait(5)
+        until(lambda: not client.exists("a") and [link.is_watched for link in locks._core._idle] == [True])
+        with pytest.raises(NotHeldError):
+            first.release()
+        until(lambda: not keepers())
+        grant = locks.lock("a", lease=60).acquire()
+        time.sleep(0.2)  # Past the moment after which a grant is watched.
+        client.delete("a")
+        assert grant.lost.wait(5)
+    with pytest.raises(NotHeldError):
+        grant.release()
+
+
 def test_short_grants_leave_nothing_behind(locks):
     for _ in range(1000):
         locks.lock("a").acquire().release()
