@@ -109,9 +109,10 @@ class ThreadKeeper(Keeper):
                 # It is woken when its locks are closed.
                 if idle_since is not None and (self._core.closed or now() - idle_since >= _LINGER) and self._retire(waker, selector):
                     return
-                if idle_since is not None:
+                # Nobody wakes it when a lost grant is released, which it may be the last to keep.
+                if idle_since is not None or math.isinf(pause):
                     pause = min(pause, _LINGER)
-                for key, _ in selector.select(None if math.isinf(pause) else pause):
+                for key, _ in selector.select(pause):
                     if key.fileobj is ours:
                         ours.recv(4096)
                     else:
