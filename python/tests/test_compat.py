@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+import redis.exceptions
 import redis.lock
 from redis.exceptions import LockError, LockNotOwnedError
 
@@ -181,6 +182,17 @@ def test_both_kinds_keep_each_other_out(portcullisdb, first, second):
         assert two.acquire(blocking=False) is False
     with two:
         assert one.acquire(blocking=False) is False
+
+
+def test_what_redis_py_says_of_a_name_that_a_native_lock_holds(portcullisdb, locks):
+    """The guide's page says it."""
+    theirs = redis.lock.Lock(portcullisdb, "a", timeout=10)
+    with locks.lock("a"):
+        assert theirs.acquire(blocking=False) is False
+        theirs.local.token = b"lost before"
+        for call in (theirs.locked, theirs.owned, theirs.release):
+            with pytest.raises(redis.exceptions.ResponseError, match="WRONGTYPE"):
+                call()
 
 
 def test_a_lock_without_a_timeout_is_renewed(portcullis, portcullisdb, monkeypatch):

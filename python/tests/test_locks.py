@@ -110,6 +110,16 @@ def test_a_refusal_names_the_holder(locks):
                 pass
 
 
+def test_a_refusal_says_when_the_holder_is_this_process(portcullis, locks):
+    with locks.lock("a"), pytest.raises(NotAcquiredError, match="in this process: .* the same owner"):
+        with locks.lock("a"):
+            pass
+    with portcullis.locks() as others, others.lock("a"), pytest.raises(NotAcquiredError) as caught:
+        with locks.lock("a"):
+            pass
+    assert "this process" not in str(caught.value)
+
+
 def test_shared_holders_hold_it_together(locks):
     with locks.lock("a", shared=True) as one, locks.lock("a", shared=True) as two:
         assert one.is_held and two.is_held

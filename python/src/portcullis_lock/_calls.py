@@ -35,13 +35,16 @@ def without_wait(request: Request) -> Request:
     return request if request.wait is None else dataclasses.replace(request, wait=None)
 
 
-async def not_acquired(core: Core, request: Request) -> errors.NotAcquiredError:
-    """The error for a lock that was not granted. It says who holds it."""
+async def not_acquired(core: Core, keeper: Keeper, request: Request) -> errors.NotAcquiredError:
+    """The error for a lock that was not granted. It says who holds it, and whether that is this process."""
     infos = []
     try:
         for name in request.names:
             infos.append(await info(core, name))
         text = _info.not_acquired(request.word, request.title, request.wait, infos)
+        ours = {held.owner for held in keeper.live()}
+        if any(info is not None and any(holder.owner in ours for holder in info.holders) for info in infos):
+            text += ". That holder is in this process: to acquire again what is held already, give both the same owner=…"
     except (errors.LockError, *BROKEN) as error:
         text = f"the {request.word} '{request.title}' was not granted, and the server does not say who holds it: {error}"
     return errors.NotAcquiredError(text, request.title)

@@ -82,15 +82,15 @@ class TaskKeeper(Keeper):
             if self._inputs:
                 continue
             was_idle = self.is_idle
-            pause = _LINGER if was_idle else pause
+            # Nobody wakes it when a lost grant is released, which it may be the last to keep.
+            pause = _LINGER if was_idle or math.isinf(pause) else pause
             # A timer of the loop, and no asyncio.wait_for, which would make a task.
-            timer = None if math.isinf(pause) else asyncio.get_running_loop().call_later(pause, self._timed_out)
+            timer = asyncio.get_running_loop().call_later(pause, self._timed_out)
             self._has_timed_out = False
             try:
                 await self._wakeup.wait()
             finally:
-                if timer is not None:
-                    timer.cancel()
+                timer.cancel()
             if was_idle and self._has_timed_out and self.is_idle and not self._inputs:
                 return
 

@@ -107,11 +107,12 @@ class ThreadKeeper(Keeper):
                 elif idle_since is None:
                     idle_since = now()
                 # It is woken when its locks are closed.
-                if idle_since is not None and (self._core.closed or now() - idle_since >= _LINGER) and self._retire(waker):
+                if idle_since is not None and (self._core.closed or now() - idle_since >= _LINGER) and self._retire(waker, selector):
                     return
-                if idle_since is not None:
+                # Nobody wakes it when a lost grant is released, which it may be the last to keep.
+                if idle_since is not None or math.isinf(pause):
                     pause = min(pause, _LINGER)
-                for key, _ in selector.select(None if math.isinf(pause) else pause):
+                for key, _ in selector.select(pause):
                     if key.fileobj is ours:
                         ours.recv(4096)
                     else:
@@ -137,7 +138,7 @@ class ThreadKeeper(Keeper):
         time.sleep(0.01)
         return 0.05
 
-    def _retire(self, waker: socket.socket) -> bool:
+    def _retire(self, waker: socket.socket, selector: selectors.BaseSelector) -> bool:
         """Ends the thread, unless a grant has come meanwhile."""
         with self._lock:
             if not self.is_idle or self._waker is not waker:
@@ -145,6 +146,10 @@ class ThreadKeeper(Keeper):
             self._thread = self._waker = self._selector = None
         with self._watch_lock:
             self._unwatched.clear()
+            # The next thread has a selector of its own.
+            for key in selector.get_map().values():
+                if isinstance(key.data, BlockingLink):
+                    key.data.is_watched = False
         return True
 
     # Watched links. A link is read by this thread only while nobody uses it: it is taken out of the pool for that.

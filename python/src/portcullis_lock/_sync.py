@@ -96,7 +96,7 @@ class Lock:
     def __enter__(self) -> Grant:
         grant = self.acquire()
         if grant is None:
-            raise run(_calls.not_acquired(self._locks._core, self._request))
+            raise run(_calls.not_acquired(self._locks._core, self._locks._keeper, self._request))
         self._entered.append((threading.get_ident(), grant))
         return grant
 

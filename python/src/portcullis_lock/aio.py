@@ -98,7 +98,7 @@ class Lock:
     async def __aenter__(self) -> Grant:
         grant = await self.acquire()
         if grant is None:
-            raise await _calls.not_acquired(self._locks._core, self._request)
+            raise await _calls.not_acquired(self._locks._core, self._locks._keeper, self._request)
         self._entered.append((asyncio.current_task(), grant))
         return grant
 

@@ -18,6 +18,14 @@ Seconds = Union[int, float, timedelta]
 Order = Callable[..., Any]
 
 
+def _in_coroutine() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def ms_of(seconds: Seconds) -> int:
     return round((seconds.total_seconds() if isinstance(seconds, timedelta) else seconds) * 1000)
 
@@ -59,11 +67,9 @@ class Clock:
 
     def until_blocked(self, count: int = 1, patience: float = 10.0) -> None:
         """Waits until so many clients are blocked: in BLPOP, on a lock, by a pause or by a delay. `patience` is in seconds of real time."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._until_blocked(count, patience)
-        raise RuntimeError("this would stop the event loop, and so the tasks that are to block: use `await clock.aio.until_blocked()`")
+        if _in_coroutine():
+            raise RuntimeError("this would stop the event loop, and so the tasks that are to block: use `await clock.aio.until_blocked()`")
+        self._until_blocked(count, patience)
 
     def _until_blocked(self, count: int, patience: float) -> None:
         end = now() + patience

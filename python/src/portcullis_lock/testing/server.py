@@ -92,14 +92,18 @@ class Portcullis:
         Configuration, users and connections stay. A client that is still blocked since an earlier test is unblocked. A client whose request is
         delayed by a fault loses its connection and the request."""
         self.faults.reset()
-        if self.clock.info()["blocked-clients"]:
+        info = self.clock.info()
+        if info["blocked-clients"]:
             listed = self._order("CLIENT", "LIST")
             for client in listed if isinstance(listed, list) else [_fields(line) for line in listed.splitlines()]:
                 if "b" in client["flags"] and not self._order("CLIENT", "UNBLOCK", client["id"]):
                     self._order("CLIENT", "KILL", "ID", client["id"])
         with self._control_lock:
             pipeline = self._control.pipeline(transaction=False)
-            for words in ("FAULT JOURNAL 0", "CLOCK RESUME", f"CLOCK SET {round(time.time() * 1000)}", "FLUSHALL", "SCRIPT FLUSH", "FUNCTION FLUSH"):
+            orders = ["FAULT JOURNAL 0", "CLOCK RESUME", "FLUSHALL", "SCRIPT FLUSH", "FUNCTION FLUSH"]
+            if info["frozen"] or abs(info["unix-ms"] - time.time() * 1000) > 100:
+                orders.insert(2, f"CLOCK SET {round(time.time() * 1000)}")
+            for words in orders:
                 pipeline.execute_command(*words.split(" "))  # type: ignore[no-untyped-call,unused-ignore]
             pipeline.execute()
 
