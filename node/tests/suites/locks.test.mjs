@@ -326,5 +326,10 @@ test('close releases what is held', async () => {
   await own.close()
   assert.equal(grant.remaining(), 0)
   await assert.rejects(waits, LockError)
+  const last = locksOf(server.url)
+  await last.info('a')
+  const racing = assert.rejects(last.lock('a'), /close\(\) was called/)
+  await last.close()
+  await racing
   await assert.rejects(own.lock('a'), /close\(\) was called/)
 })
