@@ -314,6 +314,8 @@ test('the first message of Redis says that it is not Portcullis', async () => {
 test('a server that is not there', async () => {
   const nowhere = locksOf('redis://127.0.0.1:1', { patience: 200 })
   await assert.rejects(nowhere.lock('a', { wait: Infinity }), (error) => error instanceof UnreachableError && /ECONNREFUSED/.test(error.message))
+  await assert.rejects(nowhere.latch('a').wait(), UnreachableError)
+  await assert.rejects(nowhere.info('a'), UnreachableError)
   await nowhere.close()
 })
 
