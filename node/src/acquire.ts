@@ -128,7 +128,9 @@ async function attemptOn(link: Link, core: Core, request: Request, attempts: Att
   }
   const abort = () => link.destroy('the wait was aborted')
   signal?.addEventListener('abort', abort, { once: true })
-  core.addAbort(abort)
+  // close() ends these; it waits for requests without a wait.
+  const isLong = wait > 0 || request.session
+  if (isLong) core.addAbort(abort)
   const sent = leaseNow()
   let session: Session | undefined
   // Without a grant or a lost connection, the connection is free for the next request, unless a session has its name.
@@ -169,7 +171,7 @@ async function attemptOn(link: Link, core: Core, request: Request, attempts: Att
     attempts.maybeGranted = false
     return 'again'
   } finally {
-    core.removeAbort(abort)
+    if (isLong) core.removeAbort(abort)
     signal?.removeEventListener('abort', abort)
   }
 }

@@ -18,18 +18,12 @@ export interface Session {
   name: string | undefined
 }
 
-/** The events of a grant. */
-export interface GrantEvents {
-  /** The grant is lost: it ended before its release. */
-  lost: [error: NotHeldError]
-}
-
 /**
  * A held lock, several held locks, or held permits. Release it once, in `finally` or by `await using`; it renews itself until then.
  *
  * What it says of itself is never more than true: the lease counts from before the request, on this process's monotonic clock.
  */
-export class Grant extends EventEmitter<GrantEvents> implements Renewable, AsyncDisposable {
+export class Grant implements Renewable, AsyncDisposable {
   /** The names that are held. */
   readonly names: readonly string[]
   /** The owner, as the server knows it. */
@@ -45,6 +39,8 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
   readonly #request: Request
   #session: Session | undefined
   #error: NotHeldError | undefined
+  /** Made with the first listener: most grants have none. */
+  #events: EventEmitter | undefined
   #releasing: Promise<void> | undefined
   #controller: AbortController | undefined
   #lost: Promise<NotHeldError> | undefined
@@ -53,7 +49,6 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
 
   /** @internal Grants come from `Locks`. */
   constructor(core: Core, request: Request, owner: string, tokens: number[], deadline: number, session: Session | undefined) {
-    super()
     this.names = request.names
     this.owner = owner
     this.tokens = tokens
@@ -124,6 +119,19 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
     return this.#controller.signal
   }
 
+  /** Calls the listener when the lock is lost before its release. */
+  on(event: 'lost', listener: (error: NotHeldError) => void): this {
+    this.#events ??= new EventEmitter()
+    this.#events.on(event, listener)
+    return this
+  }
+
+  /** Removes a listener. */
+  off(event: 'lost', listener: (error: NotHeldError) => void): this {
+    this.#events?.off(event, listener)
+    return this
+  }
+
   /**
    * Restarts the lease now. Resolves with the milliseconds that are left, fewer than the lease if `maxHold` ends it earlier.
    *
@@ -184,9 +192,11 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
     renewals.remove(this)
     this.#unawait()
     const isNamed = this.#request.owner !== undefined
-    const id = this.#core.nextId()
+    // A repeated release of a grant with an owner of its own is known by its token; one of several holds needs an id.
+    const id = isNamed ? this.#core.nextId() : undefined
     const commands = this.#tokensByName().map(([name, token]) => {
-      const all = isNamed ? holds.remove(name, this.owner) : true
+      // An owner of its own has one hold: its request was carried out once.
+      const all = isNamed && holds.remove(name, this.owner)
       return this.#request.release(name, this.owner, all, token, id)
     })
     if (this.#error) {
@@ -249,7 +259,7 @@ export class Grant extends EventEmitter<GrantEvents> implements Renewable, Async
     this.#unawait()
     this.#resolveLost?.(error)
     this.#controller?.abort(error)
-    this.emit('lost', error)
+    this.#events?.emit('lost', error)
   }
 
   #watch(link: Link): void {

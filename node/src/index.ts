@@ -24,7 +24,7 @@ export {
   UnreachableError,
 } from './errors.js'
 export type { Holder, Wait } from './errors.js'
-export type { Grant, GrantEvents } from './grant.js'
+export type { Grant } from './grant.js'
 export { connect } from './locks.js'
 export type { ConnectOptions, Locks } from './locks.js'
 export type { Guard, Latch, Semaphore, ThrottleOptions, Throttled } from './parts.js'

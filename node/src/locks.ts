@@ -54,7 +54,8 @@ export class Locks implements AsyncDisposable {
    *   UnreachableError; the reason of `signal`.
    */
   async lock(name: string, options: LockOptions = {}): Promise<Grant> {
-    return this.#granted(new Request('lock', [name], options))
+    const request = new Request('lock', [name], options)
+    return (await acquire(this.#core, request)) ?? this.#refused(request)
   }
 
   /**
@@ -81,7 +82,8 @@ export class Locks implements AsyncDisposable {
    * @throws as `lock`.
    */
   async all(names: readonly string[], options: AllOptions = {}): Promise<Grant> {
-    return this.#granted(new Request('all', [...names], options))
+    const request = new Request('all', [...names], options)
+    return (await acquire(this.#core, request)) ?? this.#refused(request)
   }
 
   /** As `all`, but resolves to null if they are not granted within `wait`. */
@@ -95,7 +97,7 @@ export class Locks implements AsyncDisposable {
       name,
       whole('limit', limit, 1),
       (request) => acquire(this.#core, request),
-      (request) => this.#granted(request),
+      async (request) => (await acquire(this.#core, request)) ?? this.#refused(request),
     )
   }
 
@@ -146,6 +148,7 @@ export class Locks implements AsyncDisposable {
   /** Ends waits, releases what is still held, and closes all connections. */
   async close(): Promise<void> {
     this.#core.abortAll()
+    await this.#core.pool.quiet()
     await this.#core.settled()
     const grants = [...this.#core.renewals.grants] as Grant[]
     // Whoever waits for a grant's loss or release sees the failure there.
@@ -159,9 +162,8 @@ export class Locks implements AsyncDisposable {
     return this.close()
   }
 
-  async #granted(request: Request): Promise<Grant> {
-    const grant = await acquire(this.#core, request)
-    if (grant) return grant
+  /** Throws the error of a request that is not granted in time, with who holds the lock. */
+  async #refused(request: Request): Promise<never> {
     const infos = await Promise.all(request.names.map((name) => this.info(name).catch(() => null)))
     const holders = infos.flatMap((info) => info?.holders ?? [])
     const who = holders.length > 0 ? `it is held by ${holders.map(holderText).join(', and ')}` : 'nobody holds it now'

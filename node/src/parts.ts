@@ -79,6 +79,9 @@ export class Latch {
   async wait({ wait = Infinity, signal }: { wait?: number; signal?: AbortSignal } = {}): Promise<boolean> {
     const { pool } = this.#core
     const end = networkNow() + wait
+    // Before anything was sent, an address that is wrong should not be tried for ever.
+    const patienceEnds = networkNow() + pool.limits.patience
+    let wasSent = false
     const backoff = new Backoff()
     for (;;) {
       signal?.throwIfAborted()
@@ -96,7 +99,8 @@ export class Latch {
         signal?.throwIfAborted()
         if (error instanceof ServerError) throw fromReply(error)
         if (!(error instanceof ConnectionError)) throw error
-        if (!(await backoff.again(end, signal))) throw pool.unreachable(error)
+        wasSent ||= error.maybeApplied
+        if (!(await backoff.again(wasSent ? end : Math.min(end, patienceEnds), signal))) throw pool.unreachable(error)
       } finally {
         if (abort) signal?.removeEventListener('abort', abort)
       }

@@ -6,7 +6,7 @@
 import type { Dialer } from './driver/driver.js'
 import type { Command, Link } from './driver/link.js'
 import { ConnectionError, LockError, NoLeaderError, ServerError, UnreachableError, fromReply } from './errors.js'
-import { networkNow, pause } from './time.js'
+import { type Timer, networkNow, networkTimer, pause } from './time.js'
 
 /** Limits of the connections. Times are milliseconds. */
 export interface PoolLimits {
@@ -24,6 +24,8 @@ export interface PoolLimits {
 const IDLE_MAX = 16
 /** Requests without a wait that are under way at once: more of them take turns, rather than open more connections. */
 const SHORT_MAX = 16
+/** Interval of the look at time-outs and idle connections, in milliseconds. */
+const SWEEP_MS = 100
 /** First and longest pause before a request is repeated, in milliseconds. */
 const BACKOFF_MS: readonly [number, number] = [10, 500]
 
@@ -33,8 +35,10 @@ export class Pool {
   #idle: Link[] = []
   #open = new Set<Link>()
   #dialing = 0
+  #sweeper: Timer | undefined
   #short = 0
   #shortQueue: Array<() => void> = []
+  #whenQuiet: Array<() => void> = []
   #closed = false
 
   constructor(dialer: Dialer, limits: PoolLimits) {
@@ -54,8 +58,24 @@ export class Pool {
   lease(): Link | Promise<Link> {
     const link = this.#idle.pop()
     if (!link) return this.#dial()
+    link.isBusy = true
     link.keepProcess(true)
+    this.#sweepLater()
     return link
+  }
+
+  /**
+   * Looks after time-outs and idle connections, as long as there are any to look after. One timer is cheaper than one a request, and
+   * connections in a row of requests need not be let go in between.
+   */
+  #sweepLater(): void {
+    this.#sweeper ??= networkTimer(SWEEP_MS, () => {
+      this.#sweeper = undefined
+      const now = networkNow()
+      let isNeeded = false
+      for (const link of this.#open) isNeeded = link.sweep(now) || isNeeded
+      if (isNeeded) this.#sweepLater()
+    })
   }
 
   /** Takes a turn for a request without a wait; undefined if it may go on at once. `endShort` ends it. */
@@ -69,8 +89,14 @@ export class Pool {
 
   endShort(): void {
     const next = this.#shortQueue.shift()
-    if (next) next()
-    else this.#short--
+    if (next) return next()
+    this.#short--
+    if (this.#short === 0) for (const resolve of this.#whenQuiet.splice(0)) resolve()
+  }
+
+  /** Resolves when no request without a wait is under way. */
+  async quiet(): Promise<void> {
+    while (this.#short > 0) await new Promise<void>((resolve) => this.#whenQuiet.push(resolve))
   }
 
   async #dial(): Promise<Link> {
@@ -86,6 +112,8 @@ export class Pool {
         this.#refuseIfClosed()
       }
       this.#open.add(link)
+      link.isBusy = true
+      this.#sweepLater()
       link.onClosed(() => {
         this.#open.delete(link)
         const at = this.#idle.indexOf(link)
@@ -105,8 +133,9 @@ export class Pool {
   giveBack(link: Link): void {
     if (link.isClosed) return
     if (this.#closed || this.#idle.length >= IDLE_MAX) return link.destroy()
-    link.keepProcess(false)
+    link.isBusy = false
     this.#idle.push(link)
+    this.#sweepLater()
   }
 
   /** Closes a connection whose node refused a request because it does not lead. */
@@ -126,9 +155,11 @@ export class Pool {
     const backoff = new Backoff()
     for (;;) {
       let failure: ConnectionError
-      await this.startShort()
+      const turn = this.startShort()
+      if (turn) await turn
       try {
-        const link = await this.lease()
+        const leased = this.lease()
+        const link = leased instanceof Promise ? await leased : leased
         const replies = await link.callMany(commands, Math.max(1, Math.min(this.limits.timeout, until - networkNow())))
         const refused = replies.find((reply) => reply instanceof ServerError && reply.isOfNode) as ServerError | undefined
         if (refused === undefined) {

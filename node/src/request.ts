@@ -130,12 +130,12 @@ export class Request {
     return command
   }
 
-  /** The command that releases one hold of a name, or all of them; with a token, of that grant only. */
-  release(name: string, owner: string, all: boolean, token: number | undefined, id: string): Command {
+  /** The command that releases one hold of a name, or all of them; with a token, of that grant only. Copies with an id count once. */
+  release(name: string, owner: string, all: boolean, token: number | undefined, id?: string): Command {
     const command = [this.kind === 'semaphore' ? 'SEM.RELEASE' : 'LOCK.RELEASE', name, owner]
     if (all) command.push('ALL')
     if (token !== undefined) command.push('TOKEN', String(token))
-    command.push('REQUEST', id)
+    if (id !== undefined) command.push('REQUEST', id)
     return command
   }
 

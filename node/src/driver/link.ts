@@ -5,7 +5,7 @@
  * A link carries one request or one batch at a time. So a reply that is lost or late cannot be taken for that of another request.
  */
 import { ConnectionError, ServerError } from '../errors.js'
-import { networkTimer } from '../time.js'
+import { type Timer, networkNow, networkTimer } from '../time.js'
 
 /** The words of a command. */
 export type Command = string[]
@@ -30,12 +30,20 @@ function isReply(error: unknown): error is Error {
   return false
 }
 
+/** A time-out that is shorter has a timer of its own; `sweep` sees the longer ones, up to its interval late. Milliseconds. */
+const SWEPT_MS = 500
+
 export class Link {
   #wire: Wire
   #closed = false
   #onClosed: Array<() => void> = []
   /** Why the link was closed by this package, if it was. */
   #why = ''
+  /** When the reply is due, by `networkNow`. */
+  #due = Infinity
+  #keepsProcess = true
+  /** Whether a request uses it, or a wait or session does. The pool sets it. */
+  isBusy = false
 
   constructor(wire: Wire) {
     this.#wire = wire
@@ -68,23 +76,40 @@ export class Link {
 
   /** Whether the connection keeps the process alive. */
   keepProcess(keep: boolean): void {
+    if (keep === this.#keepsProcess) return
+    this.#keepsProcess = keep
     if (keep) this.#wire.ref()
     else this.#wire.unref()
   }
 
   /**
+   * The pool calls this every now and then: closes the connection if its reply is overdue, and lets an idle one no longer keep the
+   * process. Returns whether there is more to do later.
+   */
+  sweep(now: number): boolean {
+    if (now >= this.#due) {
+      this.destroy('no reply within the time-out')
+      return false
+    }
+    if (!this.isBusy) this.keepProcess(false)
+    return this.isBusy || this.#due !== Infinity
+  }
+
+  /**
    * Sends one command, and resolves with its reply.
    *
-   * @throws ServerError for an error reply; ConnectionError if the connection breaks or the time-out, in milliseconds, is over. The
-   * connection is then closed.
+   * @param timeout Milliseconds; `Infinity` for none.
+   * @throws ServerError for an error reply; ConnectionError if the connection breaks or the time-out is over. The connection is then
+   * closed.
    */
   async call(command: Command, timeout: number): Promise<unknown> {
-    const timer = timeout === Infinity ? undefined : networkTimer(timeout, () => this.destroy(`no reply within ${Math.round(timeout)} ms`))
+    const timer = this.#expect(timeout)
     try {
       return await this.#wire.send(command)
     } catch (error) {
       throw this.#understood(error)
     } finally {
+      this.#due = Infinity
       timer?.cancel()
     }
   }
@@ -95,7 +120,15 @@ export class Link {
    * @throws ConnectionError as `call`. No reply is used then: if one is missing, it is unknown which.
    */
   async callMany(commands: Command[], timeout: number): Promise<unknown[]> {
-    const timer = networkTimer(timeout, () => this.destroy(`no reply within ${Math.round(timeout)} ms`))
+    if (commands.length === 1) {
+      try {
+        return [await this.call(commands[0] as Command, timeout)]
+      } catch (error) {
+        if (error instanceof ServerError) return [error]
+        throw error
+      }
+    }
+    const timer = this.#expect(timeout)
     try {
       return await Promise.all(
         commands.map((command) =>
@@ -107,8 +140,15 @@ export class Link {
         ),
       )
     } finally {
-      timer.cancel()
+      this.#due = Infinity
+      timer?.cancel()
     }
+  }
+
+  #expect(timeout: number): Timer | undefined {
+    if (timeout < SWEPT_MS) return networkTimer(timeout, () => this.destroy(`no reply within ${Math.round(timeout)} ms`))
+    this.#due = timeout === Infinity ? Infinity : networkNow() + timeout
+    return undefined
   }
 
   #understood(error: unknown): Error {

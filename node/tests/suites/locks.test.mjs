@@ -314,6 +314,8 @@ test('the first message of Redis says that it is not Portcullis', async () => {
 test('a server that is not there', async () => {
   const nowhere = locksOf('redis://127.0.0.1:1', { patience: 200 })
   await assert.rejects(nowhere.lock('a', { wait: Infinity }), (error) => error instanceof UnreachableError && /ECONNREFUSED/.test(error.message))
+  await assert.rejects(nowhere.latch('a').wait(), UnreachableError)
+  await assert.rejects(nowhere.info('a'), UnreachableError)
   await nowhere.close()
 })
 
@@ -326,5 +328,10 @@ test('close releases what is held', async () => {
   await own.close()
   assert.equal(grant.remaining(), 0)
   await assert.rejects(waits, LockError)
+  const last = locksOf(server.url)
+  await last.info('a')
+  const racing = assert.rejects(last.lock('a'), /close\(\) was called/)
+  await last.close()
+  await racing
   await assert.rejects(own.lock('a'), /close\(\) was called/)
 })
