@@ -51,11 +51,12 @@ def test_without_renewal_it_is_lost_when_its_lease_ends(locks):
 
 
 def test_a_thousand_locks_are_renewed_by_one_thread(portcullis, locks, keepers):
-    grants = [locks.lock(f"n:{number}", lease=1.5).acquire() for number in range(1000)]
     with portcullis.client() as client:
+        before = len(client.client_list())
+        grants = [locks.lock(f"n:{number}", lease=1.5).acquire() for number in range(1000)]
         until(lambda: all(locks.info(f"n:{number}").fields["holders"][0]["renewed"] >= 2 for number in (0, 500, 999)))
         assert all(grant.is_held for grant in grants) and len(keepers()) == 1
-        assert len(client.client_list()) < 6, "the renewals share connections"
+        assert len(client.client_list()) - before < 4, "the renewals share connections"
     for grant in grants:
         grant.release()
 
