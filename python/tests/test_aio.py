@@ -135,6 +135,23 @@ async def test_a_cancelled_release_releases(portcullis):
         assert await locks.info("a") is None
 
 
+async def test_a_release_that_is_cancelled_before_its_turn_releases(alocks):
+    grant = await alocks.lock("a").acquire()
+    turn = alocks._core.world.turn()
+    for _ in range(16):
+        await turn.__aenter__()
+    task = asyncio.create_task(grant.release())
+    await asyncio.sleep(0.01)
+    assert not grant.released, "it is renewed until its turn"
+    task.cancel()
+    await asyncio.sleep(0.01)
+    for _ in range(16):
+        await turn.__aexit__(None, None, None)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await alocks.info("a") is None
+
+
 async def test_lost_replies_leave_one_hold(portcullis):
     async with portcullis.async_locks(timeout=0.2) as locks:
         for fault in ("DROP-REPLY", "CLOSE-AFTER", "RESET-AFTER", "DROP"):

@@ -66,7 +66,7 @@ def test_64_threads_go_on_when_the_leader_is_killed(cluster, spawn):
         visited(resource, before + 10)
         gap.append(time.monotonic() - begun)
 
-    run_threads(ways, "a", 20, 30, spawn, meanwhile=meanwhile)
+    run_threads(ways, "a", 8, 30, spawn, meanwhile=meanwhile)
     assert gap[0] < 8
     assert all(grant.check() and grant.is_held for grant in kept)
     for grant in kept:
@@ -83,7 +83,7 @@ async def test_64_tasks_go_on_when_the_leader_is_killed(cluster):
         visited(resource, 100)
         cluster.kill_leader()
 
-    await run_tasks(ways, "a", 10, 30, meanwhile=meanwhile)
+    await run_tasks(ways, "a", 6, 30, meanwhile=meanwhile)
     assert await ways[0].info("a") is None
     for locks in ways:
         await locks.close()

@@ -210,6 +210,19 @@ def releases_of(request: Request, owner: str, tokens: tuple[int, ...], request_i
 
 async def release(core: Core, keeper: Keeper, held: Held) -> None:
     """Releases a grant. The first call does; later ones do nothing. Raises NotHeldError if the grant has ended before."""
+    try:
+        # It is renewed until it has its turn.
+        async with core.world.turn():
+            await _release(core, keeper, held)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        if not held.released:
+            await core.world.finish(_give_back(core, keeper, held))
+        raise
+
+
+async def _release(core: Core, keeper: Keeper, held: Held) -> None:
     if not keeper.drop(held):
         return
     cause = held.cause
@@ -220,7 +233,7 @@ async def release(core: Core, keeper: Keeper, held: Held) -> None:
         # After the lease there is nothing to release.
         until = min(now() + core.retry_for, held.deadline)
         try:
-            replies = await core.call(commands, until=until)
+            replies = await core.call(commands, until=until, urgent=True)
         except GeneratorExit:
             raise
         except BROKEN:
