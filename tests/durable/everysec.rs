@@ -24,6 +24,21 @@ fn elements(wire: &mut Wire, list: u64) -> Vec<u64> {
     reply.elements().unwrap().iter().map(|element| number(element.text().unwrap())).collect()
 }
 
+/// The changes are handed over at a time that the clock reaches in the middle of the command.
+#[test]
+fn a_clock_that_moves_right_after_a_write_arrives() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &["--appendfsync", "everysec", "--test-mode"]);
+    let mut wire = server.wire();
+    for round in 0..10 {
+        assert_eq!(call(&mut wire, &format!("SET k {round}")), "+OK");
+        assert_eq!(call(&mut wire, "CLOCK ADVANCE 5"), "+OK");
+    }
+    server.stop();
+    let server = Server::start(&folder, &ARGS);
+    assert_eq!(call(&mut server.wire(), "GET k"), "$1 9");
+}
+
 #[test]
 fn a_clean_stop_loses_nothing() {
     let folder = Folder::new();
