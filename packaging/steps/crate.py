@@ -24,11 +24,16 @@ def build(work: Work) -> str:
     top = {file.split("/")[0] for file in listed}
     check(top == TOP | ADDED, f"the crate has {top - TOP - ADDED or 'nothing'} too much and lacks {TOP - top or 'nothing'}")
     check("src/main.rs" in listed, "the crate lacks the program")
+    # Where cargo puts the crate depends on its version. A crate of an earlier run is not this one.
+    name = f"portcullis-{work.version}.crate"
+    places = [work.target / "package" / name, work.target / "package/tmp-crate" / name]
+    for place in places:
+        place.unlink(missing_ok=True)
     # Nothing is compiled here: `install` does that from the packed files.
     run("cargo", "publish", "--dry-run", "--no-verify", "--locked", "--allow-dirty", env={"CARGO_TARGET_DIR": str(work.target)})
-    crate = work.target / "package" / f"portcullis-{work.version}.crate"
-    if not crate.exists():
-        crate = work.target / "package/tmp-crate" / crate.name
+    made = [place for place in places if place.exists()]
+    check(made, f"cargo has packed no {name}")
+    crate = made[0]
     check(crate.stat().st_size <= CRATE_BYTES_MAX, f"the crate has {crate.stat().st_size} bytes, and the registry takes {CRATE_BYTES_MAX}")
     copy(crate, work.dist / crate.name)
     return f"{crate.name}, {len(listed)} files, {crate.stat().st_size / 1e6:.1f} MB"

@@ -25,7 +25,7 @@ def third_party() -> str:
     found.discard(metadata["resolve"]["root"])
     parts = ["The program portcullis contains these crates.\n"]
     texts: dict[str, list[str]] = {}
-    for package in sorted((packages[each] for each in found), key=lambda each: each["name"]):
+    for package in sorted((packages[each] for each in found), key=lambda each: (each["name"], each["version"])):
         name = f"{package['name']} {package['version']}"
         parts.append(f"{name}: {package['license'] or 'see its licence below'}\n")
         folder = Path(package["manifest_path"]).parent
