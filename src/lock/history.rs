@@ -181,8 +181,11 @@ impl History {
     }
 
     /// Fast path of a lookup: several events in a row often have the same name.
+    #[inline]
     fn is_newest(&self, db: u32, name: &[u8]) -> bool {
-        self.records.get(self.newest).is_some_and(|record| record.db == db && *record.name == *name)
+        let Some(record) = self.records.get(self.newest) else { return false };
+        // Names that differ usually do so at their ends: most need no call to compare them.
+        record.name.last() == name.last() && record.db == db && *record.name == *name
     }
 
     fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
@@ -263,8 +266,7 @@ impl History {
                 None => self.begin(hash, db, name),
             };
             if self.newest != number {
-                self.unlink(number);
-                self.link(number);
+                self.make_newest(number);
             }
         }
         let Some(record) = self.records.get_mut(self.newest) else { return };
@@ -336,6 +338,25 @@ impl History {
         match self.records.get_mut(newer) {
             Some(record) => record.older = older,
             None => self.newest = older,
+        }
+    }
+
+    /// Moves a record that is not the newest to that end of the line.
+    fn make_newest(&mut self, number: u32) {
+        let newest = std::mem::replace(&mut self.newest, number);
+        let Some(record) = self.records.get_mut(number) else { return };
+        let (older, newer) = (record.older, record.newer);
+        (record.older, record.newer) = (newest, NIL);
+        match self.records.get_mut(older) {
+            Some(record) => record.newer = newer,
+            None => self.oldest = newer,
+        }
+        // The next record may be the newest one so far, which both lines then change.
+        if let Some(record) = self.records.get_mut(newer) {
+            record.older = older;
+        }
+        if let Some(record) = self.records.get_mut(newest) {
+            record.newer = number;
         }
     }
 
