@@ -158,7 +158,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "cluster",
         ],
     ),
-    ("top", &["client"]),
+    ("top", &["base", "client"]),
     ("program", &["base", "server", "bench", "torture", "cluster", "top"]),
     ("lib", &["engine", "server", "testing"]),
 ];
