@@ -46,6 +46,29 @@ pub fn quoted(word: &[u8]) -> String {
     text
 }
 
+/// A name in a sentence, and in a command that is pasted into `redis-cli` or behind it into a shell: in double quotes unless it is
+/// plain. A shell finds nothing to carry out in it.
+pub fn pasteable(name: &[u8]) -> String {
+    let plain = |c: char| c.is_alphanumeric() || ":_-./@%+=,".contains(c);
+    if let Ok(text) = std::str::from_utf8(name)
+        && !text.is_empty()
+        && text.chars().all(plain)
+    {
+        return text.to_owned();
+    }
+    let mut text = String::from("\"");
+    for &byte in name {
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
+            b'$' | b'`' | b'!' => text.push_str(&format!("\\x{byte:02x}")),
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => text.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    text.push('"');
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +78,16 @@ mod tests {
         let shown = [0, 999, 1_050, 45_000, 180_000, 7_500_000, 274_000_000].map(long);
         assert_eq!(shown, ["0 ms", "999 ms", "1.0 s", "45 s", "3 min", "2 h 5 min", "3 d 4 h"]);
         assert_eq!((counted(1, "client"), counted(24, "client")), ("1 client".to_owned(), "24 clients".to_owned()));
+    }
+
+    #[test]
+    fn a_pasted_name_has_nothing_that_a_shell_carries_out() {
+        assert_eq!([&b"order:42"[..], "t\u{fc}r".as_bytes()].map(pasteable), ["order:42", "t\u{fc}r"]);
+        assert_eq!(pasteable(b"j$(touch x)`id`;#!"), "\"j\\x24(touch x)\\x60id\\x60;#\\x21\"");
+        assert_eq!([&b""[..], b"a b", b"a\"\\\xff"].map(pasteable), ["\"\"", "\"a b\"", "\"a\\\"\\\\\\xff\""]);
+        for name in [&b"a;b"[..], b"a|b", b"a&b", b"a>b", b"a*b", b"~", b"a'b", b"a#b"] {
+            assert!(pasteable(name).starts_with('"'), "{name:?}");
+        }
     }
 
     #[test]

@@ -20,8 +20,9 @@ pub const EVERY: u64 = 5;
 const POINTS_MAX: usize = 180;
 
 /// The fields of `LOCK.STATS` that are figures under the same names.
-const OF_LOCKS: [&str; 14] = [
+const OF_LOCKS: [&str; 15] = [
     "waiting",
+    "contended",
     "oldest-wait-ms",
     "longest-hold-ms",
     "held",

@@ -57,6 +57,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 const IDLE_MAX: usize = 4;
 /// Maximum bytes of a reply.
 const REPLY_MAX: usize = 64 << 20;
+/// What the server answers a new connection if there are too many.
+const FULL: &str = "max number of clients reached";
 /// Number of bytes to read at once.
 const READ: usize = 16 << 10;
 
@@ -137,11 +139,16 @@ impl Link {
     /// # Errors
     /// As [`Link::ask`].
     pub async fn ask_for(&self, from: SocketAddr, who: &Who, db: u32, commands: &[Command]) -> Result<Vec<Value>, Trouble> {
-        within(ANSWER_TIME, async {
+        let own = within(ANSWER_TIME, async {
             let mut wire = self.open(Serves::One(from))?;
             run(&mut wire, greeting(Some(who)), db, commands).await
         })
-        .await
+        .await;
+        match own {
+            // There are `maxclients` connections: the kept ones serve, too.
+            Err(trouble) if trouble.text.contains(FULL) => self.ask(who, db, commands).await,
+            answered => answered,
+        }
     }
 
     /// Runs commands as a user, or with `None` as nobody who could be refused.

@@ -14,7 +14,7 @@ use crate::http::link::accepted;
 use crate::http::trouble::Trouble;
 
 /// Maximum number of events in an answer.
-const EVENTS_MAX: usize = 100;
+const EVENTS_MAX: usize = 256;
 
 /// An event of `LOCK.RECENT`.
 fn shown(event: &Value, now: u64) -> Reply {

@@ -58,7 +58,7 @@ impl Holders {
     }
 
     /// All of them in the order of their tokens.
-    pub fn iter(&self) -> impl Iterator<Item = &Grant> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Grant> {
         let (few, many) = match self {
             Holders::Few(few) => (Some(few.iter()), None),
             Holders::Many(many) => (None, Some(many.grants.values())),

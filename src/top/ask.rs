@@ -15,7 +15,7 @@ const SHOWN_MAX: usize = 20;
 /// The same while a filter looks at owners, names and addresses of clients, which needs to see them.
 const SHOWN_TO_FILTER_MAX: usize = 100;
 /// Maximum number of recent events.
-const RECENT_MAX: usize = 100;
+const RECENT_MAX: usize = 256;
 
 /// The commands that not every server has.
 const OPTIONAL: [&str; 5] = ["LOCK.LIST", "LOCK.GRAPH", "LOCK.STATS", "LOCK.BREAK", "LOCK.RECENT"];

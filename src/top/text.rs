@@ -26,7 +26,7 @@ pub fn text(facts: &Facts) -> String {
         if let Some(contended) =
             facts.stat("contended").filter(|contended| locks.len() >= LOCKS_MAX && *contended > LOCKS_MAX as u64)
         {
-            lines.push(format!("These are the {LOCKS_MAX} longest waits, of {contended} contended locks."));
+            lines.push(format!("These are the {LOCKS_MAX} longest waits, of {contended} contended locks in all databases."));
         }
     }
     match &facts.graph {

@@ -645,7 +645,7 @@ fn users_may_be_let_use_locks_and_nothing_else() {
          C: LOCK.CHECK job:1 1 => :0
          C: LOCK.ACQUIRE job:7 x 1000 => -NOPERM User reader has no permissions to run the 'lock.acquire' command
          C: LOCK.SLOWLOG LEN => -NOPERM User reader has no permissions to run the 'lock.slowlog' command
-         A: ACL CAT lock => *24*
+         A: ACL CAT lock => *23*
          A: ACL DRYRUN locks LOCK.RELEASE job:1 x => +OK",
     );
 }

@@ -315,6 +315,8 @@ fn the_latest_events_of_all_databases_are_told() {
     server.check_invariants();
 }
 
+const LEAKS: &str = "LOCK.LEAKS also lists plain keys that look like locks: nobody waits for those, clients poll them.";
+
 /// The lines of `LOCK.DOCTOR`, without addresses and numbers of clients and tokens.
 fn diagnosis(wire: &mut Wire) -> Vec<String> {
     let lines = ask(wire, "LOCK.DOCTOR");
@@ -327,7 +329,7 @@ fn the_doctor_names_the_root_its_holder_and_the_cure() {
     let server = start();
     let connect = || Wire::connect(server.addr()).unwrap();
     let mut control = connect();
-    assert_eq!(diagnosis(&mut control), ["Nobody waits for a lock in this database, and none is held in any."]);
+    assert_eq!(diagnosis(&mut control), ["Nobody waits for a lock in this database, and no native lock is held in any.", LEAKS]);
     token(&mut control, "LOCK.ACQUIRE alone ann 9000");
     pass(&server, 1_500);
     // The age of the oldest grant is exact to a second.
@@ -371,7 +373,7 @@ fn the_doctor_names_the_root_its_holder_and_the_cure() {
     send(&mut last, "LOCK.ACQUIRE ledger w9 1000 WAIT 0");
     until_waiting(&mut control, 4);
     let told = diagnosis(&mut control);
-    assert_eq!(told[0], "4 clients wait for 2 locks of one holder: report, ledger.");
+    assert_eq!(told[0], "4 clients wait for 2 locks of one holder: report, ledger; the longest for 1 min.");
     assert!(
         told[1].starts_with("    report is held by web-1 for ") && told[1].contains(") is connected; its lease ends in "),
         "{told:?}"
@@ -390,7 +392,10 @@ fn the_doctor_knows_what_is_no_lock_and_quotes_names() {
     until_waiting(&mut control, 1);
     let told = diagnosis(&mut control);
     assert_eq!(told[0], "1 client waits for old-lock, the longest for 0 ms.");
-    assert_eq!(told[1], "    old-lock is a plain key of type string, which expires in 1 min. DEL ends it.");
+    assert_eq!(
+        told[1],
+        "    old-lock is a plain key of type string, which expires in 1 min. LOCK.INFO old-lock shows it, and DEL old-lock ends it."
+    );
     for owner in ["x", "y"] {
         token(&mut control, &format!("SEM.ACQUIRE pool {owner} 90000 LIMIT 2"));
     }
@@ -408,6 +413,28 @@ fn the_doctor_knows_what_is_no_lock_and_quotes_names() {
     until_waiting(&mut control, 3);
     let all = diagnosis(&mut control).join("\n");
     assert!(all.contains("pool is held by x for ") && all.contains(", and 1 other holder, which LOCK.INFO shows."), "{all}");
+    // The one to look at is the one that is gone; and other databases are named.
+    let mut gone = connect();
+    token(&mut gone, "SEM.ACQUIRE other-pool u 90000 LIMIT 3");
+    token(&mut control, "SEM.ACQUIRE third-pool u 90000 LIMIT 1");
+    let (mut d, mut e) = (connect(), connect());
+    call(&mut d, "SELECT 3");
+    token(&mut control, "LOCK.ACQUIRE shared-by-two stays 90000 SHARED");
+    token(&mut gone, "LOCK.ACQUIRE shared-by-two went 90000 SHARED");
+    call(&mut control, "LOCK.RENEW shared-by-two stays 90000");
+    drop(gone);
+    send(&mut e, "LOCK.ACQUIRE shared-by-two w 1000 WAIT 0");
+    until_waiting(&mut control, 4);
+    until_clients(&mut control, 6);
+    let all = diagnosis(&mut control).join("\n");
+    assert!(all.contains("shared-by-two is held by went for ") && !all.contains("held by stays"), "{all}");
+    token(&mut d, "LOCK.ACQUIRE far x 90000");
+    let mut f = connect();
+    call(&mut f, "SELECT 3");
+    send(&mut f, "LOCK.ACQUIRE far y 1000 WAIT 0");
+    until_waiting(&mut control, 5);
+    let last = diagnosis(&mut control).pop().unwrap();
+    assert!(last.starts_with("In all databases 5 clients wait for 5 locks, also behind SELECT 3. "), "{last}");
     server.check_invariants();
 }
 
@@ -498,8 +525,8 @@ fn help_and_errors_tell_the_usage() {
         assert!(help.contains(line), "{line}: {help}");
     }
     let rows = ask(&mut wire, "COMMAND LIST FILTERBY ACLCAT lock").elements().unwrap().len();
-    // Two are in the category of administrators.
-    assert_eq!(maps(&mut wire, "LOCK.HELP").len(), 2 + 2 * (rows + 2));
+    // Three are in the category of administrators.
+    assert_eq!(maps(&mut wire, "LOCK.HELP").len(), 3 + 2 * (rows + 3));
     for (request, usage) in [
         ("LOCK.RENEW a x", "LOCK.RENEW key owner lease [TOKEN token]"),
         ("sem.release", "SEM.RELEASE key id [ALL] [TOKEN token] [REQUEST id]"),

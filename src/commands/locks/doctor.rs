@@ -1,17 +1,20 @@
 //! `LOCK.DOCTOR`: what everything waits for, in sentences, and the command that ends the grant.
 
+use std::collections::BTreeSet;
+
 use crate::base::error::Result;
-use crate::base::words::{counted, long, quoted};
+use crate::base::words::{counted, long, pasteable};
 use crate::commands::locks::info::{Holder, Most, READ, Shown, shown_with};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
-use crate::lock::graph::forest::forest;
+use crate::lock::graph::forest::{self, Node};
 
-/// Number of roots of trees that are looked at, and of holders that are named.
+/// Number of roots of trees that are looked at, of troubles that are told, and of locks of each.
 const ROOTS: usize = 100;
 const NAMED: usize = 3;
+const LOCKS: usize = 3;
 /// Numbers of holders and waiters of a lock that are collected.
-const MOST: Most = Most { holders: 1, waiters: 0 };
+const MOST: Most = Most { holders: 100, waiters: 0 };
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {
@@ -38,8 +41,14 @@ struct Root {
 
 impl Root {
     /// Its holder, if it has one only.
-    fn holder(&self) -> Option<&Holder> {
+    fn only_holder(&self) -> Option<&Holder> {
         self.shown.holders().first().filter(|_| self.shown.holding() == 1)
+    }
+
+    /// The holder to look at first: one whose connection has ended, or the one that has held it longest.
+    fn suspect(&self) -> Option<&Holder> {
+        let holders = self.shown.holders();
+        holders.iter().find(|holder| holder.is_gone()).or(holders.first())
     }
 }
 
@@ -58,13 +67,19 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
             Some(longest) => {
                 format!("Nobody waits for a lock in this database. {grants} in all databases, the oldest for {longest}.")
             }
-            None => "Nobody waits for a lock in this database, and none is held in any.".to_owned(),
+            None => "Nobody waits for a lock in this database, and no native lock is held in any.".to_owned(),
         });
+        lines
+            .push("LOCK.LEAKS also lists plain keys that look like locks: nobody waits for those, clients poll them.".to_owned());
     }
     if waiters > 0 {
         let in_all = format!("{} for {}", wait(waiters), counted(contended, "lock"));
+        let databases: BTreeSet<u32> =
+            locks.queues.iter().filter(|(_, queue)| queue.len > 0).map(|(_, queue)| queue.db).collect();
+        let others: Vec<String> = databases.into_iter().filter(|&db| db != cx.db).map(|db| format!("SELECT {db}")).collect();
+        let there = if others.is_empty() { String::new() } else { format!(", also behind {}", others.join(", ")) };
         lines.push(format!(
-            "In all databases {in_all}. LOCK.GRAPH shows which lock blocks which, LOCK.LIST CONTENDED all of them."
+            "In all databases {in_all}{there}. LOCK.GRAPH shows which lock blocks which, LOCK.LIST CONTENDED all of them."
         ));
     }
     cx.reply.array(lines.len());
@@ -75,15 +90,12 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 /// The locks at the roots, those with the most clients behind them first.
 fn roots(cx: &mut Context<'_>) -> Vec<Root> {
     let Some(locks) = &cx.engine.keyspace.changes.locks else { return Vec::new() };
-    let nodes = forest(&locks.queues, cx.db, None, ROOTS);
-    let roots: Vec<_> = nodes
-        .iter()
-        .filter(|node| node.depth == 0)
-        .filter_map(|node| {
-            let queue = locks.queues.get(node.queue?)?;
-            Some((queue.name.to_vec(), u64::from(queue.len), node.blocked, node.cut))
-        })
-        .collect();
+    let (nodes, are_all) = forest::roots(&locks.queues, cx.db, ROOTS);
+    let named = |node: Node| {
+        let queue = locks.queues.get(node.queue?)?;
+        Some((queue.name.to_vec(), u64::from(queue.len), node.blocked, node.cut || !are_all))
+    };
+    let roots: Vec<_> = nodes.into_iter().filter_map(named).collect();
     let of = |(name, direct, blocked, cut): (Vec<u8>, _, _, _)| {
         let shown = shown_with(cx, &name, MOST)?;
         Some(Root { name, direct, blocked, cut, shown })
@@ -91,12 +103,14 @@ fn roots(cx: &mut Context<'_>) -> Vec<Root> {
     roots.into_iter().filter_map(of).collect()
 }
 
-/// The locks of one holder are one trouble.
+/// Groups the locks that one connection holds for one owner: it is one cause of all their waits.
 fn groups(roots: Vec<Root>) -> Vec<Vec<Root>> {
     let mut groups: Vec<Vec<Root>> = Vec::new();
     for root in roots {
-        let owner = root.holder().map(Holder::owner);
-        let same = |group: &&mut Vec<Root>| owner.is_some() && group[0].holder().map(Holder::owner) == owner;
+        let holder = root.only_holder().map(|holder| (holder.owner(), holder.client()));
+        let same = |group: &&mut Vec<Root>| {
+            holder.is_some() && group[0].only_holder().map(|holder| (holder.owner(), holder.client())) == holder
+        };
         match groups.iter_mut().find(same) {
             Some(group) => group.push(root),
             None => groups.push(vec![root]),
@@ -111,7 +125,9 @@ fn wait(clients: u64) -> String {
 }
 
 fn describe(cx: &Context<'_>, group: &[Root], lines: &mut Vec<String>) {
-    let blocked: u64 = group.iter().map(|root| root.blocked).sum();
+    // A client that waits for several of the locks waits once.
+    let waiters = cx.engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.waiters() as u64);
+    let blocked = group.iter().map(|root| root.blocked).sum::<u64>().min(waiters);
     let at_least = if group.iter().any(|root| root.cut) { "At least " } else { "" };
     let behind = |root: &Root| match root.blocked - root.direct.min(root.blocked) {
         0 => String::new(),
@@ -121,28 +137,31 @@ fn describe(cx: &Context<'_>, group: &[Root], lines: &mut Vec<String>) {
     match group {
         [root] => {
             let oldest = long(root.shown.oldest_wait_ms());
-            lines.push(format!("{at_least}{clients} for {}{}, the longest for {oldest}.", quoted(&root.name), behind(root)));
+            lines.push(format!("{at_least}{clients} for {}{}, the longest for {oldest}.", pasteable(&root.name), behind(root)));
         }
         _ => {
-            let names: Vec<String> = group.iter().map(|root| format!("{}{}", quoted(&root.name), behind(root))).collect();
-            lines.push(format!(
-                "{at_least}{clients} for {} of one holder: {}.",
-                counted(group.len() as u64, "lock"),
-                names.join(", ")
-            ));
+            let names: Vec<String> =
+                group.iter().take(LOCKS).map(|root| format!("{}{}", pasteable(&root.name), behind(root))).collect();
+            let (locks, names) = (counted(group.len() as u64, "lock"), names.join(", "));
+            let oldest = long(group.iter().map(|root| root.shown.oldest_wait_ms()).max().unwrap_or(0));
+            let more = if group.len() > LOCKS { " and others" } else { "" };
+            lines.push(format!("{at_least}{clients} for {locks} of one holder: {names}{more}; the longest for {oldest}."));
         }
     }
-    for root in group {
-        let Some(holder) = root.shown.holders().first() else {
-            lines.push(format!("    {}", root.shown.without_holder(&quoted(&root.name), cx.now)));
+    for root in group.iter().take(LOCKS) {
+        let Some(holder) = root.suspect() else {
+            lines.push(format!("    {}", root.shown.without_holder(&pasteable(&root.name), cx.now)));
             continue;
         };
         let others = match root.shown.holding() - 1 {
             0 => String::new(),
             others => format!(", and {}, which LOCK.INFO shows", counted(others, "other holder")),
         };
-        lines.push(format!("    {} is held by {}{others}.", quoted(&root.name), holder.in_words(cx.now)));
-        let (name, token) = (quoted(&root.name), holder.token());
+        lines.push(format!("    {} is held by {}{others}.", pasteable(&root.name), holder.in_words(cx.now)));
+        let (name, token) = (pasteable(&root.name), holder.token());
         lines.push(format!("    To end that grant and no later one: LOCK.BREAK {name} TOKEN {token} REASON \"why\""));
+    }
+    if group.len() > LOCKS {
+        lines.push(format!("    And {}, which LOCK.GRAPH shows.", counted((group.len() - LOCKS) as u64, "other lock")));
     }
 }

@@ -15,14 +15,19 @@ pub const COMMANDS: &[Command] = &[Command {
     ..LOCK
 }];
 
+/// The first thing to know when something is wrong.
+const HANGS: &str = "Everything hangs? LOCK.DOCTOR names what most clients wait for, who holds it, and how to end that grant.";
+
 fn help(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let rows: Vec<&Command> = cx.engine.commands.all().filter(|row| row.group == Group::Lock).collect();
-    cx.reply.array(2 * rows.len() + 2);
+    cx.reply.array(2 * rows.len() + 3);
     cx.reply.simple("LOCK.HELP. Commands for locks, semaphores and latches:");
-    cx.reply.simple("Everything hangs? LOCK.DOCTOR names what most clients wait for, who holds it, and how to end that grant.");
+    cx.reply.simple(HANGS);
     for row in rows {
         cx.reply.simple(&row.usage());
         cx.reply.simple(&format!("    {}", row.summary));
     }
+    // Once more at the end, which is what a terminal still shows.
+    cx.reply.simple(HANGS);
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::time::Now;
-use crate::base::words::{long, quoted};
+use crate::base::words::{long, pasteable};
 use crate::commands::locks::acquire::LOCK;
 use crate::engine::Engine;
 use crate::engine::command::{Access, Command, Flags};
@@ -61,23 +61,42 @@ impl Holder {
         &self.grant.owner
     }
 
+    /// The connection that it is known by.
+    pub(super) fn client(&self) -> Client {
+        self.grant.client
+    }
+
+    /// Whether its connection has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone_ms.is_some()
+    }
+
     /// The fencing token.
     pub(super) fn token(&self) -> u64 {
         self.grant.token
     }
 
-    /// Who it is, since when it has the grant and until when, and whether it is connected: `worker-1 for 3 min, … ago`.
+    /// Who it is, since when it has the grant and until when, and whether it is connected.
     pub(super) fn in_words(&self, now: Now) -> String {
         let held = long(now.mono_ms().saturating_sub(self.grant.granted_ms));
         let left = long(now.left_ms(self.grant.end_ms));
-        let name = if self.client_name.is_empty() { String::new() } else { format!(", named {}", quoted(&self.client_name)) };
-        let state = match self.gone_ms {
-            None => "is connected".to_owned(),
-            Some(gone_ms) => format!("ended {} ago", long(gone_ms)),
+        let name = if self.client_name.is_empty() { String::new() } else { format!(", named {}", pasteable(&self.client_name)) };
+        let (addr, client) = (&self.addr, self.grant.client.id);
+        let connection = match self.gone_ms {
+            Some(gone_ms) => format!("its connection ({addr}, client {client}{name}) ended {} ago", long(gone_ms)),
+            None if !addr.is_empty() => format!("its connection ({addr}, client {client}{name}) is connected"),
+            // Its grant was read from a file, or very many connections have ended since.
+            None if self.grant.bound == Bound::Lease => "nothing is known of its connection".to_owned(),
+            None => "its session has no connection, and some time to come back".to_owned(),
         };
-        let owner = quoted(&self.grant.owner);
-        let client = self.grant.client.id;
-        format!("{owner} for {held}; its connection ({}, client {client}{name}) {state}; its lease ends in {left}", self.addr)
+        // Another connection of the owner may have renewed it since.
+        let renewed = match self.grant.renewed {
+            0 => String::new(),
+            1 => ", renewed once".to_owned(),
+            times => format!(", renewed {times} times"),
+        };
+        let owner = pasteable(&self.grant.owner);
+        format!("{owner} for {held}{renewed}; {connection}; its lease ends in {left}")
     }
 }
 
@@ -108,6 +127,7 @@ struct LastEnd {
 struct AllHolders {
     count: u64,
     permits: u64,
+    last_token: Option<u64>,
 }
 
 /// Maximum numbers of holders and of waiters that are collected.
@@ -195,7 +215,8 @@ impl Shown {
             }
             _ => {
                 let end = self.ttl_ms.map_or("never expires".to_owned(), |ms| format!("expires in {}", long(ms)));
-                format!("{name} is a plain key of type {}, which {end}. DEL ends it.", self.kind)
+                let kind = self.kind;
+                format!("{name} is a plain key of type {kind}, which {end}. LOCK.INFO {name} shows it, and DEL {name} ends it.")
             }
         }
     }
@@ -235,8 +256,8 @@ pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Optio
         let lock = locks.look(keys, now, (db, name), |lock| {
             lock.map(|lock| {
                 let grants: Vec<Grant> = lock.holders.iter().take(most.holders).cloned().collect();
-                let permits = lock.holders.iter().map(|grant| u64::from(grant.permits)).sum();
-                let all = AllHolders { count: lock.holders.iter().count() as u64, permits };
+                let last_token = lock.holders.iter().next_back().map(|grant| grant.token);
+                let all = AllHolders { count: lock.holders.len() as u64, permits: lock.holders.permits(), last_token };
                 (lock.limit, lock.held_back_ms, grants, all)
             })
         });
@@ -262,7 +283,7 @@ pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Optio
             let (limit, held_back_ms, grants, all) = lock.unwrap_or_default();
             let holders = grants.iter().map(|grant| holder(engine, locks, now, grant)).collect();
             let semaphore = limit > 0 || is_free && first_wants_permits(locks, queue);
-            let fence = fence(locks, db, name, &grants);
+            let fence = fence(locks, db, name, all.last_token);
             let counts = locks.history.counts(db, name);
             let held = Held::Lock { limit, held_back_ms, holders, all, fence, counts };
             (if semaphore { "semaphore" } else { "lock" }, held, None)
@@ -298,14 +319,14 @@ fn first_wants_permits(locks: &Locks, queue: Option<u32>) -> bool {
 }
 
 /// The last token of a lock: that of its last holder, or of the last grant that is remembered.
-fn fence(locks: &Locks, db: u32, name: &[u8], grants: &[Grant]) -> u64 {
+fn fence(locks: &Locks, db: u32, name: &[u8], held: Option<u64>) -> u64 {
     let last = || {
         locks.history.events(db, name).rev().find_map(|event| match event.what {
             What::Granted { token, .. } => Some(token),
             _ => None,
         })
     };
-    grants.last().map(|grant| grant.token).or_else(last).unwrap_or(0)
+    held.or_else(last).unwrap_or(0)
 }
 
 fn holder(engine: &Engine, locks: &Locks, now: Now, grant: &Grant) -> Holder {

@@ -27,7 +27,7 @@ pub const COMMANDS: &[Command] = &[Command {
     flags: Flags::READONLY,
     keys: Keys::None,
     summary: "Returns the locks of a database: those with the most waiters first, or with WAITING those with the longest wait. SHOW limits how many holders and waiters are shown of each, and adds their numbers. OWNER selects those that an owner holds or waits for, HELD those with a grant of at least this age.",
-    complexity: "O(N) for N keys, of which at most 100,000 are examined, and N contended locks. No keys are examined with CONTENDED, WAITING or KIND semaphore.",
+    complexity: "O(N) for N keys, of which at most 100,000 are examined, and N contended locks. No keys are examined with CONTENDED, WAITING or, up to 10,000 semaphores in a database, KIND semaphore.",
     syntax: "[MATCH pattern] [CONTENDED] [OWNER owner] [KIND kind] [WAITING milliseconds] [HELD milliseconds] [SHOW most] [COUNT count]",
     handler: list,
     ..READ

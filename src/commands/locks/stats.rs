@@ -4,7 +4,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::locks::info::{READ, field, field_if, text};
-use crate::engine::command::{Command, Flags, Keys, Traits};
+use crate::engine::command::{Categories, Command, Flags, Keys, Traits};
 use crate::engine::context::Context;
 use crate::lock::Locks;
 use crate::lock::grant::Reason;
@@ -38,10 +38,11 @@ pub const COMMANDS: &[Command] = &[
         name: "lock.recent",
         arity: -1,
         flags: Flags::READONLY,
-        // It shows names as `LOCK.LIST` does, and those of other databases.
         keys: Keys::None,
+        // It shows the names of all databases, and who broke grants.
+        categories: Categories::LOCKADMIN,
         summary: "Returns the latest events of the locks of all databases that an operator asks about, the latest first: broken grants, refused deadlocks, ended leases and sessions.",
-        complexity: "O(N) for N events, of which there are at most 512",
+        complexity: "O(N) for N events, of which there are at most 256",
         syntax: "[COUNT count]",
         handler: recent,
         ..READ
@@ -141,7 +142,7 @@ fn breaker(locks: &Locks, event: &Event) -> Option<Breaker> {
     Some(locks.history.breaks.of(token).cloned().unwrap_or_else(unknown))
 }
 
-/// Five fields.
+/// Writes five fields: who broke a grant, and why.
 fn write_breaker(reply: &mut dyn Sink, by: &Breaker) {
     field(reply, "by", by.client);
     text(reply, "by-user", &by.user);

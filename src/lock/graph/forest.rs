@@ -47,21 +47,26 @@ pub struct Asked<'a> {
 /// The trees of a database, those with the most blocked waiters first, and then those with the longest wait; with a lock that is asked for, the paths from the roots to
 /// it, and what is below it. At most `count` nodes.
 pub fn forest(queues: &Queues, db: u32, asked: Option<Asked<'_>>, count: usize) -> Vec<Node> {
-    let mut forest = Forest {
-        queues,
-        db,
-        steps: STEPS_MAX,
-        asked: None,
-        above: BTreeSet::new(),
-        asked_parents: Vec::new(),
-        sums: HashMap::default(),
-        meets: false,
-    };
+    let mut forest = Forest::new(queues, db);
     let roots = match asked {
         Some(asked) => forest.roots_above(asked),
         None => forest.all_roots(),
     };
     forest.trees(roots, count)
+}
+
+/// The roots of the trees of a database, in the same order, each without what is below it; and whether these are all of them. At
+/// most `count` roots.
+pub fn roots(queues: &Queues, db: u32, count: usize) -> (Vec<Node>, bool) {
+    let mut forest = Forest::new(queues, db);
+    let all = forest.all_roots();
+    let first = forest.first(&all, count, |&root| root);
+    let is_whole = first.len() == all.len() && forest.steps > 0;
+    let node = |queue| {
+        let (blocked, cut) = (forest.blocked(queue), !forest.children(queue).1);
+        Node { depth: 0, queue: Some(queue), via: None, blocked, cut }
+    };
+    (first.into_iter().map(node).collect(), is_whole)
 }
 
 /// A lock with the owner that holds it and waits for another one.
@@ -83,7 +88,20 @@ struct Forest<'a> {
     meets: bool,
 }
 
-impl Forest<'_> {
+impl<'a> Forest<'a> {
+    fn new(queues: &'a Queues, db: u32) -> Self {
+        Forest {
+            queues,
+            db,
+            steps: STEPS_MAX,
+            asked: None,
+            above: BTreeSet::new(),
+            asked_parents: Vec::new(),
+            sums: HashMap::default(),
+            meets: false,
+        }
+    }
+
     fn step(&mut self) -> bool {
         self.steps = self.steps.saturating_sub(1);
         self.steps > 0

@@ -1,13 +1,15 @@
 //! The latest events of all locks that an operator asks about: broken grants, refused deadlocks, ended leases and sessions.
 
 use std::collections::VecDeque;
+use std::iter::Peekable;
 
 use crate::lock::grant::Reason;
 use crate::lock::history::{Event, What};
 
-/// Number of ended leases and sessions that are remembered, and of all other events.
-const ENDS: usize = 256;
-const OTHERS: usize = 256;
+/// Number of ended leases and sessions that are remembered, of breaks, and of deadlocks.
+const ENDS: usize = 128;
+const BREAKS: usize = 64;
+const DEADLOCKS: usize = 64;
 /// Capacity that the place of a long name keeps for the next name, in bytes.
 const KEPT_NAME: usize = 64;
 
@@ -22,33 +24,36 @@ pub struct Notable {
     pub event: Event,
 }
 
-/// The latest events. Leases that end have places of their own, so that they push no break and no deadlock out.
+/// The latest events. Each kind has places of its own: leases that end, and clients that try again after a deadlock, push no break
+/// out.
 #[derive(Debug, Default)]
 pub struct Recent {
     ends: VecDeque<Notable>,
-    others: VecDeque<Notable>,
+    breaks: VecDeque<Notable>,
+    deadlocks: VecDeque<Notable>,
 }
 
 impl Recent {
     /// Remembers an event if it is of such a kind.
     #[inline]
     pub fn note(&mut self, db: u32, name: &[u8], event: &Event) {
-        match event.what {
-            What::Ended { reason: Reason::Broken, .. } | What::Deadlock => add(&mut self.others, OTHERS, (db, name, event)),
-            What::Ended { reason: Reason::Lease | Reason::MaxHold | Reason::Session, .. } => {
-                add(&mut self.ends, ENDS, (db, name, event));
-            }
-            _ => {}
-        }
+        let (events, max) = match event.what {
+            What::Ended { reason: Reason::Broken, .. } => (&mut self.breaks, BREAKS),
+            What::Ended { reason: Reason::Lease | Reason::MaxHold | Reason::Session, .. } => (&mut self.ends, ENDS),
+            What::Deadlock => (&mut self.deadlocks, DEADLOCKS),
+            _ => return,
+        };
+        add(events, max, (db, name, event));
     }
 
     /// The events, the latest first.
     pub fn latest(&self) -> impl Iterator<Item = &Notable> {
-        let (mut ends, mut others) = (self.ends.iter().rev().peekable(), self.others.iter().rev().peekable());
-        std::iter::from_fn(move || match (ends.peek(), others.peek()) {
-            (Some(end), Some(other)) if end.event.at_ms > other.event.at_ms => ends.next(),
-            (_, Some(_)) => others.next(),
-            _ => ends.next(),
+        let mut kinds = [&self.breaks, &self.deadlocks, &self.ends].map(|events| events.iter().rev().peekable());
+        std::iter::from_fn(move || {
+            let latest = kinds.iter_mut().filter_map(|kind| kind.peek().map(|notable| notable.event.at_ms)).max()?;
+            let is_it = |kind: &mut Peekable<_>| kind.peek().is_some_and(|notable: &&Notable| notable.event.at_ms == latest);
+            let at = kinds.iter_mut().position(is_it)?;
+            kinds[at].next()
         })
     }
 }
@@ -78,10 +83,10 @@ mod tests {
             note(at_ms, "lease", What::Ended { reason: Reason::Lease, token: at_ms });
             note(at_ms, "ordinary", What::Released { token: at_ms });
         }
-        note(999, "deadlock", What::Deadlock);
+        (0..100).for_each(|_| note(999, "deadlock", What::Deadlock));
         let names: Vec<&[u8]> = recent.latest().map(|notable| &notable.name[..]).collect();
-        assert_eq!(names.len(), ENDS + 2);
-        assert_eq!((names[0], names[1], names[ENDS + 1]), (&b"deadlock"[..], &b"lease"[..], &b"broken"[..]));
+        assert_eq!(names.len(), ENDS + DEADLOCKS + 1);
+        assert_eq!((names[0], names[DEADLOCKS], names[ENDS + DEADLOCKS]), (&b"deadlock"[..], &b"lease"[..], &b"broken"[..]));
         assert!(recent.latest().is_sorted_by(|a, b| a.event.at_ms >= b.event.at_ms));
     }
 }

@@ -191,7 +191,7 @@ fn table_heading(screen: &Screen) -> String {
     let contended = screen.facts.as_ref().and_then(|facts| facts.stat("contended"));
     let count = match (screen.locks.len(), contended) {
         (LOCKS_MAX, Some(contended)) if !screen.all && !screen.is_filtered() => {
-            format!("{LOCKS_MAX} of {} contended locks", contended.max(LOCKS_MAX as u64))
+            format!("{LOCKS_MAX} of {} contended locks in all databases", contended.max(LOCKS_MAX as u64))
         }
         (LOCKS_MAX, _) => format!("the first {LOCKS_MAX} locks"),
         (count, _) => counted(count as u64, "lock"),
