@@ -73,6 +73,7 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         ("timeouts", stats.timeouts),
         ("deadlocks-refused", stats.deadlocks),
         ("longest-queue", u64::from(stats.longest_queue)),
+        ("contended", locks.queues.contended() as u64),
         ("sessions", locks.sessions.count() as u64),
         ("requests-remembered", locks.requests.len() as u64),
         ("requests-forgotten-early", locks.requests.forgotten_early),

@@ -8,11 +8,10 @@ pub const WAITS_COUNTED: usize = 10_000;
 
 impl Locks {
     /// The names of the figures in `LOCK.STATS`, and their values. `longest-hold-ms` may be up to a second too much.
-    pub fn figures(&self, now: Now) -> [(&'static str, u64); 8] {
+    pub fn figures(&self, now: Now) -> [(&'static str, u64); 7] {
         let held = self.held.total();
         [
             ("waiting", self.queues.waiters() as u64),
-            ("contended", self.queues.contended() as u64),
             ("oldest-wait-ms", self.present_waits_us(now).next().unwrap_or(0) / 1000),
             ("held", held.locks + held.semaphores),
             ("longest-hold-ms", self.held.oldest_ms().map_or(0, |since_ms| now.mono_ms().saturating_sub(since_ms))),
