@@ -52,6 +52,9 @@ pub struct Settings {
     pub metrics_locks: usize,
 }
 
+/// Niceness of the thread.
+const NICE: i32 = 5;
+
 /// A running endpoint. Dropping it ends it.
 pub struct Endpoint {
     end: Option<oneshot::Sender<()>>,
@@ -69,6 +72,8 @@ impl Endpoint {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let (end, ended) = oneshot::channel();
         let run = move || {
+            // On Linux the niceness is the thread's own: pages and scrapes do not take the processor from the executor.
+            let _ = rustix::process::setpriority_process(None, NICE);
             runtime.block_on(async move {
                 let Settings { listener, tls, name, metrics_locks } = settings;
                 let app = Arc::new(App::new(inside, name, tls.is_some(), beyond_loopback, metrics_locks));

@@ -283,11 +283,11 @@ def totals_are_true_or_at_least(scene):
     # The figure of contended locks is not known to every server.
     if page.run("return news.figures.contended ?? null") is not None:
         has(page.text("behind"), "In all, 60 clients wait for 60 locks")
-        has(page.text("contended-note"), "The 50 longest waits of 60 contended locks")
+        has(page.text("contended-note"), "The 50 longest waits, of 60 contended locks in all databases")
     news = "const { figures } = news; news.figures = { ...figures, contended: arguments[0] ?? undefined }; render(); const text = id => document.getElementById(id).innerText.replaceAll('\\u00a0', ' '); return [text('behind'), text('contended-note')]"
     behind, note = page.run(news, 60)
     has(behind, "In all, 60 clients wait for 60 locks")
-    has(note, "The 50 longest waits of 60 contended locks")
+    has(note, "The 50 longest waits, of 60 contended locks in all databases")
     behind, note = page.run(news, None)
     has(behind, "At least 49 other locks have waiters; 60 clients wait in all")
     has(note, "The 50 longest waits; there may be more")
