@@ -1,4 +1,4 @@
-//! Times and numbers in words. Those of whole sentences are shared with the server.
+//! Short times for tables. The words of sentences are the server's: see `base::words`.
 
 pub use crate::base::words::{counted, long};
 

@@ -32,7 +32,7 @@ with locks.lock("catalogue", shared=True), locks.all(["account:1", "account:2"])
 with locks.lock("leader", lease=30, session=True, grace=2):
     print("lead")
 
-# Reentrancy is asked for: who gives the same owner has the same lock.
+# A lock is reentrant only for an owner that is given: both calls name the same one.
 with locks.lock("tree", owner="job:7"), locks.lock("tree", owner="job:7"):
     print("both")
 
