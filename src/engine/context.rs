@@ -62,6 +62,27 @@ impl Context<'_> {
         (db, &mut *self.reply)
     }
 
+    /// As [`Context::db`] for a command that may write locks of Redis clients: remembers with them who wrote them.
+    #[inline]
+    pub fn signing_db(&mut self) -> Db<'_> {
+        let writer = self.writer();
+        let mut db = self.db();
+        db.writer = writer;
+        db
+    }
+
+    /// The last 32 bits of the calling client's number.
+    #[inline]
+    pub fn writer(&self) -> u32 {
+        self.engine.sessions[self.session.0 as usize].id as u32
+    }
+
+    /// Remembers the calling client's name and address when its connection ends, because it has written a lock.
+    #[inline]
+    pub fn remember_client(&mut self) {
+        self.session().flags |= SessionFlags::ACQUIRED;
+    }
+
     /// The calling session.
     pub fn session(&mut self) -> &mut Session {
         &mut self.engine.sessions[self.session.0 as usize]

@@ -120,7 +120,7 @@ impl Keyspace {
     #[inline]
     pub fn db(&mut self, index: u32, now: Now) -> Db<'_> {
         let dict = self.numbers[index as usize] as usize;
-        Db { keyspace: self, index, dict, now, touch: true }
+        Db { keyspace: self, index, dict, now, touch: true, writer: 0 }
     }
 
     /// Prefetches for later lookups in a database.
@@ -289,6 +289,8 @@ pub struct Db<'a> {
     pub now: Now,
     /// Whether lookups count as accesses (`CLIENT NO-TOUCH`).
     pub touch: bool,
+    /// The last 32 bits of the number of the client that signs the locks of Redis clients which the command writes; 0 for none.
+    pub(crate) writer: u32,
 }
 
 impl<'a> Db<'a> {
@@ -499,14 +501,11 @@ impl<'a> Db<'a> {
         let (deadline, form, access) = (old.deadline(), old.form(), old.access());
         let space = &mut self.keyspace.space;
         let hash = space.hash(key);
-        let place = match old.value() {
-            ValueRef::Bytes(bytes) => space.insert(self.dict, hash, key, NewValue::Bytes(bytes), deadline),
-            ValueRef::Grant(bytes) => space.insert(self.dict, hash, key, NewValue::Grant(bytes), deadline),
-            ValueRef::Count { field, count } => space.insert(self.dict, hash, key, NewValue::Count { field, count }, deadline),
-            ValueRef::Boxed(_) => {
-                let Some(value) = entry.into_boxed() else { return };
-                space.insert(self.dict, hash, key, NewValue::Boxed(value), deadline)
-            }
+        let place = if old.is_boxed() {
+            let Some(value) = entry.into_boxed() else { return };
+            space.insert(self.dict, hash, key, NewValue::Boxed(value), deadline)
+        } else {
+            space.insert(self.dict, hash, key, old.inline_value(), deadline)
         };
         let mut new = space.get_mut(self.dict, place);
         new.set_form(form);

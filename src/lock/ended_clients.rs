@@ -44,6 +44,11 @@ impl EndedClients {
         self.by_id.get(&id)
     }
 
+    /// The connection whose number ends in these 32 bits, with its number; the latest if there are several.
+    pub fn latest(&self, number: u32) -> Option<(u64, &KnownClient)> {
+        self.by_id.iter().rev().find(|(id, _)| **id as u32 == number).map(|(id, client)| (*id, client))
+    }
+
     /// Moves the times when the clock was set back or forth.
     pub fn move_marks(&mut self, by_ms: i64) {
         for ended_ms in self.by_id.values_mut().filter_map(|client| client.ended_ms.as_mut()) {

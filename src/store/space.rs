@@ -253,6 +253,7 @@ impl Space {
         let old = entry.read().deadline();
         let overwritten = match value {
             NewValue::Bytes(bytes) => entry.overwrite(bytes),
+            NewValue::Signed { bytes, writer } => entry.overwrite_signed(bytes, writer),
             NewValue::Grant(bytes) => entry.overwrite_grant(bytes),
             NewValue::Boxed(_) | NewValue::Count { .. } => false,
         };

@@ -104,8 +104,9 @@ fn every_kind_of_name_is_shown() {
     assert_eq!(text(&plain["waiters"].elements().unwrap()[0], "owner"), "bob");
     for (name, kind) in [("hash", "hash"), ("list", "list")] {
         let shown = fields(&mut a, name);
-        assert_eq!((&shown["kind"], shown.get("value")), (&bulk(kind), None), "contents are left out");
+        assert_eq!((&shown["kind"], shown.get("value")), (&bulk(kind), None), "only strings have one");
     }
+    assert_eq!(text(&fields(&mut a, "hash")["fields"], "field"), "secret");
     assert_eq!(call(&mut a, "LOCK.INFO none"), "$-1");
     token(&mut a, "SEM.ACQUIRE pool x 1000 LIMIT 2");
     assert_eq!(text(&ask(&mut a, "LOCK.INFO pool"), "kind"), "semaphore");
@@ -115,6 +116,89 @@ fn every_kind_of_name_is_shown() {
     call(&mut a, "ACL SETUSER app on nopass ~other* +@all");
     call(&mut a, "AUTH app x");
     assert!(!value(&mut a));
+    server.check_invariants();
+}
+
+/// The writer of a plain key: its client's name, and how long its connection has been gone.
+fn writer(wire: &mut Wire, key: &str) -> Option<(String, Option<i64>)> {
+    let info = ask(wire, &format!("LOCK.INFO {key}"));
+    match get(&info, "writer") {
+        Frame::NilBulk => None,
+        writer => Some((text(writer, "client-name"), (get(writer, "gone") != &Frame::NilBulk).then(|| number(writer, "gone")))),
+    }
+}
+
+#[test]
+fn a_plain_lock_tells_who_wrote_it_last() {
+    let server = start();
+    let connect = |name: &str| {
+        let mut wire = Wire::connect(server.addr()).unwrap();
+        call(&mut wire, &format!("CLIENT SETNAME {name}"));
+        wire
+    };
+    let (mut a, mut b, mut control) = (connect("ann"), connect("bob"), connect("control"));
+    let by = |name: &str| Some((name.to_owned(), None));
+    // Each way in which libraries take a lock.
+    for (key, command) in [
+        ("set", "SET set x NX PX 90000"),
+        ("setnx", "SETNX setnx x"),
+        ("swap", "GETSET swap x"),
+        ("swap2", "SET swap2 x GET"),
+        ("equal", "SET equal x IFNE y"),
+        ("hset", "HSET hset x 1"),
+        ("hsetnx", "HSETNX hsetnx x 1"),
+        ("reentrant", "EVAL return(redis.call('hincrby',KEYS[1],ARGV[1],1)) 1 reentrant x"),
+    ] {
+        call(&mut a, command);
+        assert_eq!(writer(&mut control, key), by("ann"), "{command}");
+    }
+    // A refused attempt is no change, and neither is another lease.
+    for (key, command) in [
+        ("set", "SET set y NX"),
+        ("set", "SET set y IFEQ y"),
+        ("set", "PEXPIRE set 80000"),
+        ("setnx", "SETNX setnx y"),
+        ("hsetnx", "HSETNX hsetnx x 2"),
+    ] {
+        call(&mut b, command);
+        assert_eq!(writer(&mut control, key), by("ann"), "{command}");
+    }
+    // Its next writer, in place or not, and over a change of its name.
+    for (key, command) in [
+        ("set", "SET set y XX PX 90000"),
+        ("set", "SET set longer XX KEEPTTL"),
+        ("setnx", "GETSET setnx y"),
+        ("reentrant", "HINCRBY reentrant x 1"),
+        ("hset", "HSET hset x 2"),
+    ] {
+        call(&mut b, command);
+        assert_eq!(writer(&mut control, key), by("bob"), "{command}");
+    }
+    call(&mut control, "RENAME set renamed");
+    call(&mut control, "RENAME reentrant again");
+    assert_eq!((writer(&mut control, "renamed"), writer(&mut control, "again")), (by("bob"), by("bob")));
+    // A change by a command that says nothing of its writer.
+    for (key, command) in [("renamed", "SET renamed z"), ("setnx", "APPEND setnx z"), ("again", "HSET again f long")] {
+        call(&mut a, command);
+        assert_eq!(writer(&mut control, key), None, "{command}");
+    }
+    call(&mut a, "SET number 1 NX");
+    call(&mut b, "INCR number");
+    assert_eq!(writer(&mut control, "number"), None);
+    // What is no lock.
+    call(&mut a, "SET cached x PX 90000");
+    assert_eq!(writer(&mut control, "cached"), None);
+    // The connection ends, and the lock stays.
+    drop(b);
+    while call(&mut control, "CLIENT LIST").contains("name=bob") {}
+    call(&mut control, "CLOCK ADVANCE 1500");
+    assert_eq!(writer(&mut control, "hset"), Some(("bob".to_owned(), Some(1500))));
+    let info = ask(&mut control, "LOCK.INFO hset");
+    assert_eq!(text(get(&info, "fields"), "x"), "2");
+    send(&mut a, "LOCK.ACQUIRE hset cy 1000 WAIT 0");
+    until_waiting(&mut control, 1);
+    let seen = diagnosis(&mut control).join("\n");
+    assert!(seen.contains(" named bob), whose connection ended 1.5 s ago."), "{seen}");
     server.check_invariants();
 }
 

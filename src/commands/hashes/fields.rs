@@ -246,14 +246,16 @@ fn set_pairs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result<usize> {
     if args.len() % 2 == 1 {
         return Err(Error::arity(cx.command.name));
     }
-    let mut db = cx.db();
+    let mut db = cx.signing_db();
     let mut edit = db.edit_or_create_hash(args[1])?;
     edit.make_room(&args[2..]);
     let mut new = 0;
     for pair in args[2..].chunks_exact(2) {
         new += usize::from(edit.set(pair[0], pair[1], FieldTtl::Clear));
     }
-    edit.finish(&[Event::HSET]);
+    if edit.finish(&[Event::HSET]) {
+        cx.remember_client();
+    }
     Ok(new)
 }
 
@@ -270,13 +272,15 @@ fn hmset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn hsetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut db = cx.db();
+    let mut db = cx.signing_db();
     let mut edit = db.edit_or_create_hash(args[1])?;
     let new = edit.get(args[2]).is_none();
     if new {
         edit.make_room(&args[2..]);
         edit.set(args[2], args[3], FieldTtl::Clear);
-        edit.finish(&[Event::HSET]);
+        if edit.finish(&[Event::HSET]) {
+            cx.remember_client();
+        }
     }
     cx.reply.integer(i64::from(new));
     Ok(())
@@ -344,7 +348,7 @@ fn hdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (key, name) = (args[1], args[2]);
     let increment = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
-    let mut db = cx.db();
+    let mut db = cx.signing_db();
     let mut edit = db.edit_or_create_hash(key)?;
     let sum = match edit.add_to_count(name, increment) {
         Some(sum) => sum,
@@ -355,7 +359,9 @@ fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             sum
         }
     };
-    edit.finish(&[Event::HINCRBY]);
+    if edit.finish(&[Event::HINCRBY]) {
+        cx.remember_client();
+    }
     cx.reply.integer(sum);
     Ok(())
 }

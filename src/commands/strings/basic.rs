@@ -321,7 +321,11 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn getset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     get(cx, &args[..2])?;
-    cx.db().put_string(args[1], args[2], Ttl::Clear, Event::SET)
+    let mut db = cx.signing_db();
+    let (hash, place) = db.locate(args[1]);
+    db.sign_string_at(hash, place, args[1], args[2], Ttl::Clear, Event::SET)?;
+    cx.remember_client();
+    Ok(())
 }
 
 fn mget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -411,10 +415,11 @@ fn msetex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn setnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut db = cx.db();
+    let mut db = cx.signing_db();
     let (hash, place) = db.locate(args[1]);
     if place.is_none() {
-        db.put_string_at(hash, None, args[1], args[2], Ttl::Clear, Event::SET)?;
+        db.sign_string_at(hash, None, args[1], args[2], Ttl::Clear, Event::SET)?;
+        cx.remember_client();
     }
     cx.reply.integer(i64::from(place.is_none()));
     Ok(())

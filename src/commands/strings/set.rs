@@ -187,6 +187,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Ok(());
     }
     let options = Options::parse(cx, &args[3..])?;
+    let writer = cx.writer();
     let (mut db, reply) = cx.db_and_reply();
     let (hash, place) = db.locate_here(key);
     if options.get {
@@ -222,9 +223,19 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         reply.null();
     }
     if met {
-        db.put_string_at(hash, place, key, value, options.ttl, Event::SET)?;
+        // A string that is set on a condition, or in exchange for another one, may be a lock.
+        let signed = options.condition.is_some() || options.get;
+        if signed {
+            db.writer = writer;
+            db.sign_string_at(hash, place, key, value, options.ttl, Event::SET)?;
+        } else {
+            db.put_string_at(hash, place, key, value, options.ttl, Event::SET)?;
+        }
         if let Ttl::At(_) = options.ttl {
             db.also(key, Event::EXPIRE);
+        }
+        if signed {
+            cx.remember_client();
         }
     }
     Ok(())

@@ -27,6 +27,17 @@ impl Engine {
         self.ended_clients.add(session.id, known);
     }
 
+    /// The number of the client that wrote a key, of which the key has the last 32 bits, and what is known of the client. Visits
+    /// all sessions.
+    pub(crate) fn known_writer(&self, number: u32) -> (u64, KnownClient) {
+        let session = self.sessions.iter().find(|(_, session)| session.id as u32 == number);
+        if let Some((slot, session)) = session {
+            return (session.id, self.known_client(Client { id: session.id, slot: slot as u32 }));
+        }
+        let ended = self.ended_clients.latest(number);
+        ended.map_or((u64::from(number), KnownClient::default()), |(id, client)| (id, client.clone()))
+    }
+
     /// What is known of a client: of one that is connected, and of the last 10,000 that ended after they had acquired locks.
     pub(crate) fn known_client(&self, client: Client) -> KnownClient {
         let session = self.sessions.get(client.slot as usize).filter(|session| session.id == client.id);

@@ -33,9 +33,30 @@ impl Db<'_> {
         event: Event,
     ) -> Result {
         let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
+        self.emit_string(key, value, deadline, event);
+        Ok(())
+    }
+
+    /// As [`Db::put_string_at`] for a string that may be a lock: remembers [`Db::writer`] with it.
+    pub(crate) fn sign_string_at(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: &[u8],
+        ttl: Ttl,
+        event: Event,
+    ) -> Result {
+        let signed = NewValue::Signed { bytes: value, writer: self.writer };
+        let deadline = self.put_here(hash, place, key, signed, ttl)?;
+        self.emit_string(key, value, deadline, event);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn emit_string(&mut self, key: &[u8], value: &[u8], deadline: Option<u64>, event: Event) {
         let deadline = deadline.map(|d| self.now.unix_of(d));
         self.emit(key, event, Effect::SetString { value, deadline });
-        Ok(())
     }
 
     /// Replaces the string there with one derived from it, and keeps its deadline. Fails if the key holds another type. Optimized

@@ -370,24 +370,28 @@ impl HashEdit<'_, '_> {
         if !entry.set_count(sum) {
             return None;
         }
+        entry.sign(self.db.writer);
         self.db.emit(self.key, SILENT, Effect::HashSet { field: name, value: digits(sum), deadline: None });
         Some(i64::from(sum))
     }
 
     /// Sets a field to a small number if the hash can be inline with it. Returns whether the field is new.
     fn set_count(&mut self, name: &[u8], count: u8) -> Option<bool> {
-        let Db { keyspace, dict, .. } = &mut *self.db;
+        let Db { keyspace, dict, writer, .. } = &mut *self.db;
+        let writer = *writer;
         let limits = keyspace.hash_limits;
         let Some(place) = self.place else {
             if name.len() > COUNT_FIELD_MAX.min(limits.value) || digits(count).len() > limits.value || limits.entries == 0 {
                 return None;
             }
-            self.create(NewValue::Count { field: name, count });
+            self.create(NewValue::Count { field: name, count, writer });
             return Some(true);
         };
         match keyspace.space.get(*dict, place).value() {
             ValueRef::Count { field, .. } if field == name => {
-                keyspace.space.get_mut(*dict, place).set_count(count).then_some(false)
+                let mut entry = keyspace.space.get_mut(*dict, place);
+                entry.sign(writer);
+                entry.set_count(count).then_some(false)
             }
             _ => None,
         }
@@ -439,8 +443,9 @@ impl HashEdit<'_, '_> {
         removed
     }
 
-    /// Publishes the events of the edit. A hash without fields is removed, with its own event.
-    pub fn finish(self, events: &[Event]) {
+    /// Publishes the events of the edit. A hash without fields is removed, with its own event. Returns whether the hash may be a
+    /// lock, with which its writer is remembered.
+    pub fn finish(self, events: &[Event]) -> bool {
         let db = self.db;
         if self.expired {
             db.keyspace.changes.publish(db.index, HEXPIRED, self.key);
@@ -448,11 +453,11 @@ impl HashEdit<'_, '_> {
         for event in events {
             db.keyspace.changes.publish(db.index, *event, self.key);
         }
-        let Some(place) = self.place else { return };
-        let Some(hash) = db.hash_at(place) else { return };
+        let Some(place) = self.place else { return false };
+        let Some(hash) = db.hash_at(place) else { return db.keyspace.space.get(db.dict, place).is_signed() };
         if hash.is_empty() {
             db.remove_empty(place, self.key);
-            return;
+            return false;
         }
         // A timer that fires too early is set again, so a later deadline needs no change.
         let first = hash.next_field_deadline();
@@ -466,8 +471,10 @@ impl HashEdit<'_, '_> {
             let field = SmallVec::<[u8; 64]>::from_slice(field);
             let space = &mut db.keyspace.space;
             let deadline = space.get(db.dict, place).deadline();
-            space.replace(db.dict, place, NewValue::Count { field: &field, count }, deadline);
+            space.replace(db.dict, place, NewValue::Count { field: &field, count, writer: db.writer }, deadline);
+            return db.writer != 0;
         }
+        false
     }
 
     /// Removes a field if it has expired, so that the next step does not find it.
