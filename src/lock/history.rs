@@ -160,6 +160,10 @@ impl History {
     /// and later uses of the names free their memory.
     pub fn set_bounds(&mut self, names: usize, events: usize) {
         (self.names_max, self.events_max) = (names, events);
+        if names == 0 {
+            // Without a history, there are no latest events either.
+            self.recent = Recent::default();
+        }
     }
 
     /// Whether more names are remembered than allowed.

@@ -156,6 +156,8 @@ pub struct Writer {
     pub addr: Name,
     /// Id of its connection.
     pub client: u64,
+    /// For how many milliseconds its connection has been gone; `None` while it is connected, and where nothing is known of it.
+    pub gone_ms: Option<u64>,
 }
 
 /// A lock, or anything else that clients wait for.
@@ -191,7 +193,9 @@ pub struct Lock {
     pub count: Option<u64>,
     /// The highest token that a guard has seen.
     pub token: Option<u64>,
-    /// The first bytes of a plain key.
+    /// The first fields and values of a plain hash, as locks of Redis clients have it.
+    pub fields: Vec<(Name, Name)>,
+    /// The first bytes of a plain string.
     pub value: Option<Name>,
     /// Seconds since a plain key was used.
     pub idle_s: Option<u64>,
@@ -458,6 +462,7 @@ impl Lock {
             last_end: read::map(reply, "last-end").map(Event::of),
             count: read::number(reply, "count"),
             token: read::number(reply, "token"),
+            fields: read::fields(reply, "fields"),
             value: reply.field("value").and_then(Value::as_bytes).map(|bytes| Name(bytes.to_vec())),
             idle_s: read::number(reply, "idle"),
             ttl_ms: read::integer(reply, "ttl"),
@@ -475,8 +480,12 @@ impl Lock {
 
 impl Writer {
     fn of(reply: &Value) -> Writer {
-        let client = ["id", "client"].iter().find_map(|field| read::number(reply, field));
-        Writer { name: read::name(reply, "name"), addr: read::name(reply, "addr"), client: client.unwrap_or(0) }
+        Writer {
+            name: read::name(reply, "client-name"),
+            addr: read::name(reply, "addr"),
+            client: read::number(reply, "client").unwrap_or(0),
+            gone_ms: read::number(reply, "gone"),
+        }
     }
 }
 

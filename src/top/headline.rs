@@ -152,10 +152,17 @@ fn why(root: &Root<'_>, lock: Option<&Lock>) -> String {
 fn key(lock: &Lock) -> String {
     let mut text = String::new();
     if let Some(writer) = &lock.writer {
-        let known: Vec<String> =
+        let mut known: Vec<String> =
             [&writer.name, &writer.addr].into_iter().filter(|name| !name.is_empty()).map(Name::to_string).collect();
-        let known = if known.is_empty() { format!("client {}", writer.client) } else { known.join(", ") };
-        text.push_str(&format!(" that {known} wrote"));
+        if known.is_empty() {
+            known.push(format!("client {}", writer.client));
+        }
+        if let Some(gone_ms) = writer.gone_ms {
+            known.push(format!("connection gone for {}", long(gone_ms)));
+        }
+        let (first, rest) = (known.remove(0), known.join(", "));
+        let rest = if rest.is_empty() { rest } else { format!(" ({rest})") };
+        text.push_str(&format!(" that {first}{rest} wrote"));
     }
     match lock.ttl_ms {
         Some(ttl_ms @ 0..) => text.push_str(&format!(", which expires in {}", long(ttl_ms as u64))),

@@ -33,6 +33,16 @@ pub fn maps<'a>(reply: &'a Value, field: &str) -> &'a [Value] {
     reply.field(field).and_then(Value::as_array).unwrap_or_default()
 }
 
+/// The pairs of a field that is a map of names to names; none if it is absent.
+pub fn fields(reply: &Value, field: &str) -> Vec<(Name, Name)> {
+    let Some(map) = map(reply, field) else { return Vec::new() };
+    let name = |value: &Value| Name(value.as_bytes().unwrap_or_default().to_vec());
+    match map {
+        Value::Map(pairs) => pairs.iter().map(|(field, value)| (name(field), name(value))).collect(),
+        other => other.as_array().unwrap_or_default().chunks_exact(2).map(|pair| (name(&pair[0]), name(&pair[1]))).collect(),
+    }
+}
+
 /// A field that is a map; `None` if it is nil or absent.
 pub fn map<'a>(reply: &'a Value, field: &str) -> Option<&'a Value> {
     reply.field(field).filter(|value| !value.is_null())

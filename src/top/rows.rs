@@ -59,6 +59,7 @@ impl Row {
         } else if let Some(writer) = &lock.writer {
             row.client = writer.name.to_string();
             row.address = writer.addr.to_string();
+            row.gone = writer.gone_ms.map(short).unwrap_or_default();
         }
         row
     }
@@ -292,8 +293,11 @@ pub fn detail(lock: &Lock, events: &Result<Vec<Event>, Absence>) -> Vec<String> 
     if let Some(value) = &lock.value {
         lines.push(format!("  value: {value}"));
     }
+    lines.extend(lock.fields.iter().map(|(field, value)| format!("  {field}: {value}")));
     if let Some(writer) = &lock.writer {
-        lines.push(format!("  written by {} {} (client {})", writer.name, writer.addr, writer.client));
+        let gone = writer.gone_ms.map_or_else(String::new, |ms| format!("connection gone for {}", short(ms)));
+        let client = format!("client {}", writer.client);
+        lines.push(format!("  written by  {}", joined([writer.name.to_string(), writer.addr.to_string(), client, gone])));
     }
     if !lock.holders.is_empty() {
         lines.push(format!("Held by {}:", counted(lock.holding, "owner")));

@@ -396,6 +396,10 @@ fn the_latest_events_of_all_databases_are_told() {
     assert_eq!(maps(&mut wire, "LOCK.RECENT COUNT 2").len(), 2);
     assert_eq!(call(&mut wire, "LOCK.RECENT COUNT 0"), "-ERR syntax error");
     assert_eq!(call(&mut wire, "LOCK.RECENT COUNT x"), "-ERR value is not an integer or out of range");
+    call(&mut wire, "CONFIG SET lock-history-max-names 0");
+    assert_eq!(maps(&mut wire, "LOCK.RECENT").len(), 0, "there is no history");
+    call(&mut wire, "CONFIG SET lock-history-max-names 10");
+    assert_eq!(maps(&mut wire, "LOCK.RECENT").len(), 0, "what was forgotten stays forgotten");
     server.check_invariants();
 }
 

@@ -57,7 +57,7 @@ fn the_headline_names_the_root_of_most_waits() {
     let key = json!([graph()[4]]);
     assert_eq!(
         headline_of(&Replies { graph: Ok(reply(&key)), ..jam() }),
-        "2 clients wait for lock:cart, a key of type string that web-3, 10.0.0.9:1000 wrote, which never expires"
+        "2 clients wait for lock:cart, a key of type string that web-3 (10.0.0.9:1000, connection gone for 2 min) wrote, which never expires"
     );
 }
 

@@ -63,7 +63,7 @@ pub fn list() -> Json {
     });
     let mut key = lock("lock:cart", "string", json!([]), 2, 3_200);
     key["mode"] = json!("free");
-    key["writer"] = json!({ "id": 31, "name": "web-3", "addr": "10.0.0.9:1000" });
+    key["writer"] = json!({ "client": 31, "client-name": "web-3", "addr": "10.0.0.9:1000", "gone": 125_000, "user": "default" });
     key["ttl"] = json!(-1);
     key["value"] = json!("1");
     json!([
