@@ -148,6 +148,7 @@ pub async fn answer(app: &App, who: &Who) -> Result<Reply, Trouble> {
             "role": text("role"),
             "port": number("tcp_port"),
             "node-id": nodes.field("node").map(json::of),
+            "node-role": nodes.field("role").map(json::of),
             "user": who.name(),
         },
         "cluster": cluster(&nodes),
@@ -158,18 +159,22 @@ pub async fn answer(app: &App, who: &Who) -> Result<Reply, Trouble> {
 fn cluster(status: &Value) -> Reply {
     let Some(nodes) = status.field("nodes").and_then(Value::as_array) else { return Reply::Null };
     let number = |of: &Value, name: &str| of.field(name).and_then(Value::as_integer).unwrap_or(0);
-    let (me, leader) = (number(status, "node"), number(status, "leader"));
+    let (me, leader, committed) = (number(status, "node"), number(status, "leader"), number(status, "committed"));
     let show = |node: &Value| {
         let id = number(node, "id");
-        let is_up = node.field("link").and_then(Value::as_str) == Some("up");
+        let is_up = id == me || node.field("link").and_then(Value::as_str) == Some("up");
+        // A node names the last leader that it knows until there is another one, also while that is dead.
         let role = match id {
+            _ if !is_up => "unreachable",
             id if id == leader => "leader",
-            _ if is_up => "follower",
-            _ => "unreachable",
+            _ => "follower",
         };
+        let known = |name: &str| node.field(name).and_then(Value::as_integer).filter(|known| *known >= 0);
         // How long it has not been heard of, in milliseconds.
-        let heard_ms = node.field("heard-ms").and_then(Value::as_integer).filter(|ms| *ms >= 0);
-        let lag = if id == me { Some(0) } else { heard_ms };
+        let lag = if id == me { Some(0) } else { known("heard-ms") };
+        // Only the leader knows how much of the log the others have.
+        let has = if id == me { known("index").or(Some(number(status, "applied"))) } else { known("index") };
+        let behind = has.map(|index| committed.saturating_sub(index).max(0));
         let host = node.field("host").and_then(Value::as_str).unwrap_or_default();
         let port = match (number(node, "port"), number(node, "tls-port")) {
             (0, port) | (port, _) => port,
@@ -178,7 +183,9 @@ fn cluster(status: &Value) -> Reply {
             "node": id,
             "role": role,
             "vote": node.field("vote").and_then(Value::as_str) == Some("yes"),
+            "last-leader": id == leader,
             "lag": lag,
+            "behind": behind,
             "addr": format!("{host}:{port}"),
         })
     };
@@ -225,7 +232,7 @@ mod tests {
     fn nodes_are_shown_with_their_roles_and_lags() {
         let pair = |name: &'static str, value: Value| (Value::Status(name.into()), value);
         let text = |text: &'static str| Value::Status(text.into());
-        let node = |id: i64, link: &'static str, heard_ms: i64| {
+        let node = |id: i64, link: &'static str, heard_ms: i64, index: i64| {
             Value::Map(vec![
                 pair("id", Value::Integer(id)),
                 pair("host", text("10.0.0.1")),
@@ -233,18 +240,30 @@ mod tests {
                 pair("vote", text("yes")),
                 pair("link", text(link)),
                 pair("heard-ms", Value::Integer(heard_ms)),
+                pair("index", Value::Integer(index)),
             ])
         };
-        let status = Value::Map(vec![
-            pair("node", Value::Integer(1)),
-            pair("leader", Value::Integer(1)),
-            pair("nodes", Value::Array(vec![node(1, "up", -1), node(2, "up", 7), node(3, "down", -1)])),
-        ]);
-        let shown = cluster(&status);
-        let told = |at: usize| (shown[at]["role"].clone(), shown[at]["lag"].clone());
-        assert_eq!(told(0), (json!("leader"), json!(0)));
-        assert_eq!(told(1), (json!("follower"), json!(7)));
-        assert_eq!(told(2), (json!("unreachable"), Reply::Null));
+        let status = |me: i64, leader: i64, nodes: Vec<Value>| {
+            Value::Map(vec![
+                pair("node", Value::Integer(me)),
+                pair("leader", Value::Integer(leader)),
+                pair("committed", Value::Integer(9)),
+                pair("applied", Value::Integer(8)),
+                pair("nodes", Value::Array(nodes)),
+            ])
+        };
+        let told = |shown: &Reply, at: usize| {
+            let node = &shown[at];
+            (node["role"].clone(), node["lag"].clone(), node["behind"].clone(), node["last-leader"].clone())
+        };
+        let shown = cluster(&status(1, 1, vec![node(1, "up", -1, 12), node(2, "up", 7, 4), node(3, "down", -1, -1)]));
+        assert_eq!(told(&shown, 0), (json!("leader"), json!(0), json!(0), json!(true)));
+        assert_eq!(told(&shown, 1), (json!("follower"), json!(7), json!(5), json!(false)));
+        assert_eq!(told(&shown, 2), (json!("unreachable"), Reply::Null, Reply::Null, json!(false)));
+        // The last leader that a follower knows may be dead.
+        let shown = cluster(&status(2, 1, vec![node(1, "down", 8000, -1), node(2, "down", -1, -1)]));
+        assert_eq!(told(&shown, 0), (json!("unreachable"), json!(8000), Reply::Null, json!(true)));
+        assert_eq!(told(&shown, 1), (json!("follower"), json!(0), json!(1), json!(false)));
         assert_eq!(cluster(&Value::Null), Reply::Null);
     }
 }

@@ -157,7 +157,10 @@ impl Inside for Executor {
         self.send(move |shell| {
             let replication = &shell.engine.replication;
             let loading = shell.engine.persistence.loading.is_some();
-            tell(State { loading, leaderless: replication.is_on() && replication.leader().is_none() });
+            // A follower names its last leader until it knows of another one, also while that is dead.
+            let me = replication.state().node;
+            let led = replication.leader().is_some_and(|leader| leader.id == me || leader.link_up);
+            tell(State { loading, leaderless: replication.is_on() && !led });
         });
     }
 }

@@ -13,8 +13,8 @@ const AFTER: &str = "\
 URL is redis://[user][:password@]host[:port][/db], rediss://… or unix://…; the nodes of a cluster are separated by commas.
 Without a scheme it is redis://.
 
-A password in the URL is seen by whoever lists processes. The variable REDISCLI_AUTH has the password if the URL has none, as
-for redis-cli.
+A list of processes shows the URL, with its password. If the URL has no password, the variable REDISCLI_AUTH has it, as for
+redis-cli.
 
 Examples:
   portcullis top

@@ -224,6 +224,21 @@ pub struct Node {
     pub holders: Vec<Holder>,
     /// Whether what is below is left out.
     pub cut: bool,
+    /// A lock of another database that a holder waits for.
+    pub elsewhere: Option<Elsewhere>,
+    /// Whether the server has not followed all waiters: there may be more locks, and more waiters.
+    pub is_partial: bool,
+}
+
+/// A lock of another database, and the owner that waits for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// The database.
+    pub db: u64,
+    /// The lock's name.
+    pub name: Name,
+    /// The owner.
+    pub owner: Name,
 }
 
 /// Everything.
@@ -501,6 +516,12 @@ impl Node {
             blocked: read::number(reply, "blocked").unwrap_or(waiters),
             holders: read::maps(reply, "holders").iter().map(Holder::of).collect(),
             cut: read::is(reply, "cut"),
+            elsewhere: read::map(reply, "elsewhere").map(|there| Elsewhere {
+                db: read::number(there, "db").unwrap_or(0),
+                name: read::name(there, "name"),
+                owner: read::name(there, "owner"),
+            }),
+            is_partial: read::is(reply, "partial"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One sentence that names the root cause: what most clients wait for, and who holds it.
 
 use crate::top::ask::NODES_MAX;
-use crate::top::facts::{Absence, Facts, Holder, Lock, main_holder};
+use crate::top::facts::{Absence, Elsewhere, Facts, Holder, Lock, main_holder};
 use crate::top::names::Name;
 use crate::top::words::{counted, long};
 
@@ -16,13 +16,15 @@ pub struct Headline {
     pub lock: Option<Name>,
 }
 
-/// A lock that blocks clients, and whose holders wait for nothing.
+/// A lock that blocks clients, and whose holders wait for nothing in this database.
 struct Root<'a> {
     name: &'a Name,
     /// Waiters of the lock itself, and of all that is below.
     waiters: u64,
     blocked: u64,
     holders: &'a [Holder],
+    /// A lock of another database that a holder waits for.
+    elsewhere: Option<&'a Elsewhere>,
 }
 
 /// Names the root cause.
@@ -36,10 +38,19 @@ pub fn headline(facts: &Facts) -> Headline {
         }
     };
     let graph = facts.graph.as_deref().unwrap_or_default();
+    let is_partial = graph.iter().any(|node| node.is_partial);
+    // Who waits for several locks counts at each of them, so that more seem to wait behind one than there are clients.
+    let waiting = facts.stat("waiting").unwrap_or(u64::MAX);
     let mut roots: Vec<Root<'_>> = graph
         .iter()
         .filter(|node| node.depth == 0 && node.blocked > 0)
-        .map(|node| Root { name: &node.name, waiters: node.waiters, blocked: node.blocked, holders: &node.holders })
+        .map(|node| Root {
+            name: &node.name,
+            waiters: node.waiters,
+            blocked: node.blocked.min(waiting.max(node.waiters)),
+            holders: &node.holders,
+            elsewhere: node.elsewhere.as_ref(),
+        })
         .collect();
     if roots.is_empty() {
         let contended = locks.iter().filter(|lock| lock.waiting > 0);
@@ -50,6 +61,7 @@ pub fn headline(facts: &Facts) -> Headline {
             waiters: lock.waiting,
             blocked: lock.waiting,
             holders: &lock.holders,
+            elsewhere: None,
         }));
     }
     let (roots_count, all_blocked) = (roots.len(), roots.iter().map(|root| root.blocked).sum::<u64>());
@@ -59,17 +71,18 @@ pub fn headline(facts: &Facts) -> Headline {
             _ => calm("Nobody waits for a lock.".to_owned()),
         };
     };
+    let (begin, least) = if is_partial { ("At least ", "at least ") } else { ("", "") };
     let mut text = match &cause.roots[..] {
         [root] => {
             let directly = if root.waiters < root.blocked { format!(" ({} directly)", root.waiters) } else { String::new() };
-            format!("{} for {}{directly}{}", wait(root.blocked), root.name, why(root, facts.lock(root.name)))
+            format!("{begin}{} for {}{directly}{}", wait(root.blocked), root.name, why(root, facts.lock(root.name)))
         }
-        roots => several(roots, cause.blocked),
+        roots => several(roots, least, cause.blocked),
     };
     let others = (roots_count - cause.roots.len()) as u64;
     if others > 0 {
         let block = if others == 1 { "blocks" } else { "block" };
-        let is_cut = graph.len() >= NODES_MAX;
+        let is_cut = is_partial || graph.len() >= NODES_MAX;
         text.push_str(&match (is_cut, facts.stat("waiting"), facts.stat("contended")) {
             (true, Some(waiting), Some(contended)) => format!("; in all, {} for {}", wait(waiting), counted(contended, "lock")),
             _ => {
@@ -115,12 +128,19 @@ fn worst_cause(roots: Vec<Root<'_>>, waiting: Option<u64>) -> Option<Cause<'_>> 
 const NAMED_MAX: usize = 3;
 
 /// `report-2:t1 (report-2, 10.0.0.3:4711) blocks 39 clients with 2 locks: report:daily (31), ledger:close (8)`.
-fn several(roots: &[Root<'_>], blocked: u64) -> String {
+fn several(roots: &[Root<'_>], least: &str, blocked: u64) -> String {
     let named =
         roots.iter().take(NAMED_MAX).map(|root| format!("{} ({})", root.name, root.blocked)).collect::<Vec<_>>().join(", ");
     let rest = if roots.len() > NAMED_MAX { format!(" and {} more", roots.len() - NAMED_MAX) } else { String::new() };
     let holder = main_holder(roots[0].holders).map(who).unwrap_or_default();
-    format!("{holder} blocks {} with {}: {named}{rest}", counted(blocked, "client"), counted(roots.len() as u64, "lock"))
+    let elsewhere = roots.iter().find_map(|root| root.elsewhere).map(|there| format!(", and waits for {}", of(there)));
+    let (clients, locks) = (counted(blocked, "client"), counted(roots.len() as u64, "lock"));
+    format!("{holder} blocks {least}{clients} with {locks}: {named}{rest}{}", elsewhere.unwrap_or_default())
+}
+
+/// A lock of another database.
+fn of(there: &Elsewhere) -> String {
+    format!("{} in database {}", there.name, there.db)
 }
 
 fn wait(clients: u64) -> String {
@@ -134,7 +154,12 @@ fn why(root: &Root<'_>, lock: Option<&Lock>) -> String {
             0 | 1 => String::new(),
             count => format!(" and {}", counted(count as u64 - 1, "other owner")),
         };
-        return format!(", held for {} by {}{others}", long(holder.held_ms), who(holder));
+        let elsewhere = match root.elsewhere {
+            Some(there) if there.owner == holder.owner => format!(", who waits for {}", of(there)),
+            Some(there) => format!(", of whom {} waits for {}", there.owner, of(there)),
+            None => String::new(),
+        };
+        return format!(", held for {} by {}{others}{elsewhere}", long(holder.held_ms), who(holder));
     }
     let Some(lock) = lock else { return ", which nobody holds".to_owned() };
     match (lock.kind.0.as_slice(), lock.held_back_ms) {

@@ -7,7 +7,7 @@ use crate::top::facts::{Answer, Facts, Replies};
 use crate::top::names::for_json;
 
 /// Fields that are maps, and fields that are arrays of maps. RESP2 does not tell a map from an array.
-const MAPS: [&str; 3] = ["last-end", "writer", "fields"];
+const MAPS: [&str; 4] = ["last-end", "writer", "fields", "elsewhere"];
 const ARRAYS_OF_MAPS: [&str; 2] = ["holders", "waiters"];
 
 /// The look. What the server cannot tell is null, and `missing` names the command.

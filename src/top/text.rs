@@ -32,7 +32,8 @@ pub fn text(facts: &Facts) -> String {
     match &facts.graph {
         Ok(nodes) if nodes.is_empty() => {}
         Ok(nodes) => {
-            lines.extend([String::new(), "WHO WAITS FOR WHOM".to_owned()]);
+            let part = if nodes.iter().any(|node| node.is_partial) { ", AS FAR AS THE SERVER HAS FOLLOWED THEM" } else { "" };
+            lines.extend([String::new(), format!("WHO WAITS FOR WHOM{part}")]);
             lines.extend(
                 rows::tree(nodes).iter().map(|branch| format!("{}{}  {}", branch.lead, rows::brief(&branch.name), branch.text)),
             );

@@ -308,7 +308,11 @@ fn the_graph_shows_which_lock_blocks_which() {
     let whole = ["root (2/5)", " mid bob(1/3)", "  low cy(2/2)", "other (1/1)"];
     assert_eq!(tree(&mut control, "LOCK.GRAPH"), whole);
     let nodes = maps(&mut control, "LOCK.GRAPH");
-    assert_eq!(names(&nodes[0]), ["depth", "name", "via", "waiters", "oldest-wait", "blocked", "holders", "cut"]);
+    assert_eq!(
+        names(&nodes[0]),
+        ["depth", "name", "via", "waiters", "oldest-wait", "blocked", "holders", "cut", "elsewhere", "partial"]
+    );
+    assert!(nodes.iter().all(|node| get(node, "elsewhere") == &Frame::NilBulk && get(node, "partial").integer() == Some(0)));
     assert_eq!(nodes.iter().map(|node| number(node, "oldest-wait")).collect::<Vec<_>>(), [60, 50, 40, 20]);
     assert_eq!(text(&of(&nodes[2], "holders")[0], "owner"), "cy");
     assert_eq!(tree(&mut control, "LOCK.GRAPH COUNT 2"), ["root (2/5)", " mid bob(1/3) cut"]);
@@ -327,6 +331,34 @@ fn the_graph_shows_which_lock_blocks_which() {
     assert_eq!(call(&mut control, "LOCK.RELEASE root ann"), ":0");
     assert!(told(&mut waiters[0]).starts_with(':'));
     assert_eq!(tree(&mut control, "LOCK.GRAPH"), ["mid (1/3)", " low cy(2/2)", "other (1/1)", "root (1/1)"]);
+    server.check_invariants();
+}
+
+#[test]
+fn the_graph_says_that_a_holder_waits_in_another_database() {
+    let server = start();
+    let connect = || Wire::connect(server.addr()).unwrap();
+    let (mut control, mut there, mut bob, mut last) = (connect(), connect(), connect(), connect());
+    assert_eq!(call(&mut there, "SELECT 1"), "+OK");
+    token(&mut there, "LOCK.ACQUIRE there ann 900000");
+    token(&mut bob, "LOCK.ACQUIRE here bob 900000");
+    assert_eq!(call(&mut bob, "SELECT 1"), "+OK");
+    send(&mut bob, "LOCK.ACQUIRE there bob 900000 WAIT 0");
+    until_waiting(&mut control, 1);
+    send(&mut last, "LOCK.ACQUIRE here last 900000 WAIT 0");
+    until_waiting(&mut control, 2);
+    let elsewhere = |wire: &mut Wire, request: &str| {
+        let nodes = maps(wire, request);
+        let there = get(&nodes[0], "elsewhere");
+        (nodes.len(), number(there, "db"), text(there, "name"), text(there, "owner"))
+    };
+    let told = (1, 1, "there".to_owned(), "bob".to_owned());
+    assert_eq!(elsewhere(&mut control, "LOCK.GRAPH"), told);
+    assert_eq!(elsewhere(&mut control, "LOCK.GRAPH here"), told);
+    let nodes = maps(&mut there, "LOCK.GRAPH");
+    assert!(nodes.len() == 1 && get(&nodes[0], "elsewhere") == &Frame::NilBulk);
+    let lines = diagnosis(&mut control);
+    assert_eq!(lines[2], "    bob waits for there in database 1: LOCK.DOCTOR there says what holds it up.");
     server.check_invariants();
 }
 

@@ -53,6 +53,11 @@ new PerformanceObserver(list => {
 """
 
 
+def has(text, *parts):
+    for part in parts:
+        assert part in text, f"{part!r} is not in {text!r}"
+
+
 class Page:
     """The page of a server in a browser of its own; the browser ends with the `with` block."""
 
@@ -131,6 +136,11 @@ class Page:
 
     def is_open(self, dialog):
         return self.run("return document.getElementById(arguments[0]).open", dialog)
+
+    def hold_dialog(self):
+        """From now on the dialog learns nothing new of the lock until it asks what came of a break."""
+        self.run("refreshBreak = () => {}")
+        self.until(lambda: not self.run("return breaking.busy"), "the last question is answered")
 
     def complaints(self):
         """What the browser's console says beyond refused requests."""

@@ -11,9 +11,11 @@ import threading
 import time
 import traceback
 
+import doubts
+import nodes
 import reports
-from browser import CONTRAST, WATCH, Page
-from servers import Server
+from browser import CONTRAST, WATCH, Page, has
+from servers import Nodes, Server
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 JAM = 50
@@ -35,6 +37,13 @@ class Scene:
         server = Server(self.arguments.program, *settings)
         self.ends.callback(server.end)
         return server
+
+    def nodes(self, count):
+        """Replicated servers."""
+        folder = self.ends.enter_context(tempfile.TemporaryDirectory(prefix="portcullis-nodes-"))
+        nodes = Nodes(self.arguments.program, folder, count)
+        self.ends.callback(nodes.end)
+        return nodes
 
     def page(self, url, **options):
         return self.ends.enter_context(Page(self.arguments.browser, self.arguments.driver, url, **options))
@@ -64,11 +73,6 @@ class Scene:
 def worst(values):
     """The 99th percentile."""
     return sorted(values)[int(len(values) * 0.99)]
-
-
-def has(text, *parts):
-    for part in parts:
-        assert part in text, f"{part!r} is not in {text!r}"
 
 
 def a_jam_appears_at_once(scene):
@@ -201,7 +205,7 @@ def a_grant_that_has_changed_is_not_broken(scene):
     # A page that has not noticed yet sends the token that it shows.
     page.press("b")
     page.until(lambda: "owner-0" in page.text("break-facts"), "the dialog is about the next grant")
-    page.run("breaking.busy = true")
+    page.hold_dialog()
     holder.ask("LOCK.RELEASE", "order:42", "owner-0")
     token, next_token = next_token, crowd[1].reply()
     page.press("hung")
@@ -565,6 +569,8 @@ CHECKS = [
     users_need_their_password,
     it_can_be_read_everywhere,
     many_locks_do_not_slow_it,
+    *doubts.CHECKS,
+    *nodes.CHECKS,
     *reports.CHECKS,
 ]
 

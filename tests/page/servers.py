@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import pathlib
 import socket
 import subprocess
 import time
@@ -25,6 +26,11 @@ class Server:
     @property
     def url(self):
         return f"http://127.0.0.1:{self.http}/"
+
+    @property
+    def address(self):
+        """The address for clients."""
+        return f"127.0.0.1:{self.port}"
 
     def start(self):
         ports = ["--port", str(self.port), "--bind", "127.0.0.1", "--http", f"127.0.0.1:{self.http}"]
@@ -63,6 +69,55 @@ class Server:
             return answer.status, answer.headers, answer.read().decode()
         finally:
             connection.close()
+
+
+class Nodes:
+    """Replicated servers that elect a leader, each with its page. They are numbered from 1."""
+
+    def __init__(self, program, folder, count):
+        peers = ",".join(f"{number}=127.0.0.1:{free_port()}" for number in range(1, count + 1))
+        self.all = {}
+        for number in range(1, count + 1):
+            place = pathlib.Path(folder) / str(number)
+            place.mkdir()
+            self.all[number] = Server(program, "--node-id", str(number), "--peers", peers, "--dir", place)
+
+    def end(self):
+        for node in self.all.values():
+            node.end()
+
+    def status(self, number):
+        """What a node knows of the cluster."""
+        return json.loads(self.all[number].request("/api/figures")[2])
+
+    def leader(self, among=None):
+        """The number of the node that leads, once one does and all of these vote."""
+        among = among or list(self.all)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            known = {number: self.status(number) for number in among}
+            leads = [number for number, told in known.items() if told["server"]["role"] == "master"]
+            voters = [node["node"] for node in known[leads[0]]["cluster"] if node["vote"]] if leads else []
+            if len(leads) == 1 and set(among) <= set(voters):
+                self.term = self.last_term()
+                return leads[0]
+            time.sleep(0.05)
+        raise RuntimeError(f"no node of {among} leads")
+
+    def last_term(self):
+        """The last term that a node knows. Each election begins another one."""
+        terms = [0]
+        for node in self.all.values():
+            if node.process.poll() is None:
+                client = node.client()
+                status = client.ask("NODE", "STATUS")
+                terms.append(status[status.index("term") + 1])
+                client.close()
+        return max(terms)
+
+    def has_moved(self):
+        """Whether there was an election since the leader was asked for, as on a machine that is too busy for heartbeats."""
+        return self.last_term() != self.term
 
 
 class Client:

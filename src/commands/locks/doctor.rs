@@ -7,7 +7,7 @@ use crate::base::words::{counted, long, pasteable};
 use crate::commands::locks::info::{Holder, Most, READ, Shown, shown_with};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
-use crate::lock::graph::forest::{self, Node};
+use crate::lock::graph::forest::{self, Node, Trees};
 
 /// Number of roots of trees that are looked at, of troubles that are told, and of locks of each.
 const ROOTS: usize = 100;
@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[Command {
     ..READ
 }];
 
-/// A lock that others wait for, and whose holders wait for nothing.
+/// A lock that others wait for, and whose holders wait for nothing in this database.
 struct Root {
     name: Vec<u8>,
     /// Number of waiters for it, and of those and all that wait behind them.
@@ -36,6 +36,8 @@ struct Root {
     blocked: u64,
     /// Whether more wait than were followed.
     cut: bool,
+    /// That a holder waits for a lock of another database, in words.
+    elsewhere: Option<String>,
     shown: Shown,
 }
 
@@ -90,15 +92,19 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 /// The locks at the roots, those with the most clients behind them first.
 fn roots(cx: &mut Context<'_>) -> Vec<Root> {
     let Some(locks) = &cx.engine.keyspace.changes.locks else { return Vec::new() };
-    let (nodes, are_all) = forest::roots(&locks.queues, cx.db, ROOTS);
+    let Trees { nodes, is_partial } = forest::roots(&locks.queues, cx.db, ROOTS);
     let named = |node: Node| {
         let queue = locks.queues.get(node.queue?)?;
-        Some((queue.name.to_vec(), u64::from(queue.len), node.blocked, node.cut || !are_all))
+        let elsewhere = node.elsewhere.and_then(|(other, owner)| {
+            let (other, owner) = (locks.queues.get(other)?, locks.queues.owner(owner)?);
+            Some(format!("{} waits for {} in database {}", pasteable(&owner.name), pasteable(&other.name), other.db))
+        });
+        Some((queue.name.to_vec(), u64::from(queue.len), node.blocked, node.cut || is_partial, elsewhere))
     };
     let roots: Vec<_> = nodes.into_iter().filter_map(named).collect();
-    let of = |(name, direct, blocked, cut): (Vec<u8>, _, _, _)| {
+    let of = |(name, direct, blocked, cut, elsewhere): (Vec<u8>, _, _, _, _)| {
         let shown = shown_with(cx, &name, MOST)?;
-        Some(Root { name, direct, blocked, cut, shown })
+        Some(Root { name, direct, blocked, cut, elsewhere, shown })
     };
     roots.into_iter().filter_map(of).collect()
 }
@@ -158,6 +164,9 @@ fn describe(cx: &Context<'_>, group: &[Root], lines: &mut Vec<String>) {
             others => format!(", and {}, which LOCK.INFO shows", counted(others, "other holder")),
         };
         lines.push(format!("    {} is held by {}{others}.", pasteable(&root.name), holder.in_words(cx.now)));
+        if let Some(elsewhere) = &root.elsewhere {
+            lines.push(format!("    {elsewhere}: LOCK.DOCTOR there says what holds it up."));
+        }
         let (name, token) = (pasteable(&root.name), holder.token());
         lines.push(format!("    To end that grant and no later one: LOCK.BREAK {name} TOKEN {token} REASON \"why\""));
     }

@@ -6,7 +6,8 @@ use crate::commands::locks::info::{Most, READ, Shown, field, shown_with, text, w
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
 use crate::lock::grant::Owner;
-use crate::lock::graph::forest::{Asked, Node, forest};
+use crate::lock::graph::forest::{Asked, Node, Trees, forest};
+use crate::lock::queue::Queues;
 
 /// Number of nodes that are returned without `COUNT`.
 const COUNT: usize = 100;
@@ -22,7 +23,7 @@ pub const COMMANDS: &[Command] = &[Command {
     flags: Flags::READONLY,
     // The name is one of locks' names, whose neighbours are shown, too: `LOCK.LIST` shows them as well.
     keys: Keys::None,
-    summary: "Returns which locks block which, as trees: first the locks whose holders wait for nothing, with all that they block below them. With a name, the paths to that lock and what is below it.",
+    summary: "Returns which locks block which, as trees: first the locks whose holders wait for nothing, with all that they block below them. With a name, the paths to that lock and what is below it. Says which holders wait in another database, and whether there may be more than it shows.",
     complexity: "O(N) for N holders and waiters, of which at most 100,000 are followed",
     syntax: "[name] [COUNT count]",
     handler: graph,
@@ -57,21 +58,14 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     let (now, db) = (cx.now, cx.db);
     let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
-    let nodes = forest(&locks.queues, db, asked.as_ref().map(|(name, holders)| Asked { name, holders }), count);
-    let named: Vec<(Vec<u8>, Option<Owner>, u64, Node)> = nodes
-        .into_iter()
-        .map(|node| {
-            let queue = node.queue.and_then(|queue| locks.queues.get(queue));
-            let name = queue.map(|queue| queue.name.to_vec()).or_else(|| name.map(<[u8]>::to_vec)).unwrap_or_default();
-            let via = node.via.and_then(|owner| locks.queues.owner(owner)).map(|owner| owner.name.clone());
-            (name, via, queue.map_or(0, |queue| u64::from(queue.len)), node)
-        })
-        .collect();
-    let all: Vec<(Option<Shown>, _)> = named.into_iter().map(|named| (shown_with(cx, &named.0, MOST), named)).collect();
+    let asked = asked.as_ref().map(|(name, holders)| Asked { name, holders });
+    let Trees { nodes, is_partial } = forest(&locks.queues, db, asked, count);
+    let named: Vec<Named> = nodes.into_iter().map(|node| Named::of(&locks.queues, node, name)).collect();
+    let all: Vec<(Option<Shown>, _)> = named.into_iter().map(|named| (shown_with(cx, &named.name, MOST), named)).collect();
     cx.reply.array(all.len());
-    for (shown, (name, via, waiters, node)) in &all {
+    for (shown, Named { name, via, waiters, elsewhere, node }) in &all {
         let reply = &mut *cx.reply;
-        reply.map(8);
+        reply.map(10);
         field(reply, "depth", u64::from(node.depth));
         text(reply, "name", name);
         reply.bulk(b"via");
@@ -91,6 +85,48 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         reply.bulk(b"cut");
         reply.boolean(node.cut);
+        reply.bulk(b"elsewhere");
+        match elsewhere {
+            Some((db, name, owner)) => {
+                reply.map(3);
+                field(reply, "db", u64::from(*db));
+                text(reply, "name", name);
+                text(reply, "owner", owner);
+            }
+            None => reply.null(),
+        }
+        reply.bulk(b"partial");
+        reply.boolean(is_partial);
     }
     Ok(())
+}
+
+/// A node with the names of what it refers to.
+struct Named {
+    name: Vec<u8>,
+    /// The owner that holds the lock and waits for the one above.
+    via: Option<Owner>,
+    waiters: u64,
+    /// The database and the name of another lock that a holder waits for, and that holder.
+    elsewhere: Option<(u32, Vec<u8>, Owner)>,
+    node: Node,
+}
+
+impl Named {
+    /// `asked`: the name of a lock without a queue.
+    fn of(queues: &Queues, node: Node, asked: Option<&[u8]>) -> Named {
+        let queue = node.queue.and_then(|queue| queues.get(queue));
+        let owner = |number: u32| queues.owner(number).map(|owner| owner.name.clone());
+        let elsewhere = node.elsewhere.and_then(|(queue, by)| {
+            let queue = queues.get(queue)?;
+            Some((queue.db, queue.name.to_vec(), owner(by)?))
+        });
+        Named {
+            name: queue.map(|queue| queue.name.to_vec()).or_else(|| asked.map(<[u8]>::to_vec)).unwrap_or_default(),
+            via: node.via.and_then(owner),
+            waiters: queue.map_or(0, |queue| u64::from(queue.len)),
+            elsewhere,
+            node,
+        }
+    }
 }

@@ -7,7 +7,11 @@
 //! ```
 //!
 //! Only locks with waiters are nodes, and the lock that is asked for. A semaphore with several permits is a root: none of its
-//! holders blocks its waiters alone. The work is bounded: what is beyond the bound is left out and marked as cut.
+//! holders blocks its waiters alone. A tree has the locks of one database. A node says if a holder of its lock waits for one of
+//! another database.
+//!
+//! The work is bounded. What is beyond the bound is left out: the node above it is marked as cut, and the forest as partial. Each
+//! part of the work has a share of the bound, so that what was found can always be shown.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -17,8 +21,13 @@ use foldhash::fast::FixedState;
 use crate::lock::grant::Owner;
 use crate::lock::queue::{NIL, Queues};
 
-/// Maximum number of holders and waiters that are looked at.
-const STEPS_MAX: u32 = 100_000;
+/// Maximum numbers of holders and waiters that are looked at, 100,000 together: to find the locks whose holders wait for nothing;
+/// to climb to them from the locks that were found, if there are too many to look at all; to count who waits behind each; and to
+/// show the trees.
+const FIND_MAX: u32 = 60_000;
+const CLIMB_MAX: u32 = 5_000;
+const COUNT_MAX: u32 = 20_000;
+const SHOW_MAX: u32 = 15_000;
 
 /// A lock in a tree. The nodes stand in pre-order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +42,17 @@ pub struct Node {
     pub blocked: u64,
     /// Whether what is below it is shown elsewhere or left out.
     pub cut: bool,
+    /// A queue of another database that a holder of the lock waits in, and the number of that holder.
+    pub elsewhere: Option<(u32, u32)>,
+}
+
+/// The trees of a database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trees {
+    /// The nodes, in pre-order.
+    pub nodes: Vec<Node>,
+    /// Whether the work met its bound: there may be more locks, other roots, and more blocked waiters.
+    pub is_partial: bool,
 }
 
 /// The lock that is asked for.
@@ -44,29 +64,33 @@ pub struct Asked<'a> {
     pub holders: &'a [Owner],
 }
 
-/// The trees of a database, those with the most blocked waiters first, and then those with the longest wait; with a lock that is asked for, the paths from the roots to
-/// it, and what is below it. At most `count` nodes.
-pub fn forest(queues: &Queues, db: u32, asked: Option<Asked<'_>>, count: usize) -> Vec<Node> {
+/// The trees of a database, those with the most blocked waiters first, and then those with the longest wait; with a lock that is
+/// asked for, the paths from the roots to it, and what is below it. At most `count` nodes.
+pub fn forest(queues: &Queues, db: u32, asked: Option<Asked<'_>>, count: usize) -> Trees {
     let mut forest = Forest::new(queues, db);
     let roots = match asked {
         Some(asked) => forest.roots_above(asked),
         None => forest.all_roots(),
     };
-    forest.trees(roots, count)
+    let nodes = forest.trees(roots, count);
+    forest.end_share();
+    Trees { nodes, is_partial: forest.is_partial }
 }
 
-/// The roots of the trees of a database, in the same order, each without what is below it; and whether these are all of them. At
-/// most `count` roots.
-pub fn roots(queues: &Queues, db: u32, count: usize) -> (Vec<Node>, bool) {
+/// The roots of the trees of a database, in the same order, each without what is below it. At most `count` roots; the result is
+/// partial if there are more.
+pub fn roots(queues: &Queues, db: u32, count: usize) -> Trees {
     let mut forest = Forest::new(queues, db);
     let all = forest.all_roots();
     let first = forest.first(&all, count, |&root| root);
-    let is_whole = first.len() == all.len() && forest.steps > 0;
+    let left_out = first.len() < all.len();
     let node = |queue| {
         let (blocked, cut) = (forest.blocked(queue), !forest.children(queue).1);
-        Node { depth: 0, queue: Some(queue), via: None, blocked, cut }
+        Node { depth: 0, queue: Some(queue), via: None, blocked, cut, elsewhere: forest.elsewhere(queue) }
     };
-    (first.into_iter().map(node).collect(), is_whole)
+    let nodes = first.into_iter().map(node).collect();
+    forest.end_share();
+    Trees { nodes, is_partial: forest.is_partial || left_out }
 }
 
 /// A lock with the owner that holds it and waits for another one.
@@ -75,13 +99,17 @@ type Edge = (u32, u32);
 struct Forest<'a> {
     queues: &'a Queues,
     db: u32,
+    /// What is left of the present share of the work.
     steps: u32,
+    /// Whether a share was too small.
+    is_partial: bool,
     /// The queue of the lock that is asked for; [`NIL`] if it has none.
     asked: Option<u32>,
     /// The locks above that one.
     above: BTreeSet<u32>,
-    /// The edges from the lock that is asked for, if it has no queue.
+    /// The edges from the lock that is asked for, if it has no queue, and one to another database.
     asked_parents: Vec<Edge>,
+    asked_elsewhere: Option<Edge>,
     /// Waiters at and below each lock, counted once for each path.
     sums: HashMap<u32, u64, FixedState>,
     /// Whether a lock has several locks above it: paths meet there.
@@ -93,10 +121,12 @@ impl<'a> Forest<'a> {
         Forest {
             queues,
             db,
-            steps: STEPS_MAX,
+            steps: FIND_MAX,
+            is_partial: false,
             asked: None,
             above: BTreeSet::new(),
             asked_parents: Vec::new(),
+            asked_elsewhere: None,
             sums: HashMap::default(),
             meets: false,
         }
@@ -107,42 +137,64 @@ impl<'a> Forest<'a> {
         self.steps > 0
     }
 
+    /// Ends a share of the work.
+    fn end_share(&mut self) {
+        self.is_partial |= self.steps == 0;
+    }
+
+    /// Begins the next share, to which the rest of the present one is added.
+    fn next_share(&mut self, steps: u32) {
+        self.end_share();
+        self.steps += steps;
+    }
+
     fn len(&self, queue: u32) -> u64 {
         self.queues.get(queue).map_or(0, |queue| u64::from(queue.len))
     }
 
-    /// The locks for which an owner waits.
-    fn awaited_by(&mut self, owner: u32, into: &mut Vec<Edge>) {
-        let queues = self.queues;
-        let Some(node) = queues.owner(owner) else { return };
+    /// The locks for which an owner waits. Returns one of another database.
+    fn awaited_by(&mut self, owner: u32, into: &mut Vec<Edge>) -> Option<Edge> {
+        let (queues, mut elsewhere) = (self.queues, None);
+        let node = queues.owner(owner)?;
         for &waiter in &node.waits {
             for queue in queues.queues_of(waiter) {
                 if !self.step() {
-                    return;
+                    return elsewhere;
                 }
                 let in_db = queues.get(queue).is_some_and(|found| found.db == self.db);
-                if in_db && into.iter().all(|&(known, _)| known != queue) {
+                if !in_db {
+                    elsewhere = elsewhere.or(Some((queue, owner)));
+                } else if into.iter().all(|&(known, _)| known != queue) {
                     into.push((queue, owner));
                 }
             }
         }
+        elsewhere
     }
 
-    /// The locks for which holders of a lock wait.
-    fn parents(&mut self, queue: u32) -> Vec<Edge> {
-        let mut parents = Vec::new();
+    /// The locks for which holders of a lock wait, and one of another database.
+    fn awaited_by_holders(&mut self, queue: u32) -> (Vec<Edge>, Option<Edge>) {
         if queue == NIL {
-            return self.asked_parents.clone();
+            return (self.asked_parents.clone(), self.asked_elsewhere);
         }
-        let queues = self.queues;
+        let (queues, mut parents, mut elsewhere) = (self.queues, Vec::new(), None);
         for &(owner, _) in queues.get(queue).map(|queue| &queue.holders[..]).unwrap_or_default() {
             if !self.step() {
                 break;
             }
-            self.awaited_by(owner, &mut parents);
+            elsewhere = elsewhere.or(self.awaited_by(owner, &mut parents));
         }
         parents.retain(|&(parent, _)| parent != queue);
-        parents
+        (parents, elsewhere)
+    }
+
+    fn parents(&mut self, queue: u32) -> Vec<Edge> {
+        self.awaited_by_holders(queue).0
+    }
+
+    /// A lock of another database that a holder of a lock waits for.
+    fn elsewhere(&mut self, queue: u32) -> Option<Edge> {
+        self.awaited_by_holders(queue).1
     }
 
     /// The locks with waiters that waiters for a lock hold. Returns whether those are all.
@@ -170,25 +222,58 @@ impl<'a> Forest<'a> {
     }
 
     fn all_roots(&mut self) -> Vec<u32> {
-        let (mut roots, mut all) = (Vec::new(), Vec::new());
+        let (mut roots, mut all, mut awaited) = (Vec::new(), Vec::new(), Vec::new());
         let (queues, db) = (self.queues, self.db);
         for (number, _) in queues.iter().filter(|(_, queue)| queue.db == db && queue.len > 0) {
-            if !self.step() {
+            let parents = self.parents(number);
+            let is_last = !self.step();
+            // It is not known whether all of its holders were looked at, and it is no root if one of them waits.
+            if is_last && !all.is_empty() {
                 break;
             }
-            let parents = self.parents(number);
             self.meets |= parents.len() > 1;
             all.push(number);
-            if parents.is_empty() {
-                roots.push(number);
+            match parents.first() {
+                Some(&(parent, _)) => awaited.push(parent),
+                None => roots.push(number),
+            }
+            if is_last {
+                break;
             }
         }
+        self.next_share(CLIMB_MAX);
+        if self.is_partial {
+            let found = self.climb(all.iter().copied().collect(), awaited);
+            roots.extend(found);
+        }
+        self.next_share(COUNT_MAX);
         roots.iter().for_each(|&root| self.sum(root));
         // Semaphores may wait for each other without a root: no wait for them is refused.
         for number in all {
             if !self.sums.contains_key(&number) && self.steps > 0 {
                 self.sum(number);
                 roots.push(number);
+            }
+        }
+        self.next_share(SHOW_MAX);
+        roots
+    }
+
+    /// The roots above locks that were not looked at, in as far as they can be reached; otherwise how far it came.
+    fn climb(&mut self, mut seen: BTreeSet<u32>, from: Vec<u32>) -> Vec<u32> {
+        let mut roots = Vec::new();
+        for start in from {
+            let mut next = seen.insert(start).then_some(start);
+            while let Some(queue) = next.take() {
+                let parents = self.parents(queue);
+                if parents.is_empty() || !self.step() {
+                    roots.push(queue);
+                } else {
+                    next = parents.into_iter().map(|(parent, _)| parent).find(|&parent| seen.insert(parent));
+                }
+            }
+            if self.steps == 0 {
+                break;
             }
         }
         roots
@@ -200,7 +285,8 @@ impl<'a> Forest<'a> {
         if start == NIL {
             let mut parents = Vec::new();
             for owner in asked.holders.iter().filter_map(|owner| self.queues.find_owner(owner)) {
-                self.awaited_by(owner, &mut parents);
+                let elsewhere = self.awaited_by(owner, &mut parents);
+                self.asked_elsewhere = self.asked_elsewhere.or(elsewhere);
             }
             self.asked_parents = parents;
         }
@@ -216,7 +302,9 @@ impl<'a> Forest<'a> {
         }
         seen.remove(&start);
         self.above = seen;
+        self.next_share(COUNT_MAX);
         roots.iter().for_each(|&root| self.sum(root));
+        self.next_share(SHOW_MAX);
         roots
     }
 
@@ -312,9 +400,9 @@ impl<'a> Forest<'a> {
                 continue;
             }
             let again = !shown.insert(queue);
-            let blocked = self.blocked(queue);
+            let (blocked, elsewhere) = (self.blocked(queue), self.elsewhere(queue));
             let at = nodes.len();
-            nodes.push(Node { depth, queue: (queue != NIL).then_some(queue), via, blocked, cut: again });
+            nodes.push(Node { depth, queue: (queue != NIL).then_some(queue), via, blocked, cut: again, elsewhere });
             if again {
                 continue;
             }
@@ -337,12 +425,20 @@ mod tests {
     use crate::lock::queue::Wanted;
 
     fn hold(queues: &mut Queues, name: &str, owner: &str) {
-        let queue = queues.find_or_make(0, name.as_bytes());
+        hold_in(queues, 0, name, owner);
+    }
+
+    fn hold_in(queues: &mut Queues, db: u32, name: &str, owner: &str) {
+        let queue = queues.find_or_make(db, name.as_bytes());
         queues.hold(queue, owner.as_bytes(), Mode::Exclusive);
     }
 
     fn wait(queues: &mut Queues, name: &str, owner: &str) {
-        let queue = queues.find_or_make(0, name.as_bytes());
+        wait_in(queues, 0, name, owner);
+    }
+
+    fn wait_in(queues: &mut Queues, db: u32, name: &str, owner: &str) {
+        let queue = queues.find_or_make(db, name.as_bytes());
         let (mode, bound) = (Mode::Exclusive, Bound::Lease);
         let wanted = Wanted { mode, permits: 1, limit: 0, lease_ms: 1, max_hold_ms: 0, delay_ms: 0, bound };
         let request = Request { owner: owner.as_bytes(), client: Client::default(), wanted, id: None };
@@ -359,7 +455,7 @@ mod tests {
             let via = node.via.and_then(|owner| queues.owner(owner)).map(|owner| text(&owner.name)).unwrap_or_default();
             format!("{}{name} {via}({}){}", " ".repeat(node.depth as usize), node.blocked, if node.cut { " cut" } else { "" })
         };
-        forest(queues, 0, asked, count).into_iter().map(line).collect()
+        forest(queues, 0, asked, count).nodes.into_iter().map(line).collect()
     }
 
     /// `ann` holds `root`, for which `bob` waits, who holds `mid`, for which `cy` waits, who holds `low`, for which two wait.
@@ -421,5 +517,76 @@ mod tests {
             wait(&mut circle, &format!("lock{}", (n + 1) % 3), &format!("owner{n}"));
         }
         assert_eq!(shown(&circle, None, 100).len(), 4, "three, and the first one again");
+    }
+
+    #[test]
+    fn too_many_locks_are_shown_in_part() {
+        // The holders of 50,000 locks wait for `hub`, whose holder waits for `root`: those two are beyond the bound.
+        let mut below = Queues::new(1);
+        for n in 0..50_000 {
+            hold(&mut below, &format!("lock{n}"), &format!("owner{n}"));
+            wait(&mut below, &format!("lock{n}"), &format!("waiter{n}"));
+        }
+        (0..50_000).for_each(|n| wait(&mut below, "hub", &format!("owner{n}")));
+        hold(&mut below, "hub", "middle");
+        hold(&mut below, "root", "ann");
+        wait(&mut below, "root", "middle");
+        let trees = forest(&below, 0, None, 5);
+        assert!(trees.is_partial);
+        let names = |nodes: &[Node]| -> Vec<String> {
+            let name = |node: &Node| below.get(node.queue?).map(|queue| String::from_utf8_lossy(&queue.name).into_owned());
+            nodes.iter().filter_map(name).collect()
+        };
+        assert_eq!(names(&trees.nodes)[..2], ["root", "hub"], "the root is found from below");
+        assert_eq!(trees.nodes.len(), 5);
+        assert!(trees.nodes[0].blocked > 50_000 && trees.nodes[0].blocked < 100_001, "{:?}", trees.nodes[0]);
+        let roots = roots(&below, 0, 100);
+        assert_eq!((names(&roots.nodes), roots.is_partial), (vec!["root".to_owned()], true));
+
+        // As many without any chain: each is shown whole.
+        let mut apart = Queues::new(1);
+        for n in 0..50_000 {
+            hold(&mut apart, &format!("lock{n}"), &format!("owner{n}"));
+            wait(&mut apart, &format!("lock{n}"), &format!("waiter{n}"));
+        }
+        let trees = forest(&apart, 0, None, 50);
+        assert!(trees.is_partial && trees.nodes.len() == 50);
+        assert!(trees.nodes.iter().all(|node| !node.cut && node.blocked == 1 && node.depth == 0));
+        assert!(!forest(&chain(), 0, None, 50).is_partial);
+
+        // One lock with more holders than are looked at.
+        let mut shared = Queues::new(1);
+        let queue = shared.find_or_make(0, b"shared");
+        (0..70_000).for_each(|n| shared.hold(queue, format!("reader{n}").as_bytes(), Mode::Shared));
+        wait(&mut shared, "shared", "writer");
+        let trees = forest(&shared, 0, None, 50);
+        assert!(trees.is_partial && trees.nodes.len() == 1, "{trees:?}");
+    }
+
+    #[test]
+    fn a_holder_that_waits_in_another_database_is_told() {
+        let mut queues = Queues::new(1);
+        for (db, name, owner) in [(0, "here", "bob"), (1, "there", "ann"), (0, "alone", "dan")] {
+            hold_in(&mut queues, db, name, owner);
+        }
+        for (db, name, owner) in [(1, "there", "bob"), (0, "here", "x"), (0, "alone", "y")] {
+            wait_in(&mut queues, db, name, owner);
+        }
+        let told = |nodes: Vec<Node>| -> Vec<Option<(u32, String, String)>> {
+            let one = |(queue, owner): (u32, u32)| {
+                let (queue, owner) = (queues.get(queue).unwrap(), queues.owner(owner).unwrap());
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                (queue.db, text(&queue.name), text(&owner.name))
+            };
+            nodes.into_iter().map(|node| node.elsewhere.map(one)).collect()
+        };
+        let there = Some((1, "there".to_owned(), "bob".to_owned()));
+        assert_eq!(told(forest(&queues, 0, None, 50).nodes), [there.clone(), None]);
+        assert_eq!(told(roots(&queues, 0, 50).nodes), [there.clone(), None]);
+        assert_eq!(told(forest(&queues, 1, None, 50).nodes), [None]);
+        // Of a lock that nobody waits for.
+        let holders = [Owner::from_slice(b"bob")];
+        let idle = Asked { name: b"idle", holders: &holders };
+        assert_eq!(told(forest(&queues, 0, Some(idle), 50).nodes), [there]);
     }
 }

@@ -267,8 +267,47 @@ fn locks_of_the_same_holder_are_one_cause() {
     assert!(of(nodes.clone(), 35).starts_with("report-2 (billing, 10.0.0.3:40112) blocks 35 clients"));
     let facts = Facts::of(&Replies { graph: Ok(reply(&nodes)), ..jam() });
     assert_eq!(headline(&facts).lock, Some(Name::from("daily")));
-    let many = json!((0..5).map(|at| node(&format!("l{at}"), 1, 1, "x")).collect::<Vec<_>>());
-    assert!(of(many, 5).ends_with("blocks 5 clients with 5 locks: l0 (1), l1 (1), l2 (1) and 2 more"));
+    let many = |count: u64| json!((0..count).map(|at| node(&format!("l{at}"), 1, 1, "x")).collect::<Vec<_>>());
+    assert!(of(many(3), 3).ends_with("blocks 3 clients with 3 locks: l0 (1), l1 (1), l2 (1)"));
+    assert!(of(many(12), 12).ends_with("blocks 12 clients with 12 locks: l0 (1), l1 (1), l2 (1) and 9 more"));
+    // One client that waits for three locks of a lock's waiter is one client behind it.
+    assert!(of(json!([node("root", 1, 4, "ann")]), 2).starts_with("2 clients wait for root (1 directly), held for"));
+}
+
+#[test]
+fn what_the_tree_leaves_out_is_told() {
+    let node = |name: &str, owner: &str, elsewhere: serde_json::Value, partial: bool| {
+        json!({ "depth": 0, "name": name, "waiters": 1, "blocked": 2, "holders": [holder(owner, 1, 9_000, 9)], "cut": false,
+                "elsewhere": elsewhere, "partial": partial })
+    };
+    let there = json!({ "db": 1, "name": "there", "owner": "bob" });
+    let of = |nodes: serde_json::Value| Facts::of(&Replies { graph: Ok(reply(&nodes)), ..jam() });
+    let facts = of(json!([node("here", "bob", there.clone(), false)]));
+    assert_eq!(
+        headline(&facts).text,
+        "2 clients wait for here (1 directly), held for 9.0 s by bob (billing, 10.0.0.3:40112), who waits for there in database 1"
+    );
+    assert!(
+        text(&facts).contains("2 with those below; bob waits for there in database 1; bob holds it for 9.0s"),
+        "{}",
+        text(&facts)
+    );
+    let other = of(json!([node("here", "ann", there.clone(), false)]));
+    assert!(headline(&other).text.ends_with(", of whom bob waits for there in database 1"), "{}", headline(&other).text);
+    let both = of(json!([node("a", "bob", there.clone(), false), node("b", "bob", serde_json::Value::Null, false)]));
+    assert!(
+        headline(&both).text.ends_with("with 2 locks: a (2), b (2), and waits for there in database 1"),
+        "{}",
+        headline(&both).text
+    );
+    // RESP2 does not tell maps from arrays.
+    let replies = Replies { graph: Ok(in_resp2(reply(&json!([node("here", "bob", there.clone(), true)])))), ..jam() };
+    assert_eq!(to_json(&replies)["graph"][0]["elsewhere"], there);
+    let facts = Facts::of(&replies);
+    assert!(headline(&facts).text.starts_with("At least 2 clients wait for here (1 directly), held for 9.0 s by bob"));
+    assert!(text(&facts).contains("WHO WAITS FOR WHOM, AS FAR AS THE SERVER HAS FOLLOWED THEM"));
+    let two = of(json!([node("a", "bob", there.clone(), true), node("b", "bob", there, true)]));
+    assert!(headline(&two).text.contains(" blocks at least 4 clients with 2 locks"), "{}", headline(&two).text);
 }
 
 #[test]

@@ -212,6 +212,9 @@ fn tree_part(screen: &Screen, cells: usize, lines_max: usize) -> Vec<Styled> {
         return Vec::new();
     }
     let title = match &facts.graph {
+        Ok(nodes) if nodes.iter().any(|node| node.is_partial) => {
+            "who waits for whom, as far as the server has followed them".to_owned()
+        }
         Ok(nodes) if nodes.len() >= NODES_MAX => format!("who waits for whom, the first {NODES_MAX} locks"),
         _ => "who waits for whom".to_owned(),
     };
