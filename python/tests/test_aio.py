@@ -8,6 +8,7 @@ import pytest
 
 import portcullis_lock
 from portcullis_lock import DeadlockError, NotAcquiredError, NotHeldError, StaleTokenError, aio
+from portcullis_lock._keeper import Keeper
 
 
 async def until(condition, patience=5.0):
@@ -170,6 +171,34 @@ async def test_a_thousand_locks_are_renewed_by_one_task(alocks):
     await asyncio.sleep(2)
     assert all(grant.is_held for grant in grants)
     await asyncio.gather(*(grant.release() for grant in grants))
+
+
+async def test_short_grants_do_not_wake_the_keeper_each_time(alocks, monkeypatch):
+    steps, step = [], Keeper.step
+
+    def counted(self):
+        steps.append(self)
+        return step(self)
+
+    monkeypatch.setattr(Keeper, "step", counted)
+    for _ in range(300):
+        async with alocks.lock("a", lease=60):
+            pass
+    assert 0 < len(steps) < 10
+
+
+async def test_a_grant_after_a_planned_step_of_a_released_one_is_renewed(alocks, monkeypatch):
+    monkeypatch.setattr("portcullis_lock._keeper_aio._LINGER", 60.0)
+    for _ in range(2):
+        async with alocks.lock("a", lease=0.6):
+            pass
+    async with alocks.lock("b", lease=0.9) as grant:
+
+        async def is_renewed_twice():
+            return (await alocks.info("b")).fields["holders"][0]["renewed"] >= 2
+
+        await until(is_renewed_twice)
+        assert grant.is_held
 
 
 async def test_a_lost_lock_is_told_by_a_push(portcullis, alocks):

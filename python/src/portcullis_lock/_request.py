@@ -20,9 +20,10 @@ def ms(seconds: float, what: str) -> int:
     return max(1, math.ceil(seconds * 1000 - 1e-6))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
-    """Options of an acquisition. Checked once, when a lock is described; no I/O."""
+    """Options of an acquisition. Checked once, when a lock is described; no I/O. It is not changed afterwards, and not frozen either: assignments to
+    a frozen dataclass took as long as the rest of the check."""
 
     kind: str
     """"lock", "all" or "semaphore"."""
@@ -46,7 +47,8 @@ class Request:
             if not isinstance(name, str):
                 raise TypeError(f"the name of a lock is a str, not {name!r}")
         head: Tuple[Word, ...]
-        tail: Tuple[Word, ...] = (ms(self.lease, "lease"),)
+        self.lease_ms = ms(self.lease, "lease")
+        tail: Tuple[Word, ...] = (self.lease_ms,)
         if self.kind == "semaphore":
             head = ("SEM.ACQUIRE", self.names[0])
             tail += ("LIMIT", self.limit, "PERMITS", self.permits)
@@ -68,13 +70,10 @@ class Request:
             raise ValueError(f"wait is {self.wait!r}; it is None or 0 for not at all, a number of seconds, or math.inf for ever")
         if self.owner is not None and not (isinstance(self.owner, str) and self.owner):
             raise ValueError(f"owner is {self.owner!r}; it must be a text that is not empty")
-        object.__setattr__(self, "_head", head)
-        object.__setattr__(self, "_tail", tail)
-        object.__setattr__(self, "title", "', '".join(self.names))
-        held = min(self.lease, self.max_hold) if self.max_hold else self.lease
-        object.__setattr__(self, "unrenewed", held)
-        object.__setattr__(self, "word", "semaphore" if self.kind == "semaphore" else "lock" if len(self.names) == 1 else "locks")
-        object.__setattr__(self, "lease_ms", ms(self.lease, "lease"))
+        self._head, self._tail = head, tail
+        self.title = "', '".join(self.names)
+        self.unrenewed = min(self.lease, self.max_hold) if self.max_hold else self.lease
+        self.word = "semaphore" if self.kind == "semaphore" else "lock" if len(self.names) == 1 else "locks"
 
     _head: Tuple[Word, ...] = field(init=False, default=())
     _tail: Tuple[Word, ...] = field(init=False, default=())

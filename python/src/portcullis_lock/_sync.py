@@ -91,7 +91,7 @@ class Lock:
 
     def _acquire(self, request: Request) -> Optional[Grant]:
         held = run(_acquire.acquire(self._locks._core, self._locks._keeper, request, self._locks._grant_type))
-        return cast(Optional[Grant], held)
+        return cast("Optional[Grant]", held)
 
     def __enter__(self) -> Grant:
         grant = self.acquire()

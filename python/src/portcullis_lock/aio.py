@@ -93,7 +93,7 @@ class Lock:
 
     async def _acquire(self, request: Request) -> Optional[Grant]:
         held = await _acquire.acquire(self._locks._core, self._locks._keeper, request, self._locks._grant_type)
-        return cast(Optional[Grant], held)
+        return cast("Optional[Grant]", held)
 
     async def __aenter__(self) -> Grant:
         grant = await self.acquire()

@@ -52,7 +52,7 @@ class Lock(redis.lock.Lock):
     @property
     def grant(self) -> Optional[Grant]:
         """The native grant, with its fencing `token`, `remaining()` and `lost`; None while this thread has not acquired it."""
-        return cast(Optional[Grant], self.local.grant)
+        return cast("Optional[Grant]", self.local.grant)
 
     def __enter__(self) -> Lock:
         if self.acquire():

@@ -41,7 +41,7 @@ class Lock(redis.asyncio.lock.Lock):
     @property
     def grant(self) -> Optional[Grant]:
         """The native grant, with its fencing `token`, `remaining()` and `lost`; None while it is not acquired."""
-        return cast(Optional[Grant], self.local.grant)
+        return cast("Optional[Grant]", self.local.grant)
 
     async def __aenter__(self) -> Lock:
         if await self.acquire():
