@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Optional, Type, TypeVar, Union, cast
+from typing import Any, Optional, Type, TypeVar, Union, cast
 
 from portcullis_lock import _acquire, _calls, _target
 from portcullis_lock._core import Core

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from types import TracebackType
-from typing import Any, Callable, Generator, Optional, Type, TypeVar, Union, cast
+from typing import Any, Generator, Optional, Type, TypeVar, Union, cast
 
 from portcullis_lock import _acquire, _calls, _target
 from portcullis_lock._core import Core
