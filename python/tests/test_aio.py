@@ -5,6 +5,7 @@ import gc
 import time
 
 import pytest
+import redis.exceptions
 
 import portcullis_lock
 from portcullis_lock import DeadlockError, NotAcquiredError, NotHeldError, StaleTokenError, aio
@@ -37,6 +38,14 @@ async def test_connect_is_awaited_or_entered(portcullis):
     assert grant.is_held
     await locks.close()
     assert portcullis.leaked_locks() == []
+
+
+async def test_what_a_newcomer_forgets_is_said():
+    with pytest.raises(AttributeError, match=r"no 'lock': locks = await connect"):
+        aio.connect("redis://127.0.0.1:1").lock("a")
+    with pytest.raises(redis.exceptions.ConnectionError, match="127.0.0.1:1.*Start the server with `portcullis serve`"):
+        async with aio.connect("redis://127.0.0.1:1") as locks:
+            await locks.ping()
 
 
 async def test_it_comes_over_from_a_client(portcullis):

@@ -15,9 +15,17 @@ _FAR = 100 * 365 * 86_400.0
 
 def ms(seconds: float, what: str) -> int:
     """Milliseconds, rounded up, at least 1. Raises ValueError if the seconds are not a positive number."""
-    if not seconds > 0 or seconds > _FAR:
+    if not _is_at_least(0, seconds) or not 0 < seconds <= _FAR:
         raise ValueError(f"{what} is {seconds!r}; it must be a positive number of seconds")
     return max(1, math.ceil(seconds * 1000 - 1e-6))
+
+
+def _is_at_least(least: float, seconds: Any) -> bool:
+    """Whether this is a number, and not a smaller one. Neither a text nor a `timedelta` is a number."""
+    try:
+        return bool(seconds >= least)
+    except TypeError:
+        return False
 
 
 @dataclass
@@ -66,7 +74,7 @@ class Request:
                 tail += ("MAXHOLD", ms(self.max_hold, "max_hold"))
         if self.session:
             tail += ("SESSION",)
-        if self.wait is not None and (math.isnan(self.wait) or self.wait < 0):
+        if self.wait is not None and not _is_at_least(0, self.wait):
             raise ValueError(f"wait is {self.wait!r}; it is None or 0 for not at all, a number of seconds, or math.inf for ever")
         if self.owner is not None and not (isinstance(self.owner, str) and self.owner):
             raise ValueError(f"owner is {self.owner!r}; it must be a text that is not empty")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from types import TracebackType
-from typing import Any, Generator, Optional, Type, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Generator, Optional, Type, TypeVar, Union, cast
 
 from portcullis_lock import _acquire, _calls, _target
 from portcullis_lock._core import Core
@@ -181,6 +181,11 @@ class Connecting:
 
     async def __aexit__(self, *_: object) -> None:
         await self._locks.close()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"connect(…) gives no locks before it is awaited, and so no '{name}': locks = await connect(…)")
 
 
 def connect(url: str = "redis://127.0.0.1:6379", *, timeout: float = 5.0, retry_for: float = 5.0, idle_max: int = 16, **options: Any) -> Connecting:
