@@ -23,7 +23,10 @@ PACKAGE = HERE.parent
 EMBED = PACKAGE.parent / "tests/embed/python"
 OLDEST_REDIS_PY = "5.0.2"
 # Tests of what depends on redis-py, for the oldest one.
-OF_REDIS_PY = ["test_locks.py", "test_aio.py", "test_keeping.py", "test_faults.py", "test_compat.py", "test_compat_aio.py", "test_target.py"]
+OF_REDIS_PY = [
+    "test_locks.py", "test_aio.py", "test_keeping.py", "test_faults.py", "test_compat.py", "test_compat_aio.py", "test_target.py", "test_wire.py",
+    "test_link_aio.py",
+]  # fmt: skip
 
 
 def environment(cache, name, requirements):

@@ -5,9 +5,11 @@ import gc
 import time
 
 import pytest
+import redis.exceptions
 
 import portcullis_lock
 from portcullis_lock import DeadlockError, NotAcquiredError, NotHeldError, StaleTokenError, aio
+from portcullis_lock._keeper import Keeper
 
 
 async def until(condition, patience=5.0):
@@ -36,6 +38,14 @@ async def test_connect_is_awaited_or_entered(portcullis):
     assert grant.is_held
     await locks.close()
     assert portcullis.leaked_locks() == []
+
+
+async def test_what_a_newcomer_forgets_is_said():
+    with pytest.raises(AttributeError, match=r"no 'lock': locks = await connect"):
+        aio.connect("redis://127.0.0.1:1").lock("a")
+    with pytest.raises(redis.exceptions.ConnectionError, match="127.0.0.1:1.*Start the server with `portcullis serve`"):
+        async with aio.connect("redis://127.0.0.1:1") as locks:
+            await locks.ping()
 
 
 async def test_it_comes_over_from_a_client(portcullis):
@@ -170,6 +180,34 @@ async def test_a_thousand_locks_are_renewed_by_one_task(alocks):
     await asyncio.sleep(2)
     assert all(grant.is_held for grant in grants)
     await asyncio.gather(*(grant.release() for grant in grants))
+
+
+async def test_short_grants_do_not_wake_the_keeper_each_time(alocks, monkeypatch):
+    steps, step = [], Keeper.step
+
+    def counted(self):
+        steps.append(self)
+        return step(self)
+
+    monkeypatch.setattr(Keeper, "step", counted)
+    for _ in range(300):
+        async with alocks.lock("a", lease=60):
+            pass
+    assert 0 < len(steps) < 10
+
+
+async def test_a_grant_after_a_planned_step_of_a_released_one_is_renewed(alocks, monkeypatch):
+    monkeypatch.setattr("portcullis_lock._keeper_aio._LINGER", 60.0)
+    for _ in range(2):
+        async with alocks.lock("a", lease=0.6):
+            pass
+    async with alocks.lock("b", lease=0.9) as grant:
+
+        async def is_renewed_twice():
+            return (await alocks.info("b")).fields["holders"][0]["renewed"] >= 2
+
+        await until(is_renewed_twice)
+        assert grant.is_held
 
 
 async def test_a_lost_lock_is_told_by_a_push(portcullis, alocks):

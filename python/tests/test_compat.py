@@ -196,7 +196,7 @@ def test_what_redis_py_says_of_a_name_that_a_native_lock_holds(portcullisdb, loc
 
 
 def test_a_lock_without_a_timeout_is_renewed(portcullis, portcullisdb, monkeypatch):
-    monkeypatch.setattr("portcullis_lock.compat._shared._LEASE", 0.2)
+    monkeypatch.setattr("portcullis_lock.compat._drop_in._LEASE", 0.2)
     with compat.Lock(portcullisdb, "a") as lock:
         time.sleep(0.5)
         assert lock.owned() and lock.grant.token > 0

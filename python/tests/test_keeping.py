@@ -142,6 +142,16 @@ def test_a_push_is_heard_after_the_thread_has_ended_and_begun_again(portcullis, 
         grant.release()
 
 
+def test_a_grant_after_a_planned_step_of_a_released_one_is_renewed(locks, monkeypatch):
+    monkeypatch.setattr("portcullis_lock._keeper_sync._LINGER", 60.0)
+    for _ in range(2):
+        with locks.lock("a", lease=0.6):
+            pass
+    with locks.lock("b", lease=0.9) as grant:
+        until(lambda: locks.info("b").fields["holders"][0]["renewed"] >= 2)
+        assert grant.is_held
+
+
 def test_short_grants_leave_nothing_behind(locks):
     for _ in range(1000):
         locks.lock("a").acquire().release()

@@ -73,7 +73,7 @@ def test_a_missing_program_is_one_error_that_says_how_to_get_it(run, tmp_path, p
     result.stdout.fnmatch_lines(["*the variable PORTCULLIS names /nowhere/portcullis, which is not a program*"])
     os.environ.pop("PORTCULLIS")
     result = run(tests, PATH=str(tmp_path))
-    result.stdout.fnmatch_lines(["*there is no portcullis program. `pip install portcullis-lock`*--portcullis-exec*PORTCULLIS*"])
+    result.stdout.fnmatch_lines(["*there is no portcullis program. The wheel of portcullis-lock*--portcullis-exec*PORTCULLIS*"])
     assert "During handling" not in result.stdout.str()
 
 

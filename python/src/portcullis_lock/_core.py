@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import socket
+import ssl
 import uuid
 from typing import Any, Callable, Optional, Sequence
 
@@ -125,7 +126,12 @@ class Core:
             self.abort(link)
 
     async def _connect(self, timeout: float) -> Link:
-        link = await (self._open(None, timeout) if self.target.is_single else self._find_leader(timeout))
+        try:
+            link = await (self._open(None, timeout) if self.target.is_single else self._find_leader(timeout))
+        except RedisConnectionError as error:
+            if self.is_final(error) and isinstance(error.__context__, OSError) and not isinstance(error.__context__, ssl.SSLError):
+                raise RedisConnectionError(f"{error} Start the server with `portcullis serve`, or connect to the URL of one that runs.") from error
+            raise
         self.has_connected = True
         return link
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple, TypeVar
 
 from portcullis_lock._clock import now
 from portcullis_lock._link import Link
 from portcullis_lock._request import Request
 
 log = logging.getLogger("portcullis_lock")
+H = TypeVar("H", bound="Held")
 
 
 class Held:
@@ -67,6 +68,32 @@ class Held:
             return 0.0
         return max(0.0, self.deadline - now())
 
+    @property
+    def lost_because(self) -> Optional[str]:
+        """Why it is lost; None while it is not."""
+        return self.cause
+
+    def on_lost(self: H, callback: Callable[[H], object]) -> None:
+        """Has this function called once when the grant is lost, in the thread that renews or in the event loop; at once if it is lost already.
+
+        It must be quick: other locks are not renewed meanwhile. Its exceptions are logged."""
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append(callback)
+        if self.cause is not None:
+            self._tell()
+
+    def _lost_event(self, make: Callable[[], Any]) -> Any:
+        """The event of the loss. Most grants need none, so it is made when it is asked for."""
+        if self._event is None:
+            event = make()
+            if self.cause is not None:
+                event.set()
+            self._event = event
+            if self.cause is not None:  # It was lost meanwhile.
+                event.set()
+        return self._event
+
     def end(self, cause: str) -> None:
         """Records the loss, and tells of it. Only the first one counts."""
         if self.cause is not None:
@@ -86,13 +113,6 @@ class Held:
                 callback(self)
             except Exception:
                 log.exception("a callback of the lost lock '%s' has failed", self.request.title)
-
-    def _add_callback(self, callback: Callable[[Any], object]) -> None:
-        if self._callbacks is None:
-            self._callbacks = []
-        self._callbacks.append(callback)
-        if self.cause is not None:
-            self._tell()
 
     def __repr__(self) -> str:
         state = "released" if self.released else f"lost: {self.cause}" if self.cause else f"{self.remaining():.1f} s left"

@@ -83,6 +83,8 @@ class Keeper:
                     self._nested.setdefault((name, held.owner), []).append(held)
             self._plan(held, now())
             is_sooner = held.due < self._next
+            if is_sooner:
+                self._next = held.due
         self.start()
         if is_sooner:
             self.wake()
@@ -201,10 +203,14 @@ class Keeper:
                 heapq.heappop(self._heap)
                 self._dead = max(0, self._dead - 1)
             next_due = self._heap[0][0] if self._heap else math.inf
+            time = now()
             if self._orphans or self._ended_sessions:
-                next_due = min(next_due, now() + _RETRY)
+                next_due = min(next_due, time + _RETRY)
+            # A step that was planned is kept, also when its grants are released: the next grants then need not wake the keeper.
+            if self._next > time:
+                next_due = min(next_due, self._next)
             self._next = next_due
-            return max(0.0, next_due - now())
+            return max(0.0, next_due - time)
 
     def _due(self) -> list[Held]:
         """The grants to renew now. Those whose lease has ended are lost."""

@@ -83,7 +83,8 @@ class TaskKeeper(Keeper):
                 continue
             was_idle = self.is_idle
             # Nobody wakes it when a lost grant is released, which it may be the last to keep.
-            pause = _LINGER if was_idle or math.isinf(pause) else pause
+            if was_idle or math.isinf(pause):
+                pause = min(pause, _LINGER)
             # A timer of the loop, and no asyncio.wait_for, which would make a task.
             timer = asyncio.get_running_loop().call_later(pause, self._timed_out)
             self._has_timed_out = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optional, Sequence
 
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
@@ -10,12 +11,13 @@ from redis.exceptions import ResponseError
 
 from portcullis_lock._link import BROKEN, connection_options, listen
 from portcullis_lock._request import Command
+from portcullis_lock._wire import pack
 
 
 class AsyncLink:
     """A connection of redis-py's asyncio part, used without its pool and its retries."""
 
-    __slots__ = ("_connection", "reused", "address", "is_busy", "on_input", "_arrival")
+    __slots__ = ("_connection", "reused", "address", "is_busy", "on_input", "_arrival", "_reply_by", "_timer")
 
     def __init__(self, connection: Any, address: str) -> None:
         self._connection = connection
@@ -25,6 +27,11 @@ class AsyncLink:
         self.on_input: Optional[Callable[[AsyncLink], None]] = None
         """Called when bytes, or the end of the connection, arrive while nobody uses it."""
         self._arrival: Optional[asyncio.Future[None]] = None
+        self._reply_by = math.inf
+        """When the reply that is read must have come, on the loop's clock."""
+        self._timer: Optional[asyncio.TimerHandle] = None
+        # Only connecting is bounded by redis-py.
+        connection.socket_timeout = None
         self._watch(connection._reader)
 
     def _watch(self, reader: asyncio.StreamReader) -> None:
@@ -53,19 +60,47 @@ class AsyncLink:
         if not connection.is_connected:
             raise ConnectionResetError("the connection is closed")
         self.is_busy = True
-        # Sending is bounded by the time-out of the reply; redis-py would make a task to bound it by itself.
-        connection.socket_timeout = None
-        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        await connection.send_packed_command([pack(commands)], check_health=False)
 
     async def receive(self, count: int, timeout: Optional[float]) -> list[Any]:
-        self._connection.socket_timeout = timeout
         replies = []
-        for _ in range(count):
-            try:
-                replies.append(await self._connection.read_response())
-            except ResponseError as error:
-                replies.append(error)
+        try:
+            for _ in range(count):
+                self._expect(timeout)
+                try:
+                    replies.append(await self._connection.read_response())
+                except ResponseError as error:
+                    replies.append(error)
+        finally:
+            self._reply_by = math.inf
         return replies
+
+    def _expect(self, timeout: Optional[float]) -> None:
+        """Sets the time by which the next reply must be there.
+
+        A link has one timer, which is moved when it fires. redis-py would make a timer for each reply, and a task for each request."""
+        if timeout is None:
+            self._reply_by = math.inf
+            return
+        loop = asyncio.get_running_loop()
+        self._reply_by = loop.time() + timeout
+        if self._timer is None or self._timer.when() > self._reply_by:
+            self._start_timer(loop)
+
+    def _start_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(self._reply_by, self._timer_fired, loop)
+
+    def _timer_fired(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._reply_by == math.inf:
+            return  # No reply is expected.
+        if loop.time() < self._reply_by:
+            self._start_timer(loop)
+        elif self._connection._reader is not None:
+            # redis-py makes its TimeoutError of it, and closes the connection.
+            self._connection._reader.set_exception(asyncio.TimeoutError())
 
     async def is_readable(self, timeout: float) -> bool:
         if self.has_input():
@@ -82,6 +117,10 @@ class AsyncLink:
 
     def abort(self) -> None:
         """Closes the transport without waiting. redis-py's `disconnect` is a coroutine, and this is called while a task is cancelled."""
+        self._reply_by = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         writer = self._connection._writer
         self._connection._reader = self._connection._writer = None
         self._connection._parser.on_disconnect()
@@ -107,10 +146,12 @@ class AsyncLink:
                     self.abort()
                     break
                 # A frame has begun to arrive, so the rest is on its way.
-                connection.socket_timeout = 1.0
+                self._expect(1.0)
                 await connection.read_response(push_request=True)
         except BROKEN:
             self.abort()
+        finally:
+            self._reply_by = math.inf
         return bool(connection.is_connected)
 
 

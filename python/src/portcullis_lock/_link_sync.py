@@ -10,6 +10,7 @@ from redis.exceptions import ResponseError
 
 from portcullis_lock._link import BROKEN, connection_options, listen, run
 from portcullis_lock._request import Command
+from portcullis_lock._wire import pack
 
 OnPush = Callable[[Any], None]
 
@@ -41,10 +42,7 @@ class BlockingLink:
             self._timeout = timeout
 
     async def send(self, commands: Sequence[Command]) -> None:
-        if len(commands) == 1:
-            self._connection.send_command(*commands[0], check_health=False)
-        else:
-            self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
+        self._connection.send_packed_command([pack(commands)], check_health=False)
 
     async def receive(self, count: int, timeout: Optional[float]) -> list[Any]:
         self._set_timeout(timeout)

@@ -24,7 +24,7 @@ def find_program(given: Optional[str] = None) -> str:
     found = shutil.which("portcullis", path=sysconfig.get_path("scripts")) or shutil.which("portcullis")
     if found is None:
         raise ProgramNotFoundError(
-            "there is no portcullis program. `pip install portcullis-lock` brings it in its wheel (for Linux), `cargo install portcullis` builds it; "
-            "or name it with --portcullis-exec, or with the variable PORTCULLIS"
+            "there is no portcullis program. The wheel of portcullis-lock brings it on Linux, and `cargo install --locked --path .` builds it in a clone "
+            "of the repository; or name it with --portcullis-exec, or with the variable PORTCULLIS"
         )
     return found

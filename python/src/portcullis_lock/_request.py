@@ -15,14 +15,23 @@ _FAR = 100 * 365 * 86_400.0
 
 def ms(seconds: float, what: str) -> int:
     """Milliseconds, rounded up, at least 1. Raises ValueError if the seconds are not a positive number."""
-    if not seconds > 0 or seconds > _FAR:
+    if not _is_at_least(0, seconds) or not 0 < seconds <= _FAR:
         raise ValueError(f"{what} is {seconds!r}; it must be a positive number of seconds")
     return max(1, math.ceil(seconds * 1000 - 1e-6))
 
 
-@dataclass(frozen=True)
+def _is_at_least(least: float, seconds: Any) -> bool:
+    """Whether this is a number, and not a smaller one. Neither a text nor a `timedelta` is a number."""
+    try:
+        return bool(seconds >= least)
+    except TypeError:
+        return False
+
+
+@dataclass
 class Request:
-    """Options of an acquisition. Checked once, when a lock is described; no I/O."""
+    """Options of an acquisition. Checked once, when a lock is described; no I/O. It is not changed afterwards, and not frozen either: assignments to
+    a frozen dataclass took as long as the rest of the check."""
 
     kind: str
     """"lock", "all" or "semaphore"."""
@@ -46,7 +55,8 @@ class Request:
             if not isinstance(name, str):
                 raise TypeError(f"the name of a lock is a str, not {name!r}")
         head: Tuple[Word, ...]
-        tail: Tuple[Word, ...] = (ms(self.lease, "lease"),)
+        self.lease_ms = ms(self.lease, "lease")
+        tail: Tuple[Word, ...] = (self.lease_ms,)
         if self.kind == "semaphore":
             head = ("SEM.ACQUIRE", self.names[0])
             tail += ("LIMIT", self.limit, "PERMITS", self.permits)
@@ -64,17 +74,14 @@ class Request:
                 tail += ("MAXHOLD", ms(self.max_hold, "max_hold"))
         if self.session:
             tail += ("SESSION",)
-        if self.wait is not None and (math.isnan(self.wait) or self.wait < 0):
+        if self.wait is not None and not _is_at_least(0, self.wait):
             raise ValueError(f"wait is {self.wait!r}; it is None or 0 for not at all, a number of seconds, or math.inf for ever")
         if self.owner is not None and not (isinstance(self.owner, str) and self.owner):
             raise ValueError(f"owner is {self.owner!r}; it must be a text that is not empty")
-        object.__setattr__(self, "_head", head)
-        object.__setattr__(self, "_tail", tail)
-        object.__setattr__(self, "title", "', '".join(self.names))
-        held = min(self.lease, self.max_hold) if self.max_hold else self.lease
-        object.__setattr__(self, "unrenewed", held)
-        object.__setattr__(self, "word", "semaphore" if self.kind == "semaphore" else "lock" if len(self.names) == 1 else "locks")
-        object.__setattr__(self, "lease_ms", ms(self.lease, "lease"))
+        self._head, self._tail = head, tail
+        self.title = "', '".join(self.names)
+        self.unrenewed = min(self.lease, self.max_hold) if self.max_hold else self.lease
+        self.word = "semaphore" if self.kind == "semaphore" else "lock" if len(self.names) == 1 else "locks"
 
     _head: Tuple[Word, ...] = field(init=False, default=())
     _tail: Tuple[Word, ...] = field(init=False, default=())

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Optional, Type, TypeVar, Union, cast
+from typing import Any, Optional, Type, TypeVar, Union, cast
 
 from portcullis_lock import _acquire, _calls, _target
 from portcullis_lock._core import Core
@@ -31,25 +31,7 @@ class Grant(Held):
     @property
     def lost(self) -> threading.Event:
         """Is set when the grant ends other than by its release. `lost_because` says why."""
-        if self._event is None:
-            event = threading.Event()
-            if self.cause is not None:
-                event.set()
-            self._event = event
-            if self.cause is not None:  # It was lost meanwhile.
-                event.set()
-        return cast(threading.Event, self._event)
-
-    @property
-    def lost_because(self) -> Optional[str]:
-        """Why it is lost; None while it is not."""
-        return self.cause
-
-    def on_lost(self, callback: Callable[[Grant], object]) -> None:
-        """Has this function called once when the grant is lost, in the thread that renews; at once if it is lost already.
-
-        It must be quick: other locks are not renewed meanwhile. Its exceptions are logged."""
-        self._add_callback(callback)
+        return cast(threading.Event, self._lost_event(threading.Event))
 
     def renew(self) -> float:
         """Restarts the lease now. Returns its seconds. Not needed with `renew=True`. Raises NotHeldError, or an error of the connection."""
@@ -91,7 +73,7 @@ class Lock:
 
     def _acquire(self, request: Request) -> Optional[Grant]:
         held = run(_acquire.acquire(self._locks._core, self._locks._keeper, request, self._locks._grant_type))
-        return cast(Optional[Grant], held)
+        return cast("Optional[Grant]", held)
 
     def __enter__(self) -> Grant:
         grant = self.acquire()
@@ -138,7 +120,7 @@ class Guard:
 class Locks(Describing[Lock, Latch, Guard]):
     """Locks of one server. Made by `connect` and `over`; threads can share it."""
 
-    def __init__(self, target: _target.Target, *, timeout: float = 5.0, retry_for: float = 5.0, idle_max: int = 16) -> None:
+    def __init__(self, target: _target.Target, timeout: float, retry_for: float, idle_max: int) -> None:
         super().__init__(Lock, Latch, Guard)
         self._core = Core(target, BlockingWorld(lambda push: self._keeper.pushed(push)), timeout=timeout, retry_for=retry_for, idle_max=idle_max)
         self._keeper = ThreadKeeper(self._core)
@@ -186,12 +168,12 @@ def connect(url: str = "redis://127.0.0.1:6379", *, timeout: float = 5.0, retry_
     idle_max: how many unused connections are kept.
     options: of redis-py's connections: db, username, password, credential_provider, client_name, ssl_…
     """
-    return Locks(_target.parse(url, options), timeout=timeout, retry_for=retry_for, idle_max=idle_max)
+    return Locks(_target.parse(url, options), timeout, retry_for, idle_max)
 
 
 def over(client: Any, *, timeout: float = 5.0, retry_for: float = 5.0, idle_max: int = 16) -> Locks:
     """Locks of the server of a redis-py client. It has connections of its own, with the client's address and login."""
-    return Locks(_target.of_client(client), timeout=timeout, retry_for=retry_for, idle_max=idle_max)
+    return Locks(_target.of_client(client), timeout, retry_for, idle_max)
 
 
 _all: weakref.WeakSet[Locks] = weakref.WeakSet()

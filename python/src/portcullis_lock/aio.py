@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from types import TracebackType
-from typing import Any, Callable, Generator, Optional, Type, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Generator, Optional, Type, TypeVar, Union, cast
 
 from portcullis_lock import _acquire, _calls, _target
 from portcullis_lock._core import Core
@@ -33,25 +33,7 @@ class Grant(Held):
     @property
     def lost(self) -> asyncio.Event:
         """Is set when the grant ends other than by its release. `lost_because` says why."""
-        if self._event is None:
-            event = asyncio.Event()
-            if self.cause is not None:
-                event.set()
-            self._event = event
-            if self.cause is not None:  # It was lost meanwhile.
-                event.set()
-        return cast(asyncio.Event, self._event)
-
-    @property
-    def lost_because(self) -> Optional[str]:
-        """Why it is lost; None while it is not."""
-        return self.cause
-
-    def on_lost(self, callback: Callable[[Grant], object]) -> None:
-        """Has this function called once when the grant is lost, in the event loop; at once if it is lost already.
-
-        It must be quick: other locks are not renewed meanwhile. Its exceptions are logged."""
-        self._add_callback(callback)
+        return cast(asyncio.Event, self._lost_event(asyncio.Event))
 
     async def renew(self) -> float:
         """Restarts the lease now. Returns its seconds. Not needed with `renew=True`. Raises NotHeldError, or an error of the connection."""
@@ -93,7 +75,7 @@ class Lock:
 
     async def _acquire(self, request: Request) -> Optional[Grant]:
         held = await _acquire.acquire(self._locks._core, self._locks._keeper, request, self._locks._grant_type)
-        return cast(Optional[Grant], held)
+        return cast("Optional[Grant]", held)
 
     async def __aenter__(self) -> Grant:
         grant = await self.acquire()
@@ -140,7 +122,7 @@ class Guard:
 class Locks(Describing[Lock, Latch, Guard]):
     """Locks of one server. Made by `connect` and `over`; tasks of one event loop can share it."""
 
-    def __init__(self, target: _target.Target, *, timeout: float = 5.0, retry_for: float = 5.0, idle_max: int = 16) -> None:
+    def __init__(self, target: _target.Target, timeout: float, retry_for: float, idle_max: int) -> None:
         super().__init__(Lock, Latch, Guard)
         self._world = AsyncWorld(lambda push: self._keeper.pushed(push), max(1, idle_max))
         self._core = Core(target, self._world, timeout=timeout, retry_for=retry_for, idle_max=idle_max)
@@ -200,13 +182,18 @@ class Connecting:
     async def __aexit__(self, *_: object) -> None:
         await self._locks.close()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"connect(…) gives no locks before it is awaited, and so no '{name}': locks = await connect(…)")
+
 
 def connect(url: str = "redis://127.0.0.1:6379", *, timeout: float = 5.0, retry_for: float = 5.0, idle_max: int = 16, **options: Any) -> Connecting:
     """Locks of the server at this URL: `locks = await connect(…)`, or `async with connect(…) as locks`. The options are those of
     `portcullis_lock.connect`."""
-    return Connecting(Locks(_target.parse(url, options), timeout=timeout, retry_for=retry_for, idle_max=idle_max))
+    return Connecting(Locks(_target.parse(url, options), timeout, retry_for, idle_max))
 
 
 def over(client: Any, *, timeout: float = 5.0, retry_for: float = 5.0, idle_max: int = 16) -> Locks:
     """Locks of the server of a redis-py client, synchronous or asyncio. They have connections of their own, with its address and login."""
-    return Locks(_target.of_client(client), timeout=timeout, retry_for=retry_for, idle_max=idle_max)
+    return Locks(_target.of_client(client), timeout, retry_for, idle_max)

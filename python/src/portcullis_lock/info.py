@@ -67,6 +67,9 @@ class LockInfo:
         queue = f"; {others} {'waits' if others == 1 else 'wait'} for it" if others else ""
         return f"held by {who}{more}{queue}"
 
+    def __str__(self) -> str:
+        return f"'{self.name}': {self.text}"
+
 
 @dataclass(frozen=True)
 class Throttled:
@@ -137,9 +140,9 @@ def _seconds(seconds: float) -> str:
 
 def not_acquired(word: str, title: str, wait: Optional[float], infos: Sequence[Optional[LockInfo]]) -> str:
     """The message of NotAcquiredError."""
-    how = "at once" if not wait else "however long" if math.isinf(wait) else f"within {_seconds(wait)}"
+    how = "at once, as no wait=… is given" if wait is None else "at once" if not wait else "however long" if math.isinf(wait) else f"within {_seconds(wait)}"
     if len(infos) == 1:
         who = "nobody holds it now" if infos[0] is None else infos[0].text
     else:
-        who = "; ".join(f"'{info.name}': {info.text}" for info in infos if info is not None) or "nobody holds one of them now"
+        who = "; ".join(str(info) for info in infos if info is not None) or "nobody holds one of them now"
     return f"the {word} '{title}' {'was' if not word.endswith('s') else 'were'} not granted {how}: {who}"

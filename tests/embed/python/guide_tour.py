@@ -10,7 +10,8 @@ def steps_of_an_order():
     return ["pick", "pack", "ship"]
 
 
-# Without `with`: a grant, or None when somebody else holds it.
+# Without `with`: a grant, or None when somebody else holds it. One that is not released is held until this process ends, and for the rest of its
+# lease.
 grant = locks.lock("report").acquire()
 if grant is not None:
     grant.release()

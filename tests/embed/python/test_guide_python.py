@@ -1,34 +1,11 @@
 """The tests that guide/python.md shows."""
 
-import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import test_guide_worker
 
 from portcullis_lock import NotHeldError
-
-
-def test_the_next_worker_goes_on_when_one_has_died(portcullis, portcullis_locks):
-    portcullis.clock.freeze()
-    dead = portcullis.locks().lock("order:42", lease=30, renew=False).acquire()
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(portcullis_locks.lock("order:42", wait=60).acquire)
-        portcullis.clock.until_blocked(1)
-        portcullis.clock.advance(30)
-        grant = waiting.result()
-    assert grant.token > dead.token
-    grant.release()
-
-
-async def test_a_cancelled_task_leaves_the_queue(portcullis, portcullis_locks_async):
-    locks = portcullis_locks_async
-    async with locks.lock("report"):
-        task = asyncio.create_task(locks.lock("report", wait=60).acquire())
-        await portcullis.clock.aio.until_blocked(1)
-        task.cancel()
-        await asyncio.wait([task])
-        assert (await locks.info("report")).waiters == ()
 
 
 def test_a_worker_stops_when_its_lock_is_lost(portcullis, portcullis_locks):
@@ -54,6 +31,6 @@ def test_a_month_passes(portcullis, portcullisdb, time_machine):
 
 def test_the_test_of_a_dead_worker_takes_milliseconds(portcullis, portcullis_locks):
     begun = time.perf_counter()
-    test_the_next_worker_goes_on_when_one_has_died(portcullis, portcullis_locks)
+    test_guide_worker.test_the_next_worker_goes_on_when_one_has_died(portcullis, portcullis_locks)
     # The guide says 10 ms. A machine that is busy with other tests may need more.
     assert time.perf_counter() - begun < 0.25

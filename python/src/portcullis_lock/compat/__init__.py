@@ -12,60 +12,34 @@ locks of the same name, and these, keep each other out. `portcullis_lock.compat.
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
-from typing import Any, Literal, Optional, Type, Union, cast
+from typing import Literal, Optional, Type, Union, cast
 
 import redis.lock
-from redis.exceptions import LockError
 
 from portcullis_lock._link import run
 from portcullis_lock._sync import Grant, Locks, over
-from portcullis_lock.compat import _shared
-from portcullis_lock.compat._shared import Slot, ThreadSlot, Token
+from portcullis_lock.compat._drop_in import DropIn, Registry, Token
 
-log = logging.getLogger("portcullis_lock")
-_locks: _shared.Registry[Locks] = _shared.Registry(over)
+_locks: Registry[Locks] = Registry(over)
 
 
-class Lock(redis.lock.Lock):
+class Lock(DropIn, redis.lock.Lock):
     """A drop-in for `redis.lock.Lock`; the arguments and errors are its own. Times are seconds."""
 
-    def __init__(
-        self,
-        redis: Any,
-        name: str,
-        timeout: Optional[float] = None,
-        sleep: float = 0.1,
-        blocking: bool = True,
-        blocking_timeout: Optional[float] = None,
-        thread_local: bool = True,
-        raise_on_release_error: bool = True,
-    ) -> None:
-        self.redis, self.name, self.timeout, self.sleep = redis, name, timeout, sleep
-        self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)
-        self.raise_on_release_error = raise_on_release_error
-        self.local: Any = ThreadSlot() if thread_local else Slot()
-        self._locks = _locks.of(redis)
-        self._name = _shared.name_of(name)
+    _registry = _locks
 
     @property
     def grant(self) -> Optional[Grant]:
         """The native grant, with its fencing `token`, `remaining()` and `lost`; None while this thread has not acquired it."""
-        return cast(Optional[Grant], self.local.grant)
+        return cast("Optional[Grant]", self.local.grant)
 
     def __enter__(self) -> Lock:
-        if self.acquire():
-            return self
-        raise LockError("Unable to acquire lock within the time specified", self.name)
+        run(self._enter())
+        return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        try:
-            self.release()
-        except LockError:
-            if self.raise_on_release_error:
-                raise
-            log.warning("Lock was unlocked or no longer owned when exiting context manager.")
+        run(self._leave())
 
     def acquire(
         self,
@@ -75,49 +49,24 @@ class Lock(redis.lock.Lock):
         token: Optional[Token] = None,
     ) -> bool:
         """Acquires. Returns whether it is held."""
-        blocking = self.blocking if blocking is None else blocking
-        wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        locks = self._locks
-        held = run(
-            _shared.acquire(
-                locks._core, locks._keeper, locks._grant_type, self._name, self.timeout, wait if blocking else 0.0, sleep or self.sleep, token
-            )
-        )
-        if held is None:
-            return False
-        self.local.grant, self.local.token = held, held.owner.encode("utf-8", "surrogateescape")
-        return True
+        return run(self._acquire(sleep, blocking, blocking_timeout, token))
 
     def locked(self) -> bool:
         """Whether anybody holds it, also by a plain key of this name."""
-        return run(_shared.is_locked(self._locks._core, self._name))
+        return run(self._is_locked())
 
     def owned(self) -> bool:
         """Whether this lock object holds it."""
-        return run(_shared.is_owned(self._locks._core, self._name, self.local.token))
+        return run(self._is_owned())
 
     def release(self) -> None:
         """Releases it. Raises LockError if it is not acquired, and LockNotOwnedError if it has ended before."""
-        token, grant = self.local.token, self.local.grant
-        if token is None:
-            raise LockError("Cannot release a lock that's not owned or is already unlocked.", self.name)
-        self.local.token = self.local.grant = None
-        run(_shared.release(self._locks._core, self._locks._keeper, self._name, token, grant))
+        run(self._release())
 
     def extend(self, additional_time: Union[int, float], replace_ttl: bool = False) -> Literal[True]:
         """Adds seconds to the lease, or replaces the rest of it with them."""
-        if self.local.token is None:
-            raise LockError("Cannot extend an unlocked lock", self.name)
-        if self.timeout is None:
-            raise LockError("Cannot extend a lock with no timeout", self.name)
-        run(_shared.extend(self._locks._core, self._name, self.local.token, self.local.grant, additional_time, replace_ttl, "extend"))
-        return True
+        return run(self._extend(additional_time, replace_ttl))
 
     def reacquire(self) -> Literal[True]:
         """Restarts the lease with the timeout."""
-        if self.local.token is None:
-            raise LockError("Cannot reacquire an unlocked lock", self.name)
-        if self.timeout is None:
-            raise LockError("Cannot reacquire a lock with no timeout", self.name)
-        run(_shared.extend(self._locks._core, self._name, self.local.token, self.local.grant, self.timeout, True, "reacquire"))
-        return True
+        return run(self._reacquire())

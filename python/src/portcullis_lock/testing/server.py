@@ -5,19 +5,17 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import tempfile
-import threading
 import time
 from typing import Any, List, Optional
 
 import redis
 import redis.asyncio
-from redis.connection import Connection
 
 from portcullis_lock import _sync, aio
 from portcullis_lock._clock import now
-from portcullis_lock._link import connection_options
 from portcullis_lock._program import find_program
 from portcullis_lock.testing.clock import Clock
+from portcullis_lock.testing.control import Control
 from portcullis_lock.testing.faults import Faults
 
 
@@ -51,10 +49,8 @@ class Portcullis:
         self.password = flags[flags.index("--requirepass") + 1] if "--requirepass" in flags else None
         login = f":{self.password}@" if self.password else ""
         self.url = f"redis://{login}{self.host}:{self.port}"
-        # This connection sends nothing at connect that a fault could hit, so CLOCK and FAULT always work.
-        options = {**connection_options(Connection, {"password": self.password}, 30.0), "protocol": 2}
-        self._control = redis.Redis(connection_pool=redis.ConnectionPool(host=self.host, port=self.port, **options))
-        self._control_lock = threading.Lock()
+        self._control = Control(self.host, self.port, self.password)
+        self._order = self._control.order
         self.clock = Clock(self._order)
         self.faults = Faults(self._order)
 
@@ -82,10 +78,6 @@ class Portcullis:
         """The same for asyncio: `async with server.async_locks() as locks`."""
         return aio.connect(self.url, **options)
 
-    def _order(self, *words: Any) -> Any:
-        with self._control_lock:
-            return self._control.execute_command(*words)  # type: ignore[no-untyped-call,unused-ignore]
-
     def reset(self) -> None:
         """Empties the server: data, scripts, functions and faults go, and the clock runs at the real time. Takes about a millisecond.
 
@@ -98,20 +90,16 @@ class Portcullis:
             for client in listed if isinstance(listed, list) else [_fields(line) for line in listed.splitlines()]:
                 if "b" in client["flags"] and not self._order("CLIENT", "UNBLOCK", client["id"]):
                     self._order("CLIENT", "KILL", "ID", client["id"])
-        with self._control_lock:
-            pipeline = self._control.pipeline(transaction=False)
-            orders = ["FAULT JOURNAL 0", "CLOCK RESUME", "FLUSHALL", "SCRIPT FLUSH", "FUNCTION FLUSH"]
-            if info["frozen"] or abs(info["unix-ms"] - time.time() * 1000) > 100:
-                orders.insert(2, f"CLOCK SET {round(time.time() * 1000)}")
-            for words in orders:
-                pipeline.execute_command(*words.split(" "))  # type: ignore[no-untyped-call,unused-ignore]
-            pipeline.execute()
+        orders = ["FAULT JOURNAL 0", "CLOCK RESUME", "FLUSHALL", "SCRIPT FLUSH", "FUNCTION FLUSH"]
+        if info["frozen"] or abs(info["unix-ms"] - time.time() * 1000) > 100:
+            orders.insert(2, f"CLOCK SET {round(time.time() * 1000)}")
+        self._control.orders(orders)
 
     def restart(self, lose: Optional[int] = None) -> Optional[int]:
         """Restarts the server without its data. With `lose`, simulates a failover that loses that many last writes, if `journal` has kept them;
         returns their number."""
         lost = self._order("FAULT", "RESTART", *(() if lose is None else ("LOSE", lose)))
-        self._control.connection_pool.disconnect()
+        self._control.disconnect()
         return None if lose is None else int(lost)
 
     def journal(self, writes: int) -> None:
@@ -138,7 +126,6 @@ class Portcullis:
         """Ends it, for certain; may be called twice."""
         if hasattr(self, "_control"):
             self._control.close()
-            self._control.connection_pool.disconnect()
         self._process.kill()
         self._process.wait()
         if self._process.stdin:
