@@ -69,7 +69,7 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
       if (outcome === null) giveUp(core, request, attempts)
       return outcome
     }
-    const again = await attempts.backoff.again(giveUpAt(request, attempts), signal)
+    const again = await attempts.backoff.again(outcome, giveUpAt(request, attempts), signal)
     if (again && !signal?.aborted && !core.isClosing) continue
     giveUp(core, request, attempts)
     refuseIfEnded(core, request)
