@@ -10,7 +10,7 @@
  */
 import type { Core } from './core.js'
 import type { Command, Link } from './driver/link.js'
-import { ConnectionError, LockError, NotHeldError, ServerError, fromReply } from './errors.js'
+import { ConnectionError, LockError, NotHeldError, ServerError, UnreachableError, fromReply } from './errors.js'
 import { Grant, type Session } from './grant.js'
 import { Backoff, type Pool } from './pool.js'
 import type { Request } from './request.js'
@@ -69,7 +69,7 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
       if (outcome === null) giveUp(core, request, attempts)
       return outcome
     }
-    const again = await attempts.backoff.again(giveUpAt(request, attempts), signal)
+    const again = await attempts.backoff.again(outcome, giveUpAt(request, attempts), signal)
     if (again && !signal?.aborted && !core.isClosing) continue
     giveUp(core, request, attempts)
     refuseIfEnded(core, request)
@@ -234,8 +234,9 @@ async function granted(
       await grant.renew()
     } catch (error) {
       core.background(grant.release().catch(() => {}))
-      // The lease ended before this process had the grant.
-      if (error instanceof NotHeldError && request.wait > 0) {
+      // The lease ended before this process had the grant, or the server was out of reach. The wait goes on, if it is not over.
+      const goesOn = error instanceof NotHeldError || (error instanceof UnreachableError && leaseNow() - attempts.begun < request.wait)
+      if (goesOn && request.wait > 0) {
         attempts.id = core.nextId()
         return 'again'
       }

@@ -156,6 +156,13 @@ export class ConnectionError extends Error {
   }
 }
 
+/** TLS cannot begin, such as by a certificate that is not accepted. Internal: another attempt would fail the same way, so there is none. */
+export class TlsError extends ConnectionError {
+  constructor(message: string) {
+    super(message, false)
+  }
+}
+
 /** The error for the caller, from an error reply. */
 export function fromReply(error: ServerError): LockError {
   const { code, text } = error

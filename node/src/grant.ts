@@ -291,7 +291,7 @@ export class Grant implements Renewable, AsyncDisposable {
       } catch (error) {
         if (error instanceof ServerError && !error.isOfNode) return this.lose(this.leaseEnded(`its session could not be resumed: ${error.message}`))
         if (error instanceof ServerError && link) pool.leaderIsGone(link)
-        if (pool.isClosed || !(await backoff.again(until))) return this.lose(this.leaseEnded('its session could not be resumed in time'))
+        if (pool.isClosed || !(await backoff.again(error as Error, until))) return this.lose(this.leaseEnded('its session could not be resumed in time'))
       }
     }
   }

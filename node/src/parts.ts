@@ -100,7 +100,7 @@ export class Latch {
         if (error instanceof ServerError) throw fromReply(error)
         if (!(error instanceof ConnectionError)) throw error
         wasSent ||= error.maybeApplied
-        if (!(await backoff.again(wasSent ? end : Math.min(end, patienceEnds), signal))) throw pool.unreachable(error)
+        if (!(await backoff.again(error, wasSent ? end : Math.min(end, patienceEnds), signal))) throw pool.unreachable(error)
       } finally {
         if (abort) signal?.removeEventListener('abort', abort)
       }

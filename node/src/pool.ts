@@ -5,7 +5,7 @@
  */
 import type { Dialer } from './driver/driver.js'
 import type { Command, Link } from './driver/link.js'
-import { ConnectionError, LockError, NoLeaderError, ServerError, UnreachableError, fromReply } from './errors.js'
+import { ConnectionError, LockError, NoLeaderError, ServerError, TlsError, UnreachableError, fromReply } from './errors.js'
 import { type Timer, networkNow, networkTimer, pause } from './time.js'
 
 /** Limits of the connections. Times are milliseconds. */
@@ -174,7 +174,7 @@ export class Pool {
       } finally {
         this.endShort()
       }
-      if (!(await backoff.again(until))) throw this.unreachable(failure)
+      if (!(await backoff.again(failure, until))) throw this.unreachable(failure)
       onRepeat?.(failure.maybeApplied)
     }
   }
@@ -188,6 +188,7 @@ export class Pool {
 
   /** The error for the caller after the last attempt. */
   unreachable(error: ConnectionError): UnreachableError {
+    if (error instanceof TlsError) return new UnreachableError(error.message, error)
     if (error.noLeader) {
       return new NoLeaderError(`no node leads (${error.message}): see \`npx portcullis cluster status URL\`; a majority of the nodes has to run`, error)
     }
@@ -205,8 +206,12 @@ export class Pool {
 export class Backoff {
   #next = BACKOFF_MS[0]
 
-  /** Waits for the next attempt. Resolves to false, at once, if that is not before `until`, by `networkNow`. */
-  async again(until: number, signal?: AbortSignal): Promise<boolean> {
+  /**
+   * Waits for the next attempt after a failure. Resolves to false, at once, if that is not before `until`, by `networkNow`, or would
+   * fail the same way.
+   */
+  async again(failure: Error, until: number, signal?: AbortSignal): Promise<boolean> {
+    if (failure instanceof TlsError) return false
     const ms = this.#next * (0.5 + Math.random() / 2)
     this.#next = Math.min(this.#next * 2, BACKOFF_MS[1])
     if (networkNow() + ms >= until) return false

@@ -3,8 +3,9 @@
 
     python3 node/tests/run.py --cache DIR --program PATH          everything
     python3 node/tests/run.py --cache DIR --program PATH --only locks
+    python3 node/tests/run.py --cache DIR --program PATH --node PATH    under another Node.js
 
-The packages that it needs come from their registry, at the versions pinned beside this file, into the cache. What cannot run here is
+A part of the suites runs under the oldest Node.js that the package supports, too. The packages that it needs come from their registry, at the versions pinned beside this file, into the cache. What cannot run here is
 listed as skipped; with --strict that is a failure. The last line is `N passed, N failed`.
 """
 
@@ -26,6 +27,12 @@ ROOT = PACKAGE.parent
 sys.path.insert(0, str(ROOT / "tests/clients"))
 import nodes  # noqa: E402
 
+# The first major version of Node.js that the newest client libraries and Vitest run under; before, the oldest ones are tested alone.
+NEWEST_CLIENTS_NODE = 20
+# The first major version whose test runner starts something before all test files.
+GLOBAL_SETUP_NODE = 24
+# The oldest Node.js, which the pinned packages bring.
+OLDEST_NODE = "node_modules/node-18/bin/node"
 # Seconds for one suite.
 PATIENCE_S = 150
 DURABLE = "--appendonly yes --appendfsync always --dir"
@@ -72,12 +79,15 @@ def build(modules, work):
     shutil.copytree(HERE / "suites", work / "suites")
     shutil.copytree(ROOT / "tests/embed/node", work / "embed")
     (work / "package.json").write_text('{ "type": "module" }\n')
-    run("node", modules / "node_modules/typescript/bin/tsc", "-p", "suites", cwd=work)
+    for config in ("tsconfig.json", "tsconfig.testcontainers.json"):
+        run("node", modules / "node_modules/typescript/bin/tsc", "-p", f"suites/{config}", cwd=work)
     # The same package and suites beside the oldest client libraries that are tested.
     old = work / "old"
     (old / "node_modules").mkdir(parents=True)
     shutil.copytree(package, old / "node_modules/portcullis-lock", ignore=shutil.ignore_patterns("src", "types"))
-    shutil.copytree(HERE / "suites", old / "suites")
+    for name in ("suites", "embed"):
+        shutil.copytree(work / name, old / name)
+    shutil.copy(work / "package.json", old)
     for name in ("ioredis", "redis"):
         (old / "node_modules" / name).symlink_to(modules / f"node_modules/{name}-5")
     return package
@@ -118,36 +128,72 @@ def count(output, code):
     return passed, failed
 
 
-def tap(file):
-    return ["node", "--test-reporter=tap", file]
+def tap(node, *files):
+    return [node, "--test-reporter=tap", *files]
 
 
-def suites(modules, work, durable):
+def version(node):
+    return int(run(node, "-p", "process.versions.node.split('.')[0]"))
+
+
+def suites(node, modules, work, durable):
     """All suites but those with nodes."""
+    major = version(node)
     old = work / "old"
+    # Where the client libraries are, in a suite's name and as a folder.
+    places = {"": work, " 5": old} if major >= NEWEST_CLIENTS_NODE else {" 5": old}
+    home = next(iter(places.values()))
     for driver in ("ioredis", "node-redis"):
-        for suite in ("locks", "connections", "durable"):
-            yield Suite(f"{suite}, {driver}", tap(f"suites/{suite}.test.mjs"), work, {"DRIVER": driver})
-        yield Suite(f"locks, {driver} 5", tap("suites/locks.test.mjs"), old, {"DRIVER": driver})
-        yield Suite(f"locks, durable, {driver}", tap("suites/locks.test.mjs"), work, {"DRIVER": driver, "FLAGS": f"{DURABLE} {durable / driver}"})
-    yield Suite("package", tap("suites/package.test.mjs"), work)
-    yield Suite("types", ["node", "suites/types.js"], work)
+        for suite in ("locks", "connections", "durable", "tls"):
+            yield Suite(f"{suite}, {driver}", tap(node, f"suites/{suite}.test.mjs"), home, {"DRIVER": driver})
+        if home != old:
+            yield Suite(f"locks, {driver} 5", tap(node, "suites/locks.test.mjs"), old, {"DRIVER": driver})
+        flags = f"{DURABLE} {durable / driver}"
+        yield Suite(f"locks, durable, {driver}", tap(node, "suites/locks.test.mjs"), home, {"DRIVER": driver, "FLAGS": flags})
+    for suite in ("package", "databases"):
+        yield Suite(suite, tap(node, f"suites/{suite}.test.mjs"), home)
+    yield Suite("types", [node, "suites/types.js"], home)
     # An application's tests, and the snippets of the guide.
     for protocol in ("2", "3"):
-        yield Suite(f"embed, node:test, RESP{protocol}", tap("embed/orders.node.mjs"), work, {"PROTOCOL": protocol})
+        yield Suite(f"embed, node:test, RESP{protocol}", tap(node, "embed/orders.node.mjs"), home, {"PROTOCOL": protocol})
     for file in sorted((work / "embed").glob("guide-*.mjs")):
-        yield Suite(f"guide, {file.stem}", tap(file.relative_to(work)), work)
-    yield Suite("fake timers, node:test", tap("suites/timers.node.mjs"), work)
-    vitest = ["node", modules / "node_modules/vitest/vitest.mjs", "run", "--reporter=verbose", "--exclude=**/old/**", "--root", work]
-    yield Suite("Vitest", [*vitest, "embed/orders.test.mjs", "suites/timers.test.mjs"], work)
-    jest = ["node", "--experimental-vm-modules", modules / "node_modules/jest/bin/jest.js", "--verbose", "--rootDir", work]
+        # Before, the fake timers of node:test were others.
+        if file.stem != "guide-timers" or major >= NEWEST_CLIENTS_NODE:
+            yield Suite(f"guide, {file.stem}", tap(node, file.relative_to(work)), home)
+    jest = [node, "--experimental-vm-modules", modules / "node_modules/jest/bin/jest.js", "--verbose", "--rootDir"]
     files = ["--testMatch", "**/embed/orders.test.mjs", "--testMatch", "**/suites/timers.test.mjs", "--modulePathIgnorePatterns", "/old/"]
-    yield Suite("Jest", [*jest, *files], work, {"NODE_NO_WARNINGS": "1"})
+    quiet = {"NODE_NO_WARNINGS": "1"}
+    yield Suite("Jest", [*jest, home, *(files if home == work else files[:-2])], home, quiet)
+    shared = home / "suites/shared"
+    yield Suite("Jest, one server", [*jest, shared, "--config", shared / "jest.config.mjs"], home, quiet)
+    if major < NEWEST_CLIENTS_NODE:
+        return
+    yield Suite("testcontainers", tap(node, "suites/testcontainers.test.mjs"), home)
+    yield Suite("fake timers, node:test", tap(node, "suites/timers.node.mjs"), work)
+    vitest = [node, modules / "node_modules/vitest/vitest.mjs", "run", "--reporter=verbose", "--exclude=**/old/**", "--root"]
+    yield Suite("Vitest", [*vitest, work, "embed/orders.test.mjs", "suites/timers.test.mjs"], work)
+    for pool in ("forks", "threads"):
+        yield Suite(f"Vitest, one server, {pool}", [*vitest, shared, f"--pool={pool}"], work)
+    if major >= GLOBAL_SETUP_NODE:
+        setup = f"--test-global-setup={work / 'node_modules/portcullis-lock/dist/esm/testing/global-setup.js'}"
+        yield Suite("node:test, one server", tap(node, "--test", setup, "--test-concurrency=2", "a.test.mjs", "b.test.mjs"), shared)
 
 
-def with_nodes(program, work, drivers):
+def oldest(modules, work):
+    """A part of the suites, under the oldest Node.js that the package supports."""
+    node = modules / OLDEST_NODE
+    for driver in ("ioredis", "node-redis"):
+        for suite in ("locks", "connections"):
+            yield Suite(f"Node 18, {suite}, {driver} 5", tap(node, f"suites/{suite}.test.mjs"), work / "old", {"DRIVER": driver})
+    for file in ("suites/package.test.mjs", "suites/databases.test.mjs", "embed/orders.node.mjs"):
+        yield Suite(f"Node 18, {pathlib.Path(file).name.split('.')[0]}", tap(node, file), work / "old")
+    yield Suite("Node 18, types", [node, "suites/types.js"], work / "old")
+
+
+def with_nodes(node, program, work, drivers):
     """The suite whose leader is killed, with each client library, on one cluster."""
-    commands = {driver: tap(work / "suites/nodes.test.mjs") for driver in drivers}
+    place = work if version(node) >= NEWEST_CLIENTS_NODE else work / "old"
+    commands = {driver: tap(node, place / "suites/nodes.test.mjs") for driver in drivers}
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         with nodes.Nodes(program, folder, nodes.free_ports(2 * nodes.NODES)) as cluster:
@@ -173,10 +219,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=pathlib.Path, required=True)
     parser.add_argument("--program", type=pathlib.Path, required=True, help="the server")
+    parser.add_argument("--node", default="node", help="the Node.js that the suites run under; node of the PATH unless given")
     parser.add_argument("--only", action="append", help="a part of a suite's name; may be given several times")
     parser.add_argument("--strict", action="store_true", help="what cannot run here is a failure")
     arguments = parser.parse_args()
-    for program in ("node", "npm"):
+    for program in ("node", "npm", arguments.node):
         if shutil.which(program) is None:
             print(f"SKIPPED: the JavaScript package: {program} is not installed\n0 passed, {int(arguments.strict)} failed")
             raise SystemExit(int(arguments.strict))
@@ -204,13 +251,20 @@ def main():
         report("build and types, strict", 1, 0, time.monotonic() - start, "")
         for driver in ("ioredis", "node-redis"):
             (pathlib.Path(durable) / driver).mkdir()
-        chosen = [suite for suite in suites(modules, work, pathlib.Path(durable)) if is_chosen(suite.name)]
+        node = os.path.abspath(shutil.which(arguments.node))
+        every = list(suites(node, modules, work, pathlib.Path(durable)))
+        if (modules / OLDEST_NODE).exists():
+            every += oldest(modules, work)
+        else:
+            print("SKIPPED: Node 18: the pinned packages have none for this platform", flush=True)
+            total_failed += arguments.strict
+        chosen = [suite for suite in every if is_chosen(suite.name)]
         # Two at once: suites wait more than they work.
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for suite, outcome in zip(chosen, pool.map(Suite.run, chosen)):
                 report(suite.name, *outcome)
         if is_chosen("3 nodes, leader killed"):
-            for name, *outcome in with_nodes(program, work, ["ioredis", "node-redis"]):
+            for name, *outcome in with_nodes(node, program, work, ["ioredis", "node-redis"]):
                 report(name, *outcome)
     print(f"{total_passed} passed, {total_failed} failed")
     raise SystemExit(1 if total_failed else 0)

@@ -29,7 +29,7 @@ def build(work: Work) -> str:
         raise Skipped("there is no node/package.json")
     need("node", "npm")
     built = _compiler(work, source)
-    for name in ("src", "scripts", "bin"):
+    for name in ("src", "scripts", "bin", "types"):
         shutil.rmtree(built / name, ignore_errors=True)
         shutil.copytree(source / name, built / name)
     for file in source.glob("*.*"):

@@ -6,6 +6,11 @@ export interface Node {
   port: number
 }
 
+/** A node's address as messages show it. */
+export function nodeText({ host, port }: Node): string {
+  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
+}
+
 /** Where the server is, and how to log in. */
 export interface Target {
   /** The nodes of one server, of which one leads; or the sentinels. Empty if `path` is set. */

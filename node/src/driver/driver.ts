@@ -1,18 +1,27 @@
 /** Chooses the client library, and opens connections to the node that leads. */
-import { ConnectionError, ServerError } from '../errors.js'
-import { type Node, type Target, parseUrl } from './address.js'
+import { ConnectionError, ServerError, TlsError } from '../errors.js'
+import { type Node, type Target, nodeText, parseUrl } from './address.js'
 import { fromIoredis, ioredisFor } from './ioredis.js'
-import type { Link } from './link.js'
+import { Link, type Wire } from './link.js'
 import { fromNodeRedis, nodeRedisFor } from './node-redis.js'
 
-/** Opens connections by a client library. */
+/** Where a connection leads: to a host and port, or to a unix socket. The fields of the other are undefined. */
+export interface Place {
+  host: string | undefined
+  port: number | undefined
+  path: string | undefined
+}
+
+/** What happens to a connection. */
+export interface Events {
+  failed(error: Error): void
+  closed(): void
+}
+
+/** Makes connections by a client library. */
 export interface Driver {
-  /**
-   * Opens a connection to a node or a unix socket. A connection that is not `forKeys` selects no database.
-   *
-   * @throws ConnectionError
-   */
-  open(node: Node | string, timeout: number, forKeys: boolean): Promise<Link>
+  /** Makes a connection, which `connect` opens. One that is not `forKeys` selects no database. */
+  wire(place: Place, timeout: number, forKeys: boolean, events: Events): Wire
 }
 
 /** Where connections come from. */
@@ -80,64 +89,80 @@ export class Dialer {
    */
   async dial(timeout: number): Promise<Link> {
     const driver = await (this.#driver ??= this.#source.driver())
-    const { target } = this.#source
-    if (target.path !== undefined) return driver.open(target.path, timeout, true)
-    if (target.service !== undefined) return this.#bySentinel(driver, target.service, timeout)
-    const { nodes } = target
-    if (nodes.length === 1) return driver.open(nodes[0] as Node, timeout, true)
-    const failures: string[] = []
-    let answered = false
+    const { nodes, path, service } = this.#source.target
+    if (path !== undefined) return open(driver, path, timeout)
+    if (nodes.length === 1 && service === undefined) return open(driver, nodes[0] as Node, timeout)
+    const failures: Error[] = []
+    const texts: string[] = []
     for (let step = 0; step < nodes.length; step++) {
       const at = (this.#last + step) % nodes.length
       const node = nodes[at] as Node
       try {
-        const link = await openLeader(driver, node, timeout)
-        if (link) {
-          this.#last = at
-          return link
-        }
-        answered = true
-        failures.push(`${node.host}:${node.port} does not lead`)
+        const link = await openLeader(driver, service === undefined ? node : await leaderOf(driver, node, service, timeout), timeout)
+        this.#last = at
+        return link
       } catch (error) {
-        failures.push(`${node.host}:${node.port}: ${(error as Error).message}`)
+        failures.push(error as Error)
+        texts.push(namesNode(error) ? error.message : `${nodeText(node)}: ${(error as Error).message}`)
       }
     }
-    throw new ConnectionError(failures.join('; '), false, answered)
-  }
-
-  async #bySentinel(driver: Driver, service: string, timeout: number): Promise<Link> {
-    const failures: string[] = []
-    let answered = false
-    const { nodes } = this.#source.target
-    for (let step = 0; step < nodes.length; step++) {
-      const at = (this.#last + step) % nodes.length
-      const node = nodes[at] as Node
-      try {
-        const sentinel = await driver.open(node, timeout, false)
-        const address = await sentinel.call(['SENTINEL', 'get-master-addr-by-name', service], timeout).finally(() => sentinel.destroy())
-        if (!Array.isArray(address)) {
-          failures.push(`the sentinel ${node.host}:${node.port} knows no leader of '${service}'`)
-          answered = true
-          continue
-        }
-        const link = await openLeader(driver, { host: String(address[0]), port: Number(address[1]) }, timeout)
-        if (link) {
-          this.#last = at
-          return link
-        }
-        answered = true
-        failures.push(`${address[0]}:${address[1]} does not lead`)
-      } catch (error) {
-        failures.push(`${node.host}:${node.port}: ${(error as Error).message}`)
-      }
-    }
-    throw new ConnectionError(failures.join('; '), false, answered)
+    const noLeader = failures.some((failure) => failure instanceof ConnectionError && failure.noLeader)
+    if (failures.every((failure) => failure instanceof TlsError)) throw new TlsError(texts.join('; '))
+    throw new ConnectionError(texts.join('; '), false, noLeader)
   }
 }
 
-/** A connection to the node if it leads. */
-async function openLeader(driver: Driver, node: Node, timeout: number): Promise<Link | undefined> {
-  const link = await driver.open(node, timeout, true)
+/**
+ * Opens a connection to a node or a unix socket.
+ *
+ * @throws ConnectionError
+ */
+async function open(driver: Driver, to: Node | string, timeout: number, forKeys = true): Promise<Link> {
+  const place = typeof to === 'string' ? { path: to, host: undefined, port: undefined } : { ...to, path: undefined }
+  let failure: Error | undefined
+  let link: Link | undefined
+  const wire = driver.wire(place, timeout, forKeys, { failed: (error) => (failure = error), closed: () => link?.closed() })
+  link = new Link(wire)
+  try {
+    await wire.connect()
+  } catch (error) {
+    link.destroy()
+    throw notOpened(typeof to === 'string' ? to : nodeText(to), failure ?? (error as Error))
+  }
+  return link
+}
+
+/** What to do about an error of TLS, by its code. */
+const CERTIFICATES: ReadonlyArray<readonly [RegExp, string]> = [
+  [/^(ERR_TLS_CERT_ALTNAME_INVALID|HOSTNAME_MISMATCH)$/, 'connect to a name that it is for'],
+  [/^CERT_(HAS_EXPIRED|NOT_YET_VALID)$/, 'give the server one that is valid now'],
+  [/^(CERT_|(DEPTH_ZERO_)?SELF_SIGNED|UNABLE_TO_(GET_ISSUER|VERIFY)|INVALID_)/, "give its authority's certificate as `tls: { ca }`"],
+]
+
+function notOpened(where: string, error: NodeJS.ErrnoException): ConnectionError {
+  const { code = '', message } = error
+  const [, advice] = CERTIFICATES.find(([codes]) => codes.test(code)) ?? []
+  if (advice) return new TlsError(`the certificate of the server ${where} is not accepted (${message}): ${advice}`)
+  if (code === 'ERR_SSL_WRONG_VERSION_NUMBER') return new TlsError(`the server ${where} does not speak TLS on this port: give the port of its \`--tls-port\`, or use redis://`)
+  return new ConnectionError(message, false)
+}
+
+/** Whether the message says which node it is about. */
+function namesNode(error: unknown): error is ConnectionError {
+  return error instanceof TlsError || (error instanceof ConnectionError && error.noLeader)
+}
+
+/** The node that a sentinel names. */
+async function leaderOf(driver: Driver, sentinel: Node, service: string, timeout: number): Promise<Node> {
+  const link = await open(driver, sentinel, timeout, false)
+  const address = await link.call(['SENTINEL', 'get-master-addr-by-name', service], timeout).finally(() => link.destroy())
+  if (!Array.isArray(address)) throw new ConnectionError(`the sentinel ${nodeText(sentinel)} knows no leader of '${service}'`, false, true)
+  return { host: String(address[0]), port: Number(address[1]) }
+}
+
+/** Opens a connection to the node if it leads. */
+async function openLeader(driver: Driver, node: Node, timeout: number): Promise<Link> {
+  const link = await open(driver, node, timeout)
   try {
     const role = await link.call(['ROLE'], timeout)
     if (Array.isArray(role) && role[0] === 'master') return link
@@ -148,5 +173,5 @@ async function openLeader(driver: Driver, node: Node, timeout: number): Promise<
     // A node that loads its log does not lead.
   }
   link.destroy()
-  return undefined
+  throw new ConnectionError(`${nodeText(node)} does not lead`, false, true)
 }

@@ -1,9 +1,8 @@
 /** Connections by ioredis, 5 or newer. */
 import type { Redis as Client, RedisOptions } from 'ioredis'
-import { ConnectionError } from '../errors.js'
 import type { Node, Target } from './address.js'
-import { type Command, Link } from './link.js'
-import type { Driver, Source } from './driver.js'
+import type { Driver, Events, Place, Source } from './driver.js'
+import type { Wire } from './link.js'
 
 type Make = (options: RedisOptions) => Client
 
@@ -42,30 +41,22 @@ export class IoredisDriver implements Driver {
     this.#base = { ...base, ...OWN, protocol: 2 } as RedisOptions
   }
 
-  async open(node: Node | string, timeout: number, forKeys: boolean): Promise<Link> {
-    const place = typeof node === 'string' ? { path: node, host: undefined, port: undefined } : { ...node, path: undefined }
+  wire(place: Place, timeout: number, forKeys: boolean, { failed, closed }: Events): Wire {
     const options: RedisOptions = { ...this.#base, ...place, connectTimeout: timeout }
     if (!forKeys) options.db = 0
     const client = this.#make(options)
-    let failure: Error | undefined
-    client.on('error', (error: Error) => (failure = error))
-    const link = new Link({
-      send: (command: Command) => client.call(...(command as [string, ...string[]])),
+    client.on('error', failed)
+    client.once('close', closed)
+    return {
+      connect: () => client.connect(),
+      send: (command) => client.call(...(command as [string, ...string[]])),
       destroy: () => {
         client.disconnect()
         client.stream?.destroy()
       },
       ref: () => client.stream?.ref?.(),
       unref: () => client.stream?.unref?.(),
-    })
-    client.once('close', () => link.closed())
-    try {
-      await client.connect()
-    } catch (error) {
-      link.destroy()
-      throw new ConnectionError((failure ?? (error as Error)).message, false)
     }
-    return link
   }
 }
 

@@ -10,8 +10,10 @@ import { type Timer, networkNow, networkTimer } from '../time.js'
 /** The words of a command. */
 export type Command = string[]
 
-/** What a driver implements. */
+/** A connection of a client library: what a driver implements. */
 export interface Wire {
+  /** Opens it, once. Rejects with the client library's error. */
+  connect(): Promise<unknown>
   /** Sends a command. Rejects with the client library's error. */
   send(command: Command): Promise<unknown>
   /** Closes the connection at once. */
@@ -59,7 +61,7 @@ export class Link {
     else this.#onClosed.push(work)
   }
 
-  /** The driver calls this when the connection has closed. */
+  /** Has to be called when the connection has closed. */
   closed(): void {
     if (this.#closed) return
     this.#closed = true

@@ -1,8 +1,7 @@
 /** Connections by node-redis, 5 or newer. */
-import { ConnectionError } from '../errors.js'
-import type { Node, Target } from './address.js'
-import { type Command, Link } from './link.js'
-import type { Driver, Source } from './driver.js'
+import type { Target } from './address.js'
+import type { Driver, Events, Place, Source } from './driver.js'
+import type { Command, Wire } from './link.js'
 
 /** What this package uses of a node-redis client. Its own types differ from one major version to the next. */
 interface Client {
@@ -48,8 +47,7 @@ export class NodeRedisDriver implements Driver {
     this.#base = base
   }
 
-  async open(node: Node | string, timeout: number, forKeys: boolean): Promise<Link> {
-    const place = typeof node === 'string' ? { path: node, host: undefined, port: undefined } : { ...node, path: undefined }
+  wire(place: Place, timeout: number, forKeys: boolean, { failed, closed }: Events): Wire {
     const socket = {
       ...this.#base.socket,
       ...place,
@@ -64,8 +62,14 @@ export class NodeRedisDriver implements Driver {
     const options: Options = { ...this.#base, ...OWN, socket }
     if (!forKeys) options.database = 0
     const client = this.#make(options)
-    let failure: Error | undefined
-    const link = new Link({
+    client.on('error', (error) => {
+      failed(error)
+      closed()
+    })
+    client.on('end', closed)
+    client.on('terminated', closed)
+    return {
+      connect: () => client.connect(),
       send: (command) => client.sendCommand(command),
       destroy: () => {
         try {
@@ -76,20 +80,7 @@ export class NodeRedisDriver implements Driver {
       },
       ref: () => client.ref(),
       unref: () => client.unref(),
-    })
-    client.on('error', (error) => {
-      failure = error
-      link.closed()
-    })
-    client.on('end', () => link.closed())
-    client.on('terminated', () => link.closed())
-    try {
-      await client.connect()
-    } catch (error) {
-      link.destroy()
-      throw new ConnectionError((failure ?? (error as Error)).message, false)
     }
-    return link
   }
 }
 

@@ -25,10 +25,14 @@ export class Control {
   #waiting: Waiting[] = []
   #received = Buffer.alloc(0)
   #isCloseAwaited = false
+  /** Whether another connection may follow the first. */
+  readonly #reconnects: boolean
+  #wasConnected = false
 
-  constructor(host: string, port: number) {
+  constructor(host: string, port: number, reconnects = true) {
     this.#host = host
     this.#port = port
+    this.#reconnects = reconnects
   }
 
   /** Sends a command. Connects first if there is no connection. */
@@ -61,6 +65,7 @@ export class Control {
   }
 
   async #connect(): Promise<net.Socket> {
+    if (this.#wasConnected && !this.#reconnects) throw new Error(`the connection to the server at ${this.#host}:${this.#port} broke, or was closed`)
     for (let attempt = 1; ; attempt++) {
       const socket = net.connect({ host: this.#host, port: this.#port, noDelay: true })
       const error = await new Promise<Error | undefined>((resolve) => socket.once('connect', () => resolve(undefined)).once('error', resolve))
@@ -72,6 +77,7 @@ export class Control {
 
   #use(socket: net.Socket): net.Socket {
     this.#socket = socket
+    this.#wasConnected = true
     this.#received = Buffer.alloc(0)
     let failure = new Error('the server closed the connection')
     socket.on('data', (data) => this.#read(socket, data))

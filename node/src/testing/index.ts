@@ -4,8 +4,12 @@
  * Hooks and clock work under fake timers: they use the real ones.
  */
 export type { Clock, FakeTimers } from './clock.js'
-export { useServer } from './hooks.js'
-export type { HookOptions, Hooks } from './hooks.js'
+export { PortcullisDatabase } from './database.js'
+export type { DatabaseOptions } from './database.js'
+export { useDatabase, useServer } from './hooks.js'
+export type { DatabaseHookOptions, HookOptions, Hooks } from './hooks.js'
 export type { StartOptions } from './process.js'
+export { startForRun } from './run.js'
+export type { IoredisClient, NodeRedisClient, TestScope } from './scope.js'
 export { PortcullisServer } from './server.js'
-export type { FaultOptions, IoredisClient, NodeRedisClient, ServerOptions } from './server.js'
+export type { FaultOptions, ServerOptions } from './server.js'

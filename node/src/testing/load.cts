@@ -1,10 +1,12 @@
-/** Loads a client library when a test asks for a client: neither is needed before. */
-function load(name: 'ioredis' | 'redis'): any {
+/** Loads a package that only some tests need, when they need it. */
+function load(name: 'ioredis' | 'redis' | 'testcontainers'): any {
   try {
     return require(name)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'MODULE_NOT_FOUND') throw error
-    throw new Error(`this client needs the package ${name}: npm install --save-dev ${name}`)
+    const { code, message } = error as NodeJS.ErrnoException
+    if (code !== 'MODULE_NOT_FOUND' || !message.startsWith(`Cannot find module '${name}'`)) throw error
+    const what = name === 'testcontainers' ? 'portcullis-lock/testcontainers' : 'this client'
+    throw new Error(`${what} needs the package ${name}: npm install --save-dev ${name}`)
   }
 }
 

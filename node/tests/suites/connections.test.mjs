@@ -62,6 +62,20 @@ test('a wait that ends without a reply leaves nothing', async () => {
   await server.faults.reset()
 })
 
+test('a grant that cannot be renewed at first is asked for again, while the wait goes on', async () => {
+  const holder = await locks.lock('a')
+  const waits = locks.lock('a', { lease: 600, wait: 20_000 })
+  await server.untilBlocked(1)
+  // After a third of the lease only a renewal can tell how much of it is left.
+  await sleep(250)
+  await server.faults.add('deaf', 'DROP', { on: 'lock.renew' })
+  await holder.release()
+  const grant = await waits
+  assert.ok((await server.faults.fired('deaf')) > 0 && !grant.isLost)
+  await server.faults.reset()
+  await grant.release()
+})
+
 test('64 workers with replies that are lost, doubled and late', async () => {
   await server.faults.seed(7)
   for (const [name, fault] of Object.entries({ lost: 'DROP-REPLY', cut: 'CLOSE-AFTER', reset: 'RESET', late: 'DELAY-REPLY 20', slow: 'TRICKLE 1 1' })) {

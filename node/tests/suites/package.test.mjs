@@ -29,7 +29,10 @@ function application(name, withProgram) {
 }
 
 test('CommonJS has the same names', async () => {
-  for (const name of ['portcullis-lock', 'portcullis-lock/testing']) {
+  const paths = ['', '/testing', '/testing/global-setup']
+  // Testcontainers itself needs Node.js 20.
+  if (Number(process.versions.node.split('.')[0]) >= 20) paths.push('/testcontainers')
+  for (const name of paths.map((path) => `portcullis-lock${path}`)) {
     const names = (module) => Object.keys(module).filter((each) => each !== 'default' && each !== 'module.exports' && each !== '__esModule').sort()
     assert.deepEqual(names(require(name)), names(await import(name)))
   }
@@ -79,6 +82,15 @@ test('a missing client library is one error that says what to install', () => {
   const path = application('no client', false)
   const program = `import { connect } from '${path}/node_modules/portcullis-lock/dist/esm/index.js'; await connect('redis://127.0.0.1:1').lock('a').catch((error) => console.log(error.message))`
   assert.match(node('--input-type=module', '-e', program).stdout, /needs a Redis client: npm install ioredis \(or: npm install redis\)/)
+})
+
+test('a missing package testcontainers is one error that says what to install', () => {
+  const path = application('no testcontainers', false)
+  const error = /portcullis-lock\/testcontainers needs the package testcontainers: npm install --save-dev testcontainers/
+  const module = `${path}/node_modules/portcullis-lock/dist/esm/testcontainers.js`
+  assert.match(node('--input-type=module', '-e', `await import('${module}').catch((error) => console.log(error.message))`).stdout, error)
+  assert.match(node('--input-type=module', '-e', `import '${module}'`).stderr, error)
+  assert.match(node('-e', `require('${module.replace('esm', 'cjs')}')`).stderr, error)
 })
 
 test('nothing runs at the installation', () => {

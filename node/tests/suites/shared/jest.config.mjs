@@ -1,0 +1,1 @@
+export default { globalSetup: 'portcullis-lock/testing/global-setup', maxWorkers: 2, testMatch: ['**/*.test.mjs'] }

@@ -1,0 +1,1 @@
+export default { test: { globalSetup: 'portcullis-lock/testing/global-setup', maxWorkers: 2 } }
