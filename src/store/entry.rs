@@ -537,20 +537,26 @@ impl<'a> EntryMut<'a> {
         Some(unsafe { &mut *self.read().box_ptr() })
     }
 
-    /// Overwrites an inline string, which is not signed, with one of the same length. Returns false if that is not possible in
-    /// place.
+    /// Overwrites an inline string with one of the same length, whose writer is not known. Returns false if that is not possible
+    /// in place.
     #[inline]
     pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
-        self.overwrite_as(0, bytes)
+        if !self.overwrite_as(0, bytes) {
+            return false;
+        }
+        if self.read().is_signed() {
+            self.sign(0);
+        }
+        true
     }
 
     /// As [`EntryMut::overwrite`] for a signed string, which gets another writer.
     pub fn overwrite_signed(&mut self, bytes: &[u8], writer: u32) -> bool {
-        self.overwrite_as(KIND_SIGNED, bytes) && self.sign(writer)
+        self.read().is_signed() && self.overwrite_as(0, bytes) && self.sign(writer)
     }
 
-    /// Sets the writer of a signed entry. Returns false if it is not signed.
-    #[inline]
+    /// Sets the writer of a signed entry, 0 for nobody. Returns false if it is not signed.
+    #[inline(never)]
     pub fn sign(&mut self, writer: u32) -> bool {
         let Some(at) = self.read().writer_at() else { return false };
         // SAFETY: a signed entry has these bytes behind its value, and the access is unique. An array needs no alignment.
@@ -566,7 +572,7 @@ impl<'a> EntryMut<'a> {
     #[inline]
     fn overwrite_as(&mut self, kind: u8, bytes: &[u8]) -> bool {
         let entry = self.read();
-        if entry.kind() & (NO_STRING | KIND_SIGNED) != kind || entry.inline_len() != bytes.len() {
+        if entry.kind() & NO_STRING != kind || entry.inline_len() != bytes.len() {
             return false;
         }
         let (at, word) = (entry.key_offset() + entry.key_len(), entry.word(1));

@@ -168,7 +168,7 @@ fn a_plain_lock_tells_who_wrote_it_last() {
         ("set", "SET set y XX PX 90000"),
         ("set", "SET set longer XX KEEPTTL"),
         ("setnx", "GETSET setnx y"),
-        ("reentrant", "HINCRBY reentrant x 1"),
+        ("reentrant", "HSET reentrant x 3"),
         ("hset", "HSET hset x 2"),
     ] {
         call(&mut b, command);

@@ -351,17 +351,20 @@ fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.signing_db();
     let mut edit = db.edit_or_create_hash(key)?;
     let sum = match edit.add_to_count(name, increment) {
-        Some(sum) => sum,
+        Some(sum) => {
+            edit.finish(&[Event::HINCRBY]);
+            sum
+        }
         None => {
             let value = edit.get(name).map_or(Some(0), |field| parse_i64(field.value)).ok_or(Error::HASH_NOT_INTEGER)?;
             let sum = value.checked_add(increment).ok_or(Error::OVERFLOW)?;
             edit.set(name, itoa::Buffer::new().format(sum).as_bytes(), FieldTtl::Keep);
+            if edit.finish(&[Event::HINCRBY]) {
+                cx.remember_client();
+            }
             sum
         }
     };
-    if edit.finish(&[Event::HINCRBY]) {
-        cx.remember_client();
-    }
     cx.reply.integer(sum);
     Ok(())
 }

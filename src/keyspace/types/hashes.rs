@@ -358,7 +358,8 @@ impl HashEdit<'_, '_> {
     }
 
     /// Adds to the number of an inline hash, if this is its field and the sum is still small: the steps of a reentrant lock are
-    /// such additions. Returns `None`, and changes nothing, for any other hash, field or sum.
+    /// such additions. Its writer stays the one that set the field. Returns `None`, and changes nothing, for any other hash, field
+    /// or sum.
     #[inline]
     pub fn add_to_count(&mut self, name: &[u8], increment: i64) -> Option<i64> {
         let mut entry = self.db.keyspace.space.get_mut(self.db.dict, self.place?);
@@ -370,7 +371,6 @@ impl HashEdit<'_, '_> {
         if !entry.set_count(sum) {
             return None;
         }
-        entry.sign(self.db.writer);
         self.db.emit(self.key, SILENT, Effect::HashSet { field: name, value: digits(sum), deadline: None });
         Some(i64::from(sum))
     }

@@ -115,10 +115,14 @@ proptest! {
                     extended |= d.is_some_and(|d| d >= 1 << 44);
                 }
                 Step::Overwrite(bytes) => {
-                    let fits = matches!(&held, Content::Bytes(old) if old.len() == bytes.len() && old.len() <= INLINE_MAX);
+                    let fits = match &held {
+                        Content::Bytes(old) | Content::Signed(old, _) => old.len() == bytes.len() && old.len() <= INLINE_MAX,
+                        _ => false,
+                    };
                     prop_assert_eq!(entry.change().overwrite(&bytes), fits);
                     if fits {
-                        (held, form) = (Content::Bytes(bytes), Form::Shortest);
+                        held = if has_room { Content::Signed(bytes, 0) } else { Content::Bytes(bytes) };
+                        form = Form::Shortest;
                     }
                 }
                 Step::OverwriteSigned(bytes, writer) => {
