@@ -24,7 +24,7 @@ def pack(work: Work, folder: Path, target: Path) -> None:
 
     with (
         open(target, "wb") as file,
-        gzip.GzipFile("", "wb", 9, file, work.epoch) as packed,
+        gzip.GzipFile("", "wb", 1 if work.quick else 9, file, work.epoch) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
         archive.add(folder, folder.name, filter=plain)
@@ -35,13 +35,13 @@ def documents(work: Work) -> None:
     for name in ("README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"):
         copy(ROOT / name, work.stage / name)
     if not (work.stage / "THIRD-PARTY.txt").exists():
-        (work.stage / "THIRD-PARTY.txt").write_text(third_party())
+        (work.stage / "THIRD-PARTY.txt").write_text(third_party(work.target))
 
 
 def build(work: Work) -> str:
     """Makes both archives, unpacks the first in a clean folder and runs a lock."""
     documents(work)
-    folder = fresh(work.dist / "tar" / work.name)
+    folder = fresh(work.scratch / "tar" / work.name)
     for file in sorted(work.stage.rglob("*")):
         if file.is_file():
             copy(file, folder / file.relative_to(work.stage), file.stat().st_mode & 0o777)
@@ -49,15 +49,16 @@ def build(work: Work) -> str:
         copy(PACKAGING / name, folder / name)
     archive = work.dist / f"{work.name}.tar.gz"
     pack(work, folder, archive)
-    symbols = fresh(work.dist / "tar" / f"{work.name}-symbols")
-    for file in (work.dist / "symbols").iterdir():
-        copy(file, symbols / file.name)
-    pack(work, symbols, work.dist / f"{work.name}-symbols.tar.gz")
+    if not work.quick:
+        symbols = fresh(work.scratch / "tar" / f"{work.name}-symbols")
+        for file in (work.scratch / "symbols").iterdir():
+            copy(file, symbols / file.name)
+        pack(work, symbols, work.dist / f"{work.name}-symbols.tar.gz")
 
     clean = fresh(work.clean / "tar")
     with work.timed("tar"):
         run("tar", "-xzf", archive, "-C", clean)
-        with served(clean / work.name / "portcullis") as address:
+        with served(clean / work.name / "portcullis", wrap=work.target.runner) as address:
             lock(address)
     for name in ("LICENSE-MIT", "README.md", "man/portcullis.1", "completions/zsh/_portcullis", "portcullis.service"):
         check((clean / work.name / name).is_file(), f"the archive lacks {name}")

@@ -26,11 +26,11 @@ def build(work: Work) -> str:
     check("src/main.rs" in listed, "the crate lacks the program")
     # Where cargo puts the crate depends on its version. A crate of an earlier run is not this one.
     name = f"portcullis-{work.version}.crate"
-    places = [work.target / "package" / name, work.target / "package/tmp-crate" / name]
+    places = [work.build / "package" / name, work.build / "package/tmp-crate" / name]
     for place in places:
         place.unlink(missing_ok=True)
     # Nothing is compiled here: `install` does that from the packed files.
-    run("cargo", "publish", "--dry-run", "--no-verify", "--locked", "--allow-dirty", env={"CARGO_TARGET_DIR": str(work.target)})
+    run("cargo", "publish", "--dry-run", "--no-verify", "--locked", "--allow-dirty", env={"CARGO_TARGET_DIR": str(work.build)})
     made = [place for place in places if place.exists()]
     check(made, f"cargo has packed no {name}")
     crate = made[0]
@@ -52,7 +52,7 @@ def install(work: Work) -> str:
     # Outside of the repository's workspace, as in the registry's cache.
     with open(unpacked / "Cargo.toml", "a") as manifest:
         manifest.write("\n[workspace]\n")
-    env = {"CARGO_TARGET_DIR": str(work.target)}
+    env = {"CARGO_TARGET_DIR": str(work.build)}
     run("cargo", "install", "--quiet", "--locked", "--path", unpacked, "--root", clean / "root", env=env)
     with served(clean / "root/bin/portcullis") as address:
         lock(address)

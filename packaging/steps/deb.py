@@ -7,6 +7,7 @@ of crates.io takes minutes to compile.
 from __future__ import annotations
 
 import gzip
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from steps.archive import documents
 from steps.lock import lock, script, served
+from steps.target import Target
 from steps.work import PACKAGING, ROOT, Work, check, copy, fresh, need, run
 
 UNIT = "lib/systemd/system/portcullis.service"
@@ -27,29 +29,29 @@ if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) != 0:
     sys.exit(77)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-MAINTAINER = "The Portcullis developers <packages@portcullis.invalid>"
 
 
 def build(work: Work) -> str:
     """Builds the package and checks it: contents, unit, installation, upgrade, removal and purge."""
     need("dpkg", "dpkg-deb")
     documents(work)
-    folder = fresh(work.dist / "deb")
+    folder = fresh(work.scratch / "deb")
     _files(work, folder)
     _control(work, folder / "DEBIAN", folder)
-    package = work.dist / f"portcullis_{work.version}-1_amd64.deb"
-    run("dpkg-deb", "--root-owner-group", "-Zxz", "--build", folder, package)
+    package = work.dist / f"portcullis_{work.version}-1_{work.target.debian}.deb"
+    effort = ("-Zgzip", "-z1") if work.quick else ("-Zxz",)
+    run("dpkg-deb", "--root-owner-group", *effort, "--build", folder, package)
     notes = [package.name, f"{package.stat().st_size / 1e6:.1f} MB"]
 
-    root = _root(work.clean / "deb")
+    root = _root(work.clean / "deb", work.target)
     with work.timed("deb"):
         _dpkg(root, "--install", package)
         # Its own configuration, but for the port and the folder.
-        with served(root / "usr/bin/portcullis", root / CONFFILE) as address:
+        with served(root / "usr/bin/portcullis", root / CONFFILE, wrap=work.target.runner) as address:
             lock(address)
             script(address)
     notes.append(_unit(root))
-    notes.append(_memory(root))
+    notes.append(_memory(root) if work.target.is_native else "emulated, which takes memory that MemoryDenyWriteExecute forbids")
     _life(root, package)
     if shutil.which("lintian"):
         run("lintian", "--fail-on", "error", "--suppress-tags", "statically-linked-binary", package)
@@ -73,7 +75,7 @@ def _files(work: Work, folder: Path) -> None:
     copy(ROOT / "README.md", doc / "README.md")
     _gzip(work, (ROOT / "CHANGELOG.md").read_bytes(), doc / "changelog.gz")
     entry = f"portcullis ({work.version}-1) unstable; urgency=medium\n\n  * See changelog.gz.\n\n"
-    entry += f" -- {MAINTAINER}  {formatdate(work.epoch)}\n"
+    entry += f" -- {work.maintainer}  {formatdate(work.epoch)}\n"
     _gzip(work, entry.encode(), doc / "changelog.Debian.gz")
     _gzip(work, (work.stage / "THIRD-PARTY.txt").read_bytes(), doc / "THIRD-PARTY.txt.gz")
     (doc / "copyright").write_text(_copyright(work))
@@ -117,8 +119,8 @@ def _control(work: Work, control: Path, folder: Path) -> None:
 Version: {work.version}-1
 Section: database
 Priority: optional
-Architecture: amd64
-Maintainer: {MAINTAINER}
+Architecture: {work.target.debian}
+Maintainer: {work.maintainer}
 Installed-Size: {size}
 Depends: libc6 (>= {work.glibc[0]}.{work.glibc[1]}), init-system-helpers (>= 1.52)
 Suggests: redis-tools
@@ -138,8 +140,9 @@ Description: lock server that speaks the Redis protocol
     (control / "md5sums").write_text(run("md5sum", *(file for file in files if file != CONFFILE), cwd=folder))
 
 
-def _root(root: Path) -> Path:
-    """A root for dpkg. It has the packages of this system on record, with whose libraries the program runs: dependencies are checked."""
+def _root(root: Path, target: Target) -> Path:
+    """A root for dpkg. It has the packages of this system on record, so that dependencies are checked. For another machine it has
+    that machine's C library, too."""
     fresh(root)
     database = root / "var/lib/dpkg"
     for name in ("info", "updates", "triggers"):
@@ -147,6 +150,10 @@ def _root(root: Path) -> Path:
     known = Path("/var/lib/dpkg/status").read_text().split("\n\n")
     # Not portcullis, which may be installed here.
     others = [entry for entry in known if not entry.startswith("Package: portcullis\n")]
+    if not target.is_native:
+        (database / "arch").write_text("".join(f"{name}\n" for name in (run("dpkg", "--print-architecture").strip(), target.debian)))
+        library = next(entry for entry in others if entry.startswith("Package: libc6\n"))
+        others.insert(0, re.sub("(?m)^Architecture: .*", f"Architecture: {target.debian}", library))
     (database / "status").write_text("\n\n".join(others))
     return root
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from steps.work import TRIPLE, run
+from steps.target import Target
+from steps.work import run
 
 
-def third_party() -> str:
+def third_party(target: Target) -> str:
     """One text: each crate with its version and licence, and the licence files that it has."""
-    metadata = json.loads(run("cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", TRIPLE))
+    metadata = json.loads(run("cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target.triple))
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     linked, found = [metadata["resolve"]["root"]], set()

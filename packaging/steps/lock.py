@@ -41,8 +41,8 @@ def served(program: Path, *arguments: object, wrap: Sequence[str] = ()) -> Itera
             server.wait()
 
 
-def lock(address: tuple[str, int]) -> int:
-    """Acquires a lock, sees it refused to a second owner, and releases it. Returns the fencing token."""
+def lock(address: tuple[str, int], password: str = "") -> int:
+    """Acquires a lock, sees it refused to a second owner, and releases it. Returns the last fencing token."""
     with socket.create_connection(address, PATIENCE) as connection:
         replies = connection.makefile("rb")
 
@@ -50,6 +50,10 @@ def lock(address: tuple[str, int]) -> int:
             connection.sendall(request.encode() + b"\r\n")
             return replies.readline().rstrip()
 
+        if password:
+            refused = call("LOCK.ACQUIRE order:42 worker-1 30000")
+            check(refused.startswith(b"-NOAUTH"), f"without a password LOCK.ACQUIRE answered {refused!r}")
+            check(call(f"AUTH {password}") == b"+OK", "the password is refused")
         granted = call("LOCK.ACQUIRE order:42 worker-1 30000")
         check(granted.startswith(b":") and int(granted[1:]) > 0, f"LOCK.ACQUIRE answered {granted!r}, not a token")
         refused = call("LOCK.ACQUIRE order:42 worker-2 30000")
@@ -59,7 +63,7 @@ def lock(address: tuple[str, int]) -> int:
         again = call("LOCK.ACQUIRE order:42 worker-2 30000")
         check(again.startswith(b":") and int(again[1:]) > int(granted[1:]), f"{again!r} is no later token than {granted!r}")
         call("LOCK.RELEASE order:42 worker-2")
-        return int(granted[1:])
+        return int(again[1:])
 
 
 def script(address: tuple[str, int]) -> None:

@@ -39,8 +39,8 @@ def build(work: Work) -> str:
         shutil.copyfile(ROOT / name, built / name)
     # Packing builds the package first: `prepack`.
     client = _pack(work, built)
-    platform = fresh(work.dist / "npm/platform")
-    run("node", built / "scripts/platform-package.mjs", work.program, platform)
+    platform = fresh(work.scratch / "npm/platform")
+    run("node", built / "scripts/platform-package.mjs", work.program, platform, f"linux-{work.target.npm}")
     program = _pack(work, platform)
 
     # The network's time does not count: the first installation fills npm's cache, the second is offline and timed.
@@ -49,18 +49,23 @@ def build(work: Work) -> str:
         clean = fresh(work.clean / name)
         (clean / "package.json").write_text('{ "type": "module", "private": true }\n')
         (clean / "lock.mjs").write_text(CLIENT)
-        install = ("npm", "install", *QUIET, *options, "--cache", npm_cache, client, program, DRIVER)
+        machine = () if work.target.is_native else ("--os=linux", f"--cpu={work.target.npm}")
+        install = ("npm", "install", *QUIET, *options, *machine, "--cache", npm_cache, client, program, DRIVER)
         if name == "warm":
             run(*install, cwd=clean)
             continue
         with work.timed("npm"):
             run(*install, cwd=clean)
-            with served(clean / "node_modules/.bin/portcullis") as address:
+            # The command finds the program of this machine. Another one's is run itself.
+            foreign = f"portcullis-lock-linux-{work.target.npm}/bin/portcullis"
+            command = ".bin/portcullis" if work.target.is_native else foreign
+            with served(clean / "node_modules" / command, wrap=work.target.runner) as address:
                 lock(address)
                 host, port = address
                 token = run("node", "lock.mjs", f"redis://{host}:{port}", cwd=clean).strip().rstrip("n")
                 check(token.isdigit() and int(token) > 0, f"the client printed {token!r}, not a token")
     shutil.rmtree(work.clean / "warm")
+    check(work.version in client.name, f"{client.name} is not of version {work.version}: node/package.json has another")
     return f"{client.name} and {program.name}, {program.stat().st_size / 1e6:.1f} MB"
 
 

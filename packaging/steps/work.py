@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
+
+from steps.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
-TRIPLE = "x86_64-unknown-linux-gnu"
 # Seconds from an installation without the network's time to the release of a lock.
 INSTALL_SECONDS_MAX = 20.0
 # Seconds after which a command that ought to end is ended: a build on a loaded machine takes the longest.
@@ -78,13 +80,20 @@ def copy(source: Path, target: Path, mode: int = 0o644) -> None:
 
 @dataclass
 class Work:
-    """One run of the script."""
+    """One run of the script for one machine."""
+
+    # Where the packages go, those for all machines.
+    dist: ClassVar[Path] = ROOT / "target" / "dist"
 
     # A program to package. None: build it.
     given: Path | None
     # Tools and downloads that outlive a run.
     cache: Path
     strict: bool
+    # The machine that the packages are for.
+    target: Target
+    # Packs with little effort: larger packages, sooner.
+    quick: bool = False
     version: str = ""
     # The newest version of glibc that the program asks for.
     glibc: tuple[int, int] = (0, 0)
@@ -95,16 +104,22 @@ class Work:
         manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
         self.version = manifest["package"]["version"]
         self.package = manifest["package"]
-        self.dist = ROOT / "target" / "dist"
+        # What is made on the way to the packages.
+        self.scratch = self.dist / self.target.machine
         # The content of packages before they are packed.
-        self.stage = self.dist / "stage"
+        self.stage = self.scratch / "stage"
         # The clean places of installations.
-        self.clean = self.dist / "clean"
-        self.target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+        self.clean = self.scratch / "clean"
+        self.build = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
         # Packages carry the time of the commit, so that a second build makes the same bytes.
         if "SOURCE_DATE_EPOCH" not in os.environ:
             os.environ["SOURCE_DATE_EPOCH"] = run("git", "log", "-1", "--format=%ct").strip() or "0"
         self.epoch = int(os.environ["SOURCE_DATE_EPOCH"])
+
+    @property
+    def maintainer(self) -> str:
+        """Name and address of who answers for the packages: the first author of Cargo.toml."""
+        return str(self.package["authors"][0])
 
     @property
     def program(self) -> Path:
@@ -114,7 +129,7 @@ class Work:
     @property
     def name(self) -> str:
         """The stem of the files for this platform."""
-        return f"portcullis-{self.version}-{TRIPLE}"
+        return f"portcullis-{self.version}-{self.target.triple}"
 
     def tools(self) -> Path:
         """The folder with the programs of tools.txt, which are installed once for each content of that file."""

@@ -7,6 +7,7 @@ use portcullis::testing::TestServer;
 
 use crate::common::servers::{Server, on_path};
 use crate::common::wire::Wire;
+use crate::until;
 
 /// Runs a scene against both servers.
 fn on_both(scene: impl Fn(SocketAddr)) {
@@ -49,15 +50,6 @@ impl Control {
     fn evicted(&mut self) -> u64 {
         let info = self.call("INFO stats");
         info.lines().find_map(|line| line.strip_prefix("evicted_clients:")).unwrap().parse().unwrap()
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !done() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

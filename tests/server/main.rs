@@ -2,7 +2,7 @@
 //!
 //! - `program`: bytes over TCP, flags, signals, and the process from its start to its end;
 //! - `connection`, `listening`, `tls`, `client_eviction`: the life of connections;
-//! - `noticed`, `manager`: what the log tells an operator, and the socket a service manager;
+//! - `noticed`, `service_manager`: what the log tells an operator, and the socket a service manager;
 //! - `pages`: shell completions and man pages;
 //! - `busy`, `hostile`: long scripts, and hostile input.
 
@@ -18,8 +18,20 @@ mod client_eviction;
 mod connection;
 mod hostile;
 mod listening;
-mod manager;
 mod noticed;
 mod pages;
 mod program;
+mod service_manager;
 mod tls;
+
+use std::time::{Duration, Instant};
+
+/// Waits until something is so, for 10 s at most.
+#[track_caller]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -2,7 +2,7 @@
 
 pub mod cli;
 pub mod log;
-mod manager;
+mod service_manager;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::server::heap::allocator;
 use crate::server::net::descriptors;
 use crate::server::program::cli::Invocation;
-use crate::server::program::manager::Manager;
+use crate::server::program::service_manager::ServiceManager;
 use crate::server::{Prepared, ServerOptions};
 
 /// Time between the end of standard input and the exit of the process, if the server has not ended by then: there may be no one
@@ -63,7 +63,7 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     }
     let options = ServerOptions { config_file: file, users: extra.users, test_mode, ..ServerOptions::default() };
     let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
-    let manager = Manager::of_environment().map_err(|error| format!("NOTIFY_SOCKET: {error}"))?;
+    let manager = ServiceManager::of_environment().map_err(|error| format!("NOTIFY_SOCKET: {error}"))?;
     let signals = Signals::install().map_err(|error| error.to_string())?;
     // From here on a signal ends the server in order, even while it loads its files, and no client gets an answer before that.
     signals.watch(server.stopper());

@@ -19,30 +19,36 @@ const LOADING_EVERY: Duration = Duration::from_secs(10);
 /// What a message while loading asks for: the manager waits at least 30 s from then on. In microseconds, as the protocol has it.
 const EXTENSION: &str = "EXTEND_TIMEOUT_USEC=30000000";
 
+/// Bound on the time that one message takes. The socket of a manager that does not read it fills up, and a message that waited for
+/// ever would keep the server from starting or ending. A message that failed at once would lose `READY=1` to a manager that is
+/// only busy.
+const SEND_WITHIN: Duration = Duration::from_secs(1);
+
 /// The service manager, or nobody: without `NOTIFY_SOCKET` every method does nothing.
 #[derive(Clone, Default)]
-pub struct Manager {
+pub struct ServiceManager {
     socket: Option<Arc<UnixDatagram>>,
 }
 
-impl Manager {
+impl ServiceManager {
     /// Connects to the socket of the environment.
-    pub fn of_environment() -> io::Result<Manager> {
+    pub fn of_environment() -> io::Result<ServiceManager> {
         match std::env::var_os("NOTIFY_SOCKET") {
-            Some(name) => Manager::at(&name),
-            None => Ok(Manager::default()),
+            Some(name) => ServiceManager::at(&name),
+            None => Ok(ServiceManager::default()),
         }
     }
 
     /// Connects to a path, or to an abstract name, which begins with `@`.
-    fn at(name: &OsStr) -> io::Result<Manager> {
+    fn at(name: &OsStr) -> io::Result<ServiceManager> {
         let address = match name.as_bytes().strip_prefix(b"@") {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None => SocketAddr::from_pathname(name)?,
         };
         let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(SEND_WITHIN))?;
         socket.connect_addr(&address)?;
-        Ok(Manager { socket: Some(Arc::new(socket)) })
+        Ok(ServiceManager { socket: Some(Arc::new(socket)) })
     }
 
     /// The server loads its files: asks the manager to wait until the returned value is dropped.
@@ -60,7 +66,7 @@ impl Manager {
                 tell();
             }
         };
-        let thread = std::thread::Builder::new().name("manager".into()).spawn(repeat)?;
+        let thread = std::thread::Builder::new().name("service-manager".into()).spawn(repeat)?;
         Ok(Some(Loading { lasts: Some(loading), thread: Some(thread) }))
     }
 
@@ -74,6 +80,7 @@ impl Manager {
         self.send(&["STOPPING=1", "STATUS=ended"]);
     }
 
+    /// Sends a message, and logs a warning if the manager does not take it within [`SEND_WITHIN`].
     fn send(&self, lines: &[&str]) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(lines.join("\n").as_bytes())

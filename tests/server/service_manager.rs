@@ -1,7 +1,7 @@
 //! What a service manager such as systemd is told through the socket that `NOTIFY_SOCKET` names.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::until;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -120,4 +122,84 @@ fn a_manager_that_is_gone_is_an_error_of_the_start() {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && told.contains("NOTIFY_SOCKET"), "{told}");
+}
+
+/// Fills a socket until it takes no message of a new sender. Returns how many it holds.
+fn fill(path: &Path) -> usize {
+    for held in 0.. {
+        // Each sender has a limit of its own, which could end before the room in the socket.
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.set_nonblocking(true).unwrap();
+        sender.connect(path).unwrap();
+        match sender.send(b"STATUS=of another service") {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+                return held;
+            }
+        }
+    }
+    unreachable!("a socket has bounds")
+}
+
+#[test]
+fn a_manager_that_does_not_read_its_socket_delays_neither_the_start_nor_the_end() {
+    let folder = Folder::new("deaf");
+    let [path, ready, log] = ["notify", "ready", "log"].map(|name| folder.0.join(name));
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let held = fill(&path);
+    let args = ["--ready-file", ready.to_str().unwrap(), "--logfile", log.to_str().unwrap()];
+    let mut service = Service::start(socket, path.as_os_str(), &args);
+    until("the ready file", || ready.exists());
+    let address = std::fs::read_to_string(&ready).unwrap();
+    TcpStream::connect(address.trim()).expect("a server that is ready accepts connections");
+    kill_process(Pid::from_child(&service.server), Signal::TERM).unwrap();
+    let mut code = None;
+    until("the server's end", || {
+        code = service.server.try_wait().unwrap();
+        code.is_some()
+    });
+    assert!(code.unwrap().success());
+    // Each of its three messages failed, and the log says so.
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(log.matches("the service manager does not take messages").count(), 3, "{log}");
+    service.socket.set_nonblocking(true).unwrap();
+    let told = std::iter::from_fn(|| service.socket.recv(&mut [0; 1024]).ok()).count();
+    assert_eq!(told, held, "only the other services' messages are in the socket");
+}
+
+#[test]
+fn a_manager_that_is_busy_for_a_moment_gets_every_message() {
+    // The server's patience is measured in real time, and this test may be the one that is kept waiting.
+    assert!((0..5).any(|_| is_told_late()), "a message to a socket that is full for a moment is lost each time");
+}
+
+/// Starts a server while the manager's socket is full, then empties it. Returns whether the server's first message came after all.
+fn is_told_late() -> bool {
+    let folder = Folder::new("busy");
+    let path = folder.0.join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let held = fill(&path);
+    let service = Service::start(socket, path.as_os_str(), &[]);
+    until("a message that waits", || waits_in_a_socket(service.server.id()));
+    for _ in 0..held {
+        assert_eq!(service.next(), ["STATUS=of another service"]);
+    }
+    service.next()[0] == "STATUS=loading the files"
+}
+
+/// Whether a thread of the process is in a system call that writes to a socket.
+fn waits_in_a_socket(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.filter_map(Result::ok).any(|thread| {
+        // The number of the system call, and its arguments in hexadecimal digits.
+        let call = std::fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+        let mut words = call.split(' ');
+        let sends = words
+            .next()
+            .is_some_and(|number| [libc::SYS_write, libc::SYS_sendto].map(|of| of.to_string()).contains(&number.into()));
+        let descriptor = words.next().and_then(|word| i32::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+        let file = descriptor.and_then(|descriptor| std::fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok());
+        sends && file.is_some_and(|file| file.to_string_lossy().starts_with("socket:"))
+    })
 }
