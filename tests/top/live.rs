@@ -103,6 +103,32 @@ fn a_lock_is_shown_in_detail_and_locks_are_filtered() {
 }
 
 #[test]
+fn a_paused_view_asks_the_server_for_nothing() {
+    let mut jam = Jam::start();
+    let mut terminal = top(&jam, 80, 24);
+    terminal.sees("> order:42");
+    terminal.press("p");
+    terminal.sees("PAUSED");
+    let lists = |jam: &mut Jam| -> u64 {
+        let stats = call(&mut jam.root, "INFO commandstats");
+        let calls = stats.split("cmdstat_lock.list:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.and_then(|calls| calls.parse().ok()).unwrap()
+    };
+    let before = lists(&mut jam);
+    // The program has a clock of its own. Ten looks fit into this time, and one may have been under way.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(lists(&mut jam) <= before + 1, "it looks while it is paused");
+    call(&mut jam.root, "LOCK.RELEASE order:42 worker-7");
+    assert!(terminal.text().contains("by worker-7"), "{}", terminal.text());
+    terminal.press("p");
+    // The new holder has another lock, too.
+    terminal.sees("blocks 7 clients with 2 locks: order:42 (4)");
+    terminal.sees_no("PAUSED");
+    terminal.press("q");
+    assert!(terminal.ends_restored().success());
+}
+
+#[test]
 fn every_signal_restores_the_terminal() {
     let jam = Jam::start();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {

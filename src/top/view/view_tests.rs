@@ -8,7 +8,7 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use serde_json::json;
 
-use crate::top::facts::Replies;
+use crate::top::facts::{Absence, Replies};
 use crate::top::input::Action;
 use crate::top::screen::Screen;
 use crate::top::tests::samples::{jam, jam_in_detail, redis, reply};
@@ -53,6 +53,33 @@ fn the_jam_at_each_size() {
     shows("jam-80x24", &mut screen(&jam()), 80, 24);
     shows("jam-120x40", &mut screen(&jam()), 120, 40);
     shows("jam-40x10", &mut screen(&jam()), 40, 10);
+}
+
+#[test]
+fn a_holder_that_is_gone_is_marked_in_the_table_and_in_the_tree() {
+    let mut screen = screen(&jam());
+    screen.act(Action::Move(1));
+    let terminal = drawn(&mut screen, 80, 24, Palette::Colours);
+    let text = lines(&terminal);
+    let marked: Vec<usize> =
+        text.lines().enumerate().filter(|(_, line)| line.starts_with("! order:42 ")).map(|(at, _)| at).collect();
+    assert_eq!(marked.len(), 2, "{text}");
+    let buffer = terminal.backend().buffer();
+    let colour = |row: usize| buffer[(2, row as u16)].fg;
+    let other = text.lines().position(|line| line.starts_with("  lock:cart ")).expect("it is listed");
+    assert!(marked.iter().all(|&row| colour(row) != colour(other)), "it has the colour of an alarm");
+}
+
+#[test]
+fn what_the_server_refuses_is_said_in_its_place() {
+    let refused = || Err(Absence::Refused("NOPERM User ann has no permissions".to_owned()));
+    let text = lines(&drawn(&mut screen(&Replies { graph: refused(), ..jam() }), 80, 24, Palette::Plain));
+    assert!(
+        text.contains("The server refuses LOCK.GRAPH: NOPERM User ann has no permissions") && text.contains("! order:42 "),
+        "{text}"
+    );
+    let text = lines(&drawn(&mut screen(&Replies { list: refused(), ..jam() }), 80, 24, Palette::Plain));
+    assert!(text.contains("The server refuses LOCK.LIST: NOPERM User ann has no permissions"), "{text}");
 }
 
 #[test]
