@@ -89,6 +89,49 @@ async def test_64_tasks_go_on_when_the_leader_is_killed(cluster):
         await locks.close()
 
 
+def hand_over(cluster):
+    """As when nodes are restarted one by one. The leader closes its connections."""
+    leader = cluster.leader()
+    with redis.Redis(port=cluster.ports[leader]) as client:
+        client.execute_command("NODE", "HANDOVER")
+    assert cluster.leader() != leader
+
+
+def lose_the_majority(cluster):
+    """The leader ends all waits with UNBLOCKED, and refuses everything with READONLY or CLUSTERDOWN. Then a node leads again."""
+    leader = cluster.leader()
+    others = [process.pid for number, process in enumerate(cluster.processes) if number != leader]
+    for pid in others:
+        os.kill(pid, signal.SIGSTOP)
+    with redis.Redis(port=cluster.ports[leader]) as client:
+        until(lambda: client.execute_command("ROLE")[0] != b"master")
+    for pid in others:
+        os.kill(pid, signal.SIGCONT)
+    cluster.leader()
+
+
+@pytest.mark.parametrize("change", [hand_over, lose_the_majority])
+def test_a_change_of_the_leader_disturbs_neither_holders_nor_waiters(cluster, change, spawn):
+    with portcullis_lock.connect(cluster.url()) as locks:
+        kept = locks.lock("kept", lease=60).acquire()
+        waiting = [spawn(locks.lock("kept", wait=math.inf).acquire), spawn(aio_waiter(cluster.url()))]
+        until(lambda: len(locks.info("kept").waiters) == 2)
+        change(cluster)
+        until(lambda: len(locks.info("kept").waiters) == 2)
+        assert kept.check() and kept.renew() > 50
+        kept.release()
+        waiting[0].result(60).release()
+        assert waiting[1].result(60) == "granted" and locks.info("kept") is None
+
+
+def until(condition):
+    """Waits for an event that must come. Its limit is only for a test that has failed."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it does not become true"
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("cluster", ["plain"], indirect=True)
 def test_a_leader_that_stands_still_is_left_by_those_who_wait(cluster, spawn):
     """Its connections stay open and say nothing."""
