@@ -12,7 +12,7 @@ from portcullis_lock import DeadlockError, NotAcquiredError, NotHeldError, Stale
 from portcullis_lock._keeper import Keeper
 
 
-async def until(condition, patience=5.0):
+async def until(condition, patience=60.0):
     end = time.monotonic() + patience
     while not await condition():
         assert time.monotonic() < end, "it does not become true"
