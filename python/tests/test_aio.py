@@ -48,6 +48,17 @@ async def test_what_a_newcomer_forgets_is_said():
             await locks.ping()
 
 
+def test_locks_are_made_before_the_loop_and_in_a_thread_without_one(portcullis, spawn):
+    made = spawn(lambda: aio.over(portcullis.client())).result()
+
+    async def main():
+        async with made, made.lock("a", lease=0.3) as grant:
+            await asyncio.sleep(0.5)
+            assert await grant.check()
+
+    asyncio.run(main())
+
+
 async def test_it_comes_over_from_a_client(portcullis):
     client = portcullis.async_client(db=2)
     async with portcullis_lock.aio.over(client) as locks, locks.lock("a"):
