@@ -24,7 +24,7 @@ class Thread(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def result(self, timeout: float = 10.0) -> Any:
+    def result(self, timeout: float = 60.0) -> Any:
         self.join(timeout)
         assert not self.is_alive(), "the thread does not end"
         if self._error is not None:

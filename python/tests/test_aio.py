@@ -12,7 +12,7 @@ from portcullis_lock import DeadlockError, NotAcquiredError, NotHeldError, Stale
 from portcullis_lock._keeper import Keeper
 
 
-async def until(condition, patience=5.0):
+async def until(condition, patience=60.0):
     end = time.monotonic() + patience
     while not await condition():
         assert time.monotonic() < end, "it does not become true"
@@ -46,6 +46,17 @@ async def test_what_a_newcomer_forgets_is_said():
     with pytest.raises(redis.exceptions.ConnectionError, match="127.0.0.1:1.*Start the server with `portcullis serve`"):
         async with aio.connect("redis://127.0.0.1:1") as locks:
             await locks.ping()
+
+
+def test_locks_are_made_before_the_loop_and_in_a_thread_without_one(portcullis, spawn):
+    made = spawn(lambda: aio.over(portcullis.client())).result()
+
+    async def main():
+        async with made, made.lock("a", lease=0.3) as grant:
+            await asyncio.sleep(0.5)
+            assert await grant.check()
+
+    asyncio.run(main())
 
 
 async def test_it_comes_over_from_a_client(portcullis):

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 import portcullis_lock
-from portcullis_lock import NoLeaderError, NotPortcullisError
+from portcullis_lock import NoLeaderError, NotPortcullisError, ReplyError
 
 
 def quick(portcullis, **options):
@@ -174,6 +174,38 @@ def test_a_follower_is_named(portcullis, locks):
     portcullis.faults.add("follower", ("ERROR", "READONLY You can't write against a read only replica."), on="lock.acquire")
     with portcullis.locks(retry_for=0.1) as locks, pytest.raises(NoLeaderError, match="Give the URL of all nodes"):
         locks.lock("a").acquire()
+
+
+ELSEWHERE = [
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+    "READONLY You can't write against a read only replica.",
+    "READONLY You can't read from this replica, which may be late. The master is at 127.0.0.1:1.",
+    "READONLY Link with MASTER is down: this node reaches no majority of its cluster, and neither reads nor writes.",
+    "CLUSTERDOWN The cluster is down",
+    "MOVED 1234 127.0.0.1:1",
+    "MASTERDOWN Link with MASTER is down",
+    "LOADING Redis is loading the dataset in memory",
+]
+
+
+@pytest.mark.parametrize("text", ELSEWHERE)
+def test_a_node_that_does_not_lead_any_more_is_left(portcullis, text):
+    with portcullis_lock.connect(f"redis://127.0.0.1:{portcullis.port},localhost:{portcullis.port}") as locks:
+        for command in ("lock.acquire", "lock.release", "lock.info", "lock.check", "lock.renew"):
+            portcullis.faults.add(command, ("ERROR", text), on=command, times=1)
+        with locks.lock("a", wait=10) as grant:
+            assert locks.info("a").holders[0].holds == 1 and grant.check() and grant.renew() > 0
+        assert all(portcullis.faults.fired(command) == 1 for command in ("lock.acquire", "lock.release", "lock.info", "lock.check", "lock.renew"))
+
+
+def test_an_administrator_that_unblocks_a_waiter_is_no_change_of_the_leader(portcullis, locks, spawn):
+    with locks.lock("a"):
+        waiting = spawn(locks.lock("a", wait=30).acquire)
+        portcullis.clock.until_blocked(1)
+        with portcullis.client() as client:
+            assert client.execute_command("CLIENT", "UNBLOCK", locks.info("a").fields["waiters"][0]["client"], "ERROR") == 1
+        with pytest.raises(ReplyError, match="UNBLOCKED client unblocked via CLIENT UNBLOCK"):
+            waiting.result()
 
 
 def test_a_wrong_password_is_no_reason_to_try_again(portcullis):

@@ -25,7 +25,7 @@ def keepers():
     return keepers
 
 
-def until(condition, patience=5.0):
+def until(condition, patience=60.0):
     end = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < end, "it does not become true"

@@ -6,6 +6,7 @@ has said `ready`, both leaders are killed, and each is told `killed`. A suite go
 
 import os
 import pathlib
+import random
 import socket
 import subprocess
 import tempfile
@@ -18,13 +19,17 @@ PATIENCE_S = 60
 
 
 def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+    """Free ports, below those that the system gives to outgoing connections: one of these could take a port before its node does."""
+    ports = set()
+    while len(ports) < count:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                ports.add(port)
+            except OSError:
+                pass
+    return list(ports)
 
 
 class Nodes:
@@ -51,7 +56,7 @@ class Nodes:
 
     def leader(self):
         """The number of the node that leads, counted from 0."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             for number, port in enumerate(self.ports):
                 try:
@@ -66,7 +71,7 @@ class Nodes:
 
     def wait_for_votes(self):
         """Waits until all nodes vote. A new cluster with two that do cannot lose one of them."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while self.logs().count("this node votes") < NODES:
             if time.monotonic() > deadline:
                 raise SystemExit("a node does not vote")

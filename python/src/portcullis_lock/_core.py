@@ -14,7 +14,7 @@ import ssl
 import uuid
 from typing import Any, Callable, Optional, Sequence
 
-from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import AuthenticationError, ClusterDownError, MovedError, ReadOnlyError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -24,8 +24,10 @@ from portcullis_lock._link import BROKEN, TIMED_OUT, Link, World
 from portcullis_lock._request import Command
 from portcullis_lock._target import Node, Target
 
-# Error codes of a node that does not lead, or does not serve yet.
-_ELSEWHERE = ("READONLY", "MOVED", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "You can't write against a read only replica")
+# What a node says that does not lead, or has ceased to lead while the request waited. redis-py takes the code off from an error that it has a class
+# for; which it has depends on its version. LOADING is a broken connection to it.
+_ELSEWHERE = (ReadOnlyError, MovedError, ClusterDownError)
+_ELSEWHERE_TEXTS = ("READONLY ", "MOVED ", "CLUSTERDOWN ", "MASTERDOWN ", "UNBLOCKED force unblock ")
 
 # First and longest pause between two attempts to connect, in seconds.
 _PAUSE, _PAUSE_MAX = 0.01, 0.2
@@ -240,7 +242,7 @@ class Core:
 
     def _checked(self, link: Link, replies: list[Any]) -> list[Any]:
         for reply in replies:
-            if isinstance(reply, ResponseError) and str(reply).startswith(_ELSEWHERE):
+            if isinstance(reply, ResponseError) and (isinstance(reply, _ELSEWHERE) or str(reply).startswith(_ELSEWHERE_TEXTS)):
                 self._leader = None
                 if self.target.is_single:
                     raise errors.NoLeaderError(

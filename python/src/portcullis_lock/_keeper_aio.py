@@ -29,7 +29,8 @@ class TaskKeeper(Keeper):
     def _forget(self) -> None:
         super()._forget()
         self._task: Optional[asyncio.Task[None]] = None
-        self._wakeup = asyncio.Event()
+        # Made with the task: before Python 3.10 an event belongs to the loop that it is made on.
+        self._wakeup: Optional[asyncio.Event] = None
         self._has_timed_out = False
         self._inputs: set[AsyncLink] = set()
         """Links on which something has arrived while nobody used them."""
@@ -39,10 +40,11 @@ class TaskKeeper(Keeper):
         if self._task is None or self._task.done():
             self._next = 0.0
             self._wakeup = asyncio.Event()
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = asyncio.get_running_loop().create_task(self._run(self._wakeup))
 
     def wake(self) -> None:
-        self._wakeup.set()
+        if self._wakeup is not None:
+            self._wakeup.set()
 
     async def stop(self) -> None:
         """Ends the task."""
@@ -68,9 +70,9 @@ class TaskKeeper(Keeper):
         self.start()
         self.wake()
 
-    async def _run(self) -> None:
+    async def _run(self, wakeup: asyncio.Event) -> None:
         while True:
-            self._wakeup.clear()
+            wakeup.clear()
             pause = 0.05
             try:
                 await self._read_inputs()
@@ -89,7 +91,7 @@ class TaskKeeper(Keeper):
             timer = asyncio.get_running_loop().call_later(pause, self._timed_out)
             self._has_timed_out = False
             try:
-                await self._wakeup.wait()
+                await wakeup.wait()
             finally:
                 timer.cancel()
             if was_idle and self._has_timed_out and self.is_idle and not self._inputs:
@@ -97,7 +99,7 @@ class TaskKeeper(Keeper):
 
     def _timed_out(self) -> None:
         self._has_timed_out = True
-        self._wakeup.set()
+        self.wake()
 
     async def _read_inputs(self) -> None:
         while self._inputs:
