@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from steps.archive import documents
 from steps.engine import BASE, LIMITS, Engine, find
 from steps.lock import PATIENCE, lock
-from steps.work import PACKAGING, Failed, Work, check, copy, fresh, run
+from steps.work import PACKAGING, ROOT, Failed, Work, check, copy, fresh, run
 
 INSTRUCTIONS = {"FROM", "RUN", "COPY", "USER", "WORKDIR", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
 PASSWORD = "of-this-test"
@@ -24,7 +25,7 @@ def context(work: Work) -> str:
     for name in ("LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt"):
         copy(work.stage / name, folder / name)
     _read(folder)
-    return str(folder.relative_to(work.dist.parent.parent))
+    return os.path.relpath(folder, ROOT)
 
 
 def container(work: Work) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Mapping
+from typing import Any
 
+from steps.licences import linked_crates
 from steps.lock import lock, served
 from steps.work import ROOT, Skipped, Work, check, copy, fresh, run
 
@@ -20,6 +23,8 @@ def build(work: Work) -> str:
     """Packs the crate and checks its content, its metadata and that the registry's rules hold, without an upload."""
     missing = [field for field in FIELDS if not work.package.get(field)]
     check(not missing, f"Cargo.toml lacks {', '.join(missing)}")
+    newer = [f"{each['name']} {each['rust_version']}" for each in linked_crates(work.target) if _version(each) > _version(work.package)]
+    check(not newer, f"these need a newer Rust than rust-version says: {', '.join(newer)}")
     listed = run("cargo", "package", "--list", "--locked", "--allow-dirty").splitlines()
     top = {file.split("/")[0] for file in listed}
     check(top == TOP | ADDED, f"the crate has {top - TOP - ADDED or 'nothing'} too much and lacks {TOP - top or 'nothing'}")
@@ -37,6 +42,12 @@ def build(work: Work) -> str:
     check(crate.stat().st_size <= CRATE_BYTES_MAX, f"the crate has {crate.stat().st_size} bytes, and the registry takes {CRATE_BYTES_MAX}")
     copy(crate, work.dist / crate.name)
     return f"{crate.name}, {len(listed)} files, {crate.stat().st_size / 1e6:.1f} MB"
+
+
+def _version(package: Mapping[str, Any]) -> tuple[int, ...]:
+    """The oldest Rust that a package says it needs, from a manifest or from `cargo metadata`."""
+    said = package.get("rust-version") or package.get("rust_version") or "0"
+    return tuple(int(part) for part in said.split(".")[:2])
 
 
 def install(work: Work) -> str:

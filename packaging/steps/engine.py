@@ -74,7 +74,7 @@ def find(work: Work) -> Engine:
         done = subprocess.run([*command, *trial], capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return engine
-        said.append(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1]}")
+        said.append(f"{' '.join(command)}: {(done.stderr.strip() or str(done.returncode)).splitlines()[-1]}")
     raise Skipped("; ".join(said) or "there is no podman or docker")
 
 

@@ -1,16 +1,17 @@
-"""The licences of the crates that are linked into the program. Most of them ask that their text goes along."""
+"""The crates that are linked into the program, and their licences. Most of them ask that their text goes along."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from steps.target import Target
 from steps.work import run
 
 
-def third_party(target: Target) -> str:
-    """One text: each crate with its version and licence, and the licence files that it has."""
+def linked_crates(target: Target) -> list[dict[str, Any]]:
+    """The crates that are linked into the program, by name and version, as `cargo metadata` describes them."""
     metadata = json.loads(run("cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target.triple))
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
@@ -24,9 +25,14 @@ def third_party(target: Target) -> str:
                 found.add(dependency["pkg"])
                 linked.append(dependency["pkg"])
     found.discard(metadata["resolve"]["root"])
+    return sorted((packages[each] for each in found), key=lambda each: (each["name"], each["version"]))
+
+
+def third_party(target: Target) -> str:
+    """One text: each crate with its version and licence, and the licence files that it has."""
     parts = ["The program portcullis contains these crates.\n"]
     texts: dict[str, list[str]] = {}
-    for package in sorted((packages[each] for each in found), key=lambda each: (each["name"], each["version"])):
+    for package in linked_crates(target):
         name = f"{package['name']} {package['version']}"
         parts.append(f"{name}: {package['license'] or 'see its licence below'}\n")
         folder = Path(package["manifest_path"]).parent

@@ -42,23 +42,30 @@ def build(work: Work) -> str:
     platform = fresh(work.scratch / "npm/platform")
     run("node", built / "scripts/platform-package.mjs", work.program, platform, f"linux-{work.target.npm}")
     program = _pack(work, platform)
+    program_name = f"portcullis-lock-linux-{work.target.npm}"
 
     # The network's time does not count: the first installation fills npm's cache, the second is offline and timed.
     npm_cache = work.cache / "npm"
     for name, options in (("warm", ()), ("npm", ("--offline",))):
         clean = fresh(work.clean / name)
-        (clean / "package.json").write_text('{ "type": "module", "private": true }\n')
+        manifest: dict[str, object] = {"type": "module", "private": True}
+        asked: list[object] = [client, DRIVER]
+        if work.target.is_native:
+            asked.append(program)
+        else:
+            # npm takes a package for another machine only where it is optional, as it is for those who install the client.
+            manifest["optionalDependencies"] = {program_name: f"file:{program}"}
+            asked += ["--os=linux", f"--cpu={work.target.npm}"]
+        (clean / "package.json").write_text(json.dumps(manifest))
         (clean / "lock.mjs").write_text(CLIENT)
-        machine = () if work.target.is_native else ("--os=linux", f"--cpu={work.target.npm}")
-        install = ("npm", "install", *QUIET, *options, *machine, "--cache", npm_cache, client, program, DRIVER)
+        install = ("npm", "install", *QUIET, *options, "--cache", npm_cache, *asked)
         if name == "warm":
             run(*install, cwd=clean)
             continue
         with work.timed("npm"):
             run(*install, cwd=clean)
             # The command finds the program of this machine. Another one's is run itself.
-            foreign = f"portcullis-lock-linux-{work.target.npm}/bin/portcullis"
-            command = ".bin/portcullis" if work.target.is_native else foreign
+            command = ".bin/portcullis" if work.target.is_native else f"{program_name}/bin/portcullis"
             with served(clean / "node_modules" / command, wrap=work.target.runner) as address:
                 lock(address)
                 host, port = address

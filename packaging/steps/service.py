@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from steps.engine import BASE, LIMITS, Engine, find
 from steps.lock import PATIENCE
-from steps.work import PACKAGING, Failed, Work, check, fresh, need, run
+from steps.work import PACKAGING, Failed, Skipped, Work, check, fresh, need, run
 
 IMAGE = "localhost/portcullis-systemd"
 # What a Debian machine has and the base image of containers lacks.
@@ -59,6 +59,8 @@ def service(work: Work) -> str:
     """Installs the package, and looks at the service: its rights, a crash, a stop, an upgrade, the removal and the purge."""
     need("nsenter")
     engine = find(work)
+    if engine.command[0] != "podman":
+        raise Skipped("only podman prepares a container for systemd")
     package = work.dist / f"portcullis_{work.version}-1_{work.target.debian}.deb"
     check(package.exists(), f"{package.name} is missing: run the step deb first")
     if not engine.tries("image", "inspect", IMAGE):
