@@ -32,7 +32,7 @@ interface Attempts {
   begun: number
   /** When to give up without a reply, by `networkNow`. */
   patienceEnds: number
-  backoff: Backoff
+  backoff: Backoff | undefined
   /** Whether the server may have granted it in a reply that was lost. */
   maybeGranted: boolean
   earlyEnds: number
@@ -52,7 +52,7 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
     id,
     begun: leaseNow(),
     patienceEnds: networkNow() + core.pool.limits.patience,
-    backoff: new Backoff(),
+    backoff: undefined,
     maybeGranted: false,
     earlyEnds: 0,
   }
@@ -69,7 +69,7 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
       if (outcome === null) giveUp(core, request, attempts)
       return outcome
     }
-    const again = await attempts.backoff.again(outcome, giveUpAt(request, attempts), signal)
+    const again = await (attempts.backoff ??= new Backoff()).again(outcome, giveUpAt(request, attempts), signal)
     if (again && !signal?.aborted && !core.isClosing) continue
     giveUp(core, request, attempts)
     refuseIfEnded(core, request)
@@ -89,8 +89,8 @@ function giveUpAt(request: Request, attempts: Attempts): number {
   return networkNow() + attempts.begun + request.wait - leaseNow()
 }
 
-/** Makes one attempt. Resolves to 'again' if the next one is to follow at once. */
-async function attempt(core: Core, request: Request, attempts: Attempts): Promise<Outcome> {
+/** Makes one attempt. It leads to 'again' if the next one is to follow at once. */
+function attempt(core: Core, request: Request, attempts: Attempts): Outcome | Promise<Outcome> {
   const { pool } = core
   let wait = request.wait
   if (wait > 0) {
@@ -98,44 +98,33 @@ async function attempt(core: Core, request: Request, attempts: Attempts): Promis
     if (wait === 0) return attempts.maybeGranted ? new ConnectionError('the wait is over', true) : null
   }
   const isShort = wait === 0 && !request.session
-  if (isShort) {
-    const turn = pool.startShort()
-    if (turn) await turn
-  }
-  try {
-    const leased = pool.lease()
-    const link = leased instanceof Promise ? await leased : leased
-    return await attemptOn(link, core, request, attempts, wait)
-  } catch (error) {
-    if (error instanceof ConnectionError && !core.isClosing && !request.signal?.aborted) {
-      attempts.maybeGranted ||= error.maybeApplied
-      return error
-    }
-    if (error instanceof ConnectionError) attempts.maybeGranted ||= error.maybeApplied
-    refuseIfEnded(core, request)
-    throw error
-  } finally {
-    if (isShort) pool.endShort()
-  }
+  const turn = isShort ? pool.startShort() : undefined
+  return attemptOn(turn ? turn.then(() => pool.lease()) : pool.lease(), core, request, attempts, wait, isShort)
 }
 
-async function attemptOn(link: Link, core: Core, request: Request, attempts: Attempts, wait: number): Promise<Outcome> {
+async function attemptOn(
+  leased: Link | Promise<Link>,
+  core: Core,
+  request: Request,
+  attempts: Attempts,
+  wait: number,
+  isShort: boolean,
+): Promise<Outcome> {
   const { pool } = core
   const { signal } = request
-  if (signal?.aborted || core.isClosing) {
-    pool.giveBack(link)
-    refuseIfEnded(core, request)
-  }
-  const abort = () => link.destroy('the wait was aborted')
-  signal?.addEventListener('abort', abort, { once: true })
-  // close() ends these; it waits for requests without a wait.
-  const isLong = wait > 0 || request.session
-  if (isLong) core.addAbort(abort)
-  const sent = leaseNow()
+  let link: Link | undefined
   let session: Session | undefined
-  // Without a grant or a lost connection, the connection is free for the next request, unless a session has its name.
-  const free = () => (session?.name === undefined ? pool.giveBack(link) : link.destroy())
+  const abort = () => link?.destroy('the wait was aborted')
   try {
+    link = leased instanceof Promise ? await leased : leased
+    if (signal?.aborted || core.isClosing) {
+      pool.giveBack(link)
+      refuseIfEnded(core, request)
+    }
+    signal?.addEventListener('abort', abort, { once: true })
+    // close() ends these; it waits for requests without a wait.
+    if (!isShort) core.addAbort(abort)
+    const sent = leaseNow()
     if (request.session) {
       session = { link, name: request.grace === undefined ? undefined : attempts.id }
       if (session.name !== undefined) await link.call(['LOCK.SESSION', session.name, 'GRACE', String(request.grace)], pool.limits.timeout)
@@ -148,32 +137,57 @@ async function attemptOn(link: Link, core: Core, request: Request, attempts: Att
     }
     const tokens = request.tokens(reply)
     if (tokens === undefined) {
-      free()
+      free(pool, link, session)
       return notGranted(attempts, sent, wait)
     }
     if (!tokens.every(Number.isSafeInteger)) {
-      free()
+      free(pool, link, session)
       throw new LockError(`the reply ${JSON.stringify(reply)} is no fencing token`)
     }
     if (!session) pool.giveBack(link)
-    return await granted(core, request, attempts, tokens, sent, session)
+    const outcome = granted(core, request, attempts, tokens, sent, session)
+    return outcome instanceof Grant ? outcome : await outcome
   } catch (error) {
-    if (!(error instanceof ServerError)) throw error
-    if (error.isOfNode) {
-      pool.leaderIsGone(link)
-      throw new ConnectionError(error.message, false, true)
+    if (error instanceof ServerError && link) {
+      if (!error.isOfNode) free(pool, link, session)
+      return refused(error, link, core, request, attempts)
     }
-    free()
-    const understood = fromReply(error)
-    if (!(understood instanceof NotHeldError)) throw understood
-    // An earlier attempt was granted, its reply was lost, and the grant has ended since. The next attempt is a new request.
-    attempts.id = core.nextId()
-    attempts.maybeGranted = false
-    return 'again'
+    return broken(error, core, request, attempts)
   } finally {
-    if (isLong) core.removeAbort(abort)
+    if (isShort) pool.endShort()
+    else core.removeAbort(abort)
     signal?.removeEventListener('abort', abort)
   }
+}
+
+/** Without a grant or a lost connection, the connection is free for the next request, unless a session has its name. */
+function free(pool: Pool, link: Link, session: Session | undefined): void {
+  if (session?.name === undefined) pool.giveBack(link)
+  else link.destroy()
+}
+
+/** What an error reply leads to. */
+function refused(error: ServerError, link: Link, core: Core, request: Request, attempts: Attempts): Outcome {
+  if (error.isOfNode) {
+    core.pool.leaderIsGone(link)
+    return broken(new ConnectionError(error.message, false, true), core, request, attempts)
+  }
+  const understood = fromReply(error)
+  if (!(understood instanceof NotHeldError)) return broken(understood, core, request, attempts)
+  // An earlier attempt was granted, its reply was lost, and the grant has ended since. The next attempt is a new request.
+  attempts.id = core.nextId()
+  attempts.maybeGranted = false
+  return 'again'
+}
+
+/** What a lost connection leads to; throws any other error. */
+function broken(error: unknown, core: Core, request: Request, attempts: Attempts): Outcome {
+  if (error instanceof ConnectionError) {
+    attempts.maybeGranted ||= error.maybeApplied
+    if (!core.isClosing && !request.signal?.aborted) return error
+  }
+  refuseIfEnded(core, request)
+  throw error
 }
 
 const SILENCE = Symbol('silence')
@@ -211,17 +225,18 @@ function notGranted(attempts: Attempts, sent: number, wait: number): null | 'aga
   return null
 }
 
-async function granted(
+/** Makes the grant. It is a promise only if the server has to tell how much of the lease is left. */
+function granted(
   core: Core,
   request: Request,
   attempts: Attempts,
   tokens: number[],
   sent: number,
   session: Session | undefined,
-): Promise<Grant | 'again'> {
+): Grant | Promise<Grant | 'again'> {
   const isNested = request.owner !== undefined && request.names.some((name) => core.holds.lease(name, attempts.owner) > 0)
   const lease = request.maxHold === undefined ? request.lease : Math.min(request.lease, request.maxHold)
-  // The lease began with the grant, which may be long after the request. A renewal tells how much is left.
+  // The lease began with the grant, which may be long after the request.
   const isUnclear = isNested || attempts.maybeGranted || leaseNow() - sent > lease / 3
   attempts.maybeGranted = false
   const grant = new Grant(core, request, attempts.owner, tokens, (isUnclear ? leaseNow() : sent) + lease, session)
@@ -229,21 +244,22 @@ async function granted(
     core.background(grant.release().catch(() => {}))
     refuseIfEnded(core, request)
   }
-  if (isUnclear) {
-    try {
-      await grant.renew()
-    } catch (error) {
-      core.background(grant.release().catch(() => {}))
-      // The lease ended before this process had the grant, or the server was out of reach. The wait goes on, if it is not over.
-      const goesOn = error instanceof NotHeldError || (error instanceof UnreachableError && leaseNow() - attempts.begun < request.wait)
-      if (goesOn && request.wait > 0) {
-        attempts.id = core.nextId()
-        return 'again'
-      }
-      throw error
-    }
+  return isUnclear ? renewed(core, request, attempts, grant) : grant
+}
+
+/** Renews a new grant, of which the server may have ended a part. */
+async function renewed(core: Core, request: Request, attempts: Attempts, grant: Grant): Promise<Grant | 'again'> {
+  try {
+    await grant.renew()
+    return grant
+  } catch (error) {
+    core.background(grant.release().catch(() => {}))
+    // The lease ended before this process had the grant, or the server was out of reach. The wait goes on, if it is not over.
+    const goesOn = error instanceof NotHeldError || (error instanceof UnreachableError && leaseNow() - attempts.begun < request.wait)
+    if (!goesOn || request.wait === 0) throw error
+    attempts.id = core.nextId()
+    return 'again'
   }
-  return grant
 }
 
 /** Cleans up after a request that ends without a grant, in the background. */
@@ -259,9 +275,10 @@ async function reclaim(core: Core, request: Request, owner: string, id: string):
   const { pool, holds } = core
   // After that the lease has ended it, unless the server is slower than the time-out.
   const until = networkNow() + request.lease + pool.limits.timeout
+  const left = () => until - networkNow()
   try {
     if (request.grace !== undefined) {
-      await pool.request([['LOCK.SESSION', id, 'END']], until)
+      await pool.request([['LOCK.SESSION', id, 'END']], left())
       return
     }
     // A grant that is bound to a connection ended with it.
@@ -272,13 +289,13 @@ async function reclaim(core: Core, request: Request, owner: string, id: string):
       request.names.map((name, at) => request.release(name, owner, !isNamed, tokens?.[at], core.nextId()))
     if (!isNamed) {
       // One step for the server: a copy that begins anew is granted a free lock, which nobody else may see.
-      await pool.request([['MULTI'], again, ...releases(), ['EXEC']], until)
+      await pool.request([['MULTI'], again, ...releases(), ['EXEC']], left())
       return
     }
-    const [reply] = await pool.request([again], until)
+    const [reply] = await pool.request([again], left())
     // NOTHELD: it was granted, and has ended.
     const tokens = reply instanceof ServerError ? undefined : request.tokens(reply)
-    if (tokens) await pool.request(releases(tokens), until)
+    if (tokens) await pool.request(releases(tokens), left())
   } catch {
     // The server was out of reach for longer than the lease, or close() was called. The lease ends the grant.
     if (request.owner !== undefined) for (const name of request.names) holds.markSurplus(name, owner)

@@ -35,6 +35,7 @@ export class Grant implements Renewable, AsyncDisposable {
   /** @internal */ deadline: number
   /** @internal */ nextRenewal: number
   /** @internal */ isRenewing = false
+  /** @internal */ position = -1
   readonly #core: Core
   readonly #request: Request
   #session: Session | undefined
@@ -141,7 +142,7 @@ export class Grant implements Renewable, AsyncDisposable {
     this.#refuseIfReleased()
     if (this.#error) throw this.#error
     const sent = leaseNow()
-    const replies = await this.#core.pool.request(this.renewalCommands(), networkNow() + Math.max(this.#core.pool.limits.timeout, this.remaining()))
+    const replies = await this.#core.pool.request(this.renewalCommands(), Math.max(this.#core.pool.limits.timeout, this.remaining()))
     const failed = replies.find((reply) => reply instanceof ServerError) as ServerError | undefined
     settle(this, sent, replies)
     if (failed) throw this.#error ?? fromReply(failed)
@@ -194,21 +195,21 @@ export class Grant implements Renewable, AsyncDisposable {
     const isNamed = this.#request.owner !== undefined
     // A repeated release of a grant with an owner of its own is known by its token; one of several holds needs an id.
     const id = isNamed ? this.#core.nextId() : undefined
-    const commands = this.#tokensByName().map(([name, token]) => {
+    const commands = this.names.map((name, at) => {
       // An owner of its own has one hold: its request was carried out once.
       const all = isNamed && holds.remove(name, this.owner)
-      return this.#request.release(name, this.owner, all, token, id)
+      return this.#request.release(name, this.owner, all, this.#tokenAt(at), id)
     })
     if (this.#error) {
       // If renewals did not get through, the server may still have the grant for a moment.
-      if (!isNamed) this.#core.background(pool.request(commands, networkNow() + 1000).catch(() => {}))
+      if (!isNamed) this.#core.background(pool.request(commands, 1000).catch(() => {}))
       this.#endSession(false)
       throw this.#error
     }
     let maybeReleased = false
     let isClean = false
     try {
-      const replies = await pool.request(commands, networkNow() + Math.max(remaining, 1000), (applied) => (maybeReleased ||= applied))
+      const replies = await pool.request(commands, Math.max(remaining, 1000), (applied) => (maybeReleased ||= applied))
       isClean = true
       for (const reply of replies) {
         if (!(reply instanceof ServerError)) continue
@@ -231,18 +232,17 @@ export class Grant implements Renewable, AsyncDisposable {
     if (this.#releasing) throw new LockError(`lock '${this.#request.title}' was released by release()`)
   }
 
-  /** The names, each with the token of its grant, unless the server may have replaced it. */
-  #tokensByName(): Array<[string, number | undefined]> {
-    const known = !this.#request.mayBeUpgraded
-    return this.names.map((name, at) => [name, known ? this.tokens[at] : undefined])
+  /** The token of the grant of a name, unless the server may have replaced it. */
+  #tokenAt(at: number): number | undefined {
+    return this.#request.mayBeUpgraded ? undefined : this.tokens[at]
   }
 
   /** @internal */
   renewalCommands(): Command[] {
     const isNamed = this.#request.owner !== undefined
-    return this.#tokensByName().map(([name, token]) => {
+    return this.names.map((name, at) => {
       const lease = isNamed ? Math.max(this.#core.holds.lease(name, this.owner), this.lease) : this.lease
-      return this.#request.renewal(name, this.owner, lease, token)
+      return this.#request.renewal(name, this.owner, lease, this.#tokenAt(at))
     })
   }
 

@@ -44,7 +44,7 @@ export class Locks implements AsyncDisposable {
   /** @internal Use `connect`. */
   constructor(core: Core) {
     this.#core = core
-    INTERNALS.set(this, { pool: core.pool, grants: () => [...core.renewals.grants] as Grant[], settled: () => core.settled() })
+    INTERNALS.set(this, { pool: core.pool, grants: () => core.renewals.grants as Grant[], settled: () => core.settled() })
   }
 
   /**
@@ -134,7 +134,7 @@ export class Locks implements AsyncDisposable {
 
   /** Asks the server which grants of this process are still held, and lets those that are not be lost. Resolves with the lost ones. */
   async checkAll(): Promise<Grant[]> {
-    const grants = [...this.#core.renewals.grants] as Grant[]
+    const grants = this.#core.renewals.grants as Grant[]
     if (grants.length === 0) return []
     const commands = grants.map((grant) => grant.checkCommands())
     const replies = await this.#core.pool.request(commands.flat())
@@ -150,7 +150,7 @@ export class Locks implements AsyncDisposable {
     this.#core.abortAll()
     await this.#core.pool.quiet()
     await this.#core.settled()
-    const grants = [...this.#core.renewals.grants] as Grant[]
+    const grants = this.#core.renewals.grants as Grant[]
     // Whoever waits for a grant's loss or release sees the failure there.
     await Promise.allSettled(grants.map((grant) => grant.release()))
     await this.#core.settled()

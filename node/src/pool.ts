@@ -88,10 +88,10 @@ export class Pool {
   }
 
   endShort(): void {
-    const next = this.#shortQueue.shift()
+    const next = this.#shortQueue.length > 0 ? this.#shortQueue.shift() : undefined
     if (next) return next()
     this.#short--
-    if (this.#short === 0) for (const resolve of this.#whenQuiet.splice(0)) resolve()
+    if (this.#short === 0 && this.#whenQuiet.length > 0) for (const resolve of this.#whenQuiet.splice(0)) resolve()
   }
 
   /** Resolves when no request without a wait is under way. */
@@ -147,12 +147,14 @@ export class Pool {
   /**
    * Sends commands over one connection, and repeats them all over another one when it breaks. Error replies are values.
    *
-   * @param until When, by `networkNow`, to give up.
+   * @param patience When to give up, in milliseconds from now.
    * @param onRepeat Runs before the commands are repeated, with whether an earlier attempt may have been carried out.
    * @throws UnreachableError if no attempt had replies.
    */
-  async request(commands: Command[], until = networkNow() + this.limits.patience, onRepeat?: (maybeApplied: boolean) => void): Promise<unknown[]> {
-    const backoff = new Backoff()
+  async request(commands: Command[], patience = this.limits.patience, onRepeat?: (maybeApplied: boolean) => void): Promise<unknown[]> {
+    const until = networkNow() + patience
+    let left = patience
+    let backoff: Backoff | undefined
     for (;;) {
       let failure: ConnectionError
       const turn = this.startShort()
@@ -160,7 +162,9 @@ export class Pool {
       try {
         const leased = this.lease()
         const link = leased instanceof Promise ? await leased : leased
-        const replies = await link.callMany(commands, Math.max(1, Math.min(this.limits.timeout, until - networkNow())))
+        // The clock is asked again only after a pause.
+        if (turn || leased instanceof Promise) left = until - networkNow()
+        const replies = await link.callMany(commands, Math.max(1, Math.min(this.limits.timeout, left)))
         const refused = replies.find((reply) => reply instanceof ServerError && reply.isOfNode) as ServerError | undefined
         if (refused === undefined) {
           this.giveBack(link)
@@ -174,7 +178,8 @@ export class Pool {
       } finally {
         this.endShort()
       }
-      if (!(await backoff.again(failure, until))) throw this.unreachable(failure)
+      if (!(await (backoff ??= new Backoff()).again(failure, until))) throw this.unreachable(failure)
+      left = until - networkNow()
       onRepeat?.(failure.maybeApplied)
     }
   }

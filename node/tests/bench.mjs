@@ -1,21 +1,35 @@
-// What the package costs beside raw commands: an acquisition and its release over the package, and the two commands over ioredis alone.
-// Both take turns; medians. `node bench.mjs PROGRAM [ROUNDS]` in a folder whose node_modules has portcullis-lock and ioredis.
+// What the package costs beside raw commands: an acquisition and its release over the package, and the two commands over the client
+// library alone. Both take turns; medians. `node bench.mjs PROGRAM [ROUNDS] [ioredis|node-redis]` in a folder whose node_modules has
+// portcullis-lock and the client libraries. The CPU time is what counts: it varies less with what else the machine does.
 import { Redis } from 'ioredis'
+import { createClient } from 'redis'
 import { connect } from 'portcullis-lock'
 import { PortcullisServer } from 'portcullis-lock/testing'
 
-const PAIRS = 500
-const [program, rounds = 41] = process.argv.slice(2)
+// Short turns: both meet the same load of the machine.
+const PAIRS = 100
+const [program, rounds = 401, driver = 'ioredis'] = process.argv.slice(2)
 const server = await PortcullisServer.create({ program })
-const redis = new Redis(server.url, { protocol: 2 })
-const locks = connect(redis)
+const clients = {
+  async ioredis() {
+    const redis = new Redis(server.url, { protocol: 2 })
+    return { client: redis, send: (...words) => redis.call(...words), close: () => redis.disconnect() }
+  },
+  async 'node-redis'() {
+    const redis = createClient({ url: server.url, RESP: 2 })
+    await redis.connect()
+    return { client: redis, send: (...words) => redis.sendCommand(words), close: () => redis.destroy() }
+  },
+}
+const { client, send, close } = await clients[driver]()
+const locks = connect(client)
 
 let owners = 0
 const runs = {
   async raw() {
     const owner = `owner-of-one-acquisition:${++owners}`
-    const token = await redis.call('LOCK.ACQUIRE', 'raw', owner, '30000')
-    await redis.call('LOCK.RELEASE', 'raw', owner, 'TOKEN', token)
+    const token = await send('LOCK.ACQUIRE', 'raw', owner, '30000')
+    await send('LOCK.RELEASE', 'raw', owner, 'TOKEN', String(token))
   },
   async package() {
     const grant = await locks.lock('package', { lease: 30_000 })
@@ -24,7 +38,7 @@ const runs = {
 }
 const took = { raw: [], package: [] }
 const cpu = { raw: [], package: [] }
-for (let round = -3; round < Number(rounds); round++) {
+for (let round = -30; round < Number(rounds); round++) {
   for (const [name, run] of Object.entries(runs)) {
     const began = performance.now()
     const beganCpu = process.cpuUsage()
@@ -39,8 +53,8 @@ for (let round = -3; round < Number(rounds); round++) {
 const median = (list) => list.sort((a, b) => a - b)[list.length >> 1]
 for (const [what, lists] of Object.entries({ wall: took, CPU: cpu })) {
   const [raw, ours] = [median(lists.raw), median(lists.package)]
-  console.log(`${what}: ${raw.toFixed(1)} us raw, ${ours.toFixed(1)} us over the package, ratio ${(ours / raw).toFixed(2)}`)
+  console.log(`${driver}, ${what}: ${raw.toFixed(1)} us raw, ${ours.toFixed(1)} us over the package, ratio ${(ours / raw).toFixed(2)}`)
 }
 await locks.close()
-redis.disconnect()
+close()
 await server.stop()

@@ -5,7 +5,7 @@
  * A link carries one request or one batch at a time. So a reply that is lost or late cannot be taken for that of another request.
  */
 import { ConnectionError, ServerError } from '../errors.js'
-import { type Timer, networkNow, networkTimer } from '../time.js'
+import { type Timer, networkTimer } from '../time.js'
 
 /** The words of a command. */
 export type Command = string[]
@@ -32,7 +32,7 @@ function isReply(error: unknown): error is Error {
   return false
 }
 
-/** A time-out that is shorter has a timer of its own; `sweep` sees the longer ones, up to its interval late. Milliseconds. */
+/** A time-out that is shorter has a timer of its own; `sweep` sees the longer ones, up to two of its intervals late. Milliseconds. */
 const SWEPT_MS = 500
 
 export class Link {
@@ -41,8 +41,10 @@ export class Link {
   #onClosed: Array<() => void> = []
   /** Why the link was closed by this package, if it was. */
   #why = ''
-  /** When the reply is due, by `networkNow`. */
-  #due = Infinity
+  /** Time-out of the reply that is due; `Infinity` for none. */
+  #timeout = Infinity
+  /** When the reply is due, by `networkNow`; 0 until a sweep has seen the request. */
+  #due = 0
   #keepsProcess = true
   /** Whether a request uses it, or a wait or session does. The pool sets it. */
   isBusy = false
@@ -89,12 +91,16 @@ export class Link {
    * process. Returns whether there is more to do later.
    */
   sweep(now: number): boolean {
-    if (now >= this.#due) {
-      this.destroy('no reply within the time-out')
-      return false
+    if (this.#timeout !== Infinity) {
+      if (this.#due === 0) this.#due = now + this.#timeout
+      if (now >= this.#due) {
+        this.destroy('no reply within the time-out')
+        return false
+      }
+      return true
     }
     if (!this.isBusy) this.keepProcess(false)
-    return this.isBusy || this.#due !== Infinity
+    return this.isBusy
   }
 
   /**
@@ -111,7 +117,7 @@ export class Link {
     } catch (error) {
       throw this.#understood(error)
     } finally {
-      this.#due = Infinity
+      this.#timeout = Infinity
       timer?.cancel()
     }
   }
@@ -121,36 +127,44 @@ export class Link {
    *
    * @throws ConnectionError as `call`. No reply is used then: if one is missing, it is unknown which.
    */
-  async callMany(commands: Command[], timeout: number): Promise<unknown[]> {
-    if (commands.length === 1) {
-      try {
-        return [await this.call(commands[0] as Command, timeout)]
-      } catch (error) {
-        if (error instanceof ServerError) return [error]
-        throw error
-      }
-    }
+  callMany(commands: Command[], timeout: number): Promise<unknown[]> {
+    return commands.length === 1 ? this.#callOne(commands[0] as Command, timeout) : this.#callAll(commands, timeout)
+  }
+
+  async #callOne(command: Command, timeout: number): Promise<unknown[]> {
     const timer = this.#expect(timeout)
     try {
-      return await Promise.all(
-        commands.map((command) =>
-          this.#wire.send(command).catch((error: unknown) => {
-            const understood = this.#understood(error)
-            if (understood instanceof ServerError) return understood
-            throw understood
-          }),
-        ),
-      )
+      return [await this.#wire.send(command)]
+    } catch (error) {
+      return [this.#replyIn(error)]
     } finally {
-      this.#due = Infinity
+      this.#timeout = Infinity
+      timer?.cancel()
+    }
+  }
+
+  async #callAll(commands: Command[], timeout: number): Promise<unknown[]> {
+    const timer = this.#expect(timeout)
+    try {
+      return await Promise.all(commands.map((command) => this.#wire.send(command).catch((error: unknown) => this.#replyIn(error))))
+    } finally {
+      this.#timeout = Infinity
       timer?.cancel()
     }
   }
 
   #expect(timeout: number): Timer | undefined {
     if (timeout < SWEPT_MS) return networkTimer(timeout, () => this.destroy(`no reply within ${Math.round(timeout)} ms`))
-    this.#due = timeout === Infinity ? Infinity : networkNow() + timeout
+    this.#timeout = timeout
+    this.#due = 0
     return undefined
+  }
+
+  /** The error reply in an error; throws the error if it is none. */
+  #replyIn(error: unknown): ServerError {
+    const understood = this.#understood(error)
+    if (understood instanceof ServerError) return understood
+    throw understood
   }
 
   #understood(error: unknown): Error {

@@ -32,7 +32,8 @@ const OWN: Options = {
   disableClientInfo: true,
   pingInterval: undefined,
   clientSideCache: undefined,
-  commandOptions: undefined,
+  // Otherwise each command makes an AbortSignal of its own, for a time-out before it is sent.
+  commandOptions: { timeout: undefined },
   commandsQueueMaxLength: undefined,
   readonly: false,
   maintNotifications: 'disabled',
