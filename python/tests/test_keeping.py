@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 import traceback
@@ -123,6 +124,13 @@ def test_the_thread_ends_with_its_locks(portcullis, keepers):
     with portcullis.locks() as locks, locks.lock("a"):
         assert keepers()
     until(lambda: not keepers())
+
+
+def test_the_thread_may_end_while_it_is_woken(locks, monkeypatch):
+    ours, waker = socket.socketpair()
+    ours.close(), waker.close()
+    monkeypatch.setattr(locks._keeper, "_waker", waker)
+    locks._keeper.wake()
 
 
 def test_a_push_is_heard_after_the_thread_has_ended_and_begun_again(portcullis, locks, monkeypatch, keepers):

@@ -72,8 +72,8 @@ class ThreadKeeper(Keeper):
         if waker is not None:
             try:
                 waker.send(b"w")
-            except BlockingIOError:
-                pass  # It is awake, or will be.
+            except OSError:
+                pass  # It has not read earlier bytes yet, and so will wake. Or it has closed the socket at its end, and nothing is kept.
 
     def acquired_on(self, link: Link) -> None:
         """Watches a link of the pool, from a moment later on."""
