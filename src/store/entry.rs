@@ -443,7 +443,8 @@ impl<'a> EntryRef<'a> {
     pub fn writer(self) -> Option<u32> {
         let writer = self.writer_at()?;
         // SAFETY: a signed entry has these bytes behind its value. An array of bytes needs no alignment.
-        Some(u32::from_ne_bytes(unsafe { self.ptr.as_ptr().add(writer).cast::<[u8; WRITER]>().read() })).filter(|&writer| writer != 0)
+        Some(u32::from_ne_bytes(unsafe { self.ptr.as_ptr().add(writer).cast::<[u8; WRITER]>().read() }))
+            .filter(|&writer| writer != 0)
     }
 
     /// Whether it has room for the number of a writer.

@@ -257,7 +257,9 @@ impl Shown {
                     Held::Plain { writer: Some(writer), .. } => format!(" It was last written by {}.", writer.in_words()),
                     _ => String::new(),
                 };
-                format!("{name} is a plain key of type {kind}, which {end}.{writer} LOCK.INFO {name} shows it, and DEL {name} ends it.")
+                format!(
+                    "{name} is a plain key of type {kind}, which {end}.{writer} LOCK.INFO {name} shows it, and DEL {name} ends it."
+                )
             }
         }
     }
