@@ -5,27 +5,20 @@ use crate::base::error::{Error, Result};
 use crate::base::time::Now;
 use crate::base::words::{long, pasteable};
 use crate::commands::locks::acquire::LOCK;
+use crate::commands::locks::plain::Plain;
 use crate::engine::Engine;
 use crate::engine::command::{Access, Command, Flags};
 use crate::engine::context::Context;
 use crate::keyspace::lru::idle_seconds;
 use crate::keyspace::waits::Wake;
-use crate::lock::ended_clients::KnownClient;
 use crate::lock::grant::{Owner, Reason};
 use crate::lock::history::{Counts, What};
 use crate::lock::{Bound, Client, Grant, Locks};
 use crate::resp::reply::Sink;
 use crate::store::entry::{EntryRef, ValueRef};
-use crate::store::values::hash::digits;
 use crate::store::values::value::Value;
 
 pub(crate) const READ: Command = Command { flags: Flags::READONLY.union(Flags::FAST), access: Access::Read, ..LOCK };
-
-/// Maximum number of bytes of a plain string, or of a field of a hash, that are shown.
-const VALUE_MAX: usize = 256;
-
-/// Maximum number of fields of a hash that are shown.
-const FIELDS_MAX: usize = 16;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
@@ -166,40 +159,8 @@ enum Held {
     Latch(u64),
     /// A guard, with its token.
     Guard(u64),
-    /// A plain key, with the seconds since it was last used and the client that wrote it, where they are known.
-    Plain { value: Plain, idle_s: Option<u32>, writer: Option<Writer> },
-}
-
-/// What is shown of a plain key's value.
-#[derive(PartialEq, Eq)]
-enum Plain {
-    /// Nothing: it is of another type, or the user may not see it.
-    Hidden,
-    /// The string.
-    Text(Vec<u8>),
-    /// The first fields and values of a hash, as locks of Redis clients have it.
-    Fields(Vec<(Vec<u8>, Vec<u8>)>),
-}
-
-/// The client that wrote a plain key last.
-struct Writer {
-    client: u64,
-    known: KnownClient,
-    gone_ms: Option<u64>,
-}
-
-impl Writer {
-    /// Who it is, and whether it is connected.
-    fn in_words(&self) -> String {
-        let KnownClient { name, addr, .. } = &self.known;
-        let name = if name.is_empty() { String::new() } else { format!(", named {}", pasteable(name)) };
-        let client = self.client;
-        match self.gone_ms {
-            Some(gone_ms) => format!("client {client} ({addr}{name}), whose connection ended {} ago", long(gone_ms)),
-            None if !addr.is_empty() => format!("client {client} ({addr}{name}), which is connected"),
-            None => format!("client {client}, of which nothing else is known"),
-        }
-    }
+    /// A plain key.
+    Plain(Plain),
 }
 
 /// Everything that replies show of a name.
@@ -218,14 +179,14 @@ pub(super) struct Shown {
 impl Shown {
     /// Hides the value of a plain key.
     pub(super) fn hide_value(&mut self) {
-        if let Held::Plain { value, .. } = &mut self.held {
-            *value = Plain::Hidden;
+        if let Held::Plain(plain) = &mut self.held {
+            plain.hide_value();
         }
     }
 
     /// Whether a value is shown.
     pub(super) fn has_value(&self) -> bool {
-        matches!(&self.held, Held::Plain { value, .. } if *value != Plain::Hidden)
+        matches!(&self.held, Held::Plain(plain) if plain.has_value())
     }
 
     /// How long the longest present wait lasts, in milliseconds.
@@ -253,10 +214,7 @@ impl Shown {
             _ => {
                 let end = self.ttl_ms.map_or("never expires".to_owned(), |ms| format!("expires in {}", long(ms)));
                 let kind = self.kind;
-                let writer = match &self.held {
-                    Held::Plain { writer: Some(writer), .. } => format!(" It was last written by {}.", writer.in_words()),
-                    _ => String::new(),
-                };
+                let writer = if let Held::Plain(plain) = &self.held { plain.writer_in_words() } else { String::new() };
                 format!(
                     "{name} is a plain key of type {kind}, which {end}.{writer} LOCK.INFO {name} shows it, and DEL {name} ends it."
                 )
@@ -311,7 +269,7 @@ pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Optio
     let counted = cx.engine.keyspace.lru.counted;
     let other = cx.db().peek(name).filter(|entry| !entry.is_lock()).map(|entry| {
         let idle_s = (!counted).then(|| idle_seconds(entry, second));
-        (entry.type_name(), of_entry(entry, now, idle_s), entry.deadline(), entry.writer())
+        (entry.type_name(), of_entry(entry, now, idle_s), entry.deadline())
     });
     let engine = &*cx.engine;
     let locks = engine.keyspace.changes.locks.as_ref()?;
@@ -320,9 +278,9 @@ pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Optio
     let mut waiters = queue.and_then(|queue| locks.queues.get(queue)).map_or(0, |queue| u64::from(queue.len));
     let mut oldest_wait_ms = queue.map_or(0, |queue| locks.oldest_wait_ms(now, queue));
     let (kind, held, deadline) = match other {
-        Some((kind, mut held, deadline, by)) => {
-            if let Held::Plain { writer, .. } = &mut held {
-                *writer = by.map(|number| writer_of(engine, now, number));
+        Some((kind, mut held, deadline)) => {
+            if let Held::Plain(plain) = &mut held {
+                plain.find_writer(engine, now);
             }
             (kind, held, deadline)
         }
@@ -350,27 +308,11 @@ pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Optio
 }
 
 fn of_entry(entry: EntryRef<'_>, now: Now, idle_s: Option<u32>) -> Held {
-    let cut = |bytes: &[u8]| bytes[..bytes.len().min(VALUE_MAX)].to_vec();
-    let value = match entry.value() {
-        ValueRef::Boxed(Value::Latch(left)) => return Held::Latch(*left),
-        ValueRef::Boxed(Value::Guard(token)) => return Held::Guard(*token),
-        ValueRef::Boxed(Value::Bytes(bytes)) => Plain::Text(cut(bytes)),
-        ValueRef::Bytes(bytes) => Plain::Text(cut(bytes)),
-        ValueRef::Count { field, count } => Plain::Fields(vec![(cut(field), digits(count).to_vec())]),
-        ValueRef::Boxed(Value::Hash(hash)) => {
-            let fields = hash.iter().filter(|field| !field.is_expired(now.mono_ms())).take(FIELDS_MAX);
-            Plain::Fields(fields.map(|field| (cut(field.name), cut(field.value))).collect())
-        }
-        _ => Plain::Hidden,
-    };
-    Held::Plain { value, idle_s, writer: None }
-}
-
-/// What is known of the client with this number, of which the entry has the last 32 bits.
-fn writer_of(engine: &Engine, now: Now, number: u32) -> Writer {
-    let (client, known) = engine.known_writer(number);
-    let gone_ms = known.ended_ms.map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
-    Writer { client, known, gone_ms }
+    match entry.value() {
+        ValueRef::Boxed(Value::Latch(left)) => Held::Latch(*left),
+        ValueRef::Boxed(Value::Guard(token)) => Held::Guard(*token),
+        _ => Held::Plain(Plain::of(entry, now, idle_s)),
+    }
 }
 
 fn first_wants_permits(locks: &Locks, queue: Option<u32>) -> bool {
@@ -531,23 +473,11 @@ pub(super) fn write(reply: &mut dyn Sink, now: Now, name: &[u8], shown: &Shown, 
             field(reply, "token", *token);
             ttl(reply);
         }
-        Held::Plain { value, idle_s, writer } => {
-            begin(reply, 7 + usize::from(*value != Plain::Hidden));
-            match value {
-                Plain::Hidden => {}
-                Plain::Text(value) => text(reply, "value", value),
-                Plain::Fields(fields) => {
-                    reply.bulk(b"fields");
-                    reply.map(fields.len());
-                    fields.iter().for_each(|(field, value)| {
-                        reply.bulk(field);
-                        reply.bulk(value);
-                    });
-                }
-            }
-            field_if(reply, "idle", idle_s.map(u64::from));
+        Held::Plain(plain) => {
+            begin(reply, 7 + usize::from(plain.has_value()));
+            plain.write_value(reply);
             ttl(reply);
-            write_writer(reply, writer.as_ref());
+            plain.write_writer(reply);
             write_waiting(reply, shown);
             write_last_end(reply, shown);
         }
@@ -603,21 +533,6 @@ fn write_waiting(reply: &mut dyn Sink, shown: &Shown) {
         text(reply, "addr", waiting.addr.as_bytes());
         text(reply, "client-name", &waiting.client_name);
     }
-}
-
-/// The field `writer`: the client that wrote a plain key last.
-fn write_writer(reply: &mut dyn Sink, writer: Option<&Writer>) {
-    reply.bulk(b"writer");
-    let Some(Writer { client, known, gone_ms }) = writer else {
-        reply.null();
-        return;
-    };
-    reply.map(5);
-    field(reply, "client", *client);
-    text(reply, "addr", known.addr.as_bytes());
-    text(reply, "client-name", &known.name);
-    field_if(reply, "gone", *gone_ms);
-    text(reply, "user", &known.user);
 }
 
 fn write_last_end(reply: &mut dyn Sink, shown: &Shown) {

@@ -12,6 +12,7 @@ pub mod help;
 pub mod info;
 pub mod leaks;
 pub mod list;
+mod plain;
 pub mod semaphores;
 pub mod sessions;
 pub mod stats;
