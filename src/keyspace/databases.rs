@@ -505,7 +505,17 @@ impl<'a> Db<'a> {
             let Some(value) = entry.into_boxed() else { return };
             space.insert(self.dict, hash, key, NewValue::Boxed(value), deadline)
         } else {
-            space.insert(self.dict, hash, key, old.inline_value(), deadline)
+            let value = match old.value() {
+                ValueRef::Grant(bytes) => NewValue::Grant(bytes),
+                ValueRef::Count { field, count } => NewValue::Count { field, count },
+                _ => NewValue::Bytes(old.bytes().unwrap_or_default()),
+            };
+            let writer = space.writer_of(old);
+            let place = space.insert(self.dict, hash, key, value, deadline);
+            if let Some(writer) = writer {
+                space.sign(self.dict, place, writer);
+            }
+            place
         };
         let mut new = space.get_mut(self.dict, place);
         new.set_form(form);

@@ -49,6 +49,6 @@ fn is_same_kind(old: EntryRef<'_>, new: &NewValue<'_>) -> bool {
             (Value::Guard(_), ValueRef::Boxed(Value::Guard(_))) => true,
             _ => false,
         },
-        NewValue::Bytes(_) | NewValue::Signed { .. } | NewValue::Count { .. } => false,
+        NewValue::Bytes(_) | NewValue::Count { .. } => false,
     }
 }

@@ -2,14 +2,13 @@
 //!
 //! ```text
 //!   0        8        16                                    (bit 0 of `kind` bits says what follows)
-//!   │ w0     │ w1     │ [deadline u64, key_len u64 if EXTENDED] [Box<Value> if BOXED] key bytes [string bytes] [writer u32 if SIGNED]
+//!   │ w0     │ w1     │ [deadline u64, key_len u64 if EXTENDED] [Box<Value> if BOXED] key bytes [string bytes]
 //!   w0 = deadline (44 bits, ms; 0 none) | access clock (20 bits)
 //!   w1 = timer (28 bits; 0 none) | key_len (16) | value_len (12) | kind (8)
 //! ```
 //! Strings up to [`INLINE_MAX`] bytes are stored inline, and so is a hash of one field with a small number, as reentrant locks of
 //! Redis clients use it: of its `value_len`, 8 bits are the length of the field and 4 the number. Everything else is a boxed
-//! [`Value`]. A field of a hash table has the same layout: its key is the field's name. The locks of Redis clients, strings that
-//! are set on a condition and such hashes, are signed: the number of the client that wrote them last follows the value.
+//! [`Value`]. A field of a hash table has the same layout: its key is the field's name.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -39,13 +38,10 @@ const KIND_TEXT: u8 = 8;
 const KIND_GRANT: u8 = 16;
 /// The field of a hash with one small number, stored in place of a string.
 const KIND_COUNT: u8 = 32;
-/// The number of the client that wrote the value follows it.
+/// The client that wrote the value is noted; see [`crate::store::writers`].
 const KIND_SIGNED: u8 = 64;
 /// Kinds whose value is not an inline string.
 const NO_STRING: u8 = KIND_BOXED | KIND_GRANT | KIND_COUNT;
-
-/// Bytes of a writer's number.
-const WRITER: usize = 4;
 
 /// Longest field, in bytes, that is stored inline.
 pub const COUNT_FIELD_MAX: usize = 255;
@@ -87,13 +83,6 @@ pub enum ValueRef<'a> {
 pub enum NewValue<'a> {
     /// A string of any length; copied.
     Bytes(&'a [u8]),
-    /// A string that its writer is remembered of, if it is short enough to be inline; copied.
-    Signed {
-        /// The string.
-        bytes: &'a [u8],
-        /// The last 32 bits of the client's number.
-        writer: u32,
-    },
     /// The only grant of a lock, packed into at most [`INLINE_MAX`] bytes; copied.
     Grant(&'a [u8]),
     /// A hash of one field of at most [`COUNT_FIELD_MAX`] bytes, whose value is a number up to [`COUNT_MAX`]; copied.
@@ -102,8 +91,6 @@ pub enum NewValue<'a> {
         field: &'a [u8],
         /// The number.
         count: u8,
-        /// The last 32 bits of the number of the client that writes it; 0 if it is not to be remembered.
-        writer: u32,
     },
     /// An existing boxed value.
     Boxed(Box<Value>),
@@ -132,14 +119,13 @@ impl Entry {
     /// Creates an entry without a timer.
     #[inline]
     pub fn new(key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Entry {
-        let (kind, bytes, writer) = match &value {
-            NewValue::Bytes(bytes) => (0, *bytes, 0),
-            NewValue::Signed { bytes, writer } => (KIND_SIGNED, *bytes, *writer),
-            NewValue::Grant(bytes) => (KIND_GRANT, *bytes, 0),
+        let (kind, bytes) = match &value {
+            NewValue::Bytes(bytes) => (0, *bytes),
+            NewValue::Grant(bytes) => (KIND_GRANT, *bytes),
             _ => return Entry::general(key, value, deadline),
         };
         if bytes.len() <= INLINE_MAX && key.len() <= KEY_MAX && deadline.is_none_or(|d| d <= DEADLINE_MAX) {
-            Entry::short(key, kind, bytes, deadline, writer)
+            Entry::short(key, kind, bytes, deadline)
         } else {
             Entry::general(key, value, deadline)
         }
@@ -147,8 +133,8 @@ impl Entry {
 
     /// As [`Entry::new`], for values stored inline as bytes, with a key and a deadline that need no extension.
     #[inline]
-    fn short(key: &[u8], kind: u8, bytes: &[u8], deadline: Option<u64>, writer: u32) -> Entry {
-        let layout = layout(kind, key.len(), bytes.len());
+    fn short(key: &[u8], kind: u8, bytes: &[u8], deadline: Option<u64>) -> Entry {
+        let layout = layout(0, key.len(), bytes.len());
         let deadline = deadline.map_or(0, |d| d.max(1));
         // SAFETY: the layout is not empty, and head, key and bytes are what it adds up.
         unsafe {
@@ -158,9 +144,6 @@ impl Entry {
             base.cast::<u64>().add(1).write(((key.len() as u64) << 20) | ((bytes.len() as u64) << 8) | u64::from(kind));
             copy(key, base.add(HEAD));
             copy(bytes, base.add(HEAD + key.len()));
-            if kind & KIND_SIGNED != 0 {
-                base.add(HEAD + key.len() + bytes.len()).cast::<[u8; WRITER]>().write(writer.to_ne_bytes());
-            }
             Entry { ptr }
         }
     }
@@ -168,27 +151,21 @@ impl Entry {
     #[inline(never)]
     fn general(key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Entry {
         let extended = key.len() > KEY_MAX || deadline.is_some_and(|d| d > DEADLINE_MAX);
-        let (mut kind, mut number, mut signature) = (0, 0, 0);
+        let (mut kind, mut number) = (0, 0);
         let (boxed, bytes): (Option<Box<Value>>, &[u8]) = match value {
             NewValue::Grant(b) => {
                 assert!(b.len() <= INLINE_MAX, "a packed grant is short");
                 kind |= KIND_GRANT;
                 (None, b)
             }
-            NewValue::Signed { bytes, writer } if bytes.len() <= INLINE_MAX => {
-                kind |= KIND_SIGNED;
-                signature = writer;
-                (None, bytes)
-            }
-            NewValue::Count { field, count, writer } => {
+            NewValue::Count { field, count } => {
                 assert!(field.len() <= COUNT_FIELD_MAX && count <= COUNT_MAX, "a short field with a small number");
-                kind |= if writer == 0 { KIND_COUNT } else { KIND_COUNT | KIND_SIGNED };
-                signature = writer;
+                kind |= KIND_COUNT;
                 number = u64::from(count) << 8;
                 (None, field)
             }
             NewValue::Bytes(b) if b.len() <= INLINE_MAX => (None, b),
-            NewValue::Bytes(b) | NewValue::Signed { bytes: b, .. } => (Some(Box::new(Value::Bytes(b.to_vec()))), &[]),
+            NewValue::Bytes(b) => (Some(Box::new(Value::Bytes(b.to_vec()))), &[]),
             NewValue::Boxed(v) => (Some(v), &[]),
         };
         if extended {
@@ -218,9 +195,6 @@ impl Entry {
             }
             std::ptr::copy_nonoverlapping(key.as_ptr(), base.add(at), key.len());
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), base.add(at + key.len()), bytes.len());
-            if kind & KIND_SIGNED != 0 {
-                base.add(at + key.len() + bytes.len()).cast::<[u8; WRITER]>().write(signature.to_ne_bytes());
-            }
             let mut entry = Entry { ptr };
             let fits = entry.change().set_deadline(deadline);
             debug_assert!(fits);
@@ -271,14 +245,21 @@ impl Entry {
     }
 
     /// The same entry with another deadline, in a new allocation if the deadline is too far away for this one. Timer, access
-    /// clock, writer and everything else stay the same.
+    /// clock and everything else but the signature stay the same.
     pub fn with_deadline(mut self, deadline: Option<u64>) -> Entry {
         if self.change().set_deadline(deadline) {
             return self;
         }
         let boxed = self.take_boxed();
         let short = self.read();
-        let value = boxed.map_or_else(|| short.inline_value(), NewValue::Boxed);
+        let value = match boxed {
+            Some(value) => NewValue::Boxed(value),
+            None => match short.value() {
+                ValueRef::Grant(bytes) => NewValue::Grant(bytes),
+                ValueRef::Count { field, count } => NewValue::Count { field, count },
+                _ => NewValue::Bytes(short.bytes().unwrap_or_default()),
+            },
+        };
         let mut long = Entry::new(short.key(), value, deadline);
         long.change().set_timer(short.timer());
         long.change().touch(u64::from(short.access()));
@@ -372,18 +353,6 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// The inline value, with its writer, to be stored elsewhere; an empty string for a boxed value.
-    pub fn inline_value(self) -> NewValue<'a> {
-        let writer = self.writer().unwrap_or(0);
-        match self.value() {
-            ValueRef::Grant(bytes) => NewValue::Grant(bytes),
-            ValueRef::Count { field, count } => NewValue::Count { field, count, writer },
-            ValueRef::Bytes(bytes) if self.is_signed() => NewValue::Signed { bytes, writer },
-            ValueRef::Bytes(bytes) => NewValue::Bytes(bytes),
-            ValueRef::Boxed(_) => NewValue::Bytes(&[]),
-        }
-    }
-
     /// The string, if the value is one.
     #[inline]
     pub fn bytes(self) -> Option<&'a [u8]> {
@@ -439,24 +408,10 @@ impl<'a> EntryRef<'a> {
         matches!(self.value(), ValueRef::Boxed(Value::Lock(_) | Value::Latch(_)))
     }
 
-    /// The last 32 bits of the number of the client that wrote the value, if it is signed.
-    pub fn writer(self) -> Option<u32> {
-        let writer = self.writer_at()?;
-        // SAFETY: a signed entry has these bytes behind its value. An array of bytes needs no alignment.
-        Some(u32::from_ne_bytes(unsafe { self.ptr.as_ptr().add(writer).cast::<[u8; WRITER]>().read() }))
-            .filter(|&writer| writer != 0)
-    }
-
-    /// Whether it has room for the number of a writer.
+    /// Whether the client that wrote the value is noted.
     #[inline]
     pub fn is_signed(self) -> bool {
         self.kind() & KIND_SIGNED != 0
-    }
-
-    /// Where the writer's number is, if the entry is signed.
-    #[inline]
-    fn writer_at(self) -> Option<usize> {
-        self.is_signed().then(|| self.key_offset() + self.key_len() + self.inline_len())
     }
 
     /// The reply of `TYPE`.
@@ -538,31 +493,10 @@ impl<'a> EntryMut<'a> {
         Some(unsafe { &mut *self.read().box_ptr() })
     }
 
-    /// Overwrites an inline string with one of the same length, whose writer is not known. Returns false if that is not possible
-    /// in place.
+    /// Overwrites an inline string with one of the same length. Returns false if that is not possible in place.
     #[inline]
     pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
-        if !self.overwrite_as(0, bytes) {
-            return false;
-        }
-        if self.read().is_signed() {
-            self.sign(0);
-        }
-        true
-    }
-
-    /// As [`EntryMut::overwrite`] for a signed string, which gets another writer.
-    pub fn overwrite_signed(&mut self, bytes: &[u8], writer: u32) -> bool {
-        self.read().is_signed() && self.overwrite_as(0, bytes) && self.sign(writer)
-    }
-
-    /// Sets the writer of a signed entry, 0 for nobody. Returns false if it is not signed.
-    #[inline(never)]
-    pub fn sign(&mut self, writer: u32) -> bool {
-        let Some(at) = self.read().writer_at() else { return false };
-        // SAFETY: a signed entry has these bytes behind its value, and the access is unique. An array needs no alignment.
-        unsafe { self.ptr.as_ptr().add(at).cast::<[u8; WRITER]>().write(writer.to_ne_bytes()) };
-        true
+        self.overwrite_as(0, bytes)
     }
 
     /// Overwrites a packed grant with one of the same length. Returns false if that is not possible in place.
@@ -579,8 +513,26 @@ impl<'a> EntryMut<'a> {
         let (at, word) = (entry.key_offset() + entry.key_len(), entry.word(1));
         // SAFETY: the inline value has exactly this length, and `bytes` cannot overlap memory that only we may access.
         unsafe { copy(bytes, self.ptr.as_ptr().add(at)) };
-        self.set_word(1, word & !u64::from(KIND_RAW | KIND_TEXT));
+        self.set_word(1, word & !u64::from(KIND_RAW | KIND_TEXT | KIND_SIGNED));
         true
+    }
+
+    /// Records that the client which wrote the inline value is noted, until the value is overwritten or moved. Returns false for a
+    /// boxed value, which may change in place.
+    #[inline]
+    pub fn sign(&mut self) -> bool {
+        if self.read().is_boxed() {
+            return false;
+        }
+        let word = self.read().word(1) | u64::from(KIND_SIGNED);
+        self.set_word(1, word);
+        true
+    }
+
+    /// Records that nobody is noted.
+    pub fn unsign(&mut self) {
+        let word = self.read().word(1) & !u64::from(KIND_SIGNED);
+        self.set_word(1, word);
     }
 
     /// The number in an inline string of at most eight digits in canonical form, see [`integer::parse_i64`], and its last digit
@@ -690,8 +642,7 @@ unsafe fn copy(from: &[u8], to: *mut u8) {
 #[inline]
 fn layout(kind: u8, key_len: usize, inline_len: usize) -> Layout {
     // As in `key_offset`.
-    let writer = usize::from(kind & KIND_SIGNED) * WRITER / usize::from(KIND_SIGNED);
-    let size = HEAD + usize::from(kind & (KIND_BOXED | KIND_EXTENDED)) * 8 + key_len + inline_len + writer;
+    let size = HEAD + usize::from(kind & (KIND_BOXED | KIND_EXTENDED)) * 8 + key_len + inline_len;
     // Aligned to 8: the table's slots use the three low bits of the address.
     Layout::from_size_align(size, 8).expect("a key is shorter than isize::MAX")
 }

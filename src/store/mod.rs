@@ -6,6 +6,7 @@
 //!       Entry ── one allocation: 16-byte head (deadline, timer, lengths, kind), key, short string or a boxed Value
 //!   SlotIndex ── in a cluster, the hashes of the keys of each slot
 //!   Wheel ── deadlines, one slot per millisecond; its nodes refer to entries
+//!   Writers ── who wrote keys that may be locks of Redis clients, by the addresses of entries
 //! ```
 //!
 //! Data of which a session may have a million, such as watched keys, channels and tracked keys, is stored in
@@ -20,3 +21,4 @@ pub mod table;
 pub mod trie;
 pub mod values;
 pub mod wheel;
+pub mod writers;

@@ -17,6 +17,7 @@ use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue, ValueRef};
 use crate::store::slots::{Discarded, SlotIndex};
 use crate::store::values::value::Value;
 use crate::store::wheel::Wheel;
+use crate::store::writers::Writers;
 
 const ADDRESS_MASK: u64 = (1 << 48) - 1;
 const FIELDS: u64 = 1 << 63;
@@ -74,6 +75,8 @@ pub struct Space {
     freed: u64,
     /// The keys of the first dictionary by cluster slot, if they are indexed.
     slots: Option<Box<SlotIndex>>,
+    /// Who wrote signed entries.
+    writers: Writers,
 }
 
 impl Space {
@@ -93,7 +96,24 @@ impl Space {
             unfreed_len: 0,
             freed: 0,
             slots: None,
+            writers: Writers::default(),
         }
+    }
+
+    /// Notes the last 32 bits of the number of the client that wrote the inline value there; 0 for nobody.
+    #[inline]
+    pub fn sign(&mut self, dict: usize, place: Place, writer: u32) {
+        let mut entry = self.dicts[dict].get_mut(place);
+        if writer == 0 {
+            entry.unsign();
+        } else if entry.sign() {
+            self.writers.note(entry.read().address(), writer);
+        }
+    }
+
+    /// The last 32 bits of the number of the client that wrote the value of a key in these databases, if it is noted.
+    pub fn writer_of(&self, entry: EntryRef<'_>) -> Option<u32> {
+        entry.is_signed().then(|| self.writers.of(entry.address()))?
     }
 
     /// Begins to index the keys of the first dictionary, which must be empty, by slot.
@@ -253,7 +273,6 @@ impl Space {
         let old = entry.read().deadline();
         let overwritten = match value {
             NewValue::Bytes(bytes) => entry.overwrite(bytes),
-            NewValue::Signed { bytes, writer } => entry.overwrite_signed(bytes, writer),
             NewValue::Grant(bytes) => entry.overwrite_grant(bytes),
             NewValue::Boxed(_) | NewValue::Count { .. } => false,
         };

@@ -271,6 +271,7 @@ pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Optio
         let idle_s = (!counted).then(|| idle_seconds(entry, second));
         (entry.type_name(), of_entry(entry, now, idle_s), entry.deadline())
     });
+    let writer = cx.db().writer_of(name);
     let engine = &*cx.engine;
     let locks = engine.keyspace.changes.locks.as_ref()?;
     let queue = locks.queues.find(db, name);
@@ -280,7 +281,7 @@ pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Optio
     let (kind, held, deadline) = match other {
         Some((kind, mut held, deadline)) => {
             if let Held::Plain(plain) = &mut held {
-                plain.find_writer(engine, now);
+                plain.find_writer(engine, now, writer);
             }
             (kind, held, deadline)
         }

@@ -21,8 +21,6 @@ pub(super) struct Plain {
     content: Content,
     /// Seconds since it was last used, where they are known.
     idle_s: Option<u32>,
-    /// The last 32 bits of the number of the client that wrote it last, if the key has them.
-    writer_number: Option<u32>,
     writer: Option<Writer>,
 }
 
@@ -57,12 +55,12 @@ impl Plain {
             }
             _ => Content::Hidden,
         };
-        Plain { content, idle_s, writer_number: entry.writer(), writer: None }
+        Plain { content, idle_s, writer: None }
     }
 
-    /// Finds what is known of the client that wrote the key last.
-    pub(super) fn find_writer(&mut self, engine: &Engine, now: Now) {
-        self.writer = self.writer_number.map(|number| {
+    /// Finds what is known of the client that wrote the key last, by the last 32 bits of its number.
+    pub(super) fn find_writer(&mut self, engine: &Engine, now: Now, number: Option<u32>) {
+        self.writer = number.map(|number| {
             let (client, known) = engine.known_writer(number);
             let gone_ms = known.ended_ms.map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
             Writer { client, known, gone_ms }

@@ -47,10 +47,19 @@ impl Db<'_> {
         ttl: Ttl,
         event: Event,
     ) -> Result {
-        let signed = NewValue::Signed { bytes: value, writer: self.writer };
-        let deadline = self.put_here(hash, place, key, signed, ttl)?;
+        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
+        let place = place.or_else(|| self.keyspace.space.find(self.dict, hash, key));
+        if let Some(place) = place {
+            self.keyspace.space.sign(self.dict, place, self.writer);
+        }
         self.emit_string(key, value, deadline, event);
         Ok(())
+    }
+
+    /// The last 32 bits of the number of the client that wrote a key last, if that is noted. Does not count as an access.
+    pub(crate) fn writer_of(&mut self, key: &[u8]) -> Option<u32> {
+        let place = self.locate(key).1?;
+        self.keyspace.space.writer_of(self.keyspace.space.get(self.dict, place))
     }
 
     #[inline(always)]

@@ -378,20 +378,20 @@ impl HashEdit<'_, '_> {
     /// Sets a field to a small number if the hash can be inline with it. Returns whether the field is new.
     fn set_count(&mut self, name: &[u8], count: u8) -> Option<bool> {
         let Db { keyspace, dict, writer, .. } = &mut *self.db;
-        let writer = *writer;
         let limits = keyspace.hash_limits;
         let Some(place) = self.place else {
             if name.len() > COUNT_FIELD_MAX.min(limits.value) || digits(count).len() > limits.value || limits.entries == 0 {
                 return None;
             }
-            self.create(NewValue::Count { field: name, count, writer });
+            let writer = *writer;
+            let place = self.create(NewValue::Count { field: name, count });
+            self.db.keyspace.space.sign(self.db.dict, place, writer);
             return Some(true);
         };
         match keyspace.space.get(*dict, place).value() {
             ValueRef::Count { field, .. } if field == name => {
-                let mut entry = keyspace.space.get_mut(*dict, place);
-                entry.sign(writer);
-                entry.set_count(count).then_some(false)
+                keyspace.space.sign(*dict, place, *writer);
+                keyspace.space.get_mut(*dict, place).set_count(count).then_some(false)
             }
             _ => None,
         }
@@ -471,7 +471,8 @@ impl HashEdit<'_, '_> {
             let field = SmallVec::<[u8; 64]>::from_slice(field);
             let space = &mut db.keyspace.space;
             let deadline = space.get(db.dict, place).deadline();
-            space.replace(db.dict, place, NewValue::Count { field: &field, count, writer: db.writer }, deadline);
+            space.replace(db.dict, place, NewValue::Count { field: &field, count }, deadline);
+            space.sign(db.dict, place, db.writer);
             return db.writer != 0;
         }
         false

@@ -9,10 +9,7 @@ use crate::store::values::hash::Hash;
 #[derive(Clone, Debug)]
 enum Content {
     Bytes(Vec<u8>),
-    /// With the writer's number.
-    Signed(Vec<u8>, u32),
-    /// With the writer's number, 0 for none.
-    Count(Vec<u8>, u8, u32),
+    Count(Vec<u8>, u8),
     Hash,
 }
 
@@ -21,8 +18,8 @@ enum Step {
     Deadline(Option<u64>),
     WithDeadline(Option<u64>),
     Overwrite(Vec<u8>),
-    OverwriteSigned(Vec<u8>, u32),
-    Sign(u32),
+    Sign,
+    Unsign,
     Timer(u32),
     Touch(u64),
     Form(Form),
@@ -47,9 +44,7 @@ fn content() -> impl Strategy<Value = Content> {
     let field = (0..=COUNT_FIELD_MAX, any::<u8>()).prop_map(|(len, b)| (0..len).map(|i| b.wrapping_add(i as u8)).collect());
     prop_oneof![
         4 => bytes().prop_map(Content::Bytes),
-        2 => (bytes(), any::<u32>()).prop_map(|(bytes, writer)| Content::Signed(bytes, writer)),
-        2 => (field, 0..=COUNT_MAX, prop_oneof![Just(0), any::<u32>()])
-            .prop_map(|(field, count, writer)| Content::Count(field, count, writer)),
+        2 => (field, 0..=COUNT_MAX).prop_map(|(field, count)| Content::Count(field, count)),
         1 => Just(Content::Hash),
     ]
 }
@@ -68,9 +63,8 @@ fn step() -> impl Strategy<Value = Step> {
         deadline().prop_map(Step::Deadline),
         deadline().prop_map(Step::WithDeadline),
         bytes().prop_map(Step::Overwrite),
-        (bytes(), any::<u32>()).prop_map(|(bytes, writer)| Step::OverwriteSigned(bytes, writer)),
-        // 0, for nobody, would give up a hash's room when it moves.
-        (1..=u32::MAX).prop_map(Step::Sign),
+        Just(Step::Sign),
+        Just(Step::Unsign),
         (0..TIMER_LIMIT).prop_map(Step::Timer),
         any::<u64>().prop_map(Step::Touch),
         prop_oneof![Just(Form::Shortest), Just(Form::Text), Just(Form::Raw)].prop_map(Step::Form),
@@ -88,18 +82,12 @@ proptest! {
         let mut held = content.clone();
         let value = match &content {
             Content::Bytes(bytes) => NewValue::Bytes(bytes),
-            Content::Signed(bytes, writer) => NewValue::Signed { bytes, writer: *writer },
-            Content::Count(field, count, writer) => NewValue::Count { field, count: *count, writer: *writer },
+            Content::Count(field, count) => NewValue::Count { field, count: *count },
             Content::Hash => NewValue::Boxed(Box::new(Value::Hash(Hash::default()))),
         };
         let mut entry = Entry::new(&key, value, first);
-        // A hash that was created unsigned has no room for a writer.
-        let has_room = match &content {
-            Content::Signed(bytes, _) => bytes.len() <= INLINE_MAX,
-            Content::Count(_, _, writer) => *writer != 0,
-            _ => false,
-        };
         let (mut timer, mut access, mut form) = (0, 0, Form::Shortest);
+        let mut signed = false;
         let mut deadline = first.map(|d| d.max(1));
         let mut extended = key.len() > 65_535 || first.is_some_and(|d| d >= 1 << 44);
         for step in [Step::Touch(0)].into_iter().chain(steps) {
@@ -110,35 +98,27 @@ proptest! {
                     deadline = if fits { d.map(|d| d.max(1)) } else { deadline };
                 }
                 Step::WithDeadline(d) => {
+                    let address = entry.read().address();
                     entry = entry.with_deadline(d);
+                    signed &= entry.read().address() == address;
                     deadline = d.map(|d| d.max(1));
                     extended |= d.is_some_and(|d| d >= 1 << 44);
                 }
                 Step::Overwrite(bytes) => {
-                    let fits = match &held {
-                        Content::Bytes(old) | Content::Signed(old, _) => old.len() == bytes.len() && old.len() <= INLINE_MAX,
-                        _ => false,
-                    };
+                    let fits = matches!(&held, Content::Bytes(old) if old.len() == bytes.len() && old.len() <= INLINE_MAX);
                     prop_assert_eq!(entry.change().overwrite(&bytes), fits);
                     if fits {
-                        held = if has_room { Content::Signed(bytes, 0) } else { Content::Bytes(bytes) };
-                        form = Form::Shortest;
+                        (held, form, signed) = (Content::Bytes(bytes), Form::Shortest, false);
                     }
                 }
-                Step::OverwriteSigned(bytes, writer) => {
-                    let fits = matches!(&held, Content::Signed(old, _) if old.len() == bytes.len() && old.len() <= INLINE_MAX);
-                    prop_assert_eq!(entry.change().overwrite_signed(&bytes, writer), fits);
-                    if fits {
-                        (held, form) = (Content::Signed(bytes, writer), Form::Shortest);
-                    }
+                Step::Sign => {
+                    let boxed = entry.read().is_boxed();
+                    prop_assert_eq!(entry.change().sign(), !boxed);
+                    signed |= !boxed;
                 }
-                Step::Sign(new) => {
-                    prop_assert_eq!(entry.change().sign(new), has_room);
-                    if let Content::Signed(_, writer) | Content::Count(_, _, writer) = &mut held
-                        && has_room
-                    {
-                        *writer = new;
-                    }
+                Step::Unsign => {
+                    entry.change().unsign();
+                    signed = false;
                 }
                 Step::Timer(t) => {
                     entry.change().set_timer(t);
@@ -161,7 +141,7 @@ proptest! {
                 Step::Count(new) => {
                     let fits = matches!(held, Content::Count(..)) && new <= COUNT_MAX;
                     prop_assert_eq!(entry.change().set_count(new), fits);
-                    if let Content::Count(_, count, _) = &mut held
+                    if let Content::Count(_, count) = &mut held
                         && fits
                     {
                         *count = new;
@@ -177,27 +157,19 @@ proptest! {
             }
             let read = entry.read();
             prop_assert_eq!(read.key(), &key[..]);
+            prop_assert_eq!(read.is_signed(), signed);
             prop_assert_eq!((read.deadline(), read.timer(), read.access(), read.form()), (deadline, timer, access, form));
             match &held {
                 Content::Bytes(bytes) => {
                     prop_assert_eq!(read.bytes(), Some(&bytes[..]));
                     prop_assert_eq!(matches!(read.value(), ValueRef::Boxed(_)), bytes.len() > INLINE_MAX);
                     prop_assert_eq!(read.type_name(), "string");
-                    let number = parse_i64(bytes).filter(|number| bytes.len() <= 8 && *number >= 0);
+                    let number = parse_i64(bytes).filter(|number| bytes.len() <= 8 && *number >= 0 && !signed);
                     let last = bytes.last().copied();
                     let found = entry.change().short_number().map(|(number, last)| (i64::from(number), Some(*last)));
                     prop_assert_eq!(found, number.map(|number| (number, last)));
                 }
-                Content::Signed(bytes, writer) => {
-                    prop_assert_eq!(read.bytes(), Some(&bytes[..]));
-                    prop_assert_eq!(read.writer(), Some(*writer).filter(|writer| has_room && *writer != 0));
-                    prop_assert_eq!(read.type_name(), "string");
-                    if has_room {
-                        prop_assert!(entry.change().short_number().is_none(), "changes without a new writer");
-                    }
-                }
-                Content::Count(name, number, writer) => {
-                    prop_assert_eq!(read.writer(), Some(*writer).filter(|writer| *writer != 0));
+                Content::Count(name, number) => {
                     let is_same = matches!(read.value(), ValueRef::Count { field, count } if field == name && count == *number);
                     prop_assert!(is_same, "another field or number");
                     prop_assert!(read.bytes().is_none() && entry.change().short_number().is_none());
@@ -210,10 +182,10 @@ proptest! {
             }
         }
         match (entry.into_boxed().as_deref(), held) {
-            (Some(Value::Bytes(bytes)), Content::Bytes(held) | Content::Signed(held, _)) => prop_assert_eq!(bytes, &held),
+            (Some(Value::Bytes(bytes)), Content::Bytes(held)) => prop_assert_eq!(bytes, &held),
             (Some(Value::Hash(_)), Content::Hash) => {}
             (None, Content::Count(..)) => {}
-            (None, Content::Bytes(held) | Content::Signed(held, _)) => prop_assert!(held.len() <= INLINE_MAX),
+            (None, Content::Bytes(held)) => prop_assert!(held.len() <= INLINE_MAX),
             other => prop_assert!(false, "{other:?}"),
         }
     }
@@ -223,10 +195,6 @@ proptest! {
 fn a_lock_takes_16_bytes_beside_its_key_and_value() {
     let entry = Entry::new(&[b'k'; 20], NewValue::Bytes(&[b'v'; 36]), Some(1 << 43));
     assert_eq!(entry.read().allocated(), 16 + 20 + 36);
-    let reentrant = |writer| NewValue::Count { field: &[b'o'; 36], count: 1, writer };
-    assert_eq!(Entry::new(&[b'k'; 20], reentrant(0), Some(1 << 43)).read().allocated(), 16 + 20 + 36);
-    // Its writer takes 4 more.
-    assert_eq!(Entry::new(&[b'k'; 20], reentrant(1), Some(1 << 43)).read().allocated(), 16 + 20 + 36 + 4);
-    let signed = NewValue::Signed { bytes: &[b'v'; 36], writer: 1 };
-    assert_eq!(Entry::new(&[b'k'; 20], signed, Some(1 << 43)).read().allocated(), 16 + 20 + 36 + 4);
+    let reentrant = NewValue::Count { field: &[b'o'; 36], count: 1 };
+    assert_eq!(Entry::new(&[b'k'; 20], reentrant, Some(1 << 43)).read().allocated(), 16 + 20 + 36);
 }
