@@ -12,6 +12,7 @@ listed as skipped; with --strict that is a failure. The last line is `N passed, 
 import argparse
 import concurrent.futures
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -165,15 +166,17 @@ def suites(node, modules, work, durable):
     quiet = {"NODE_NO_WARNINGS": "1"}
     yield Suite("Jest", [*jest, home, *(files if home == work else files[:-2])], home, quiet)
     shared = home / "suites/shared"
-    yield Suite("Jest, one server", [*jest, shared, "--config", shared / "jest.config.mjs"], home, quiet)
+    one_server = {"testMatch": ["**/*.test.mjs"], "globalSetup": "portcullis-lock/testing/global-setup", "maxWorkers": 2}
+    yield Suite("Jest, one server", [*jest, shared, "--config", json.dumps(one_server)], home, quiet)
     if major < NEWEST_CLIENTS_NODE:
         return
     yield Suite("testcontainers", tap(node, "suites/testcontainers.test.mjs"), home)
     yield Suite("fake timers, node:test", tap(node, "suites/timers.node.mjs"), work)
     vitest = [node, modules / "node_modules/vitest/vitest.mjs", "run", "--reporter=verbose", "--exclude=**/old/**", "--root"]
     yield Suite("Vitest", [*vitest, work, "embed/orders.test.mjs", "suites/timers.test.mjs"], work)
+    one_server = ["--config", work / "embed/vitest.config.mjs", "--maxWorkers=2"]
     for pool in ("forks", "threads"):
-        yield Suite(f"Vitest, one server, {pool}", [*vitest, shared, f"--pool={pool}"], work)
+        yield Suite(f"Vitest, one server, {pool}", [*vitest, shared, *one_server, f"--pool={pool}"], work)
     if major >= GLOBAL_SETUP_NODE:
         setup = f"--test-global-setup={work / 'node_modules/portcullis-lock/dist/esm/testing/global-setup.js'}"
         yield Suite("node:test, one server", tap(node, "--test", setup, "--test-concurrency=2", "a.test.mjs", "b.test.mjs"), shared)
