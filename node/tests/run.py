@@ -40,6 +40,8 @@ DURABLE = "--appendonly yes --appendfsync always --dir"
 # A line of a test runner for one test, which passed or failed: TAP, and Vitest's and Jest's verbose reports.
 PASSED = re.compile(r"^\s*(?:ok \d+|✓|√) ")
 FAILED = re.compile(r"^\s*(?:not ok \d+|[×✕✗]) ")
+# What TAP says of a test that passed.
+PASSED_BLOCK = re.compile(r"^\s*# Subtest: .*\n\s*ok \d+ .*\n\s*---\n(?:.*\n)*?\s*\.\.\.\n", re.MULTILINE)
 
 
 def run(*command, **options):
@@ -245,7 +247,7 @@ def main():
         total_passed, total_failed = total_passed + passed, total_failed + failed
         print(f"{name:<40}{passed:>6} passed{failed:>5} failed{seconds:>8.1f} s", flush=True)
         if failed:
-            print("".join(f"    {line}\n" for line in output.splitlines()[-120:]), end="", flush=True)
+            print("".join(f"    {line}\n" for line in PASSED_BLOCK.sub("", output).splitlines()[-120:]), end="", flush=True)
 
     def skip(why):
         nonlocal total_failed

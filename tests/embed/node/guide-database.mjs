@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { after, afterEach, before, beforeEach, test } from 'node:test'
 import { startForRun, useDatabase } from 'portcullis-lock/testing'
 
-before(() => startForRun())
+await startForRun()
 const database = useDatabase({ before, beforeEach, afterEach, after })
 
 test('each file has the lock of this name to itself', async () => {
