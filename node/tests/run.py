@@ -12,6 +12,7 @@ listed as skipped; with --strict that is a failure. The last line is `N passed, 
 import argparse
 import concurrent.futures
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -39,6 +40,8 @@ DURABLE = "--appendonly yes --appendfsync always --dir"
 # A line of a test runner for one test, which passed or failed: TAP, and Vitest's and Jest's verbose reports.
 PASSED = re.compile(r"^\s*(?:ok \d+|✓|√) ")
 FAILED = re.compile(r"^\s*(?:not ok \d+|[×✕✗]) ")
+# What TAP says of a test that passed.
+PASSED_BLOCK = re.compile(r"^\s*# Subtest: .*\n\s*ok \d+ .*\n\s*---\n(?:.*\n)*?\s*\.\.\.\n", re.MULTILINE)
 
 
 def run(*command, **options):
@@ -165,15 +168,17 @@ def suites(node, modules, work, durable):
     quiet = {"NODE_NO_WARNINGS": "1"}
     yield Suite("Jest", [*jest, home, *(files if home == work else files[:-2])], home, quiet)
     shared = home / "suites/shared"
-    yield Suite("Jest, one server", [*jest, shared, "--config", shared / "jest.config.mjs"], home, quiet)
+    one_server = {"testMatch": ["**/*.test.mjs"], "globalSetup": "portcullis-lock/testing/global-setup", "maxWorkers": 2}
+    yield Suite("Jest, one server", [*jest, shared, "--config", json.dumps(one_server)], home, quiet)
     if major < NEWEST_CLIENTS_NODE:
         return
     yield Suite("testcontainers", tap(node, "suites/testcontainers.test.mjs"), home)
     yield Suite("fake timers, node:test", tap(node, "suites/timers.node.mjs"), work)
     vitest = [node, modules / "node_modules/vitest/vitest.mjs", "run", "--reporter=verbose", "--exclude=**/old/**", "--root"]
     yield Suite("Vitest", [*vitest, work, "embed/orders.test.mjs", "suites/timers.test.mjs"], work)
+    one_server = ["--config", work / "embed/vitest.config.mjs", "--maxWorkers=2"]
     for pool in ("forks", "threads"):
-        yield Suite(f"Vitest, one server, {pool}", [*vitest, shared, f"--pool={pool}"], work)
+        yield Suite(f"Vitest, one server, {pool}", [*vitest, shared, *one_server, f"--pool={pool}"], work)
     if major >= GLOBAL_SETUP_NODE:
         setup = f"--test-global-setup={work / 'node_modules/portcullis-lock/dist/esm/testing/global-setup.js'}"
         yield Suite("node:test, one server", tap(node, "--test", setup, "--test-concurrency=2", "a.test.mjs", "b.test.mjs"), shared)
@@ -242,7 +247,12 @@ def main():
         total_passed, total_failed = total_passed + passed, total_failed + failed
         print(f"{name:<40}{passed:>6} passed{failed:>5} failed{seconds:>8.1f} s", flush=True)
         if failed:
-            print("".join(f"    {line}\n" for line in output.splitlines()[-120:]), end="", flush=True)
+            print("".join(f"    {line}\n" for line in PASSED_BLOCK.sub("", output).splitlines()[-120:]), end="", flush=True)
+
+    def skip(why):
+        nonlocal total_failed
+        print(f"SKIPPED: {why}", flush=True)
+        total_failed += arguments.strict
 
     with tempfile.TemporaryDirectory() as durable, tempfile.TemporaryDirectory(dir=modules) as folder:
         work = pathlib.Path(folder)
@@ -256,8 +266,10 @@ def main():
         if (modules / OLDEST_NODE).exists():
             every += oldest(modules, work)
         else:
-            print("SKIPPED: Node 18: the pinned packages have none for this platform", flush=True)
-            total_failed += arguments.strict
+            skip("Node 18: the pinned packages have none for this platform")
+        if shutil.which("openssl") is None:
+            skip("TLS: openssl is not installed")
+            every = [suite for suite in every if not suite.name.startswith("tls,")]
         chosen = [suite for suite in every if is_chosen(suite.name)]
         # Two at once: suites wait more than they work.
         with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -45,6 +45,8 @@ export class Link {
   #timeout = Infinity
   /** When the reply is due, by `networkNow`; 0 until a sweep has seen the request. */
   #due = 0
+  /** The timer of a time-out that is not swept. */
+  #timer: Timer | undefined
   #keepsProcess = true
   /** Whether a request uses it, or a wait or session does. The pool sets it. */
   isBusy = false
@@ -110,16 +112,9 @@ export class Link {
    * @throws ServerError for an error reply; ConnectionError if the connection breaks or the time-out is over. The connection is then
    * closed.
    */
-  async call(command: Command, timeout: number): Promise<unknown> {
-    const timer = this.#expect(timeout)
-    try {
-      return await this.#wire.send(command)
-    } catch (error) {
-      throw this.#understood(error)
-    } finally {
-      this.#timeout = Infinity
-      timer?.cancel()
-    }
+  call(command: Command, timeout: number): Promise<unknown> {
+    this.#expect(timeout)
+    return this.#wire.send(command).then(this.#reply, this.#failure)
   }
 
   /**
@@ -128,36 +123,51 @@ export class Link {
    * @throws ConnectionError as `call`. No reply is used then: if one is missing, it is unknown which.
    */
   callMany(commands: Command[], timeout: number): Promise<unknown[]> {
-    return commands.length === 1 ? this.#callOne(commands[0] as Command, timeout) : this.#callAll(commands, timeout)
-  }
-
-  async #callOne(command: Command, timeout: number): Promise<unknown[]> {
-    const timer = this.#expect(timeout)
-    try {
-      return [await this.#wire.send(command)]
-    } catch (error) {
-      return [this.#replyIn(error)]
-    } finally {
-      this.#timeout = Infinity
-      timer?.cancel()
-    }
+    if (commands.length > 1) return this.#callAll(commands, timeout)
+    this.#expect(timeout)
+    return this.#wire.send(commands[0] as Command).then(this.#onlyReply, this.#onlyFailure)
   }
 
   async #callAll(commands: Command[], timeout: number): Promise<unknown[]> {
-    const timer = this.#expect(timeout)
+    this.#expect(timeout)
     try {
       return await Promise.all(commands.map((command) => this.#wire.send(command).catch((error: unknown) => this.#replyIn(error))))
     } finally {
-      this.#timeout = Infinity
-      timer?.cancel()
+      this.#answered()
     }
   }
 
-  #expect(timeout: number): Timer | undefined {
-    if (timeout < SWEPT_MS) return networkTimer(timeout, () => this.destroy(`no reply within ${Math.round(timeout)} ms`))
-    this.#timeout = timeout
-    this.#due = 0
-    return undefined
+  #expect(timeout: number): void {
+    if (timeout < SWEPT_MS) {
+      this.#timer = networkTimer(timeout, () => this.destroy(`no reply within ${Math.round(timeout)} ms`))
+    } else {
+      this.#timeout = timeout
+      this.#due = 0
+    }
+  }
+
+  #answered(): void {
+    this.#timeout = Infinity
+    this.#timer?.cancel()
+    this.#timer = undefined
+  }
+
+  // What becomes of replies. These are made once for each connection, and not for each request.
+  readonly #reply = (reply: unknown): unknown => {
+    this.#answered()
+    return reply
+  }
+  readonly #failure = (error: unknown): never => {
+    this.#answered()
+    throw this.#understood(error)
+  }
+  readonly #onlyReply = (reply: unknown): unknown[] => {
+    this.#answered()
+    return [reply]
+  }
+  readonly #onlyFailure = (error: unknown): unknown[] => {
+    this.#answered()
+    return [this.#replyIn(error)]
   }
 
   /** The error reply in an error; throws the error if it is none. */

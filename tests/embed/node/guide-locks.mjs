@@ -17,10 +17,10 @@ try {
 }
 })
 
-test('whoever does not get it', async () => {
+test('a lock that is not granted', async () => {
   const holder = await locks.lock('report')
 const grant = await locks.tryLock('report')
-if (grant === null) console.log('somebody else makes the report')
+if (grant === null) console.log('another process is making the report')
 
 try {
   await locks.lock('report', { wait: 100 })

@@ -1,1 +1,0 @@
-export default { globalSetup: 'portcullis-lock/testing/global-setup', maxWorkers: 2, testMatch: ['**/*.test.mjs'] }

@@ -1,1 +1,0 @@
-export default { test: { globalSetup: 'portcullis-lock/testing/global-setup', maxWorkers: 2 } }
