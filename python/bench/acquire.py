@@ -3,8 +3,8 @@
 
     python3 python/bench/acquire.py --program target/release/portcullis
 
-Blocks of both take turns, so that both meet the same neighbours. Each figure is the median of the blocks: microseconds a pair, of wall time and of this
-process's CPU time. The last column is ours divided by raw.
+Short blocks of both take turns, so that both meet the same neighbours. Figures are medians of the blocks: microseconds a pair, of wall time and of this
+process's CPU time. The last column is the median of ours divided by raw, each of the same turn.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import redis.asyncio
 
 from portcullis_lock.testing import Portcullis
 
-BLOCKS, PAIRS = 40, 250
+BLOCKS, PAIRS = 150, 80
 NUMBERS = itertools.count()
 
 
@@ -36,8 +36,9 @@ def compare(name, raw, ours):
             if block >= 2:
                 figures[which].append(figure)
     for kind, index in (("wall", 0), ("CPU", 1)):
-        one, two = (statistics.median(figure[index] for figure in figures[which]) for which in ("raw", "ours"))
-        print(f"{name:<24}{kind:<6}{one:>10.0f}{two:>10.0f}{two / one:>8.2f}")
+        one, two = ([figure[index] for figure in figures[which]] for which in ("raw", "ours"))
+        ratio = statistics.median(ours / raw for raw, ours in zip(one, two))
+        print(f"{name:<24}{kind:<6}{statistics.median(one):>10.0f}{statistics.median(two):>10.0f}{ratio:>8.2f}")
 
 
 def blocking(server):
