@@ -439,10 +439,14 @@ mod tests {
 
     fn wait_in(queues: &mut Queues, db: u32, name: &str, owner: &str) {
         let queue = queues.find_or_make(db, name.as_bytes());
+        enter(queues, owner, &[queue]);
+    }
+
+    fn enter(queues: &mut Queues, owner: &str, names: &[u32]) {
         let (mode, bound) = (Mode::Exclusive, Bound::Lease);
         let wanted = Wanted { mode, permits: 1, limit: 0, lease_ms: 1, max_hold_ms: 0, delay_ms: 0, bound };
         let request = Request { owner: owner.as_bytes(), client: Client::default(), wanted, id: None };
-        queues.enter(&request, (None, 0), (false, false), &[queue]);
+        queues.enter(&request, (None, 0), (false, false), names);
     }
 
     fn shown(queues: &Queues, asked: Option<(&str, &[&str])>, count: usize) -> Vec<String> {
@@ -554,12 +558,13 @@ mod tests {
         assert!(trees.nodes.iter().all(|node| !node.cut && node.blocked == 1 && node.depth == 0));
         assert!(!forest(&chain(), 0, None, 50).is_partial);
 
-        // One lock with more holders than are looked at.
-        let mut shared = Queues::new(1);
-        let queue = shared.find_or_make(0, b"shared");
-        (0..70_000).for_each(|n| shared.hold(queue, format!("reader{n}").as_bytes(), Mode::Shared));
-        wait(&mut shared, "shared", "writer");
-        let trees = forest(&shared, 0, None, 50);
+        // One lock whose holder waits for more than is looked at.
+        let mut one = Queues::new(1);
+        hold(&mut one, "one", "boss");
+        wait(&mut one, "one", "last");
+        let many: Vec<u32> = (0..70_000).map(|n| one.find_or_make(1, format!("lock{n}").as_bytes())).collect();
+        enter(&mut one, "boss", &many);
+        let trees = forest(&one, 0, None, 50);
         assert!(trees.is_partial && trees.nodes.len() == 1, "{trees:?}");
     }
 
