@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ PACKAGING = ROOT / "packaging"
 # Seconds from an installation without the network's time to the release of a lock.
 INSTALL_SECONDS_MAX = 20.0
 # Seconds after which a command that ought to end is ended: a build on a loaded machine takes the longest.
-COMMAND_SECONDS_MAX = 3600
+COMMAND_SECONDS_MAX = 3 * 3600
 
 
 class Failed(Exception):
@@ -34,21 +35,31 @@ class Skipped(Exception):
 
 
 def run(*command: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
-    """Runs a command and returns its output. Raises Failed with the end of what it printed if it fails."""
+    """Runs a command and returns its output. Raises Failed with the end of what it printed if it fails or takes too long."""
     words = [str(word) for word in command]
-    done = subprocess.run(
+    # A group of its own, so that what the command has started ends with it: cargo and the compiler outlive the program that called them.
+    process = subprocess.Popen(
         words,
         cwd=cwd,
         env={**os.environ, **(env or {})},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=COMMAND_SECONDS_MAX,
+        start_new_session=True,
     )
-    if done.returncode != 0:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
-        raise Failed(f"{' '.join(words)}: exit code {done.returncode}\n{tail}")
-    return done.stdout
+    try:
+        output, errors = process.communicate(timeout=COMMAND_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(words)}: no end within {COMMAND_SECONDS_MAX} s") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode != 0:
+        tail = "\n".join((output + errors).splitlines()[-30:])
+        raise Failed(f"{' '.join(words)}: exit code {process.returncode}\n{tail}")
+    return output
 
 
 def need(*programs: str) -> None:
