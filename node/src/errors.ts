@@ -137,7 +137,8 @@ export class ServerError extends Error {
 
   /** Whether the node does not lead, or not yet: another node, or the same one later, can answer. Nothing was carried out. */
   get isOfNode(): boolean {
-    return NODE_CODES.has(this.code)
+    // A wait ended because the node no longer leads. `CLIENT UNBLOCK … ERROR` has the same code and another text.
+    return NODE_CODES.has(this.code) || (this.code === 'UNBLOCKED' && this.text.startsWith('force unblock '))
   }
 }
 

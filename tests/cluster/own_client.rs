@@ -47,10 +47,18 @@ fn the_client_follows_the_leader() {
         assert!(!in_session.is_lost() && in_session.check().await.unwrap(), "so does that of a session");
         let other = client.lock("kept").try_acquire().await.unwrap();
         assert!(other.is_none(), "it has two holders");
+        // The leader hands over, and so ends the wait of a client, which goes on at the next one.
         let token = kept.token();
+        let waits = client.clone();
+        let waiting = tokio::spawn(async move { waits.lock("kept").wait(Duration::from_secs(20)).acquire().await });
+        let has_waiter = |reply: String| reply.matches("waited").count() == 1;
+        while !has_waiter(cluster.ask_leader(&["LOCK.INFO", "kept"])) {}
+        assert_eq!(cluster.ask_leader(&["NODE", "HANDOVER"]), "+OK");
+        while !has_waiter(cluster.ask_leader(&["LOCK.INFO", "kept"])) {}
+        assert!(!kept.is_lost() && kept.check().await.unwrap());
         kept.release().await.unwrap();
         in_session.release().await.unwrap();
-        let next = client.lock("kept").acquire().await.unwrap();
+        let next = waiting.await.unwrap().unwrap();
         assert!(next.token() > token);
         next.release().await.unwrap();
     });

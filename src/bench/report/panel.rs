@@ -85,7 +85,7 @@ fn axis(measure: &Measure, scale: Scale) -> String {
     for (number, tick) in scale.ticks().into_iter().enumerate() {
         let (x, anchor) = (place(scale, tick), if number == 0 { "start" } else { "middle" });
         let text = tick_text(measure, tick);
-        // A phone has room for every other one.
+        // A narrow panel has room for every other one.
         let class = if number % 2 == 1 { " class=\"extra\"" } else { "" };
         let _ = write!(marks, "<text{class} x=\"{x:.2}%\" y=\"11\" text-anchor=\"{anchor}\">{text}</text>");
     }

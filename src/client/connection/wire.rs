@@ -157,9 +157,17 @@ impl Wire {
     }
 }
 
-/// Whether a server refuses a request because it is a node that does not lead. Nothing was carried out.
+/// Whether a server refuses a request because it is a node that does not lead, or has ended a wait because it no longer leads.
+/// Nothing was carried out. `CLIENT UNBLOCK … ERROR` has the same code as the latter, and another text.
 pub(crate) fn is_not_leader(error: &Error) -> bool {
-    matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "LOADING"))
+    match error {
+        Error::Reply(reply) => match reply.code() {
+            "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "LOADING" => true,
+            "UNBLOCKED" => reply.message().starts_with("force unblock "),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// The commands after `HELLO` that must succeed. `HELLO` has already authenticated and named a RESP3 connection.
