@@ -44,6 +44,11 @@ impl EndedClients {
         self.by_id.get(&id)
     }
 
+    /// The numbers of the connections, in ascending order.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        self.by_id.keys().copied()
+    }
+
     /// The connection whose number ends in these 32 bits, with its number; the latest if there are several.
     pub fn latest(&self, number: u32) -> Option<(u64, &KnownClient)> {
         self.by_id.iter().rev().find(|(id, _)| **id as u32 == number).map(|(id, client)| (*id, client))

@@ -90,7 +90,7 @@ fn what_cannot_be_broken_is_refused_and_unchanged() {
         "A: SET plain v => +OK
          A: LATCH.SET latch 1 => :1
          A: LOCK.GUARD guard 5 => +OK
-         A: LOCK.BREAK plain TOKEN 1 => -WRONGTYPE Operation against a key holding the wrong kind of value
+         A: LOCK.BREAK plain TOKEN 1 => -WRONGTYPE plain is a plain key, which has no grant to break: DEL plain ends it
          A: LOCK.BREAK latch TOKEN 1 => -WRONGTYPE Operation against a key holding the wrong kind of value
          A: LOCK.BREAK guard TOKEN 5 => -WRONGTYPE Operation against a key holding the wrong kind of value
          A: LOCK.BREAK none TOKEN 1 => -NOTHELD lock 'none' has no grant with token 1: never held

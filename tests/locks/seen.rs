@@ -485,7 +485,7 @@ fn the_doctor_names_the_root_its_holder_and_the_cure() {
         told[3],
         "In all databases 4 clients wait for 2 locks. LOCK.GRAPH shows which lock blocks which, LOCK.LIST CONTENDED all of them."
     );
-    assert_eq!(told.len(), 4);
+    assert_eq!(told[4..], [LEAKS]);
     // The cure works as it stands. Then one holder has two locks that others wait for.
     assert_eq!(call(&mut control, &format!("LOCK.BREAK ledger TOKEN {root} REASON why")), ":1");
     assert!(self::told(&mut waiters[0]).starts_with(':'));
@@ -556,7 +556,7 @@ fn the_doctor_knows_what_is_no_lock_and_quotes_names() {
     call(&mut f, "SELECT 3");
     send(&mut f, "LOCK.ACQUIRE far y 1000 WAIT 0");
     until_waiting(&mut control, 6);
-    let last = diagnosis(&mut control).pop().unwrap();
+    let last = diagnosis(&mut control).iter().rev().nth(1).unwrap().clone();
     assert!(last.starts_with("In all databases 6 clients wait for 5 locks, also behind SELECT 3. "), "{last}");
     server.check_invariants();
 }

@@ -1,6 +1,7 @@
 //! `LOCK.BREAK`: an administrator ends a grant.
 
 use crate::base::error::{Error, Result};
+use crate::base::words::pasteable;
 use crate::commands::locks::acquire::{LOCK, token};
 use crate::engine::command::{Categories, Command, Flags};
 use crate::engine::context::Context;
@@ -37,6 +38,10 @@ fn break_lock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let of = of.ok_or(Error::SYNTAX)?;
     if reason.len() > REASON_MAX {
         return Err(Error::new(format!("ERR reason must have at most {REASON_MAX} bytes")));
+    }
+    if cx.db().peek(args[1]).is_some_and(|entry| !entry.is_native()) {
+        let name = pasteable(args[1]);
+        return Err(Error::new(format!("WRONGTYPE {name} is a plain key, which has no grant to break: DEL {name} ends it")));
     }
     let (now, db, session) = (cx.now, cx.db, cx.session);
     let client = cx.engine.lock_client(cx.session);

@@ -16,6 +16,9 @@ const LOCKS: usize = 3;
 /// Numbers of holders and waiters of a lock that are collected.
 const MOST: Most = Most { holders: 100, waiters: 0 };
 
+/// What this command cannot see.
+const LEAKS: &str = "LOCK.LEAKS also lists plain keys that look like locks: nobody waits for those, clients poll them.";
+
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {
     name: "lock.doctor",
@@ -71,8 +74,6 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
             }
             None => "Nobody waits for a lock in this database, and no native lock is held in any.".to_owned(),
         });
-        lines
-            .push("LOCK.LEAKS also lists plain keys that look like locks: nobody waits for those, clients poll them.".to_owned());
     }
     if waiters > 0 {
         let in_all = format!("{} for {}", wait(waiters), counted(contended, "lock"));
@@ -84,6 +85,7 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
             "In all databases {in_all}{there}. LOCK.GRAPH shows which lock blocks which, LOCK.LIST CONTENDED all of them."
         ));
     }
+    lines.push(LEAKS.to_owned());
     cx.reply.array(lines.len());
     lines.iter().for_each(|line| cx.reply.simple(line));
     Ok(())

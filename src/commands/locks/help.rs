@@ -16,13 +16,13 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 /// The first thing to know when something is wrong.
-const HANGS: &str = "Everything hangs? LOCK.DOCTOR names what most clients wait for, who holds it, and how to end that grant.";
+const HANGS: &str = "Does everything hang? LOCK.DOCTOR says what for, who holds it, and how to end that.";
 
 fn help(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let rows: Vec<&Command> = cx.engine.commands.all().filter(|row| row.group == Group::Lock).collect();
     cx.reply.array(2 * rows.len() + 3);
-    cx.reply.simple("LOCK.HELP. Commands for locks, semaphores and latches:");
     cx.reply.simple(HANGS);
+    cx.reply.simple("Commands for locks, semaphores and latches:");
     for row in rows {
         cx.reply.simple(&row.usage());
         cx.reply.simple(&format!("    {}", row.summary));

@@ -1,5 +1,6 @@
 //! Leaks: locks that are still held at the end of a test.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::base::glob;
@@ -39,11 +40,11 @@ pub struct Leak {
     pub unused_s: Option<u32>,
     /// Milliseconds until it ends by itself, if it does.
     pub ttl_ms: Option<u64>,
-    /// The connection that acquired it; `None` for plain keys.
+    /// The connection that acquired it or, of a plain key, wrote it last; `None` if that is not known.
     pub client: Option<LeakClient>,
 }
 
-/// The connection that acquired a leaked lock.
+/// The connection that acquired or wrote a leaked lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakClient {
     /// Its client id (`CLIENT ID`).
@@ -78,7 +79,7 @@ impl fmt::Display for Leak {
             None => f.write_str(", never ends by itself")?,
         }
         let Some(LeakClient { id, peer, gone_ms }) = &self.client else { return Ok(()) };
-        write!(f, ", by client {id}")?;
+        write!(f, ", {}by client {id}", if self.token.is_none() { "last written " } else { "" })?;
         let Some((addr, name)) = peer else { return f.write_str(", which is closed") };
         write!(f, " at {addr}")?;
         if !name.is_empty() {
@@ -126,6 +127,7 @@ impl Engine {
                 }
             }
         }
+        self.find_writers(now, &mut leaks);
         leaks.sort_by(|a, b| (a.db, &a.name, a.token).cmp(&(b.db, &b.name, b.token)));
         leaks
     }
@@ -170,7 +172,27 @@ impl Engine {
         });
         let unused_s = (!self.keyspace.lru.counted).then(|| idle_seconds(entry, now.second()));
         let ttl_ms = entry.deadline().map(|deadline| now.left_ms(deadline));
-        leaks.push(Leak { db, name: name.to_vec(), kind, holder, token: None, age_ms: None, unused_s, ttl_ms, client: None });
+        let writer = self.keyspace.space.writer_of(entry);
+        let client = writer.map(|number| LeakClient { id: number.into(), peer: None, gone_ms: None });
+        leaks.push(Leak { db, name: name.to_vec(), kind, holder, token: None, age_ms: None, unused_s, ttl_ms, client });
+    }
+
+    /// Finds what is known of the writers of plain keys, of which there are the last 32 bits of their numbers.
+    fn find_writers(&self, now: Now, leaks: &mut [Leak]) {
+        let writers = || leaks.iter_mut().filter(|leak| leak.token.is_none()).filter_map(|leak| leak.client.as_mut());
+        let mut writers = writers().peekable();
+        if writers.peek().is_none() {
+            return;
+        }
+        let ended = self.ended_clients.ids().map(|id| (id as u32, Client { id, slot: u32::MAX }));
+        let connected =
+            self.sessions.iter().map(|(slot, session)| (session.id as u32, Client { id: session.id, slot: slot as u32 }));
+        let by_number: BTreeMap<u32, Client> = ended.chain(connected).collect();
+        for writer in writers {
+            if let Some(client) = by_number.get(&(writer.id as u32)) {
+                *writer = self.leak_client(now, *client);
+            }
+        }
     }
 
     fn leak_client(&self, now: Now, client: Client) -> LeakClient {
@@ -256,5 +278,20 @@ mod tests {
         assert_eq!(leak.client, Some(gone));
         assert!(leak.to_string().ends_with(", 'worker', which closed 20 ms ago"), "{leak}");
         assert_eq!(h.engine.leaks_among(h.now, &[], 0), []);
+
+        // A plain key tells who wrote it.
+        let mut h = Harness::new();
+        h.run("CLIENT SETNAME cart");
+        h.run("SET lock:cart me NX");
+        h.run("SET lock:plain me");
+        h.engine.disconnect(h.now, h.session);
+        h.now.mono_us += 20_000;
+        let leaks = h.engine.leaks(h.now, &[]);
+        let ends: Vec<String> = leaks.iter().map(ToString::to_string).collect();
+        assert!(
+            ends[0].ends_with(", 'cart', which closed 20 ms ago") && ends[0].contains(", last written by client "),
+            "{ends:?}"
+        );
+        assert!(ends[1].ends_with(", never ends by itself"), "{ends:?}");
     }
 }
