@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import tarfile
 import zipfile
@@ -26,7 +27,8 @@ def search(work: Work) -> str:
     """Looks through every file of every package for the folders of this machine."""
     home = Path.home()
     places = [ROOT, work.cache, work.build, *registries(), *([home] if len(home.parts) > 1 else [])]
-    marks = sorted({f"{place}/".encode() for place in places})
+    # With what follows: a folder whose name only begins like one of them is another.
+    marks = [re.compile(re.escape(str(place).encode()) + rb"(?=[/\0])") for place in places]
     count, found = 0, []
     for package in sorted(file for file in work.dist.iterdir() if file.is_file()):
         for name, content in _files(package):
@@ -34,9 +36,8 @@ def search(work: Work) -> str:
             if work.given is not None and Path(name).name in COMPILED:
                 continue
             for mark in marks:
-                at = content.find(mark)
-                if at >= 0:
-                    text = content[at : at + 120].split(b"\0")[0].splitlines()[0]
+                if match := mark.search(content):
+                    text = content[match.start() : match.start() + 120].split(b"\0")[0].splitlines()[0]
                     found.append(f"{package.name}: {name}: {text.decode(errors='replace')}")
     check(not found, "packages name folders of this machine:\n" + "\n".join(found[:20]))
     return f"{count} files" + ("" if work.given is None else " besides the given program")

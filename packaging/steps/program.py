@@ -84,8 +84,8 @@ def _anonymous(symbols: Path, places: list[Path]) -> None:
     """Replaces folders of this machine, which no flag keeps out of zig's runtime libraries, by a path of the same length."""
     content = symbols.read_bytes()
     for place in places:
-        old = f"{place}/".encode()
-        content = content.replace(old, b"/zig".ljust(len(old), b"/")[: len(old)])
+        old = str(place).encode()
+        content = re.sub(re.escape(old) + rb"(?=[/\0])", b"/zig".ljust(len(old), b"/")[: len(old)], content)
     symbols.write_bytes(content)
 
 
