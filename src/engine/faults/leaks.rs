@@ -179,8 +179,7 @@ impl Engine {
 
     /// Finds what is known of the writers of plain keys, of which there are the last 32 bits of their numbers.
     fn find_writers(&self, now: Now, leaks: &mut [Leak]) {
-        let writers = || leaks.iter_mut().filter(|leak| leak.token.is_none()).filter_map(|leak| leak.client.as_mut());
-        let mut writers = writers().peekable();
+        let mut writers = leaks.iter_mut().filter(|leak| leak.token.is_none()).filter_map(|leak| leak.client.as_mut()).peekable();
         if writers.peek().is_none() {
             return;
         }
