@@ -533,11 +533,11 @@ impl<'a> Db<'a> {
         value: NewValue<'_>,
         ttl: Ttl,
     ) -> Option<u64> {
-        self.store_here(hash, place, key, value, ttl, |_, _| true).unwrap_or(None)
+        self.store_here(hash, place, key, value, ttl, |_, _| true).and_then(|(deadline, _)| deadline)
     }
 
-    /// Stores a value under the key, and reports nothing but a new key. Returns the deadline. Fails if the key holds a native
-    /// value of another kind.
+    /// Stores a value under the key, and reports nothing but a new key. Returns the deadline, and where the key is now. Fails if
+    /// the key holds a native value of another kind.
     #[inline(always)]
     fn put_here(
         &mut self,
@@ -546,7 +546,7 @@ impl<'a> Db<'a> {
         key: &[u8],
         value: NewValue<'_>,
         ttl: Ttl,
-    ) -> Result<Option<u64>> {
+    ) -> Result<(Option<u64>, Place)> {
         self.store_here(hash, place, key, value, ttl, may_replace).ok_or(Error::WRONG_TYPE)
     }
 
@@ -560,19 +560,20 @@ impl<'a> Db<'a> {
         value: NewValue<'_>,
         ttl: Ttl,
         may: impl FnOnce(EntryRef<'_>, &NewValue<'_>) -> bool,
-    ) -> Option<Option<u64>> {
+    ) -> Option<(Option<u64>, Place)> {
         let space = &mut self.keyspace.space;
         let deadline = match (ttl, place) {
             (Ttl::At(deadline), _) => Some(deadline),
             (Ttl::Keep, Some(place)) => space.get(self.dict, place).deadline(),
             _ => None,
         };
-        match place {
+        let place = match place {
             Some(place) => {
                 if !space.replace_where(self.dict, place, value, deadline, may) {
                     return None;
                 }
                 self.note_use(place);
+                place
             }
             None => {
                 let mut entry = Entry::new(key, value, deadline);
@@ -580,9 +581,10 @@ impl<'a> Db<'a> {
                 let place = self.keyspace.space.insert_entry(self.dict, hash, entry);
                 self.keyspace.changes.publish(self.index, Event::NEW, key);
                 self.note_first_use(place);
+                place
             }
-        }
-        Some(deadline)
+        };
+        Some((deadline, place))
     }
 
     /// Removes a key. Returns false if it does not exist. Fails if it is native.

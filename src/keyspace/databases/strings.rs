@@ -32,7 +32,7 @@ impl Db<'_> {
         ttl: Ttl,
         event: Event,
     ) -> Result {
-        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
+        let (deadline, _) = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
         self.emit_string(key, value, deadline, event);
         Ok(())
     }
@@ -47,11 +47,8 @@ impl Db<'_> {
         ttl: Ttl,
         event: Event,
     ) -> Result {
-        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
-        let place = place.or_else(|| self.keyspace.space.find(self.dict, hash, key));
-        if let Some(place) = place {
-            self.keyspace.space.sign(self.dict, place, self.writer);
-        }
+        let (deadline, place) = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
+        self.keyspace.space.sign(self.dict, place, self.writer);
         self.emit_string(key, value, deadline, event);
         Ok(())
     }
