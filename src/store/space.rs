@@ -111,6 +111,14 @@ impl Space {
         }
     }
 
+    /// As [`Space::sign`] for an entry that is about to be inserted, and a writer other than 0.
+    #[inline]
+    pub fn sign_new(&mut self, entry: &mut Entry, writer: u32) {
+        if entry.change().sign() {
+            self.writers.note(entry.read().address(), writer);
+        }
+    }
+
     /// The last 32 bits of the number of the client that wrote the value of a key in these databases, if it is noted.
     pub fn writer_of(&self, entry: EntryRef<'_>) -> Option<u32> {
         entry.is_signed().then(|| self.writers.of(entry.address()))?

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use portcullis::client::{Client, Command, Options, Result};
+use portcullis::client::{Client, Command, Options, Result, Value};
 
 use crate::nodes::Cluster;
 
@@ -20,6 +20,16 @@ async fn work(client: Client, name: String, ends: Instant) -> Result<(u32, Durat
         (rounds, longest) = (rounds + 1, longest.max(began.elapsed()));
     }
     Ok((rounds, longest))
+}
+
+/// Waits until one client waits for a lock.
+async fn until_waiting(client: &Client, name: &str) {
+    loop {
+        let info = client.run(Command::new("LOCK.INFO").arg(name).idempotent()).await.unwrap();
+        if info.field("waiters").and_then(Value::as_array).is_some_and(|waiters| waiters.len() == 1) {
+            return;
+        }
+    }
 }
 
 #[test]
@@ -51,10 +61,9 @@ fn the_client_follows_the_leader() {
         let token = kept.token();
         let waits = client.clone();
         let waiting = tokio::spawn(async move { waits.lock("kept").wait(Duration::from_secs(20)).acquire().await });
-        let has_waiter = |reply: String| reply.matches("waited").count() == 1;
-        while !has_waiter(cluster.ask_leader(&["LOCK.INFO", "kept"])) {}
+        until_waiting(&client, "kept").await;
         assert_eq!(cluster.ask_leader(&["NODE", "HANDOVER"]), "+OK");
-        while !has_waiter(cluster.ask_leader(&["LOCK.INFO", "kept"])) {}
+        until_waiting(&client, "kept").await;
         assert!(!kept.is_lost() && kept.check().await.unwrap());
         kept.release().await.unwrap();
         in_session.release().await.unwrap();

@@ -32,7 +32,7 @@ impl Db<'_> {
         ttl: Ttl,
         event: Event,
     ) -> Result {
-        let (deadline, _) = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
+        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl, 0)?;
         self.emit_string(key, value, deadline, event);
         Ok(())
     }
@@ -47,8 +47,7 @@ impl Db<'_> {
         ttl: Ttl,
         event: Event,
     ) -> Result {
-        let (deadline, place) = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
-        self.keyspace.space.sign(self.dict, place, self.writer);
+        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl, self.writer)?;
         self.emit_string(key, value, deadline, event);
         Ok(())
     }
