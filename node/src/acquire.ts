@@ -35,6 +35,8 @@ interface Attempts {
   backoff: Backoff | undefined
   /** Whether the server may have granted it in a reply that was lost. */
   maybeGranted: boolean
+  /** Why the last attempt had no reply; undefined if it had one. */
+  failure: ConnectionError | undefined
   earlyEnds: number
 }
 
@@ -54,6 +56,7 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
     patienceEnds: networkNow() + core.pool.limits.patience,
     backoff: undefined,
     maybeGranted: false,
+    failure: undefined,
     earlyEnds: 0,
   }
   for (;;) {
@@ -64,6 +67,7 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
       giveUp(core, request, attempts)
       throw error
     }
+    attempts.failure = outcome instanceof ConnectionError ? outcome : undefined
     if (outcome === 'again') continue
     if (!(outcome instanceof ConnectionError)) {
       if (outcome === null) giveUp(core, request, attempts)
@@ -95,7 +99,12 @@ function attempt(core: Core, request: Request, attempts: Attempts): Outcome | Pr
   let wait = request.wait
   if (wait > 0) {
     wait = Math.max(0, wait - (leaseNow() - attempts.begun))
-    if (wait === 0) return attempts.maybeGranted ? new ConnectionError('the wait is over', true) : null
+    if (wait === 0) {
+      if (attempts.maybeGranted) return new ConnectionError('the wait is over', true)
+      // Nobody knows whether the lock is held.
+      if (attempts.failure) throw pool.unreachable(attempts.failure)
+      return null
+    }
   }
   const isShort = wait === 0 && !request.session
   const turn = isShort ? pool.startShort() : undefined

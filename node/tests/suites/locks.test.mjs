@@ -317,6 +317,11 @@ test('a server that is not there', async () => {
   await assert.rejects(nowhere.latch('a').wait(), UnreachableError)
   await assert.rejects(nowhere.info('a'), UnreachableError)
   await nowhere.close()
+  // A wait that is over before the patience is: nobody knows whether the lock is held.
+  const patient = locksOf('redis://127.0.0.1:1')
+  await assert.rejects(patient.lock('a', { wait: 100 }), UnreachableError)
+  await assert.rejects(patient.tryLock('a', { wait: 100 }), UnreachableError)
+  await patient.close()
 })
 
 test('close releases what is held', async () => {
