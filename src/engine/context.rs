@@ -71,16 +71,12 @@ impl Context<'_> {
         db
     }
 
-    /// The last 32 bits of the calling client's number.
+    /// The last 32 bits of the calling client's number. Its name and address are remembered when its connection ends.
     #[inline]
-    pub fn writer(&self) -> u32 {
-        self.engine.sessions[self.session.0 as usize].id as u32
-    }
-
-    /// Remembers the calling client's name and address when its connection ends, because it has written a lock.
-    #[inline]
-    pub fn remember_client(&mut self) {
-        self.session().flags |= SessionFlags::ACQUIRED;
+    pub fn writer(&mut self) -> u32 {
+        let session = self.session();
+        session.flags |= SessionFlags::ACQUIRED;
+        session.id as u32
     }
 
     /// The calling session.

@@ -14,7 +14,7 @@ const ALIGN_BITS: u32 = 3;
 pub struct Writers {
     /// The part of the address that the slot's place does not tell, and the last 32 bits of the client's number. Empty before the
     /// first note.
-    slots: Vec<u64>,
+    slots: Option<Box<[u64; SLOTS]>>,
 }
 
 /// The slot of an address, and the part of the address that this does not tell.
@@ -31,8 +31,8 @@ impl Writers {
     #[inline]
     pub fn note(&mut self, address: u64, writer: u32) {
         let (slot, rest) = place(address);
-        match self.slots.get_mut(slot) {
-            Some(note) => *note = (rest << 32) | u64::from(writer),
+        match &mut self.slots {
+            Some(slots) => slots[slot] = (rest << 32) | u64::from(writer),
             None => self.begin(address, writer),
         }
     }
@@ -40,14 +40,14 @@ impl Writers {
     #[cold]
     #[inline(never)]
     fn begin(&mut self, address: u64, writer: u32) {
-        self.slots = vec![0; SLOTS];
+        self.slots = vec![0; SLOTS].try_into().ok();
         self.note(address, writer);
     }
 
     /// The last note about this address; `None` if there is none, or another one has taken its slot.
     pub fn of(&self, address: u64) -> Option<u32> {
         let (slot, rest) = place(address);
-        let note = *self.slots.get(slot)?;
+        let note = self.slots.as_ref()?[slot];
         (note >> 32 == rest && note != 0).then_some(note as u32)
     }
 }

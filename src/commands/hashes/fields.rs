@@ -10,7 +10,7 @@ use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::hashes::HashView;
 use crate::resp::reply::Sink;
-use crate::store::values::hash::{Field, FieldTtl};
+use crate::store::values::hash::{Field, FieldTtl, small_number};
 
 /// What the rows of hash commands have in common.
 pub(crate) const HASH: Command =
@@ -246,16 +246,16 @@ fn set_pairs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result<usize> {
     if args.len() % 2 == 1 {
         return Err(Error::arity(cx.command.name));
     }
-    let mut db = cx.signing_db();
+    // One field with a small number may be a lock.
+    let may_be_lock = args.len() == 4 && small_number(args[3]).is_some();
+    let mut db = if may_be_lock { cx.signing_db() } else { cx.db() };
     let mut edit = db.edit_or_create_hash(args[1])?;
     edit.make_room(&args[2..]);
     let mut new = 0;
     for pair in args[2..].chunks_exact(2) {
         new += usize::from(edit.set(pair[0], pair[1], FieldTtl::Clear));
     }
-    if edit.finish(&[Event::HSET]) {
-        cx.remember_client();
-    }
+    edit.finish(&[Event::HSET]);
     Ok(new)
 }
 
@@ -278,9 +278,7 @@ fn hsetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if new {
         edit.make_room(&args[2..]);
         edit.set(args[2], args[3], FieldTtl::Clear);
-        if edit.finish(&[Event::HSET]) {
-            cx.remember_client();
-        }
+        edit.finish(&[Event::HSET]);
     }
     cx.reply.integer(i64::from(new));
     Ok(())
@@ -351,20 +349,15 @@ fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.signing_db();
     let mut edit = db.edit_or_create_hash(key)?;
     let sum = match edit.add_to_count(name, increment) {
-        Some(sum) => {
-            edit.finish(&[Event::HINCRBY]);
-            sum
-        }
+        Some(sum) => sum,
         None => {
             let value = edit.get(name).map_or(Some(0), |field| parse_i64(field.value)).ok_or(Error::HASH_NOT_INTEGER)?;
             let sum = value.checked_add(increment).ok_or(Error::OVERFLOW)?;
             edit.set(name, itoa::Buffer::new().format(sum).as_bytes(), FieldTtl::Keep);
-            if edit.finish(&[Event::HINCRBY]) {
-                cx.remember_client();
-            }
             sum
         }
     };
+    edit.finish(&[Event::HINCRBY]);
     cx.reply.integer(sum);
     Ok(())
 }

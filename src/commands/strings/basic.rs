@@ -323,9 +323,7 @@ fn getset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     get(cx, &args[..2])?;
     let mut db = cx.signing_db();
     let (hash, place) = db.locate(args[1]);
-    db.sign_string_at(hash, place, args[1], args[2], Ttl::Clear, Event::SET)?;
-    cx.remember_client();
-    Ok(())
+    db.put_string_at(hash, place, args[1], args[2], Ttl::Clear, Event::SET)
 }
 
 fn mget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -418,8 +416,7 @@ fn setnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.signing_db();
     let (hash, place) = db.locate(args[1]);
     if place.is_none() {
-        db.sign_string_at(hash, None, args[1], args[2], Ttl::Clear, Event::SET)?;
-        cx.remember_client();
+        db.put_string_at(hash, None, args[1], args[2], Ttl::Clear, Event::SET)?;
     }
     cx.reply.integer(i64::from(place.is_none()));
     Ok(())

@@ -187,8 +187,10 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Ok(());
     }
     let options = Options::parse(cx, &args[3..])?;
-    let writer = cx.writer();
+    // A string that is set on a condition, or in exchange for another one, may be a lock.
+    let writer = if options.condition.is_some() || options.get { cx.writer() } else { 0 };
     let (mut db, reply) = cx.db_and_reply();
+    db.writer = writer;
     let (hash, place) = db.locate_here(key);
     if options.get {
         db.note_lookup(key, place.is_some());
@@ -223,19 +225,9 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         reply.null();
     }
     if met {
-        // A string that is set on a condition, or in exchange for another one, may be a lock.
-        let signed = options.condition.is_some() || options.get;
-        if signed {
-            db.writer = writer;
-            db.sign_string_at(hash, place, key, value, options.ttl, Event::SET)?;
-        } else {
-            db.put_string_at(hash, place, key, value, options.ttl, Event::SET)?;
-        }
+        db.put_string_at(hash, place, key, value, options.ttl, Event::SET)?;
         if let Ttl::At(_) = options.ttl {
             db.also(key, Event::EXPIRE);
-        }
-        if signed {
-            cx.remember_client();
         }
     }
     Ok(())

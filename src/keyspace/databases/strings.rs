@@ -22,7 +22,7 @@ impl Db<'_> {
         self.put_string_at(hash, place, key, value, ttl, event)
     }
 
-    /// As [`Db::put_string`] for a key that was just located.
+    /// As [`Db::put_string`] for a key that was just located. Notes [`Db::writer`] with it.
     pub(crate) fn put_string_at(
         &mut self,
         hash: KeyHash,
@@ -32,23 +32,9 @@ impl Db<'_> {
         ttl: Ttl,
         event: Event,
     ) -> Result {
-        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl, 0)?;
-        self.emit_string(key, value, deadline, event);
-        Ok(())
-    }
-
-    /// As [`Db::put_string_at`] for a string that may be a lock: remembers [`Db::writer`] with it.
-    pub(crate) fn sign_string_at(
-        &mut self,
-        hash: KeyHash,
-        place: Option<Place>,
-        key: &[u8],
-        value: &[u8],
-        ttl: Ttl,
-        event: Event,
-    ) -> Result {
         let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl, self.writer)?;
-        self.emit_string(key, value, deadline, event);
+        let deadline = deadline.map(|d| self.now.unix_of(d));
+        self.emit(key, event, Effect::SetString { value, deadline });
         Ok(())
     }
 
@@ -56,12 +42,6 @@ impl Db<'_> {
     pub(crate) fn writer_of(&mut self, key: &[u8]) -> Option<u32> {
         let place = self.locate(key).1?;
         self.keyspace.space.writer_of(self.keyspace.space.get(self.dict, place))
-    }
-
-    #[inline(always)]
-    fn emit_string(&mut self, key: &[u8], value: &[u8], deadline: Option<u64>, event: Event) {
-        let deadline = deadline.map(|d| self.now.unix_of(d));
-        self.emit(key, event, Effect::SetString { value, deadline });
     }
 
     /// Replaces the string there with one derived from it, and keeps its deadline. Fails if the key holds another type. Optimized

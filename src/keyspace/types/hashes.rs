@@ -443,9 +443,8 @@ impl HashEdit<'_, '_> {
         removed
     }
 
-    /// Publishes the events of the edit. A hash without fields is removed, with its own event. Returns whether the hash may be a
-    /// lock, with which its writer is remembered.
-    pub fn finish(self, events: &[Event]) -> bool {
+    /// Publishes the events of the edit. A hash without fields is removed, with its own event.
+    pub fn finish(self, events: &[Event]) {
         let db = self.db;
         if self.expired {
             db.keyspace.changes.publish(db.index, HEXPIRED, self.key);
@@ -453,11 +452,11 @@ impl HashEdit<'_, '_> {
         for event in events {
             db.keyspace.changes.publish(db.index, *event, self.key);
         }
-        let Some(place) = self.place else { return false };
-        let Some(hash) = db.hash_at(place) else { return db.keyspace.space.get(db.dict, place).is_signed() };
+        let Some(place) = self.place else { return };
+        let Some(hash) = db.hash_at(place) else { return };
         if hash.is_empty() {
             db.remove_empty(place, self.key);
-            return false;
+            return;
         }
         // A timer that fires too early is set again, so a later deadline needs no change.
         let first = hash.next_field_deadline();
@@ -473,9 +472,7 @@ impl HashEdit<'_, '_> {
             let deadline = space.get(db.dict, place).deadline();
             space.replace(db.dict, place, NewValue::Count { field: &field, count }, deadline);
             space.sign(db.dict, place, db.writer);
-            return db.writer != 0;
         }
-        false
     }
 
     /// Removes a field if it has expired, so that the next step does not find it.
