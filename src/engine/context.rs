@@ -62,21 +62,26 @@ impl Context<'_> {
         (db, &mut *self.reply)
     }
 
-    /// As [`Context::db`] for a command that may write locks of Redis clients: remembers with them who wrote them.
+    /// As [`Context::db`] for a command that may write locks of Redis clients: notes with them who wrote them. The name and the
+    /// address of the client are remembered when its connection ends.
     #[inline]
     pub fn signing_db(&mut self) -> Db<'_> {
-        let writer = self.writer();
-        let mut db = self.db();
-        db.writer = writer;
-        db
+        self.signing_db_and_reply(true).0
     }
 
-    /// The last 32 bits of the calling client's number. Its name and address are remembered when its connection ends.
+    /// As [`Context::db_and_reply`], and as [`Context::signing_db`] if the command `may_lock`.
     #[inline]
-    pub fn writer(&mut self) -> u32 {
-        let session = self.session();
-        session.flags |= SessionFlags::ACQUIRED;
-        session.id as u32
+    pub fn signing_db_and_reply(&mut self, may_lock: bool) -> (Db<'_>, &mut dyn Sink) {
+        let session = &mut self.engine.sessions[self.session.0 as usize];
+        let mut writer = 0;
+        if may_lock {
+            session.flags |= SessionFlags::ACQUIRED;
+            writer = session.id as u32;
+        }
+        let touch = !session.flags.contains(SessionFlags::NO_TOUCH);
+        let mut db = self.engine.keyspace.db(self.db, self.now);
+        (db.touch, db.writer) = (touch, writer);
+        (db, &mut *self.reply)
     }
 
     /// The calling session.

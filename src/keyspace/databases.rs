@@ -458,7 +458,7 @@ impl<'a> Db<'a> {
     /// Stores a boxed value under the key. Fails if the key holds a native value of another kind.
     pub fn put(&mut self, key: &[u8], value: Box<Value>, ttl: Ttl, event: Event) -> Result {
         let (hash, place) = self.locate(key);
-        self.put_here(hash, place, key, NewValue::Boxed(value), ttl, 0)?;
+        self.put_here(hash, place, key, NewValue::Boxed(value), ttl)?;
         if let Some(place) = self.keyspace.space.find(self.dict, hash, key) {
             self.emit_stored(place, key, event);
         }
@@ -533,10 +533,10 @@ impl<'a> Db<'a> {
         value: NewValue<'_>,
         ttl: Ttl,
     ) -> Option<u64> {
-        self.store_here(hash, place, key, value, ttl, 0, |_, _| true).unwrap_or(None)
+        self.store_here(hash, place, key, value, ttl, |_, _| true).unwrap_or(None)
     }
 
-    /// Stores a value under the key, and reports nothing but a new key. Notes its writer, 0 for nobody. Returns the deadline. Fails
+    /// Stores a value under the key, and reports nothing but a new key. Notes [`Db::writer`] with it. Returns the deadline. Fails
     /// if the key holds a native value of another kind.
     #[inline(always)]
     fn put_here(
@@ -546,9 +546,8 @@ impl<'a> Db<'a> {
         key: &[u8],
         value: NewValue<'_>,
         ttl: Ttl,
-        writer: u32,
     ) -> Result<Option<u64>> {
-        self.store_here(hash, place, key, value, ttl, writer, may_replace).ok_or(Error::WRONG_TYPE)
+        self.store_here(hash, place, key, value, ttl, may_replace).ok_or(Error::WRONG_TYPE)
     }
 
     /// As [`Db::put_here`], where `may` decides whether the present value may be replaced. Returns `None` if not.
@@ -560,7 +559,6 @@ impl<'a> Db<'a> {
         key: &[u8],
         value: NewValue<'_>,
         ttl: Ttl,
-        writer: u32,
         may: impl FnOnce(EntryRef<'_>, &NewValue<'_>) -> bool,
     ) -> Option<Option<u64>> {
         let space = &mut self.keyspace.space;
@@ -574,16 +572,16 @@ impl<'a> Db<'a> {
                 if !space.replace_where(self.dict, place, value, deadline, may) {
                     return None;
                 }
-                if writer != 0 {
-                    space.sign(self.dict, place, writer);
+                if self.writer != 0 {
+                    space.sign(self.dict, place, self.writer);
                 }
                 self.note_use(place);
             }
             None => {
                 let mut entry = Entry::new(key, value, deadline);
                 entry.change().touch(self.first_stamp());
-                if writer != 0 {
-                    self.keyspace.space.sign_new(&mut entry, writer);
+                if self.writer != 0 {
+                    self.keyspace.space.sign_new(&mut entry, self.writer);
                 }
                 let place = self.keyspace.space.insert_entry(self.dict, hash, entry);
                 self.keyspace.changes.publish(self.index, Event::NEW, key);

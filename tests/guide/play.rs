@@ -97,7 +97,9 @@ impl<'a> Player<'a> {
                 continue;
             }
             self.played += 1;
-            match self.step(&step) {
+            // A machine that is busy with other work makes the server log so. It is not what a page shows.
+            let by_itself = |line: &String| !line.contains(" all clients waited for other work ");
+            match self.step(&step).map(|printed| printed.into_iter().filter(by_itself).collect::<Vec<_>>()) {
                 Ok(printed) if compare::same(&step.expected, &printed, block.figures_vary, &mut self.tokens) => {}
                 Ok(printed) => {
                     let what = format!(

@@ -188,9 +188,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let options = Options::parse(cx, &args[3..])?;
     // A string that is set on a condition, or in exchange for another one, may be a lock.
-    let writer = if options.condition.is_some() || options.get { cx.writer() } else { 0 };
-    let (mut db, reply) = cx.db_and_reply();
-    db.writer = writer;
+    let (mut db, reply) = cx.signing_db_and_reply(options.condition.is_some() || options.get);
     let (hash, place) = db.locate_here(key);
     if options.get {
         db.note_lookup(key, place.is_some());

@@ -32,7 +32,7 @@ impl Db<'_> {
         ttl: Ttl,
         event: Event,
     ) -> Result {
-        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl, self.writer)?;
+        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
         let deadline = deadline.map(|d| self.now.unix_of(d));
         self.emit(key, event, Effect::SetString { value, deadline });
         Ok(())
