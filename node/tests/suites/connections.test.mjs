@@ -62,6 +62,17 @@ test('a wait that ends without a reply leaves nothing', async () => {
   await server.faults.reset()
 })
 
+test('a wait that a node ends because it no longer leads goes on, and one that CLIENT UNBLOCK ends does not', async () => {
+  const changed = 'UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)'
+  await server.faults.add('changed', ['ERROR', changed], { on: 'lock.acquire', times: 1 })
+  const grant = await locks.lock('a', { wait: 5000 })
+  assert.equal(await server.faults.fired('changed'), 1)
+  await server.faults.add('unblocked', ['ERROR', 'UNBLOCKED client unblocked via CLIENT UNBLOCK'], { on: 'lock.acquire', times: 1 })
+  await assert.rejects(locks.lock('b', { wait: 5000 }), /unblocked via CLIENT UNBLOCK/)
+  await grant.release()
+  await server.faults.reset()
+})
+
 test('a grant that cannot be renewed at first is asked for again, while the wait goes on', async () => {
   const holder = await locks.lock('a')
   const waits = locks.lock('a', { lease: 600, wait: 20_000 })
