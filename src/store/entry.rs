@@ -529,7 +529,7 @@ impl<'a> EntryMut<'a> {
         true
     }
 
-    /// Records that nobody is noted.
+    /// Clears the mark of [`EntryMut::sign`]: the writer is not known.
     pub fn unsign(&mut self) {
         let word = self.read().word(1) & !u64::from(KIND_SIGNED);
         self.set_word(1, word);

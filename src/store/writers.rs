@@ -12,8 +12,8 @@ const ALIGN_BITS: u32 = 3;
 /// Notes of writers. Takes 1 MiB, of which the system gives what is used.
 #[derive(Debug, Default)]
 pub struct Writers {
-    /// The part of the address that the slot's place does not tell, and the last 32 bits of the client's number. Empty before the
-    /// first note.
+    /// A note has the part of the address that the slot's place does not tell, and the last 32 bits of the client's number. There
+    /// are no slots before the first note.
     slots: Option<Box<[u64; SLOTS]>>,
 }
 

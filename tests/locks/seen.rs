@@ -435,7 +435,8 @@ fn the_latest_events_of_all_databases_are_told() {
     server.check_invariants();
 }
 
-const LEAKS: &str = "LOCK.LEAKS also lists plain keys that look like locks: nobody waits for those, clients poll them.";
+const LEAKS: &str =
+    "LOCK.LEAKS also lists plain keys that look like locks. Clients poll such keys, so they are not among the waiters.";
 
 /// The lines of `LOCK.DOCTOR`, without addresses and numbers of clients and tokens.
 fn diagnosis(wire: &mut Wire) -> Vec<String> {

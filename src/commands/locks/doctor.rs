@@ -17,7 +17,8 @@ const LOCKS: usize = 3;
 const MOST: Most = Most { holders: 100, waiters: 0 };
 
 /// What this command cannot see.
-const LEAKS: &str = "LOCK.LEAKS also lists plain keys that look like locks: nobody waits for those, clients poll them.";
+const LEAKS: &str =
+    "LOCK.LEAKS also lists plain keys that look like locks. Clients poll such keys, so they are not among the waiters.";
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {

@@ -589,7 +589,7 @@ mod tests {
         assert_eq!(told(forest(&queues, 0, None, 50).nodes), [there.clone(), None]);
         assert_eq!(told(roots(&queues, 0, 50).nodes), [there.clone(), None]);
         assert_eq!(told(forest(&queues, 1, None, 50).nodes), [None]);
-        // Of a lock that nobody waits for.
+        // A lock without waiters.
         let holders = [Owner::from_slice(b"bob")];
         let idle = Asked { name: b"idle", holders: &holders };
         assert_eq!(told(forest(&queues, 0, Some(idle), 50).nodes), [there]);

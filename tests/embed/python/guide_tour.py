@@ -10,8 +10,8 @@ def steps_of_an_order():
     return ["pick", "pack", "ship"]
 
 
-# Without `with`: a grant, or None when somebody else holds it. One that is not released is held until this process ends, and for the rest of its
-# lease.
+# Without `with`: a grant, or None when somebody else holds the lock. Release it yourself: until then it is renewed, and after the end of this
+# process its lease still runs out.
 grant = locks.lock("report").acquire()
 if grant is not None:
     grant.release()
