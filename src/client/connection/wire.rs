@@ -194,3 +194,18 @@ fn refuses_resp3(error: &ReplyError) -> bool {
     let message = error.message().to_ascii_lowercase();
     error.code() == "NOPROTO" || (error.code() == "ERR" && (message.contains("hello") || message.starts_with("unknown command")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_does_not_lead_is_told_from_other_errors() {
+        let is = |text: &str| is_not_leader(&Error::from(ReplyError::new(text.as_bytes())));
+        assert!(is("READONLY You can't write against a read only replica."));
+        assert!(is("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"));
+        assert!(!is("UNBLOCKED client unblocked via CLIENT UNBLOCK"));
+        assert!(!is("ERR syntax error"));
+        assert!(!is("NOTHELD lock 'a' is not held by 'x': never held"));
+    }
+}
