@@ -5,7 +5,7 @@ use std::time::Duration;
 use portcullis::testing::TestServer;
 
 use crate::common::scenes::play_here;
-use crate::common::talk::{call, token};
+use crate::common::talk::{call, token, told, until};
 use crate::common::wire::Wire;
 
 #[test]
@@ -476,7 +476,6 @@ fn whoever_loses_a_lock_is_told_on_resp3() {
     let held = token(&mut a, "LOCK.ACQUIRE a x 100");
     server.clock().advance(Duration::from_millis(100));
     let lost = |reason: &str, token| format!(">5 $9 lock-lost $1 a $1 x :{token} ${} {reason}", reason.len());
-    let told = |wire: &mut Wire| String::from_utf8_lossy(&wire.reply().unwrap().raw).trim_end().replace("\r\n", " ");
     assert_eq!(told(&mut a), lost("lease", held));
     let held = token(&mut a, "LOCK.ACQUIRE a x 100");
     call(&mut b, "DEL a");
@@ -487,6 +486,49 @@ fn whoever_loses_a_lock_is_told_on_resp3() {
     token(&mut a, "LOCK.ACQUIRE a x 1000");
     assert_eq!(call(&mut a, "LOCK.RELEASE a x"), ":0");
     assert_eq!(call(&mut a, "PING"), "+PONG", "nothing is told of what was given back");
+}
+
+#[test]
+fn a_subscriber_is_told_what_another_connection_has_lost() {
+    let server = TestServer::builder().frozen(true).start();
+    let connect = || Wire::connect(server.addr()).unwrap();
+    let (mut holder, mut ears, mut all, mut other) = (connect(), connect(), connect(), connect());
+    let number = call(&mut holder, "CLIENT ID").split_off(1);
+    let (channel, pattern) = (format!("__portcullis__:lock-lost:{number}"), "__portcullis__:lock-lost:*");
+    call(&mut ears, &format!("SUBSCRIBE {channel}"));
+    call(&mut all, &format!("PSUBSCRIBE {pattern}"));
+    let mut tells = |message: String| {
+        let said = format!("${} {channel} ${} {message}", channel.len(), message.len());
+        assert_eq!(told(&mut ears), format!("*3 $7 message {said}"));
+        assert_eq!(told(&mut all), format!("*4 $8 pmessage ${} {pattern} {said}", pattern.len()));
+    };
+
+    let held = token(&mut holder, "LOCK.ACQUIRE a x 100");
+    server.clock().advance(Duration::from_millis(100));
+    tells(format!("{held} lease a"));
+    // A name is the rest of the message, whatever it contains.
+    holder.queue(&["LOCK.ACQUIRE", "a b 1", "x", "100", "MAXHOLD", "50"]);
+    holder.flush().unwrap();
+    let held = told(&mut holder).split_off(1);
+    server.clock().advance(Duration::from_millis(50));
+    tells(format!("{held} maxhold a b 1"));
+    let held = token(&mut holder, "SEM.ACQUIRE s x 100 LIMIT 2");
+    call(&mut other, "DEL s");
+    tells(format!("{held} deleted s"));
+    // The grant outlives the connection that acquired it.
+    let held = token(&mut holder, "LOCK.ACQUIRE a x 1000");
+    drop(holder);
+    until(&mut other, "INFO clients", "connected_clients:3 ");
+    assert_eq!(call(&mut other, &format!("LOCK.BREAK a TOKEN {held}")), ":1");
+    tells(format!("{held} broken a"));
+
+    // No message comes for a release, nor for what another connection loses.
+    token(&mut other, "LOCK.ACQUIRE a x 1000");
+    assert_eq!(call(&mut other, "LOCK.RELEASE a x"), ":0");
+    token(&mut other, "LOCK.ACQUIRE a x 100");
+    server.clock().advance(Duration::from_millis(100));
+    call(&mut other, &format!("PUBLISH {channel} end"));
+    assert_eq!(told(&mut ears).rsplit(' ').next(), Some("end"));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //!                                             │
 //!   expiry, DEL, FLUSHDB, a closed connection ┤
 //!                                             └─▶ outcomes ─▶ attend_locks (after a command) or end_expired_leases (time)
-//!                                                                └─▶ reply_to_lock_waiters ─▶ replies, `lock-lost` pushes
+//!                                                                └─▶ reply_to_lock_waiters ─▶ replies, `lock-lost` pushes and messages
 //! ```
 //!
 //! A lock with a single holder is packed into its entry, and its lease is the key's deadline. A contended lock, or one with
@@ -24,6 +24,7 @@ use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Natives};
 use crate::engine::observe::notices::Notice;
+use crate::engine::pubsub::publish_lost;
 use crate::engine::session::SessionFlags;
 use crate::keyspace::change::{Change, Classes, Effect, Event};
 use crate::keyspace::databases::{Keyspace, Ttl};
@@ -345,7 +346,7 @@ impl Engine {
                     self.end_lock_wait(now, client, 0, |reply| reply.error(error.text()));
                 }
                 Outcome::Lost { client, name, owner, token, reason } => {
-                    self.push_lock_lost(client, &name, &owner, token, reason.name());
+                    self.tell_lock_lost(client, &name, &owner, token, reason.name());
                 }
             }
         }
@@ -371,8 +372,9 @@ impl Engine {
         self.wake_up(now, id);
     }
 
-    /// Notifies a RESP3 connection that one of its grants has ended.
-    fn push_lock_lost(&mut self, client: Client, name: &[u8], owner: &[u8], token: u64, reason: &str) {
+    /// Notifies a connection that one of its grants has ended: by a push if it speaks RESP3, and by a message on its channel.
+    fn tell_lock_lost(&mut self, client: Client, name: &[u8], owner: &[u8], token: u64, reason: &str) {
+        publish_lost(self, client, name, token, reason);
         let Some(session) = self.sessions.get_mut(client.slot as usize) else { return };
         if session.id != client.id || session.protocol != Protocol::Resp3 {
             return;

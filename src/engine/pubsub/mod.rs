@@ -10,11 +10,13 @@
 //! ```
 //!
 //! `subscriptions.rs` has all subscriptions, and `registry.rs` those of one kind. `deliver.rs` publishes messages, `events.rs` those
-//! of keyspace events, and `lock_expiry.rs` those for clients that wait for a library's lock. `relay.rs` and `relayed.rs` have messages for other nodes.
+//! of keyspace events, `lock_expiry.rs` those for clients that wait for a library's lock, and `lock_lost.rs` those for clients that
+//! have lost a native lock. `relay.rs` and `relayed.rs` have messages for other nodes.
 
 mod deliver;
 mod events;
 pub mod lock_expiry;
+mod lock_lost;
 mod registry;
 pub mod relay;
 pub mod relayed;
@@ -23,5 +25,6 @@ pub mod subscriptions;
 pub(super) use self::deliver::push_to;
 pub use self::deliver::{publish, unsubscribe_all};
 pub use self::events::publish_pending;
+pub(in crate::engine) use self::lock_lost::publish_lost;
 pub use self::relay::publish_to_all;
 pub use self::subscriptions::Kind;

@@ -1,0 +1,27 @@
+//! Tells a subscriber that a connection's grant has ended.
+//!
+//! A RESP3 connection gets the push `lock-lost`. Client libraries with RESP2, or without a way to receive pushes, subscribe to a
+//! channel instead, as they do for client tracking: another connection subscribes to `__portcullis__:lock-lost:<id>`, where the id is
+//! the one that `CLIENT ID` answers on the connection that acquires. The message is `<token> <reason> <name>`.
+
+use crate::engine::Engine;
+use crate::engine::pubsub::deliver::publish;
+use crate::engine::pubsub::subscriptions::Kind;
+use crate::lock::grant::Client;
+
+/// What the channels begin with.
+const CHANNEL: &[u8] = b"__portcullis__:lock-lost:";
+
+/// Publishes that a grant has ended without its release. Stays on this node, as keyspace events do. Without subscribers it costs
+/// nothing.
+pub(in crate::engine) fn publish_lost(engine: &mut Engine, client: Client, name: &[u8], token: u64, reason: &str) {
+    if !engine.pubsub.has_listeners() {
+        return;
+    }
+    let mut number = itoa::Buffer::new();
+    let channel = [CHANNEL, number.format(client.id).as_bytes()].concat();
+    if engine.pubsub.may_reach(&channel) {
+        let message = [number.format(token).as_bytes(), b" ", reason.as_bytes(), b" ", name].concat();
+        publish(engine, Kind::Channel, &channel, &message);
+    }
+}
