@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::lock::grant::{Client, Owner, Reason};
+use crate::lock::history::breaks::Breaks;
 use crate::lock::history::{Event, What};
 use crate::lock::holders::Lock;
 use crate::lock::queue::Wanted;
@@ -149,6 +150,8 @@ pub enum Cause {
         client: u64,
         /// How long ago.
         ago_ms: u64,
+        /// The reason that it gave; empty for none.
+        why: Box<[u8]>,
     },
     /// The owner's connection was closed.
     SessionEnded {
@@ -172,12 +175,15 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The cause that an event names, which ended a grant `ago_ms` ago.
-    pub fn of_end(event: &Event, ago_ms: u64) -> Cause {
+    /// The cause that an event names, which ended a grant `ago_ms` ago. `breaks` has the reason of a break.
+    pub fn of_end(event: &Event, ago_ms: u64, breaks: &Breaks) -> Cause {
         match event.what {
             What::Released { .. } => Cause::Released { ago_ms },
             What::Ended { reason: Reason::Deleted, .. } => Cause::Deleted { client: event.client.id, ago_ms },
-            What::Ended { reason: Reason::Broken, .. } => Cause::Broken { client: event.client.id, ago_ms },
+            What::Ended { reason: Reason::Broken, token } => {
+                let why = breaks.of(token).map(|by| by.reason.clone()).unwrap_or_default();
+                Cause::Broken { client: event.client.id, ago_ms, why }
+            }
             What::Ended { reason: Reason::Session, .. } => Cause::SessionEnded { ago_ms },
             _ => Cause::LeaseEnded { ago_ms },
         }

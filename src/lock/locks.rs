@@ -516,7 +516,7 @@ impl Locks {
                     return Cause::Deleted { client: flush.by.id, ago_ms: ago(flush.at_ms) };
                 }
             } else {
-                return Cause::of_end(event, ago(event.at_ms));
+                return Cause::of_end(event, ago(event.at_ms), &self.history.breaks);
             }
         }
         match lock.holders.iter().next() {

@@ -36,11 +36,11 @@ fn a_broken_lock_goes_to_the_next_waiter_and_its_holder_is_told() {
     server.clock().advance(Duration::from_millis(12));
     assert_eq!(
         call(&mut a, "LOCK.RELEASE order ann"),
-        format!("-NOTHELD lock 'order' is not held by 'ann': broken by client {id} 12 ms ago")
+        format!("-NOTHELD lock 'order' is not held by 'ann': broken by client {id} 12 ms ago: stuck")
     );
     assert_eq!(
         call(&mut admin, &format!("LOCK.BREAK order TOKEN {held}")),
-        format!("-NOTHELD lock 'order' has no grant with token {held}: broken by client {id} 12 ms ago"),
+        format!("-NOTHELD lock 'order' has no grant with token {held}: broken by client {id} 12 ms ago: stuck"),
         "it ends no later grant"
     );
     let why = maps(&mut admin, "LOCK.WHY order");

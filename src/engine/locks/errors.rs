@@ -37,7 +37,10 @@ fn described(cause: &Cause, owner: &[u8]) -> String {
         Cause::LeaseEnded { ago_ms } => format!("its lease ended {ago_ms} ms ago"),
         Cause::Released { ago_ms } => format!("released {ago_ms} ms ago"),
         Cause::Deleted { client, ago_ms } => format!("deleted by client {client} {ago_ms} ms ago"),
-        Cause::Broken { client, ago_ms } => format!("broken by client {client} {ago_ms} ms ago"),
+        Cause::Broken { client, ago_ms, why } => {
+            let colon = if why.is_empty() { "" } else { ": " };
+            Error::quoting(&format!("broken by client {client} {ago_ms} ms ago{colon}"), why, "").to_string()
+        }
         Cause::SessionEnded { ago_ms } => format!("its connection was closed {ago_ms} ms ago"),
         Cause::HeldBy { owner, for_ms } => Error::quoting("held by '", owner, &format!("' for {for_ms} ms")).to_string(),
     }

@@ -46,7 +46,9 @@ impl Locks {
         let mut events = self.history.events(db, name).filter(|event| event.what.token() == Some(token));
         let ago = |at_ms| now.mono_ms().saturating_sub(at_ms);
         let (owner, cause) = match events.next_back() {
-            Some(event) if event.what.is_end() => (event.owner.to_vec(), Cause::of_end(event, ago(event.at_ms))),
+            Some(event) if event.what.is_end() => {
+                (event.owner.to_vec(), Cause::of_end(event, ago(event.at_ms), &self.history.breaks))
+            }
             // It was granted and has not ended, but its database was emptied.
             Some(event) if matches!(event.what, What::Granted { .. }) && self.flushed_since(db, event.at_ms).is_some() => {
                 let (client, at_ms) =

@@ -443,7 +443,7 @@ impl World {
                         let holds = self.map.held.get(name).and_then(Option::as_ref);
                         if holds.is_none_or(|lock| lock.holders.get(claim.owner).is_none()) {
                             let refused = self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), &claim, 1);
-                            let broken = Refusal::NotHeld(Cause::Broken { client: 77, ago_ms: 0 });
+                            let broken = Refusal::NotHeld(Cause::Broken { client: 77, ago_ms: 0, why: Box::default() });
                             prop_assert!(refused == Err(Refusal::WrongType) || refused == Err(broken), "the cause is known");
                         }
                         self.reference.drop_idle();
