@@ -10,6 +10,7 @@ import redis
 
 import portcullis_lock
 from portcullis_lock import NoLeaderError, NotPortcullisError, ReplyError
+from portcullis_lock.testing import Portcullis
 
 
 def quick(portcullis, **options):
@@ -87,6 +88,17 @@ def test_nothing_but_the_url_is_wrong_and_the_error_comes_at_once():
     assert time.monotonic() - begun < 1
     with pytest.raises(NoLeaderError, match="no node leads: 127.0.0.1:1 cannot be reached.*127.0.0.1:2 cannot"):
         portcullis_lock.connect("redis://127.0.0.1:1,127.0.0.1:2", retry_for=0.1).lock("a").acquire()
+
+
+def test_a_server_that_has_gone_is_named_when_the_wait_ends(portcullis_proc):
+    with Portcullis(program=portcullis_proc.program) as server:
+        locks = server.locks(retry_for=0.1)
+        locks.ping()
+    # It is asked for again until the wait is over.
+    begun = time.monotonic()
+    with pytest.raises(redis.exceptions.ConnectionError, match=f"127.0.0.1:{server.port}.*could be reached before"):
+        locks.lock("a", wait=0.3).acquire()
+    assert 0.3 <= time.monotonic() - begun < 2
 
 
 def test_a_slow_handshake_is_tried_again(portcullis):

@@ -131,9 +131,14 @@ class Core:
         try:
             link = await (self._open(None, timeout) if self.target.is_single else self._find_leader(timeout))
         except RedisConnectionError as error:
-            if self.is_final(error) and isinstance(error.__context__, OSError) and not isinstance(error.__context__, ssl.SSLError):
-                raise RedisConnectionError(f"{error} Start the server with `portcullis serve`, or connect to the URL of one that runs.") from error
-            raise
+            # An error of TLS, and that no node leads, have texts that say more.
+            if isinstance(error, errors.NoLeaderError) or not isinstance(error.__context__, OSError) or isinstance(error.__context__, ssl.SSLError):
+                raise
+            if self.has_connected:
+                advice = "The server could be reached before: look whether it still runs."
+            else:
+                advice = "Start the server with `portcullis serve`, or connect to the URL of one that runs."
+            raise RedisConnectionError(f"{error} {advice}") from error
         self.has_connected = True
         return link
 
