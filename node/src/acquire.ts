@@ -108,7 +108,7 @@ function attempt(core: Core, request: Request, attempts: Attempts): Outcome | Pr
   }
   const isShort = wait === 0 && !request.session
   const turn = isShort ? pool.startShort() : undefined
-  return attemptOn(turn ? turn.then(() => pool.lease()) : pool.lease(), core, request, attempts, wait, isShort)
+  return attemptOn(turn ? turn.then(() => pool.lease()) : pool.lease(!isShort), core, request, attempts, wait, isShort)
 }
 
 async function attemptOn(
@@ -154,7 +154,7 @@ async function attemptOn(
       throw new LockError(`the reply ${JSON.stringify(reply)} is no fencing token`)
     }
     if (!session) pool.giveBack(link)
-    const outcome = granted(core, request, attempts, tokens, sent, session)
+    const outcome = granted(core, request, attempts, tokens, sent, link, session)
     return outcome instanceof Grant ? outcome : await outcome
   } catch (error) {
     if (error instanceof ServerError && link) {
@@ -241,6 +241,7 @@ function granted(
   attempts: Attempts,
   tokens: number[],
   sent: number,
+  link: Link,
   session: Session | undefined,
 ): Grant | Promise<Grant | 'again'> {
   const isNested = request.owner !== undefined && request.names.some((name) => core.holds.lease(name, attempts.owner) > 0)
@@ -248,7 +249,7 @@ function granted(
   // The lease began with the grant, which may be long after the request.
   const isUnclear = isNested || attempts.maybeGranted || leaseNow() - sent > lease / 3
   attempts.maybeGranted = false
-  const grant = new Grant(core, request, attempts.owner, tokens, (isUnclear ? leaseNow() : sent) + lease, session)
+  const grant = new Grant(core, request, attempts.owner, tokens, (isUnclear ? leaseNow() : sent) + lease, link, session)
   if (request.signal?.aborted || core.isClosing) {
     core.background(grant.release().catch(() => {}))
     refuseIfEnded(core, request)

@@ -1,13 +1,15 @@
 /** What the parts of one `Locks` share. */
 import { randomBytes } from 'node:crypto'
 import { Holds } from './holds.js'
+import { Losses } from './losses.js'
 import type { Pool } from './pool.js'
-import { Renewals } from './renewals.js'
+import { type Renewable, Renewals } from './renewals.js'
 
 export class Core {
   readonly pool: Pool
   readonly holds = new Holds()
   readonly renewals: Renewals
+  readonly losses: Losses
   /** Unique to this process and object; owners and request ids begin with it. */
   readonly #prefix = randomBytes(12).toString('base64url')
   #count = 0
@@ -17,6 +19,19 @@ export class Core {
   constructor(pool: Pool) {
     this.pool = pool
     this.renewals = new Renewals(pool)
+    this.losses = new Losses(
+      () => pool.dialApart(),
+      (tokens) => this.renewals.confirm((grant) => grant.tokens.some((token) => tokens.has(token))),
+      (ears) => {
+        const isOf = (grant: Renewable) => grant.ear !== undefined && ears.has(grant.ear)
+        this.renewals.confirm((grant) => isOf(grant) && grant.nextRenewal !== Infinity)
+        // A look does not restart the lease, as a renewal would.
+        for (const grant of this.renewals.grants) {
+          if (isOf(grant) && grant.nextRenewal === Infinity) this.background(grant.check().catch(() => {}))
+        }
+      },
+    )
+    pool.onLeaderGone = () => this.losses.leaderIsGone()
   }
 
   /** End the attempts that are under way. */

@@ -5,6 +5,7 @@ import type { Command, Link } from './driver/link.js'
 import { LockError, NotHeldError, ServerError, UnreachableError, fromReply } from './errors.js'
 import { Backoff } from './pool.js'
 import { settle, type Renewable } from './renewals.js'
+import type { Ear } from './losses.js'
 import type { Request } from './request.js'
 import { leaseNow, networkNow } from './time.js'
 
@@ -36,6 +37,7 @@ export class Grant implements Renewable, AsyncDisposable {
   /** @internal */ nextRenewal: number
   /** @internal */ isRenewing = false
   /** @internal */ position = -1
+  /** @internal */ ear: Ear | undefined
   readonly #core: Core
   readonly #request: Request
   #session: Session | undefined
@@ -49,7 +51,7 @@ export class Grant implements Renewable, AsyncDisposable {
   #resolveLost: ((error: NotHeldError) => void) | undefined
 
   /** @internal Grants come from `Locks`. */
-  constructor(core: Core, request: Request, owner: string, tokens: number[], deadline: number, session: Session | undefined) {
+  constructor(core: Core, request: Request, owner: string, tokens: number[], deadline: number, link: Link, session: Session | undefined) {
     this.names = request.names
     this.owner = owner
     this.tokens = tokens
@@ -61,6 +63,7 @@ export class Grant implements Renewable, AsyncDisposable {
     this.#session = session
     if (request.owner !== undefined) for (const name of this.names) core.holds.add(name, owner, request.lease)
     core.renewals.add(this)
+    this.ear = core.losses.follow(link)
     if (session) this.#watch(session.link)
   }
 
@@ -74,9 +77,9 @@ export class Grant implements Renewable, AsyncDisposable {
     return this.tokens[0] as number
   }
 
-  /** Milliseconds for which the lock is certainly held, unless somebody deletes it or breaks the grant; 0 if it is lost. */
+  /** Whole milliseconds for which the lock is certainly held, unless somebody deletes it or breaks the grant; 0 if it is lost. */
   remaining(): number {
-    return this.#error || this.#releasing ? 0 : Math.max(0, this.deadline - leaseNow())
+    return this.#error || this.#releasing ? 0 : Math.max(0, Math.floor(this.deadline - leaseNow()))
   }
 
   /** Whether the lock is lost, as far as this process knows. */
@@ -189,9 +192,8 @@ export class Grant implements Renewable, AsyncDisposable {
 
   async #release(): Promise<void> {
     const remaining = Math.max(0, this.deadline - leaseNow())
-    const { renewals, pool, holds } = this.#core
-    renewals.remove(this)
-    this.#unawait()
+    const { pool, holds } = this.#core
+    this.#end()
     const isNamed = this.#request.owner !== undefined
     // A repeated release of a grant with an owner of its own is known by its token; one of several holds needs an id.
     const id = isNamed ? this.#core.nextId() : undefined
@@ -255,11 +257,23 @@ export class Grant implements Renewable, AsyncDisposable {
   lose(error: NotHeldError): void {
     if (this.#error) return
     this.#error = error
-    this.#core.renewals.remove(this)
-    this.#unawait()
+    this.#end()
     this.#resolveLost?.(error)
     this.#controller?.abort(error)
     this.#events?.emit('lost', error)
+  }
+
+  /** It is renewed, and its loss awaited, no longer. */
+  #end(): void {
+    this.#core.renewals.remove(this)
+    this.#hear(undefined)
+    this.#unawait()
+  }
+
+  /** Hears of the loss by way of another connection, or not at all. */
+  #hear(link: Link | undefined): void {
+    if (this.ear) this.#core.losses.leave(this.ear)
+    this.ear = link && this.#core.losses.follow(link)
   }
 
   #watch(link: Link): void {
@@ -287,6 +301,7 @@ export class Grant implements Renewable, AsyncDisposable {
         }
         if (this.#releasing || this.#error) return link.destroy()
         this.#session = { link, name }
+        this.#hear(link)
         return this.#watch(link)
       } catch (error) {
         if (error instanceof ServerError && !error.isOfNode) return this.lose(this.leaseEnded(`its session could not be resumed: ${error.message}`))

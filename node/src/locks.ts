@@ -155,6 +155,7 @@ export class Locks implements AsyncDisposable {
     await Promise.allSettled(grants.map((grant) => grant.release()))
     await this.#core.settled()
     this.#core.renewals.stop()
+    this.#core.losses.close()
     this.#core.pool.close()
   }
 

@@ -89,7 +89,7 @@ export class Latch {
       const left = wait === Infinity ? 0 : Math.max(1, Math.ceil(end - networkNow()))
       let abort: (() => void) | undefined
       try {
-        const link = await pool.lease()
+        const link = await pool.lease(true)
         abort = () => link.destroy('the wait was aborted')
         signal?.addEventListener('abort', abort, { once: true })
         const opened = await link.call(['LATCH.AWAIT', this.name, 'WAIT', String(left)], wait === Infinity ? Infinity : left + pool.limits.timeout)

@@ -16,7 +16,7 @@ export interface PoolLimits {
   timeout: number
   /** How long a request without a reply is repeated over new connections. */
   patience: number
-  /** Largest number of connections at once. */
+  /** Largest number of connections that wait or carry a session. Others come on top: a holder must be able to release. */
   maxConnections: number
 }
 
@@ -34,12 +34,15 @@ export class Pool {
   #dialer: Dialer
   #idle: Link[] = []
   #open = new Set<Link>()
-  #dialing = 0
+  /** Number of connections that wait or carry a session, or are being opened for that. */
+  #waits = 0
   #sweeper: Timer | undefined
   #short = 0
   #shortQueue: Array<() => void> = []
   #whenQuiet: Array<() => void> = []
   #closed = false
+  /** Called when a node refused a request because it does not lead. */
+  onLeaderGone: () => void = () => {}
 
   constructor(dialer: Dialer, limits: PoolLimits) {
     this.#dialer = dialer
@@ -53,12 +56,17 @@ export class Pool {
   /**
    * Takes a connection for one user.
    *
-   * @throws ConnectionError if none can be opened; LockError if there are too many, or the pool is closed.
+   * @param isWait Whether it is for a wait or a session, which may last.
+   * @throws ConnectionError if none can be opened; LockError if there are too many for a wait, or the pool is closed.
    */
-  lease(): Link | Promise<Link> {
+  lease(isWait = false): Link | Promise<Link> {
+    if (isWait && this.#waits >= this.limits.maxConnections) {
+      throw new LockError(`${this.limits.maxConnections} connections wait or carry a session: raise maxConnections, or wait for fewer locks at once`)
+    }
     const link = this.#idle.pop()
-    if (!link) return this.#dial()
+    if (!link) return this.#dial(isWait)
     link.isBusy = true
+    this.#setWait(link, isWait)
     link.keepProcess(true)
     this.#sweepLater()
     return link
@@ -99,12 +107,15 @@ export class Pool {
     while (this.#short > 0) await new Promise<void>((resolve) => this.#whenQuiet.push(resolve))
   }
 
-  async #dial(): Promise<Link> {
+  #setWait(link: Link, isWait: boolean): void {
+    this.#waits += Number(isWait) - Number(link.isWait)
+    link.isWait = isWait
+  }
+
+  async #dial(isWait: boolean): Promise<Link> {
     this.#refuseIfClosed()
-    if (this.#open.size + this.#dialing >= this.limits.maxConnections) {
-      throw new LockError(`${this.limits.maxConnections} connections are in use, and each wait needs one: raise maxConnections, or wait for fewer locks at once`)
-    }
-    this.#dialing++
+    // It counts from now on.
+    this.#waits += Number(isWait)
     try {
       const link = await this.#dialer.dial(this.limits.connectTimeout)
       if (this.#closed) {
@@ -113,15 +124,17 @@ export class Pool {
       }
       this.#open.add(link)
       link.isBusy = true
+      this.#setWait(link, isWait)
       this.#sweepLater()
       link.onClosed(() => {
         this.#open.delete(link)
+        this.#setWait(link, false)
         const at = this.#idle.indexOf(link)
         if (at >= 0) this.#idle.splice(at, 1)
       })
       return link
     } finally {
-      this.#dialing--
+      this.#waits -= Number(isWait)
     }
   }
 
@@ -132,6 +145,7 @@ export class Pool {
   /** Gives a connection back after its reply came. */
   giveBack(link: Link): void {
     if (link.isClosed) return
+    this.#setWait(link, false)
     if (this.#closed || this.#idle.length >= IDLE_MAX) return link.destroy()
     link.isBusy = false
     this.#idle.push(link)
@@ -142,6 +156,12 @@ export class Pool {
   leaderIsGone(link: Link): void {
     link.destroy('its node does not lead')
     this.#dialer.leaderIsGone()
+    this.onLeaderGone()
+  }
+
+  /** Opens a connection that the pool does not count nor close. */
+  dialApart(): Promise<Link> {
+    return this.#dialer.dial(this.limits.connectTimeout)
   }
 
   /**

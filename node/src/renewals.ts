@@ -6,12 +6,16 @@
  */
 import type { Command } from './driver/link.js'
 import { ConnectionError, NotHeldError, ServerError, fromReply } from './errors.js'
+import type { Ear } from './losses.js'
 import type { Pool } from './pool.js'
 import { type Timer, leaseNow, leaseTimer } from './time.js'
 
 /** A grant, as renewals see it. Times are milliseconds of `leaseNow`. */
 export interface Renewable {
   readonly lease: number
+  readonly tokens: readonly number[]
+  /** The connection on whose channel the server tells the loss. */
+  readonly ear: Ear | undefined
   /** When the lease ends. */
   deadline: number
   /** When the grant is renewed next; `Infinity` for never. */
@@ -21,6 +25,8 @@ export interface Renewable {
   position: number
   /** One command a name; their replies are the milliseconds that are left. */
   renewalCommands(): Command[]
+  /** Asks the server whether it is still held. */
+  check(): Promise<boolean>
   lose(error: NotHeldError): void
   leaseEnded(why: string): NotHeldError
 }
@@ -104,6 +110,12 @@ export class Renewals {
     for (let at = 0; at < due.length; at += BATCH) void this.#renew(due.slice(at, at + BATCH))
     for (const grant of due) next = Math.min(next, grant.deadline)
     this.#wakeBy(next)
+  }
+
+  /** Renews grants now, since they may have ended: the refusal says why. */
+  confirm(isConcerned: (grant: Renewable) => boolean): void {
+    const ended = this.#grants.filter(isConcerned)
+    for (let at = 0; at < ended.length; at += BATCH) void this.#renew(ended.slice(at, at + BATCH))
   }
 
   /** Renews grants now. Failures are seen at the next attempt, or at the end of the lease. */

@@ -129,6 +129,7 @@ async function open(driver: Driver, to: Node | string, timeout: number, forKeys 
     link.destroy()
     throw notOpened(typeof to === 'string' ? to : nodeText(to), failure ?? (error as Error))
   }
+  if (forKeys) link.askNumber()
   return link
 }
 

@@ -47,9 +47,16 @@ export class IoredisDriver implements Driver {
     const client = this.#make(options)
     client.on('error', failed)
     client.once('close', closed)
+    let isListening = false
     return {
       connect: () => client.connect(),
       send: (command) => client.call(...(command as [string, ...string[]])),
+      subscribe: (channels, heard) => {
+        if (!isListening) client.on('message', (_, message) => heard(message))
+        isListening = true
+        return client.subscribe(...channels)
+      },
+      unsubscribe: (channels) => client.unsubscribe(...channels),
       destroy: () => {
         client.disconnect()
         client.stream?.destroy()

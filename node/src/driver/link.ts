@@ -16,6 +16,9 @@ export interface Wire {
   connect(): Promise<unknown>
   /** Sends a command. Rejects with the client library's error. */
   send(command: Command): Promise<unknown>
+  /** Subscribes to channels, and calls the listener of the first call with each message. Rejects with the client library's error. */
+  subscribe(channels: string[], heard: (message: string) => void): Promise<unknown>
+  unsubscribe(channels: string[]): Promise<unknown>
   /** Closes the connection at once. */
   destroy(): void
   ref(): void
@@ -50,6 +53,10 @@ export class Link {
   #keepsProcess = true
   /** Whether a request uses it, or a wait or session does. The pool sets it. */
   isBusy = false
+  /** Whether that is a wait or a session. */
+  isWait = false
+  /** What `CLIENT ID` answers on it; undefined until `askNumber` has its reply. */
+  number: number | undefined
 
   constructor(wire: Wire) {
     this.#wire = wire
@@ -103,6 +110,28 @@ export class Link {
     }
     if (!this.isBusy) this.keepProcess(false)
     return this.isBusy
+  }
+
+  /** Asks for the connection's number, ahead of the first request and without waiting for the reply. */
+  askNumber(): void {
+    this.#wire.send(['CLIENT', 'ID']).then((reply) => (this.number = Number(reply)), () => {})
+  }
+
+  /**
+   * Subscribes to channels. The connection then serves nothing else.
+   *
+   * @throws ServerError; ConnectionError.
+   */
+  async subscribe(channels: string[], heard: (message: string) => void): Promise<void> {
+    try {
+      await this.#wire.subscribe(channels, heard)
+    } catch (error) {
+      throw this.#understood(error)
+    }
+  }
+
+  async unsubscribe(channels: string[]): Promise<void> {
+    await this.#wire.unsubscribe(channels)
   }
 
   /**

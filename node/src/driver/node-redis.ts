@@ -9,6 +9,8 @@ interface Client {
   connect(): Promise<unknown>
   destroy(): void
   sendCommand(command: Command): Promise<unknown>
+  subscribe(channels: string[], listener: (message: string) => void): Promise<unknown>
+  unsubscribe(channels: string[]): Promise<unknown>
   duplicate(options: Options): Client
   ref(): void
   unref(): void
@@ -72,6 +74,8 @@ export class NodeRedisDriver implements Driver {
     return {
       connect: () => client.connect(),
       send: (command) => client.sendCommand(command),
+      subscribe: (channels, heard) => client.subscribe(channels, heard),
+      unsubscribe: (channels) => client.unsubscribe(channels),
       destroy: () => {
         try {
           client.destroy()

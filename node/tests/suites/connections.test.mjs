@@ -199,9 +199,10 @@ test('too many waits are refused', async () => {
   const waits = [few.lock('a', { wait: 5000 }), few.lock('a', { wait: 5000 })]
   await server.untilBlocked(2)
   await assert.rejects(few.lock('a', { wait: 5000 }), /maxConnections/)
-  await server.order('DEL', 'a')
+  // The holder still renews and releases.
+  assert.ok((await grant.renew()) > 0)
+  await grant.release()
   for (const wait of waits) await wait.then((granted) => granted.release())
-  await assert.rejects(grant.release(), NotHeldError)
 })
 
 test('idle connections and renewals do not keep the process', () => {

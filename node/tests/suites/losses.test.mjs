@@ -1,0 +1,118 @@
+// Losses that the server tells at once. All leases are so long that no renewal sees one.
+import assert from 'node:assert/strict'
+import { after, afterEach, before, beforeEach, test } from 'node:test'
+import { NotHeldError } from 'portcullis-lock'
+import { driver, locksOf, sleep, startServer, workers } from './setup.mjs'
+
+let server
+let locks
+before(async () => {
+  server = await startServer()
+})
+beforeEach(async () => {
+  await server.reset()
+  locks = server.locks({ driver, timeout: 200 })
+})
+afterEach(() => server.endTest())
+after(() => server.stop())
+
+const lease = 300_000
+const channels = () => server.order('PUBSUB', 'CHANNELS', '__portcullis__:lock-lost:*')
+const until = async (holds) => {
+  for (const end = performance.now() + 10_000; !(await holds()); await sleep(2)) assert.ok(performance.now() < end, `not in time: ${holds}`)
+}
+const lossOf = async (grant) => {
+  const error = await Promise.race([grant.lost, sleep(5000)])
+  assert.ok(error instanceof NotHeldError, 'the loss is not heard')
+  assert.ok(grant.isLost && grant.signal.aborted)
+  await assert.rejects(grant.release(), NotHeldError)
+  return error
+}
+
+test('a lock that is broken, deleted, or over', async () => {
+  const grant = await locks.lock('a', { lease })
+  await until(async () => (await channels()).length === 1)
+  await server.order('LOCK.BREAK', 'a', 'TOKEN', String(grant.token), 'REASON', 'stuck')
+  assert.match((await lossOf(grant)).cause, /broken.*stuck/)
+
+  const deleted = await locks.all(['b', 'c'], { lease })
+  await server.order('DEL', 'c')
+  assert.match((await lossOf(deleted)).cause, /deleted/)
+
+  // The server's clock alone goes on, and by this process's the lease has hardly begun.
+  const permit = await locks.semaphore('s', 2).acquire({ lease })
+  await server.order('CLOCK', 'ADVANCE', String(lease))
+  assert.match((await lossOf(permit)).cause, /lease ended/)
+})
+
+test('a session, and a shared lock of a named owner', async () => {
+  const session = await locks.lock('a', { lease, session: { grace: 5000 } })
+  const shared = await locks.lock('b', { lease, shared: true, owner: 'ann' })
+  await until(async () => (await channels()).length === 2)
+  await server.order('DEL', 'a')
+  await server.order('DEL', 'b')
+  assert.match((await lossOf(session)).cause, /deleted/)
+  assert.match((await lossOf(shared)).cause, /deleted/)
+})
+
+test('a thousand locks at once', async () => {
+  const grants = await workers(1000, (number) => locks.lock(`a:${number}`, { lease }))
+  await until(async () => (await channels()).length >= 1)
+  await sleep(50)
+  await server.order('FLUSHALL')
+  await until(async () => grants.every((grant) => grant.isLost))
+})
+
+test('a grant outlives the connection that acquired it', async () => {
+  const grant = await locks.lock('a', { lease })
+  await until(async () => (await channels()).length === 1)
+  await server.order('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
+  await server.order('DEL', 'a')
+  await lossOf(grant)
+  // Its channel goes with it.
+  await until(async () => (await channels()).length === 0)
+})
+
+test('the connection that hears is opened again', async () => {
+  const grant = await locks.lock('a', { lease })
+  await until(async () => (await channels()).length === 1)
+  await server.order('CLIENT', 'KILL', 'TYPE', 'pubsub')
+  await until(async () => (await channels()).length === 0)
+  await until(async () => (await channels()).length === 1)
+  await server.order('DEL', 'a')
+  await lossOf(grant)
+})
+
+test('a forged message', async () => {
+  const grant = await locks.lock('a', { lease })
+  await until(async () => (await channels()).length === 1)
+  const [channel] = await channels()
+  await server.order('PUBLISH', channel, `${grant.token} broken a`)
+  await server.order('PUBLISH', channel, 'nonsense')
+  await sleep(50)
+  assert.ok(!grant.isLost && (await grant.check()))
+  await grant.release()
+})
+
+test('a user who may not subscribe', async () => {
+  await server.order('ACL', 'SETUSER', 'mute', 'on', '>secret', '~*', '+@all', 'resetchannels')
+  const mute = locksOf(server.url.replace('//', '//mute:secret@'))
+  try {
+    const grant = await mute.lock('a', { lease: 300 })
+    await server.order('DEL', 'a')
+    // The next renewal sees it.
+    await lossOf(grant)
+    assert.deepEqual(await channels(), [])
+  } finally {
+    await mute.close()
+    await server.order('ACL', 'DELUSER', 'mute')
+  }
+})
+
+test('close() ends the connection that hears', async () => {
+  const grant = await locks.lock('a', { lease })
+  await until(async () => (await channels()).length === 1)
+  await grant.release()
+  await locks.close()
+  await until(async () => (await channels()).length === 0)
+})
