@@ -8,6 +8,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+# Widths of windows in pixels.
+DEVICES = {"phone": 390, "small-phone": 320, "tablet": 820, "wide": 1920}
 # The smallest contrast of all texts that can be seen, and which text has it.
 CONTRAST = """
 const channel = c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
@@ -141,6 +143,20 @@ class Page:
         """From now on the dialog learns nothing new of the lock until it asks what came of a break."""
         self.run("refreshBreak = () => {}")
         self.until(lambda: not self.run("return breaking.busy"), "the last question is answered")
+
+    def must_contrast(self, what):
+        """Fails unless every text stands out from its background as WCAG's level AA asks."""
+        ratio, text = self.run(CONTRAST)
+        assert ratio >= 4.5, f"{what}: the contrast of {text!r} is {ratio:.2f}"
+
+    def must_fit(self, what, at_each):
+        """Fails if the page is wider than the window of one of DEVICES. Calls `at_each` with the device's name."""
+        for device, width in DEVICES.items():
+            self.size(width, 844 if width < 600 else 1100)
+            time.sleep(0.3)  # Layout has no event.
+            over = self.run("return document.documentElement.scrollWidth") - width
+            assert over <= 0, f"{what}: at {width} px the page is {over} px too wide"
+            at_each(device)
 
     def complaints(self):
         """What the browser's console says beyond refused requests."""

@@ -14,60 +14,16 @@ import traceback
 import doubts
 import nodes
 import reports
-from browser import CONTRAST, WATCH, Page, has
-from servers import Nodes, Server
+from browser import WATCH, Page, has
+from scene import JAM, Scene
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-JAM = 50
 # The page has a tick a second; the rest is for a machine that is busy with other things.
 JAM_SECONDS_MAX = 1.3
 FRAME_MS_MAX = 50
 PAGE_BYTES_MAX = 150 << 10
 LOCKS, CONTENDED = 100_000, 1_000
 ODD_NAME = '<img src=x onerror="document.title=1">\u202ea\\x41'
-
-
-class Scene:
-    """What a check gets: ways to start servers, clients and pages, all of which end with it."""
-
-    def __init__(self, arguments, ends):
-        self.arguments, self.ends = arguments, ends
-
-    def server(self, *settings):
-        server = Server(self.arguments.program, *settings)
-        self.ends.callback(server.end)
-        return server
-
-    def nodes(self, count):
-        """Replicated servers."""
-        folder = self.ends.enter_context(tempfile.TemporaryDirectory(prefix="portcullis-nodes-"))
-        nodes = Nodes(self.arguments.program, folder, count)
-        self.ends.callback(nodes.end)
-        return nodes
-
-    def page(self, url, **options):
-        return self.ends.enter_context(Page(self.arguments.browser, self.arguments.driver, url, **options))
-
-    def client(self, server, name=None):
-        client = server.client(name)
-        self.ends.callback(client.close)
-        return client
-
-    def jam(self, server, name="order:42"):
-        """A lock that is held, and 50 clients that wait for it."""
-        holder = self.client(server, "checkout")
-        token = holder.ask("LOCK.ACQUIRE", name, "worker-7", 600_000)
-        crowd = [self.client(server, f"client-{i}") for i in range(JAM)]
-        before = holder.waiting()
-        for i, client in enumerate(crowd):
-            client.send("LOCK.ACQUIRE", name, f"owner-{i}", 600_000, "WAIT", 0)
-            if i == 0:
-                holder.until_waiting(before + 1)  # so it is the first in the queue
-        holder.until_waiting(before + JAM)
-        return holder, token, crowd
-
-    def shot(self, page, name):
-        page.shot(self.arguments.shots, name)
 
 
 def worst(values):
@@ -501,27 +457,19 @@ def it_can_be_read_everywhere(scene):
     page.until(lambda: "connection gone" in page.text("headline") and len(page.names("tree")) == 3, "the jam is shown")
     for scheme in ("light", "dark"):
         page.scheme(scheme)
-        ratio, text = page.run(CONTRAST)
-        assert ratio >= 4.5, f"{scheme}: the contrast of {text!r} is {ratio:.2f}"
+        page.must_contrast(scheme)
         scene.shot(page, scheme)
         page.press("b")
-        ratio, text = page.run(CONTRAST)
-        assert ratio >= 4.5, f"{scheme}, dialog: the contrast of {text!r} is {ratio:.2f}"
+        page.must_contrast(f"{scheme}, dialog")
         scene.shot(page, f"{scheme}-dialog")
         page.press("ESCAPE")
         page.run("location.hash = '#lock=order%3A42'")
         page.until(lambda: "worker-7" in page.text("holders"), "the details are shown")
-        ratio, text = page.run(CONTRAST)
-        assert ratio >= 4.5, f"{scheme}, details: the contrast of {text!r} is {ratio:.2f}"
+        page.must_contrast(f"{scheme}, details")
         scene.shot(page, f"{scheme}-details")
         page.press("ESCAPE")
     page.scheme("light")
-    for width, name in ((390, "phone"), (320, "small-phone"), (820, "tablet"), (1920, "wide")):
-        page.size(width, 844 if width < 600 else 1100)
-        time.sleep(0.3)
-        over = page.run("return document.documentElement.scrollWidth") - width
-        assert over <= 0, f"at {width} px the page is {over} px too wide"
-        scene.shot(page, name)
+    page.must_fit("a jam", lambda device: scene.shot(page, device))
     page.size(390, 844)
     page.run("location.hash = `#lock=${'a-name-without-any-break-'.repeat(6)}`")
     page.until(lambda: page.text("unfold") != "", "a long name is folded")

@@ -1,9 +1,8 @@
 """Checks of the pages of replicated nodes, while a leader lives and when it is lost. checks.py runs them with its own."""
 
 import contextlib
-import time
 
-from browser import CONTRAST, has
+from browser import has
 
 # A node stands for election after about a second without its leader. The rest is for a busy machine.
 ELECTION_SECONDS_MAX = 10
@@ -19,16 +18,10 @@ def table(page):
 def can_be_read(scene, page, name):
     for scheme in ("light", "dark"):
         page.scheme(scheme)
-        ratio, text = page.run(CONTRAST)
-        assert ratio >= 4.5, f"{name}, {scheme}: the contrast of {text!r} is {ratio:.2f}"
+        page.must_contrast(f"{name}, {scheme}")
         scene.shot(page, f"{name}-{scheme}")
     page.scheme("light")
-    for width, device in ((390, "phone"), (320, "small-phone"), (820, "tablet"), (1440, "wide")):
-        page.size(width, 844 if width < 600 else 1000)
-        time.sleep(0.2)
-        over = page.run("return document.documentElement.scrollWidth") - width
-        assert over <= 0, f"{name}: at {width} px the page is {over} px too wide"
-        scene.shot(page, f"{name}-{device}")
+    page.must_fit(name, lambda device: scene.shot(page, f"{name}-{device}"))
 
 
 def on_steady_nodes(count):
