@@ -212,6 +212,8 @@ async function replyOrSilence(link: Link, command: Command, pool: Pool): Promise
   const silence = new Promise<typeof SILENCE>((resolve) => (timer = networkTimer(timeout, () => resolve(SILENCE))))
   const reply = await Promise.race([call, silence]).finally(() => timer?.cancel())
   if (reply === SILENCE) {
+    // The next attempt counts in its place.
+    pool.setWait(link, false)
     // When the place is taken over, this connection gets nil, and is free.
     const late = networkTimer(timeout, () => link.destroy('another connection took its place'))
     void call.then(() => pool.giveBack(link), () => {}).finally(() => late.cancel())

@@ -20,18 +20,21 @@ export class Core {
     this.pool = pool
     this.renewals = new Renewals(pool)
     this.losses = new Losses(
+      pool.limits.timeout,
       () => pool.dialApart(),
-      (tokens) => this.renewals.confirm((grant) => grant.tokens.some((token) => tokens.has(token))),
-      (ears) => {
-        const isOf = (grant: Renewable) => grant.ear !== undefined && ears.has(grant.ear)
-        this.renewals.confirm((grant) => isOf(grant) && grant.nextRenewal !== Infinity)
-        // A look does not restart the lease, as a renewal would.
-        for (const grant of this.renewals.grants) {
-          if (isOf(grant) && grant.nextRenewal === Infinity) this.background(grant.check().catch(() => {}))
-        }
-      },
+      (tokens) => this.#confirm((grant) => grant.tokens.some((token) => tokens.has(token))),
+      (ears) => this.#confirm((grant) => grant.ear !== undefined && ears.has(grant.ear)),
     )
     pool.onLeaderGone = () => this.losses.leaderIsGone()
+  }
+
+  /** Asks the server at once about grants that may have ended. */
+  #confirm(isConcerned: (grant: Renewable) => boolean): void {
+    this.renewals.confirm((grant) => grant.nextRenewal !== Infinity && isConcerned(grant))
+    // A look does not restart the lease, as a renewal would.
+    for (const grant of this.renewals.grants) {
+      if (grant.nextRenewal === Infinity && isConcerned(grant)) this.background(grant.confirm().catch(() => {}))
+    }
   }
 
   /** End the attempts that are under way. */

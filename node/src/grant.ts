@@ -163,6 +163,15 @@ export class Grant implements Renewable, AsyncDisposable {
     return this.checked(replies)
   }
 
+  /** @internal As `check`. The refusal of a renewal tells why it is not held. */
+  async confirm(): Promise<void> {
+    const { pool } = this.#core
+    const replies = await pool.request(this.checkCommands())
+    if (replies.some((reply) => reply instanceof ServerError) || replies.every((reply) => Number(reply) === 1)) return
+    if (!this.isLost && !this.#releasing) settle(this, leaseNow(), await pool.request(this.renewalCommands()))
+    if (!this.#releasing) this.checked(replies)
+  }
+
   /** @internal */
   checkCommands(): Command[] {
     return this.names.map((name, at) => ['LOCK.CHECK', name, String(this.tokens[at])])
@@ -294,6 +303,7 @@ export class Grant implements Renewable, AsyncDisposable {
       let link: Link | undefined
       try {
         link = await pool.lease()
+        pool.setWait(link, true)
         const grants = await link.call(['LOCK.SESSION', name, 'GRACE', String(this.#request.grace)], pool.limits.timeout)
         if (Number(grants) === 0) {
           link.destroy()

@@ -14,7 +14,7 @@
  */
 import type { Link } from './driver/link.js'
 import { ServerError } from './errors.js'
-import { type Timer, networkTimer } from './time.js'
+import { type Timer, networkTimer, networkTurn } from './time.js'
 
 const CHANNEL = '__portcullis__:lock-lost:'
 /** First and longest pause before the connection is opened again, in milliseconds. */
@@ -30,6 +30,7 @@ export interface Ear {
 
 export class Losses {
   readonly #ears = new Map<Link, Ear>()
+  readonly #timeout: number
   readonly #dial: () => Promise<Link>
   readonly #onLost: (tokens: Set<number>) => void
   readonly #onHeard: (ears: Set<Ear>) => void
@@ -42,10 +43,12 @@ export class Losses {
   #isEnded = false
 
   /**
+   * @param timeout Milliseconds that the server has to confirm a subscription.
    * @param onLost Called with the tokens whose grants have ended.
    * @param onHeard Called when losses are heard from now on; grants of these connections may have ended before.
    */
-  constructor(dial: () => Promise<Link>, onLost: (tokens: Set<number>) => void, onHeard: (ears: Set<Ear>) => void) {
+  constructor(timeout: number, dial: () => Promise<Link>, onLost: (tokens: Set<number>) => void, onHeard: (ears: Set<Ear>) => void) {
+    this.#timeout = timeout
     this.#dial = dial
     this.#onLost = onLost
     this.#onHeard = onHeard
@@ -59,9 +62,9 @@ export class Losses {
       ear = { link, channel: CHANNEL + link.number, grants: 0 }
       this.#ears.set(link, ear)
       link.onClosed(() => this.#drop(ear as Ear))
-      if (this.#link === undefined) this.#open()
-      else if (this.#link !== 'opening') this.#subscribe(this.#link, [ear])
+      if (this.#link !== undefined && this.#link !== 'opening') this.#subscribe(this.#link, [ear])
     }
+    if (this.#link === undefined && this.#timer === undefined && !this.#isEnded) this.#open()
     ear.grants++
     return ear
   }
@@ -88,15 +91,15 @@ export class Losses {
   /** Forgets a connection that has closed, once its last grant has ended. */
   #drop(ear: Ear): void {
     // `follow` may be about to count its first grant.
-    queueMicrotask(() => {
+    void Promise.resolve().then(() => {
       if (ear.grants > 0 || !this.#ears.delete(ear.link)) return
-      if (this.#link !== undefined && this.#link !== 'opening') void this.#link.unsubscribe([ear.channel]).catch(() => {})
+      // Connections of different servers, or of one before and after its restart, may have the same number.
+      const isShared = [...this.#ears.values()].some((other) => other.channel === ear.channel)
+      if (!isShared && this.#link !== undefined && this.#link !== 'opening') void this.#link.unsubscribe([ear.channel]).catch(() => {})
     })
   }
 
   #open(): void {
-    this.#timer?.cancel()
-    this.#timer = undefined
     this.#link = 'opening'
     this.#dial().then(
       (link) => {
@@ -115,6 +118,7 @@ export class Losses {
     this.#link = undefined
     if (this.#isEnded) return
     this.#timer = networkTimer(this.#pause, () => {
+      this.#timer = undefined
       for (const ear of this.#ears.values()) if (ear.grants > 0) return this.#open()
     })
     this.#pause = Math.min(this.#pause * 2, PAUSE_MS[1])
@@ -123,6 +127,7 @@ export class Losses {
   #subscribe(link: Link, ears: Ear[]): void {
     if (ears.length === 0) return
     const channels = ears.map((ear) => ear.channel)
+    const late = networkTimer(this.#timeout, () => link.destroy('no reply within the time-out'))
     link.subscribe(channels, (message) => this.#hear(message)).then(
       () => {
         this.#pause = PAUSE_MS[0]
@@ -130,15 +135,17 @@ export class Losses {
         if (living.length > 0 && !this.#isEnded) this.#onHeard(new Set(living))
       },
       (error: unknown) => {
+        if (!(error instanceof ServerError)) return
+        if (error.isOfNode) link.destroy('its node does not lead')
         // The user may not subscribe to the channel.
-        if (error instanceof ServerError) this.close()
+        else this.close()
       },
-    )
+    ).finally(() => late.cancel())
   }
 
   #hear(message: string): void {
     if (this.#heard.size === 0) {
-      setImmediate(() => {
+      void networkTurn().then(() => {
         const tokens = this.#heard
         this.#heard = new Set()
         this.#onLost(tokens)

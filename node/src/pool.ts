@@ -66,7 +66,7 @@ export class Pool {
     const link = this.#idle.pop()
     if (!link) return this.#dial(isWait)
     link.isBusy = true
-    this.#setWait(link, isWait)
+    this.setWait(link, isWait)
     link.keepProcess(true)
     this.#sweepLater()
     return link
@@ -107,7 +107,8 @@ export class Pool {
     while (this.#short > 0) await new Promise<void>((resolve) => this.#whenQuiet.push(resolve))
   }
 
-  #setWait(link: Link, isWait: boolean): void {
+  /** Counts a connection that waits or carries a session, or no longer does. */
+  setWait(link: Link, isWait: boolean): void {
     this.#waits += Number(isWait) - Number(link.isWait)
     link.isWait = isWait
   }
@@ -124,11 +125,11 @@ export class Pool {
       }
       this.#open.add(link)
       link.isBusy = true
-      this.#setWait(link, isWait)
+      this.setWait(link, isWait)
       this.#sweepLater()
       link.onClosed(() => {
         this.#open.delete(link)
-        this.#setWait(link, false)
+        this.setWait(link, false)
         const at = this.#idle.indexOf(link)
         if (at >= 0) this.#idle.splice(at, 1)
       })
@@ -145,7 +146,7 @@ export class Pool {
   /** Gives a connection back after its reply came. */
   giveBack(link: Link): void {
     if (link.isClosed) return
-    this.#setWait(link, false)
+    this.setWait(link, false)
     if (this.#closed || this.#idle.length >= IDLE_MAX) return link.destroy()
     link.isBusy = false
     this.#idle.push(link)

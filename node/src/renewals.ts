@@ -25,8 +25,8 @@ export interface Renewable {
   position: number
   /** One command a name; their replies are the milliseconds that are left. */
   renewalCommands(): Command[]
-  /** Asks the server whether it is still held. */
-  check(): Promise<boolean>
+  /** Asks the server whether it is still held, and why it is not. */
+  confirm(): Promise<void>
   lose(error: NotHeldError): void
   leaseEnded(why: string): NotHeldError
 }
@@ -159,8 +159,9 @@ function retryAfter(grant: Renewable): number {
 export function settle(grant: Renewable, sent: number, replies: unknown[] | undefined): void {
   const now = leaseNow()
   const retry = now + retryAfter(grant)
+  const isRenewed = grant.nextRenewal !== Infinity
   if (replies === undefined) {
-    grant.nextRenewal = retry
+    if (isRenewed) grant.nextRenewal = retry
     return
   }
   let left = Infinity
@@ -169,11 +170,11 @@ export function settle(grant: Renewable, sent: number, replies: unknown[] | unde
       const error = fromReply(reply)
       if (error instanceof NotHeldError) return grant.lose(error)
       // The next attempt may get a clearer answer; the grant is held until its lease ends.
-      grant.nextRenewal = retry
+      if (isRenewed) grant.nextRenewal = retry
       return
     }
     left = Math.min(left, Number(reply))
   }
   grant.deadline = sent + left
-  if (grant.nextRenewal !== Infinity) grant.nextRenewal = Math.max(now + Math.min(left, grant.lease) / 3, Math.min(retry, grant.deadline))
+  if (isRenewed) grant.nextRenewal = Math.max(now + Math.min(left, grant.lease) / 3, Math.min(retry, grant.deadline))
 }

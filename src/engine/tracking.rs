@@ -7,7 +7,7 @@ use crate::base::ids::SessionId;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
 use crate::engine::context::Origin;
-use crate::engine::pubsub::subscriptions::EVENTS;
+use crate::engine::pubsub::subscriptions::is_of_leader;
 use crate::engine::pubsub::{self, Kind};
 use crate::engine::session::Session;
 use crate::keyspace::interests::NIL;
@@ -32,10 +32,10 @@ impl Engine {
         self.update_observers();
     }
 
-    /// Whether a session hears of keys that change: it tracks keys, or is subscribed to invalidations or keyspace events.
+    /// Whether a session hears of keys that change: it tracks keys, or is subscribed to invalidations, keyspace events or lost locks.
     #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "asked only where keys may become another node's"))]
     pub fn hears_of_keys(&self, id: SessionId) -> bool {
-        let tells = |name: &[u8]| name.starts_with(EVENTS) || name == CHANNEL;
+        let tells = |name: &[u8]| is_of_leader(name) || name == CHANNEL;
         let subscribed = || [Kind::Channel, Kind::Pattern].iter().any(|&kind| self.pubsub.names_of(kind, id).any(tells));
         self.sessions[id.0 as usize].tracker != NIL || subscribed()
     }

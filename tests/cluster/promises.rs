@@ -11,6 +11,7 @@ use crate::session::Session;
 struct Clients {
     subscriber: Session,
     events: Session,
+    losses: Session,
     tracker: Session,
     blocked: Session,
     queue: Session,
@@ -38,6 +39,7 @@ impl Clients {
         Clients {
             subscriber: open("SUBSCRIBE news"),
             events: open("PSUBSCRIBE __keyspace@0__:*"),
+            losses: open("SUBSCRIBE __portcullis__:lock-lost:1"),
             tracker,
             blocked,
             queue,
@@ -48,6 +50,7 @@ impl Clients {
     /// All but the subscriber must look for the next leader.
     fn have_lost_their_leader(&mut self) {
         assert!(self.events.closes(), "no node publishes keyspace events to it any more");
+        assert!(self.losses.closes(), "no node tells it of lost locks any more");
         assert!(self.tracker.closes(), "no node tells it of changes any more");
         assert!(self.blocked.closes() && self.queue.closes() && self.watcher.closes());
     }

@@ -230,6 +230,25 @@ fn another_connection_takes_a_session_over() {
 }
 
 #[test]
+fn the_connection_that_repeats_a_request_is_told_of_the_loss() {
+    play_here(
+        "A: HELLO 3 => %7*
+         B: HELLO 3 => %7*
+         A: LOCK.ACQUIRE l x 9000 REQUEST r => :*
+         B: LOCK.ACQUIRE l x 9000 REQUEST r => :*
+         C: DEL l => :1
+         B <= >5 $9 lock-lost $1 l $1 x :*
+         A: PING => +PONG
+         # A grant that is bound to its connection stays with it.
+         A: LOCK.ACQUIRE l x 9000 SESSION REQUEST s => :*
+         B: LOCK.ACQUIRE l x 9000 REQUEST s => :*
+         C: DEL l => :1
+         A <= >5 $9 lock-lost $1 l $1 x :*
+         B: PING => +PONG",
+    );
+}
+
+#[test]
 fn the_connection_that_has_a_session_is_told_what_it_loses() {
     // The session was taken over from the connection that acquired the lock, which is still open.
     play_here(

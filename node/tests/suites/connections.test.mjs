@@ -205,6 +205,16 @@ test('too many waits are refused', async () => {
   for (const wait of waits) await wait.then((granted) => granted.release())
 })
 
+test('a wait that asks again after a silence counts once', async () => {
+  const few = server.locks({ driver, maxConnections: 2, timeout: 100 })
+  const grant = await few.lock('a')
+  const waits = [few.lock('a', { wait: 5000 }), few.lock('a', { wait: 5000 })]
+  await server.untilBlocked(2)
+  await sleep(350)
+  await grant.release()
+  for (const wait of waits) await wait.then((granted) => granted.release())
+})
+
 test('idle connections and renewals do not keep the process', () => {
   const program = fileURLToPath(new URL('./idle.mjs', import.meta.url))
   const { status, stdout, stderr } = spawnSync(process.execPath, [program, server.url], { encoding: 'utf8', timeout: 10_000 })

@@ -83,6 +83,45 @@ test('the connection that hears is opened again', async () => {
   await lossOf(grant)
 })
 
+test('a connection that breaks while nothing is held is opened for the next lock', async () => {
+  const grant = await locks.lock('a', { lease })
+  await until(async () => (await channels()).length === 1)
+  await grant.release()
+  await server.order('CLIENT', 'KILL', 'TYPE', 'pubsub')
+  await sleep(300) // The attempt to open it again has found nothing to hear of.
+  assert.deepEqual(await channels(), [])
+  const next = await locks.lock('a', { lease })
+  await until(async () => (await channels()).length === 1)
+  await server.order('DEL', 'a')
+  await lossOf(next)
+})
+
+test('a lock that does not renew itself', async () => {
+  const grant = await locks.lock('a', { lease, renew: false })
+  await until(async () => (await channels()).length === 1)
+  await server.clock.freeze()
+  const left = await server.order('PTTL', 'a')
+  await server.order('CLOCK', 'ADVANCE', '1000')
+  const [channel] = await channels()
+  await server.order('PUBLISH', channel, `${grant.token} broken a`)
+  await sleep(50)
+  assert.equal(await server.order('PTTL', 'a'), left - 1000)
+  await server.order('DEL', 'a')
+  assert.match((await lossOf(grant)).cause, /deleted/)
+})
+
+test('a lock whose first reply was lost', async () => {
+  const first = await locks.lock('b', { lease })
+  await until(async () => (await channels()).length === 1)
+  await server.faults.add('lost', 'DROP-REPLY', { on: 'lock.acquire', times: 1 })
+  const grant = await locks.lock('a', { lease })
+  assert.equal(await server.faults.fired('lost'), 1)
+  await until(async () => (await channels()).length === 2)
+  await server.order('DEL', 'a')
+  await lossOf(grant)
+  await first.release()
+})
+
 test('a forged message', async () => {
   const grant = await locks.lock('a', { lease })
   await until(async () => (await channels()).length === 1)

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { after, before, test } from 'node:test'
-import { Witness, driver, locksOf, workers } from './setup.mjs'
+import { Witness, driver, locksOf, sleep, workers } from './setup.mjs'
 
 const ports = process.env.NODE_PORTS.split(',')
 const urls = {
@@ -67,6 +67,10 @@ test('64 workers whose leader is killed', async () => {
     await kept.release()
     await (await waiting).release()
     await session.release()
+    // The next leader tells losses as well: the first renewal would be later.
+    const broken = await locks.lock(`broken:${kind}`, { lease: 60_000 })
+    await locks.break(broken.name, broken.token)
+    assert.match((await Promise.race([broken.lost, sleep(10_000)]))?.cause ?? 'not heard', /broken/)
     for (const each of [name, `kept:${kind}`, `session:${kind}`]) assert.deepEqual((await locks.info(each))?.holders ?? [], [], each)
     await locks.close()
   })

@@ -10,7 +10,7 @@ use crate::engine::command::keys::KeyUse;
 use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys, Positions, Replies, Traits};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
-use crate::engine::pubsub::subscriptions::EVENTS;
+use crate::engine::pubsub::subscriptions::is_of_leader;
 use crate::engine::pubsub::{self, Kind};
 use crate::engine::session::{Session, SessionFlags};
 use crate::resp::reply::{Protocol, Sink, WireReply};
@@ -262,7 +262,7 @@ fn write_confirmation(sink: &mut dyn Sink, word: &str, name: Option<&[u8]>, coun
 }
 
 fn subscribe_to(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
-    if kind != Kind::Shard && names.iter().any(|name| name.starts_with(EVENTS)) {
+    if kind != Kind::Shard && names.iter().any(|name| is_of_leader(name)) {
         // They are the leader's alone: a subscriber of another node would wait in vain.
         cx.engine.check_leads(cx.session)?;
     }

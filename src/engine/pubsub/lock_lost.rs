@@ -6,11 +6,8 @@
 
 use crate::engine::Engine;
 use crate::engine::pubsub::deliver::publish;
-use crate::engine::pubsub::subscriptions::Kind;
+use crate::engine::pubsub::subscriptions::{Kind, LOST};
 use crate::lock::grant::Client;
-
-/// What the channels begin with.
-const CHANNEL: &[u8] = b"__portcullis__:lock-lost:";
 
 /// Publishes that a grant has ended without its release. Stays on this node, as keyspace events do. Without subscribers it costs
 /// nothing.
@@ -19,7 +16,7 @@ pub(in crate::engine) fn publish_lost(engine: &mut Engine, client: Client, name:
         return;
     }
     let mut number = itoa::Buffer::new();
-    let channel = [CHANNEL, number.format(client.id).as_bytes()].concat();
+    let channel = [LOST, number.format(client.id).as_bytes()].concat();
     if engine.pubsub.may_reach(&channel) {
         let message = [number.format(token).as_bytes(), b" ", reason.as_bytes(), b" ", name].concat();
         publish(engine, Kind::Channel, &channel, &message);

@@ -9,7 +9,14 @@ use crate::engine::pubsub::registry::Registry;
 use crate::engine::pubsub::relayed::Relay;
 
 /// What the channels of keyspace events begin with.
-pub const EVENTS: &[u8] = b"__key";
+const EVENTS: &[u8] = b"__key";
+/// What the channels of lost locks begin with.
+pub(super) const LOST: &[u8] = b"__portcullis__:lock-lost:";
+
+/// Whether only the node that leads has messages for a channel, or for the channels of a pattern that begins like them.
+pub fn is_of_leader(channel: &[u8]) -> bool {
+    channel.starts_with(EVENTS) || channel.starts_with(LOST)
+}
 
 /// Kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

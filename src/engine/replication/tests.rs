@@ -55,6 +55,8 @@ fn a_follower_answers_nothing_from_its_keys() {
         ("RESET", "+RESET"),
         ("SUBSCRIBE news __keyevent@0__:expired", read),
         ("PSUBSCRIBE __key*", read),
+        ("SUBSCRIBE __portcullis__:lock-lost:7", read),
+        ("PSUBSCRIBE __portcullis__:lock-lost:*", read),
         ("CLIENT TRACKING ON BCAST", read),
         ("PUBLISH news 1", ":0"),
     ]);

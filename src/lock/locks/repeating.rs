@@ -176,7 +176,11 @@ impl Locks {
                 grant.renew(end_ms.max(grant.end_ms));
                 let before = grant.clone();
                 if bound != Bound::Lease {
-                    (grant.bound, grant.client) = (bound, request.client);
+                    grant.bound = bound;
+                }
+                // The connection that has the reply is told of a loss. A grant that is bound to another one ends with that.
+                if bound != Bound::Lease || grant.bound == Bound::Lease {
+                    grant.client = request.client;
                 }
                 (before, grant.clone())
             });
