@@ -339,7 +339,8 @@ impl Model {
             let Name::Held { holders, .. } = &mut self.names[name] else { continue };
             for grant in holders.iter_mut().filter(|grant| grant.owner == attempt.owner) {
                 grant.end = grant.end.max(self.now + attempt.lease).min(grant.max_end.unwrap_or(u64::MAX));
-                if tie != Tie::None {
+                // Without a tie of its own, the grant goes over to the connection that has the reply.
+                if tie != Tie::None || grant.tie == Tie::None {
                     (grant.tie, grant.conn) = (tie, attempt.conn);
                 }
             }
