@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { after, afterEach, before, beforeEach, test } from 'node:test'
 import { NotHeldError } from 'portcullis-lock'
-import { driver, locksOf, sleep, startServer, workers } from './setup.mjs'
+import { atMost, driver, locksOf, sleep, startServer, workers } from './setup.mjs'
 
 let server
 let locks
@@ -22,7 +22,7 @@ const until = async (holds) => {
   for (const end = performance.now() + 10_000; !(await holds()); await sleep(2)) assert.ok(performance.now() < end, `not in time: ${holds}`)
 }
 const lossOf = async (grant) => {
-  const error = await Promise.race([grant.lost, sleep(5000)])
+  const error = await Promise.race([grant.lost, atMost(5000)])
   assert.ok(error instanceof NotHeldError, 'the loss is not heard')
   assert.ok(grant.isLost && grant.signal.aborted)
   await assert.rejects(grant.release(), NotHeldError)

@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { after, before, test } from 'node:test'
-import { Witness, driver, locksOf, sleep, workers } from './setup.mjs'
+import { NotHeldError } from 'portcullis-lock'
+import { Witness, atMost, driver, locksOf, workers } from './setup.mjs'
 
 const ports = process.env.NODE_PORTS.split(',')
 const urls = {
@@ -67,10 +68,11 @@ test('64 workers whose leader is killed', async () => {
     await kept.release()
     await (await waiting).release()
     await session.release()
-    // The next leader tells losses as well: the first renewal would be later.
+    // The next leader tells losses as well: the first renewal would be later. Another of these clients may have the nodes choose yet another one
+    // meanwhile. That one does not know the cause, and a break that is asked for again finds nothing to break.
     const broken = await locks.lock(`broken:${kind}`, { lease: 60_000 })
-    await locks.break(broken.name, broken.token)
-    assert.match((await Promise.race([broken.lost, sleep(10_000)]))?.cause ?? 'not heard', /broken/)
+    await locks.break(broken.name, broken.token).catch((error) => assert.ok(error instanceof NotHeldError, error))
+    assert.ok((await Promise.race([broken.lost, atMost(10_000)])) instanceof NotHeldError, 'the loss is not heard')
     for (const each of [name, `kept:${kind}`, `session:${kind}`]) assert.deepEqual((await locks.info(each))?.holders ?? [], [], each)
     await locks.close()
   })

@@ -7,6 +7,9 @@ export const driver = process.env.DRIVER ?? 'ioredis'
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
+// The same, without keeping the process alive: for the longest wait of a race.
+export const atMost = (ms) => new Promise((resolve) => setTimeout(resolve, ms).unref())
+
 export const workers = (count, work) => Promise.all(Array.from({ length: count }, (_, number) => work(number)))
 
 // A server in test mode, and locks of it. FLAGS are further flags of the server, such as those of durability.
