@@ -9,8 +9,8 @@
  *   released or lost        ─▶ leave  ─▶ UNSUBSCRIBE, when the connection has closed, too
  * ```
  *
- * The refusal of that renewal tells why the grant has ended. A message that somebody forged only renews a grant. Where this connection
- * breaks, or the user may not subscribe, the next renewal sees the loss.
+ * The refusal of that renewal tells why the grant has ended. A grant that does not renew itself is only looked at. So a forged message ends
+ * nothing. While this connection is broken, or if the user may not subscribe, the next renewal sees the loss.
  */
 import type { Link } from './driver/link.js'
 import { ServerError } from './errors.js'

@@ -1,23 +1,13 @@
 // Connections that break, replies that are lost, sessions, and the application's own clients.
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { after, afterEach, before, beforeEach, test } from 'node:test'
+import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { NotHeldError, UnreachableError, connect } from 'portcullis-lock'
-import { Witness, driver, sleep, startServer, workers } from './setup.mjs'
+import { driver, locks, server, sleep, useServer, Witness, workers } from './setup.mjs'
 
-let server
-let locks
-before(async () => {
-  server = await startServer()
-})
-beforeEach(async () => {
-  await server.reset()
-  // Replies that are dropped are missed after this time.
-  locks = server.locks({ driver, timeout: 200, name: 'suite' })
-})
-afterEach(() => server.endTest())
-after(() => server.stop())
+// Replies that are dropped are missed after this time.
+useServer({ timeout: 200, name: 'suite' })
 
 for (const fault of ['DROP', 'DROP-REPLY', 'DELAY-REPLY 400', 'CLOSE', 'CLOSE-AFTER', 'RESET', 'RESET-AFTER', 'DELAY 400']) {
   test(`an acquisition and a release that meet ${fault}`, async () => {

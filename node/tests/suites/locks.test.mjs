@@ -1,20 +1,10 @@
 // What locks, several locks, semaphores, latches, guards and limits do on one server.
 import assert from 'node:assert/strict'
-import { after, afterEach, before, beforeEach, test } from 'node:test'
+import { test } from 'node:test'
 import { DeadlockError, LockError, NotAcquiredError, NotHeldError, NotPortcullisError, StaleTokenError, UnreachableError, connect } from 'portcullis-lock'
-import { driver, locksOf, sleep, startServer } from './setup.mjs'
+import { locks, locksOf, server, sleep, useServer } from './setup.mjs'
 
-let server
-let locks
-before(async () => {
-  server = await startServer()
-})
-beforeEach(async () => {
-  await server.reset()
-  locks = server.locks({ driver, name: 'suite' })
-})
-afterEach(() => server.endTest())
-after(() => server.stop())
+useServer({ name: 'suite' })
 
 test('a lock has a token, a lease and one release', async () => {
   const grant = await locks.lock('a', { lease: 5000 })

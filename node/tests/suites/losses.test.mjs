@@ -1,20 +1,10 @@
 // Losses that the server tells at once. All leases are so long that no renewal sees one.
 import assert from 'node:assert/strict'
-import { after, afterEach, before, beforeEach, test } from 'node:test'
+import { test } from 'node:test'
 import { NotHeldError } from 'portcullis-lock'
-import { atMost, driver, locksOf, sleep, startServer, workers } from './setup.mjs'
+import { atMost, locks, locksOf, server, sleep, useServer, workers } from './setup.mjs'
 
-let server
-let locks
-before(async () => {
-  server = await startServer()
-})
-beforeEach(async () => {
-  await server.reset()
-  locks = server.locks({ driver, timeout: 200 })
-})
-afterEach(() => server.endTest())
-after(() => server.stop())
+useServer({ timeout: 200 })
 
 const lease = 300_000
 const channels = () => server.order('PUBSUB', 'CHANNELS', '__portcullis__:lock-lost:*')

@@ -1,4 +1,5 @@
 // What the suites share: the server that the runner started, or one of their own, and the client library to test.
+import { after, afterEach, before, beforeEach } from 'node:test'
 import { connect } from 'portcullis-lock'
 import { PortcullisServer } from 'portcullis-lock/testing'
 
@@ -19,6 +20,21 @@ export const startServer = (options = {}) => {
 }
 
 export const locksOf = (url, options = {}) => connect(url, { driver, ...options })
+
+// The server and its locks of a suite that calls `useServer`, empty and new for each test.
+export let server
+export let locks
+export const useServer = (options) => {
+  before(async () => {
+    server = await startServer()
+  })
+  beforeEach(async () => {
+    await server.reset()
+    locks = server.locks({ driver, ...options })
+  })
+  afterEach(() => server.endTest())
+  after(() => server.stop())
+}
 
 // A resource that counts who is inside, and whose tokens must grow.
 export class Witness {

@@ -10,8 +10,8 @@ def steps_of_an_order():
     return ["pick", "pack", "ship"]
 
 
-# Without `with`: a grant, or None when somebody else holds the lock. Release it yourself: until then it is renewed, and after the end of this
-# process its lease still runs out.
+# Without `with`, `acquire` returns a grant, or None when somebody else holds the lock. The grant is renewed until you release it. If this process
+# ends before that, the lock ends with its lease.
 grant = locks.lock("report").acquire()
 if grant is not None:
     grant.release()
