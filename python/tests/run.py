@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -61,8 +62,10 @@ def link(packages):
 def part(name, command, program):
     """Runs one part. Returns how many tests passed, failed and were skipped."""
     begun = time.monotonic()
-    variables = {**os.environ, "PORTCULLIS": str(program), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(list(map(str, command)), cwd=PACKAGE, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # Tests kill processes, which leave files behind.
+    with tempfile.TemporaryDirectory(prefix="portcullis-python-") as folder:
+        variables = {**os.environ, "PORTCULLIS": str(program), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
+        done = subprocess.run(list(map(str, command)), cwd=PACKAGE, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error|skipped)", last)}
     passed, failed = counts.get("passed", 0), counts.get("failed", 0) + counts.get("error", 0)

@@ -4,34 +4,26 @@
 //! list of unfreed values, and its timer is cancelled before it is freed.
 
 mod counts;
+mod freeing;
+mod invariants;
 mod key_cache;
 
 use std::cell::Cell;
 
 use counts::Counts;
+use freeing::Unfreed;
 use key_cache::{CachedHash, CachedPlace, NO_DICT};
 
-use crate::lock::{LOST_STEPS, Origin};
+use crate::lock::Origin;
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue, ValueRef};
-use crate::store::slots::{Discarded, SlotIndex};
+use crate::store::slots::SlotIndex;
 use crate::store::values::value::Value;
 use crate::store::wheel::Wheel;
 use crate::store::writers::Writers;
 
 const ADDRESS_MASK: u64 = (1 << 48) - 1;
 const FIELDS: u64 = 1 << 63;
-
-/// Budget steps for freeing an element of a large value: it may be anywhere in memory, and takes two cache misses.
-const ELEMENT_STEPS: u32 = 2;
-
-/// A value that is no longer reachable and waits to be freed.
-enum Unfreed {
-    /// A dictionary, and the origin of its flush.
-    Dict(Dict, Origin),
-    Value(Box<Value>),
-    Slots(Discarded),
-}
 
 /// A timer that went off.
 #[derive(Debug)]
@@ -394,141 +386,6 @@ impl Space {
         }
     }
 
-    /// Frees an entry that was taken out: at once if it is small, otherwise in pieces by [`Space::free_some`].
-    #[inline(always)]
-    pub fn free_later(&mut self, entry: Entry) {
-        assert!(entry.read().timer() == 0, "a timer would outlive its entry, which it has the address of");
-        if entry.read().is_boxed() {
-            self.free_boxed_later(entry);
-        }
-    }
-
-    #[inline(never)]
-    fn free_boxed_later(&mut self, mut entry: Entry) {
-        self.disarm_fields(&mut entry);
-        if let Some(value) = entry.change().boxed()
-            && value.weight() > 64
-            && let Some(value) = entry.into_boxed()
-        {
-            self.unfreed_len += 1;
-            self.unfreed.push(Unfreed::Value(value));
-        }
-    }
-
-    /// Frees a value that was taken out of its entry.
-    pub fn free_value_later(&mut self, value: Box<Value>) {
-        assert!(!matches!(&*value, Value::Hash(hash) if hash.field_timer() != 0), "a timer would outlive its entry");
-        if value.weight() > 64 {
-            self.unfreed_len += 1;
-            self.unfreed.push(Unfreed::Value(value));
-        }
-    }
-
-    /// Empties a dictionary in one step; [`Space::free_some`] frees its entries in pieces. Returns the number of keys.
-    pub fn clear(&mut self, dict: usize, origin: Origin) -> usize {
-        self.searched_dict.set(NO_DICT);
-        let old = std::mem::take(&mut self.dicts[dict]);
-        self.counts[dict] = Counts::default();
-        let len = old.len();
-        if len > 0 {
-            self.unfreed_len += len;
-            self.unfreed.push(Unfreed::Dict(old, origin));
-            if dict == 0
-                && let Some(index) = &mut self.slots
-            {
-                self.unfreed.push(Unfreed::Slots(index.clear()));
-            }
-        }
-        len
-    }
-
-    /// Number of values and keys that wait to be freed.
-    pub fn unfreed_len(&self) -> usize {
-        self.unfreed_len
-    }
-
-    /// Resets the count of [`Space::freed`].
-    pub fn reset_freed(&mut self) {
-        self.freed = 0;
-    }
-
-    /// Number of values and keys that were freed in pieces.
-    pub fn freed(&self) -> u64 {
-        self.freed
-    }
-
-    /// Whether anything waits to be freed.
-    pub fn has_unfreed(&self) -> bool {
-        !self.unfreed.is_empty()
-    }
-
-    /// Takes the locks that [`Space::free_some`] has found, with the origins of the flushes.
-    pub fn take_lost(&mut self) -> Vec<(Origin, Entry)> {
-        std::mem::take(&mut self.lost)
-    }
-
-    /// Frees up to `budget` entries of deleted values.
-    pub fn free_some(&mut self, budget: &mut u32) {
-        while *budget > 0 {
-            let Some(top) = self.unfreed.last_mut() else { return };
-            match top {
-                Unfreed::Dict(dict, origin) => {
-                    let origin = *origin;
-                    match dict.pop() {
-                        Some(entry) => self.free_entry(entry, origin, budget),
-                        None => drop(self.unfreed.pop()),
-                    }
-                }
-                Unfreed::Value(value) => {
-                    let share = budget.div_ceil(ELEMENT_STEPS);
-                    let mut left = share;
-                    let all = value.free_some(&mut left);
-                    *budget = budget.saturating_sub((share - left) * ELEMENT_STEPS);
-                    if !all {
-                        return;
-                    }
-                    self.unfreed.pop();
-                    self.unfreed_len -= 1;
-                    self.freed += 1;
-                }
-                Unfreed::Slots(slots) => {
-                    if !slots.free_some(budget) {
-                        return;
-                    }
-                    self.unfreed.pop();
-                }
-            }
-        }
-    }
-
-    /// Frees an entry of the flushed dictionary on top of the stack of unfreed values.
-    fn free_entry(&mut self, mut entry: Entry, origin: Origin, budget: &mut u32) {
-        *budget -= 1;
-        self.unfreed_len -= 1;
-        self.freed += 1;
-        let timer = entry.read().timer();
-        if timer != 0 {
-            self.wheel.cancel(timer);
-        }
-        entry.change().set_timer(0);
-        if entry.read().is_native() {
-            // Its holders are still to be notified.
-            *budget = budget.saturating_sub(LOST_STEPS - 1);
-            self.lost.push((origin, entry));
-        } else {
-            self.free_beneath(entry);
-        }
-    }
-
-    /// Frees an entry of the dictionary on top of the stack. A large entry is put below the dictionary, which stays on top.
-    fn free_beneath(&mut self, entry: Entry) {
-        let top = self.unfreed.len() - 1;
-        self.free_later(entry);
-        if self.unfreed.len() > top + 1 {
-            self.unfreed.swap(top, top + 1);
-        }
-    }
-
     /// Updates the wheel after the fields of the hash there changed: sets, moves or cancels the timer of its earliest field
     /// deadline. Does nothing for other values.
     #[inline(never)]
@@ -594,77 +451,6 @@ impl Space {
                 return Some(Due::Fields { dict, place });
             }
         }
-    }
-
-    /// Panics if an invariant is broken. Walks everything.
-    pub fn check_invariants(&self) {
-        let mut timers = 0;
-        let mut check = |entry: EntryRef<'_>, number: Option<usize>| {
-            let mut names = |timer: u32, flag: u64| {
-                if timer == 0 {
-                    return;
-                }
-                timers += 1;
-                let carried = self.wheel.token(timer);
-                assert_eq!(carried & !(0x7fff << 48), entry.address() | flag, "a timer of another entry");
-                assert!(number.is_none_or(|n| carried == token(n, entry.address()) | flag), "a timer of another dictionary");
-            };
-            names(entry.timer(), 0);
-            names(field_timer(entry), FIELDS);
-        };
-        for (number, dict) in self.dicts.iter().enumerate() {
-            dict.check_invariants(&self.hasher);
-            let count = |wanted: fn(&EntryRef<'_>) -> bool| dict.iter().filter(wanted).count();
-            let counts = Counts {
-                volatile: count(|entry| entry.deadline().is_some()),
-                hashes: count(|entry| field_timer(*entry) != 0),
-                natives: count(|entry| entry.is_native()),
-                volatile_natives: count(|entry| entry.is_native() && entry.deadline().is_some()),
-            };
-            assert_eq!(counts, self.counts[number], "keys of each sort");
-            for entry in dict.iter() {
-                assert_eq!(entry.deadline().is_some(), entry.timer() != 0, "a deadline without a timer, or the reverse");
-                match entry.value() {
-                    ValueRef::Boxed(Value::Hash(hash)) => hash.check_invariants(&self.hasher),
-                    ValueRef::Boxed(Value::List(list)) => {
-                        list.check_invariants();
-                        assert!(!list.is_empty(), "an empty list");
-                    }
-                    ValueRef::Boxed(Value::ZSet(zset)) => zset.check_invariants(&self.hasher),
-                    ValueRef::Boxed(Value::Set(set)) => {
-                        set.check_invariants(&self.hasher);
-                        assert!(!set.is_empty(), "an empty set");
-                    }
-                    ValueRef::Boxed(Value::Stream(stream)) => stream.check_invariants(),
-                    ValueRef::Boxed(Value::Lock(lock)) => lock.holders.check_invariants(),
-                    ValueRef::Grant(bytes) => assert!(crate::lock::grant::unpack(bytes).is_some(), "a packed grant"),
-                    ValueRef::Boxed(Value::Bytes(_) | Value::Latch(_) | Value::Guard(_)) | ValueRef::Bytes(_) => {}
-                    ValueRef::Count { .. } => {}
-                }
-                check(entry, Some(number));
-            }
-        }
-        if let Some(index) = &self.slots {
-            index.check_invariants(self.dicts[0].iter().map(|entry| (self.hasher.hash(entry.key()), entry.key())));
-        }
-        let mut unfreed_len = 0;
-        for value in &self.unfreed {
-            unfreed_len += match value {
-                Unfreed::Dict(dict, _) => dict.len(),
-                Unfreed::Value(_) => 1,
-                Unfreed::Slots(_) => 0,
-            };
-            match value {
-                Unfreed::Slots(_) => {}
-                Unfreed::Dict(dict, _) => dict.iter().for_each(|entry| check(entry, None)),
-                Unfreed::Value(value) => {
-                    assert!(!matches!(&**value, Value::Hash(hash) if hash.field_timer() != 0), "a timer without an entry");
-                }
-            }
-        }
-        assert_eq!(unfreed_len, self.unfreed_len, "what waits to be freed");
-        assert_eq!(timers, self.wheel.len(), "timers on the wheel");
-        self.wheel.check_invariants();
     }
 }
 

@@ -176,6 +176,8 @@ fn unix_sockets_and_passwords() {
             Some("NOAUTH")
         );
     });
+    drop(server);
+    std::fs::remove_file(path).expect("the socket of a killed server");
 }
 
 /// A listener, for a server that does to its connections what a test says.
