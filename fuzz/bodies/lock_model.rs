@@ -198,6 +198,7 @@ pub struct Model {
     pub granted: Vec<usize>,
     serial: u64,
     sessions: Vec<Session>,
+    closed: BTreeSet<u64>,
     /// By name and owner.
     replies: BTreeMap<(usize, usize), Replies>,
 }
@@ -517,11 +518,16 @@ impl Model {
         Ok(left)
     }
 
-    /// Restarts a lease. Returns its length.
-    pub fn renew(&mut self, claim: &Claim, lease: u64) -> Result<u64, Refusal> {
+    /// Restarts a lease. Returns its length. A connection takes over the grant of one that has ended.
+    pub fn renew(&mut self, claim: &Claim, lease: u64, conn: u64) -> Result<u64, Refusal> {
         let now = self.now;
+        let before = self.holder(claim)?.conn;
+        let is_closed = self.closed.contains(&before);
         let grant = self.holder(claim)?;
         grant.end = (now + lease).min(grant.max_end.unwrap_or(u64::MAX));
+        if is_closed && grant.tie == Tie::None {
+            grant.conn = conn;
+        }
         Ok(grant.end - now)
     }
 
@@ -596,6 +602,7 @@ impl Model {
 
     /// Closes a connection, with everything that is tied to it.
     pub fn close(&mut self, conn: u64) {
+        self.closed.insert(conn);
         self.waiting.retain(|waiter| waiter.attempt.conn != conn);
         let over = self.leave_session(conn);
         self.end_tied(|grant| grant.tie == Tie::Connection && grant.conn == conn, None);

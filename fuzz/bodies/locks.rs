@@ -384,7 +384,8 @@ impl<'a> World<'a> {
         let mut words =
             text(&[if semaphore { "SEM.RENEW" } else { "LOCK.RENEW" }, NAMES[name], OWNERS[owner], &lease.to_string()]);
         words.extend(token);
-        let expected = match self.model.renew(&claim, lease) {
+        let number = self.connections[connection].number;
+        let expected = match self.model.renew(&claim, lease, number) {
             Ok(left) => Expected::Bytes(format!(":{left}\r\n").into_bytes()),
             Err(refusal) => refused(&refusal, NAMES[name], OWNERS[owner], 0),
         };

@@ -66,6 +66,15 @@ pub struct Claim<'a> {
     pub token: Option<u64>,
 }
 
+/// Result of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// The remaining milliseconds of the lease.
+    pub left_ms: u64,
+    /// Whether the grant is now the renewing connection's.
+    pub taken_over: bool,
+}
+
 /// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquired {

@@ -22,7 +22,7 @@ use crate::lock::grant::{Bound, Client, Mode, Owner};
 use crate::lock::held_counts::HeldByDb;
 use crate::lock::history::{History, What};
 use crate::lock::holders::{Holder, Lock};
-pub use crate::lock::interface::{Acquired, AllAcquired, Cause, Claim, Found, Keys, Outcome, Refusal, Request};
+pub use crate::lock::interface::{Acquired, AllAcquired, Cause, Claim, Found, Keys, Outcome, Refusal, Renewed, Request};
 use crate::lock::queue::{Queues, Wanted};
 use crate::lock::requests::{Answer, Requests};
 use crate::lock::sessions::Sessions;
@@ -355,7 +355,8 @@ impl Locks {
         Ok(left)
     }
 
-    /// Restarts the lease of a holder. Returns the remaining milliseconds.
+    /// Restarts the lease of a holder, at the request of the connection `by`. That connection takes the grant over if the one that
+    /// had it is no longer connected, and the grant is not bound to a session.
     pub fn renew(
         &mut self,
         keys: &mut impl Keys,
@@ -363,21 +364,26 @@ impl Locks {
         (db, name): (u32, &[u8]),
         claim: &Claim<'_>,
         lease_ms: u64,
-    ) -> Result<u64, Refusal> {
+        (by, is_connected): (Client, impl FnOnce(Client) -> bool),
+    ) -> Result<Renewed, Refusal> {
         let mut lock = Lock::default();
         let holder = self.open_held(keys, now, (db, name), claim, &mut lock)?;
         let changed = lock.holders.change(holder, |grant| {
             grant.renew(now.deadline_in(lease_ms));
             let first = grant.renewed == 0;
             grant.renewed = grant.renewed.saturating_add(1);
-            (grant.end_ms, first)
+            let taken_over = grant.client != by && grant.bound == Bound::Lease && !is_connected(grant.client);
+            if taken_over {
+                grant.client = by;
+            }
+            (grant.end_ms, first, taken_over)
         });
-        let (end_ms, first) = changed.unwrap_or_default();
+        let (end_ms, first, taken_over) = changed.unwrap_or_default();
         if first {
             self.held.renewed(db);
         }
         self.close(keys, (db, name), &mut lock);
-        Ok(now.left_ms(end_ms))
+        Ok(Renewed { left_ms: now.left_ms(end_ms), taken_over })
     }
 
     /// Shows a lock in its current state to `see`, and puts it back unchanged.

@@ -249,6 +249,31 @@ fn the_connection_that_repeats_a_request_is_told_of_the_loss() {
 }
 
 #[test]
+fn the_connection_that_renews_takes_the_grant_of_an_ended_one_over() {
+    play_here(
+        "A: HELLO 3 => %7*
+         B: HELLO 3 => %7*
+         A: LOCK.ACQUIRE l x 9000 => :*
+         # The connection that acquired it keeps it as long as it is there.
+         B: LOCK.RENEW l x 9000 => :9000
+         A closes
+         B: LOCK.RENEW l x 9000 => :9000
+         C: DEL l => :1
+         B <= >5 $9 lock-lost $1 l $1 x :*
+         # A grant that is bound to a connection or a session is that one's.
+         D: LOCK.SESSION s GRACE 60000 => :0
+         D: LOCK.ACQUIRE l x 9000 SESSION => :*
+         D closes
+         B: LOCK.RENEW l x 9000 => :9000
+         E: HELLO 3 => %7*
+         E: LOCK.SESSION s => :1
+         C: DEL l => :1
+         E <= >5 $9 lock-lost $1 l $1 x :*
+         B: PING => +PONG",
+    );
+}
+
+#[test]
 fn the_connection_that_has_a_session_is_told_what_it_loses() {
     // The session was taken over from the connection that acquired the lock, which is still open.
     play_here(

@@ -57,6 +57,19 @@ fn a_holder_is_known_after_its_connection_has_ended() {
         assert_eq!((text(holder, "client-name"), text(holder, "user")), ("worker-7".to_owned(), "app".to_owned()), "{request}");
         assert_eq!(text(holder, "addr"), addr, "{request}");
     }
+    // Whoever renews the lease lives, and is shown from then on.
+    let mut renewer = connect();
+    call(&mut renewer, "CLIENT SETNAME renewer");
+    let left = number(&of(&ask(&mut control, "LOCK.INFO order"), "holders")[0], "lease");
+    assert_eq!(call(&mut renewer, &format!("LOCK.RENEW order ann {left}")), format!(":{left}"));
+    let info = ask(&mut control, "LOCK.INFO order");
+    let holder = &of(&info, "holders")[0];
+    assert_eq!((get(holder, "gone"), text(holder, "client-name")), (&Frame::NilBulk, "renewer".to_owned()));
+    drop(renewer);
+    until_clients(&mut control, 2);
+    let info = ask(&mut control, "LOCK.INFO order");
+    let holder = &of(&info, "holders")[0];
+    assert_eq!((number(holder, "gone"), text(holder, "client-name")), (0, "renewer".to_owned()));
     // The waiter is granted the lock by the end of the lease; then the end is known.
     pass(&server, 98_250);
     assert!(told(&mut b).starts_with(':'));

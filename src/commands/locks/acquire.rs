@@ -10,7 +10,7 @@ use crate::engine::observe::notices::Notice;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
 use crate::lock::queue::Wanted;
-use crate::lock::{Acquired, AllAcquired, Bound, Claim, Mode, Refusal, Request, requests};
+use crate::lock::{Acquired, AllAcquired, Bound, Claim, Client, Mode, Refusal, Request, requests};
 use crate::store::entry::ValueRef;
 use crate::store::values::value::Value;
 
@@ -281,12 +281,19 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
     };
     let (now, db) = (cx.now, cx.db);
     let claim = Claim { owner: args[2], semaphore, token: held_by };
-    let left = cx.engine.keyspace.with_locks(now, |locks, keys| {
-        let left = locks.renew(keys, now, (db, args[1]), &claim, lease_ms);
+    let by = cx.engine.lock_client(cx.session);
+    let sessions = &cx.engine.sessions;
+    let is_connected = |client: Client| sessions.get(client.slot as usize).is_some_and(|session| session.id == client.id);
+    let renewed = cx.engine.keyspace.with_locks(now, |locks, keys| {
+        let renewed = locks.renew(keys, now, (db, args[1]), &claim, lease_ms, (by, is_connected));
         locks.work(keys, now);
-        left
+        renewed
     });
-    cx.reply.integer(left.map_err(|refusal| refusal_error(&refusal, args[1], args[2], 0))? as i64);
+    let renewed = renewed.map_err(|refusal| refusal_error(&refusal, args[1], args[2], 0))?;
+    if renewed.taken_over {
+        cx.engine.acquiring_client(cx.session);
+    }
+    cx.reply.integer(renewed.left_ms as i64);
     Ok(())
 }
 
