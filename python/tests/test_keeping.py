@@ -5,7 +5,6 @@ import signal
 import socket
 import threading
 import time
-import traceback
 
 import pytest
 
@@ -178,7 +177,7 @@ def test_a_session_outlives_its_connection(portcullis, locks):
 def test_a_session_ends_with_its_process(portcullis, locks):
     other = portcullis.locks()
     grant = other.lock("a", session=True, grace=0.05, lease=60).acquire()
-    other._core.abort(grant.link)  # As the system does when the process dies.
+    other._core.abort(grant._held.link)  # As the system does when the process dies.
     with locks.lock("a", wait=5):
         pass
     other.close(release=False)
@@ -192,28 +191,9 @@ def test_a_session_that_comes_back_too_late_is_lost(portcullis, locks):
         client.execute_command("CLIENT", "KILL", "ID", locks.info("a").fields["holders"][0]["client"])
     portcullis.clock.advance(1.5)
     portcullis.faults.remove("away")
-    assert grant.lost.wait(5) and "session" in grant.lost_because
+    assert grant.lost.wait(5) and "its connection was closed" in grant.lost_because
     with pytest.raises(NotHeldError):
         grant.release()
-
-
-def test_a_forked_child_begins_anew(portcullis, locks):
-    with locks.lock("a") as grant:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                fine = locks.lock("a").acquire() is None
-                with locks.lock("b", lease=0.6) as other:
-                    time.sleep(0.3)
-                    fine = fine and other.check() and other.owner.split(":")[-2] != grant.owner.split(":")[-2]
-                code = 0 if fine else 2
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert grant.check() and grant.renew() > 20
 
 
 def test_the_heap_forgets_what_is_released(locks):

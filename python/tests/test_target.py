@@ -5,6 +5,7 @@ import redis
 import redis.asyncio
 from redis.sentinel import Sentinel
 
+import portcullis_lock
 from portcullis_lock import _target, errors
 
 
@@ -64,3 +65,19 @@ def test_error_replies_become_errors():
     cycle = errors.cycle_of("'x' waits for 'b' held by 'y', who waits for 'a' asked for before by 'x'")
     assert cycle == [errors.Wait("x", "b", "y", True), errors.Wait("y", "a", "x", False)]
     assert errors.cycle_of("'it' waits for 'x' waits for 'y'") == []
+
+
+@pytest.mark.parametrize("connect", [portcullis_lock.connect, portcullis_lock.aio.connect])
+def test_what_is_no_url_is_refused(connect):
+    with pytest.raises(TypeError, match="is None: an environment variable may not be set. It is a str. The forms are redis://"):
+        connect(None)
+    with pytest.raises(TypeError, match=r"connect\(\) takes a URL, and not a client.*portcullis_lock.over\(client\)"):
+        connect(redis.Redis())
+    with pytest.raises(TypeError, match="the URL of the server is b'redis://a'"):
+        connect(b"redis://a")
+
+
+def test_a_wrong_argument_is_said_of_what_was_called():
+    locks = portcullis_lock.connect()
+    with pytest.raises(TypeError, match=r"^Locks.lock\(\) got an unexpected keyword argument 'ttl'"):
+        locks.lock("a", ttl=5)

@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -55,3 +56,9 @@ def test_a_certificate_of_nobody_is_refused(server):
     url = server.by_tls.partition("?")[0]
     with pytest.raises(redis.exceptions.ConnectionError, match="(?i)certificate"):
         portcullis_lock.connect(url).lock("a").acquire()
+
+
+def test_a_plain_connection_to_a_port_with_tls_is_named(server):
+    port = urlsplit(server.by_tls).port
+    with pytest.raises(portcullis_lock.WrongProtocolError, match="is a port with TLS. Use rediss://"):
+        portcullis_lock.connect(f"redis://127.0.0.1:{port}").lock("a", wait=30).acquire()

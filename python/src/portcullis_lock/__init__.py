@@ -19,13 +19,16 @@ from portcullis_lock.errors import (
     NotAcquiredError,
     NotHeldError,
     NotPortcullisError,
+    OtherProcessError,
     ReplyError,
     StaleTokenError,
+    WrongProtocolError,
 )
 from portcullis_lock.info import Holder, LockInfo, Throttled, Waiter
 
 __all__ = [
     "DeadlockError", "Grant", "Guard", "Holder", "Latch", "LimitError", "Lock", "LockError", "LockInfo", "Locks", "NoLeaderError",
-    "NotAcquiredError", "NotHeldError", "NotPortcullisError", "ReplyError", "StaleTokenError", "Throttled", "Waiter", "aio", "connect", "over",
+    "NotAcquiredError", "NotHeldError", "NotPortcullisError", "OtherProcessError", "ReplyError", "StaleTokenError", "Throttled", "Waiter",
+    "WrongProtocolError", "aio", "connect", "over",
 ]  # fmt: skip
 __version__ = "0.1.0"

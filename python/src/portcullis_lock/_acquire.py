@@ -9,20 +9,20 @@ grant that raced in, which is then released. So the server is asked what became 
 from __future__ import annotations
 
 import logging
-import math
-from typing import Any, Optional
+from typing import Any, Callable, Optional, TypeVar
 
 from redis.exceptions import ResponseError
 
 from portcullis_lock import errors
 from portcullis_lock._clock import now
-from portcullis_lock._core import Backoff, Core
-from portcullis_lock._held import Held
+from portcullis_lock._core import LATE, Backoff, Core
+from portcullis_lock._held import Handle, Held
 from portcullis_lock._link import BROKEN, Link
 from portcullis_lock._keeper import Keeper
 from portcullis_lock._request import Command, Request
 
 log = logging.getLogger("portcullis_lock")
+G = TypeVar("G", bound=Handle)
 
 # Seconds that a caller who goes away waits for each reply of its withdrawal.
 _WITHDRAW_TIMEOUT = 1.0
@@ -30,22 +30,26 @@ _WITHDRAW_TIMEOUT = 1.0
 _EARLY_ENDS_MAX = 3
 
 
-async def acquire(core: Core, keeper: Keeper, request: Request, grant_type: type[Held]) -> Optional[Held]:
+async def acquire(core: Core, keeper: Keeper, request: Request, grant_type: Callable[[Held], G]) -> Optional[G]:
     """Acquires. Returns None if it was not granted within the wait. Raises LockError, or one of BROKEN."""
     begun = now()
     wait = request.wait or 0.0
     while True:
-        held = await _Attempts(core, keeper, request, begun + wait).run(grant_type)
+        held = await _Attempts(core, keeper, request, begun + wait).run()
         if held is None:
             return None
         if not await _is_ended_meanwhile(core, keeper, held):
-            return held
+            # The keeper may have no grant whose handle nobody has: a KeyboardInterrupt can come at any moment.
+            grant = grant_type(held)
+            _keep(keeper, held)
+            return grant
+        keeper.drop(held)
         if now() >= begun + wait:
             return None
 
 
 async def _is_ended_meanwhile(core: Core, keeper: Keeper, held: Held) -> bool:
-    """Whether the grant has ended before its reply arrived. Begins to keep it otherwise."""
+    """Whether the grant has ended before its reply arrived."""
     if held.is_uncertain:
         # The lease may have begun long after the request was sent, and an earlier attempt may have begun it. A renewal says what is left.
         try:
@@ -55,12 +59,16 @@ async def _is_ended_meanwhile(core: Core, keeper: Keeper, held: Held) -> bool:
         except BaseException:
             await core.world.finish(_give_back(core, keeper, held))
             raise
-        if held.cause is not None:
-            return True
+    return held.cause is not None
+
+
+def _keep(keeper: Keeper, held: Held) -> None:
+    """Begins to renew a grant, and to hear of its loss."""
     keeper.keep(held)
     if held.link is not None:
         keeper.watch_session(held, held.link)
-    return False
+    elif held.home is not None:
+        keeper.acquired_on(held.home)
 
 
 async def _give_back(core: Core, keeper: Keeper, held: Held) -> None:
@@ -80,44 +88,51 @@ class _Attempts:
         self._session = self._request_id if request.session else None
         self._end = end
         """End of the wait."""
-        self._give_up = max(end, now() + core.retry_for) if not request.wait else end + core.retry_for
+        self._give_up = end + LATE if request.wait else now() + core.retry_for
         """When a request whose fate is unknown is given up."""
         self._is_unknown = False
         """Whether an attempt may have been carried out whose reply was lost."""
+        self._is_told = False
+        """Whether it is logged that the server cannot be reached."""
 
     def _command(self, wait: float) -> Command:
         lease_ms = self._keeper.longest_lease_ms(self._request, self._owner)
         return self._request.acquire(self._owner, self._request_id, wait, lease_ms)
 
-    async def run(self, grant_type: type[Held]) -> Optional[Held]:
+    async def run(self) -> Optional[Held]:
         core, request = self._core, self._request
         backoff, early_ends = Backoff(), 0
         while True:
             link: Optional[Link] = None
             wait = max(0.0, self._end - now()) if request.wait else 0.0
+            # An attempt to connect, or to ask what has become of the request, must not last for longer than the rest of the time.
+            timeout = min(core.timeout, max(0.05, self._give_up - now())) if request.wait else core.timeout
             commands = [self._command(wait)]
             if self._session is not None:
-                commands.insert(0, ("LOCK.SESSION", self._session, "GRACE", math.ceil(request.grace * 1000)))
+                commands.insert(0, ("LOCK.SESSION", self._session, "GRACE", request.grace_ms))
             sent = now()
             try:
                 if wait > 0:
-                    link = await core.take()
+                    link = await core.take(timeout, alone=True)
                     sent = now()
                     replies = await core.exchange_waiting(link, commands, wait)
                 else:
                     async with core.world.turn():
-                        link = await core.take()
+                        link = await core.take(timeout, alone=self._session is not None)
                         sent = now()
-                        replies = await core.exchange(link, commands, core.timeout)
+                        replies = await core.exchange(link, commands, timeout)
             except BROKEN as error:
                 fresh = False
                 if link is not None:
                     self._is_unknown = True
                     fresh = core.broke(link)
-                if core.is_final(error) or not self._may_go_on():
+                if core.is_final(error, bool(request.wait)) or not self._may_go_on():
                     if self._is_unknown:
                         self._keeper.orphan(self._withdraw)
                     raise
+                if not core.has_connected and not self._is_told:
+                    self._is_told = True
+                    log.warning("the request for '%s' is tried again until its wait ends: %s", request.title, error)
                 if not fresh:
                     await self._pause(backoff.next())
                 continue
@@ -149,16 +164,16 @@ class _Attempts:
                     early_ends += 1
                     continue
                 return None
-            return self._granted(grant_type, link, tokens, sent)
+            return self._granted(link, tokens, sent)
 
-    def _granted(self, grant_type: type[Held], link: Link, tokens: tuple[int, ...], sent: float) -> Held:
+    def _granted(self, link: Link, tokens: tuple[int, ...], sent: float) -> Held:
         request = self._request
         waited = now() - sent
-        held = grant_type(request, self._owner, self._request_id, tokens, sent + request.unrenewed)
+        held = Held(request, self._owner, self._request_id, tokens, sent + request.unrenewed)
         held.is_uncertain = self._is_unknown or waited > request.unrenewed / 3 or self._keeper.is_nested(request, self._owner)
         if self._session is None:
+            self._keeper.lives_on(held, link)
             self._core.give(link)
-            self._keeper.acquired_on(link)
         else:
             held.session, held.link = self._session, link
         return held
@@ -210,6 +225,7 @@ def releases_of(request: Request, owner: str, tokens: tuple[int, ...], request_i
 
 async def release(core: Core, keeper: Keeper, held: Held) -> None:
     """Releases a grant. The first call does; later ones do nothing. Raises NotHeldError if the grant has ended before."""
+    held.refuse_if_copied()
     try:
         # It is renewed until it has its turn.
         async with core.world.turn():
@@ -227,11 +243,11 @@ async def _release(core: Core, keeper: Keeper, held: Held) -> None:
         return
     cause = held.cause
     if cause is None:
-        commands = releases_of(held.request, held.owner, held._tokens, held.request_id)
+        commands = releases_of(held.request, held.owner, held.tokens, held.request_id)
         if held.session is not None:
             commands.append(("LOCK.SESSION", held.session, "END"))
         # After the lease there is nothing to release.
-        until = min(now() + core.retry_for, held.deadline)
+        until = min(now() + core.release_for, held.deadline)
         try:
             replies = await core.call(commands, until=until, urgent=True)
         except GeneratorExit:
@@ -247,11 +263,22 @@ async def _release(core: Core, keeper: Keeper, held: Held) -> None:
                 core.abort(held.link)
                 held.link = None
         cause = await _refusal(core, held, replies)
-    elif held.link is not None:
-        core.abort(held.link)
-        held.link = None
+    else:
+        if len(held.request.names) > 1 and now() < held.deadline:
+            await _release_rest(core, held)
+        if held.link is not None:
+            core.abort(held.link)
+            held.link = None
     if cause is not None:
         raise errors.NotHeldError(f"the {held.request.word} '{held.request.title}' ended before its release: {cause}", cause, held.request.title)
+
+
+async def _release_rest(core: Core, held: Held) -> None:
+    """Releases what is left of several locks of which one is lost."""
+    try:
+        await core.call(releases_of(held.request, held.owner, held.tokens, held.request_id), until=now(), timeout=_WITHDRAW_TIMEOUT, urgent=True)
+    except BROKEN as error:
+        log.debug("'%s' ends with its lease: %s", held.request.title, error)
 
 
 async def _refusal(core: Core, held: Held, replies: list[Any]) -> Optional[str]:
@@ -262,7 +289,7 @@ async def _refusal(core: Core, held: Held, replies: list[Any]) -> Optional[str]:
             error = await core.error_of(reply, held.request.title)
             if not isinstance(error, errors.NotHeldError):
                 raise error
-            cause = error.cause
+            cause = errors.cause_of(error) if now() < held.deadline else error.cause
             held.end(cause)
     return cause
 

@@ -12,14 +12,14 @@ from redis.exceptions import ResponseError
 from portcullis_lock import _acquire, errors
 from portcullis_lock import info as _info
 from portcullis_lock._clock import now
-from portcullis_lock._core import Backoff, Core
-from portcullis_lock._held import Held
+from portcullis_lock._core import LATE, Backoff, Core
+from portcullis_lock._held import Handle, Held
 from portcullis_lock._keeper import Keeper
 from portcullis_lock._link import BROKEN
-from portcullis_lock._request import Request, ms
+from portcullis_lock._request import FAR, Request, ms, number
 
 log = logging.getLogger("portcullis_lock")
-H = TypeVar("H", bound=Held)
+H = TypeVar("H", bound=Handle)
 K = TypeVar("K")
 
 
@@ -60,7 +60,10 @@ def leaving(entered: list[tuple[K, H]], key: K) -> H:
 
 
 async def leave(core: Core, keeper: Keeper, held: Held, error: Optional[BaseException]) -> None:
-    """Releases at the end of a `with` block. An error of the block is not hidden by one of the release."""
+    """Releases at the end of a `with` block. An error of the block is not hidden by one of the release. A forked child that leaves the block of its
+    parent does nothing: the parent is still in it."""
+    if not held.is_ours:
+        return
     if error is None:
         await _acquire.release(core, keeper, held)
         return
@@ -71,15 +74,20 @@ async def leave(core: Core, keeper: Keeper, held: Held, error: Optional[BaseExce
 
 
 async def release_all(core: Core, keeper: Keeper) -> None:
-    """Releases what is still held."""
-    for held in keeper.live():
+    """Releases what is still held. When the server cannot be reached, the rest ends with its leases."""
+    grants = keeper.live()
+    for position, held in enumerate(grants):
         try:
             await _acquire.release(core, keeper, held)
-        except (errors.LockError, *BROKEN) as error:
+        except BROKEN as error:
+            log.warning("%d grants could not be released; they end with their leases: %s", len(grants) - position, error)
+            return
+        except errors.LockError as error:
             log.warning("'%s' could not be released: %s", held.request.title, error)
 
 
 async def renew(core: Core, keeper: Keeper, held: Held) -> float:
+    held.refuse_if_copied()
     if held.released:
         raise errors.NotHeldError(f"the {held.request.word} '{held.request.title}' is released", "released", held.request.title)
     if held.cause is None:
@@ -90,9 +98,10 @@ async def renew(core: Core, keeper: Keeper, held: Held) -> float:
 
 
 async def check(core: Core, held: Held) -> bool:
+    held.refuse_if_copied()
     if held.released:
         return False
-    commands = [("LOCK.CHECK", name, token) for name, token in zip(held.request.names, held._tokens)]
+    commands = [("LOCK.CHECK", name, token) for name, token in zip(held.request.names, held.tokens)]
     replies = await core.call(commands, until=now() + core.retry_for)
     for reply in replies:
         if isinstance(reply, ResponseError):
@@ -110,20 +119,21 @@ async def latch_down(core: Core, name: str, by: int) -> int:
 
 
 async def latch_wait(core: Core, name: str, timeout: float) -> bool:
-    if math.isnan(timeout) or timeout < 0:
+    seconds = number(timeout)
+    if not seconds >= 0:
         raise ValueError(f"timeout is {timeout!r}; it is a number of seconds, or math.inf for ever")
-    end, backoff = now() + timeout, Backoff()
+    end, backoff = now() + (seconds if seconds <= FAR else math.inf), Backoff()
     while True:
         left = max(0.0, end - now())
         # WAIT 0 waits for ever.
         wait_ms = 0 if math.isinf(left) else max(1, math.ceil(left * 1000))
         link = None
         try:
-            link = await core.take()
+            link = await core.take(min(core.timeout, left + LATE), alone=True)
             (reply,) = await core.exchange_waiting(link, [("LATCH.AWAIT", name, "WAIT", wait_ms)], left)
         except BROKEN as error:
             fresh = link is not None and core.broke(link)
-            if core.is_final(error) or now() >= end:
+            if core.is_final(error, timeout > 0) or now() >= end:
                 raise
             if not fresh:
                 await core.world.pause(backoff.next())
@@ -138,7 +148,7 @@ async def latch_wait(core: Core, name: str, timeout: float) -> bool:
             return reply is not None
 
 
-async def guard(core: Core, resource: str, token: Union[int, Held]) -> None:
+async def guard(core: Core, resource: str, token: Union[int, Handle]) -> None:
     await core.ask("LOCK.GUARD", resource, token if isinstance(token, int) else token.token, name=resource)
 
 

@@ -14,13 +14,13 @@ import ssl
 import uuid
 from typing import Any, Callable, Optional, Sequence
 
-from redis.exceptions import AuthenticationError, ClusterDownError, MovedError, ReadOnlyError, ResponseError
+from redis.exceptions import AuthenticationError, ClusterDownError, InvalidResponse, MovedError, ReadOnlyError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from portcullis_lock import errors
 from portcullis_lock._clock import now
-from portcullis_lock._link import BROKEN, TIMED_OUT, Link, World
+from portcullis_lock._link import BROKEN, TIMED_OUT, Link, World, protocol_of
 from portcullis_lock._request import Command
 from portcullis_lock._target import Node, Target
 
@@ -31,6 +31,11 @@ _ELSEWHERE_TEXTS = ("READONLY ", "MOVED ", "CLUSTERDOWN ", "MASTERDOWN ", "UNBLO
 
 # First and longest pause between two attempts to connect, in seconds.
 _PAUSE, _PAUSE_MAX = 0.01, 0.2
+# Seconds that a request with a wait may take longer than its wait.
+LATE = 1.0
+# The same for the attempts to release a lock of one server that refuses connections. Its restart takes less.
+_RELEASE_FOR = 2.0
+_UNREACHABLE = (ConnectionRefusedError, socket.gaierror, FileNotFoundError)
 
 
 class Backoff:
@@ -56,20 +61,26 @@ class Core:
         self.closed = False
         self.on_abort: Callable[[Any], None] = lambda link: None
         """Called before a connection is closed."""
+        self.on_closed: Callable[[Any], None] = lambda link: None
+        """Called after it."""
         self._idle_max = idle_max
         self._idle: list[Link] = []
         self._leader: Optional[Node] = None
         self._looked_at = -math.inf
         """When the leader was last looked for on behalf of those who wait."""
-        self.start_names()
+        self._start_names()
 
-    def start_names(self) -> None:
-        """Begins a sequence of unique names, for owners and requests. Also called in a forked child, which must not go on with its parent's."""
+    def _start_names(self) -> None:
+        """Begins a sequence of unique names, for owners and requests."""
         self._unique = uuid.uuid4().hex[:16]
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{self._unique}"
         self._numbers = itertools.count(1)
-        # The child has copies of the parent's sockets. It forgets them, and must not shut them down.
+
+    def forked(self) -> None:
+        """Begins anew in a forked child. It has copies of the parent's sockets, which it forgets and must not shut down."""
+        self._start_names()
         self._idle = []
+        self.world.forked()
 
     def names(self) -> tuple[str, str]:
         """A unique owner, and a unique request id."""
@@ -78,16 +89,30 @@ class Core:
 
     # Connections
 
-    async def take(self, timeout: Optional[float] = None) -> Link:
-        """An unused connection, or a new one. Raises one of BROKEN, after one attempt."""
+    async def take(self, timeout: Optional[float] = None, *, alone: bool = False) -> Link:
+        """An unused connection, or a new one. Raises one of BROKEN, after one attempt.
+
+        alone: no grant lives on it. Waits and sessions need such a one: it is closed when they are cancelled or end, and the server then takes
+        the holders on it for dead."""
         if self.closed:
             raise errors.LockError("these locks are closed: connect again")
-        try:
-            link = self._idle.pop()
-        except IndexError:
-            return await self._connect(timeout or self.timeout)
+        if alone:
+            for link in self._idle[::-1]:
+                if not link.grants and self.take_idle(link):
+                    break
+            else:
+                return await self._connect(timeout or self.timeout)
+        else:
+            try:
+                link = self._idle.pop()
+            except IndexError:
+                return await self._connect(timeout or self.timeout)
         link.reused = True
         return link
+
+    def idle(self) -> list[Link]:
+        """The connections that nobody uses."""
+        return self._idle[:]
 
     def take_idle(self, link: Link) -> bool:
         """Takes this connection, if nobody uses it."""
@@ -99,6 +124,12 @@ class Core:
 
     def give(self, link: Link) -> None:
         """Gives a connection back that has no request under way."""
+        if not self.closed and len(self._idle) >= self._idle_max and link.grants:
+            # Another one is closed, on which no grant lives.
+            for other in self.idle():
+                if not other.grants and self.take_idle(other):
+                    self.abort(other)
+                    break
         if self.closed or len(self._idle) >= self._idle_max:
             self.abort(link)
         else:
@@ -109,6 +140,7 @@ class Core:
         """Closes a connection."""
         self.on_abort(link)
         link.abort()
+        self.on_closed(link)
 
     def broke(self, link: Link) -> bool:
         """Closes a connection that broke. Returns whether a new attempt can be made at once: the connection was an old one, so that its end says
@@ -152,12 +184,39 @@ class Core:
             options["path"] = self.target.path
         else:
             options["host"], options["port"] = node
-        return await self.world.open(options, timeout)
+        try:
+            return await self.world.open(options, timeout)
+        except AuthenticationError as error:
+            if options.get("password") or options.get("credential_provider"):
+                raise
+            where = self.target.path or f"{options['host']}:{options['port']}"
+            raise AuthenticationError(f"{where}: {error} The URL takes the password, as in redis://:PASSWORD@HOST:PORT or redis://USER:PASSWORD@HOST:PORT") from error
+        except (*BROKEN, InvalidResponse) as error:
+            if node is not None and not self.has_connected and not isinstance(error, TIMED_OUT) and not isinstance(error.__context__, _UNREACHABLE):
+                await self._refuse_wrong_protocol(node, error)
+            if isinstance(error, InvalidResponse):
+                raise RedisConnectionError(str(error)) from error
+            raise
+
+    async def _refuse_wrong_protocol(self, node: Node, error: Exception) -> None:
+        """Raises WrongProtocolError if what answers there is no server of the URL's protocol."""
+        try:
+            found = protocol_of(await self.world.probe(node[0], node[1], 1.0))
+        except BROKEN:
+            return
+        where = f"{node[0]}:{node[1]}"
+        if found == "HTTP":
+            raise errors.WrongProtocolError(f"{where} is an HTTP server, and no Portcullis. Its port for locks is another one: 6379 unless set") from error
+        if self.target.tls and found == "RESP":
+            raise errors.WrongProtocolError(f"{where} is a port without TLS. Use redis:// there, or rediss:// with the server's tls-port ({error})") from error
+        if not self.target.tls and found == "TLS":
+            raise errors.WrongProtocolError(f"{where} is a port with TLS. Use rediss:// there ({error})") from error
 
     async def _find_leader(self, timeout: float) -> Link:
         """Asks the nodes in turn, beginning with the last leader, and follows what they say. One round."""
         said: list[str] = []
         asked: set[Node] = set()
+        is_reached = False
         queue = [self._leader] if self._leader else []
         queue += await self._ask_sentinels(said) if self.target.sentinels else self.target.nodes
         while queue:
@@ -168,11 +227,12 @@ class Core:
             where = f"{node[0]}:{node[1]}"
             try:
                 link = await self._open(node, min(timeout, 2.0))
-            except AuthenticationError:
+            except (AuthenticationError, errors.WrongProtocolError):
                 raise
             except BROKEN as error:
                 said.append(f"{where} cannot be reached ({error})")
                 continue
+            is_reached = True
             try:
                 (role,) = await link.exchange([("ROLE",)], min(timeout, 2.0))
             except BROKEN as error:
@@ -193,7 +253,9 @@ class Core:
                 if len(role) > 2 and role[1]:
                     queue.insert(0, (str(role[1]), int(role[2])))
         self._leader = None
-        raise errors.NoLeaderError(f"no node leads: {'; '.join(said)}. `portcullis cluster status redis://HOST:PORT` shows what the nodes know")
+        none = errors.NoLeaderError(f"no node leads: {'; '.join(said)}. `portcullis cluster status redis://HOST:PORT` shows what the nodes know")
+        none.is_reached = is_reached
+        raise none
 
     async def _ask_sentinels(self, said: list[str]) -> list[Node]:
         for host, port in self.target.sentinels:
@@ -223,10 +285,10 @@ class Core:
 
     async def exchange_waiting(self, link: Link, commands: Sequence[Command], wait: float) -> list[Any]:
         """The same for commands that wait, math.inf for ever. A leader that stands still, with its connections open, is left for the next one."""
-        timeout = None if math.isinf(wait) else wait + self.timeout
+        timeout = None if math.isinf(wait) else wait + min(self.timeout, LATE)
         if self.target.is_single or wait <= self.timeout:
             return await self.exchange(link, commands, timeout)
-        end = now() + wait + self.timeout
+        end = now() + wait + min(self.timeout, LATE)
         await link.send(commands)
         while not await link.is_readable(max(0.01, min(self.timeout, end - now()))):
             if now() >= end:
@@ -261,18 +323,26 @@ class Core:
 
         Without `repeat` they are sent once, after as many attempts to connect as it takes. What is urgent does not wait for other requests' ends.
         Error replies are values."""
+        return (await self.call_on(commands, until, timeout, repeat, urgent))[0]
+
+    async def call_on(
+        self, commands: Sequence[Command], until: float, timeout: Optional[float] = None, repeat: bool = True, urgent: bool = False
+    ) -> tuple[list[Any], Link]:
+        """The same. Returns the connection as well, which is unused again."""
         backoff = Backoff()
         while True:
             if urgent:
-                replies = await self._call_once(commands, until, timeout, repeat)
+                answered = await self._call_once(commands, until, timeout, repeat)
             else:
                 async with self.world.turn():
-                    replies = await self._call_once(commands, until, timeout, repeat)
-            if replies is not None:
-                return replies
+                    answered = await self._call_once(commands, until, timeout, repeat)
+            if answered is not None:
+                return answered
             await self.world.pause(backoff.next())
 
-    async def _call_once(self, commands: Sequence[Command], until: float, timeout: Optional[float], repeat: bool) -> Optional[list[Any]]:
+    async def _call_once(
+        self, commands: Sequence[Command], until: float, timeout: Optional[float], repeat: bool
+    ) -> Optional[tuple[list[Any], Link]]:
         """Sends them over the old connections until one works, and then over a new one. None if that broke, and there is time for another attempt."""
         while True:
             link = None
@@ -291,13 +361,21 @@ class Core:
                 raise
             else:
                 self.give(link)
-                return replies
+                return replies, link
 
-    def is_final(self, error: BaseException) -> bool:
-        """Whether another attempt is useless: the login is wrong, or the only address was wrong from the start."""
-        if isinstance(error, AuthenticationError):
+    def is_final(self, error: BaseException, waits: bool = False) -> bool:
+        """Whether another attempt is useless: the login or the protocol is wrong, or nothing has ever answered at the addresses. Who waits may wait
+        for the server's start, too."""
+        if isinstance(error, (AuthenticationError, errors.WrongProtocolError)):
             return True
-        return self.target.is_single and not self.has_connected and not isinstance(error, TIMED_OUT)
+        if waits or self.has_connected or isinstance(error, TIMED_OUT):
+            return False
+        return not error.is_reached if isinstance(error, errors.NoLeaderError) else self.target.is_single
+
+    @property
+    def release_for(self) -> float:
+        """Seconds for which a release is tried again. The election of another leader takes longer than a server's restart."""
+        return min(self.retry_for, _RELEASE_FOR) if self.target.is_single else self.retry_for
 
     async def ask(self, *words: Any, name: Optional[str] = None, repeat: bool = True) -> Any:
         """Sends one command; raises its error."""

@@ -15,8 +15,8 @@ U = TypeVar("U")
 """Its guard."""
 
 
-class Describing(Generic[L, A, U]):
-    """Describes locks. No method of it does I/O."""
+class Locks(Generic[L, A, U]):
+    """Describes locks. No method of it does I/O. It has the name of its subclasses, because Python's error for a wrong argument shows it."""
 
     def __init__(self, lock: Callable[[Any, Request], L], latch: Callable[[Any, str], A], guard: Callable[[Any, str], U]) -> None:
         self._lock_type, self._latch_type, self._guard_type = lock, latch, guard

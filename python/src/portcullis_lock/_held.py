@@ -1,23 +1,30 @@
-"""A grant as this process knows it."""
+"""A grant: its state, which the keeper has, and the handle, which the user has.
+
+The keeper renews the state for as long as the user has the handle. A handle that is collected without a release ends the renewing.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Optional, Tuple, TypeVar
+import warnings
+import weakref
+from typing import Any, Callable, ClassVar, Optional, Tuple, TypeVar
 
+from portcullis_lock import _process, errors
 from portcullis_lock._clock import now
 from portcullis_lock._link import Link
 from portcullis_lock._request import Request
 
 log = logging.getLogger("portcullis_lock")
-H = TypeVar("H", bound="Held")
+H = TypeVar("H", bound="Handle")
 
 
 class Held:
-    """State of a grant. The grants of both interfaces derive from it."""
+    """State of a grant."""
 
     __slots__ = (
-        "request", "owner", "request_id", "_tokens", "deadline", "cause", "released", "is_uncertain", "session", "link", "due", "_callbacks", "_event",
+        "request", "owner", "request_id", "tokens", "deadline", "cause", "released", "is_uncertain", "session", "link", "home", "due", "pushed",
+        "is_forgotten", "pinned", "process", "_callbacks", "_event",
     )  # fmt: skip
 
     def __init__(self, request: Request, owner: str, request_id: str, tokens: Tuple[int, ...], deadline: float) -> None:
@@ -25,7 +32,7 @@ class Held:
         self.owner = owner
         """The owner that the server knows; unique unless one was given."""
         self.request_id = request_id
-        self._tokens = tokens
+        self.tokens = tokens
         self.deadline = deadline
         """The end of the lease on this process's monotonic clock, counted from before the request: the server's lease ends no earlier."""
         self.cause: Optional[str] = None
@@ -35,55 +42,43 @@ class Held:
         self.session: Optional[str] = None
         self.link: Optional[Link] = None
         """The connection of its session."""
+        self.home: Optional[Link] = None
+        """The connection that the server sends its loss to. None when that has closed, and for a session."""
         self.due = 0.0
         """When the keeper looks at it next."""
-        self._callbacks: Optional[list[Callable[[Any], object]]] = None
+        self.pushed: Optional[Tuple[str, str]] = None
+        """The name and the reason of a loss that the server has told, while it is asked for more."""
+        self.is_forgotten = False
+        """Whether the handle was collected without a release."""
+        self.pinned: Any = None
+        """The handle, where it is kept until the release."""
+        self.process = _process.number
+        self._callbacks: Optional[list[Callable[[], object]]] = None
         self._event: Any = None
 
     @property
-    def name(self) -> str:
-        """The lock's name. Of several locks, their names with commas."""
-        return ", ".join(self.request.names)
+    def is_ours(self) -> bool:
+        """Whether this process has acquired it, and not a process that it was forked from."""
+        return self.process == _process.number
 
-    @property
-    def token(self) -> int:
-        """The fencing token, larger than every earlier one. Send it with each write. Several locks have several: `tokens`."""
-        if len(self._tokens) != 1:
-            raise ValueError(f"several locks have a token each: use tokens['{self.request.names[0]}']")
-        return self._tokens[0]
-
-    @property
-    def tokens(self) -> dict[str, int]:
-        """The fencing token of each name."""
-        return dict(zip(self.request.names, self._tokens))
+    def refuse_if_copied(self) -> None:
+        """Raises OtherProcessError in a forked child."""
+        if self.process != _process.number:
+            word, title = self.request.word, self.request.title
+            raise errors.OtherProcessError(
+                f"the grant of the {word} '{title}' belongs to the process that this one was forked from. Only that process can renew, check and release it; "
+                "acquire a lock of your own here",
+                title,
+            )
 
     @property
     def is_held(self) -> bool:
-        """Whether it is held, as far as this process knows: neither lost nor released, and its lease has not ended on this process's clock."""
-        return self.cause is None and not self.released and now() < self.deadline
+        return self.cause is None and self.pushed is None and not self.released and now() < self.deadline and self.is_ours
 
     def remaining(self) -> float:
-        """Seconds until the lease ends, if it is not renewed before. Never more than the server has; 0 when lost or released."""
-        if self.cause is not None or self.released:
-            return 0.0
-        return max(0.0, self.deadline - now())
+        return max(0.0, self.deadline - now()) if self.is_held else 0.0
 
-    @property
-    def lost_because(self) -> Optional[str]:
-        """Why it is lost; None while it is not."""
-        return self.cause
-
-    def on_lost(self: H, callback: Callable[[H], object]) -> None:
-        """Has this function called once when the grant is lost, in the thread that renews or in the event loop; at once if it is lost already.
-
-        It must be quick: other locks are not renewed meanwhile. Its exceptions are logged."""
-        if self._callbacks is None:
-            self._callbacks = []
-        self._callbacks.append(callback)
-        if self.cause is not None:
-            self._tell()
-
-    def _lost_event(self, make: Callable[[], Any]) -> Any:
+    def lost_event(self, make: Callable[[], Any]) -> Any:
         """The event of the loss. Most grants need none, so it is made when it is asked for."""
         if self._event is None:
             event = make()
@@ -93,6 +88,13 @@ class Held:
             if self.cause is not None:  # It was lost meanwhile.
                 event.set()
         return self._event
+
+    def on_lost(self, callback: Callable[[], object]) -> None:
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append(callback)
+        if self.cause is not None:
+            self._tell()
 
     def end(self, cause: str) -> None:
         """Records the loss, and tells of it. Only the first one counts."""
@@ -110,10 +112,93 @@ class Held:
             except IndexError:
                 return  # Another thread has taken the last one.
             try:
-                callback(self)
+                callback()
             except Exception:
                 log.exception("a callback of the lost lock '%s' has failed", self.request.title)
 
+
+class Handle:
+    """A grant, as its user has it. The grants of both interfaces derive from it."""
+
+    __slots__ = ("_held", "__weakref__")
+    _locks: ClassVar[Any]
+    """The locks of its `connect`. Each has a class of its own, so that a grant needs no attribute for them."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    @property
+    def name(self) -> str:
+        """The lock's name. Of several locks, their names with commas."""
+        return ", ".join(self._held.request.names)
+
+    @property
+    def owner(self) -> str:
+        """The owner that the server knows; unique unless one was given."""
+        return self._held.owner
+
+    @property
+    def token(self) -> int:
+        """The fencing token, larger than every earlier one. Send it with each write. Several locks have several: `tokens`."""
+        tokens = self._held.tokens
+        if len(tokens) != 1:
+            raise ValueError(f"several locks have a token each: use tokens['{self._held.request.names[0]}']")
+        return tokens[0]
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The fencing token of each name."""
+        return dict(zip(self._held.request.names, self._held.tokens))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds it, as far as it knows: neither lost nor released, and its lease has not ended on this process's clock."""
+        return self._held.is_held
+
+    @property
+    def released(self) -> bool:
+        """Whether it was released."""
+        return self._held.released
+
+    def remaining(self) -> float:
+        """Seconds until the lease ends, if it is not renewed before. Never more than the server has; 0 when lost or released."""
+        return self._held.remaining()
+
+    @property
+    def lost_because(self) -> Optional[str]:
+        """Why it is lost; None while it is not."""
+        return self._held.cause
+
+    def on_lost(self: H, callback: Callable[[H], object]) -> None:
+        """Has this function called once when the grant is lost, in the thread that renews or in the event loop; at once if it is lost already.
+
+        It must be quick: other locks are not renewed meanwhile. Its exceptions are logged."""
+        # A strong reference would keep the grant renewed when its user has forgotten it.
+        weakly = weakref.ref(self)
+
+        def call() -> None:
+            grant = weakly()
+            if grant is not None:
+                callback(grant)
+
+        self._held.on_lost(call)
+
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        held = self._held
+        if held.released or not held.is_ours:
+            return
+        self._locks._keeper.forget(held)
+        # A lease that is not renewed is often meant to run out by itself.
+        if held.request.renew and held.cause is None:
+            word, title = held.request.word, held.request.title
+            _warn(
+                f"the {word} '{title}' was not released, and nothing refers to its grant: it is not renewed any more, and ends with its lease. "
+                "Acquire it by `with`, or keep the grant and call its release()",
+                ResourceWarning,
+                source=self,
+            )
+
     def __repr__(self) -> str:
-        state = "released" if self.released else f"lost: {self.cause}" if self.cause else f"{self.remaining():.1f} s left"
-        return f"<{type(self).__name__} of '{self.request.title}', token {', '.join(map(str, self._tokens))}, {state}>"
+        held = self._held
+        state = "released" if held.released else f"lost: {held.cause}" if held.cause else f"{held.remaining():.1f} s left"
+        return f"<{type(self).__name__} of '{held.request.title}', token {', '.join(map(str, held.tokens))}, {state}>"

@@ -1,8 +1,11 @@
 """Keeps grants: renews them at a third of their lease, in pipelines, and notices their loss.
 
     keep ─▶ heap by the time of the next look ─▶ round: renew what is due, on one connection
-                                                  │ NOTHELD, or the lease's end on the local clock ─▶ lost
-    lock-lost push, end of a session's connection ┘
+    the connection it lives on has closed ─▶ now ─┘   │ NOTHELD, or the lease's end on the local clock ─▶ lost
+    lock-lost push ─▶ ask the server why ─────────────┘
+
+A grant lives on a connection: the one that the server sends its loss to. That is the one that acquired it, and when that has closed, the one that
+renews it next. A session has a connection of its own, and another one takes it over.
 
 There is one keeper for each `connect`. `step` does what is due, and says when it is to be called next; a thread or a task calls it.
 """
@@ -14,16 +17,19 @@ import itertools
 import logging
 import math
 import threading
+from collections import deque
 from typing import Any, Callable, Coroutine, Iterable, Optional, Sequence
 
 from redis.exceptions import ResponseError
 
-from portcullis_lock import errors
+from portcullis_lock import _process, errors
+from portcullis_lock import info as _info
 from portcullis_lock._clock import now
 from portcullis_lock._core import Core
 from portcullis_lock._held import Held
 from portcullis_lock._link import BROKEN, Link
 from portcullis_lock._request import Command, Request
+from portcullis_lock._target import Target
 
 log = logging.getLogger("portcullis_lock")
 
@@ -33,6 +39,11 @@ _TOGETHER = 0.02
 _PIPELINE = 1000
 # Seconds between two attempts to take over a session, or to withdraw a request.
 _RETRY = 0.05
+# Seconds between two attempts to renew a grant whose connection has closed.
+_MOVE_RETRY = 0.2
+# Seconds that the server has to say why a grant has ended.
+_WHY_TIMEOUT = 0.5
+# The reasons of the push `lock-lost`, where the server says no more.
 _REASONS = {
     "lease": "its lease ended",
     "deleted": "its key was deleted, or the database was flushed",
@@ -48,9 +59,11 @@ class Keeper:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._lock = threading.Lock()
-        self._forget()
+        core.on_closed = self._closed
+        self._begin()
+        _process.register(self)
 
-    def _forget(self) -> None:
+    def _begin(self) -> None:
         self._heap: list[tuple[float, int, Held]] = []
         self._numbers = itertools.count()
         self._dead = 0
@@ -60,8 +73,24 @@ class Keeper:
         """Grants of owners that the caller has named, by lock and owner."""
         self._orphans: list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]] = []
         self._ended_sessions: list[Held] = []
+        self._pushed: deque[Held] = deque()
+        """Lost grants of which the server is to say more."""
+        self._forgotten: deque[Held] = deque()
+        """Grants whose handles were collected since the last step."""
         self._next = math.inf
         """When the next step is planned."""
+
+    def forked(self) -> None:
+        """Forgets everything in a forked child: grants and connections are its parent's."""
+        self._lock = threading.Lock()
+        _process.keep(self._core.idle(), self.live())
+        self._begin()
+        self._core.forked()
+
+    @property
+    def target(self) -> Target:
+        """Where its server is."""
+        return self._core.target
 
     def start(self) -> None:
         """Has `step` called from now on, if it is not already."""
@@ -76,12 +105,17 @@ class Keeper:
     def keep(self, held: Held) -> None:
         """Begins to renew and to watch a grant."""
         with self._lock:
-            for token in held._tokens:
+            for token in held.tokens:
                 self._by_token.setdefault(token, []).append(held)
             if held.request.owner is not None:
                 for name in held.request.names:
                     self._nested.setdefault((name, held.owner), []).append(held)
-            self._plan(held, now())
+            if held.home is not None and not held.home.is_open:
+                held.home = None
+            if _has_home(held):
+                self._plan(held, now())
+            else:
+                self._plan_at(held, now())
             is_sooner = held.due < self._next
             if is_sooner:
                 self._next = held.due
@@ -95,8 +129,12 @@ class Keeper:
             if held.released:
                 return False
             held.released = True
+            held.pinned = None
             self._dead += 1
-            for token in held._tokens:
+            if held.home is not None:
+                held.home.grants -= 1
+                held.home = None
+            for token in held.tokens:
                 others = self._by_token.get(token)
                 if others is not None:
                     if len(others) == 1:
@@ -115,6 +153,51 @@ class Keeper:
                 heapq.heapify(self._heap)
                 self._dead = 0
             return True
+
+    def lives_on(self, held: Held, link: Link) -> None:
+        """The server sends the loss of this grant to that connection, unless it has closed."""
+        with self._lock:
+            if link.is_open and not held.released:
+                held.home = link
+                link.grants += 1
+
+    def _closed(self, link: Link) -> None:
+        """A connection has closed. The grants that live on it move to another one, by a renewal."""
+        if not link.grants or self._core.closed:
+            return
+        with self._lock:
+            link.grants = 0
+            # The server, too, learns of the end first.
+            time = now() + _TOGETHER
+            for held in {id(held): held for others in self._by_token.values() for held in others if held.home is link}.values():
+                held.home = None
+                if held.cause is None:
+                    self._dead += 1
+                    self._plan_at(held, time)
+            self._next = min(self._next, time)
+        self.wake()
+
+    def forget(self, held: Held) -> None:
+        """The handle of a grant was collected without a release. Takes no lock, since a collection can begin anywhere, and wakes nobody: the next
+        step is in time."""
+        held.is_forgotten = True
+        self._forgotten.append(held)
+
+    def _let_forgotten_go(self) -> None:
+        """Ends the renewing of grants whose handles were collected. What is lost already is dropped."""
+        while self._forgotten:
+            held = self._forgotten.popleft()
+            if held.released or held.cause is not None:
+                self._discard(held)
+            elif held.request.renew:
+                log.warning("the %s '%s' was not released, and nothing refers to its grant: it ends with its lease", held.request.word, held.request.title)
+                with self._lock:
+                    self._dead += 1
+                    self._plan_at(held, held.deadline)
+
+    def _discard(self, held: Held) -> None:
+        if self.drop(held) and held.link is not None:
+            self._core.abort(held.link)
 
     def is_nested(self, request: Request, owner: str) -> bool:
         """Whether this owner already holds one of the names."""
@@ -155,34 +238,75 @@ class Keeper:
 
     def _plan(self, held: Held, time: float) -> None:
         """Plans the next look at a grant. The lock is held."""
-        if held.request.renew:
+        if _is_renewed(held):
             left = held.deadline - time
-            held.due = time + max(0.001, left - held.request.unrenewed * 2 / 3)
+            self._plan_at(held, time + max(0.001, left - held.request.unrenewed * 2 / 3))
         else:
-            held.due = held.deadline
-        heapq.heappush(self._heap, (held.due, next(self._numbers), held))
+            self._plan_at(held, held.deadline)
+
+    def _plan_at(self, held: Held, time: float) -> None:
+        """The same at a given time."""
+        held.due = time
+        heapq.heappush(self._heap, (time, next(self._numbers), held))
 
     def _plan_retry(self, held: Held, time: float) -> None:
         """Plans the next attempt after one that failed: a twentieth of the lease later, and when the lease ends."""
-        pause = min(max(held.request.lease / 20, 0.005), 1.0)
-        held.due = min(held.deadline, time + pause)
-        heapq.heappush(self._heap, (held.due, next(self._numbers), held))
+        pause = min(max(held.request.lease / 20, 0.005), 1.0 if _has_home(held) else _MOVE_RETRY)
+        self._plan_at(held, min(held.deadline, time + pause))
 
     # Losses
 
     def pushed(self, push: Any) -> None:
-        """Takes a push of the server: `lock-lost`, name, owner, token, reason."""
+        """Takes a push of the server: `lock-lost`, name, owner, token, reason. The server is then asked for more."""
         if not isinstance(push, list) or len(push) < 5:
             return
         words = [word.decode(errors="replace") if isinstance(word, bytes) else word for word in push]
         if words[0] == "lock-lost":
             for held in list(self._by_token.get(int(words[3]), ())):
-                self.lose(held, _REASONS.get(str(words[4]), str(words[4])))
+                self.ended(held, str(words[1]), str(words[4]))
+
+    def ended(self, held: Held, name: str, reason: str) -> None:
+        """The server has ended a grant of this name. Its loss is told when the server has said why, or says nothing."""
+        if held.released or held.cause is not None:
+            return
+        held.pushed = (name, reason)
+        self._pushed.append(held)
+        self.start()
+        self.wake()
+
+    async def ask_why(self) -> None:
+        """Asks why grants have ended of which the server has sent a push, and tells of their loss."""
+        lost: list[Held] = []
+        while self._pushed:
+            lost.append(self._pushed.popleft())
+        asked: list[tuple[Held, Command]] = []
+        for held in lost:
+            name, reason = held.pushed or ("", "")
+            at = held.request.names.index(name) if name in held.request.names else -1
+            # The server's answer is about the lease then.
+            if held.cause is None and not held.released and reason != "maxhold" and at >= 0:
+                asked.append((held, held.request.question(name, held.owner, held.tokens[at])))
+        try:
+            if asked:
+                commands = [command for _, command in asked]
+                replies = await self._core.call(commands, until=now() + _WHY_TIMEOUT, timeout=min(self._core.timeout, _WHY_TIMEOUT), urgent=True)
+                for (held, _), reply in zip(asked, replies):
+                    error = errors.from_reply(reply) if isinstance(reply, ResponseError) else None
+                    if isinstance(error, errors.NotHeldError):
+                        self.lose(held, errors.cause_of(error))
+        except (errors.LockError, *BROKEN) as error:
+            log.debug("the server does not say why %d grants have ended: %s", len(asked), error)
+        finally:
+            for held in lost:
+                reason = (held.pushed or ("", ""))[1]
+                self.lose(held, _REASONS.get(reason, reason))
 
     def lose(self, held: Held, cause: str) -> None:
         """Records that a grant is lost."""
         if not held.released:
             held.end(cause)
+            if held.is_forgotten:
+                self._discard(held)
 
     def session_ended(self, held: Held) -> None:
         """The connection of a session has ended; another one takes the session over."""
@@ -193,6 +317,8 @@ class Keeper:
 
     async def step(self) -> float:
         """Does what is due. Returns seconds until it has to be called again; math.inf if nothing is kept."""
+        self._let_forgotten_go()
+        await self.ask_why()
         due = self._due()
         for start in range(0, len(due), _PIPELINE):
             await self._renew_due(due[start : start + _PIPELINE])
@@ -224,13 +350,15 @@ class Keeper:
                     self._dead = max(0, self._dead - 1)
                 elif held.cause is not None:
                     held.due = math.inf
+                elif held.pushed is not None:
+                    held.due = math.inf
                 elif time >= held.deadline:
                     held.due = math.inf
                     ended.append(held)
                 else:
                     due.append(held)
         for held in ended:
-            self.lose(held, "its lease ended" if not held.request.renew else "its lease ended before a renewal reached the server")
+            self.lose(held, "its lease ended" if not _is_renewed(held) else "its lease ended before a renewal reached the server")
         return due
 
     async def _renew_due(self, due: Sequence[Held]) -> None:
@@ -240,7 +368,8 @@ class Keeper:
         # A server that does not answer must not hold up the news of other grants' ends.
         timeout = min(self._core.timeout, max(0.05, min(held.deadline for held in due) - time), max(0.25, others - time))
         try:
-            await self.renew([held for held in due if held.request.renew], time, timeout)
+            await self.renew([held for held in due if _is_renewed(held)], time, timeout)
+            await self._move([held for held in due if not _is_renewed(held) and not _has_home(held)], time, timeout)
         except BROKEN as error:
             log.debug("%d renewals have failed, and are repeated until the leases end: %s", len(due), error)
             with self._lock:
@@ -253,34 +382,63 @@ class Keeper:
                 if held.cause is None and not held.released:
                     # A max_hold can leave less than a lease. A refusal other than NOTHELD may leave nothing to wait for.
                     pause = min(held.deadline - time, held.request.unrenewed) / 3
-                    held.due = min(held.deadline, time + max(pause, 0.005))
-                    heapq.heappush(self._heap, (held.due, next(self._numbers), held))
+                    self._plan_at(held, min(held.deadline, time + max(pause, 0.005)) if _is_renewed(held) else held.deadline)
 
     async def renew(self, grants: Sequence[Held], until: float, timeout: Optional[float] = None) -> None:
         """Renews grants in one pipeline, and moves their deadlines. Those that are not held any more are lost. Raises one of BROKEN."""
         commands: list[Command] = []
         for held in grants:
             lease_ms = self.longest_lease_ms(held.request, held.owner) or held.request.lease_ms
-            commands += (held.request.renewal(name, held.owner, token, lease_ms) for name, token in zip(held.request.names, held._tokens))
+            commands += (held.request.renewal(name, held.owner, token, lease_ms) for name, token in zip(held.request.names, held.tokens))
         if not commands:
             return
         sent = now()
-        replies = iter(await self._core.call(commands, until=until, timeout=timeout, urgent=True))
+        answers, link = await self._core.call_on(commands, until, timeout, urgent=True)
+        replies = iter(answers)
         for held in grants:
-            await self._renewed(held, [next(replies) for _ in held.request.names], sent)
+            left_ms = self._left_ms(held, [next(replies) for _ in held.request.names])
+            if left_ms is not None:
+                held.deadline = sent + left_ms / 1000
+                self._settle_on(held, link)
 
-    async def _renewed(self, held: Held, replies: Iterable[Any], sent: float) -> None:
-        left_ms = math.inf
+    def _left_ms(self, held: Held, replies: Iterable[Any]) -> Optional[int]:
+        """Milliseconds that are left after a renewal. None if it is refused; the grant is lost then, if it is not held any more."""
+        left_ms = None
         for reply in replies:
             if isinstance(reply, ResponseError):
                 error = errors.from_reply(reply, held.request.title)
                 if isinstance(error, errors.NotHeldError):
-                    self.lose(held, error.cause)
+                    self.lose(held, errors.cause_of(error) if now() < held.deadline else error.cause)
                 else:
                     log.warning("'%s' is not renewed: %s", held.request.title, error)
-                return
-            left_ms = min(left_ms, int(reply))
-        held.deadline = sent + left_ms / 1000
+                return None
+            left_ms = int(reply) if left_ms is None else min(left_ms, int(reply))
+        return left_ms
+
+    async def _move(self, grants: Sequence[Held], until: float, timeout: float) -> None:
+        """Renews grants whose connection has closed for the rest of their leases, and so by nothing."""
+        if not grants:
+            return
+        names = [(held, name, token) for held in grants for name, token in zip(held.request.names, held.tokens)]
+        replies = await self._core.call([("LOCK.INFO", name) for _, name, _ in names], until=until, timeout=timeout, urgent=True)
+        commands = []
+        for (held, name, token), reply in zip(names, replies):
+            found = None if isinstance(reply, ResponseError) else _info.lock_info(name, reply)
+            left = next((holder.lease for holder in found.holders if holder.token == token or holder.owner == held.owner), 0.0) if found else 0.0
+            if held.request.owner is None:
+                left = min(left, held.deadline - now())
+            commands.append(held.request.renewal(name, held.owner, token, max(1, int(left * 1000))))
+        answers, link = await self._core.call_on(commands, until, timeout, urgent=True)
+        rest = iter(answers)
+        for held in grants:
+            if self._left_ms(held, [next(rest) for _ in held.request.names]) is not None:
+                self._settle_on(held, link)
+
+    def _settle_on(self, held: Held, link: Link) -> None:
+        """The connection that renewed a grant is the one that it lives on, if its own has closed."""
+        if not _has_home(held) and held.cause is None:
+            self.lives_on(held, link)
+            self.acquired_on(link)
 
     async def _withdraw_orphans(self) -> None:
         with self._lock:
@@ -301,9 +459,9 @@ class Keeper:
                 continue
             link: Optional[Link] = None
             try:
-                link = await self._core.take(min(self._core.timeout, 1.0))
-                grace_ms = math.ceil(held.request.grace * 1000)
-                (grants,) = await self._core.exchange(link, [("LOCK.SESSION", held.session, "GRACE", grace_ms)], min(self._core.timeout, 1.0))
+                link = await self._core.take(min(self._core.timeout, 1.0), alone=True)
+                command = ("LOCK.SESSION", held.session, "GRACE", held.request.grace_ms)
+                (grants,) = await self._core.exchange(link, [command], min(self._core.timeout, 1.0))
             except BROKEN as error:
                 log.debug("the session of '%s' is not taken over yet: %s", held.request.title, error)
                 if link is not None:
@@ -315,7 +473,7 @@ class Keeper:
                 self.watch_session(held, link)
             else:
                 self._core.abort(link)
-                self.lose(held, "its session ended: the connection was lost for longer than its grace")
+                self.ended(held, held.request.names[0], "its session ended: the connection was lost for longer than its grace")
 
     def acquired_on(self, link: Link) -> None:
         """Watches a connection that has acquired a grant, while nobody uses it."""
@@ -324,3 +482,12 @@ class Keeper:
     def watch_session(self, held: Held, link: Link) -> None:
         """Watches the connection of a session."""
         raise NotImplementedError
+
+
+def _is_renewed(held: Held) -> bool:
+    return held.request.renew and not held.is_forgotten
+
+
+def _has_home(held: Held) -> bool:
+    """Whether the server can tell the loss of a grant."""
+    return held.home is not None or held.session is not None

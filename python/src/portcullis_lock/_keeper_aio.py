@@ -7,6 +7,7 @@ import logging
 import math
 from typing import Optional, cast
 
+from portcullis_lock._clock import now
 from portcullis_lock._core import Core
 from portcullis_lock._held import Held
 from portcullis_lock._keeper import Keeper
@@ -26,8 +27,8 @@ class TaskKeeper(Keeper):
         super().__init__(core)
         core.on_abort = self._unwatch
 
-    def _forget(self) -> None:
-        super()._forget()
+    def _begin(self) -> None:
+        super()._begin()
         self._task: Optional[asyncio.Task[None]] = None
         # Made with the task: before Python 3.10 an event belongs to the loop that it is made on.
         self._wakeup: Optional[asyncio.Event] = None
@@ -44,7 +45,27 @@ class TaskKeeper(Keeper):
 
     def wake(self) -> None:
         if self._wakeup is not None:
-            self._wakeup.set()
+            try:
+                self._wakeup.set()
+            except RuntimeError:
+                pass  # The event loop is closed, and collects what is left.
+
+    @property
+    def loop(self) -> Optional[asyncio.AbstractEventLoop]:
+        """The event loop of the task."""
+        return None if self._task is None else self._task.get_loop()
+
+    async def flush(self, patience: float) -> None:
+        """Tells of losses whose pushes have arrived. Uses no timer, since freezegun stops those of the event loop."""
+        end = now() + patience
+        # The event loop reads in each turn.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        await self._read_inputs()
+        await self.ask_why()
+        # The task may be asking for the same.
+        while any(held.pushed is not None and held.cause is None for held in self.live()) and now() < end:
+            await asyncio.sleep(0)
 
     async def stop(self) -> None:
         """Ends the task."""
@@ -109,11 +130,14 @@ class TaskKeeper(Keeper):
                 is_open = await link.read_pushes()
                 link.rest()
                 if not is_open:
-                    self._sessions.pop(link, None)
+                    self._core.abort(link)
                     if held.cause is None and not held.released:
                         self.session_ended(held)
-            elif self._core.take_idle(link) and await link.read_pushes():
-                self._core.give(link)
+            elif self._core.take_idle(link):
+                if await link.read_pushes():
+                    self._core.give(link)
+                else:
+                    self._core.abort(link)
 
     def _unwatch(self, link: Link) -> None:
         watched = cast(AsyncLink, link)

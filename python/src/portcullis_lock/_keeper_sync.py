@@ -34,8 +34,8 @@ class ThreadKeeper(Keeper):
         super().__init__(core)
         core.on_abort = self._unwatch
 
-    def _forget(self) -> None:
-        super()._forget()
+    def _begin(self) -> None:
+        super()._begin()
         self._thread: Optional[threading.Thread] = None
         self._selector: Optional[selectors.BaseSelector] = None
         self._waker: Optional[socket.socket] = None
@@ -44,13 +44,12 @@ class ThreadKeeper(Keeper):
         self._unwatched: set[BlockingLink] = set()
         """Links that have acquired grants since the last look, or were in use at the last event."""
         self._sessions: dict[BlockingLink, Held] = {}
+        self._flushes: list[threading.Event] = []
+        """Set when all pushes that have arrived are read, and their losses told."""
 
     def forked(self) -> None:
-        """Forgets everything in a forked child: grants, connections and the thread are its parent's."""
-        self._lock = threading.Lock()
         self._watch_lock = threading.Lock()
-        self._forget()
-        self._core.start_names()
+        super().forked()
 
     def start(self) -> None:
         if self._thread is not None:
@@ -97,6 +96,16 @@ class ThreadKeeper(Keeper):
         self.start()
         self.wake()
 
+    def flush(self, patience: float) -> None:
+        """Has the thread read what has arrived, and tell of losses, and waits for that, at most so many seconds."""
+        if threading.current_thread() is self._thread:
+            return
+        done = threading.Event()
+        self._flushes.append(done)
+        self.start()
+        self.wake()
+        done.wait(patience)
+
     def _run(self, ours: socket.socket, waker: socket.socket, selector: selectors.BaseSelector) -> None:
         idle_since: Optional[float] = None
         try:
@@ -123,7 +132,13 @@ class ThreadKeeper(Keeper):
             waker.close()
 
     def _round(self) -> float:
+        flushes, self._flushes = self._flushes, []
         try:
+            if flushes:
+                self._settle()
+                for link in self._core.idle():
+                    if link.grants:
+                        self._readable(cast(BlockingLink, link))
             pause = run(self.step())
             if self._settle_at <= now():
                 self._settle_at = math.inf
@@ -135,6 +150,9 @@ class ThreadKeeper(Keeper):
             log.warning("the renewal of locks has failed, and is tried again: %s", error)
         except Exception:
             log.exception("the renewal of locks has failed, and is tried again")
+        finally:
+            for done in flushes:
+                done.set()
         time.sleep(0.01)
         return 0.05
 
@@ -184,6 +202,8 @@ class ThreadKeeper(Keeper):
         elif run(link.read_pushes()):
             self._register(link)
             self._core.give(link)
+        else:
+            self._core.abort(link)
 
     def _read_session(self, link: BlockingLink, held: Held) -> None:
         if held.released:
@@ -191,7 +211,7 @@ class ThreadKeeper(Keeper):
         elif link.fileno() >= 0 and run(link.read_pushes()):
             self._register(link)
         else:
-            self._sessions.pop(link, None)
+            self._core.abort(link)
             if held.cause is None and not held.released:
                 self.session_ended(held)
 

@@ -32,6 +32,13 @@ class Link(Protocol):
     reused: bool
     """Whether it has served an earlier user."""
     address: str
+    grants: int
+    """Number of grants whose loss the server tells on this connection. The keeper counts them."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed, as far as is known without reading."""
+        ...
 
     async def exchange(self, commands: Sequence[Command], timeout: Optional[float]) -> list[Any]:
         """Sends commands and reads their replies; error replies are values. Raises one of BROKEN, and the link is closed then.
@@ -71,6 +78,10 @@ class World(Protocol):
         """Connects. Raises one of BROKEN."""
         ...
 
+    async def probe(self, host: str, port: int, timeout: float) -> bytes:
+        """Asks what is there by QUESTION, and returns the first bytes of the answer. Raises one of BROKEN."""
+        ...
+
     async def pause(self, seconds: float) -> None:
         """Waits."""
         ...
@@ -79,9 +90,27 @@ class World(Protocol):
         """Bounds how many requests that do not wait are under way at once."""
         ...
 
+    def forked(self) -> None:
+        """Begins anew in a forked child."""
+        ...
+
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Does work that must be done although its caller is being cancelled."""
         ...
+
+
+# Redis's protocol and HTTP both have an error for it.
+QUESTION = b"PING / HTTP/1.0\r\n\r\n"
+
+
+def protocol_of(answer: bytes) -> str:
+    """The protocol of an answer to QUESTION: "RESP", "HTTP", "TLS", or nothing."""
+    if answer.startswith((b"-", b"+")):
+        return "RESP"
+    if answer.startswith((b"HTTP/", b"<")):
+        return "HTTP"
+    # An alert of TLS.
+    return "TLS" if answer.startswith(b"\x15\x03") else ""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -9,7 +9,7 @@ from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optio
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
 
-from portcullis_lock._link import BROKEN, connection_options, listen
+from portcullis_lock._link import BROKEN, QUESTION, connection_options, listen
 from portcullis_lock._request import Command
 from portcullis_lock._wire import pack
 
@@ -17,12 +17,13 @@ from portcullis_lock._wire import pack
 class AsyncLink:
     """A connection of redis-py's asyncio part, used without its pool and its retries."""
 
-    __slots__ = ("_connection", "reused", "address", "is_busy", "on_input", "_arrival", "_reply_by", "_timer")
+    __slots__ = ("_connection", "reused", "address", "grants", "is_busy", "on_input", "_arrival", "_reply_by", "_timer")
 
     def __init__(self, connection: Any, address: str) -> None:
         self._connection = connection
         self.reused = False
         self.address = address
+        self.grants = 0
         self.is_busy = True
         self.on_input: Optional[Callable[[AsyncLink], None]] = None
         """Called when bytes, or the end of the connection, arrive while nobody uses it."""
@@ -35,7 +36,7 @@ class AsyncLink:
         self._watch(connection._reader)
 
     def _watch(self, reader: asyncio.StreamReader) -> None:
-        """Wraps the two methods by which the transport hands bytes to the reader. asyncio has no other way to hear of them without a task that
+        """Wraps the methods by which the transport hands bytes, an end and an error to the reader. asyncio has no other way to hear of them without a task that
         reads, and there would be one for each connection."""
 
         def wrap(method: Callable[..., None]) -> Callable[..., None]:
@@ -50,6 +51,7 @@ class AsyncLink:
 
         reader.feed_data = wrap(reader.feed_data)  # type: ignore[method-assign]
         reader.feed_eof = wrap(reader.feed_eof)  # type: ignore[method-assign]
+        reader.set_exception = wrap(reader.set_exception)  # type: ignore[method-assign]
 
     async def exchange(self, commands: Sequence[Command], timeout: Optional[float]) -> list[Any]:
         await self.send(commands)
@@ -135,14 +137,18 @@ class AsyncLink:
     def has_input(self) -> bool:
         """Whether bytes, or the end of the connection, have arrived."""
         reader = self._connection._reader
-        return reader is None or bool(reader._buffer) or reader.at_eof()
+        return reader is None or bool(reader._buffer) or reader.at_eof() or reader.exception() is not None
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection._reader is not None
 
     async def read_pushes(self) -> bool:
         connection = self._connection
         self.is_busy = True
         try:
             while connection.is_connected and self.has_input():
-                if connection._reader.at_eof():
+                if connection._reader.at_eof() or connection._reader.exception() is not None:
                     self.abort()
                     break
                 # A frame has begun to arrive, so the rest is on its way.
@@ -181,6 +187,23 @@ class AsyncWorld:
             pushed = self._on_push  # redis-py 5.0 calls it without awaiting it
         listen(connection._parser, pushed)
         return AsyncLink(connection, str(given.get("path") or f"{given.get('host')}:{given.get('port')}"))
+
+    async def probe(self, host: str, port: int, timeout: float) -> bytes:
+        async def ask() -> bytes:
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(QUESTION)
+                return await reader.read(64)
+            finally:
+                writer.close()
+
+        try:
+            return await asyncio.wait_for(ask(), timeout)
+        except asyncio.TimeoutError as error:
+            raise TimeoutError from error  # Before Python 3.11 they are two classes.
+
+    def forked(self) -> None:
+        self._turns, self.tasks = None, set()
 
     async def _pushed(self, push: Any) -> Any:
         self._on_push(push)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optional, Sequence
 
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
 
-from portcullis_lock._link import BROKEN, connection_options, listen, run
+from portcullis_lock._link import BROKEN, QUESTION, connection_options, listen, run
 from portcullis_lock._request import Command
 from portcullis_lock._wire import pack
 
@@ -18,13 +19,14 @@ OnPush = Callable[[Any], None]
 class BlockingLink:
     """A connection of redis-py, used without its pool and its retries."""
 
-    __slots__ = ("_connection", "_timeout", "reused", "address", "is_watched")
+    __slots__ = ("_connection", "_timeout", "reused", "address", "grants", "is_watched")
 
     def __init__(self, connection: Any, timeout: float, address: str) -> None:
         self._connection = connection
         self._timeout: Optional[float] = timeout
         self.reused = False
         self.address = address
+        self.grants = 0
         self.is_watched = False
         """Whether the keeper's thread waits for pushes on it."""
 
@@ -59,6 +61,10 @@ class BlockingLink:
         # redis-py has set the socket's time-out for it.
         self._timeout = -1.0
         return readable
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection._sock is not None
 
     def fileno(self) -> int:
         """Descriptor of the socket; -1 when it is closed."""
@@ -113,6 +119,11 @@ class BlockingWorld:
         listen(connection._parser, self._pushed)
         return BlockingLink(connection, timeout, str(given.get("path") or f"{given.get('host')}:{given.get('port')}"))
 
+    async def probe(self, host: str, port: int, timeout: float) -> bytes:
+        with socket.create_connection((host, port), timeout) as connection:
+            connection.sendall(QUESTION)
+            return connection.recv(64)
+
     def _pushed(self, push: Any) -> Any:
         self._on_push(push)
         return push
@@ -122,6 +133,9 @@ class BlockingWorld:
 
     async def pause(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def forked(self) -> None:
+        pass
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         run(work)

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from decimal import Decimal
+from numbers import Real
 from typing import Any, Optional, Tuple, Union
 
 Word = Union[str, bytes, int]
 Command = Tuple[Word, ...]
 
-# The longest wait and lease: a hundred years, in seconds.
-_FAR = 100 * 365 * 86_400.0
+# A hundred years, in seconds: the longest lease. A wait that is longer is one without limit.
+FAR = 100 * 365 * 86_400.0
 
 
 def ms(seconds: float, what: str) -> int:
-    """Milliseconds, rounded up, at least 1. Raises ValueError if the seconds are not a positive number."""
-    if not _is_at_least(0, seconds) or not 0 < seconds <= _FAR:
+    """Milliseconds, rounded up, at least 1. Raises ValueError if the seconds are not a positive number, or too many."""
+    found = number(seconds)
+    if not found > 0 or found == math.inf:
         raise ValueError(f"{what} is {seconds!r}; it must be a positive number of seconds")
-    return max(1, math.ceil(seconds * 1000 - 1e-6))
+    if found > FAR:
+        raise ValueError(f"{what} is {seconds!r}; it can be at most a hundred years, in seconds")
+    return max(1, math.ceil(found * 1000 - 1e-6))
 
 
-def _is_at_least(least: float, seconds: Any) -> bool:
-    """Whether this is a number, and not a smaller one. Neither a text nor a `timedelta` is a number."""
-    try:
-        return bool(seconds >= least)
-    except TypeError:
-        return False
+def number(value: Any) -> float:
+    """A number as a float; NaN for anything else. Neither a text nor a `timedelta` is a number."""
+    if isinstance(value, (int, float)):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    return float(value) if isinstance(value, (Real, Decimal)) else math.nan
 
 
 @dataclass
@@ -56,6 +63,7 @@ class Request:
                 raise TypeError(f"the name of a lock is a str, not {name!r}")
         head: Tuple[Word, ...]
         self.lease_ms = ms(self.lease, "lease")
+        self.lease = float(self.lease)
         tail: Tuple[Word, ...] = (self.lease_ms,)
         if self.kind == "semaphore":
             head = ("SEM.ACQUIRE", self.names[0])
@@ -72,10 +80,18 @@ class Request:
                 tail += ("DELAY", ms(self.delay, "delay"))
             if self.max_hold:
                 tail += ("MAXHOLD", ms(self.max_hold, "max_hold"))
+                self.max_hold = float(self.max_hold)
         if self.session:
             tail += ("SESSION",)
-        if self.wait is not None and not _is_at_least(0, self.wait):
-            raise ValueError(f"wait is {self.wait!r}; it is None or 0 for not at all, a number of seconds, or math.inf for ever")
+            grace = number(self.grace)
+            if not 0 <= grace <= FAR:
+                raise ValueError(f"grace is {self.grace!r}; it must be a number of seconds")
+            self.grace_ms = math.ceil(grace * 1000)
+        if self.wait is not None:
+            wait = number(self.wait)
+            if not wait >= 0:
+                raise ValueError(f"wait is {self.wait!r}; it is None or 0 for not at all, a number of seconds, or math.inf for ever")
+            self.wait = wait if wait <= FAR else math.inf
         if self.owner is not None and not (isinstance(self.owner, str) and self.owner):
             raise ValueError(f"owner is {self.owner!r}; it must be a text that is not empty")
         self._head, self._tail = head, tail
@@ -91,6 +107,7 @@ class Request:
     """How long a grant lasts without renewal, in seconds."""
     word: str = field(init=False, default="")
     lease_ms: int = field(init=False, default=0)
+    grace_ms: int = field(init=False, default=0)
 
     @property
     def may_be_upgraded(self) -> bool:
@@ -103,7 +120,7 @@ class Request:
         if wait <= 0:
             return (*self._head, owner, *tail, "REQUEST", request_id)
         # WAIT 0 waits for ever, so a finite wait is at least a millisecond.
-        wait_ms = 0 if wait > _FAR else max(1, math.ceil(wait * 1000))
+        wait_ms = 0 if wait > FAR else max(1, math.ceil(wait * 1000))
         return (*self._head, owner, *tail, "WAIT", wait_ms, "REQUEST", request_id)
 
     def release(self, name: str, owner: str, token: int, request_id: str) -> Command:
@@ -119,6 +136,11 @@ class Request:
         if self.may_be_upgraded:
             return (verb, name, owner, lease_ms)
         return (verb, name, owner, lease_ms, "TOKEN", token)
+
+    def question(self, name: str, owner: str, token: int) -> Command:
+        """The command whose refusal says why a grant has ended."""
+        verb = "SEM.RENEW" if self.kind == "semaphore" else "LOCK.RENEW"
+        return (verb, name, owner, self.lease_ms, "TOKEN", token)
 
     def tokens(self, reply: Any) -> Optional[Tuple[int, ...]]:
         """The tokens of a reply; None where it is not granted."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
-import weakref
 from types import TracebackType
-from typing import Any, Optional, Type, TypeVar, Union, cast
+from typing import Any, ClassVar, Optional, Type, TypeVar, Union, cast
 
 from portcullis_lock import _acquire, _calls, _target
 from portcullis_lock._core import Core
-from portcullis_lock._describe import Describing
-from portcullis_lock._held import Held
+from portcullis_lock._describe import Locks as Describing
+from portcullis_lock._held import Handle
 from portcullis_lock._keeper_sync import ThreadKeeper
 from portcullis_lock._link import run
 from portcullis_lock._link_sync import BlockingWorld
@@ -22,35 +20,35 @@ from portcullis_lock.info import LockInfo, Throttled
 G = TypeVar("G", bound="Grant")
 
 
-class Grant(Held):
+class Grant(Handle):
     """A lock, several locks, or permits of a semaphore, while they are held."""
 
-    __slots__ = ("_locks",)
-    _locks: Locks
+    __slots__ = ()
+    _locks: ClassVar[Locks]
 
     @property
     def lost(self) -> threading.Event:
         """Is set when the grant ends other than by its release. `lost_because` says why."""
-        return cast(threading.Event, self._lost_event(threading.Event))
+        return cast(threading.Event, self._held.lost_event(threading.Event))
 
     def renew(self) -> float:
         """Restarts the lease now. Returns its seconds. Not needed with `renew=True`. Raises NotHeldError, or an error of the connection."""
-        return run(_calls.renew(self._locks._core, self._locks._keeper, self))
+        return run(_calls.renew(self._locks._core, self._locks._keeper, self._held))
 
     def check(self) -> bool:
         """Asks the server whether it is still held. `is_held` answers without asking."""
-        return run(_calls.check(self._locks._core, self))
+        return run(_calls.check(self._locks._core, self._held))
 
     def release(self) -> None:
         """Releases it. Later calls do nothing. Raises NotHeldError if the grant has ended before, or an error of the connection if the server could
-        not be reached; the lock then ends with its lease."""
-        run(_acquire.release(self._locks._core, self._locks._keeper, self))
+        not be reached; the lock then ends with its lease. In a forked child, raises OtherProcessError for a grant of its parent."""
+        run(_acquire.release(self._locks._core, self._locks._keeper, self._held))
 
     def __enter__(self: G) -> G:
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        run(_calls.leave(self._locks._core, self._locks._keeper, self, error))
+        run(_calls.leave(self._locks._core, self._locks._keeper, self._held, error))
 
 
 class Lock:
@@ -72,8 +70,7 @@ class Lock:
         return self._acquire(_calls.without_wait(self._request))
 
     def _acquire(self, request: Request) -> Optional[Grant]:
-        held = run(_acquire.acquire(self._locks._core, self._locks._keeper, request, self._locks._grant_type))
-        return cast("Optional[Grant]", held)
+        return run(_acquire.acquire(self._locks._core, self._locks._keeper, request, self._locks._grant_type))
 
     def __enter__(self) -> Grant:
         grant = self.acquire()
@@ -84,7 +81,7 @@ class Lock:
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
         grant = _calls.leaving(self._entered, threading.get_ident())
-        run(_calls.leave(self._locks._core, self._locks._keeper, grant, error))
+        run(_calls.leave(self._locks._core, self._locks._keeper, grant._held, error))
 
 
 class Latch:
@@ -112,7 +109,7 @@ class Guard:
     def __init__(self, locks: Locks, resource: str) -> None:
         self._core, self.resource = locks._core, resource
 
-    def write(self, token: Union[int, Held]) -> None:
+    def write(self, token: Union[int, Grant]) -> None:
         """Call this right before each write. Raises StaleTokenError if a later holder has written."""
         run(_calls.guard(self._core, self.resource, token))
 
@@ -125,8 +122,7 @@ class Locks(Describing[Lock, Latch, Guard]):
         self._core = Core(target, BlockingWorld(lambda push: self._keeper.pushed(push)), timeout=timeout, retry_for=retry_for, idle_max=idle_max)
         self._keeper = ThreadKeeper(self._core)
         # Grants know their locks without an argument for each.
-        self._grant_type = type("Grant", (Grant,), {"__slots__": (), "_locks": self, "__module__": __name__})
-        _all.add(self)
+        self._grant_type: Type[Grant] = type("Grant", (Grant,), {"__slots__": (), "_locks": self, "__module__": __name__})
 
     def throttle(self, name: str, max_burst: int, count: int, period: float, quantity: int = 1) -> Throttled:
         """Counts a request against a rate limit: `count` each `period` seconds, and `max_burst` more at once. It is not repeated if its reply is
@@ -175,14 +171,3 @@ def over(client: Any, *, timeout: float = 5.0, retry_for: float = 5.0, idle_max:
     """Locks of the server of a redis-py client. It has connections of its own, with the client's address and login."""
     return Locks(_target.of_client(client), timeout, retry_for, idle_max)
 
-
-_all: weakref.WeakSet[Locks] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    for locks in list(_all):
-        locks._keeper.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

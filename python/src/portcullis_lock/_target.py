@@ -42,6 +42,11 @@ class Target:
 
 def parse(url: str, options: Mapping[str, Any]) -> Target:
     """Parses a URL. `options` are further arguments of redis-py's connections, such as `ssl_ca_certs`. Raises ValueError."""
+    if not isinstance(url, str):
+        if hasattr(url, "connection_pool") or hasattr(url, "nodes_manager"):
+            raise TypeError(f"connect() takes a URL, and not a client. For a client of redis-py there is portcullis_lock.over(client), or portcullis_lock.aio.over(client): {url!r}")
+        hint = ": an environment variable may not be set" if url is None else ""
+        raise TypeError(f"the URL of the server is {url!r}{hint}. It is a str. The forms are {URL_FORMS}")
     scheme, colon, _ = url.partition(":")
     tls = scheme.startswith("rediss")
     if not colon or scheme not in ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "unix", "redis+unix"):

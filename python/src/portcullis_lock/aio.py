@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import math
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generator, Optional, Type, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generator, Optional, Type, TypeVar, Union, cast
 
 from portcullis_lock import _acquire, _calls, _target
 from portcullis_lock._core import Core
-from portcullis_lock._describe import Describing
-from portcullis_lock._held import Held
+from portcullis_lock._describe import Locks as Describing
+from portcullis_lock._held import Handle
 from portcullis_lock._keeper_aio import TaskKeeper
 from portcullis_lock._link_aio import AsyncWorld
 from portcullis_lock._request import Request
@@ -24,35 +24,35 @@ from portcullis_lock.info import LockInfo, Throttled
 G = TypeVar("G", bound="Grant")
 
 
-class Grant(Held):
+class Grant(Handle):
     """A lock, several locks, or permits of a semaphore, while they are held."""
 
-    __slots__ = ("_locks",)
-    _locks: Locks
+    __slots__ = ()
+    _locks: ClassVar[Locks]
 
     @property
     def lost(self) -> asyncio.Event:
         """Is set when the grant ends other than by its release. `lost_because` says why."""
-        return cast(asyncio.Event, self._lost_event(asyncio.Event))
+        return cast(asyncio.Event, self._held.lost_event(asyncio.Event))
 
     async def renew(self) -> float:
         """Restarts the lease now. Returns its seconds. Not needed with `renew=True`. Raises NotHeldError, or an error of the connection."""
-        return await _calls.renew(self._locks._core, self._locks._keeper, self)
+        return await _calls.renew(self._locks._core, self._locks._keeper, self._held)
 
     async def check(self) -> bool:
         """Asks the server whether it is still held. `is_held` answers without asking."""
-        return await _calls.check(self._locks._core, self)
+        return await _calls.check(self._locks._core, self._held)
 
     async def release(self) -> None:
         """Releases it. Later calls do nothing. Raises NotHeldError if the grant has ended before, or an error of the connection if the server could
-        not be reached; the lock then ends with its lease."""
-        await _acquire.release(self._locks._core, self._locks._keeper, self)
+        not be reached; the lock then ends with its lease. In a forked child, raises OtherProcessError for a grant of its parent."""
+        await _acquire.release(self._locks._core, self._locks._keeper, self._held)
 
     async def __aenter__(self: G) -> G:
         return self
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        await _calls.leave(self._locks._core, self._locks._keeper, self, error)
+        await _calls.leave(self._locks._core, self._locks._keeper, self._held, error)
 
 
 class Lock:
@@ -74,8 +74,7 @@ class Lock:
         return await self._acquire(_calls.without_wait(self._request))
 
     async def _acquire(self, request: Request) -> Optional[Grant]:
-        held = await _acquire.acquire(self._locks._core, self._locks._keeper, request, self._locks._grant_type)
-        return cast("Optional[Grant]", held)
+        return await _acquire.acquire(self._locks._core, self._locks._keeper, request, self._locks._grant_type)
 
     async def __aenter__(self) -> Grant:
         grant = await self.acquire()
@@ -86,7 +85,7 @@ class Lock:
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
         grant = _calls.leaving(self._entered, asyncio.current_task())
-        await _calls.leave(self._locks._core, self._locks._keeper, grant, error)
+        await _calls.leave(self._locks._core, self._locks._keeper, grant._held, error)
 
 
 class Latch:
@@ -114,7 +113,7 @@ class Guard:
     def __init__(self, locks: Locks, resource: str) -> None:
         self._core, self.resource = locks._core, resource
 
-    async def write(self, token: Union[int, Held]) -> None:
+    async def write(self, token: Union[int, Grant]) -> None:
         """Call this right before each write. Raises StaleTokenError if a later holder has written."""
         await _calls.guard(self._core, self.resource, token)
 
@@ -128,7 +127,7 @@ class Locks(Describing[Lock, Latch, Guard]):
         self._core = Core(target, self._world, timeout=timeout, retry_for=retry_for, idle_max=idle_max)
         self._keeper = TaskKeeper(self._core)
         # Grants know their locks without an argument for each.
-        self._grant_type = type("Grant", (Grant,), {"__slots__": (), "_locks": self, "__module__": __name__})
+        self._grant_type: Type[Grant] = type("Grant", (Grant,), {"__slots__": (), "_locks": self, "__module__": __name__})
 
     async def throttle(self, name: str, max_burst: int, count: int, period: float, quantity: int = 1) -> Throttled:
         """Counts a request against a rate limit: `count` each `period` seconds, and `max_burst` more at once. It is not repeated if its reply is

@@ -35,6 +35,10 @@ class NotHeldError(LockError, redis.exceptions.LockNotOwnedError):
         self.cause = cause
 
 
+class OtherProcessError(LockError):
+    """The grant was acquired by the process that this one was forked from, and is that process's. It is still held there."""
+
+
 @dataclass(frozen=True)
 class Wait:
     """One owner of a deadlock, and what it waits for."""
@@ -81,6 +85,13 @@ class NotPortcullisError(LockError):
 class NoLeaderError(LockError, redis.exceptions.ConnectionError):
     """None of the nodes leads, or none can be reached."""
 
+    is_reached = True
+    """Whether a node has answered."""
+
+
+class WrongProtocolError(LockError, redis.exceptions.ConnectionError):
+    """What answers at the address does not speak the Redis protocol as the URL has it: it is an HTTP server, or only one side uses TLS."""
+
 
 class ReplyError(LockError):
     """The server refused the command for another reason. The message is the server's."""
@@ -88,6 +99,8 @@ class ReplyError(LockError):
 
 _STALE = re.compile(r"^STALE token (\d+) is behind (\d+)")
 _NOT_HELD = re.compile(r" is not held by '.*?': (.*)$", re.DOTALL)
+# What the server says of a grant that it knows nothing of.
+_FORGOTTEN = re.compile(r"^(never held|held by '.*' for \d+ ms)$", re.DOTALL)
 _UNKNOWN = re.compile(r"^unknown command '?`?(LOCK|SEM|LATCH|CL)\.", re.IGNORECASE)
 
 
@@ -103,10 +116,20 @@ def from_reply(error: redis.exceptions.ResponseError, name: Optional[str] = None
         return DeadlockError(f"{message}. {advice}", cycle_of(message), name)
     if code == "LIMIT":
         return LimitError(f"{message}. All users of a semaphore must give the same limit", name)
+    if code == "WRONGTYPE":
+        advice = "The name belongs to something else (a guard, for instance, cannot have its lock's name): print(locks.info(name)) shows what it is"
+        return ReplyError(f"{text}. {advice}", name)
     stale = _STALE.match(text)
     if stale:
         return StaleTokenError(name or "", int(stale.group(1)), int(stale.group(2)))
     return ReplyError(text, name)
+
+
+def cause_of(error: NotHeldError) -> str:
+    """Why a grant that this process has had, and whose lease has not ended on its clock, has ended."""
+    if not _FORGOTTEN.match(error.cause):
+        return error.cause
+    return f"the server does not know the grant: it has restarted without its data, or has lost its last writes ({error.cause})"
 
 
 def is_unknown_command(error: redis.exceptions.ResponseError) -> bool:

@@ -1,12 +1,15 @@
 """What both drop-in classes are: redis-py's constructor, and each method as a coroutine of the core.
 
-`local.token` is the owner on the server, so that a process can release what another one has acquired by setting `local.token`, as with redis-py.
+`local.token` is the owner on the server, so that a process can release what another one has acquired by setting `local.token`, as with redis-py. A
+forked child has a copy of its parent's token, and so can release and extend the lock, too: a program that forks into the background, or hands a lock
+to a worker, relies on it. But a child that leaves the `with` block of its parent does not release the lock, of which redis-py's does.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import uuid
 import weakref
@@ -16,7 +19,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 from portcullis_lock import _acquire, _calls, errors
 from portcullis_lock._clock import now
-from portcullis_lock._held import Held
+from portcullis_lock._held import Handle
 from portcullis_lock._request import Request
 
 log = logging.getLogger("portcullis_lock")
@@ -32,14 +35,14 @@ class Slot:
     """The token and the grant of a lock object."""
 
     token: Optional[bytes] = None
-    grant: Optional[Held] = None
+    grant: Optional[Handle] = None
 
 
 class ThreadSlot(threading.local):
     """The same for each thread."""
 
     token: Optional[bytes] = None
-    grant: Optional[Held] = None
+    grant: Optional[Handle] = None
 
 
 class Registry(weakref.WeakKeyDictionary[Any, T]):
@@ -48,6 +51,12 @@ class Registry(weakref.WeakKeyDictionary[Any, T]):
     def __init__(self, make: Any) -> None:
         super().__init__()
         self._make, self._guard = make, threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        # Another thread of the parent may have held it.
+        self._guard = threading.Lock()
 
     def of(self, client: Any) -> T:
         with self._guard:
@@ -88,6 +97,8 @@ class DropIn:
             raise LockError("Unable to acquire lock within the time specified", self._name)
 
     async def _leave(self) -> None:
+        if self.local.grant is not None and not self.local.grant._held.is_ours:
+            return
         try:
             await self._release()
         except LockError:
@@ -103,24 +114,27 @@ class DropIn:
         lease, renew = (float(self.timeout), False) if self.timeout else (_LEASE, True)
         if token is None:
             request = Request("lock", (self._name,), lease, math.inf if wait is None else wait, uuid.uuid1().hex, renew=renew)
-            held = await _acquire.acquire(self._core, self._keeper, request, self._grant_type)
+            grant: Optional[Handle] = await _acquire.acquire(self._core, self._keeper, request, self._grant_type)
         else:
             request = Request("lock", (self._name,), lease, None, _text_of(token), renew=renew)
-            held = await self._acquire_once(request, math.inf if wait is None else now() + wait, sleep or self.sleep)
-        if held is None:
+            grant = await self._acquire_once(request, math.inf if wait is None else now() + wait, sleep or self.sleep)
+        if grant is None:
             return False
-        self.local.grant, self.local.token = held, held.owner.encode("utf-8", "surrogateescape")
+        if renew:
+            # redis-py's lock without a timeout stays when its object is collected. So does this one, while the process lives.
+            grant._held.pinned = grant
+        self.local.grant, self.local.token = grant, grant.owner.encode("utf-8", "surrogateescape")
         return True
 
-    async def _acquire_once(self, request: Request, end: float, sleep: float) -> Optional[Held]:
+    async def _acquire_once(self, request: Request, end: float, sleep: float) -> Optional[Handle]:
         """Acquires with the caller's token. The same owner acquires a native lock again, and redis-py's lock does not: a second hold is given back."""
         while True:
             if await self._holds_of(request.owner) == 0:
-                held = await _acquire.acquire(self._core, self._keeper, request, self._grant_type)
-                if held is not None:
+                grant: Optional[Handle] = await _acquire.acquire(self._core, self._keeper, request, self._grant_type)
+                if grant is not None:
                     if await self._holds_of(request.owner) <= 1:
-                        return held
-                    await _acquire.release(self._core, self._keeper, held)
+                        return grant
+                    await _acquire.release(self._core, self._keeper, grant._held)
             if now() + sleep > end:
                 return None
             await self._core.world.pause(sleep)
@@ -143,8 +157,8 @@ class DropIn:
             raise LockError("Cannot release a lock that's not owned or is already unlocked.", self._name)
         self.local.token = self.local.grant = None
         try:
-            if grant is not None and not grant.released and grant.owner == _text_of(token):
-                await _acquire.release(self._core, self._keeper, grant)
+            if grant is not None and grant._held.is_ours and not grant.released and grant.owner == _text_of(token):
+                await _acquire.release(self._core, self._keeper, grant._held)
             else:
                 await self._core.ask("LOCK.RELEASE", self._name, _text_of(token), "REQUEST", uuid.uuid4().hex, name=self._name)
         except errors.NotHeldError as error:
@@ -174,7 +188,7 @@ class DropIn:
         except errors.NotHeldError as error:
             raise self._not_owned(doing, error) from error
         if self.local.grant is not None:
-            self.local.grant.deadline = sent + int(left_ms) / 1000
+            self.local.grant._held.deadline = sent + int(left_ms) / 1000
         return True
 
     def _not_owned(self, doing: str, error: errors.NotHeldError) -> LockNotOwnedError:

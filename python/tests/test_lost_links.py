@@ -1,0 +1,169 @@
+"""Connections that end while grants live on them: the grants move to another one, and losses are heard there."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from portcullis_lock import NotHeldError
+from portcullis_lock.testing import Portcullis
+
+
+def until(condition, patience=30.0):
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end, "it does not become true"
+        time.sleep(0.005)
+
+
+async def until_async(condition, patience=30.0):
+    end = time.monotonic() + patience
+    while not await condition():
+        assert time.monotonic() < end, "it does not become true"
+        await asyncio.sleep(0.005)
+
+
+def holder(locks, name="a"):
+    return locks.info(name).fields["holders"][0]
+
+
+def test_a_cancelled_wait_closes_no_connection_that_grants_live_on(portcullis, locks, spawn):
+    with portcullis.locks() as others, others.lock("taken"):
+        grant = locks.lock("a", lease=60, wait=5).acquire()
+        client = holder(locks)["client"]
+        with portcullis.client() as admin:
+            for attempt in range(3):
+                waiting = spawn(locks.lock("taken", wait=20).acquire)
+                portcullis.clock.until_blocked(1)
+                assert others.info("taken").fields["waiters"][0]["client"] != client
+                # As Ctrl-C ends it: the client closes the connection.
+                admin.execute_command("CLIENT", "UNBLOCK", others.info("taken").fields["waiters"][0]["client"])
+                assert waiting.result() is None
+        assert locks.info("a").holders[0].gone is None
+        grant.release()
+
+
+async def test_a_cancelled_task_leaves_holders_connected(portcullis, alocks):
+    async with portcullis.async_locks() as others, others.lock("taken"):
+        grants = [await alocks.lock(f"n:{number}", lease=60, wait=5).acquire() for number in range(3)]
+        for _ in range(4):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(alocks.lock("taken", wait=20).acquire(), 0.03)
+        await asyncio.sleep(0.05)
+        for number in range(3):
+            assert (await alocks.info(f"n:{number}")).holders[0].gone is None
+        await others._core.call([("DEL", "n:0", "n:1", "n:2")], until=0)
+        for grant in grants:
+            await asyncio.wait_for(grant.lost.wait(), 5)
+            with pytest.raises(NotHeldError):
+                await grant.release()
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_a_grant_whose_connection_has_ended_lives_on_another_one(portcullis, locks, renew):
+    grants = [locks.lock("a", lease=60, renew=renew).acquire(), locks.semaphore("s", 2, lease=60, renew=renew).acquire()]
+    grants.append(locks.all(["b", "c"], lease=60, renew=renew).acquire())
+    with portcullis.client() as admin:
+        admin.execute_command("CLIENT", "KILL", "ID", holder(locks)["client"])
+        for name in "asbc":
+            until(lambda: locks.info(name).holders[0].gone is None, 5)
+        admin.delete("a", "s", "c")
+        for grant in grants:
+            assert grant.lost.wait(5), "a push tells of it long before the renewal"
+            assert "deleted by client" in grant.lost_because
+            with pytest.raises(NotHeldError):
+                grant.release()
+        assert admin.execute_command("DEL", "b") == 0, "the release of several locks releases what is left"
+
+
+@pytest.mark.parametrize("renew", [True, False])
+async def test_the_same_on_asyncio(portcullis, alocks, renew):
+    grant = await alocks.lock("a", lease=60, renew=renew).acquire()
+    admin = portcullis.async_client()
+    await admin.execute_command("CLIENT", "KILL", "ID", (await alocks.info("a")).fields["holders"][0]["client"])
+
+    async def is_connected():
+        return (await alocks.info("a")).holders[0].gone is None
+
+    await until_async(is_connected, 5)
+    await admin.delete("a")
+    await asyncio.wait_for(grant.lost.wait(), 5)
+    assert "deleted by client" in grant.lost_because
+    with pytest.raises(NotHeldError):
+        await grant.release()
+    await admin.aclose()
+
+
+def test_a_move_does_not_extend_a_lease_that_is_not_renewed(portcullis, locks):
+    portcullis.clock.freeze()
+    grants = [locks.lock("a", lease=30, renew=False).acquire(), locks.semaphore("s", 2, lease=30, renew=False, owner="me").acquire()]
+    portcullis.clock.advance(20)
+    renewed = {name: holder(locks, name)["renewed"] for name in "as"}
+    with portcullis.client() as admin:
+        admin.execute_command("CLIENT", "KILL", "ID", holder(locks)["client"])
+    until(lambda: all(holder(locks, name)["renewed"] > renewed[name] for name in "as"), 5)
+    assert all(locks.info(name).holders[0].lease <= 10 for name in "as")
+    portcullis.clock.advance(10)
+    assert all(grant.lost.is_set() for grant in grants)
+
+
+def test_a_server_that_has_restarted_is_asked_at_once(portcullis):
+    with Portcullis(program=portcullis.program) as server, server.locks() as locks, server.client() as other:
+        grants = [locks.lock("free", lease=60).acquire(), locks.lock("taken", lease=60).acquire()]
+        told = threading.Event()
+        grants[1].on_lost(lambda grant: told.set())
+        time.sleep(0.1)
+        # By another connection, as nothing of this process's doing.
+        other.execute_command("FAULT", "RESTART")
+        begun = time.monotonic()
+        assert grants[0].lost.wait(10) and told.wait(10) and time.monotonic() - begun < 5, "not only at the next renewal"
+        for grant in grants:
+            assert grant.lost_because.startswith("the server does not know the grant: it has restarted without its data, or has lost its last writes")
+            with pytest.raises(NotHeldError, match="does not know the grant"):
+                grant.release()
+
+
+def test_a_restart_is_the_reason_when_somebody_else_has_the_lock_meanwhile(portcullis, locks):
+    portcullis.faults.add("slow", "DROP", on="lock.renew")
+    grant = locks.lock("a", lease=60).acquire()
+    with portcullis.client() as other:
+        other.execute_command("FAULT", "RESTART")
+    with portcullis.client() as other:
+        other.execute_command("LOCK.ACQUIRE", "a", "ann", 60_000)
+        with pytest.raises(NotHeldError, match=r"restarted without its data, .*\(held by 'ann' for \d+ ms\)"):
+            grant.release()
+        other.delete("a")
+
+
+async def test_a_restart_is_heard_on_asyncio(portcullis, alocks):
+    grant = await alocks.lock("a", lease=60).acquire()
+    other = portcullis.async_client()
+    await other.execute_command("FAULT", "RESTART")
+    await asyncio.wait_for(grant.lost.wait(), 5)
+    assert "restarted without its data" in grant.lost_because
+    with pytest.raises(NotHeldError):
+        await grant.release()
+    await other.aclose()
+
+
+def test_grants_are_counted_where_they_live(locks):
+    grants = [locks.lock(f"n:{number}").acquire() for number in range(3)]
+    (link,) = locks._core._idle
+    assert link.grants == 3
+    for grant in grants:
+        grant.release()
+    assert link.grants == 0
+
+
+def test_a_full_pool_keeps_the_connections_of_grants(portcullis, spawn):
+    with portcullis.locks(idle_max=2) as locks, portcullis.locks() as others:
+        kept = locks.lock("kept").acquire()
+        with others.lock("a"):
+            waiting = [spawn(locks.lock("a", wait=30, shared=True).acquire) for _ in range(4)]
+            portcullis.clock.until_blocked(4)
+        for grant in [kept, *(thread.result() for thread in waiting)]:
+            grant.release()
+        assert len(locks._core._idle) <= 2
+        with locks.lock("a"):
+            pass

@@ -1,0 +1,181 @@
+"""How long calls try a server that cannot be reached, and what is not tried at all."""
+
+import asyncio
+import http.server
+import math
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+import redis
+
+import portcullis_lock
+from portcullis_lock import WrongProtocolError
+from portcullis_lock.testing import Portcullis
+
+
+class Took:
+    """Measures a block."""
+
+    def __enter__(self):
+        self._begun = time.monotonic()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = time.monotonic() - self._begun
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def server(portcullis_proc):
+    with Portcullis(program=portcullis_proc.program) as server:
+        yield server
+
+
+def kill(server):
+    os.kill(server.pid, signal.SIGKILL)
+    server._process.wait()
+
+
+def test_a_wait_whose_server_dies_ends_in_time(server, spawn):
+    locks = server.locks()
+    held = locks.lock("a").acquire()
+    assert held is not None
+    with Took() as took:
+        waiting = spawn(locks.lock("a", wait=1).acquire)
+        server.clock.until_blocked(1)
+        kill(server)
+        with pytest.raises(redis.exceptions.ConnectionError, match="could be reached before"):
+            waiting.result()
+    assert 1 <= took.seconds < 2.5
+    locks.close(release=False)
+
+
+def test_a_wait_whose_server_stands_still_ends_in_time(server, spawn):
+    locks = server.locks()
+    with locks.lock("b"):
+        pass
+    with locks.lock("a", lease=300) as held, Took() as took:
+        waiting = spawn(locks.lock("a", wait=0.5).acquire)
+        server.clock.until_blocked(1)
+        os.kill(server.pid, signal.SIGSTOP)
+        with pytest.raises(redis.exceptions.TimeoutError):
+            waiting.result()
+        os.kill(server.pid, signal.SIGCONT)
+    assert 0.5 <= took.seconds < 3 and held.released
+    locks.close()
+
+
+def test_a_wait_begins_before_its_server(portcullis_proc, spawn, caplog):
+    port = free_port()
+    locks = portcullis_lock.connect(f"redis://127.0.0.1:{port}")
+    waiting = spawn(locks.lock("a", wait=30).acquire)
+    time.sleep(0.3)
+    command = [portcullis_proc.program, "serve", "--port", str(port), "--bind", "127.0.0.1", "--end-with-stdin"]
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        waiting.result().release()
+        assert "is tried again until its wait ends" in caplog.text
+    finally:
+        locks.close(release=False)
+        started.kill(), started.wait(), started.stdin.close()
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "redis://127.0.0.1:1,127.0.0.1:2", "unix:///nowhere/p.sock"])
+def test_a_server_that_was_never_there_is_tried_for_the_wait(url):
+    locks = portcullis_lock.connect(url)
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError):
+        locks.lock("a", wait=0.5).acquire()
+    assert 0.5 <= took.seconds < 1.7
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError):
+        locks.latch("l").wait(0.3)
+    assert 0.3 <= took.seconds < 1.5
+    for call in (locks.lock("a").acquire, locks.lock("a", wait=0).acquire, lambda: locks.info("a"), locks.ping):
+        with Took() as took, pytest.raises(redis.exceptions.ConnectionError):
+            call()
+        assert took.seconds < 0.5
+
+
+async def test_the_same_on_asyncio():
+    async with portcullis_lock.aio.connect("redis://127.0.0.1:1") as locks:
+        with Took() as took, pytest.raises(redis.exceptions.ConnectionError):
+            await locks.lock("a", wait=0.5).acquire()
+        assert 0.5 <= took.seconds < 1.7
+        with Took() as took, pytest.raises(redis.exceptions.ConnectionError):
+            await locks.lock("a").acquire()
+        assert took.seconds < 0.5
+
+
+def test_a_release_on_a_server_that_has_gone_is_given_up(server):
+    locks = server.locks()
+    grants = [locks.lock(f"n:{number}").acquire() for number in range(4)]
+    kill(server)
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError, match="could be reached before"):
+        grants[0].release()
+    assert took.seconds < 3
+    # Not so long for each.
+    with Took() as took:
+        locks.close()
+    assert took.seconds < 3
+
+
+def test_without_a_wait_a_server_that_was_there_is_tried_for_a_while(server):
+    locks = server.locks(retry_for=0.4)
+    locks.ping()
+    kill(server)
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError):
+        locks.lock("a").acquire()
+    assert 0.4 <= took.seconds < 1.5
+
+
+@pytest.fixture
+def web():
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    server.RequestHandlerClass.log_message = lambda *_: None
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown(), server.server_close()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+@pytest.mark.parametrize("wait", [None, math.inf])
+def test_an_http_server_is_named_at_once(web, scheme, wait):
+    with Took() as took, pytest.raises(WrongProtocolError, match=f"127.0.0.1:{web} is an HTTP server"):
+        portcullis_lock.connect(f"{scheme}://127.0.0.1:{web}").lock("a", wait=wait).acquire()
+    assert took.seconds < 3
+
+
+async def test_an_http_server_is_named_on_asyncio(web):
+    async with portcullis_lock.aio.connect(f"redis://127.0.0.1:{web}") as locks:
+        with pytest.raises(WrongProtocolError, match="is an HTTP server"):
+            await asyncio.wait_for(locks.lock("a", wait=math.inf).acquire(), 10)
+
+
+def test_tls_on_a_plain_port_is_named(portcullis):
+    with pytest.raises(WrongProtocolError, match="is a port without TLS. Use redis://"):
+        portcullis_lock.connect(f"rediss://127.0.0.1:{portcullis.port}").lock("a", wait=math.inf).acquire()
+
+
+async def test_tls_on_a_plain_port_is_named_on_asyncio(portcullis):
+    async with portcullis_lock.aio.connect(f"rediss://127.0.0.1:{portcullis.port}") as locks:
+        with pytest.raises(WrongProtocolError, match="is a port without TLS. Use redis://"):
+            await asyncio.wait_for(locks.lock("a", wait=math.inf).acquire(), 10)
+
+
+def test_a_missing_password_is_named(portcullis_proc):
+    with Portcullis("--requirepass", "secret", program=portcullis_proc.program) as server:
+        with pytest.raises(redis.exceptions.AuthenticationError, match="The URL takes the password, as in redis://:PASSWORD@HOST:PORT"):
+            portcullis_lock.connect(f"redis://127.0.0.1:{server.port}").lock("a", wait=math.inf).acquire()
+        with pytest.raises(redis.exceptions.AuthenticationError) as caught:
+            portcullis_lock.connect(f"redis://:wrong@127.0.0.1:{server.port}").lock("a", wait=math.inf).acquire()
+        assert "takes the password" not in str(caught.value)
