@@ -2,13 +2,17 @@
 
 import asyncio
 import datetime
+import functools
 import time
 
 import freezegun
 import pytest
 import time_machine as time_machine_module
 
+import portcullis_lock
+from portcullis_lock import NotHeldError
 from portcullis_lock._clock import now
+from portcullis_lock.compat import Lock
 
 NOON = datetime.datetime(2031, 5, 4, 12, tzinfo=datetime.timezone.utc)
 
@@ -115,3 +119,73 @@ def test_a_reset_ends_the_following(portcullis):
     portcullis.clock.skew(1e6)
     portcullis.reset()
     assert abs(unix(portcullis) - time.time()) < 1 and not portcullis.clock.info()["frozen"]
+
+
+def test_a_grant_whose_lease_ends_with_an_advance_knows_it(portcullis, locks):
+    portcullis.clock.freeze()
+    for number in range(50):
+        kept = locks.lock("kept", lease=60).acquire()
+        grant = locks.lock(f"n:{number}", lease=30, renew=False).acquire()
+        portcullis.clock.advance(30)
+        assert grant.lost.is_set() and "lease ended" in grant.lost_because and not grant.is_held
+        assert kept.is_held and not kept.lost.is_set()
+        with pytest.raises(NotHeldError, match="lease ended"):
+            grant.release()
+        kept.release()
+
+
+async def test_and_on_asyncio_as_well(portcullis, alocks):
+    await portcullis.clock.aio.freeze()
+    for number in range(50):
+        grant = await alocks.lock(f"n:{number}", lease=30, renew=False).acquire()
+        await portcullis.clock.aio.advance(30)
+        assert grant.lost.is_set() and "lease ended" in grant.lost_because
+        with pytest.raises(NotHeldError, match="lease ended"):
+            await grant.release()
+
+
+async def test_the_blocking_clock_in_a_coroutine_and_in_a_thread_tell_of_losses_on_asyncio(portcullis, alocks):
+    portcullis.clock.freeze()
+    for advance in (portcullis.clock.advance, functools.partial(asyncio.to_thread, portcullis.clock.advance)):
+        grant = await alocks.lock("a", lease=30, renew=False).acquire()
+        moved = advance(30)
+        if moved is not None:
+            await moved
+        assert grant.lost.is_set()
+        with pytest.raises(NotHeldError):
+            await grant.release()
+
+
+def test_each_way_to_the_server_tells_of_losses(portcullis):
+    portcullis.clock.freeze()
+    client = portcullis.client(db=2)
+    with portcullis_lock.over(client) as over, portcullis_lock.connect(f"redis://localhost:{portcullis.port}/1") as by_name:
+        grants = [over.lock("a", lease=30, renew=False).acquire(), by_name.semaphore("s", 2, lease=30, renew=False).acquire()]
+        grants.append(by_name.all(["b", "c"], lease=30, renew=False).acquire())
+        lock = Lock(client, "d", timeout=30)
+        assert lock.acquire()
+        portcullis.clock.advance(30)
+        assert all(grant.lost.is_set() for grant in [*grants, lock.grant])
+
+
+def test_a_grant_that_an_owner_has_upgraded_is_not_lost_by_an_advance(portcullis, locks):
+    portcullis.clock.freeze()
+    with locks.lock("a", shared=True, owner="me") as shared, locks.lock("a", owner="me", wait=1) as exclusive:
+        portcullis.clock.advance(1)
+        assert shared.is_held and exclusive.is_held
+
+
+def test_a_restart_tells_of_losses(portcullis, locks):
+    grant = locks.lock("a").acquire()
+    portcullis.restart()
+    assert grant.lost.is_set() and "restarted without its data" in grant.lost_because
+    with pytest.raises(NotHeldError, match="restarted without its data"):
+        grant.release()
+
+
+def test_a_fault_that_hits_renewals_does_not_hide_a_loss(portcullis, locks):
+    portcullis.clock.freeze()
+    grant = locks.lock("a", lease=30, renew=False).acquire()
+    portcullis.faults.add("mute", "DROP", on="lock.renew")
+    portcullis.clock.advance(30)
+    assert grant.lost.is_set()

@@ -24,6 +24,7 @@ except ImportError as error:
 from portcullis_lock import _sync, aio
 from portcullis_lock.testing import Clock, Faults
 from portcullis_lock.testing.control import Control
+from portcullis_lock.testing.losses import Losses
 
 
 class PortcullisContainer(DockerContainer):
@@ -72,7 +73,8 @@ class PortcullisContainer(DockerContainer):
     @property
     def clock(self) -> Clock:
         """The server's clock."""
-        return Clock(self._orders().order)
+        order = self._orders().order
+        return Clock(order, Losses(order, self.get_container_host_ip(), int(self.get_exposed_port(self.port))))
 
     @property
     def faults(self) -> Faults:

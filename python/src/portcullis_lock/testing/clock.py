@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Callable, Dict, Union, cast
 
 from portcullis_lock._clock import now
+from portcullis_lock.testing.losses import Losses
 
 Seconds = Union[int, float, timedelta]
 Order = Callable[..., Any]
@@ -33,8 +34,8 @@ def ms_of(seconds: Seconds) -> int:
 class Clock:
     """Times are seconds, or a `timedelta`."""
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    def __init__(self, order: Order, losses: Losses) -> None:
+        self._order, self._losses = order, losses
         self.aio = AsyncClock(self)
         """The same methods, to be awaited."""
 
@@ -47,11 +48,17 @@ class Clock:
         self._order("CLOCK", "RESUME")
 
     def advance(self, seconds: Seconds) -> None:
-        """Moves it forward. When this returns, everything due has happened, and replies to waiters are sent."""
+        """Moves it forward. When this returns, everything due has happened, replies to waiters are sent, and grants of this process that have ended
+        are lost. In a coroutine use `clock.aio.advance`: a grant on asyncio then knows why, too."""
         self._order("CLOCK", "ADVANCE", ms_of(seconds))
+        self._losses.tell()
 
     def set(self, unix_time: Union[int, float, datetime]) -> None:
-        """Moves it forward to a time, or steps the wall clock back to it."""
+        """Moves it forward to a time, as `advance` does, or steps the wall clock back to it."""
+        self._set(unix_time)
+        self._losses.tell()
+
+    def _set(self, unix_time: Union[int, float, datetime]) -> None:
         seconds = unix_time.timestamp() if isinstance(unix_time, datetime) else unix_time
         self._order("CLOCK", "SET", ms_of(seconds))
 
@@ -122,11 +129,13 @@ class AsyncClock:
 
     async def advance(self, seconds: Seconds) -> None:
         """Moves it forward, as `Clock.advance`."""
-        await asyncio.to_thread(self._clock.advance, seconds)
+        await asyncio.to_thread(self._clock._order, "CLOCK", "ADVANCE", ms_of(seconds))
+        await self._clock._losses.tell_aio()
 
     async def set(self, unix_time: Union[int, float, datetime]) -> None:
         """Moves it to a time, as `Clock.set`."""
-        await asyncio.to_thread(self._clock.set, unix_time)
+        await asyncio.to_thread(self._clock._set, unix_time)
+        await self._clock._losses.tell_aio()
 
     async def skew(self, seconds: Seconds) -> None:
         """Steps the wall clock alone."""

@@ -17,6 +17,7 @@ from portcullis_lock._program import find_program
 from portcullis_lock.testing.clock import Clock
 from portcullis_lock.testing.control import Control
 from portcullis_lock.testing.faults import Faults
+from portcullis_lock.testing.losses import Losses
 
 
 class Portcullis:
@@ -51,7 +52,8 @@ class Portcullis:
         self.url = f"redis://{login}{self.host}:{self.port}"
         self._control = Control(self.host, self.port, self.password)
         self._order = self._control.order
-        self.clock = Clock(self._order)
+        self._losses = Losses(self._order, self.host, self.port)
+        self.clock = Clock(self._order, self._losses)
         self.faults = Faults(self._order)
 
     def __enter__(self) -> Portcullis:
@@ -97,9 +99,10 @@ class Portcullis:
 
     def restart(self, lose: Optional[int] = None) -> Optional[int]:
         """Restarts the server without its data. With `lose`, simulates a failover that loses that many last writes, if `journal` has kept them;
-        returns their number."""
+        returns their number. When this returns, grants of this process that the server has lost know it."""
         lost = self._order("FAULT", "RESTART", *(() if lose is None else ("LOSE", lose)))
         self._control.disconnect()
+        self._losses.tell()
         return None if lose is None else int(lost)
 
     def journal(self, writes: int) -> None:
