@@ -143,6 +143,7 @@ def test_a_child_within_a_coroutine(portcullis):
     async def main():
         locks = await portcullis_lock.aio.connect(portcullis.url)
         async with locks.lock("a", session=True, grace=0.1) as session, locks.lock("b", lease=0.6) as grant:
+            before = portcullis.client().info("stats")["total_connections_received"]
             child = os.fork()
             if child == 0:
                 code = 1
@@ -165,6 +166,12 @@ def test_a_child_within_a_coroutine(portcullis):
             assert await asyncio.to_thread(os.waitpid, child, 0) == (child, 0)
             await asyncio.sleep(0.5)
             assert session.is_held and grant.is_held and await session.check() and await grant.check()
+            # The event loop still hears of connections that the child has copies of.
+            lost = await locks.lock("c", lease=60).acquire()
+            async with portcullis.async_locks() as others:
+                await others.break_("c", lost.token, "ops")
+            await asyncio.wait_for(lost.lost.wait(), 5)
+            assert portcullis.client().info("stats")["total_connections_received"] - before < 4
         await locks.close()
 
     asyncio.run(main())

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from portcullis_lock import NotHeldError
+from portcullis_lock import NotHeldError, _link
 from portcullis_lock.testing import Portcullis
 
 
@@ -158,12 +158,27 @@ def test_grants_are_counted_where_they_live(locks):
 
 def test_a_full_pool_keeps_the_connections_of_grants(portcullis, spawn):
     with portcullis.locks(idle_max=2) as locks, portcullis.locks() as others:
-        kept = locks.lock("kept").acquire()
         with others.lock("a"):
-            waiting = [spawn(locks.lock("a", wait=30, shared=True).acquire) for _ in range(4)]
+            waiting = [spawn(lambda: locks.lock("a", wait=30, shared=True).acquire().release()) for _ in range(4)]
             portcullis.clock.until_blocked(4)
-        for grant in [kept, *(thread.result() for thread in waiting)]:
-            grant.release()
-        assert len(locks._core._idle) <= 2
-        with locks.lock("a"):
-            pass
+            kept = locks.lock("kept", lease=60, wait=1).acquire()
+            client = holder(locks, "kept")["client"]
+        for thread in waiting:
+            thread.result()
+        pool = locks._core._idle
+        assert len(pool) <= 2 and sum(link.grants for link in pool) == 1
+        fields = holder(locks, "kept")
+        assert fields["gone"] is None and fields["client"] == client and fields["renewed"] == 0
+        kept.release()
+
+
+def test_an_unused_connection_makes_way_for_one_of_a_grant(portcullis):
+    with portcullis.locks(idle_max=1) as locks:
+        run, core = _link.run, locks._core
+        unused = run(core.take())
+        grant = locks.lock("kept", lease=60).acquire()
+        home = run(core.take())
+        core.give(unused)
+        core.give(home)
+        assert home.grants == 1 and core._idle == [home] and home.is_open and not unused.is_open
+        grant.release()

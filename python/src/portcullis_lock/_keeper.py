@@ -83,7 +83,6 @@ class Keeper:
     def forked(self) -> None:
         """Forgets everything in a forked child: grants and connections are its parent's."""
         self._lock = threading.Lock()
-        _process.keep(self._core.idle(), self.live())
         self._begin()
         self._core.forked()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from portcullis_lock._keeper import Keeper
@@ -15,7 +15,6 @@ number = 0
 
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
 _guard = threading.Lock()
-_kept: list[Any] = []
 
 
 def register(keeper: Keeper) -> None:
@@ -28,12 +27,6 @@ def keepers() -> list[Keeper]:
     """All keepers of this process."""
     with _guard:
         return list(_keepers)
-
-
-def keep(*copies: Any) -> None:
-    """Keeps copies of the parent's connections for ever. asyncio closes a connection that is collected, and takes its descriptor out of the `epoll`
-    object, which child and parent share: the parent would not hear of its connection any more."""
-    _kept.extend(copies)
 
 
 def _forked() -> None:
