@@ -34,7 +34,7 @@ class Locks(Generic[L, A, U]):
         renew: bool = True,
         grace: float = 2.0,
     ) -> L:
-        """Describes a lock; `with` or `acquire` acquires it. Times are seconds.
+        """Describes a lock; `with` or `acquire` acquires it. Times are seconds, and not milliseconds as in Redis's PX.
 
         lease: the lock ends so long after the last renewal.
         wait: how long to wait in the queue: None and 0 not at all, math.inf for ever.
@@ -43,7 +43,8 @@ class Locks(Generic[L, A, U]):
         session: the lock ends `grace` seconds after this process's connection, instead of with its lease.
         delay: keeps the lock free so long when it ends other than by release, so that late writes arrive before the next holder.
         max_hold: the longest whole time, whatever is renewed.
-        renew: renews by itself at a third of the lease.
+        renew: renews by itself at a third of the lease, for as long as the grant is kept.
+        Raises ValueError if a time is not a number of seconds, or is longer than a hundred years.
         """
         return self._lock_type(
             self, Request("lock", (name,), lease, wait, owner, shared, session, grace, delay, max_hold, renew)
@@ -84,5 +85,5 @@ class Locks(Generic[L, A, U]):
         return self._latch_type(self, name)
 
     def guard(self, resource: str) -> U:
-        """A guard for writes to a resource that cannot compare tokens itself."""
+        """A guard for writes to a resource that cannot compare tokens itself. Its name is another one than the lock's."""
         return self._guard_type(self, resource)

@@ -159,10 +159,12 @@ class Locks(Describing[Lock, Latch, Guard]):
 def connect(url: str = "redis://127.0.0.1:6379", *, timeout: float = 5.0, retry_for: float = 5.0, idle_max: int = 16, **options: Any) -> Locks:
     """Locks of the server at this URL. Connects when it is first used; `ping()` does at once.
 
-    timeout: seconds for connecting and for each reply, besides the wait.
-    retry_for: how many seconds a request without a wait is repeated when its connection breaks.
+    timeout: seconds for connecting and for each reply, besides the wait. A wait ends at most a second late.
+    retry_for: how many seconds a request without a wait is repeated when its connection breaks. A request with a wait is repeated until its end.
     idle_max: how many unused connections are kept.
     options: of redis-py's connections: db, username, password, credential_provider, client_name, ssl_…
+
+    Raises TypeError if the URL is not a str, and ValueError if it is wrong.
     """
     return Locks(_target.parse(url, options), timeout, retry_for, idle_max)
 

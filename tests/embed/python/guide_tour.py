@@ -10,8 +10,8 @@ def steps_of_an_order():
     return ["pick", "pack", "ship"]
 
 
-# Without `with`, `acquire` returns a grant, or None when somebody else holds the lock. The grant is renewed until you release it. If this process
-# ends before that, the lock ends with its lease.
+# Without `with`, `acquire` returns a grant, or None when somebody else holds the lock. The grant is renewed until you release it, for as long as
+# you keep it. If this process ends before that, the lock ends with its lease.
 grant = locks.lock("report").acquire()
 if grant is not None:
     grant.release()
@@ -47,4 +47,4 @@ except DeadlockError as error:
 except StaleTokenError:
     print("a later holder has written: this one was paused for longer than its lease")
 except NotHeldError as error:
-    print(error.cause)  # its lease ended 40 ms ago; an administrator broke it; …
+    print(error.cause)  # its lease ended 40 ms ago; broken by client 9 4 ms ago: stuck since noon; …
