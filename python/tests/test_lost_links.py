@@ -131,7 +131,7 @@ def test_a_restart_is_the_reason_when_somebody_else_has_the_lock_meanwhile(portc
         other.execute_command("FAULT", "RESTART")
     with portcullis.client() as other:
         other.execute_command("LOCK.ACQUIRE", "a", "ann", 60_000)
-        with pytest.raises(NotHeldError, match=r"restarted without its data, .*\(held by 'ann' for \d+ ms\)"):
+        with pytest.raises(NotHeldError, match=r"restarted without its data, .*\(now held by 'ann' for \d+ ms\)"):
             grant.release()
         other.delete("a")
 
@@ -145,6 +145,18 @@ async def test_a_restart_is_heard_on_asyncio(portcullis, alocks):
     with pytest.raises(NotHeldError):
         await grant.release()
     await other.aclose()
+
+
+def test_many_grants_of_waits_share_connections(portcullis, locks):
+    with portcullis.client() as client:
+        before = client.info("stats")["total_connections_received"]
+        grants = [locks.lock(f"n:{number}", wait=5).acquire() for number in range(200)]
+        assert client.info("stats")["total_connections_received"] - before <= 9
+        # A session has its own all the same.
+        session = locks.lock("s", session=True, wait=5).acquire()
+        assert session._held.link.grants == 0 and session._held.link not in locks._core._idle
+    for grant in [*grants, session]:
+        grant.release()
 
 
 def test_grants_are_counted_where_they_live(locks):

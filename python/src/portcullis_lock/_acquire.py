@@ -113,12 +113,12 @@ class _Attempts:
             sent = now()
             try:
                 if wait > 0:
-                    link = await core.take(timeout, alone=True)
+                    link = await core.take(timeout, alone=True, for_session=self._session is not None)
                     sent = now()
                     replies = await core.exchange_waiting(link, commands, wait)
                 else:
                     async with core.world.turn():
-                        link = await core.take(timeout, alone=self._session is not None)
+                        link = await core.take(timeout, for_session=self._session is not None)
                         sent = now()
                         replies = await core.exchange(link, commands, timeout)
             except BROKEN as error:

@@ -89,24 +89,23 @@ class Core:
 
     # Connections
 
-    async def take(self, timeout: Optional[float] = None, *, alone: bool = False) -> Link:
+    async def take(self, timeout: Optional[float] = None, *, alone: bool = False, for_session: bool = False) -> Link:
         """An unused connection, or a new one. Raises one of BROKEN, after one attempt.
 
-        alone: no grant lives on it. Waits and sessions need such a one: it is closed when they are cancelled or end, and the server then takes
-        the holders on it for dead."""
+        alone: no grant lives on it, unless there are many of those. Waits need such a one: it is closed when they are cancelled, and the server
+        then takes the holders on it for dead until they have moved. for_session: no grant lives on it, since a session ends with its connection."""
         if self.closed:
             raise errors.LockError("these locks are closed: connect again")
-        if alone:
-            for link in self._idle[::-1]:
-                if not link.grants and self.take_idle(link):
-                    break
-            else:
-                return await self._connect(timeout or self.timeout)
-        else:
+        link = None
+        if alone or for_session:
+            link = next((link for link in self.idle() if not link.grants and self.take_idle(link)), None)
+        if link is None and not for_session and not (alone and len(self._idle) * 2 < self._idle_max):
             try:
                 link = self._idle.pop()
             except IndexError:
-                return await self._connect(timeout or self.timeout)
+                pass
+        if link is None:
+            return await self._connect(timeout or self.timeout)
         link.reused = True
         return link
 

@@ -458,7 +458,7 @@ class Keeper:
                 continue
             link: Optional[Link] = None
             try:
-                link = await self._core.take(min(self._core.timeout, 1.0), alone=True)
+                link = await self._core.take(min(self._core.timeout, 1.0), for_session=True)
                 command = ("LOCK.SESSION", held.session, "GRACE", held.request.grace_ms)
                 (grants,) = await self._core.exchange(link, [command], min(self._core.timeout, 1.0))
             except BROKEN as error:

@@ -99,7 +99,7 @@ def of_client(client: Any) -> Target:
         )
     pool = getattr(client, "connection_pool", None)
     if pool is None:
-        raise TypeError(f"{client!r} is not a redis-py client. Give a URL, a redis.Redis, a redis.asyncio.Redis or a RedisCluster")
+        raise TypeError(f"{client!r} is not a redis-py client: a redis.Redis, a redis.asyncio.Redis or a RedisCluster. For a URL there is connect(url)")
     options = dict(pool.connection_kwargs)
     tls = _is_tls(pool.connection_class)
     manager = getattr(pool, "sentinel_manager", None)

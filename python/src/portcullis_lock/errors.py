@@ -129,7 +129,8 @@ def cause_of(error: NotHeldError) -> str:
     """Why a grant that this process has had, and whose lease has not ended on its clock, has ended."""
     if not _FORGOTTEN.match(error.cause):
         return error.cause
-    return f"the server does not know the grant: it has restarted without its data, or has lost its last writes ({error.cause})"
+    now_held = f" (now {error.cause})" if error.cause.startswith("held") else ""
+    return f"the server does not know the grant: it has restarted without its data, or has lost its last writes{now_held}"
 
 
 def is_unknown_command(error: redis.exceptions.ResponseError) -> bool:
