@@ -81,3 +81,10 @@ def test_a_wrong_argument_is_said_of_what_was_called():
     locks = portcullis_lock.connect()
     with pytest.raises(TypeError, match=r"^Locks.lock\(\) got an unexpected keyword argument 'ttl'"):
         locks.lock("a", ttl=5)
+
+
+def test_an_unknown_option_is_refused_at_once():
+    with pytest.raises(TypeError, match="connect\\(\\) got an unexpected option 'lease'"):
+        portcullis_lock.connect(lease=5)
+    for option in ("db", "username", "password", "client_name", "ssl_ca_certs", "socket_keepalive", "credential_provider"):
+        portcullis_lock.connect(**{option: None} if option != "db" else {"db": 1})

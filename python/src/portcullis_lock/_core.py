@@ -189,7 +189,8 @@ class Core:
             if options.get("password") or options.get("credential_provider"):
                 raise
             where = self.target.path or f"{options['host']}:{options['port']}"
-            raise AuthenticationError(f"{where}: {error} The URL takes the password, as in redis://:PASSWORD@HOST:PORT or redis://USER:PASSWORD@HOST:PORT") from error
+            advice = "The URL takes the password, as in redis://:PASSWORD@HOST:PORT or redis://USER:PASSWORD@HOST:PORT"
+            raise AuthenticationError(f"{where}: {error} {advice}") from error
         except (*BROKEN, InvalidResponse) as error:
             if node is not None and not self.has_connected and not isinstance(error, TIMED_OUT) and not isinstance(error.__context__, _UNREACHABLE):
                 await self._refuse_wrong_protocol(node, error)

@@ -127,7 +127,7 @@ def connection_options(connection_class: Any, options: Mapping[str, Any], timeou
     """Arguments for a connection of redis-py: the given ones, without retries, without health checks, and without CLIENT SETINFO, which would
     cost two round trips."""
     known = inspect.signature(connection_class.__init__).parameters
-    base = _known_options(connection_class)
+    base = known_options(connection_class)
     silent = ("driver_info",) if "driver_info" in base or "driver_info" in known else ("lib_name", "lib_version")
     alive = {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE} if "host" in options else {}
     return {
@@ -142,7 +142,8 @@ def connection_options(connection_class: Any, options: Mapping[str, Any], timeou
     }
 
 
-def _known_options(connection_class: Any) -> set[str]:
+def known_options(connection_class: Any) -> set[str]:
+    """Names of the arguments that a class of connections takes, with those of its bases."""
     names: set[str] = set()
     for base in connection_class.__mro__:
         init = base.__dict__.get("__init__")

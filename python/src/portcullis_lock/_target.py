@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional, Sequence, Tuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from redis.connection import SSLConnection, UnixDomainSocketConnection
+
+from portcullis_lock._link import known_options
+
 Node = Tuple[str, int]
 
 URL_FORMS = """redis://[user][:password]@host[:port][/db], redis://a:7000,b:7000,c:7000 (the nodes of a replicated server),
@@ -44,9 +48,12 @@ def parse(url: str, options: Mapping[str, Any]) -> Target:
     """Parses a URL. `options` are further arguments of redis-py's connections, such as `ssl_ca_certs`. Raises ValueError."""
     if not isinstance(url, str):
         if hasattr(url, "connection_pool") or hasattr(url, "nodes_manager"):
-            raise TypeError(f"connect() takes a URL, and not a client. For a client of redis-py there is portcullis_lock.over(client), or portcullis_lock.aio.over(client): {url!r}")
+            raise TypeError(f"connect() takes a URL, and not a client. For a client of redis-py there is portcullis_lock.over(client), or aio.over(client): {url!r}")
         hint = ": an environment variable may not be set" if url is None else ""
         raise TypeError(f"the URL of the server is {url!r}{hint}. It is a str. The forms are {URL_FORMS}")
+    for option in options:
+        if option not in known_options(SSLConnection) | known_options(UnixDomainSocketConnection):
+            raise TypeError(f"connect() got an unexpected option '{option}'. It takes timeout, retry_for, idle_max, and those of redis-py's connections")
     scheme, colon, _ = url.partition(":")
     tls = scheme.startswith("rediss")
     if not colon or scheme not in ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "unix", "redis+unix"):

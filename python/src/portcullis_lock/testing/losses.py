@@ -34,16 +34,14 @@ class Losses:
         """When this returns, grants that have ended know it. Those of another thread's event loop that stands still learn of it when it goes on."""
         for keeper, ended in self._ended().items():
             if isinstance(keeper, ThreadKeeper):
-                _report(keeper, ended)
-                keeper.flush(_PATIENCE)
-                _lose(keeper, ended)
+                _tell(keeper, ended)
             elif isinstance(keeper, TaskKeeper):
                 loop = keeper.loop
                 if loop is None or not loop.is_running() or loop is _running_loop():
                     # Nothing can be awaited here.
                     _lose(keeper, ended)
                 else:
-                    told = asyncio.run_coroutine_threadsafe(_tell(keeper, ended), loop)
+                    told = asyncio.run_coroutine_threadsafe(_tell_task(keeper, ended), loop)
                     try:
                         told.result(2 * _PATIENCE)
                     except concurrent.futures.TimeoutError:
@@ -54,11 +52,9 @@ class Losses:
         loop = asyncio.get_running_loop()
         for keeper, ended in (await asyncio.to_thread(self._ended)).items():
             if isinstance(keeper, TaskKeeper) and keeper.loop is loop:
-                await _tell(keeper, ended)
+                await _tell_task(keeper, ended)
             elif isinstance(keeper, ThreadKeeper):
-                _report(keeper, ended)
-                await asyncio.to_thread(keeper.flush, _PATIENCE)
-                _lose(keeper, ended)
+                await asyncio.to_thread(_tell, keeper, ended)
 
     def _ended(self) -> Ended:
         """The grants that the server does not have, each with the lock that has ended."""
@@ -97,7 +93,16 @@ def _lose(keeper: Keeper, ended: Sequence[Tuple[Held, str]]) -> None:
         keeper.lose(held, _REASON)
 
 
-async def _tell(keeper: TaskKeeper, ended: Sequence[Tuple[Held, str]]) -> None:
+def _tell(keeper: ThreadKeeper, ended: Sequence[Tuple[Held, str]]) -> None:
+    # First by the pushes, whose reasons say more.
+    keeper.flush(_PATIENCE)
+    _report(keeper, ended)
+    keeper.flush(_PATIENCE)
+    _lose(keeper, ended)
+
+
+async def _tell_task(keeper: TaskKeeper, ended: Sequence[Tuple[Held, str]]) -> None:
+    await keeper.flush(_PATIENCE)
     _report(keeper, ended)
     await keeper.flush(_PATIENCE)
     _lose(keeper, ended)
