@@ -98,9 +98,9 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Number of rounds. Together they do 400,000 steps (half of their maximum, on average), enough not to miss what goes wrong once in
+/// Number of rounds. Together they do 200,000 steps (half of their maximum, on average), enough not to miss what goes wrong once in
 /// thousands, and a million steps in an optimized build. `fuzz/long` does hundreds of millions.
-const CASES: u32 = if cfg!(debug_assertions) { 4_000 } else { 10_500 };
+const CASES: u32 = if cfg!(debug_assertions) { 2_000 } else { 10_500 };
 /// The number of rounds that the environment sets, as `fuzz/long` does.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES)

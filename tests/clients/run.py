@@ -10,6 +10,7 @@ failure too. Against redis-server the suites prove themselves: what fails there 
 """
 
 import argparse
+import concurrent.futures
 import hashlib
 import os
 import pathlib
@@ -18,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import nodes
@@ -25,6 +27,8 @@ import nodes
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SERVERS = 3  # RedLock wants several
+AT_ONCE = 2  # suites, which wait most of the time
+STARTS = threading.Lock()
 
 # Family, suite, what it drives. A suite is a program that prints `ok …`, `not ok …: why` and `skip …: why`.
 SUITES = [
@@ -260,6 +264,36 @@ def run_suite(command, servers, protocol):
     return passed, skipped, failed, said
 
 
+def play(client, suite, program, protocol, command):
+    """Runs one suite against servers of its own. Returns what to print, and the problem if there is one."""
+    row = f"{client:<32}{program:<12}{protocol:<6}"
+    if protocol == 3 and suite in ONE_PROTOCOL:
+        return f"{row}       –  {ONE_PROTOCOL[suite]}", None
+    in_cluster, in_test_mode = suite in IN_CLUSTER, suite in IN_TEST_MODE
+    if in_test_mode and program == "redis":
+        return f"{row}       –  redis-server has no test mode", None
+    with tempfile.TemporaryDirectory() as directory:
+        servers = []
+        try:
+            # One after the other: another thread's server must not get the port that was just found free.
+            with STARTS:
+                for _ in range(1 if in_cluster else SERVERS):
+                    servers.append(Server(program, directory, in_cluster, in_test_mode))
+            start = time.monotonic()
+            passed, skipped, failed, said = run_suite(command, servers, protocol)
+        finally:
+            dead = [server for server in servers if server.process.poll() is not None]
+            for server in servers:
+                server.end()
+    if dead:
+        failed.append("not ok the server: it ended while the suite ran")
+    seconds = time.monotonic() - start
+    text = [f"{row}{len(passed):>6}{len(failed):>8}{len(skipped):>9}{seconds:>9.1f}", *(f"    {line}" for line in skipped)]
+    if failed:
+        text += [f"    {line}" for line in failed + said.splitlines()[-40:]]
+    return "\n".join(text), f"{client}, RESP{protocol}, against {program}" if failed else None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", choices=["portcullis", "redis", "both"], default="both")
@@ -290,36 +324,18 @@ def main():
             missing.append(f"the {family} suites: {why}")
 
     print(f"{'client':<32}{'server':<12}{'RESP':<6}{'passed':>6}{'failed':>8}{'skipped':>9}{'seconds':>9}")
-    for family, suite, client in chosen:
-        if family not in commands:
-            continue
-        for program in programs:
-            for protocol in (2, 3):
-                if protocol == 3 and suite in ONE_PROTOCOL:
-                    print(f"{client:<32}{program:<12}{protocol:<6}       –  {ONE_PROTOCOL[suite]}", flush=True)
-                    continue
-                in_cluster, in_test_mode = suite in IN_CLUSTER, suite in IN_TEST_MODE
-                if in_test_mode and program == "redis":
-                    print(f"{client:<32}{program:<12}{protocol:<6}       –  redis-server has no test mode", flush=True)
-                    continue
-                with tempfile.TemporaryDirectory() as directory:
-                    servers = [Server(program, directory, in_cluster, in_test_mode) for _ in range(1 if in_cluster else SERVERS)]
-                    start = time.monotonic()
-                    try:
-                        passed, skipped, failed, said = run_suite(commands[family](suite), servers, protocol)
-                    finally:
-                        dead = [server for server in servers if server.process.poll() is not None]
-                        for server in servers:
-                            server.end()
-                if dead:
-                    failed.append("not ok the server: it ended while the suite ran")
-                seconds = time.monotonic() - start
-                print(f"{client:<32}{program:<12}{protocol:<6}{len(passed):>6}{len(failed):>8}{len(skipped):>9}{seconds:>9.1f}", flush=True)
-                for line in skipped:
-                    print(f"    {line}")
-                if failed:
-                    problems.append(f"{client}, RESP{protocol}, against {program}")
-                    print("".join(f"    {line}\n" for line in failed + said.splitlines()[-40:]), end="", flush=True)
+    runs = [
+        (client, suite, program, protocol, commands[family](suite))
+        for family, suite, client in chosen
+        if family in commands
+        for program in programs
+        for protocol in (2, 3)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for said, problem in pool.map(lambda run: play(*run), runs):
+            print(said, flush=True)
+            if problem:
+                problems.append(problem)
 
     failover = [row for row in failover if row[0] in commands]
     if failover and "portcullis" in programs:
