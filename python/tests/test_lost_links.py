@@ -108,6 +108,18 @@ def test_a_move_does_not_extend_a_lease_that_is_not_renewed(portcullis, locks):
     assert all(grant.lost.is_set() for grant in grants)
 
 
+def test_a_move_keeps_the_lease_of_a_user_who_may_not_look_at_locks(portcullis, locks):
+    grant = locks.lock("a", lease=30, renew=False).acquire()
+    client = holder(locks)["client"]
+    portcullis.faults.add("secret", ("ERROR", "NOPERM User ann has no permissions to run the 'lock.info' command"), on="lock.info", times=1)
+    with portcullis.client() as admin:
+        admin.execute_command("CLIENT", "KILL", "ID", client)
+    until(lambda: portcullis.faults.fired("secret") == 1, 5)
+    until(lambda: holder(locks)["client"] != client, 5)
+    assert 25 < locks.info("a").holders[0].lease <= 30 and grant.check()
+    grant.release()
+
+
 def test_a_server_that_has_restarted_is_asked_at_once(portcullis):
     with Portcullis(program=portcullis.program) as server, server.locks() as locks, server.client() as other:
         grants = [locks.lock("free", lease=60).acquire(), locks.lock("taken", lease=60).acquire()]

@@ -422,10 +422,13 @@ class Keeper:
         replies = await self._core.call([("LOCK.INFO", name) for _, name, _ in names], until=until, timeout=timeout, urgent=True)
         commands = []
         for (held, name, token), reply in zip(names, replies):
+            # The user may be allowed to renew a lock, and not to look at it.
             found = None if isinstance(reply, ResponseError) else _info.lock_info(name, reply)
-            left = next((holder.lease for holder in found.holders if holder.token == token or holder.owner == held.owner), 0.0) if found else 0.0
-            if held.request.owner is None:
-                left = min(left, held.deadline - now())
+            leases = [holder.lease for holder in found.holders if holder.token == token or holder.owner == held.owner] if found else []
+            left = held.deadline - now()
+            # The grants of an owner with a name share a lease, which none of them may shorten.
+            if leases:
+                left = leases[0] if held.request.owner is not None else min(leases[0], left)
             commands.append(held.request.renewal(name, held.owner, token, max(1, int(left * 1000))))
         answers, link = await self._core.call_on(commands, until, timeout, urgent=True)
         rest = iter(answers)
