@@ -55,7 +55,7 @@ mod model_tests;
 
 pub use grant::{Bound, Client, Grant, Mode};
 pub use holders::{Holders, Lock};
-pub use interface::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Renewed, Request};
+pub use interface::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Request};
 pub use locks::Locks;
 pub use locks::losing::Origin;
 

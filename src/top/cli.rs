@@ -20,6 +20,7 @@ Examples:
   portcullis top
   portcullis top 10.0.0.1:6380
   REDISCLI_AUTH=secret portcullis top redis://operator@10.0.0.1/0
+  portcullis top --once --all
   portcullis top --once --json redis://10.0.0.1 | jq '.graph[0]'";
 
 /// Time within which the server must answer.
@@ -38,6 +39,7 @@ pub fn command() -> Command {
         .after_help(AFTER)
         .arg(Arg::new("url").value_name("URL").default_value("redis://127.0.0.1:6379").help("URL of the server"))
         .arg(interval.value_parser(value_parser!(u64).range(50..=3_600_000)).help("Milliseconds between looks"))
+        .arg(flag("all", "Lists locks that nobody waits for, too, as the key `a` does"))
         .arg(flag("once", "Prints one view as plain text, and ends"))
         .arg(flag("json", "With --once: prints JSON").requires("once"))
 }
@@ -57,8 +59,9 @@ fn show(matches: &ArgMatches) -> Result<(), String> {
     let url = matches.get_one::<String>("url").map(String::as_str).unwrap_or_default();
     let (options, at) = target(url, std::env::var(PASSWORD).ok())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let all = matches.get_flag("all");
     if matches.get_flag("once") {
-        let text = runtime.block_on(once::once(options, at, matches.get_flag("json")))?;
+        let text = runtime.block_on(once::once(options, at, all, matches.get_flag("json")))?;
         // The reader may have closed the pipe.
         let _ = std::io::stdout().write_all(text.as_bytes());
         return Ok(());
@@ -67,7 +70,7 @@ fn show(matches: &ArgMatches) -> Result<(), String> {
         return Err("standard output is not a terminal: --once prints one view".to_owned());
     }
     let interval = Duration::from_millis(matches.get_one("interval").copied().unwrap_or(1000));
-    runtime.block_on(live::run(options, at, interval))
+    runtime.block_on(live::run(options, at, all, interval))
 }
 
 /// The options of a URL, and what is shown of it: without user and password. `password` is used if the URL has none.

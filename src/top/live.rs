@@ -27,16 +27,17 @@ type Under<T> = Option<Pin<Box<dyn Future<Output = T>>>>;
 /// A look gives its asker back.
 type Looked = (Asker, Result<Replies, Error>);
 
-/// Shows the server until the user has seen enough, the terminal is gone, or a signal ends the program.
+/// Shows the server until the user has seen enough, the terminal is gone, or a signal ends the program. With `all`, it begins with all
+/// locks.
 ///
 /// # Errors
 /// In words: the server cannot be reached at the beginning, or the terminal fails.
-pub async fn run(options: Options, at: String, interval: Duration) -> Result<(), String> {
+pub async fn run(options: Options, at: String, all: bool, interval: Duration) -> Result<(), String> {
     let words = |error: Error| format!("{at}: {}", explained(&error));
     let asker = Asker::connect(options, at.clone()).await.map_err(words)?;
     let signals = Signals::install().map_err(|error| error.to_string())?;
     let mut terminal = Terminal::open()?;
-    let ended = watch(asker, interval, &mut terminal, signals).await;
+    let ended = watch(asker, all, interval, &mut terminal, signals).await;
     drop(terminal);
     ended
 }
@@ -92,13 +93,13 @@ impl Signals {
     }
 }
 
-async fn watch(asker: Asker, interval: Duration, terminal: &mut Terminal, mut signals: Signals) -> Result<(), String> {
+async fn watch(asker: Asker, all: bool, interval: Duration, terminal: &mut Terminal, mut signals: Signals) -> Result<(), String> {
     let began = Instant::now();
     let palette =
         if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) { Palette::Plain } else { Palette::Colours };
     let client = asker.client();
     let mut keys = keys().map_err(|error| error.to_string())?;
-    let mut screen = Screen::default();
+    let mut screen = Screen { all, ..Screen::default() };
     let (mut idle, mut looking, mut breaking): (Option<Asker>, Under<Looked>, Under<String>) = (Some(asker), None, None);
     let mut due = Some(Instant::now());
     loop {

@@ -7,14 +7,15 @@ use crate::top::json::json;
 use crate::top::rows;
 use crate::top::text::text;
 
-/// Looks once. Returns the text, or JSON.
+/// Looks once. Returns the text, or JSON. With `all`, locks that nobody waits for are listed, too.
 ///
 /// # Errors
 /// In words: the server cannot be reached, or refuses.
-pub async fn once(options: Options, at: String, as_json: bool) -> Result<String, String> {
+pub async fn once(options: Options, at: String, all: bool, as_json: bool) -> Result<String, String> {
     let words = |error: crate::client::Error| format!("{at}: {}", explained(&error));
     let mut asker = Asker::connect(options, at.clone()).await.map_err(words)?;
-    let replies = asker.look(&Question { longest_waits: true, whole: as_json, ..Question::default() }).await.map_err(words)?;
+    let replies =
+        asker.look(&Question { longest_waits: !all, whole: as_json, all, ..Question::default() }).await.map_err(words)?;
     if let Err(absence @ Absence::Refused(_)) = &replies.list {
         return Err(format!("{at}: {}", rows::absent("LOCK.LIST", absence)));
     }

@@ -4,6 +4,7 @@ use crate::top::ask::LOCKS_MAX;
 use crate::top::facts::{Absence, Facts};
 use crate::top::headline::headline;
 use crate::top::rows::{self, Leases, Row};
+use crate::top::words::counted;
 
 const HEAD: [&str; 10] = ["LOCK", "KIND", "WAITERS", "OLDEST", "HOLDER", "HELD", "LEASE", "CLIENT", "ADDRESS", "GONE"];
 
@@ -29,6 +30,14 @@ pub fn text(facts: &Facts) -> String {
             lines.push(format!("These are the {LOCKS_MAX} longest waits, of {contended} contended locks in all databases."));
         }
     }
+    if let (Ok(locks), Some(held @ 1..)) = (&facts.locks, facts.stat("held"))
+        && locks.is_empty()
+    {
+        lines.extend([
+            String::new(),
+            format!("No lock has waiters. {} held: --all lists what is held in this database.", are(held)),
+        ]);
+    }
     match &facts.graph {
         Ok(nodes) if nodes.is_empty() => {}
         Ok(nodes) => {
@@ -48,6 +57,10 @@ pub fn text(facts: &Facts) -> String {
         lines.extend(broken);
     }
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+fn are(held: u64) -> String {
+    format!("{} {}", counted(held, "lock"), if held == 1 { "is" } else { "are" })
 }
 
 fn aligned(table: &[[String; 10]]) -> Vec<String> {

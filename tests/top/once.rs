@@ -69,6 +69,14 @@ fn text_begins_with_the_root_and_its_holder() {
     }
     let quiet = TestServer::start();
     assert!(printed(&["--once", &quiet.url()]).starts_with("Nobody waits for a lock.\n"));
+    let mut holder = Wire::connect(quiet.addr()).unwrap();
+    call(&mut holder, "LOCK.ACQUIRE order:42 worker-7 60000");
+    let hint = "\n\nNo lock has waiters. 1 lock is held: --all lists what is held in this database.\n";
+    assert!(printed(&["--once", &quiet.url()]).ends_with(hint));
+    let all = printed(&["--once", "--all", &quiet.url()]);
+    assert!(all.lines().any(|line| line.starts_with("order:42  lock  ") && line.contains("worker-7")), "{all}");
+    let json: Value = serde_json::from_str(&printed(&["--once", "--all", "--json", &quiet.url()])).unwrap();
+    assert_eq!(json["locks"][0]["name"], "order:42");
 }
 
 #[test]
