@@ -21,6 +21,8 @@ import { type Timer, leaseNow, networkNow, networkTimer } from './time.js'
  * can an administrator, who must be able to end the wait.
  */
 const EARLY_ENDS_MAX = 3
+/** The shortest time that a reply is given, in milliseconds. */
+const REPLY_MS = 50
 
 /** What an attempt leads to. */
 type Outcome = Grant | null | ConnectionError | 'again'
@@ -30,7 +32,7 @@ interface Attempts {
   owner: string
   id: string
   begun: number
-  /** When to give up without a reply, by `networkNow`. */
+  /** When to give up without a reply if it does not wait, by `networkNow`. */
   patienceEnds: number
   backoff: Backoff | undefined
   /** Whether the server may have granted it in a reply that was lost. */
@@ -43,7 +45,7 @@ interface Attempts {
 /**
  * Acquires what the request says. Resolves to null if it is not granted within the wait.
  *
- * @throws the reason of the request's signal; DeadlockError; UnreachableError; other LockErrors of the server.
+ * @throws the reason of the request's signal; DeadlockError; UnreachableError; other LockErrors, such as for a log-in that is wrong.
  */
 export async function acquire(core: Core, request: Request): Promise<Grant | null> {
   const { signal } = request
@@ -73,11 +75,12 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
       if (outcome === null) giveUp(core, request, attempts)
       return outcome
     }
-    const again = await (attempts.backoff ??= new Backoff()).again(outcome, giveUpAt(request, attempts), signal)
+    if (request.wait > 0 && networkNow() > attempts.patienceEnds) core.pool.warnIfNeverReached(outcome)
+    const again = await (attempts.backoff ??= new Backoff()).again(outcome, giveUpAt(core, request, attempts), signal)
     if (again && !signal?.aborted && !core.isClosing) continue
     giveUp(core, request, attempts)
     refuseIfEnded(core, request)
-    throw core.pool.unreachable(outcome)
+    throw core.pool.failed(outcome)
   }
 }
 
@@ -86,29 +89,39 @@ function refuseIfEnded(core: Core, request: Request): void {
   if (core.isClosing) throw new LockError('close() was called: make a new connect()')
 }
 
-/** When a request without a reply is given up, by `networkNow`: at the end of its wait, or of the patience if it does not wait. */
-function giveUpAt(request: Request, attempts: Attempts): number {
-  // Before anything was sent, an address that is wrong should not be tried for ever.
-  if (request.wait === 0 || !attempts.maybeGranted) return attempts.patienceEnds
-  return networkNow() + attempts.begun + request.wait - leaseNow()
+/** Milliseconds that are left of the wait; negative after it. */
+function waitLeft(request: Request, attempts: Attempts): number {
+  return request.wait - (leaseNow() - attempts.begun)
+}
+
+/**
+ * When a request without a reply is given up, by `networkNow`. One that waits goes on until the end of its wait, also if the server has never
+ * been reached: it may start later than this process. Without a wait, an address that never answered is taken for a wrong one.
+ */
+function giveUpAt(core: Core, request: Request, attempts: Attempts): number {
+  if (request.wait > 0) return networkNow() + waitLeft(request, attempts)
+  return core.pool.wasReached ? attempts.patienceEnds : 0
+}
+
+/** Milliseconds until the last moment for a reply. */
+function replyIn(core: Core, request: Request, attempts: Attempts): number {
+  const left = request.wait > 0 ? waitLeft(request, attempts) + core.pool.late : Math.min(core.pool.limits.timeout, attempts.patienceEnds - networkNow())
+  return Math.max(left, REPLY_MS)
 }
 
 /** Makes one attempt. It leads to 'again' if the next one is to follow at once. */
 function attempt(core: Core, request: Request, attempts: Attempts): Outcome | Promise<Outcome> {
   const { pool } = core
-  let wait = request.wait
-  if (wait > 0) {
-    wait = Math.max(0, wait - (leaseNow() - attempts.begun))
-    if (wait === 0) {
-      if (attempts.maybeGranted) return new ConnectionError('the wait is over', true)
-      // Nobody knows whether the lock is held.
-      if (attempts.failure) throw pool.unreachable(attempts.failure)
-      return null
-    }
+  if (request.wait > 0 && waitLeft(request, attempts) <= 0) {
+    if (attempts.maybeGranted) return attempts.failure ?? new ConnectionError('the wait is over', true)
+    // Nobody knows whether the lock is held.
+    if (attempts.failure) throw pool.failed(attempts.failure)
+    return null
   }
-  const isShort = wait === 0 && !request.session
+  const isShort = request.wait === 0 && !request.session
   const turn = isShort ? pool.startShort() : undefined
-  return attemptOn(turn ? turn.then(() => pool.lease()) : pool.lease(!isShort), core, request, attempts, wait, isShort)
+  const until = request.wait > 0 ? networkNow() + replyIn(core, request, attempts) : attempts.patienceEnds
+  return attemptOn(turn ? turn.then(() => pool.lease(false, until)) : pool.lease(!isShort, until), core, request, attempts, isShort)
 }
 
 async function attemptOn(
@@ -116,7 +129,6 @@ async function attemptOn(
   core: Core,
   request: Request,
   attempts: Attempts,
-  wait: number,
   isShort: boolean,
 ): Promise<Outcome> {
   const { pool } = core
@@ -136,10 +148,14 @@ async function attemptOn(
     const sent = leaseNow()
     if (request.session) {
       session = { link, name: request.grace === undefined ? undefined : attempts.id }
-      if (session.name !== undefined) await link.call(['LOCK.SESSION', session.name, 'GRACE', String(request.grace)], pool.limits.timeout)
+      const within = Math.min(replyIn(core, request, attempts), pool.limits.timeout)
+      if (session.name !== undefined) await link.call(['LOCK.SESSION', session.name, 'GRACE', String(request.grace)], within)
     }
+    // A connection that took the rest of the wait still asks.
+    const wait = request.wait > 0 ? Math.max(1, waitLeft(request, attempts)) : 0
     const command = request.acquire(attempts.owner, longestLease(core, request, attempts.owner), wait, attempts.id)
-    const reply = wait > pool.limits.timeout && !session ? await replyOrSilence(link, command, pool) : await link.call(command, wait + pool.limits.timeout)
+    const isLong = wait > pool.limits.timeout && !session
+    const reply = isLong ? await replyOrSilence(link, command, pool) : await link.call(command, replyIn(core, request, attempts))
     if (reply === SILENCE) {
       attempts.maybeGranted = true
       return 'again'
@@ -251,7 +267,7 @@ function granted(
   // The lease began with the grant, which may be long after the request.
   const isUnclear = isNested || attempts.maybeGranted || leaseNow() - sent > lease / 3
   attempts.maybeGranted = false
-  const grant = new Grant(core, request, attempts.owner, tokens, (isUnclear ? leaseNow() : sent) + lease, link, session)
+  const grant = new Grant(core, request, attempts, tokens, (isUnclear ? leaseNow() : sent) + lease, link, session)
   if (request.signal?.aborted || core.isClosing) {
     core.background(grant.release().catch(() => {}))
     refuseIfEnded(core, request)
@@ -287,7 +303,7 @@ async function reclaim(core: Core, request: Request, owner: string, id: string):
   const { pool, holds } = core
   // After that the lease has ended it, unless the server is slower than the time-out.
   const until = networkNow() + request.lease + pool.limits.timeout
-  const left = () => until - networkNow()
+  const left = () => ({ patience: until - networkNow(), isBackground: true })
   try {
     if (request.grace !== undefined) {
       await pool.request([['LOCK.SESSION', id, 'END']], left())

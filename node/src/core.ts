@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import { Holds } from './holds.js'
 import { Losses } from './losses.js'
+import { Orphans } from './orphans.js'
 import type { Pool } from './pool.js'
 import { type Renewable, Renewals } from './renewals.js'
 
@@ -10,6 +11,7 @@ export class Core {
   readonly holds = new Holds()
   readonly renewals: Renewals
   readonly losses: Losses
+  readonly orphans: Orphans
   /** Unique to this process and object; owners and request ids begin with it. */
   readonly #prefix = randomBytes(12).toString('base64url')
   #count = 0
@@ -24,7 +26,9 @@ export class Core {
       () => pool.dialApart(),
       (tokens) => this.#confirm((grant) => grant.tokens.some((token) => tokens.has(token))),
       (ears) => this.#confirm((grant) => grant.ear !== undefined && ears.has(grant.ear)),
+      () => this.orphans.closed(),
     )
+    this.orphans = new Orphans(pool, this.renewals)
     pool.onLeaderGone = () => this.losses.leaderIsGone()
   }
 

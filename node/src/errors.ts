@@ -5,7 +5,7 @@ export class LockError extends Error {
   /** The first word of the server's error, such as `WRONGTYPE`; empty if the error is not the server's. */
   readonly code: string
 
-  constructor(message: string, options: ErrorOptions & { code?: string } = {}) {
+  constructor(message: string, options: { cause?: unknown; code?: string } = {}) {
     super(message, options)
     this.code = options.code ?? ''
     this.name = new.target.name
@@ -157,11 +157,36 @@ export class ConnectionError extends Error {
   }
 }
 
-/** TLS cannot begin, such as by a certificate that is not accepted. Internal: another attempt would fail the same way, so there is none. */
-export class TlsError extends ConnectionError {
-  constructor(message: string) {
-    super(message, false)
+/**
+ * A connection that would fail the same way again, so there is no other attempt: the certificate is not accepted, the log-in is wrong, the
+ * database does not exist, or no Redis server answers. Internal: callers get `outcome`.
+ */
+export class FinalError extends ConnectionError {
+  constructor(readonly outcome: LockError) {
+    super(outcome.message, false)
   }
+}
+
+/** What to do about a refusal that is not about locks, by the server's text. */
+const ADVICE: ReadonlyArray<readonly [RegExp, string]> = [
+  [/^(WRONGPASS |ERR (invalid password|AUTH |Client sent AUTH))/, 'check the user and the password that connect() is given'],
+  [/^NOAUTH /, 'give connect() a password, as in redis://user:password@host:6379'],
+  [/^NOPERM /, 'let the user do that, with ACL SETUSER on the server'],
+  [/^ERR (DB index |invalid DB index|SELECT )/, 'give connect() a database that the server has; the server has 16, from 0 on, unless it was started with `--databases`'],
+  [/^ERR Client names /, 'give the connections another name'],
+  [/^DENIED /, 'read what the server says of its protected mode'],
+]
+
+/**
+ * The error for the caller if the server refuses the log-in, the database or the user; undefined for other error replies.
+ *
+ * @param where The server's address, for a connection that is being opened.
+ */
+export function refusal(error: ServerError, where?: string): LockError | undefined {
+  const [, advice] = ADVICE.find(([texts]) => texts.test(error.message)) ?? []
+  if (advice === undefined) return undefined
+  const text = error.message.replace(/\.$/, '')
+  return new LockError(`${where === undefined ? text : `the server ${where} refuses the connection (${text})`}: ${advice}`, { code: error.code })
 }
 
 /** The error for the caller, from an error reply. */
@@ -181,7 +206,7 @@ export function fromReply(error: ServerError): LockError {
     return new LockError(`${error.message}: the name belongs to something else (a guard, for instance, cannot have its lock's name); ask info()`, { code })
   }
   if (/^ERR unknown (sub)?command/i.test(error.message)) return notPortcullis(error)
-  return new LockError(error.message, { code })
+  return refusal(error) ?? new LockError(error.message, { code })
 }
 
 function notPortcullis(error: ServerError): NotPortcullisError {

@@ -4,13 +4,20 @@ import type { Core } from './core.js'
 import type { Command, Link } from './driver/link.js'
 import { LockError, NotHeldError, ServerError, UnreachableError, fromReply } from './errors.js'
 import { Backoff } from './pool.js'
-import { settle, type Renewable } from './renewals.js'
+import { type Renewable, UNKNOWN, asGrantOf, settle } from './renewals.js'
 import type { Ear } from './losses.js'
 import type { Request } from './request.js'
 import { leaseNow, networkNow } from './time.js'
 
 // Node 18 knows the symbol from 18.18 on.
 const asyncDispose: typeof Symbol.asyncDispose = ((Symbol as { asyncDispose?: symbol }).asyncDispose ??= Symbol('Symbol.asyncDispose')) as typeof Symbol.asyncDispose
+
+/** Who asked for a grant. */
+export interface Asker {
+  owner: string
+  /** Id of the request that was granted. */
+  id: string
+}
 
 /** The connection that a grant is bound to. */
 export interface Session {
@@ -40,18 +47,20 @@ export class Grant implements Renewable, AsyncDisposable {
   /** @internal */ ear: Ear | undefined
   readonly #core: Core
   readonly #request: Request
+  readonly #requestId: string
   #session: Session | undefined
   #error: NotHeldError | undefined
   /** Made with the first listener: most grants have none. */
   #events: EventEmitter | undefined
   #releasing: Promise<void> | undefined
+  #isClosed = false
   #controller: AbortController | undefined
   #lost: Promise<NotHeldError> | undefined
   #isAwaited = false
   #resolveLost: ((error: NotHeldError) => void) | undefined
 
   /** @internal Grants come from `Locks`. */
-  constructor(core: Core, request: Request, owner: string, tokens: number[], deadline: number, link: Link, session: Session | undefined) {
+  constructor(core: Core, request: Request, { owner, id }: Asker, tokens: number[], deadline: number, link: Link, session: Session | undefined) {
     this.names = request.names
     this.owner = owner
     this.tokens = tokens
@@ -60,6 +69,7 @@ export class Grant implements Renewable, AsyncDisposable {
     this.nextRenewal = request.renew ? deadline - (request.lease * 2) / 3 : Infinity
     this.#core = core
     this.#request = request
+    this.#requestId = id
     this.#session = session
     if (request.owner !== undefined) for (const name of this.names) core.holds.add(name, owner, request.lease)
     core.renewals.add(this)
@@ -145,7 +155,7 @@ export class Grant implements Renewable, AsyncDisposable {
     this.#refuseIfReleased()
     if (this.#error) throw this.#error
     const sent = leaseNow()
-    const replies = await this.#core.pool.request(this.renewalCommands(), Math.max(this.#core.pool.limits.timeout, this.remaining()))
+    const replies = await this.#core.pool.request(this.renewalCommands(), { patience: Math.max(this.#core.pool.limits.timeout, this.remaining()) })
     const failed = replies.find((reply) => reply instanceof ServerError) as ServerError | undefined
     settle(this, sent, replies)
     if (failed) throw this.#error ?? fromReply(failed)
@@ -172,6 +182,45 @@ export class Grant implements Renewable, AsyncDisposable {
     if (!this.#releasing) this.checked(replies)
   }
 
+  /** @internal Whether the connection by whose channel its loss is told has closed. A session comes back by itself. */
+  get isOrphan(): boolean {
+    return this.ear !== undefined && this.ear.link.isClosed && this.#session === undefined && !this.#releasing
+  }
+
+  /**
+   * @internal The command that makes the connection it is sent on the grant's. The server carries a repeated request out once, keeps the
+   * lease if the repeated one is shorter, and takes the connection over. It remembers few requests of a named owner: one that is forgotten
+   * would be a new one, so such a grant is renewed instead, or left alone if it does not renew itself.
+   */
+  takeOverCommands(): Command[] {
+    if (this.#request.owner === undefined) return [this.#request.acquire(this.owner, 1, 0, this.#requestId)]
+    return this.nextRenewal === Infinity ? [] : this.renewalCommands()
+  }
+
+  /** @internal Whether the server may have replaced its token. */
+  get mayBeUpgraded(): boolean {
+    return this.#request.mayBeUpgraded
+  }
+
+  /** @internal Takes the replies to `takeOverCommands` over, which came by this connection. */
+  takenOver(replies: unknown[], sent: number, link: Link): void {
+    if (this.position < 0) return
+    const refused = replies.find((reply) => reply instanceof ServerError) as ServerError | undefined
+    if (this.#request.owner !== undefined) settle(this, sent, replies)
+    else if (refused) {
+      const error = fromReply(refused)
+      if (error instanceof NotHeldError) this.lose(asGrantOf(this, error))
+    } else {
+      const tokens = this.#request.tokens(replies[0])
+      if (!tokens?.every((token, at) => token === this.tokens[at])) {
+        // It is another grant, or none.
+        if (tokens) this.#releaseLater(this.names.map((name, at) => this.#request.release(name, this.owner, false, tokens[at])), 1000)
+        return this.lose(this.leaseEnded(UNKNOWN))
+      }
+    }
+    if (!refused) this.hear(link)
+  }
+
   /** @internal */
   checkCommands(): Command[] {
     return this.names.map((name, at) => ['LOCK.CHECK', name, String(this.tokens[at])])
@@ -188,8 +237,9 @@ export class Grant implements Renewable, AsyncDisposable {
   /**
    * Releases the lock; the server grants it to the first waiter. Later calls give the first one's promise.
    *
-   * @throws NotHeldError if the lock was lost before: the work since then was not protected. UnreachableError if no reply came before
-   * the end of the lease, which then ends the grant.
+   * @throws NotHeldError if the lock was lost before, also by `locks.close()`: the work since then was not protected. UnreachableError if no
+   * reply came within two seconds, or, from several nodes, within `patience`. The package then goes on trying until the end of the lease,
+   * which ends the grant.
    */
   release(): Promise<void> {
     return (this.#releasing ??= this.#release())
@@ -200,27 +250,54 @@ export class Grant implements Renewable, AsyncDisposable {
   }
 
   async #release(): Promise<void> {
-    const remaining = Math.max(0, this.deadline - leaseNow())
-    const { pool, holds } = this.#core
+    if (this.#isClosed) throw this.#error
+    const remaining = this.deadline - leaseNow()
     this.#end()
-    const isNamed = this.#request.owner !== undefined
-    // A repeated release of a grant with an owner of its own is known by its token; one of several holds needs an id.
-    const id = isNamed ? this.#core.nextId() : undefined
-    const commands = this.names.map((name, at) => {
-      // An owner of its own has one hold: its request was carried out once.
-      const all = isNamed && holds.remove(name, this.owner)
-      return this.#request.release(name, this.owner, all, this.#tokenAt(at), id)
-    })
+    const commands = this.#releaseCommands()
     if (this.#error) {
       // If renewals did not get through, the server may still have the grant for a moment.
-      if (!isNamed) this.#core.background(pool.request(commands, 1000).catch(() => {}))
+      if (this.#request.owner === undefined) this.#releaseLater(commands, 1000)
       this.#endSession(false)
       throw this.#error
     }
+    await this.#giveBack(commands, remaining)
+  }
+
+  /** @internal Releases it because its locks are closed, after whoever works under it was told. */
+  async close(): Promise<void> {
+    if (this.#releasing || this.#error) return
+    const remaining = this.deadline - leaseNow()
+    this.#isClosed = true
+    this.lose(this.leaseEnded('close() was called on the locks'))
+    await this.#giveBack(this.#releaseCommands(), remaining)
+  }
+
+  /** The commands that release it. The process does not count it as a hold of its owner from now on. */
+  #releaseCommands(): Command[] {
+    const isNamed = this.#request.owner !== undefined
+    // A repeated release of a grant with an owner of its own is known by its token; one of several holds needs an id.
+    const id = isNamed ? this.#core.nextId() : undefined
+    return this.names.map((name, at) => {
+      // An owner of its own has one hold: its request was carried out once.
+      const all = isNamed && this.#core.holds.remove(name, this.owner)
+      return this.#request.release(name, this.owner, all, this.#tokenAt(at), id)
+    })
+  }
+
+  /** Sends commands without a caller who waits for them. */
+  #releaseLater(commands: Command[], patience: number): void {
+    this.#core.background(this.#core.pool.request(commands, { patience, isBackground: true }).catch(() => {}))
+  }
+
+  /** @param remaining Milliseconds until the end of the lease. */
+  async #giveBack(commands: Command[], remaining: number): Promise<void> {
+    const { pool, holds } = this.#core
+    const ends = networkNow() + remaining
     let maybeReleased = false
     let isClean = false
     try {
-      const replies = await pool.request(commands, Math.max(remaining, 1000), (applied) => (maybeReleased ||= applied))
+      const patience = Math.min(pool.releasePatience, Math.max(remaining, 1000))
+      const replies = await pool.request(commands, { patience, onRepeat: (applied) => (maybeReleased ||= applied) })
       isClean = true
       for (const reply of replies) {
         if (!(reply instanceof ServerError)) continue
@@ -228,11 +305,16 @@ export class Grant implements Renewable, AsyncDisposable {
         if (!(error instanceof NotHeldError)) throw error
         // An earlier attempt has released it.
         if (maybeReleased) continue
-        this.lose(error)
-        throw error
+        const lost = asGrantOf(this, error)
+        this.lose(lost)
+        throw lost
       }
     } catch (error) {
-      if (error instanceof UnreachableError && isNamed) for (const name of this.names) holds.markSurplus(name, this.owner)
+      if (error instanceof UnreachableError) {
+        if (this.#request.owner !== undefined) for (const name of this.names) holds.markSurplus(name, this.owner)
+        // The server may come back before the lease ends.
+        this.#releaseLater(commands, ends - networkNow())
+      }
       throw error
     } finally {
       this.#endSession(isClean)
@@ -275,12 +357,12 @@ export class Grant implements Renewable, AsyncDisposable {
   /** It is renewed, and its loss awaited, no longer. */
   #end(): void {
     this.#core.renewals.remove(this)
-    this.#hear(undefined)
+    this.hear(undefined)
     this.#unawait()
   }
 
-  /** Hears of the loss by way of another connection, or not at all. */
-  #hear(link: Link | undefined): void {
+  /** @internal Hears of the loss by way of another connection, or not at all. */
+  hear(link: Link | undefined): void {
     if (this.ear) this.#core.losses.leave(this.ear)
     this.ear = link && this.#core.losses.follow(link)
   }
@@ -307,11 +389,11 @@ export class Grant implements Renewable, AsyncDisposable {
         const grants = await link.call(['LOCK.SESSION', name, 'GRACE', String(this.#request.grace)], pool.limits.timeout)
         if (Number(grants) === 0) {
           link.destroy()
-          return this.lose(this.leaseEnded('its session ended'))
+          return this.lose(this.leaseEnded('its session ended, or the server restarted without its data'))
         }
         if (this.#releasing || this.#error) return link.destroy()
         this.#session = { link, name }
-        this.#hear(link)
+        this.hear(link)
         return this.#watch(link)
       } catch (error) {
         if (error instanceof ServerError && !error.isOfNode) return this.lose(this.leaseEnded(`its session could not be resumed: ${error.message}`))

@@ -26,7 +26,7 @@ export {
 export type { Holder, Wait } from './errors.js'
 export type { Grant } from './grant.js'
 export { connect } from './locks.js'
-export type { ConnectOptions, Locks } from './locks.js'
+export type { ConnectOptions, Locks, Work } from './locks.js'
 export type { Guard, Latch, Semaphore, ThrottleOptions, Throttled } from './parts.js'
 export type { LastEnd, LockInfo, Waiter } from './replies.js'
 export type { AcquireOptions, AllOptions, LockOptions, OwnerOptions, PermitOptions } from './request.js'

@@ -6,8 +6,10 @@ import { NotAcquiredError } from './errors.js'
 import type { Grant } from './grant.js'
 import { Guard, Latch, Semaphore, type ThrottleOptions, type Throttled, throttle } from './parts.js'
 import { Pool, type PoolLimits } from './pool.js'
-import { type LockInfo, holderText, infoOf } from './replies.js'
-import { type AllOptions, type LockOptions, Request, whole } from './request.js'
+import { type LockInfo, holderText, infoOf, plainKeyText } from './replies.js'
+import { keepProcessDuring, networkTimer } from './time.js'
+import { connectionName, known, lockName, text, whole } from './options.js'
+import { type AllOptions, type LockOptions, Request } from './request.js'
 
 /** Options of `connect`. Times are milliseconds. */
 export interface ConnectOptions extends Partial<PoolLimits> {
@@ -19,21 +21,38 @@ export interface ConnectOptions extends Partial<PoolLimits> {
   tls?: object
 }
 
+/** How long a message waits for what the server knows of a lock, in milliseconds. */
+const INFO_MS = 1000
+
+/** What `withLock` runs. The signal is aborted if the lock is lost. */
+export type Work<T> = (grant: Grant, signal: AbortSignal) => T | Promise<T>
+
 const LIMITS: PoolLimits = { connectTimeout: 2000, timeout: 5000, patience: 10_000, maxConnections: 1024 }
 
+const LIMIT_NAMES = Object.keys(LIMITS) as Array<keyof PoolLimits>
+
+/** Makes locks of the server at 127.0.0.1:6379. Nothing is sent before the first request. */
+export function connect(): Locks
 /**
  * Makes locks of a server. Nothing is sent before the first request.
  *
  * @param to A URL (`redis://host:port/db`, `rediss://…`, `redis://a:1,b:2,c:3` for the nodes of a replicated server,
  *   `redis+sentinel://a,b/service`, `unix:///path`), or a client of ioredis or node-redis. A client lends its options only: the
  *   package opens connections of its own, and a wait never holds up the application's.
- * @throws TypeError if `to` is neither.
+ * @throws TypeError if `to` is neither, or an option is unknown or of another type; RangeError if a number is below 1.
  */
-export function connect(to: string | object = 'redis://127.0.0.1:6379', options: ConnectOptions = {}): Locks {
+export function connect(to: string | object, options?: ConnectOptions): Locks
+export function connect(...given: [to?: unknown, options?: ConnectOptions]): Locks {
+  // Without an argument it is this machine's server. A variable that is unset must not lead there.
+  const [to = given.length === 0 ? 'redis://127.0.0.1:6379' : undefined, options = {}] = given
+  const { driver, name, tls } = known('connect()', options, ['driver', 'name', 'tls', ...LIMIT_NAMES])
   const limits = { ...LIMITS }
-  for (const key of Object.keys(LIMITS) as Array<keyof PoolLimits>) {
-    if (options[key] !== undefined) limits[key] = whole(key, options[key], 1)
+  for (const key of LIMIT_NAMES) if (options[key] !== undefined) limits[key] = whole(key, options[key], 1)
+  if (driver !== undefined && driver !== 'ioredis' && driver !== 'node-redis') {
+    throw new TypeError(`driver must be 'ioredis' or 'node-redis', not ${JSON.stringify(driver)}`)
   }
+  if (name !== undefined) connectionName(name)
+  if (tls !== undefined && (typeof tls !== 'object' || tls === null)) throw new TypeError('tls must be an object with options of tls.connect')
   return new Locks(new Core(new Pool(new Dialer(sourceOf(to, options)), limits)))
 }
 
@@ -68,12 +87,16 @@ export class Locks implements AsyncDisposable {
   }
 
   /**
-   * Runs `work` with the lock held, and releases it. The signal is aborted if the lock is lost meanwhile.
+   * Runs `work` with the lock held, and releases it. The signal is aborted if the lock is lost meanwhile. The options may be left out.
    *
    * @throws as `lock`; what `work` throws; NotHeldError if the lock was lost before `work` was done.
    */
-  async withLock<T>(name: string, options: LockOptions, work: (grant: Grant, signal: AbortSignal) => T | Promise<T>): Promise<T> {
-    return during(await this.lock(name, options), work)
+  async withLock<T>(name: string, options: LockOptions, work: Work<T>): Promise<T>
+  async withLock<T>(name: string, work: Work<T>): Promise<T>
+  async withLock<T>(name: string, ...given: [LockOptions, Work<T>] | [Work<T>]): Promise<T> {
+    const work = given.at(-1)
+    if (typeof work !== 'function') throw new TypeError('withLock() takes the name of the lock, its options, and the function to run')
+    return during(await this.lock(name, given.length === 1 ? {} : (given[0] as LockOptions)), work)
   }
 
   /**
@@ -82,13 +105,13 @@ export class Locks implements AsyncDisposable {
    * @throws as `lock`.
    */
   async all(names: readonly string[], options: AllOptions = {}): Promise<Grant> {
-    const request = new Request('all', [...names], options)
+    const request = new Request('all', namesOf(names), options)
     return (await acquire(this.#core, request)) ?? this.#refused(request)
   }
 
   /** As `all`, but resolves to null if they are not granted within `wait`. */
   async tryAll(names: readonly string[], options: AllOptions = {}): Promise<Grant | null> {
-    return acquire(this.#core, new Request('all', [...names], options))
+    return acquire(this.#core, new Request('all', namesOf(names), options))
   }
 
   /** A semaphore with this many permits. All its users give the same limit. */
@@ -118,7 +141,7 @@ export class Locks implements AsyncDisposable {
 
   /** Who holds a lock and who waits for it; null if there is no such lock. Also of semaphores, latches, guards and plain keys. */
   async info(name: string): Promise<LockInfo | null> {
-    return infoOf(await this.#core.pool.ask(['LOCK.INFO', name]))
+    return infoOf(await this.#core.pool.ask(['LOCK.INFO', lockName(name)]))
   }
 
   /**
@@ -129,7 +152,9 @@ export class Locks implements AsyncDisposable {
    * @throws NotHeldError if there is no such grant.
    */
   async break(name: string, token: number, reason?: string): Promise<void> {
-    await this.#core.pool.ask(['LOCK.BREAK', name, 'TOKEN', String(token), ...(reason === undefined ? [] : ['REASON', reason])])
+    const words = ['LOCK.BREAK', lockName(name), 'TOKEN', String(whole('token', token, 1))]
+    if (reason !== undefined) words.push('REASON', text('reason', reason))
+    await this.#core.pool.ask(words)
   }
 
   /** Asks the server which grants of this process are still held, and lets those that are not be lost. Resolves with the lost ones. */
@@ -145,29 +170,46 @@ export class Locks implements AsyncDisposable {
     })
   }
 
-  /** Ends waits, releases what is still held, and closes all connections. */
-  async close(): Promise<void> {
+  /**
+   * Ends waits, releases what is still held, and closes all connections. Work under a grant is told: its signal is aborted, and its release
+   * throws a NotHeldError. If the server is out of reach, the leases end what is held.
+   */
+  close(): Promise<void> {
+    return keepProcessDuring(this.#close())
+  }
+
+  async #close(): Promise<void> {
+    const { pool, renewals, losses, orphans } = this.#core
     this.#core.abortAll()
-    await this.#core.pool.quiet()
-    await this.#core.settled()
-    const grants = this.#core.renewals.grants as Grant[]
+    orphans.stop()
+    // Without a server, requests would go on until the ends of their leases.
+    const late = networkTimer(pool.releasePatience, () => pool.close())
     // Whoever waits for a grant's loss or release sees the failure there.
-    await Promise.allSettled(grants.map((grant) => grant.release()))
+    await Promise.allSettled((renewals.grants as Grant[]).map((grant) => grant.close()))
+    await pool.quiet()
     await this.#core.settled()
-    this.#core.renewals.stop()
-    this.#core.losses.close()
-    this.#core.pool.close()
+    late.cancel()
+    renewals.stop()
+    losses.close()
+    pool.close()
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }
 
+  /** Who holds a lock, for a message; null if the server does not answer soon. */
+  #infoSoon(name: string): Promise<LockInfo | null> {
+    return this.#core.pool.ask(['LOCK.INFO', name], { patience: INFO_MS }).then(infoOf).catch(() => null)
+  }
+
   /** Throws the error of a request that is not granted in time, with who holds the lock. */
   async #refused(request: Request): Promise<never> {
-    const infos = await Promise.all(request.names.map((name) => this.info(name).catch(() => null)))
+    const infos = await Promise.all(request.names.map((name) => this.#infoSoon(name)))
     const holders = infos.flatMap((info) => info?.holders ?? [])
-    const who = holders.length > 0 ? `it is held by ${holders.map(holderText).join(', and ')}` : 'nobody holds it now'
+    const plain = request.names.flatMap((name, at) => plainKeyText(name, infos[at], request.names.length === 1) ?? [])
+    const reasons = holders.length > 0 ? [`it is held by ${holders.map(holderText).join(', and ')}`, ...plain] : plain
+    const who = reasons.length > 0 ? reasons.join('; ') : 'nobody holds it now'
     const after = request.wait === 0 ? 'at once; give a `wait` to queue for it' : `within ${request.wait} ms`
     throw new NotAcquiredError(`'${request.title}' was not granted ${after}: ${who}`, request.names, holders)
   }
@@ -188,8 +230,14 @@ export function internals(locks: Locks): Internals {
   return INTERNALS.get(locks) as Internals
 }
 
+/** The names of several locks. */
+function namesOf(names: readonly string[]): string[] {
+  if (!Array.isArray(names)) throw new TypeError('several locks are given as a list of names')
+  return [...names]
+}
+
 /** Runs work under a grant, and releases it. */
-export async function during<T>(grant: Grant, work: (grant: Grant, signal: AbortSignal) => T | Promise<T>): Promise<T> {
+async function during<T>(grant: Grant, work: Work<T>): Promise<T> {
   let result: T
   try {
     result = await work(grant, grant.signal)

@@ -23,7 +23,8 @@ const PAUSE_MS: readonly [number, number] = [100, 5000]
 /** A connection that has acquired grants. */
 export interface Ear {
   readonly link: Link
-  readonly channel: string
+  /** Undefined if the connection's number on the server is not known. */
+  readonly channel: string | undefined
   /** Number of grants that live. */
   grants: number
 }
@@ -34,6 +35,7 @@ export class Losses {
   readonly #dial: () => Promise<Link>
   readonly #onLost: (tokens: Set<number>) => void
   readonly #onHeard: (ears: Set<Ear>) => void
+  readonly #onClosed: () => void
   /** The connection that subscribes, or is being opened. */
   #link: Link | 'opening' | undefined
   #pause = PAUSE_MS[0]
@@ -41,30 +43,42 @@ export class Losses {
   /** Tokens of messages that came in this turn of the event loop. */
   #heard = new Set<number>()
   #isEnded = false
+  /** Whether the user may not subscribe. */
+  #isRefused = false
 
   /**
    * @param timeout Milliseconds that the server has to confirm a subscription.
    * @param onLost Called with the tokens whose grants have ended.
    * @param onHeard Called when losses are heard from now on; grants of these connections may have ended before.
+   * @param onClosed Called when a connection that has acquired grants closes.
    */
-  constructor(timeout: number, dial: () => Promise<Link>, onLost: (tokens: Set<number>) => void, onHeard: (ears: Set<Ear>) => void) {
+  constructor(
+    timeout: number,
+    dial: () => Promise<Link>,
+    onLost: (tokens: Set<number>) => void,
+    onHeard: (ears: Set<Ear>) => void,
+    onClosed: () => void,
+  ) {
     this.#timeout = timeout
     this.#dial = dial
     this.#onLost = onLost
     this.#onHeard = onHeard
+    this.#onClosed = onClosed
   }
 
-  /** A grant was acquired on this connection. Undefined if its number on the server is not known. */
-  follow(link: Link): Ear | undefined {
+  /** This connection is a grant's: it acquired it, or took it over. */
+  follow(link: Link): Ear {
     let ear = this.#ears.get(link)
     if (!ear) {
-      if (link.number === undefined || this.#isEnded) return undefined
-      ear = { link, channel: CHANNEL + link.number, grants: 0 }
+      ear = { link, channel: link.number === undefined ? undefined : CHANNEL + link.number, grants: 0 }
       this.#ears.set(link, ear)
-      link.onClosed(() => this.#drop(ear as Ear))
+      link.onClosed(() => {
+        this.#drop(ear as Ear)
+        if (!this.#isEnded) this.#onClosed()
+      })
       if (this.#link !== undefined && this.#link !== 'opening') this.#subscribe(this.#link, [ear])
     }
-    if (this.#link === undefined && this.#timer === undefined && !this.#isEnded) this.#open()
+    if (this.#link === undefined && this.#timer === undefined && !this.#isEnded && !this.#isRefused) this.#open()
     ear.grants++
     return ear
   }
@@ -95,7 +109,7 @@ export class Losses {
       if (ear.grants > 0 || !this.#ears.delete(ear.link)) return
       // Connections of different servers, or of one before and after its restart, may have the same number.
       const isShared = [...this.#ears.values()].some((other) => other.channel === ear.channel)
-      if (!isShared && this.#link !== undefined && this.#link !== 'opening') void this.#link.unsubscribe([ear.channel]).catch(() => {})
+      if (ear.channel !== undefined && !isShared && this.#link !== undefined && this.#link !== 'opening') void this.#link.unsubscribe([ear.channel]).catch(() => {})
     })
   }
 
@@ -116,7 +130,7 @@ export class Losses {
   /** Opens the connection again after a while, if there are grants to hear of. */
   #closed(): void {
     this.#link = undefined
-    if (this.#isEnded) return
+    if (this.#isEnded || this.#isRefused) return
     this.#timer = networkTimer(this.#pause, () => {
       this.#timer = undefined
       for (const ear of this.#ears.values()) if (ear.grants > 0) return this.#open()
@@ -125,8 +139,8 @@ export class Losses {
   }
 
   #subscribe(link: Link, ears: Ear[]): void {
-    if (ears.length === 0) return
-    const channels = ears.map((ear) => ear.channel)
+    const channels = ears.flatMap((ear) => ear.channel ?? [])
+    if (channels.length === 0) return
     const late = networkTimer(this.#timeout, () => link.destroy('no reply within the time-out'))
     link.subscribe(channels, (message) => this.#hear(message)).then(
       () => {
@@ -136,9 +150,8 @@ export class Losses {
       },
       (error: unknown) => {
         if (!(error instanceof ServerError)) return
-        if (error.isOfNode) link.destroy('its node does not lead')
-        // The user may not subscribe to the channel.
-        else this.close()
+        if (!error.isOfNode) this.#isRefused = true
+        link.destroy(error.message)
       },
     ).finally(() => late.cancel())
   }

@@ -3,7 +3,8 @@ import type { Core } from './core.js'
 import { ConnectionError, LockError, ServerError, fromReply } from './errors.js'
 import type { Grant } from './grant.js'
 import { Backoff } from './pool.js'
-import { type PermitOptions, Request, whole } from './request.js'
+import { known, lockName, milliseconds, whole } from './options.js'
+import { type PermitOptions, Request } from './request.js'
 import { networkNow } from './time.js'
 
 /** A semaphore, whose permits several holders share. */
@@ -20,6 +21,7 @@ export class Semaphore {
   ) {
     this.#try = tryAcquire
     this.#acquire = acquire
+    lockName(name)
   }
 
   /**
@@ -47,10 +49,12 @@ export class Latch {
     readonly name: string,
   ) {
     this.#core = core
+    lockName(name)
   }
 
   /** Sets the count. Resolves to false if the latch is already counting. After `ttl` milliseconds the server deletes it. */
-  async set(count: number, { ttl }: { ttl?: number } = {}): Promise<boolean> {
+  async set(count: number, options: { ttl?: number } = {}): Promise<boolean> {
+    const { ttl } = known('set()', options, ['ttl'])
     const time = ttl === undefined ? [] : ['PX', String(whole('ttl (ms)', ttl, 1))]
     return (await this.#core.pool.ask(['LATCH.SET', this.name, String(whole('count', count, 1)), ...time])) === 1
   }
@@ -58,13 +62,14 @@ export class Latch {
   /** Counts down. Resolves with the count that is left. After a lost reply it is unknown whether it was counted: UnreachableError. */
   async down(by = 1): Promise<number | null> {
     const { pool } = this.#core
-    const link = await pool.lease()
+    const command = ['LATCH.DOWN', this.name, String(whole('by', by, 1))]
+    const link = await pool.leaseForOne()
     try {
-      const left = await link.call(['LATCH.DOWN', this.name, String(whole('by', by, 1))], pool.limits.timeout)
+      const left = await link.call(command, pool.limits.timeout)
       pool.giveBack(link)
       return left === null ? null : Number(left)
     } catch (error) {
-      if (error instanceof ConnectionError) throw pool.unreachable(error)
+      if (error instanceof ConnectionError) throw pool.failed(error)
       pool.giveBack(link)
       throw error instanceof ServerError ? fromReply(error) : error
     }
@@ -76,12 +81,12 @@ export class Latch {
    *
    * @throws the reason of `signal`; UnreachableError.
    */
-  async wait({ wait = Infinity, signal }: { wait?: number; signal?: AbortSignal } = {}): Promise<boolean> {
+  async wait(options: { wait?: number; signal?: AbortSignal } = {}): Promise<boolean> {
+    const { wait = Infinity, signal } = known('wait()', options, ['wait', 'signal'])
+    milliseconds('wait', wait)
     const { pool } = this.#core
     const end = networkNow() + wait
-    // Before anything was sent, an address that is wrong should not be tried for ever.
     const patienceEnds = networkNow() + pool.limits.patience
-    let wasSent = false
     const backoff = new Backoff()
     for (;;) {
       signal?.throwIfAborted()
@@ -89,18 +94,18 @@ export class Latch {
       const left = wait === Infinity ? 0 : Math.max(1, Math.ceil(end - networkNow()))
       let abort: (() => void) | undefined
       try {
-        const link = await pool.lease(true)
+        const link = await pool.lease(true, end + pool.late)
         abort = () => link.destroy('the wait was aborted')
         signal?.addEventListener('abort', abort, { once: true })
-        const opened = await link.call(['LATCH.AWAIT', this.name, 'WAIT', String(left)], wait === Infinity ? Infinity : left + pool.limits.timeout)
+        const opened = await link.call(['LATCH.AWAIT', this.name, 'WAIT', String(left)], left === 0 ? Infinity : left + pool.late)
         pool.giveBack(link)
         return opened !== null
       } catch (error) {
         signal?.throwIfAborted()
         if (error instanceof ServerError) throw fromReply(error)
         if (!(error instanceof ConnectionError)) throw error
-        wasSent ||= error.maybeApplied
-        if (!(await backoff.again(error, wasSent ? end : Math.min(end, patienceEnds), signal))) throw pool.unreachable(error)
+        if (networkNow() > patienceEnds) pool.warnIfNeverReached(error)
+        if (!(await backoff.again(error, end, signal))) throw pool.failed(error)
       } finally {
         if (abort) signal?.removeEventListener('abort', abort)
       }
@@ -118,6 +123,7 @@ export class Guard {
     readonly resource: string,
   ) {
     this.#core = core
+    lockName(resource)
   }
 
   /**
@@ -154,11 +160,12 @@ export interface Throttled {
   resetAfter: number
 }
 
-export async function throttle(core: Core, key: string, { maxBurst, count, period, quantity = 1 }: ThrottleOptions): Promise<Throttled> {
+export async function throttle(core: Core, key: string, options: ThrottleOptions): Promise<Throttled> {
+  const { maxBurst, count, period, quantity = 1 } = known('throttle()', options, ['maxBurst', 'count', 'period', 'quantity'])
   whole('period (ms)', period, 1000)
   if (period % 1000 !== 0) throw new RangeError(`period (ms) must be whole seconds, not ${period}`)
   const numbers = [whole('maxBurst', maxBurst, 0), whole('count', count, 1), period / 1000, whole('quantity', quantity, 0)]
-  const reply = await core.pool.ask(['CL.THROTTLE', key, ...numbers.map(String)])
+  const reply = await core.pool.ask(['CL.THROTTLE', lockName(key), ...numbers.map(String)])
   if (!Array.isArray(reply) || reply.length !== 5) throw new LockError(`CL.THROTTLE answered ${JSON.stringify(reply)}`)
   const [limited, limit, remaining, retry, reset] = reply.map(Number) as [number, number, number, number, number]
   return { limited: limited === 1, limit, remaining, retryAfter: retry < 0 ? null : retry * 1000, resetAfter: reset * 1000 }

@@ -5,7 +5,7 @@
  */
 import type { Dialer } from './driver/driver.js'
 import type { Command, Link } from './driver/link.js'
-import { ConnectionError, LockError, NoLeaderError, ServerError, TlsError, UnreachableError, fromReply } from './errors.js'
+import { ConnectionError, FinalError, LockError, NoLeaderError, ServerError, UnreachableError, fromReply } from './errors.js'
 import { type Timer, networkNow, networkTimer, pause } from './time.js'
 
 /** Limits of the connections. Times are milliseconds. */
@@ -14,7 +14,7 @@ export interface PoolLimits {
   connectTimeout: number
   /** Time-out of a reply, counted from the end of the wait. */
   timeout: number
-  /** How long a request without a reply is repeated over new connections. */
+  /** How long a request without a wait is repeated over new connections while no reply comes, once the server has been reached. */
   patience: number
   /** Largest number of connections that wait or carry a session. Others come on top: a holder must be able to release. */
   maxConnections: number
@@ -28,6 +28,20 @@ const SHORT_MAX = 16
 const SWEEP_MS = 100
 /** First and longest pause before a request is repeated, in milliseconds. */
 const BACKOFF_MS: readonly [number, number] = [10, 500]
+/** How long a reply may come after the end of a wait, in milliseconds. */
+const LATE_MS = 1000
+/** How long the only server there is may leave a release without a reply, in milliseconds. */
+const RELEASE_MS = 2000
+
+/** How a request is repeated. */
+export interface Repetition {
+  /** When to give up, in milliseconds from now. `limits.patience` unless given. */
+  patience?: number
+  /** Runs before each repetition, with whether an earlier attempt may have been carried out. */
+  onRepeat?: (maybeApplied: boolean) => void
+  /** Whether nobody waits for it: pauses between attempts then do not keep the process alive. */
+  isBackground?: boolean
+}
 
 export class Pool {
   readonly limits: PoolLimits
@@ -41,6 +55,7 @@ export class Pool {
   #shortQueue: Array<() => void> = []
   #whenQuiet: Array<() => void> = []
   #closed = false
+  #hasWarned = false
   /** Called when a node refused a request because it does not lead. */
   onLeaderGone: () => void = () => {}
 
@@ -53,18 +68,37 @@ export class Pool {
     return this.#closed
   }
 
+  /** Whether the server has ever answered. An address that never did may be wrong. */
+  get wasReached(): boolean {
+    return this.#dialer.wasReached
+  }
+
+  /**
+   * How long a release goes on without a reply, in milliseconds. Of several nodes another one may come to lead. The end of the lease ends the
+   * grant of a server that is gone.
+   */
+  get releasePatience(): number {
+    return this.#dialer.hasNodes ? this.limits.patience : RELEASE_MS
+  }
+
+  /** How long a reply may come after the end of a wait, in milliseconds. */
+  get late(): number {
+    return Math.min(this.limits.timeout, LATE_MS)
+  }
+
   /**
    * Takes a connection for one user.
    *
    * @param isWait Whether it is for a wait or a session, which may last.
+   * @param until When an attempt to open one ends, by `networkNow`.
    * @throws ConnectionError if none can be opened; LockError if there are too many for a wait, or the pool is closed.
    */
-  lease(isWait = false): Link | Promise<Link> {
+  lease(isWait = false, until = Infinity): Link | Promise<Link> {
     if (isWait && this.#waits >= this.limits.maxConnections) {
       throw new LockError(`${this.limits.maxConnections} connections wait or carry a session: raise maxConnections, or wait for fewer locks at once`)
     }
     const link = this.#idle.pop()
-    if (!link) return this.#dial(isWait)
+    if (!link) return this.#dial(isWait, until)
     link.isBusy = true
     this.setWait(link, isWait)
     link.keepProcess(true)
@@ -113,12 +147,12 @@ export class Pool {
     link.isWait = isWait
   }
 
-  async #dial(isWait: boolean): Promise<Link> {
+  async #dial(isWait: boolean, until: number): Promise<Link> {
     this.#refuseIfClosed()
     // It counts from now on.
     this.#waits += Number(isWait)
     try {
-      const link = await this.#dialer.dial(this.limits.connectTimeout)
+      const link = await this.#dialer.dial(this.limits.connectTimeout, until)
       if (this.#closed) {
         link.destroy()
         this.#refuseIfClosed()
@@ -168,11 +202,10 @@ export class Pool {
   /**
    * Sends commands over one connection, and repeats them all over another one when it breaks. Error replies are values.
    *
-   * @param patience When to give up, in milliseconds from now.
-   * @param onRepeat Runs before the commands are repeated, with whether an earlier attempt may have been carried out.
-   * @throws UnreachableError if no attempt had replies.
+   * @throws UnreachableError if no attempt had replies; at once if the server has never been reached. LockError if it refuses the connection.
    */
-  async request(commands: Command[], patience = this.limits.patience, onRepeat?: (maybeApplied: boolean) => void): Promise<unknown[]> {
+  async request(commands: Command[], repetition: Repetition = {}): Promise<unknown[]> {
+    const { patience = this.limits.patience, onRepeat, isBackground = false } = repetition
     const until = networkNow() + patience
     let left = patience
     let backoff: Backoff | undefined
@@ -181,7 +214,7 @@ export class Pool {
       const turn = this.startShort()
       if (turn) await turn
       try {
-        const leased = this.lease()
+        const leased = this.lease(false, until)
         const link = leased instanceof Promise ? await leased : leased
         // The clock is asked again only after a pause.
         if (turn || leased instanceof Promise) left = until - networkNow()
@@ -199,26 +232,48 @@ export class Pool {
       } finally {
         this.endShort()
       }
-      if (!(await (backoff ??= new Backoff()).again(failure, until))) throw this.unreachable(failure)
+      const goesOn = this.wasReached && (await (backoff ??= new Backoff()).again(failure, until, undefined, isBackground))
+      if (!goesOn) throw this.failed(failure)
       left = until - networkNow()
       onRepeat?.(failure.maybeApplied)
     }
   }
 
+  /** As `lease`, for a request that must not be sent twice. Attempts to open a connection are repeated as those of `request`. */
+  async leaseForOne(): Promise<Link> {
+    const until = networkNow() + this.limits.patience
+    const backoff = new Backoff()
+    for (;;) {
+      try {
+        return await this.lease(false, until)
+      } catch (error) {
+        if (!(error instanceof ConnectionError)) throw error
+        if (!this.wasReached || !(await backoff.again(error, until))) throw this.failed(error)
+      }
+    }
+  }
+
   /** As `request`, with one command. An error reply becomes the error for the caller. */
-  async ask(command: Command): Promise<unknown> {
-    const [reply] = await this.request([command])
+  async ask(command: Command, repetition?: Repetition): Promise<unknown> {
+    const [reply] = await this.request([command], repetition)
     if (reply instanceof ServerError) throw fromReply(reply)
     return reply
   }
 
   /** The error for the caller after the last attempt. */
-  unreachable(error: ConnectionError): UnreachableError {
-    if (error instanceof TlsError) return new UnreachableError(error.message, error)
+  failed(error: ConnectionError): LockError {
+    if (error instanceof FinalError) return error.outcome
     if (error.noLeader) {
       return new NoLeaderError(`no node leads (${error.message}): see \`npx portcullis cluster status URL\`; a majority of the nodes has to run`, error)
     }
     return new UnreachableError(`no reply from the server (${error.message}): does it run, and is this its address?`, error)
+  }
+
+  /** Warns, once, that a wait goes on although the server has never been reached: the address may be wrong. */
+  warnIfNeverReached(error: ConnectionError): void {
+    if (this.wasReached || this.#hasWarned) return
+    this.#hasWarned = true
+    process.emitWarning(`no reply from the server yet (${error.message}): does it run, and is this its address? The wait for the lock goes on`, 'PortcullisWarning')
   }
 
   /** Closes all connections. */
@@ -234,14 +289,14 @@ export class Backoff {
 
   /**
    * Waits for the next attempt after a failure. Resolves to false, at once, if that is not before `until`, by `networkNow`, or would
-   * fail the same way.
+   * fail the same way. Keeps the process alive unless `isBackground`.
    */
-  async again(failure: Error, until: number, signal?: AbortSignal): Promise<boolean> {
-    if (failure instanceof TlsError) return false
+  async again(failure: Error, until: number, signal?: AbortSignal, isBackground = false): Promise<boolean> {
+    if (failure instanceof FinalError) return false
     const ms = this.#next * (0.5 + Math.random() / 2)
     this.#next = Math.min(this.#next * 2, BACKOFF_MS[1])
     if (networkNow() + ms >= until) return false
-    await pause(ms, signal)
+    await pause(ms, signal, !isBackground)
     return true
   }
 }

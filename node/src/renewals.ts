@@ -155,6 +155,17 @@ function retryAfter(grant: Renewable): number {
   return Math.min(Math.max(grant.lease / 20, 5), 1000)
 }
 
+/** The server's reason for a name that it knows nothing of. It remembers the last grants of each name. */
+const NEVER_HELD = 'never held'
+/** Why a grant of this process can be unknown. */
+export const UNKNOWN = 'the server does not know the grant: it restarted without its data, or lost its last writes'
+
+/** The server's refusal, as the holder of a grant is to read it. */
+export function asGrantOf(grant: Renewable, error: NotHeldError): NotHeldError {
+  if (error.cause !== NEVER_HELD) return error
+  return grant.leaseEnded(UNKNOWN)
+}
+
 /** Takes the replies to a grant's renewals over; undefined if there are none. */
 export function settle(grant: Renewable, sent: number, replies: unknown[] | undefined): void {
   const now = leaseNow()
@@ -168,7 +179,7 @@ export function settle(grant: Renewable, sent: number, replies: unknown[] | unde
   for (const reply of replies) {
     if (reply instanceof ServerError) {
       const error = fromReply(reply)
-      if (error instanceof NotHeldError) return grant.lose(error)
+      if (error instanceof NotHeldError) return grant.lose(asGrantOf(grant, error))
       // The next attempt may get a clearer answer; the grant is held until its lease ends.
       if (isRenewed) grant.nextRenewal = retry
       return

@@ -61,6 +61,12 @@ export function infoOf(reply: unknown): LockInfo | null {
   return { ...map, holders, waiters, lastEnd } as LockInfo
 }
 
+/** What a key is that keeps a lock from being granted, for the message of an error; undefined for a lock, or no key. */
+export function plainKeyText(name: string, info: LockInfo | null | undefined, isOnly: boolean): string | undefined {
+  if (!info || info.kind === 'lock' || info.kind === 'semaphore') return undefined
+  return `a plain key ${isOnly ? 'of this name' : `'${name}'`} is in the way (${info.kind}), until it is deleted or expires`
+}
+
 /** Who holds a lock, for the message of an error. */
 export function holderText(holder: Holder): string {
   const client = holder.clientName ? `'${holder.clientName}' at ${holder.addr}` : holder.addr

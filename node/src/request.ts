@@ -1,5 +1,6 @@
 /** What to acquire, for whom and for how long; and the commands for it. Times are milliseconds. */
 import type { Command } from './driver/link.js'
+import { flag, known, lockName, milliseconds, signalOf, text, whole } from './options.js'
 
 /** What all kinds of acquisitions have in common. */
 export interface AcquireOptions {
@@ -50,14 +51,22 @@ export type Kind = 'lock' | 'all' | 'semaphore'
 
 const DEFAULT_LEASE_MS = 30_000
 
-/** Refuses what is not a whole number of milliseconds, or of permits, from `least` on. */
-export function whole(what: string, value: unknown, least: number): number {
-  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < least) {
-    throw new RangeError(`${what} must be a whole number from ${least} on, not ${String(value)}`)
-  }
-  return value
+const COMMON = ['lease', 'wait', 'session', 'renew', 'signal'] as const
+/** What each kind is called in messages, and its options. */
+const KINDS: Record<Kind, readonly [string, ReadonlyArray<keyof (LockOptions & PermitOptions)>]> = {
+  lock: ['a lock', [...COMMON, 'owner', 'shared', 'delay', 'maxHold']],
+  all: ['several locks', [...COMMON, 'owner']],
+  semaphore: ['a semaphore', [...COMMON, 'permits']],
 }
 
+function graceOf(session: boolean | { grace: number }): number | undefined {
+  if (typeof session === 'boolean') return undefined
+  if (typeof session !== 'object') throw new TypeError('session must be true, false or { grace: milliseconds }')
+  const { grace } = known('session', session, ['grace'])
+  return whole('session.grace (ms)', grace, 1)
+}
+
+/** What to acquire, with its options checked. */
 export class Request {
   readonly kind: Kind
   readonly names: readonly string[]
@@ -73,24 +82,26 @@ export class Request {
   /** The words between the lease and WAIT. */
   readonly #options: Command
 
+  /**
+   * @param limit Of a semaphore.
+   * @throws TypeError if an option is unknown or of another type; RangeError if a number is not one of those that the option allows.
+   */
   constructor(kind: Kind, names: readonly string[], options: LockOptions & PermitOptions, limit = 0) {
-    const { lease = DEFAULT_LEASE_MS, wait = 0, session = false, renew = true, shared = false } = options
-    for (const name of names) {
-      if (typeof name !== 'string' || name === '') throw new TypeError('the name of a lock is a text that is not empty')
-    }
+    const [title, optionNames] = KINDS[kind]
+    const { lease = DEFAULT_LEASE_MS, wait = 0, session = false, renew = true, shared = false } = known(title, options, optionNames)
+    for (const name of names) lockName(name)
     if (names.length === 0) throw new TypeError('no lock is named')
     this.kind = kind
     this.names = names
-    this.owner = options.owner
+    this.owner = options.owner === undefined ? undefined : text('owner', options.owner)
     this.lease = whole('lease (ms)', lease, 1)
-    this.wait = wait === Infinity ? wait : Math.ceil(wait)
-    if (this.wait !== Infinity) whole('wait (ms, or Infinity)', this.wait, 0)
-    this.session = Boolean(session)
-    this.grace = typeof session === 'object' ? whole('session.grace (ms)', session.grace, 1) : undefined
-    this.renew = renew
-    this.signal = options.signal
+    this.wait = milliseconds('wait', wait)
+    this.session = session !== false
+    this.grace = graceOf(session)
+    this.renew = flag('renew', renew)
+    this.signal = options.signal === undefined ? undefined : signalOf(options.signal)
     this.maxHold = options.maxHold
-    this.#shared = shared
+    this.#shared = flag('shared', shared)
     this.#options = []
     if (shared) this.#options.push('SHARED')
     if (options.delay !== undefined) this.#options.push('DELAY', String(whole('delay (ms)', options.delay, 0)))

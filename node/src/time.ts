@@ -8,7 +8,7 @@ import { performance } from 'node:perf_hooks'
 import timers from 'node:timers'
 
 // Copies: fake timers may replace the functions of the modules, too.
-const { setTimeout: realSetTimeout, clearTimeout: realClearTimeout, setImmediate: realSetImmediate } = timers
+const { setTimeout: realSetTimeout, clearTimeout: realClearTimeout, setImmediate: realSetImmediate, setInterval: realSetInterval, clearInterval: realClearInterval } = timers
 const realNow = performance.now.bind(performance)
 
 /** The longest time of a timer; a longer one would fire at once. */
@@ -58,8 +58,8 @@ export function leaseTimer(ms: number, work: () => void, keepsProcess: boolean):
   return start(globalThis.setTimeout, globalThis.clearTimeout, ms, fire, keepsProcess)
 }
 
-/** Resolves after so many real milliseconds, or at once when the signal is aborted. Keeps the process alive. */
-export function pause(ms: number, signal?: AbortSignal): Promise<void> {
+/** Resolves after so many real milliseconds, or at once when the signal is aborted. */
+export function pause(ms: number, signal?: AbortSignal, keepsProcess = true): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve()
     const done = () => {
@@ -67,9 +67,19 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
       signal?.removeEventListener('abort', done)
       resolve()
     }
-    const timer = start(realSetTimeout, realClearTimeout, ms, done, true)
+    const timer = start(realSetTimeout, realClearTimeout, ms, done, keepsProcess)
     signal?.addEventListener('abort', done, { once: true })
   })
+}
+
+/** Keeps the process alive until the work is done. */
+export async function keepProcessDuring<T>(work: Promise<T>): Promise<T> {
+  const id = realSetInterval(() => {}, 60_000)
+  try {
+    return await work
+  } finally {
+    realClearInterval(id)
+  }
 }
 
 /** Resolves after the next turn of the real event loop, in which arrived replies are read. */

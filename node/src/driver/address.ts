@@ -23,13 +23,18 @@ export interface Target {
   username?: string
   password?: string
   db: number
+  /** Name of the connections. */
+  name?: string
 }
+
+/** Parameters of a URL. */
+const PARAMETERS = ['user', 'username', 'password', 'db', 'name', 'client_name']
 
 const FORMS = 'redis://[user[:password]@]host[:port][,host[:port]…][/db], rediss://…, unix:///path[?db=n], redis+sentinel://host[:port][,…]/service[/db]'
 
 function invalid(url: string, why: string): TypeError {
   // A URL may have a password.
-  return new TypeError(`${JSON.stringify(url.replace(/\/\/[^@/]*@/, '//…@'))} ${why}; the forms are ${FORMS}`)
+  return new TypeError(`${JSON.stringify(url.replace(/\/\/[^@/]*@/, '//…@').replace(/([?&]password=)[^&]*/, '$1…'))} ${why}; the forms are ${FORMS}`)
 }
 
 /**
@@ -43,15 +48,19 @@ export function parseUrl(url: string): Target {
   const kind = scheme[1] as string
   const [main, query = ''] = url.slice(scheme[0].length).split('?') as [string, string?]
   const parameters = new URLSearchParams(query)
+  for (const name of parameters.keys()) {
+    if (!PARAMETERS.includes(name)) throw invalid(url, `has the parameter ${JSON.stringify(name)}; there are ${PARAMETERS.join(', ')}`)
+  }
   const at = main.lastIndexOf('@')
   const [user, ...rest] = at < 0 ? [''] : main.slice(0, at).split(':')
   const secret = rest.length > 0 ? rest.join(':') : undefined
   const target: Target = {
     nodes: [],
     tls: kind.startsWith('rediss'),
-    username: user ? decodeURIComponent(user) : (parameters.get('user') ?? undefined),
+    username: user ? decodeURIComponent(user) : (parameters.get('username') ?? parameters.get('user') ?? undefined),
     password: secret !== undefined ? decodeURIComponent(secret) : (parameters.get('password') ?? undefined),
     db: 0,
+    name: parameters.get('name') ?? parameters.get('client_name') ?? undefined,
   }
   const place = main.slice(at + 1)
   let db = parameters.get('db') ?? undefined

@@ -1,9 +1,11 @@
 /** Chooses the client library, and opens connections to the node that leads. */
-import { ConnectionError, ServerError, TlsError } from '../errors.js'
+import { ConnectionError, FinalError, ServerError, UnreachableError, refusal } from '../errors.js'
+import { networkNow, networkTimer, networkTurn } from '../time.js'
 import { type Node, type Target, nodeText, parseUrl } from './address.js'
 import { fromIoredis, ioredisFor } from './ioredis.js'
 import { Link, type Wire } from './link.js'
 import { fromNodeRedis, nodeRedisFor } from './node-redis.js'
+import { notOpened } from './refusals.js'
 
 /** Where a connection leads: to a host and port, or to a unix socket. The fields of the other are undefined. */
 export interface Place {
@@ -40,14 +42,23 @@ export interface SourceOptions {
   tls?: object | undefined
 }
 
-/** Makes a source of a URL or of an application's client. */
-export function sourceOf(to: string | object, options: SourceOptions): Source {
+const SOURCES = "the server's URL, such as 'redis://127.0.0.1:6379', a client of ioredis, or a client of node-redis"
+
+/**
+ * Makes a source of a URL or of an application's client.
+ *
+ * @throws TypeError if it is neither.
+ */
+export function sourceOf(to: unknown, options: SourceOptions): Source {
+  if (to === null || to === undefined || to === '') {
+    throw new TypeError(`connect() takes ${SOURCES}, and was given ${to === '' ? 'an empty text' : String(to)}: is an environment variable unset?`)
+  }
   if (typeof to === 'string') {
     const target = parseUrl(to)
     return { driver: () => load(target, options), target }
   }
   const source = fromIoredis(to) ?? fromNodeRedis(to)
-  if (!source) throw new TypeError('connect() takes a URL, a client of ioredis, or a client of node-redis')
+  if (!source) throw new TypeError(`connect() takes ${SOURCES}`)
   return source
 }
 
@@ -56,7 +67,7 @@ async function load(target: Target, { driver, name, tls }: SourceOptions): Promi
   const names: DriverName[] = driver ? [driver] : ['ioredis', 'node-redis']
   for (const each of names) {
     try {
-      return await loaders[each](target, name, tls)
+      return await loaders[each](target, name ?? target.name, tls)
     } catch (error) {
       if (!/^(ERR_)?MODULE_NOT_FOUND$/.test((error as NodeJS.ErrnoException).code ?? '')) throw error
     }
@@ -71,9 +82,21 @@ export class Dialer {
   #driver: Promise<Driver> | undefined
   /** Position of the node that led last. */
   #last = 0
+  #wasReached = false
 
   constructor(source: Source) {
     this.#source = source
+  }
+
+  /** Whether a server has ever answered. */
+  get wasReached(): boolean {
+    return this.#wasReached
+  }
+
+  /** Whether there are several nodes, of which another one may come to lead. */
+  get hasNodes(): boolean {
+    const { nodes, service } = this.#source.target
+    return nodes.length > 1 || service !== undefined
   }
 
   /** The node that led last does not lead any more: the next attempt begins with another one. */
@@ -85,85 +108,103 @@ export class Dialer {
    * Opens a connection to the node that leads.
    *
    * @param timeout Milliseconds for each node.
-   * @throws ConnectionError if no node answers, or none leads.
+   * @param until When the whole attempt ends, by `networkNow`.
+   * @throws ConnectionError if no node answers, or none leads; FinalError if another attempt would fail the same way.
    */
-  async dial(timeout: number): Promise<Link> {
+  async dial(timeout: number, until = Infinity): Promise<Link> {
     const driver = await (this.#driver ??= this.#source.driver())
     const { nodes, path, service } = this.#source.target
-    if (path !== undefined) return open(driver, path, timeout)
-    if (nodes.length === 1 && service === undefined) return open(driver, nodes[0] as Node, timeout)
+    const left = () => Math.max(1, Math.min(timeout, until - networkNow()))
+    const onReply = () => (this.#wasReached = true)
+    if (path !== undefined) return open(driver, path, left(), onReply)
+    if (nodes.length === 1 && service === undefined) return open(driver, nodes[0] as Node, left(), onReply)
     const failures: Error[] = []
     const texts: string[] = []
-    for (let step = 0; step < nodes.length; step++) {
+    for (let step = 0; step < nodes.length && (step === 0 || networkNow() < until); step++) {
       const at = (this.#last + step) % nodes.length
       const node = nodes[at] as Node
       try {
-        const link = await openLeader(driver, service === undefined ? node : await leaderOf(driver, node, service, timeout), timeout)
+        const link = await openLeader(driver, service === undefined ? node : await leaderOf(driver, node, service, left()), left(), onReply)
         this.#last = at
         return link
       } catch (error) {
-        failures.push(error as Error)
-        texts.push(namesNode(error) ? error.message : `${nodeText(node)}: ${(error as Error).message}`)
+        const refused = error instanceof ServerError ? refusal(error, nodeText(node)) : undefined
+        const failure = refused ? new FinalError(refused) : (error as Error)
+        failures.push(failure)
+        texts.push(namesNode(failure) ? failure.message : `${nodeText(node)}: ${failure.message}`)
       }
     }
     const noLeader = failures.some((failure) => failure instanceof ConnectionError && failure.noLeader)
-    if (failures.every((failure) => failure instanceof TlsError)) throw new TlsError(texts.join('; '))
-    throw new ConnectionError(texts.join('; '), false, noLeader)
+    if (noLeader) onReply()
+    throw finalOf(failures, texts) ?? new ConnectionError(texts.join('; '), false, noLeader)
   }
 }
 
 /**
- * Opens a connection to a node or a unix socket.
- *
- * @throws ConnectionError
+ * The error if another attempt would fail the same way. Nodes of one server have the same users: one that refuses the log-in stands for
+ * those that do not answer. A certificate is each node's own.
  */
-async function open(driver: Driver, to: Node | string, timeout: number, forKeys = true): Promise<Link> {
+function finalOf(failures: Error[], texts: string[]): FinalError | undefined {
+  const finals = failures.filter((failure) => failure instanceof FinalError)
+  const refused = finals.find((failure) => !(failure.outcome instanceof UnreachableError))
+  const hasAnswer = failures.some((failure) => failure instanceof ConnectionError && failure.noLeader)
+  if (refused) return hasAnswer ? undefined : refused
+  return finals.length === failures.length ? new FinalError(new UnreachableError(texts.join('; '))) : undefined
+}
+
+/**
+ * Opens a connection to a node or a unix socket, and has its database selected.
+ *
+ * @param timeout Milliseconds for all of that.
+ * @param onReply Called when the server has answered. Without it, the connection is not for keys.
+ * @throws ConnectionError; FinalError.
+ */
+async function open(driver: Driver, to: Node | string, timeout: number, onReply?: () => void): Promise<Link> {
+  const where = typeof to === 'string' ? to : nodeText(to)
   const place = typeof to === 'string' ? { path: to, host: undefined, port: undefined } : { ...to, path: undefined }
   let failure: Error | undefined
   let link: Link | undefined
-  const wire = driver.wire(place, timeout, forKeys, { failed: (error) => (failure = error), closed: () => link?.closed() })
-  link = new Link(wire)
-  try {
-    await wire.connect()
-  } catch (error) {
-    link.destroy()
-    throw notOpened(typeof to === 'string' ? to : nodeText(to), failure ?? (error as Error))
+  const failed = (error: Error) => {
+    // Further ones follow from the first.
+    failure ??= error
+    link?.failed(error)
   }
-  if (forKeys) link.askNumber()
-  return link
-}
-
-/** What to do about an error of TLS, by its code. */
-const CERTIFICATES: ReadonlyArray<readonly [RegExp, string]> = [
-  [/^(ERR_TLS_CERT_ALTNAME_INVALID|HOSTNAME_MISMATCH)$/, 'connect to a name that it is for'],
-  [/^CERT_(HAS_EXPIRED|NOT_YET_VALID)$/, 'give the server one that is valid now'],
-  [/^(CERT_|(DEPTH_ZERO_)?SELF_SIGNED|UNABLE_TO_(GET_ISSUER|VERIFY)|INVALID_)/, "give its authority's certificate as `tls: { ca }`"],
-]
-
-function notOpened(where: string, error: NodeJS.ErrnoException): ConnectionError {
-  const { code = '', message } = error
-  const [, advice] = CERTIFICATES.find(([codes]) => codes.test(code)) ?? []
-  if (advice) return new TlsError(`the certificate of the server ${where} is not accepted (${message}): ${advice}`)
-  if (code === 'ERR_SSL_WRONG_VERSION_NUMBER') return new TlsError(`the server ${where} does not speak TLS on this port: give the port of its \`--tls-port\`, or use redis://`)
-  return new ConnectionError(message, false)
+  const wire = driver.wire(place, timeout, onReply !== undefined, { failed, closed: () => link?.closed() })
+  const opened = (link = new Link(wire, where))
+  const late = networkTimer(timeout, () => {
+    failure ??= new Error(`no connection within ${Math.ceil(timeout)} ms`)
+    opened.destroy()
+  })
+  try {
+    // A client library may leave the promise of a connection open that is destroyed meanwhile. Its own error, if there is one, comes first.
+    const closed = new Promise((_, reject) => opened.onClosed(() => void networkTurn().then(() => reject(new Error('the connection was closed')))))
+    await Promise.race([wire.connect(), closed])
+  } catch (error) {
+    opened.destroy()
+    throw notOpened(where, failure ?? (error as Error))
+  } finally {
+    late.cancel()
+  }
+  if (onReply) opened.askNumber(onReply)
+  return opened
 }
 
 /** Whether the message says which node it is about. */
 function namesNode(error: unknown): error is ConnectionError {
-  return error instanceof TlsError || (error instanceof ConnectionError && error.noLeader)
+  return error instanceof FinalError || (error instanceof ConnectionError && error.noLeader)
 }
 
 /** The node that a sentinel names. */
 async function leaderOf(driver: Driver, sentinel: Node, service: string, timeout: number): Promise<Node> {
-  const link = await open(driver, sentinel, timeout, false)
+  const link = await open(driver, sentinel, timeout)
   const address = await link.call(['SENTINEL', 'get-master-addr-by-name', service], timeout).finally(() => link.destroy())
   if (!Array.isArray(address)) throw new ConnectionError(`the sentinel ${nodeText(sentinel)} knows no leader of '${service}'`, false, true)
   return { host: String(address[0]), port: Number(address[1]) }
 }
 
 /** Opens a connection to the node if it leads. */
-async function openLeader(driver: Driver, node: Node, timeout: number): Promise<Link> {
-  const link = await open(driver, node, timeout)
+async function openLeader(driver: Driver, node: Node, timeout: number, onReply: () => void): Promise<Link> {
+  const link = await open(driver, node, timeout, onReply)
   try {
     const role = await link.call(['ROLE'], timeout)
     if (Array.isArray(role) && role[0] === 'master') return link
@@ -171,6 +212,10 @@ async function openLeader(driver: Driver, node: Node, timeout: number): Promise<
     if (!(error instanceof ServerError)) throw error
     // The user may not ask. The node's answer to the first request tells.
     if (error.code === 'NOPERM') return link
+    if (error.code === 'NOAUTH') {
+      link.destroy()
+      throw error
+    }
     // A node that loads its log does not lead.
   }
   link.destroy()

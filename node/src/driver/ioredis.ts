@@ -29,27 +29,37 @@ const OWN: RedisOptions = {
   disableClientInfo: true,
   // Sentinels are asked by this package.
   sentinels: undefined,
+  // ioredis sends requests before these have replies, and goes on in database 0 if it may not select another one. `login` does it.
+  username: undefined,
+  password: undefined,
+  db: 0,
+  connectionName: undefined,
 }
 
 export class IoredisDriver implements Driver {
   #make: Make
   #base: RedisOptions
+  /** What `OWN` takes out of the options. */
+  #login: Pick<RedisOptions, 'username' | 'password' | 'db' | 'connectionName'>
 
   constructor(make: Make, base: RedisOptions) {
     this.#make = make
     // Only ioredis 6 has a choice of protocols, and its types are not those of 5.
     this.#base = { ...base, ...OWN, protocol: 2 } as RedisOptions
+    this.#login = base
   }
 
   wire(place: Place, timeout: number, forKeys: boolean, { failed, closed }: Events): Wire {
     const options: RedisOptions = { ...this.#base, ...place, connectTimeout: timeout }
-    if (!forKeys) options.db = 0
     const client = this.#make(options)
     client.on('error', failed)
     client.once('close', closed)
     let isListening = false
     return {
-      connect: () => client.connect(),
+      connect: async () => {
+        await client.connect()
+        await this.#logIn(client, forKeys)
+      },
       send: (command) => client.call(...(command as [string, ...string[]])),
       subscribe: (channels, heard) => {
         if (!isListening) client.on('message', (_, message) => heard(message))
@@ -65,6 +75,28 @@ export class IoredisDriver implements Driver {
       unref: () => client.stream?.unref?.(),
     }
   }
+
+  /** Logs in, selects the database and names the connection, in one round trip. Rejects with the client library's error. */
+  async #logIn(client: Client, forKeys: boolean): Promise<void> {
+    const { username, password, db, connectionName } = this.#login
+    const replies: Array<Promise<unknown>> = []
+    if (password) {
+      const words = username ? [username, password] : [password]
+      const reply = client.call('auth', ...words).catch((error: Error) => {
+        if (!needsNone(error)) throw error
+      })
+      replies.push(reply)
+    }
+    if (forKeys && Number(db ?? 0) !== 0) replies.push(client.call('select', String(db)))
+    // A user who may not give a name has none.
+    if (connectionName) replies.push(client.call('client', 'setname', connectionName).catch(() => {}))
+    await Promise.all(replies)
+  }
+}
+
+/** Whether the server has no password, although one is given. ioredis itself goes on then. */
+function needsNone(error: Error): boolean {
+  return /without any password configured for the default user|no password is set/.test(error.message)
 }
 
 /** The options of the application's client, and the servers that it connects to. */

@@ -6,6 +6,7 @@
  */
 import { ConnectionError, ServerError } from '../errors.js'
 import { type Timer, networkTimer } from '../time.js'
+import { isReply, notRedis } from './refusals.js'
 
 /** The words of a command. */
 export type Command = string[]
@@ -25,16 +26,6 @@ export interface Wire {
   unref(): void
 }
 
-/** Whether the client library's error is the server's reply. */
-function isReply(error: unknown): error is Error {
-  if (!(error instanceof Error)) return false
-  if (error.name === 'ReplyError') return true
-  for (let of = Object.getPrototypeOf(error); of; of = Object.getPrototypeOf(of)) {
-    if (of.constructor?.name === 'ErrorReply') return true
-  }
-  return false
-}
-
 /** A time-out that is shorter has a timer of its own; `sweep` sees the longer ones, up to two of its intervals late. Milliseconds. */
 const SWEPT_MS = 500
 
@@ -44,6 +35,8 @@ export class Link {
   #onClosed: Array<() => void> = []
   /** Why the link was closed by this package, if it was. */
   #why = ''
+  /** The first failure that the client library told of. */
+  #firstFailure: Error | undefined
   /** Time-out of the reply that is due; `Infinity` for none. */
   #timeout = Infinity
   /** When the reply is due, by `networkNow`; 0 until a sweep has seen the request. */
@@ -58,7 +51,11 @@ export class Link {
   /** What `CLIENT ID` answers on it; undefined until `askNumber` has its reply. */
   number: number | undefined
 
-  constructor(wire: Wire) {
+  /** @param where The server's address, for messages. */
+  constructor(
+    wire: Wire,
+    readonly where: string,
+  ) {
     this.#wire = wire
   }
 
@@ -70,6 +67,11 @@ export class Link {
   onClosed(work: () => void): void {
     if (this.#closed) work()
     else this.#onClosed.push(work)
+  }
+
+  /** Has to be called with each failure of the connection, before `closed`: the errors of its requests may not tell the cause. */
+  failed(error: Error): void {
+    this.#firstFailure ??= error
   }
 
   /** Has to be called when the connection has closed. */
@@ -112,9 +114,21 @@ export class Link {
     return this.isBusy
   }
 
-  /** Asks for the connection's number, ahead of the first request and without waiting for the reply. */
-  askNumber(): void {
-    this.#wire.send(['CLIENT', 'ID']).then((reply) => (this.number = Number(reply)), () => {})
+  /**
+   * Asks for the connection's number, ahead of the first request and without waiting for the reply.
+   *
+   * @param onReply Called with any reply.
+   */
+  askNumber(onReply: () => void): void {
+    this.#wire.send(['CLIENT', 'ID']).then(
+      (reply) => {
+        this.number = Number(reply)
+        onReply()
+      },
+      (error: unknown) => {
+        if (isReply(error)) onReply()
+      },
+    )
   }
 
   /**
@@ -208,8 +222,9 @@ export class Link {
 
   #understood(error: unknown): Error {
     if (isReply(error)) return new ServerError(error.message)
-    const message = this.#why || (error instanceof Error ? error.message : String(error))
+    const cause = this.#firstFailure ?? error
+    const message = this.#why || (cause instanceof Error ? cause.message : String(cause))
     this.destroy(message)
-    return new ConnectionError(message, true)
+    return notRedis(this.where, cause) ?? new ConnectionError(message, true)
   }
 }

@@ -65,8 +65,17 @@ export class NodeRedisDriver implements Driver {
     const options: Options = { ...this.#base, ...OWN, socket }
     if (!forKeys) options.database = 0
     const client = this.#make(options)
+    const destroy = () => {
+      try {
+        client.destroy()
+      } catch {
+        // It throws if the client has closed by itself.
+      }
+    }
     client.on('error', (error) => {
       failed(error)
+      // After a reply that it cannot parse, the client would let its requests wait for ever.
+      destroy()
       closed()
     })
     client.on('end', closed)
@@ -76,13 +85,7 @@ export class NodeRedisDriver implements Driver {
       send: (command) => client.sendCommand(command),
       subscribe: (channels, heard) => client.subscribe(channels, heard),
       unsubscribe: (channels) => client.unsubscribe(channels),
-      destroy: () => {
-        try {
-          client.destroy()
-        } catch {
-          // It throws if the client has closed by itself.
-        }
-      },
+      destroy,
       ref: () => client.ref(),
       unref: () => client.unref(),
     }

@@ -63,6 +63,107 @@ test('a grant outlives the connection that acquired it', async () => {
   await until(async () => (await channels()).length === 0)
 })
 
+/** Closes the connection that acquired the grant, by a wait on it that is aborted. Returns its number. */
+const closeConnectionOf = async (grant) => {
+  const [{ client }] = (await locks.info(grant.name)).holders
+  const busy = locksOf(server.url)
+  const holder = await busy.lock('busy')
+  const controller = new AbortController()
+  const wait = assert.rejects(locks.lock('busy', { wait: Infinity, signal: controller.signal }), /enough/)
+  await server.untilBlocked(1)
+  assert.equal((await busy.info('busy')).waiters[0].client, client, 'the wait is on the connection of the grant')
+  controller.abort(new Error('enough'))
+  await wait
+  await holder.release()
+  await busy.close()
+  return client
+}
+
+const kinds = {
+  'a lock': (locks) => locks.lock('a', { lease }),
+  'a lock that does not renew itself': (locks) => locks.lock('a', { lease, renew: false }),
+  'a lock of a named owner': (locks) => locks.lock('a', { lease, owner: 'ann' }),
+  'a shared lock of a named owner': (locks) => locks.lock('a', { lease, owner: 'ann', shared: true }),
+  'several locks': (locks) => locks.all(['a', 'b'], { lease }),
+  'several locks that do not renew themselves': (locks) => locks.all(['a', 'b'], { lease, renew: false }),
+  permits: (locks) => locks.semaphore('a', 3).acquire({ lease, permits: 2 }),
+}
+for (const [kind, acquire] of Object.entries(kinds)) {
+  test(`${kind}, whose connection closes by another wait, is not shown as gone`, async () => {
+    const grant = await acquire(locks)
+    await until(async () => (await channels()).length === 1)
+    await server.clock.freeze()
+    await server.order('CLOCK', 'ADVANCE', '1000')
+    const left = await server.order('PTTL', 'a')
+    const [{ holds }] = (await locks.info('a')).holders
+    const client = await closeConnectionOf(grant)
+    for (const [at, name] of grant.names.entries()) {
+      const holder = async () => (await locks.info(name)).holders[0]
+      await until(async () => (await holder()).client !== client && (await holder()).gone === null)
+      assert.deepEqual([(await holder()).token, (await holder()).holds], [grant.tokens[at], holds])
+    }
+    if (kind.includes('not renew')) assert.equal(await server.order('PTTL', 'a'), left)
+    assert.ok(!grant.isLost && (await grant.check()))
+    // Its loss is told on the channel of the connection that it has now.
+    await until(async () => (await channels()).length === 1 && !(await channels())[0].endsWith(`:${client}`))
+    await server.order('DEL', 'a')
+    assert.match((await lossOf(grant)).cause, /deleted/)
+    await until(async () => (await server.leakedLocks()).length === 0)
+  })
+}
+
+test('a lock of a named owner that does not renew itself stays with its connection, and its loss is heard', async () => {
+  const grant = await locks.lock('a', { lease, owner: 'ann', renew: false })
+  await until(async () => (await channels()).length === 1)
+  await closeConnectionOf(grant)
+  await sleep(100)
+  await server.order('DEL', 'a')
+  assert.match((await lossOf(grant)).cause, /deleted/)
+})
+
+test('a thousand locks whose connections all break', async () => {
+  const grants = await workers(1000, (number) => locks.lock(`a:${number}`, { lease, renew: number % 2 === 0 }))
+  await until(async () => (await channels()).length >= 1)
+  await server.order('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
+  const goneOf = async (grant) => (await locks.info(grant.name)).holders[0].gone
+  await until(async () => (await workers(1000, (number) => goneOf(grants[number]))).every((gone) => gone === null))
+  await server.order('FLUSHALL')
+  await until(async () => grants.every((grant) => grant.isLost))
+})
+
+test('a grant that ends while its connection is away', async () => {
+  const grant = await locks.lock('a', { lease, renew: false })
+  const released = await locks.lock('b', { lease })
+  await until(async () => (await channels()).length === 1)
+  // Everything breaks at once, and the message finds nobody.
+  await Promise.all([
+    server.order('CLIENT', 'KILL', 'TYPE', 'pubsub'),
+    server.order('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes'),
+    server.order('DEL', 'a'),
+    server.order('LOCK.ACQUIRE', 'a', 'somebody', lease),
+  ])
+  await released.release()
+  assert.match((await lossOf(grant)).cause, /held by 'somebody'|deleted/)
+  server.leaksLocks()
+})
+
+test('a subscription that is never confirmed is made again', async () => {
+  await server.faults.add('deaf', 'DROP', { on: 'subscribe', times: 1 })
+  const grant = await locks.lock('a', { lease })
+  await until(async () => (await server.faults.fired('deaf')) === 1)
+  await until(async () => (await channels()).length === 1)
+  await server.order('DEL', 'a')
+  await lossOf(grant)
+})
+
+test('the confirmation of a subscription is lost', async () => {
+  await server.faults.add('deaf', 'DROP-REPLY', { on: 'subscribe', times: 1 })
+  const grant = await locks.lock('a', { lease })
+  await until(async () => (await server.faults.fired('deaf')) === 1)
+  await server.order('DEL', 'a')
+  await lossOf(grant)
+})
+
 test('the connection that hears is opened again', async () => {
   const grant = await locks.lock('a', { lease })
   await until(async () => (await channels()).length === 1)
@@ -103,10 +204,12 @@ test('a lock that does not renew itself', async () => {
 test('a lock whose first reply was lost', async () => {
   const first = await locks.lock('b', { lease })
   await until(async () => (await channels()).length === 1)
+  const [old] = await channels()
   await server.faults.add('lost', 'DROP-REPLY', { on: 'lock.acquire', times: 1 })
   const grant = await locks.lock('a', { lease })
   assert.equal(await server.faults.fired('lost'), 1)
-  await until(async () => (await channels()).length === 2)
+  // Both have other connections now.
+  await until(async () => (await channels()).length > 0 && !(await channels()).includes(old))
   await server.order('DEL', 'a')
   await lossOf(grant)
   await first.release()

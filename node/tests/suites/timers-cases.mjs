@@ -58,6 +58,33 @@ export const cases = (fake) => ({
       fake.stop()
     }
   },
+  async 'a loss is heard while the timers stand still'(server) {
+    fake.start()
+    try {
+      await server.clock.follow(fake.timers)
+      const locks = server.locks()
+      const grants = [await locks.lock('a', { lease: 300_000 }), await locks.lock('b', { lease: 300_000, renew: false })]
+      // No timer of the test can wait here.
+      while ((await server.order('PUBSUB', 'CHANNELS', '__portcullis__:lock-lost:*')).length === 0);
+      await server.order('DEL', 'a', 'b')
+      for (const grant of grants) {
+        const error = await grant.lost
+        ok(/deleted/.test(error.cause) && grant.signal.aborted, error.cause)
+        await rejects(grant.release(), { name: 'NotHeldError' })
+      }
+      // So is one whose connection closes.
+      const kept = await locks.lock('c', { lease: 300_000 })
+      const [{ client }] = (await locks.info('c')).holders
+      await server.order('CLIENT', 'KILL', 'ID', client)
+      const holder = async () => (await locks.info('c')).holders[0]
+      for (let now = await holder(); now.client === client || now.gone !== null; now = await holder());
+      await server.order('DEL', 'c')
+      ok(/deleted/.test((await kept.lost).cause))
+      await rejects(kept.release(), { name: 'NotHeldError' })
+    } finally {
+      fake.stop()
+    }
+  },
   async 'the runner’s own advance moves the server, too'(server) {
     if (!fake.timers.advanceTimersByTimeAsync) return
     fake.start()
