@@ -34,6 +34,13 @@ NEWEST_CLIENTS_NODE = 20
 GLOBAL_SETUP_NODE = 24
 # The oldest Node.js, which the pinned packages bring.
 OLDEST_NODE = "node_modules/node-18/bin/node"
+# Applications' settings for TypeScript, and the compiler for each.
+CONFIGS = {
+    "tsconfig.json": "typescript",
+    "tsconfig.testcontainers.json": "typescript",
+    "tsconfig.old.json": "typescript-5.4",
+    "tsconfig.bundler.json": "typescript",
+}
 # Seconds for one suite.
 PATIENCE_S = 150
 DURABLE = "--appendonly yes --appendfsync always --dir"
@@ -82,8 +89,8 @@ def build(modules, work):
     shutil.copytree(HERE / "suites", work / "suites")
     shutil.copytree(ROOT / "tests/embed/node", work / "embed")
     (work / "package.json").write_text('{ "type": "module" }\n')
-    for config in ("tsconfig.json", "tsconfig.testcontainers.json"):
-        run("node", modules / "node_modules/typescript/bin/tsc", "-p", f"suites/{config}", cwd=work)
+    for config, compiler in CONFIGS.items():
+        run("node", modules / f"node_modules/{compiler}/bin/tsc", "-p", f"suites/{config}", cwd=work)
     # The same package and suites beside the oldest client libraries that are tested.
     old = work / "old"
     (old / "node_modules").mkdir(parents=True)
