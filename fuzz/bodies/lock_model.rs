@@ -518,13 +518,15 @@ impl Model {
         Ok(left)
     }
 
-    /// Restarts a lease. Returns its length. A connection takes over the grant of one that has ended.
-    pub fn renew(&mut self, claim: &Claim, lease: u64, conn: u64) -> Result<u64, Refusal> {
+    /// Restarts a lease, or keeps it with `None`. Returns what is left of it. A connection takes over the grant of one that has ended.
+    pub fn renew(&mut self, claim: &Claim, lease: Option<u64>, conn: u64) -> Result<u64, Refusal> {
         let now = self.now;
         let before = self.holder(claim)?.conn;
         let is_closed = self.closed.contains(&before);
         let grant = self.holder(claim)?;
-        grant.end = (now + lease).min(grant.max_end.unwrap_or(u64::MAX));
+        if let Some(lease) = lease {
+            grant.end = (now + lease).min(grant.max_end.unwrap_or(u64::MAX));
+        }
         if is_closed && grant.tie == Tie::None {
             grant.conn = conn;
         }

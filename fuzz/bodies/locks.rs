@@ -377,12 +377,13 @@ impl<'a> World<'a> {
     fn renew(&mut self, connection: usize) {
         let (claim, token) = self.claim();
         let Claim { name, owner, semaphore, .. } = claim;
-        let lease = self.time();
+        // Some keep the lease.
+        let lease = Some(self.time()).filter(|lease| lease % 4 != 3);
         if self.busy(connection) {
             return;
         }
-        let mut words =
-            text(&[if semaphore { "SEM.RENEW" } else { "LOCK.RENEW" }, NAMES[name], OWNERS[owner], &lease.to_string()]);
+        let wanted = lease.map_or_else(|| "keep".to_owned(), |lease| lease.to_string());
+        let mut words = text(&[if semaphore { "SEM.RENEW" } else { "LOCK.RENEW" }, NAMES[name], OWNERS[owner], &wanted]);
         words.extend(token);
         let number = self.connections[connection].number;
         let expected = match self.model.renew(&claim, lease, number) {

@@ -355,23 +355,26 @@ impl Locks {
         Ok(left)
     }
 
-    /// Restarts the lease of a holder, at the request of the connection `by`. That connection takes the grant over if the one that
-    /// had it is no longer connected, and the grant is not bound to a session.
+    /// Restarts the lease of a holder, or keeps it with `None`, at the request of the connection `by`. That connection takes the grant
+    /// over if the one that had it is no longer connected, and the grant is not bound to a session.
     pub fn renew(
         &mut self,
         keys: &mut impl Keys,
         now: Now,
         (db, name): (u32, &[u8]),
         claim: &Claim<'_>,
-        lease_ms: u64,
+        lease_ms: Option<u64>,
         (by, is_connected): (Client, impl FnOnce(Client) -> bool),
     ) -> Result<Renewed, Refusal> {
         let mut lock = Lock::default();
         let holder = self.open_held(keys, now, (db, name), claim, &mut lock)?;
         let changed = lock.holders.change(holder, |grant| {
-            grant.renew(now.deadline_in(lease_ms));
-            let first = grant.renewed == 0;
-            grant.renewed = grant.renewed.saturating_add(1);
+            let mut first = false;
+            if let Some(lease_ms) = lease_ms {
+                grant.renew(now.deadline_in(lease_ms));
+                first = grant.renewed == 0;
+                grant.renewed = grant.renewed.saturating_add(1);
+            }
             let taken_over = grant.client != by && grant.bound == Bound::Lease && !is_connected(grant.client);
             if taken_over {
                 grant.client = by;

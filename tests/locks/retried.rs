@@ -257,9 +257,16 @@ fn the_connection_that_renews_takes_the_grant_of_an_ended_one_over() {
          # The connection that acquired it keeps it as long as it is there.
          B: LOCK.RENEW l x 9000 => :9000
          A closes
-         B: LOCK.RENEW l x 9000 => :9000
+         pass 1000
+         B: LOCK.RENEW l x keep => :8000
+         B: LOCK.RENEW l x KEEP TOKEN 1 => -NOTHELD lock 'l' is not held by 'x': *
+         B: LOCK.RENEW l y KEEP => -NOTHELD *
          C: DEL l => :1
          B <= >5 $9 lock-lost $1 l $1 x :*
+         F: SEM.ACQUIRE s x 9000 LIMIT 1 => :*
+         pass 1000
+         B: SEM.RENEW s x KEEP => :8000
+         B: LOCK.RENEW s x KEEPS => -ERR value is not an integer or out of range
          # A grant that is bound to a connection or a session is that one's.
          D: LOCK.SESSION s GRACE 60000 => :0
          D: LOCK.ACQUIRE l x 9000 SESSION => :*

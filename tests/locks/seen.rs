@@ -656,16 +656,18 @@ fn help_and_errors_tell_the_usage() {
     let server = start();
     let mut wire = Wire::connect(server.addr()).unwrap();
     let help = call(&mut wire, "LOCK.HELP");
-    for line in
-        ["+LOCK.RENEW key owner lease [TOKEN token]", "+LATCH.DOWN key [by]", "+LOCK.BREAK key TOKEN token [REASON reason]"]
-    {
+    for line in [
+        "+LOCK.RENEW key owner <lease | KEEP> [TOKEN token]",
+        "+LATCH.DOWN key [by]",
+        "+LOCK.BREAK key TOKEN token [REASON reason]",
+    ] {
         assert!(help.contains(line), "{line}: {help}");
     }
     let rows = ask(&mut wire, "COMMAND LIST FILTERBY ACLCAT lock").elements().unwrap().len();
     // Three are in the category of administrators.
     assert_eq!(maps(&mut wire, "LOCK.HELP").len(), 3 + 2 * (rows + 3));
     for (request, usage) in [
-        ("LOCK.RENEW a x", "LOCK.RENEW key owner lease [TOKEN token]"),
+        ("LOCK.RENEW a x", "LOCK.RENEW key owner <lease | KEEP> [TOKEN token]"),
         ("sem.release", "SEM.RELEASE key id [ALL] [TOKEN token] [REQUEST id]"),
         ("LATCH.AWAIT l", "LATCH.AWAIT key WAIT milliseconds"),
         ("LOCK.STATS now", "LOCK.STATS"),

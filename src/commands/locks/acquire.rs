@@ -65,8 +65,8 @@ pub const COMMANDS: &[Command] = &[
         name: "lock.renew",
         arity: -4,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Restarts the lease of a holder. Returns the remaining milliseconds.",
-        syntax: "key owner lease [TOKEN token]",
+        summary: "Restarts the lease of a holder, or with KEEP leaves it as it is. Returns the remaining milliseconds. If the connection that had the grant has ended, this one takes it over.",
+        syntax: "key owner <lease | KEEP> [TOKEN token]",
         handler: |cx, args| renew(cx, args, false),
         ..LOCK
     },
@@ -273,7 +273,8 @@ pub(crate) fn release(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> 
 
 /// `LOCK.RENEW` and `SEM.RENEW`.
 pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
-    let lease_ms = milliseconds(args[3], 1, "lease")?;
+    let keeps = args[3].eq_ignore_ascii_case(b"KEEP");
+    let lease_ms = if keeps { None } else { Some(milliseconds(args[3], 1, "lease")?) };
     let held_by = match args[4..] {
         [] => None,
         [word, text] if word.eq_ignore_ascii_case(b"TOKEN") => Some(token(text)?),

@@ -37,8 +37,8 @@ pub const COMMANDS: &[Command] = &[
         name: "sem.renew",
         arity: -4,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Restarts the lease of permits. Returns the remaining milliseconds.",
-        syntax: "key id lease [TOKEN token]",
+        summary: "Restarts the lease of permits, or with KEEP leaves it as it is. Returns the remaining milliseconds. If the connection that had the grant has ended, this one takes it over.",
+        syntax: "key id <lease | KEEP> [TOKEN token]",
         handler: |cx, args| renew(cx, args, true),
         ..LOCK
     },

@@ -121,7 +121,7 @@ impl Command {
         self.traits.contains(Traits::EXEC)
     }
 
-    /// Its name and arguments, as a line of help: `LOCK.RENEW key owner lease [TOKEN token]`.
+    /// Its name and arguments, as a line of help: `LOCK.RENEW key owner <lease | KEEP> [TOKEN token]`.
     pub fn usage(&self) -> String {
         format!("{} {}", self.name.to_ascii_uppercase(), self.syntax).trim_end().to_owned()
     }

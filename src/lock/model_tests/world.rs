@@ -416,7 +416,7 @@ impl World {
                 let (name, owner) = (NAMES[name], OWNERS[owner]);
                 let token = self.token(name, owner, token);
                 let claim = Claim { owner: owner.as_bytes(), semaphore: name == "d", token };
-                let got = self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), &claim, lease, CONNECTED);
+                let got = self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), &claim, Some(lease), CONNECTED);
                 let got = got.map(|renewed| renewed.left_ms);
                 let now = self.reference.now;
                 let tokens = self.reference.tokens.clone();
@@ -446,7 +446,8 @@ impl World {
                         // Its waiter on another connection may have been granted it.
                         let holds = self.map.held.get(name).and_then(Option::as_ref);
                         if holds.is_none_or(|lock| lock.holders.get(claim.owner).is_none()) {
-                            let refused = self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), &claim, 1, CONNECTED);
+                            let refused =
+                                self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), &claim, Some(1), CONNECTED);
                             let broken = Refusal::NotHeld(Cause::Broken { client: 77, ago_ms: 0, why: Box::default() });
                             prop_assert!(refused == Err(Refusal::WrongType) || refused == Err(broken), "the cause is known");
                         }
