@@ -188,13 +188,16 @@ export class Grant implements Renewable, AsyncDisposable {
   }
 
   /**
-   * @internal The command that makes the connection it is sent on the grant's. The server carries a repeated request out once, keeps the
-   * lease if the repeated one is shorter, and takes the connection over. It remembers few requests of a named owner: one that is forgotten
-   * would be a new one, so such a grant is renewed instead, or left alone if it does not renew itself.
+   * @internal The commands that make the connection they are sent on the grant's. The server carries out a repeated request once: it binds
+   * the grant to the connection, and keeps the lease if the repeated one ends no later. It remembers few requests of a named owner, and one
+   * that is forgotten would be a new one. So such a grant is renewed instead, or left alone if it does not renew itself.
    */
   takeOverCommands(): Command[] {
-    if (this.#request.owner === undefined) return [this.#request.acquire(this.owner, 1, 0, this.#requestId)]
-    return this.nextRenewal === Infinity ? [] : this.renewalCommands()
+    const isRenewed = this.nextRenewal !== Infinity
+    // The server's clock may be ahead of this process's: the rest of the lease by the latter would make it longer.
+    const lease = isRenewed ? Math.max(1, this.remaining()) : 1
+    if (this.#request.owner === undefined) return [this.#request.acquire(this.owner, lease, 0, this.#requestId)]
+    return isRenewed ? this.renewalCommands() : []
   }
 
   /** @internal Whether the server may have replaced its token. */
@@ -389,7 +392,7 @@ export class Grant implements Renewable, AsyncDisposable {
         const grants = await link.call(['LOCK.SESSION', name, 'GRACE', String(this.#request.grace)], pool.limits.timeout)
         if (Number(grants) === 0) {
           link.destroy()
-          return this.lose(this.leaseEnded('its session ended, or the server restarted without its data'))
+          return this.lose(this.leaseEnded('its session has ended, or the server has restarted without its data'))
         }
         if (this.#releasing || this.#error) return link.destroy()
         this.#session = { link, name }

@@ -158,7 +158,7 @@ function retryAfter(grant: Renewable): number {
 /** The server's reason for a name that it knows nothing of. It remembers the last grants of each name. */
 const NEVER_HELD = 'never held'
 /** Why a grant of this process can be unknown. */
-export const UNKNOWN = 'the server does not know the grant: it restarted without its data, or lost its last writes'
+export const UNKNOWN = 'the server does not know the grant: it has restarted without its data, or has lost its last writes'
 
 /** The server's refusal, as the holder of a grant is to read it. */
 export function asGrantOf(grant: Renewable, error: NotHeldError): NotHeldError {

@@ -16,6 +16,7 @@ test('64 workers, and a server that is killed and started again', async () => {
     const { port, url } = server
     const locks = locksOf(url, { timeout: 1000 })
     const kept = await locks.lock('kept', { lease: 30_000 })
+    const still = await locks.lock('still', { lease: 30_000, renew: false })
     const witness = new Witness()
     let turns = 0
     let restarted
@@ -34,8 +35,13 @@ test('64 workers, and a server that is killed and started again', async () => {
     assert.equal(witness.most, 1)
     assert.equal(witness.entries, 192)
     assert.deepEqual(witness.faults, [])
-    assert.ok(await kept.check())
-    await kept.release()
+    for (const grant of [kept, still]) {
+      assert.ok(await grant.check())
+      // Another connection has it, without a further hold.
+      const [holder] = (await locks.info(grant.name)).holders
+      assert.deepEqual([holder.token, holder.holds, holder.gone], [grant.token, 1, null])
+      await grant.release()
+    }
     await locks.close()
     assert.deepEqual(await server.leakedLocks(), [])
   } finally {

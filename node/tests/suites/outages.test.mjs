@@ -187,12 +187,12 @@ test('a holder hears at once of a restart without the data', async () => {
       for (const grant of grants) {
         const error = await Promise.race([grant.lost, atMost(3000)])
         assert.ok(error instanceof NotHeldError, `${grant.name}: the loss is not heard`)
-        assert.equal(error.cause, 'the server does not know the grant: it restarted without its data, or lost its last writes')
+        assert.equal(error.cause, 'the server does not know the grant: it has restarted without its data, or has lost its last writes')
         assert.ok(grant.signal.aborted)
         await assert.rejects(grant.release(), NotHeldError)
       }
       const error = await Promise.race([session.lost, atMost(3000)])
-      assert.match(error?.cause, /its session ended, or the server restarted without its data|does not know the grant/)
+      assert.match(error?.cause, /its session has ended, or the server has restarted without its data|does not know the grant/)
       // Nothing was acquired anew.
       assert.deepEqual(await next.leakedLocks(), [])
     } finally {
