@@ -95,3 +95,26 @@ def test_a_drop_in_without_a_timeout_is_renewed_while_the_process_lives(portcull
         other = Lock(portcullisdb, "a")
         other.local.token = holder.owner.encode()
         other.release()
+
+
+def test_a_grant_is_kept_while_somebody_waits_for_its_loss(portcullis, locks, spawn):
+    waiting = spawn(lambda: locks.lock("a", lease=0.4).acquire().lost.wait(20))
+    time.sleep(1)
+    assert waiting.is_alive() and locks.info("a") is not None
+    with portcullis.client() as admin:
+        admin.delete("a")
+    assert waiting.result(5)
+
+
+async def test_and_on_asyncio_while_a_task_waits_for_its_loss(portcullis, alocks):
+    lost = (await alocks.lock("a", lease=0.4).acquire()).lost
+    await asyncio.sleep(1)
+    assert not lost.is_set() and await alocks.info("a") is not None
+    await alocks._core.call([("DEL", "a")], until=0)
+    await asyncio.wait_for(lost.wait(), 5)
+
+
+def test_events_of_a_loss_are_not_kept(locks):
+    with locks.lock("a") as grant:
+        assert grant.lost is grant.lost
+        assert not any(grant.lost.is_set() for _ in range(10)) and grant._held._events == []

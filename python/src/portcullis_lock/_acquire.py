@@ -41,9 +41,16 @@ async def acquire(core: Core, keeper: Keeper, request: Request, grant_type: Call
         if not await _is_ended_meanwhile(core, keeper, held):
             # The keeper may have no grant whose handle nobody has: a KeyboardInterrupt can come at any moment.
             grant = grant_type(held)
-            _keep(keeper, held)
+            try:
+                _keep(keeper, held)
+            except GeneratorExit:
+                raise
+            except BaseException:
+                # The keeper's thread cannot be started, for instance.
+                await core.world.finish(_give_back(core, keeper, held))
+                raise
             return grant
-        keeper.drop(held)
+        keeper.discard(held)
         if now() >= begun + wait:
             return None
 

@@ -6,6 +6,7 @@ The keeper renews the state for as long as the user has the handle. A handle tha
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 import weakref
 from typing import Any, Callable, ClassVar, Optional, Tuple, TypeVar
@@ -24,7 +25,7 @@ class Held:
 
     __slots__ = (
         "request", "owner", "request_id", "tokens", "deadline", "cause", "released", "is_uncertain", "session", "link", "home", "due", "pushed",
-        "is_forgotten", "pinned", "process", "_callbacks", "_event",
+        "is_forgotten", "pinned", "process", "_callbacks", "_events",
     )  # fmt: skip
 
     def __init__(self, request: Request, owner: str, request_id: str, tokens: Tuple[int, ...], deadline: float) -> None:
@@ -54,7 +55,8 @@ class Held:
         """The handle, where it is kept until the release."""
         self.process = _process.number
         self._callbacks: Optional[list[Callable[[], object]]] = None
-        self._event: Any = None
+        self._events: list[Any] = []
+        """Weak references to the events of its loss that somebody has. More than one if two threads have asked at once."""
 
     @property
     def is_ours(self) -> bool:
@@ -78,16 +80,18 @@ class Held:
     def remaining(self) -> float:
         return max(0.0, self.deadline - now()) if self.is_held else 0.0
 
-    def lost_event(self, make: Callable[[], Any]) -> Any:
-        """The event of the loss. Most grants need none, so it is made when it is asked for."""
-        if self._event is None:
-            event = make()
-            if self.cause is not None:
-                event.set()
-            self._event = event
-            if self.cause is not None:  # It was lost meanwhile.
-                event.set()
-        return self._event
+    def lost_event(self, make: Callable[[], Any], handle: Handle) -> Any:
+        """An event of the loss. It refers to the handle: the grant is kept for as long as somebody waits for its loss."""
+        for known in list(self._events):
+            event = known()
+            if event is not None:
+                return event
+        event = make()
+        event._grant = handle
+        self._events.append(weakref.ref(event, self._events.remove))
+        if self.cause is not None:
+            event.set()
+        return event
 
     def on_lost(self, callback: Callable[[], object]) -> None:
         if self._callbacks is None:
@@ -101,9 +105,12 @@ class Held:
         if self.cause is not None:
             return
         self.cause = cause
-        if self._event is not None:
-            self._event.set()
+        for known in list(self._events):
+            event = known()
+            if event is not None:
+                event.set()
         self._tell()
+        self.pinned = None
 
     def _tell(self) -> None:
         while self._callbacks:
@@ -113,8 +120,11 @@ class Held:
                 return  # Another thread has taken the last one.
             try:
                 callback()
-            except Exception:
+            except BaseException as error:
                 log.exception("a callback of the lost lock '%s' has failed", self.request.title)
+                # Ctrl-C, while the main thread is in the callback. SystemExit would end the renewing of all other locks.
+                if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                    raise
 
 
 class Handle:

@@ -136,10 +136,10 @@ class Keeper:
             for token in held.tokens:
                 others = self._by_token.get(token)
                 if others is not None:
-                    if len(others) == 1:
-                        del self._by_token[token]
-                    elif held in others:
+                    if held in others:
                         others.remove(held)
+                    if not others:
+                        del self._by_token[token]
             if held.request.owner is not None:
                 for name in held.request.names:
                     others = self._nested.get((name, held.owner), [])
@@ -162,9 +162,11 @@ class Keeper:
 
     def _closed(self, link: Link) -> None:
         """A connection has closed. The grants that live on it move to another one, by a renewal."""
-        if not link.grants or self._core.closed:
+        if self._core.closed:
             return
         with self._lock:
+            if not link.grants:
+                return
             link.grants = 0
             # The server, too, learns of the end first.
             time = now() + _TOGETHER
@@ -187,14 +189,15 @@ class Keeper:
         while self._forgotten:
             held = self._forgotten.popleft()
             if held.released or held.cause is not None:
-                self._discard(held)
+                self.discard(held)
             elif held.request.renew:
                 log.warning("the %s '%s' was not released, and nothing refers to its grant: it ends with its lease", held.request.word, held.request.title)
                 with self._lock:
                     self._dead += 1
                     self._plan_at(held, held.deadline)
 
-    def _discard(self, held: Held) -> None:
+    def discard(self, held: Held) -> None:
+        """Stops keeping a grant that has ended, and closes the connection of its session."""
         if self.drop(held) and held.link is not None:
             self._core.abort(held.link)
 
@@ -305,7 +308,7 @@ class Keeper:
         if not held.released:
             held.end(cause)
             if held.is_forgotten:
-                self._discard(held)
+                self.discard(held)
 
     def session_ended(self, held: Held) -> None:
         """The connection of a session has ended; another one takes the session over."""
@@ -319,8 +322,12 @@ class Keeper:
         self._let_forgotten_go()
         await self.ask_why()
         due = self._due()
-        for start in range(0, len(due), _PIPELINE):
-            await self._renew_due(due[start : start + _PIPELINE])
+        try:
+            for start in range(0, len(due), _PIPELINE):
+                await self._renew_due(due[start : start + _PIPELINE])
+        finally:
+            # The task may be cancelled meanwhile.
+            self._plan_again(due)
         await self._take_over_sessions()
         await self._withdraw_orphans()
         with self._lock:
@@ -347,18 +354,25 @@ class Keeper:
                 planned, _, held = heapq.heappop(self._heap)
                 if held.released or planned != held.due:
                     self._dead = max(0, self._dead - 1)
-                elif held.cause is not None:
-                    held.due = math.inf
-                elif held.pushed is not None:
-                    held.due = math.inf
-                elif time >= held.deadline:
-                    held.due = math.inf
-                    ended.append(held)
-                else:
-                    due.append(held)
-        for held in ended:
-            self.lose(held, "its lease ended" if not _is_renewed(held) else "its lease ended before a renewal reached the server")
+                    continue
+                held.due = math.inf
+                if held.cause is not None or held.pushed is not None:
+                    continue
+                (ended if time >= held.deadline else due).append(held)
+        try:
+            for held in ended:
+                self.lose(held, "its lease ended" if not _is_renewed(held) else "its lease ended before a renewal reached the server")
+        except BaseException:
+            self._plan_again([*ended, *due])
+            raise
         return due
+
+    def _plan_again(self, grants: Sequence[Held]) -> None:
+        """Plans the next attempt for the grants of `_due` that have no plan yet: their renewal has failed."""
+        with self._lock:
+            for held in grants:
+                if math.isinf(held.due) and held.cause is None and held.pushed is None and not held.released:
+                    self._plan_retry(held, now())
 
     async def _renew_due(self, due: Sequence[Held]) -> None:
         with self._lock:
@@ -371,14 +385,16 @@ class Keeper:
             await self._move([held for held in due if not _is_renewed(held) and not _has_home(held)], time, timeout)
         except BROKEN as error:
             log.debug("%d renewals have failed, and are repeated until the leases end: %s", len(due), error)
-            with self._lock:
-                for held in due:
-                    self._plan_retry(held, now())
+            return
+        except Exception:
+            # The user's credential provider, or a server that refuses the log-in.
+            log.warning("%d renewals have failed, and are repeated until the leases end", len(due), exc_info=True)
             return
         with self._lock:
             time = now()
             for held in due:
-                if held.cause is None and not held.released:
+                # The connection that it lives on may have closed meanwhile; then it has a sooner plan.
+                if math.isinf(held.due) and held.cause is None and not held.released:
                     # A max_hold can leave less than a lease. A refusal other than NOTHELD may leave nothing to wait for.
                     pause = min(held.deadline - time, held.request.unrenewed) / 3
                     self._plan_at(held, min(held.deadline, time + max(pause, 0.005)) if _is_renewed(held) else held.deadline)
@@ -448,34 +464,53 @@ class Keeper:
             due = [withdraw for at, withdraw in self._orphans if at <= time]
             self._orphans = [entry for entry in self._orphans if entry[0] > time]
         for withdraw in due:
-            await withdraw()
+            try:
+                await withdraw()
+            except Exception:
+                log.warning("a request could not be withdrawn; a grant would end with its lease", exc_info=True)
 
     async def _take_over_sessions(self) -> None:
         with self._lock:
             ended, self._ended_sessions = self._ended_sessions, []
-        for held in ended:
-            if held.released or held.cause is not None or held.session is None:
-                continue
-            if now() >= held.deadline:
-                self.lose(held, "its lease ended before its session could be taken over by a new connection")
-                continue
-            link: Optional[Link] = None
+        while ended:
+            is_done = False
             try:
-                link = await self._core.take(min(self._core.timeout, 1.0), for_session=True)
-                command = ("LOCK.SESSION", held.session, "GRACE", held.request.grace_ms)
-                (grants,) = await self._core.exchange(link, [command], min(self._core.timeout, 1.0))
-            except BROKEN as error:
-                log.debug("the session of '%s' is not taken over yet: %s", held.request.title, error)
-                if link is not None:
-                    self._core.broke(link)
+                is_done = await self._take_over(ended[0])
+            except Exception as error:
+                level = logging.DEBUG if isinstance(error, BROKEN) else logging.WARNING
+                log.log(level, "the session of '%s' is not taken over yet: %s", ended[0].request.title, error)
+            except BaseException:
+                with self._lock:
+                    self._ended_sessions += ended
+                raise
+            held = ended.pop(0)
+            if not is_done:
                 self.session_ended(held)
-                continue
-            if isinstance(grants, int) and grants > 0:
-                held.link = link
-                self.watch_session(held, link)
+
+    async def _take_over(self, held: Held) -> bool:
+        """Takes over the session of a grant by a new connection. Returns True when there is nothing left to do."""
+        if held.released or held.cause is not None or held.session is None:
+            return True
+        if now() >= held.deadline:
+            self.lose(held, "its lease ended before its session could be taken over by a new connection")
+            return True
+        link = await self._core.take(min(self._core.timeout, 1.0), for_session=True)
+        try:
+            command = ("LOCK.SESSION", held.session, "GRACE", held.request.grace_ms)
+            (grants,) = await self._core.exchange(link, [command], min(self._core.timeout, 1.0))
+        except BaseException as error:
+            if isinstance(error, BROKEN):
+                self._core.broke(link)
             else:
                 self._core.abort(link)
-                self.ended(held, held.request.names[0], "its session ended: the connection was lost for longer than its grace")
+            raise
+        if isinstance(grants, int) and grants > 0:
+            held.link = link
+            self.watch_session(held, link)
+        else:
+            self._core.abort(link)
+            self.ended(held, held.request.names[0], "its session ended: the connection was lost for longer than its grace")
+        return True
 
     def acquired_on(self, link: Link) -> None:
         """Watches a connection that has acquired a grant, while nobody uses it."""

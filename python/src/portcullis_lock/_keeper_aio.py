@@ -18,6 +18,8 @@ log = logging.getLogger("portcullis_lock")
 
 # The task ends when nothing has been kept for so many seconds.
 _LINGER = 5.0
+# A task that is cancelled again within so many seconds stays ended: somebody cancels all tasks until none is left.
+_RESTART = 1.0
 
 
 class TaskKeeper(Keeper):
@@ -33,6 +35,7 @@ class TaskKeeper(Keeper):
         # Made with the task: before Python 3.10 an event belongs to the loop that it is made on.
         self._wakeup: Optional[asyncio.Event] = None
         self._has_timed_out = False
+        self._restarted_at = -math.inf
         self._inputs: set[AsyncLink] = set()
         """Links on which something has arrived while nobody used them."""
         self._sessions: dict[AsyncLink, Held] = {}
@@ -42,6 +45,16 @@ class TaskKeeper(Keeper):
             self._next = 0.0
             self._wakeup = asyncio.Event()
             self._task = asyncio.get_running_loop().create_task(self._run(self._wakeup))
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Starts the task again if it was cancelled with all tasks of a program that ends: blocks of locks may still go on."""
+        if task is not self._task or not task.cancelled() or self.is_idle or self._core.closed or now() - self._restarted_at < _RESTART:
+            return
+        self._restarted_at = now()
+        self.start()
+        # It may be left when the event loop closes, and is nothing to report then.
+        self._task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def wake(self) -> None:
         if self._wakeup is not None:
@@ -127,17 +140,27 @@ class TaskKeeper(Keeper):
             link = self._inputs.pop()
             held = self._sessions.get(link)
             if held is not None:
-                is_open = await link.read_pushes()
-                link.rest()
-                if not is_open:
-                    self._core.abort(link)
-                    if held.cause is None and not held.released:
-                        self.session_ended(held)
+                is_open = False
+                try:
+                    is_open = await link.read_pushes()
+                    link.rest()
+                finally:
+                    if not is_open:
+                        self._session_broke(link, held)
             elif self._core.take_idle(link):
-                if await link.read_pushes():
-                    self._core.give(link)
-                else:
-                    self._core.abort(link)
+                is_open = False
+                try:
+                    is_open = await link.read_pushes()
+                finally:
+                    if is_open:
+                        self._core.give(link)
+                    else:
+                        self._core.abort(link)
+
+    def _session_broke(self, link: AsyncLink, held: Held) -> None:
+        self._core.abort(link)
+        if held.cause is None and not held.released:
+            self.session_ended(held)
 
     def _unwatch(self, link: Link) -> None:
         watched = cast(AsyncLink, link)

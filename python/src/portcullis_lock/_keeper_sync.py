@@ -52,19 +52,29 @@ class ThreadKeeper(Keeper):
         super().forked()
 
     def start(self) -> None:
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():
             return
         with self._lock:
-            if self._thread is not None:
+            if self._thread is not None and self._thread.is_alive():
                 return
-            ours, self._waker = socket.socketpair()
+            ours, waker = socket.socketpair()
             ours.setblocking(False)
-            self._waker.setblocking(False)
-            self._selector = selectors.DefaultSelector()
-            self._selector.register(ours, selectors.EVENT_READ)
-            self._thread = threading.Thread(target=self._run, args=(ours, self._waker, self._selector), name="portcullis-lock", daemon=True)
-            self._next = 0.0
-            self._thread.start()
+            waker.setblocking(False)
+            selector = selectors.DefaultSelector()
+            selector.register(ours, selectors.EVENT_READ)
+            thread = threading.Thread(target=self._run, args=(ours, waker, selector), name="portcullis-lock", daemon=True)
+            self._waker, self._selector, self._next = waker, selector, 0.0
+            try:
+                thread.start()
+            except BaseException:
+                # No more threads can be started, or the interpreter ends.
+                if thread.ident is None:
+                    self._waker = self._selector = None
+                    _close(selector, ours, waker)
+                    raise
+                self._thread = thread
+                raise
+            self._thread = thread
 
     def wake(self) -> None:
         waker = self._waker
@@ -109,7 +119,8 @@ class ThreadKeeper(Keeper):
     def _run(self, ours: socket.socket, waker: socket.socket, selector: selectors.BaseSelector) -> None:
         idle_since: Optional[float] = None
         try:
-            while True:
+            # In a forked child, and when the thread has failed to start, it is not the keeper's.
+            while self._waker is waker:
                 pause = self._round()
                 if not self.is_idle:
                     idle_since = None
@@ -127,9 +138,8 @@ class ThreadKeeper(Keeper):
                     else:
                         self._readable(key.data)
         finally:
-            selector.close()
-            ours.close()
-            waker.close()
+            self._retire(waker, selector, always=True)
+            _close(selector, ours, waker)
 
     def _round(self) -> float:
         flushes, self._flushes = self._flushes, []
@@ -148,7 +158,8 @@ class ThreadKeeper(Keeper):
             return pause
         except BROKEN as error:
             log.warning("the renewal of locks has failed, and is tried again: %s", error)
-        except Exception:
+        except BaseException:
+            # Nobody else would see what ends this thread.
             log.exception("the renewal of locks has failed, and is tried again")
         finally:
             for done in flushes:
@@ -156,11 +167,13 @@ class ThreadKeeper(Keeper):
         time.sleep(0.01)
         return 0.05
 
-    def _retire(self, waker: socket.socket, selector: selectors.BaseSelector) -> bool:
-        """Ends the thread, unless a grant has come meanwhile."""
+    def _retire(self, waker: socket.socket, selector: selectors.BaseSelector, always: bool = False) -> bool:
+        """Ends the thread, unless a grant has come meanwhile. Returns whether it ends."""
         with self._lock:
-            if not self.is_idle or self._waker is not waker:
-                return self._waker is not waker
+            if self._waker is not waker:
+                return True
+            if not always and not self.is_idle:
+                return False
             self._thread = self._waker = self._selector = None
         with self._watch_lock:
             self._unwatched.clear()
@@ -245,3 +258,9 @@ class ThreadKeeper(Keeper):
         if link in self._unwatched:
             with self._watch_lock:
                 self._unwatched.discard(link)
+
+
+def _close(selector: selectors.BaseSelector, *sockets: socket.socket) -> None:
+    selector.close()
+    for one in sockets:
+        one.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optional, Sequence
 
@@ -12,6 +13,8 @@ from redis.exceptions import ResponseError
 from portcullis_lock._link import BROKEN, QUESTION, connection_options, listen
 from portcullis_lock._request import Command
 from portcullis_lock._wire import pack
+
+log = logging.getLogger("portcullis_lock")
 
 
 class AsyncLink:
@@ -155,6 +158,9 @@ class AsyncLink:
                 self._expect(1.0)
                 await connection.read_response(push_request=True)
         except BROKEN:
+            self.abort()
+        except Exception:
+            log.exception("what %s sends cannot be read; its connection is closed", self.address)
             self.abort()
         finally:
             self._reply_by = math.inf

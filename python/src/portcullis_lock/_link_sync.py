@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optional, Sequence
@@ -12,6 +13,8 @@ from redis.exceptions import ResponseError
 from portcullis_lock._link import BROKEN, QUESTION, connection_options, listen, run
 from portcullis_lock._request import Command
 from portcullis_lock._wire import pack
+
+log = logging.getLogger("portcullis_lock")
 
 OnPush = Callable[[Any], None]
 
@@ -85,6 +88,9 @@ class BlockingLink:
                 connection._sock.settimeout(1.0)
                 connection.read_response(push_request=True)
         except BROKEN:
+            self.abort()
+        except Exception:
+            log.exception("what %s sends cannot be read; its connection is closed", self.address)
             self.abort()
         # redis-py has set the socket's time-out for it.
         self._timeout = -1.0

@@ -29,7 +29,7 @@ class Grant(Handle):
     @property
     def lost(self) -> threading.Event:
         """Is set when the grant ends other than by its release. `lost_because` says why."""
-        return cast(threading.Event, self._held.lost_event(threading.Event))
+        return cast(threading.Event, self._held.lost_event(threading.Event, self))
 
     def renew(self) -> float:
         """Restarts the lease now. Returns its seconds. Not needed with `renew=True`. Raises NotHeldError, or an error of the connection."""

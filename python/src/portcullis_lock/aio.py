@@ -33,7 +33,7 @@ class Grant(Handle):
     @property
     def lost(self) -> asyncio.Event:
         """Is set when the grant ends other than by its release. `lost_because` says why."""
-        return cast(asyncio.Event, self._held.lost_event(asyncio.Event))
+        return cast(asyncio.Event, self._held.lost_event(asyncio.Event, self))
 
     async def renew(self) -> float:
         """Restarts the lease now. Returns its seconds. Not needed with `renew=True`. Raises NotHeldError, or an error of the connection."""

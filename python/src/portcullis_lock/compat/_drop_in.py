@@ -123,6 +123,8 @@ class DropIn:
         if renew:
             # redis-py's lock without a timeout stays when its object is collected. So does this one, while the process lives.
             grant._held.pinned = grant
+            if grant._held.cause is not None:  # It was lost meanwhile, which ends the pinning.
+                grant._held.pinned = None
         self.local.grant, self.local.token = grant, grant.owner.encode("utf-8", "surrogateescape")
         return True
 
