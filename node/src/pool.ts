@@ -187,9 +187,9 @@ export class Pool {
     this.#sweepLater()
   }
 
-  /** Closes a connection whose node refused a request because it does not lead. */
+  /** Closes a connection whose node refused a request because it does not lead, and the idle ones to the same node. */
   leaderIsGone(link: Link): void {
-    link.destroy('its node does not lead')
+    for (const each of [link, ...this.#idle.filter(({ where }) => where === link.where)]) each.destroy('its node does not lead')
     this.#dialer.leaderIsGone()
     this.onLeaderGone()
   }

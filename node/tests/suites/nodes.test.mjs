@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { after, before, test } from 'node:test'
 import { NotHeldError } from 'portcullis-lock'
-import { Witness, atMost, driver, locksOf, workers } from './setup.mjs'
+import { Witness, atMost, driver, locksOf, sleep, workers } from './setup.mjs'
 
 const ports = process.env.NODE_PORTS.split(',')
 const urls = {
@@ -58,6 +58,7 @@ test('64 workers whose leader is killed', async () => {
     assert.deepEqual(witness.faults, [])
     assert.ok(!kept.isLost && (await kept.check()))
     assert.ok(!session.isLost && (await session.check()))
+    const moved = await locks.lock(`moved:${kind}`, { lease: 60_000 })
     // The leader hands over, and so ends the waits of clients, which go on at the next one.
     const waiting = locks.lock(`kept:${kind}`, { wait: 30_000 })
     const hasWaiter = async () => ((await locks.info(`kept:${kind}`))?.waiters ?? []).length === 1
@@ -65,6 +66,10 @@ test('64 workers whose leader is killed', async () => {
     await handOver()
     while (!(await hasWaiter()));
     assert.ok(!kept.isLost && (await kept.check()))
+    // The next leader tells the loss of a lock of the last one: the first renewal would be later.
+    await sleep(500)
+    await locks.break(moved.name, moved.token).catch((error) => assert.ok(error instanceof NotHeldError, error))
+    assert.ok((await Promise.race([moved.lost, atMost(10_000)])) instanceof NotHeldError, 'the loss of a lock of the last leader is not heard')
     await kept.release()
     await (await waiting).release()
     await session.release()
