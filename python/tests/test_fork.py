@@ -224,3 +224,81 @@ def test_a_child_that_leaves_the_block_of_a_drop_in_releases_nothing(portcullisd
         in_child(lambda: lock.__exit__(None, None, None) is None)
         assert lock.owned()
     assert not lock.locked()
+
+
+def _sleeping_child():
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    return child
+
+
+@pytest.mark.parametrize("what", ["session", "waiter"])
+def test_a_living_child_does_not_keep_the_connections_of_its_dead_parent(portcullis, locks, what):
+    reader, writer = os.pipe()
+    holder = locks.lock("a").acquire() if what == "waiter" else None
+    parent = os.fork()
+    if parent == 0:
+        try:
+            ours = portcullis_lock.connect(portcullis.url)
+            if what == "session":
+                grant = ours.lock("a", lease=60, session=True, grace=0.1).acquire()
+            else:
+                threading.Thread(target=ours.lock("a", wait=60).acquire, daemon=True).start()
+                portcullis.clock.until_blocked(1)
+            os.write(writer, str(_sleeping_child()).encode())
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    child = int(os.read(reader, 20))
+    try:
+        assert locks.info("a") is not None and len(locks.info("a").waiters) == (1 if holder else 0)
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        end = time.monotonic() + 5
+        while locks.info("a").waiters if holder else locks.info("a"):
+            assert time.monotonic() < end, "the server does not see the end of the parent"
+            time.sleep(0.01)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.close(reader)
+        os.close(writer)
+        if holder:
+            holder.release()
+
+
+async def test_a_living_child_does_not_keep_a_cancelled_wait_of_its_parent_on_asyncio(portcullis, alocks):
+    async with portcullis.async_locks() as others, others.lock("a"):
+        waiting = asyncio.create_task(alocks.lock("a", wait=60).acquire())
+        await portcullis.clock.aio.until_blocked(1)
+        child = _sleeping_child()
+        try:
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            end = time.monotonic() + 5
+            while (await others.info("a")).waiters:
+                assert time.monotonic() < end, "the server does not see the end of the wait"
+                await asyncio.sleep(0.01)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_a_child_closes_no_other_file_that_has_the_number_of_a_closed_connection(locks):
+    with locks.lock("a"):
+        pass
+    (link,) = locks._core.idle()
+    number = link.descriptor[0]
+    link._connection._sock.close()
+    reader, writer = os.pipe()
+    os.dup2(reader, number)
+
+    def work():
+        os.write(writer, b"x")
+        return os.read(number, 1) == b"x"
+
+    in_child(work)
+    for descriptor in {reader, writer, number}:
+        os.close(descriptor)
+    link.abort()

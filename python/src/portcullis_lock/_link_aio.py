@@ -10,6 +10,7 @@ from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optio
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
 
+from portcullis_lock import _process
 from portcullis_lock._link import BROKEN, QUESTION, connection_options, listen
 from portcullis_lock._request import Command
 from portcullis_lock._wire import pack
@@ -20,7 +21,7 @@ log = logging.getLogger("portcullis_lock")
 class AsyncLink:
     """A connection of redis-py's asyncio part, used without its pool and its retries."""
 
-    __slots__ = ("_connection", "reused", "address", "grants", "is_busy", "on_input", "_arrival", "_reply_by", "_timer")
+    __slots__ = ("_connection", "reused", "address", "grants", "is_busy", "on_input", "_arrival", "_reply_by", "_timer", "descriptor", "__weakref__")
 
     def __init__(self, connection: Any, address: str) -> None:
         self._connection = connection
@@ -37,6 +38,9 @@ class AsyncLink:
         # Only connecting is bounded by redis-py.
         connection.socket_timeout = None
         self._watch(connection._reader)
+        sock = connection._writer.get_extra_info("socket")
+        self.descriptor = _process.descriptor_of(-1 if sock is None else sock.fileno())
+        _process.register_link(self)
 
     def _watch(self, reader: asyncio.StreamReader) -> None:
         """Wraps the methods by which the transport hands bytes, an end and an error to the reader. asyncio has no other way to hear of them without a task that

@@ -10,6 +10,7 @@ from typing import Any, AsyncContextManager, Callable, Coroutine, Mapping, Optio
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
 
+from portcullis_lock import _process
 from portcullis_lock._link import BROKEN, QUESTION, connection_options, listen, run
 from portcullis_lock._request import Command
 from portcullis_lock._wire import pack
@@ -22,7 +23,7 @@ OnPush = Callable[[Any], None]
 class BlockingLink:
     """A connection of redis-py, used without its pool and its retries."""
 
-    __slots__ = ("_connection", "_timeout", "reused", "address", "grants", "is_watched")
+    __slots__ = ("_connection", "_timeout", "reused", "address", "grants", "is_watched", "descriptor", "__weakref__")
 
     def __init__(self, connection: Any, timeout: float, address: str) -> None:
         self._connection = connection
@@ -32,6 +33,8 @@ class BlockingLink:
         self.grants = 0
         self.is_watched = False
         """Whether the keeper's thread waits for pushes on it."""
+        self.descriptor = _process.descriptor_of(self.fileno())
+        _process.register_link(self)
 
     async def exchange(self, commands: Sequence[Command], timeout: Optional[float]) -> list[Any]:
         self._set_timeout(timeout)
