@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import os
+import signal
 import threading
 import time
 
@@ -145,3 +147,54 @@ def test_a_grant_that_is_dropped_takes_no_other_one_of_its_token_along(locks):
     keeper.drop(other)
     assert keeper.live() == [grant._held]
     grant.release()
+
+
+@pytest.mark.parametrize("lock", ["_lock", "_watch_lock"])
+def test_a_signal_handler_releases_while_the_main_thread_is_in_the_keeper(locks, lock):
+    outer = locks.lock("outer").acquire()
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(20)  # A deadlock ends the child.
+            grant = locks.lock("a").acquire()
+
+            def handle(*_):
+                with locks.lock("b"):
+                    grant.release()
+
+            signal.signal(signal.SIGUSR1, handle)
+            with getattr(locks._keeper, lock):
+                signal.raise_signal(signal.SIGUSR1)
+            os._exit(0 if grant.released else 2)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert locks.info("a") is None
+    outer.release()
+
+
+def test_a_grant_that_comes_while_dead_plans_are_forgotten_is_kept(locks, monkeypatch):
+    keeper, late = locks._keeper, []
+    live = keeper.live
+
+    def interrupted():
+        found = live()
+        if len(late) < 2:  # As a signal handler would.
+            late.append(None)
+            late.append(locks.lock("late", lease=0.6).acquire())
+        return found
+
+    kept = locks.lock("kept", lease=0.6).acquire()
+    monkeypatch.setattr(keeper, "live", interrupted)
+    with keeper._lock:
+        keeper._forget_dead()
+    monkeypatch.undo()
+    assert {entry[2] for entry in keeper._heap} == {kept._held, late[1]._held}
+    time.sleep(1)
+    for grant in (kept, late[1]):
+        assert grant.is_held
+        grant.release()
+    for _ in range(500):
+        with locks.lock("a"):
+            pass
+    assert len(keeper._heap) < 250

@@ -58,7 +58,8 @@ class Keeper:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._lock = threading.Lock()
+        # Re-entrant: a signal handler may release a lock while the main thread is in here. What it changes meanwhile is found.
+        self._lock = threading.RLock()
         core.on_closed = self._closed
         self._begin()
         _process.register(self)
@@ -66,6 +67,8 @@ class Keeper:
     def _begin(self) -> None:
         self._heap: list[tuple[float, int, Held]] = []
         self._numbers = itertools.count()
+        self._planned = 0
+        """How many entries the heap has had."""
         self._dead = 0
         """Entries of the heap whose grants are released or have another time now."""
         self._by_token: dict[int, list[Held]] = {}
@@ -82,7 +85,7 @@ class Keeper:
 
     def forked(self) -> None:
         """Forgets everything in a forked child: grants and connections are its parent's."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._begin()
         self._core.forked()
 
@@ -148,10 +151,17 @@ class Keeper:
                     if not others:
                         self._nested.pop((name, held.owner), None)
             if self._dead > 100 and self._dead * 2 > len(self._heap):
-                self._heap = [entry for entry in self._heap if not entry[2].released and entry[0] == entry[2].due]
-                heapq.heapify(self._heap)
-                self._dead = 0
+                self._forget_dead()
             return True
+
+    def _forget_dead(self) -> None:
+        """Takes dead entries out of the heap. The lock is held."""
+        planned = -1
+        # A signal handler may plan a grant meanwhile.
+        while planned != self._planned:
+            planned = self._planned
+            self._heap[:] = sorted((held.due, next(self._numbers), held) for held in self.live() if held.due < math.inf)
+        self._dead = 0
 
     def lives_on(self, held: Held, link: Link) -> None:
         """The server sends the loss of this grant to that connection, unless it has closed."""
@@ -170,7 +180,9 @@ class Keeper:
             link.grants = 0
             # The server, too, learns of the end first.
             time = now() + _TOGETHER
-            for held in {id(held): held for others in self._by_token.values() for held in others if held.home is link}.values():
+            for held in self.live():
+                if held.home is not link:
+                    continue
                 held.home = None
                 if held.cause is None:
                     self._dead += 1
@@ -236,7 +248,7 @@ class Keeper:
     def live(self) -> list[Held]:
         """The grants that are kept."""
         with self._lock:
-            return list({id(held): held for others in self._by_token.values() for held in others}.values())
+            return list({id(held): held for others in list(self._by_token.values()) for held in others}.values())
 
     def _plan(self, held: Held, time: float) -> None:
         """Plans the next look at a grant. The lock is held."""
@@ -249,6 +261,7 @@ class Keeper:
     def _plan_at(self, held: Held, time: float) -> None:
         """The same at a given time."""
         held.due = time
+        self._planned += 1
         heapq.heappush(self._heap, (time, next(self._numbers), held))
 
     def _plan_retry(self, held: Held, time: float) -> None:

@@ -30,7 +30,7 @@ class ThreadKeeper(Keeper):
     """A keeper with a daemon thread, which starts with the first grant."""
 
     def __init__(self, core: Core) -> None:
-        self._watch_lock = threading.Lock()
+        self._watch_lock = threading.RLock()
         super().__init__(core)
         core.on_abort = self._unwatch
 
@@ -48,7 +48,7 @@ class ThreadKeeper(Keeper):
         """Set when all pushes that have arrived are read, and their losses told."""
 
     def forked(self) -> None:
-        self._watch_lock = threading.Lock()
+        self._watch_lock = threading.RLock()
         super().forked()
 
     def start(self) -> None:

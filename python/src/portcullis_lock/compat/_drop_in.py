@@ -50,13 +50,13 @@ class Registry(weakref.WeakKeyDictionary[Any, T]):
 
     def __init__(self, make: Any) -> None:
         super().__init__()
-        self._make, self._guard = make, threading.Lock()
+        self._make, self._guard = make, threading.RLock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
         # Another thread of the parent may have held it.
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
 
     def of(self, client: Any) -> T:
         with self._guard:
