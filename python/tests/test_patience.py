@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -183,3 +184,144 @@ def test_a_missing_password_is_named(portcullis_proc):
         with pytest.raises(redis.exceptions.AuthenticationError) as caught:
             portcullis_lock.connect(f"redis://:wrong@127.0.0.1:{server.port}").lock("a", wait=math.inf).acquire()
         assert "takes the password" not in str(caught.value)
+
+
+class Silent:
+    """Addresses that accept connections and never answer."""
+
+    def __init__(self, count):
+        self._sockets = [socket.socket() for _ in range(count)]
+        for one in self._sockets:
+            one.bind(("127.0.0.1", 0))
+            one.listen(50)
+        self.hosts = ",".join(f"127.0.0.1:{one.getsockname()[1]}" for one in self._sockets)
+
+    def close(self):
+        for one in self._sockets:
+            one.close()
+
+
+@pytest.fixture
+def silent():
+    silent = Silent(3)
+    yield silent
+    silent.close()
+
+
+@pytest.mark.parametrize("form", ["redis://{}", "redis+sentinel://{}/service"])
+def test_a_wait_for_nodes_that_do_not_answer_ends_in_time(silent, form):
+    locks = portcullis_lock.connect(form.format(silent.hosts))
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError):
+        locks.lock("a", wait=0.5).acquire()
+    assert took.seconds < 2.5, "about a second late, and not one for each node"
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError):
+        locks.latch("parts").wait(0.5)
+    assert took.seconds < 2.5
+
+
+async def test_and_on_asyncio_a_wait_for_silent_nodes_ends_in_time(silent):
+    locks = await portcullis_lock.aio.connect(f"redis://{silent.hosts}")
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError):
+        await locks.lock("a", wait=0.5).acquire()
+    assert took.seconds < 2.5
+    await locks.close()
+
+
+def test_a_wait_is_no_longer_by_what_connecting_takes(portcullis, locks, monkeypatch):
+    connect = locks._core._connect
+
+    async def slowly(timeout):
+        time.sleep(0.6)
+        return await connect(timeout)
+
+    with portcullis.locks() as others, others.lock("a"):
+        monkeypatch.setattr(locks._core, "_connect", slowly)
+        with Took() as took:
+            assert locks.lock("a", wait=0.8).acquire() is None
+        assert took.seconds < 1.2
+
+
+def test_a_release_of_a_server_that_stands_still_ends_after_two_seconds(server):
+    locks = server.locks()
+    grant = locks.lock("a").acquire()
+    os.kill(server.pid, signal.SIGSTOP)
+    time.sleep(0.2)
+    try:
+        with Took() as took, pytest.raises(redis.exceptions.TimeoutError):
+            grant.release()
+        assert 1.5 < took.seconds < 3
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    locks.close(release=False)
+
+
+@pytest.fixture
+def impostor(tmp_path):
+    """A server with TLS whose certificate nobody has signed. Counts its connections."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=other"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with Counting(lambda connection: context.wrap_socket(connection, server_side=True).recv(10)) as counting:
+        yield counting
+
+
+class Counting:
+    """Accepts connections, and answers each with a function."""
+
+    def __init__(self, answer):
+        self._answer, self.count = answer, 0
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.listen(50)
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.count += 1
+            with connection:
+                try:
+                    self._answer(connection)
+                except OSError:
+                    pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._socket.close()
+
+
+@pytest.mark.parametrize("others", ["", ",127.0.0.1:1"])
+def test_a_certificate_that_nobody_has_signed_is_not_tried_again(impostor, others):
+    locks = portcullis_lock.connect(f"rediss://127.0.0.1:{impostor.port}{others}")
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError, match="certificate verify failed"):
+        locks.lock("a", wait=5).acquire()
+    assert took.seconds < 2 and impostor.count == 1
+
+
+async def test_nor_on_asyncio(impostor):
+    locks = await portcullis_lock.aio.connect(f"rediss://127.0.0.1:{impostor.port}")
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError, match="certificate verify failed"):
+        await locks.lock("a", wait=5).acquire()
+    assert took.seconds < 2 and impostor.count == 1
+    await locks.close()
+
+
+def test_what_a_server_speaks_is_asked_once_for_all_attempts():
+    with Counting(lambda connection: connection.recv(100)) as closes:
+        probed = []
+        locks = portcullis_lock.connect(f"redis://127.0.0.1:{closes.port}")
+        probe = locks._core.world.probe
+        locks._core.world.probe = lambda *where: probed.append(where) or probe(*where)
+        with pytest.raises(redis.exceptions.ConnectionError):
+            locks.lock("a", wait=0.5).acquire()
+        assert len(probed) == 1 and closes.count > 3

@@ -88,3 +88,10 @@ def test_an_unknown_option_is_refused_at_once():
         portcullis_lock.connect(lease=5)
     for option in ("db", "username", "password", "client_name", "ssl_ca_certs", "socket_keepalive", "credential_provider"):
         portcullis_lock.connect(**{option: None} if option != "db" else {"db": 1})
+
+
+@pytest.mark.parametrize("connect", [portcullis_lock.connect, portcullis_lock.aio.connect])
+def test_a_protocol_without_pushes_is_refused(connect):
+    with pytest.raises(ValueError, match="protocol is 2; it can only be 3"):
+        connect("redis://127.0.0.1", protocol=2)
+    connect("redis://127.0.0.1", protocol=3)

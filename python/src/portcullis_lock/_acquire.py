@@ -106,6 +106,11 @@ class _Attempts:
         lease_ms = self._keeper.longest_lease_ms(self._request, self._owner)
         return self._request.acquire(self._owner, self._request_id, wait, lease_ms)
 
+    def _commands(self, wait: float) -> list[Command]:
+        if self._session is None:
+            return [self._command(wait)]
+        return [("LOCK.SESSION", self._session, "GRACE", self._request.grace_ms), self._command(wait)]
+
     async def run(self) -> Optional[Held]:
         core, request = self._core, self._request
         backoff, early_ends = Backoff(), 0
@@ -114,20 +119,19 @@ class _Attempts:
             wait = max(0.0, self._end - now()) if request.wait else 0.0
             # An attempt to connect, or to ask what has become of the request, must not last for longer than the rest of the time.
             timeout = min(core.timeout, max(0.05, self._give_up - now())) if request.wait else core.timeout
-            commands = [self._command(wait)]
-            if self._session is not None:
-                commands.insert(0, ("LOCK.SESSION", self._session, "GRACE", request.grace_ms))
             sent = now()
             try:
                 if wait > 0:
                     link = await core.take(timeout, alone=True, for_session=self._session is not None)
                     sent = now()
-                    replies = await core.exchange_waiting(link, commands, wait)
+                    # What connecting took is no more to wait for.
+                    wait = max(0.001, self._end - sent)
+                    replies = await core.exchange_waiting(link, self._commands(wait), wait)
                 else:
                     async with core.world.turn():
                         link = await core.take(timeout, for_session=self._session is not None)
                         sent = now()
-                        replies = await core.exchange(link, commands, timeout)
+                        replies = await core.exchange(link, self._commands(wait), timeout)
             except BROKEN as error:
                 fresh = False
                 if link is not None:
@@ -256,7 +260,7 @@ async def _release(core: Core, keeper: Keeper, held: Held) -> None:
         # After the lease there is nothing to release.
         until = min(now() + core.release_for, held.deadline)
         try:
-            replies = await core.call(commands, until=until, urgent=True)
+            replies = await core.call(commands, until=until, timeout=min(core.timeout, max(0.05, until - now())), urgent=True)
         except GeneratorExit:
             raise
         except BROKEN:

@@ -124,12 +124,12 @@ async def latch_wait(core: Core, name: str, timeout: float) -> bool:
         raise ValueError(f"timeout is {timeout!r}; it is a number of seconds, or math.inf for ever")
     end, backoff = now() + (seconds if seconds <= FAR else math.inf), Backoff()
     while True:
-        left = max(0.0, end - now())
-        # WAIT 0 waits for ever.
-        wait_ms = 0 if math.isinf(left) else max(1, math.ceil(left * 1000))
         link = None
         try:
-            link = await core.take(min(core.timeout, left + LATE), alone=True)
+            link = await core.take(min(core.timeout, max(0.0, end - now()) + LATE), alone=True)
+            left = max(0.0, end - now())
+            # WAIT 0 waits for ever.
+            wait_ms = 0 if math.isinf(left) else max(1, math.ceil(left * 1000))
             (reply,) = await core.exchange_waiting(link, [("LATCH.AWAIT", name, "WAIT", wait_ms)], left)
         except BROKEN as error:
             fresh = link is not None and core.broke(link)

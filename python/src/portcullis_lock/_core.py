@@ -38,6 +38,18 @@ _RELEASE_FOR = 2.0
 _UNREACHABLE = (ConnectionRefusedError, socket.gaierror, FileNotFoundError)
 
 
+def _is_distrust(error: Optional[BaseException]) -> bool:
+    """Whether the check of a server's certificate has failed."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _part(end: float, share: int) -> float:
+    """The time that one of so many has, in seconds."""
+    return min(2.0, max(0.25, (end - now()) / share))
+
+
 class Backoff:
     """Pauses between attempts, each twice the one before."""
 
@@ -68,6 +80,8 @@ class Core:
         self._leader: Optional[Node] = None
         self._looked_at = -math.inf
         """When the leader was last looked for on behalf of those who wait."""
+        self._protocols: dict[Node, tuple[float, str]] = {}
+        """What answered at the nodes when that was last asked."""
         self._start_names()
 
     def _start_names(self) -> None:
@@ -77,7 +91,7 @@ class Core:
         self._numbers = itertools.count(1)
 
     def forked(self) -> None:
-        """Begins anew in a forked child. It has copies of the parent's sockets, which it forgets and must not shut down."""
+        """Begins anew in a forked child. The connections are the parent's."""
         self._start_names()
         self._idle = []
         self.world.forked()
@@ -192,7 +206,8 @@ class Core:
             advice = "The URL takes the password, as in redis://:PASSWORD@HOST:PORT or redis://USER:PASSWORD@HOST:PORT"
             raise AuthenticationError(f"{where}: {error} {advice}") from error
         except (*BROKEN, InvalidResponse) as error:
-            if node is not None and not self.has_connected and not isinstance(error, TIMED_OUT) and not isinstance(error.__context__, _UNREACHABLE):
+            is_heard = not isinstance(error, TIMED_OUT) and not isinstance(error.__context__, _UNREACHABLE) and not _is_distrust(error)
+            if node is not None and not self.has_connected and is_heard:
                 await self._refuse_wrong_protocol(node, error)
             if isinstance(error, InvalidResponse):
                 raise RedisConnectionError(str(error)) from error
@@ -200,10 +215,14 @@ class Core:
 
     async def _refuse_wrong_protocol(self, node: Node, error: Exception) -> None:
         """Raises WrongProtocolError if what answers there is no server of the URL's protocol."""
-        try:
-            found = protocol_of(await self.world.probe(node[0], node[1], 1.0))
-        except BROKEN:
-            return
+        # The attempts of one request ask once.
+        asked_at, found = self._protocols.get(node, (-math.inf, ""))
+        if now() - asked_at >= self.timeout:
+            try:
+                found = protocol_of(await self.world.probe(node[0], node[1], 1.0))
+            except BROKEN:
+                found = ""
+            self._protocols[node] = now(), found
         where = f"{node[0]}:{node[1]}"
         if found == "HTTP":
             raise errors.WrongProtocolError(f"{where} is an HTTP server, and no Portcullis. Its port for locks is another one: 6379 unless set") from error
@@ -213,28 +232,36 @@ class Core:
             raise errors.WrongProtocolError(f"{where} is a port with TLS. Use rediss:// there ({error})") from error
 
     async def _find_leader(self, timeout: float) -> Link:
-        """Asks the nodes in turn, beginning with the last leader, and follows what they say. One round."""
+        """Asks the nodes in turn, beginning with the last leader, and follows what they say. One round, in which each node has its part of the time."""
         said: list[str] = []
         asked: set[Node] = set()
         is_reached = False
+        distrusted: Optional[Exception] = None
+        end = now() + timeout
         queue = [self._leader] if self._leader else []
-        queue += await self._ask_sentinels(said) if self.target.sentinels else self.target.nodes
+        queue += await self._ask_sentinels(said, end) if self.target.sentinels else self.target.nodes
         while queue:
             node = queue.pop(0)
             if node is None or node in asked:
                 continue
+            if asked and now() >= end:
+                said.append("there was no time to ask the others")
+                break
             asked.add(node)
             where = f"{node[0]}:{node[1]}"
+            share = len({other for other in queue if other not in asked}) + 1
             try:
-                link = await self._open(node, min(timeout, 2.0))
+                link = await self._open(node, _part(end, share))
             except (AuthenticationError, errors.WrongProtocolError):
                 raise
             except BROKEN as error:
+                if _is_distrust(error):
+                    distrusted = error
                 said.append(f"{where} cannot be reached ({error})")
                 continue
             is_reached = True
             try:
-                (role,) = await link.exchange([("ROLE",)], min(timeout, 2.0))
+                (role,) = await link.exchange([("ROLE",)], _part(end, share))
             except BROKEN as error:
                 link.abort()
                 said.append(f"{where} does not answer ({error})")
@@ -255,17 +282,19 @@ class Core:
         self._leader = None
         none = errors.NoLeaderError(f"no node leads: {'; '.join(said)}. `portcullis cluster status redis://HOST:PORT` shows what the nodes know")
         none.is_reached = is_reached
-        raise none
+        raise none from distrusted
 
-    async def _ask_sentinels(self, said: list[str]) -> list[Node]:
-        for host, port in self.target.sentinels:
+    async def _ask_sentinels(self, said: list[str], end: float) -> list[Node]:
+        for position, (host, port) in enumerate(self.target.sentinels):
+            # A part is for the leader.
+            share = len(self.target.sentinels) - position + 1
             options = {**self.target.sentinel_options, "host": host, "port": port}
             if self.target.tls:
                 options["tls"] = True
             link = None
             try:
-                link = await self.world.open(options, min(self.timeout, 1.0))
-                (reply,) = await link.exchange([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.target.service)], min(self.timeout, 1.0))
+                link = await self.world.open(options, min(self.timeout, 1.0, _part(end, share)))
+                (reply,) = await link.exchange([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.target.service)], min(self.timeout, 1.0, _part(end, share)))
             except BROKEN as error:
                 said.append(f"the sentinel {host}:{port} does not answer ({error})")
                 continue
@@ -293,16 +322,16 @@ class Core:
         while not await link.is_readable(max(0.01, min(self.timeout, end - now()))):
             if now() >= end:
                 raise RedisTimeoutError(f"no reply from {link.address}")
-            if await self._is_deposed(link):
+            if await self._is_deposed(link, min(2.0, end - now())):
                 raise RedisConnectionError(f"{link.address} does not lead any more")
         return self._checked(link, await link.receive(len(commands), timeout))
 
-    async def _is_deposed(self, link: Link) -> bool:
+    async def _is_deposed(self, link: Link, timeout: float) -> bool:
         """Whether another node leads. Those who wait at the same time share the answer."""
         if now() - self._looked_at >= self.timeout:
             self._looked_at = now()
             try:
-                (await self._find_leader(1.0)).abort()
+                (await self._find_leader(timeout)).abort()
             except errors.NoLeaderError:
                 return False
         return self._leader is not None and link.address != f"{self._leader[0]}:{self._leader[1]}"
@@ -364,9 +393,9 @@ class Core:
                 return replies, link
 
     def is_final(self, error: BaseException, waits: bool = False) -> bool:
-        """Whether another attempt is useless: the login or the protocol is wrong, or nothing has ever answered at the addresses. Who waits may wait
-        for the server's start, too."""
-        if isinstance(error, (AuthenticationError, errors.WrongProtocolError)):
+        """Whether another attempt is useless: the login, the protocol or the certificate is wrong, or nothing has ever answered at the addresses.
+        Who waits may wait for the server's start, too."""
+        if isinstance(error, (AuthenticationError, errors.WrongProtocolError)) or _is_distrust(error):
             return True
         if waits or self.has_connected or isinstance(error, TIMED_OUT):
             return False

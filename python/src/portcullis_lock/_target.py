@@ -54,6 +54,8 @@ def parse(url: str, options: Mapping[str, Any]) -> Target:
     for option in options:
         if option not in known_options(SSLConnection) | known_options(UnixDomainSocketConnection):
             raise TypeError(f"connect() got an unexpected option '{option}'. It takes timeout, retry_for, idle_max, and those of redis-py's connections")
+    if str(options.get("protocol", 3)) != "3":
+        raise ValueError(f"protocol is {options['protocol']!r}; it can only be 3: the server tells of lost locks by pushes, which older protocols do not have")
     scheme, colon, _ = url.partition(":")
     tls = scheme.startswith("rediss")
     if not colon or scheme not in ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "unix", "redis+unix"):
