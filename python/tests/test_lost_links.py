@@ -99,25 +99,56 @@ def test_a_move_does_not_extend_a_lease_that_is_not_renewed(portcullis, locks):
     portcullis.clock.freeze()
     grants = [locks.lock("a", lease=30, renew=False).acquire(), locks.semaphore("s", 2, lease=30, renew=False, owner="me").acquire()]
     portcullis.clock.advance(20)
-    renewed = {name: holder(locks, name)["renewed"] for name in "as"}
+    clients = {name: holder(locks, name)["client"] for name in "as"}
     with portcullis.client() as admin:
         admin.execute_command("CLIENT", "KILL", "ID", holder(locks)["client"])
-    until(lambda: all(holder(locks, name)["renewed"] > renewed[name] for name in "as"), 5)
+    until(lambda: all(holder(locks, name)["client"] != clients[name] for name in "as"), 5)
     assert all(locks.info(name).holders[0].lease <= 10 for name in "as")
     portcullis.clock.advance(10)
     assert all(grant.lost.is_set() for grant in grants)
 
 
-def test_a_move_keeps_the_lease_of_a_user_who_may_not_look_at_locks(portcullis, locks):
-    grant = locks.lock("a", lease=30, renew=False).acquire()
+def test_a_move_does_not_shorten_a_lease_that_is_extended_meanwhile(portcullis, locks):
+    grant = locks.lock("a", lease=2, renew=False).acquire()
     client = holder(locks)["client"]
-    portcullis.faults.add("secret", ("ERROR", "NOPERM User ann has no permissions to run the 'lock.info' command"), on="lock.info", times=1)
+    # The move arrives, and is answered after the extension.
+    portcullis.faults.add("slow", ("DELAY", 400), on="lock.renew", times=1)
     with portcullis.client() as admin:
         admin.execute_command("CLIENT", "KILL", "ID", client)
-    until(lambda: portcullis.faults.fired("secret") == 1, 5)
-    until(lambda: holder(locks)["client"] != client, 5)
-    assert 25 < locks.info("a").holders[0].lease <= 30 and grant.check()
+        until(lambda: portcullis.faults.fired("slow") == 1, 5)
+        admin.execute_command("LOCK.RENEW", "a", grant.owner, 30_000)
+        until(lambda: holder(locks)["client"] != client, 5)
+        time.sleep(0.5)
+        assert admin.pttl("a") > 25_000
     grant.release()
+
+
+def test_a_move_leaves_the_longer_lease_of_the_same_owner_to_a_user_who_may_not_look_at_locks(portcullis):
+    with portcullis.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-lock.info")
+        with portcullis.locks(username="ann", password="secret") as locks, portcullis.locks() as others:
+            short = locks.lock("a", lease=2, renew=False, owner="me").acquire()
+            long = locks.lock("a", lease=60, owner="me").acquire()
+            client = holder(others)["client"]
+            admin.execute_command("CLIENT", "KILL", "ID", client)
+            until(lambda: holder(others)["client"] != client, 5)
+            time.sleep(0.2)
+            assert admin.pttl("a") > 55_000
+            long.release()
+            short.release()
+        admin.execute_command("ACL", "DELUSER", "ann")
+
+
+def test_a_grant_stays_where_it_is_on_a_server_that_does_not_know_of_moves(portcullis, locks):
+    grant = locks.lock("a", lease=1, renew=False).acquire()
+    client = holder(locks)["client"]
+    portcullis.faults.add("older", ("ERROR", "ERR the lease is not an integer or out of range"), on="lock.renew")
+    with portcullis.client() as admin:
+        admin.execute_command("CLIENT", "KILL", "ID", client)
+    until(lambda: portcullis.faults.fired("older") == 1, 5)
+    assert grant.is_held and grant.check() and holder(locks)["client"] == client
+    assert grant.lost.wait(5) and grant.lost_because == "its lease ended"
+    assert portcullis.faults.fired("older") == 1, "it is tried once"
 
 
 def test_a_server_that_has_restarted_is_asked_at_once(portcullis):

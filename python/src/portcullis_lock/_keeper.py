@@ -23,7 +23,6 @@ from typing import Any, Callable, Coroutine, Iterable, Optional, Sequence
 from redis.exceptions import ResponseError
 
 from portcullis_lock import _process, errors
-from portcullis_lock import info as _info
 from portcullis_lock._clock import now
 from portcullis_lock._core import Core
 from portcullis_lock._held import Held
@@ -429,7 +428,7 @@ class Keeper:
                 held.deadline = sent + left_ms / 1000
                 self._settle_on(held, link)
 
-    def _left_ms(self, held: Held, replies: Iterable[Any]) -> Optional[int]:
+    def _left_ms(self, held: Held, replies: Iterable[Any], refused: str = "is not renewed") -> Optional[int]:
         """Milliseconds that are left after a renewal. None if it is refused; the grant is lost then, if it is not held any more."""
         left_ms = None
         for reply in replies:
@@ -438,31 +437,21 @@ class Keeper:
                 if isinstance(error, errors.NotHeldError):
                     self.lose(held, errors.cause_of(error) if now() < held.deadline else error.cause)
                 else:
-                    log.warning("'%s' is not renewed: %s", held.request.title, error)
+                    log.warning("'%s' %s: %s", held.request.title, refused, error)
                 return None
             left_ms = int(reply) if left_ms is None else min(left_ms, int(reply))
         return left_ms
 
     async def _move(self, grants: Sequence[Held], until: float, timeout: float) -> None:
-        """Renews grants whose connection has closed for the rest of their leases, and so by nothing."""
-        if not grants:
+        """Moves grants whose connection has closed to the one that asks, and leaves their leases as they are."""
+        commands = [held.request.keeping(name, held.owner, token) for held in grants for name, token in zip(held.request.names, held.tokens)]
+        if not commands:
             return
-        names = [(held, name, token) for held in grants for name, token in zip(held.request.names, held.tokens)]
-        replies = await self._core.call([("LOCK.INFO", name) for _, name, _ in names], until=until, timeout=timeout, urgent=True)
-        commands = []
-        for (held, name, token), reply in zip(names, replies):
-            # The user may be allowed to renew a lock, and not to look at it.
-            found = None if isinstance(reply, ResponseError) else _info.lock_info(name, reply)
-            leases = [holder.lease for holder in found.holders if holder.token == token or holder.owner == held.owner] if found else []
-            left = held.deadline - now()
-            # The grants of an owner with a name share a lease, which none of them may shorten.
-            if leases:
-                left = leases[0] if held.request.owner is not None else min(leases[0], left)
-            commands.append(held.request.renewal(name, held.owner, token, max(1, int(left * 1000))))
         answers, link = await self._core.call_on(commands, until, timeout, urgent=True)
-        rest = iter(answers)
+        replies = iter(answers)
         for held in grants:
-            if self._left_ms(held, [next(rest) for _ in held.request.names]) is not None:
+            # A server that does not know KEEP refuses it. The end of the lease is noticed then, and nothing else.
+            if self._left_ms(held, [next(replies) for _ in held.request.names], "is not moved to another connection") is not None:
                 self._settle_on(held, link)
 
     def _settle_on(self, held: Held, link: Link) -> None:

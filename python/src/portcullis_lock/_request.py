@@ -137,6 +137,11 @@ class Request:
             return (verb, name, owner, lease_ms)
         return (verb, name, owner, lease_ms, "TOKEN", token)
 
+    def keeping(self, name: str, owner: str, token: int) -> Command:
+        """The command that moves that grant to another connection, and leaves its lease as it is."""
+        verb = "SEM.RENEW" if self.kind == "semaphore" else "LOCK.RENEW"
+        return (verb, name, owner, "KEEP") if self.may_be_upgraded else (verb, name, owner, "KEEP", "TOKEN", token)
+
     def question(self, name: str, owner: str, token: int) -> Command:
         """The command whose refusal says why a grant has ended."""
         verb = "SEM.RENEW" if self.kind == "semaphore" else "LOCK.RENEW"
