@@ -15,7 +15,7 @@ import pytest
 import redis
 
 import portcullis_lock
-from portcullis_lock import WrongProtocolError
+from portcullis_lock import WrongProtocolError, _core
 from portcullis_lock.testing import Portcullis
 
 
@@ -310,8 +310,9 @@ def test_a_certificate_that_nobody_has_signed_is_not_tried_again(impostor, other
 
 async def test_nor_on_asyncio(impostor):
     locks = await portcullis_lock.aio.connect(f"rediss://127.0.0.1:{impostor.port}")
-    with Took() as took, pytest.raises(redis.exceptions.ConnectionError, match="certificate verify failed"):
+    with Took() as took, pytest.raises(redis.exceptions.ConnectionError) as caught:
         await locks.lock("a", wait=5).acquire()
+    assert _core._is_distrust(caught.value)  # redis-py 5.0 does not show its text.
     assert took.seconds < 2 and impostor.count == 1
     await locks.close()
 
