@@ -260,7 +260,7 @@ async def _release(core: Core, keeper: Keeper, held: Held) -> None:
         # After the lease there is nothing to release.
         until = min(now() + core.release_for, held.deadline)
         try:
-            replies = await core.call(commands, until=until, timeout=min(core.timeout, max(0.05, until - now())), urgent=True)
+            replies = await core.call(commands, until=until, urgent=True)
         except GeneratorExit:
             raise
         except BROKEN:
