@@ -1,5 +1,6 @@
 // Servers that are not there, not yet, not any more, or that hang: how long each request takes, and what holders hear.
 import assert from 'node:assert/strict'
+import { readFileSync, readdirSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { test } from 'node:test'
 import { NotHeldError, UnreachableError } from 'portcullis-lock'
@@ -8,10 +9,11 @@ import { atMost, driver, locksOf, sleep } from './setup.mjs'
 
 const NOWHERE = 'redis://127.0.0.1:1'
 
+// Upper bounds are generous: other work may keep the machine. Each is far below what these requests took when they knew no better.
 /** Milliseconds until the promise is settled. */
 const time = async (promise) => {
   const began = performance.now()
-  await promise.catch(() => {})
+  await promise
   return performance.now() - began
 }
 const unreachable = (promise) => assert.rejects(promise, (error) => error instanceof UnreachableError && error.constructor === UnreachableError)
@@ -22,6 +24,12 @@ const freePort = () =>
       server.close(() => resolve(port))
     })
   })
+/** Suspends the server's process. The signal may take a while to reach all of its threads. */
+const suspend = async ({ pid }) => {
+  process.kill(pid, 'SIGSTOP')
+  const isStopped = (thread) => / T /.test(readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8').replace(/\(.*\)/, ''))
+  while (!readdirSync(`/proc/${pid}/task`).every(isStopped)) await sleep(1)
+}
 /** Runs a test with a server, which may end before, and locks of it. */
 const withServer = async (work, options = {}) => {
   const server = await PortcullisServer.create()
@@ -47,7 +55,7 @@ test('a server that was never there', async () => {
   ]
   for (const request of requests) {
     const took = await time(unreachable(request()))
-    assert.ok(took < 1000, `${request}: ${took} ms`)
+    assert.ok(took < 3000, `${request}: ${took} ms`)
   }
   for (const wait of [() => locks.lock('a', { wait: 500 }), () => locks.tryLock('a', { wait: 500 }), () => locks.latch('l').wait({ wait: 500 })]) {
     const took = await time(unreachable(wait()))
@@ -58,13 +66,13 @@ test('a server that was never there', async () => {
 
 test('several nodes that were never there', async () => {
   const locks = locksOf(`${NOWHERE},127.0.0.1:2`)
-  assert.ok((await time(unreachable(locks.lock('a')))) < 1000)
+  assert.ok((await time(unreachable(locks.lock('a')))) < 3000)
   await locks.close()
 })
 
 test('a wait goes on until the server is there', async () => {
   const port = await freePort()
-  const locks = locksOf(`redis://127.0.0.1:${port}`, { patience: 100 })
+  const locks = locksOf(`redis://127.0.0.1:${port}`, { patience: 500 })
   const warnings = []
   const warned = (warning) => warnings.push(warning)
   process.on('warning', warned)
@@ -99,7 +107,7 @@ test('an abort ends a wait for a server that is not there', async () => {
 test('a server that hangs', async () => {
   await withServer(async (server, locks) => {
     const grant = await locks.lock('a')
-    process.kill(server.pid, 'SIGSTOP')
+    await suspend(server)
     const released = time(unreachable(grant.release()))
     for (const [what, ask] of Object.entries({
       'a lock': () => locks.lock('b', { wait: 1000 }),
@@ -118,7 +126,7 @@ test('a server that hangs', async () => {
 
 test('a server that hangs from the start', async () => {
   const server = await PortcullisServer.create()
-  process.kill(server.pid, 'SIGSTOP')
+  await suspend(server)
   // With and without a reply that is needed to open a connection.
   const all = [server.url, `redis://127.0.0.1:${server.port}/3`].map((url) => locksOf(url, { timeout: 1000, connectTimeout: 1000 }))
   try {
@@ -156,7 +164,7 @@ test('close() with a server that hangs', async () => {
   await withServer(async (server, locks) => {
     const grant = await locks.lock('a')
     await locks.lock('b', { session: { grace: 5000 } })
-    process.kill(server.pid, 'SIGSTOP')
+    await suspend(server)
     const refused = [assert.rejects(locks.lock('a', { wait: Infinity })), unreachable(locks.lock('a', { wait: 100 }))]
     await refused[1]
     assert.ok((await time(locks.close())) < 2800)

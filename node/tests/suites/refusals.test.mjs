@@ -40,7 +40,7 @@ async function refused(locks, code, text) {
       assert.match(error.message, text)
       return true
     })
-    assert.ok(performance.now() - began < 1000)
+    assert.ok(performance.now() - began < 3000)
   }
 }
 
@@ -104,7 +104,7 @@ test('a port of another protocol', async () => {
       assert.match(error.message, /what answers at 127\.0\.0\.1:\d+ does not speak Redis's protocol/)
       return true
     })
-    assert.ok(performance.now() - began < 1000)
+    assert.ok(performance.now() - began < 3000)
   }
   web.close()
 })
