@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import time
 
 import pytest
 import redis.exceptions
@@ -10,13 +9,7 @@ import redis.exceptions
 import portcullis_lock
 from portcullis_lock import DeadlockError, NotAcquiredError, NotHeldError, StaleTokenError, aio
 from portcullis_lock._keeper import Keeper
-
-
-async def until(condition, patience=60.0):
-    end = time.monotonic() + patience
-    while not await condition():
-        assert time.monotonic() < end, "it does not become true"
-        await asyncio.sleep(0.005)
+from waiting import until_async as until
 
 
 async def test_a_grant_has_a_token_and_ends_with_the_block(alocks):

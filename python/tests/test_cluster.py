@@ -12,6 +12,7 @@ import time
 
 import pytest
 import redis.sentinel
+from waiting import until
 from workers import PATIENCE, run_tasks, run_threads, visited
 
 import portcullis_lock
@@ -100,7 +101,7 @@ def lose_the_majority(cluster):
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
     with redis.Redis(port=cluster.ports[leader]) as client:
-        until(lambda: client.execute_command("ROLE")[0] != b"master")
+        until(lambda: client.execute_command("ROLE")[0] != b"master", PATIENCE)
     for pid in others:
         os.kill(pid, signal.SIGCONT)
     cluster.leader()
@@ -111,21 +112,13 @@ def test_a_change_of_the_leader_disturbs_neither_holders_nor_waiters(cluster, ch
     with portcullis_lock.connect(cluster.url()) as locks:
         kept = locks.lock("kept", lease=300).acquire()
         waiting = [spawn(locks.lock("kept", wait=math.inf).acquire), spawn(aio_waiter(cluster.url()))]
-        until(lambda: len(locks.info("kept").waiters) == 2)
+        until(lambda: len(locks.info("kept").waiters) == 2, PATIENCE)
         change(cluster)
-        until(lambda: len(locks.info("kept").waiters) == 2)
+        until(lambda: len(locks.info("kept").waiters) == 2, PATIENCE)
         assert kept.check() and kept.renew() > 250
         kept.release()
         waiting[0].result(PATIENCE).release()
         assert waiting[1].result(PATIENCE) == "granted" and locks.info("kept") is None
-
-
-def until(condition):
-    """Waits for an event that must come. Its limit is only for a test that has failed."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it does not become true"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("cluster", ["plain"], indirect=True)
@@ -136,10 +129,10 @@ def test_a_leader_that_stands_still_is_left_by_those_who_wait(cluster, spawn):
         # The next leader has them in any order.
         waiting = [spawn(lambda wait=wait: locks.lock("kept", wait=wait).acquire().release() or "granted") for wait in (math.inf, PATIENCE)]
         waiting.append(spawn(aio_waiter(cluster.url())))
-        until(lambda: len(locks.info("kept").waiters) == 3)
+        until(lambda: len(locks.info("kept").waiters) == 3, PATIENCE)
         stopped = cluster.processes[cluster.leader()]
         os.kill(stopped.pid, signal.SIGSTOP)
-        until(lambda: len(locks.info("kept").waiters) == 3)
+        until(lambda: len(locks.info("kept").waiters) == 3, PATIENCE)
         kept.release()
         assert [thread.result(PATIENCE) for thread in waiting] == ["granted"] * 3
         os.kill(stopped.pid, signal.SIGCONT)
@@ -163,7 +156,7 @@ def test_without_a_leader_the_error_names_the_nodes(portcullis_proc):
             if number != leader:
                 process.kill()
         with redis.Redis(port=cluster.ports[leader]) as client:
-            until(lambda: client.execute_command("ROLE")[0] != b"master")
+            until(lambda: client.execute_command("ROLE")[0] != b"master", PATIENCE)
         with pytest.raises(NoLeaderError, match="no node leads: .*cannot be reached.*cluster status"):
             portcullis_lock.connect(cluster.url(), retry_for=0.2, timeout=0.5).lock("a").acquire()
     assert threading.active_count() < 50

@@ -9,13 +9,7 @@ import pytest
 
 import portcullis_lock
 from portcullis_lock.compat import Lock
-
-
-def until(condition, patience=30.0):
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, "it does not become true"
-        time.sleep(0.005)
+from waiting import until
 
 
 def test_a_forgotten_grant_warns_and_ends_with_its_lease(locks, caplog):

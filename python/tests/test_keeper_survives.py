@@ -12,13 +12,7 @@ import redis
 
 from portcullis_lock import _held
 from portcullis_lock.compat import Lock
-
-
-def until(condition, patience=30.0):
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, "it does not become true"
-        time.sleep(0.005)
+from waiting import until
 
 
 class Vault(redis.CredentialProvider):

@@ -11,6 +11,7 @@ import pytest
 import portcullis_lock
 from portcullis_lock import NotHeldError
 from portcullis_lock.testing import Portcullis
+from waiting import until
 
 
 @pytest.fixture
@@ -23,13 +24,6 @@ def keepers():
     earlier = []
     earlier = keepers()
     return keepers
-
-
-def until(condition, patience=60.0):
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, "it does not become true"
-        time.sleep(0.005)
 
 
 def test_a_grant_is_renewed_for_as_long_as_it_is_held(portcullis, locks):

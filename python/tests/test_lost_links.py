@@ -8,20 +8,7 @@ import pytest
 
 from portcullis_lock import NotHeldError, _link
 from portcullis_lock.testing import Portcullis
-
-
-def until(condition, patience=30.0):
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, "it does not become true"
-        time.sleep(0.005)
-
-
-async def until_async(condition, patience=30.0):
-    end = time.monotonic() + patience
-    while not await condition():
-        assert time.monotonic() < end, "it does not become true"
-        await asyncio.sleep(0.005)
+from waiting import until, until_async
 
 
 def holder(locks, name="a"):

@@ -39,7 +39,7 @@ pub fn command() -> Command {
         .after_help(AFTER)
         .arg(Arg::new("url").value_name("URL").default_value("redis://127.0.0.1:6379").help("URL of the server"))
         .arg(interval.value_parser(value_parser!(u64).range(50..=3_600_000)).help("Milliseconds between looks"))
-        .arg(flag("all", "Lists locks that nobody waits for, too, as the key `a` does"))
+        .arg(flag("all", "Lists all locks, as the key `a` does, and not only those with waiters"))
         .arg(flag("once", "Prints one view as plain text, and ends"))
         .arg(flag("json", "With --once: prints JSON").requires("once"))
 }

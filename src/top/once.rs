@@ -7,7 +7,7 @@ use crate::top::json::json;
 use crate::top::rows;
 use crate::top::text::text;
 
-/// Looks once. Returns the text, or JSON. With `all`, locks that nobody waits for are listed, too.
+/// Looks once. Returns the text, or JSON. With `all`, it lists all locks, and not only those with waiters.
 ///
 /// # Errors
 /// In words: the server cannot be reached, or refuses.

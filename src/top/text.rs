@@ -35,7 +35,7 @@ pub fn text(facts: &Facts) -> String {
     {
         lines.extend([
             String::new(),
-            format!("No lock has waiters. {} held: --all lists what is held in this database.", are(held)),
+            format!("No lock has waiters. {} held in all databases; --all lists those of this one.", are(held)),
         ]);
     }
     match &facts.graph {

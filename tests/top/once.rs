@@ -71,7 +71,7 @@ fn text_begins_with_the_root_and_its_holder() {
     assert!(printed(&["--once", &quiet.url()]).starts_with("Nobody waits for a lock.\n"));
     let mut holder = Wire::connect(quiet.addr()).unwrap();
     call(&mut holder, "LOCK.ACQUIRE order:42 worker-7 60000");
-    let hint = "\n\nNo lock has waiters. 1 lock is held: --all lists what is held in this database.\n";
+    let hint = "\n\nNo lock has waiters. 1 lock is held in all databases; --all lists those of this one.\n";
     assert!(printed(&["--once", &quiet.url()]).ends_with(hint));
     let all = printed(&["--once", "--all", &quiet.url()]);
     assert!(all.lines().any(|line| line.starts_with("order:42  lock  ") && line.contains("worker-7")), "{all}");

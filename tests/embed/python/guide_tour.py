@@ -10,8 +10,8 @@ def steps_of_an_order():
     return ["pick", "pack", "ship"]
 
 
-# Without `with`, `acquire` returns a grant, or None when somebody else holds the lock. The grant is renewed until you release it, for as long as
-# you keep it. If this process ends before that, the lock ends with its lease.
+# Without `with`, `acquire` returns a grant, or None when somebody else holds the lock. The grant is renewed while you keep it, until you release
+# it. If this process ends before that, the lock ends with its lease.
 grant = locks.lock("report").acquire()
 if grant is not None:
     grant.release()
