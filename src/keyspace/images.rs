@@ -6,7 +6,7 @@ use crate::base::time::Now;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::{Keyspace, Ttl, ended};
 use crate::keyspace::natives::lock_of;
-use crate::lock::{Client, Grant, Holders, Lock};
+use crate::lock::{Client, Fate, Grant, Holders, Lock};
 use crate::store::entry::{EntryRef, Form, ValueRef};
 use crate::store::values::hash::Hash;
 use crate::store::values::value::Value;
@@ -128,7 +128,7 @@ impl Keyspace {
         match image.value {
             ImageValue::Lock(lock) => {
                 let lock = later_lock(*lock, later_ms);
-                self.with_locks(now, |locks, keys| locks.adopt(keys, now, (db, key), lock, connected));
+                self.with_locks(now, |locks, keys| locks.adopt(keys, now, (db, key), lock, |client| Fate::of(connected(client))));
             }
             ImageValue::String(bytes, form) => {
                 let mut db = self.db(db, now);

@@ -24,6 +24,8 @@ pub(crate) struct LockRecords {
 pub(crate) enum Coming {
     /// The server was restarted: each session keeps at least this many milliseconds for its client to come back.
     Restarted(u64),
+    /// The server leads after another one: nobody knows which connections to that one live. See [`Session::is_unseen`].
+    TakenOver,
     /// The server was restored to a snapshot.
     Restored,
     /// They are those of another server, which runs. Its clients are not here, but their sessions keep them: a session without
@@ -75,6 +77,8 @@ impl Keyspace {
                 let end_ms = match coming {
                     _ if client.is_some() => 0,
                     Coming::Restarted(min_ms) => fresh_ms(min_ms).max(session.end_ms),
+                    // The end that the former leader saw stands.
+                    Coming::TakenOver => session.end_ms,
                     Coming::Restored | Coming::Copied if session.end_ms != 0 => session.end_ms,
                     Coming::Restored | Coming::Copied => fresh_ms(0),
                 };

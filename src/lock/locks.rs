@@ -1,7 +1,7 @@
 //! The operations on locks. Every operation is atomic. `release` serves the waiters itself; after `acquire` and `renew` the caller
 //! calls [`Locks::work`], which grants to all eligible waiters.
 
-mod adopting;
+pub mod adopting;
 mod breaking;
 mod ending;
 mod figures;
@@ -9,6 +9,7 @@ mod granting;
 pub mod losing;
 mod naming;
 mod repeating;
+mod unseen;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,6 +78,8 @@ pub struct Locks {
     /// and the token. The value is the database, as an id that SWAPDB does not change ([`Locks::home`]), and the lock's name. A
     /// grant that was lost with its database stays here until its holder is notified.
     bound: BTreeMap<(u64, u64), Name>,
+    /// Ids of connections with bound grants of which it is not known if they live: see [`crate::lock::locks::unseen`].
+    unseen: BTreeSet<u64>,
     /// Ids of ended named sessions whose grants are still being ended, with the last connections of those sessions.
     over: VecDeque<(u64, Option<Client>)>,
     /// Ids of ended connections and sessions with too many grants to end at once, with the connection to notify. A request that
@@ -109,6 +112,7 @@ impl Locks {
             again: Vec::new(),
             outcomes: Vec::new(),
             bound: BTreeMap::new(),
+            unseen: BTreeSet::new(),
             over: VecDeque::new(),
             ending: Vec::new(),
             homes: Vec::new(),
@@ -578,6 +582,7 @@ impl Locks {
             assert_eq!(session.grants, bound as u64, "a session knows how many grants it has");
             assert!(session.end_ms == 0 || self.deadlines.contains(&(session.end_ms, Due::Session(number))));
         }
+        assert!(self.unseen.iter().all(|&client| self.has_bound(client)), "an unseen connection has grants");
         for (number, queue) in self.queues.iter() {
             assert!(queue.len > 0 || queue.pinned, "a queue has a waiter, or is pinned");
             assert!(queue.due_ms == 0 || self.deadlines.contains(&(queue.due_ms, Due::Queue(number))));

@@ -57,6 +57,7 @@ pub use grant::{Bound, Client, Grant, Mode};
 pub use holders::{Holders, Lock};
 pub use interface::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Request};
 pub use locks::Locks;
+pub use locks::adopting::Fate;
 pub use locks::losing::Origin;
 
 /// Budget steps for notifying the holder of a lost lock. Freeing an entry takes one step.

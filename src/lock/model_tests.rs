@@ -1,5 +1,6 @@
 //! Locks against a naive reference: random operations by random owners over a few names, with leases that end, waits that time out,
-//! requests that are sent again, connections that close, named sessions that outlive them or are taken over, and restarts.
+//! requests that are sent again, connections that close, named sessions that outlive them or are taken over, restarts, changes of the
+//! leader, and owners that come back after those.
 //!
 //! ```text
 //!   operations ─▶ world ─┬─▶ the locks        what they say is compared at once,
@@ -25,21 +26,81 @@ const GRACE_MIN_MS: u64 = 7;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Acquire { name: usize, owner: usize, shared: bool, session: bool, extra: u64, max_hold: u64, with: With },
-    AcquireAll { first: usize, count: usize, owner: usize, with: With },
-    Semaphore { owner: usize, permits: u32, with: With },
-    Release { name: usize, owner: usize, all: bool, token: Token, request: Option<usize> },
-    Renew { name: usize, owner: usize, lease: u64, token: Token },
-    NameSession { client: u64, session: usize, grace: Option<u64> },
-    EndSession { session: usize },
+    Acquire {
+        name: usize,
+        owner: usize,
+        shared: bool,
+        session: bool,
+        extra: u64,
+        max_hold: u64,
+        with: With,
+    },
+    AcquireAll {
+        first: usize,
+        count: usize,
+        owner: usize,
+        with: With,
+    },
+    Semaphore {
+        owner: usize,
+        permits: u32,
+        with: With,
+    },
+    Release {
+        name: usize,
+        owner: usize,
+        all: bool,
+        token: Token,
+        request: Option<usize>,
+    },
+    Renew {
+        name: usize,
+        owner: usize,
+        lease: u64,
+        token: Token,
+    },
+    NameSession {
+        client: u64,
+        session: usize,
+        grace: Option<u64>,
+    },
+    EndSession {
+        session: usize,
+    },
     Restart,
-    Break { name: usize, owner: usize, token: Token },
-    Delete { name: usize },
-    Plain { name: usize },
-    Close { client: u64 },
-    Leave { client: u64 },
+    Break {
+        name: usize,
+        owner: usize,
+        token: Token,
+    },
+    Delete {
+        name: usize,
+    },
+    Plain {
+        name: usize,
+    },
+    Close {
+        client: u64,
+    },
+    /// The connection is closed, and nobody knows whether its client works on.
+    LoseSight {
+        client: u64,
+    },
+    /// Another server leads.
+    TakeOver,
+    ComeBack {
+        name: usize,
+        owner: usize,
+        client: u64,
+        other_user: bool,
+    },
+    Leave {
+        client: u64,
+    },
     Flush,
-    Pass { ms: u64 },
+    Pass {
+        ms: u64,
+    },
 }
 
 /// The parameters of all acquisitions.
@@ -92,6 +153,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..4usize).prop_map(|name| Op::Delete { name }),
         1 => name.prop_map(|name| Op::Plain { name }),
         1 => client.clone().prop_map(|client| Op::Close { client }),
+        1 => prop_oneof![3 => client.clone().prop_map(|client| Op::LoseSight { client }), 1 => Just(Op::TakeOver)],
+        2 => (0..4usize, 0..5usize, client.clone(), any::<bool>()).prop_map(
+            |(name, owner, client, other_user)| Op::ComeBack { name, owner, client, other_user }),
         1 => client.prop_map(|client| Op::Leave { client }),
         1 => prop_oneof![9 => Just(Op::Pass { ms: 1 }), 1 => Just(Op::Flush)],
         6 => (1..15u64).prop_map(|ms| Op::Pass { ms }),

@@ -2,10 +2,15 @@
 //! session over.
 //!
 //! ```text
-//!   LOCK.SESSION id ─▶ attached ── its connection ends ─▶ detached ── grace over, or END ─▶ ended, and its grants with it
-//!                         ▲                                  │
-//!                         └────── a connection names it ─────┘      a detached session without grants ends at once
+//!   LOCK.SESSION id ─▶ attached ── its connection is seen to end ─▶ detached ── grace over, or END ─▶ ended, and its grants with it
+//!                        ▲  │                                          │
+//!                        │  └─ another server leads ─▶ unseen          │      a detached session without grants ends at once
+//!                        │                               │             │      an unseen one ends with its last grant
+//!                        └────── a connection names it ──┴─────────────┘
 //! ```
+//!
+//! A session is *unseen* while nobody knows whether its connection lives: the connection was one to a former leader, or the leader
+//! has closed it because it had no majority. Its client may still work, so its grants live until their leases end.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +28,19 @@ pub struct Session {
     pub user: Box<[u8]>,
     /// How long its grants outlive its connection.
     pub grace_ms: u64,
-    /// Its connection; `None` while it is detached.
+    /// Its connection; `None` while it is detached or unseen.
     pub client: Option<Client>,
-    /// The end of its grace; 0 while it has a connection.
+    /// The end of its grace; 0 unless it is detached.
     pub end_ms: u64,
     /// Number of grants bound to it.
     pub grants: u64,
+}
+
+impl Session {
+    /// Whether it is not known if its connection lives.
+    pub fn is_unseen(&self) -> bool {
+        self.client.is_none() && self.end_ms == 0
+    }
 }
 
 /// A change of a session, for the change log.
@@ -46,6 +58,8 @@ pub struct Sessions {
     sessions: BTreeMap<u64, Session>,
     by_id: BTreeMap<Box<[u8]>, u64>,
     by_client: BTreeMap<u64, u64>,
+    /// Number of unseen sessions.
+    unseen: usize,
     /// Changes that were not taken yet.
     pub news: Vec<News>,
 }
@@ -54,6 +68,11 @@ impl Sessions {
     /// Number of sessions.
     pub fn count(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// Number of sessions of which it is not known if their connections live.
+    pub fn unseen(&self) -> usize {
+        self.unseen
     }
 
     /// All of them with their numbers.
@@ -81,8 +100,9 @@ impl Sessions {
         self.by_client.get(&client).copied()
     }
 
-    /// Adds a session, attached if it has a connection.
+    /// Adds a session: attached if it has a connection, detached if it has an end, and unseen if it has neither.
     pub fn insert(&mut self, number: u64, session: Session) {
+        self.unseen += usize::from(session.is_unseen());
         self.by_id.insert(session.id.clone(), number);
         if let Some(client) = session.client {
             self.by_client.insert(client.id, number);
@@ -94,6 +114,7 @@ impl Sessions {
     /// Attaches a session to a connection that has none. The session's previous connection loses it.
     pub fn attach(&mut self, number: u64, client: Client, grace_ms: Option<u64>) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
+        self.unseen -= usize::from(session.is_unseen());
         if let Some(before) = session.client.replace(client) {
             self.by_client.remove(&before.id);
         }
@@ -113,9 +134,19 @@ impl Sessions {
         self.news.push(News::Changed(number));
     }
 
+    /// Takes the connection from a session without taking it for ended: from now on it is not known if the connection lives.
+    pub fn lose_sight(&mut self, number: u64) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if let Some(client) = session.client.take() {
+            self.by_client.remove(&client.id);
+            self.unseen += 1;
+        }
+    }
+
     /// Removes a session that ends.
     pub fn remove(&mut self, number: u64) -> Option<Session> {
         let session = self.sessions.remove(&number)?;
+        self.unseen -= usize::from(session.is_unseen());
         self.by_id.remove(&session.id);
         if let Some(client) = session.client {
             self.by_client.remove(&client.id);
@@ -142,11 +173,16 @@ impl Sessions {
         assert_eq!(self.by_id.len(), self.sessions.len(), "every session is found by its id");
         for (number, session) in &self.sessions {
             assert_eq!(self.by_id.get(&session.id), Some(number), "a session is found by its id");
-            assert_eq!(session.client.is_none(), session.end_ms != 0, "a session without a connection ends");
+            assert!(session.client.is_none() || session.end_ms == 0, "a session with a connection has no end");
             assert!(session.client.is_some() || session.grants > 0, "a session is worth keeping");
         }
         let attached = self.sessions.values().filter(|session| session.client.is_some()).count();
         assert_eq!(self.by_client.len(), attached, "a connection has one session");
+        assert_eq!(
+            self.unseen,
+            self.sessions.values().filter(|session| session.is_unseen()).count(),
+            "unseen sessions are counted"
+        );
         for (client, number) in &self.by_client {
             let session = self.sessions.get(number).and_then(|session| session.client);
             assert!(session.is_some_and(|of| of.id == *client), "a connection's session knows it");

@@ -9,6 +9,11 @@ pub(crate) async fn call<T: FromValue>(world: &impl World, server: usize, comman
     T::from_value(world.call(server, command).await?)
 }
 
+/// Sends two commands together ([`World::call_together`]) and converts the reply to the second.
+pub(crate) async fn call_together<T: FromValue>(world: &impl World, server: usize, first: Command, then: Command) -> Result<T> {
+    T::from_value(world.call_together(server, first, then).await?)
+}
+
 /// Runs a script by its digest, or in full if the server does not have it. `arguments` appends the arguments after the keys.
 pub(crate) async fn run_script<T: FromValue>(
     world: &impl World,

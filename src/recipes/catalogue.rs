@@ -81,14 +81,17 @@ pub fn all<W: World>() -> Vec<Recipe<W>> {
 }
 
 /// The lock algorithm with this name, with its default settings. The suffix `+watchdog`, as in `set-nx-px+watchdog`, adds a
-/// watchdog to an algorithm that can renew.
+/// watchdog to an algorithm that can renew. `native+session` and `native+named-session` are the native lock with `SESSION`.
 pub fn by_name<W: World>(name: &str) -> Option<Box<dyn Algorithm<W>>> {
     let (name, watched) = name.strip_suffix("+watchdog").map_or((name, false), |name| (name, true));
-    let recipe = all::<W>().into_iter().find(|recipe| recipe.facts.name == name)?;
-    let algorithm = recipe.make?();
+    let algorithm: Box<dyn Algorithm<W>> = match name {
+        "native+session" => Box::new(native::Session),
+        "native+named-session" => Box::new(native::NamedSession),
+        _ => all::<W>().into_iter().find(|recipe| recipe.facts.name == name)?.make?(),
+    };
     match watched {
         false => Some(algorithm),
-        true if recipe.facts.renews => Some(Box::new(WithWatchdog::new(algorithm))),
+        true if algorithm.facts().renews => Some(Box::new(WithWatchdog::new(algorithm))),
         true => None,
     }
 }

@@ -31,6 +31,8 @@ pub struct Facts {
     pub fenced: bool,
     /// Whether it needs native locks, which only this crate's server has.
     pub native: bool,
+    /// Whether a grant also ends when a server sees the end of its connection.
+    pub session: bool,
 }
 
 impl Facts {
@@ -50,6 +52,7 @@ impl Facts {
         shared: false,
         fenced: false,
         native: false,
+        session: false,
     };
 }
 

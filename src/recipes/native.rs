@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::client::{Command, EARLY_ENDS_MAX, Error, Result};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms, valid_until};
-use crate::recipes::call::call;
+use crate::recipes::call::{call, call_together};
 use crate::recipes::facts::{Facts, OWNER_CHECKED, PAUSED_HOLDER_FENCED, SHORTER_LEASE};
 use crate::recipes::world::World;
 
@@ -54,89 +54,189 @@ pub static FACTS: Facts = Facts {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Native;
 
+/// What ends a grant besides its lease and its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tie {
+    Nothing,
+    /// The end of the connection that acquired it.
+    Connection,
+    /// The end of a named session, which outlives its connection by a grace.
+    Named,
+}
+
+/// Facts about [`Session`].
+pub static SESSION_FACTS: Facts = Facts {
+    name: "native+session",
+    summary: "LOCK.ACQUIRE … SESSION: a native lock that also ends when its connection is seen to end",
+    session: true,
+    ..FACTS
+};
+
+/// Facts about [`NamedSession`].
+pub static NAMED_FACTS: Facts = Facts {
+    name: "native+named-session",
+    summary: "LOCK.SESSION id GRACE ms, then LOCK.ACQUIRE … SESSION: a native lock that ends some time after its connection is seen to end",
+    ..SESSION_FACTS
+};
+
+/// As [`Native`], with `SESSION`: the grant also ends when the leader sees the end of its connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Session;
+
+/// As [`Session`], with a named session for each owner. Its grace is a fifth of the lease.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NamedSession;
+
+/// Part of the lease for which a named session outlives its connection: 1 / this.
+const GRACES_IN_LEASE: u32 = 5;
+
 impl<W: World> Algorithm<W> for Native {
     fn facts(&self) -> &'static Facts {
         &FACTS
     }
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        Box::pin(async move {
-            let end = world.elapsed().checked_add(request.wait);
-            let mut early_ends = 0;
-            let mut request_id = unique_id(world);
-            loop {
-                let asked = world.elapsed();
-                let left = end.map(|end| end.saturating_sub(asked));
-                let wait_is_over = left.is_some_and(|left| left.is_zero());
-                let is_early = || left.is_none_or(|left| world.elapsed() - asked < left - left / 8);
-                let token = match call::<Option<u64>>(world, 0, acquire_command(request, &request_id, left)).await {
-                    Ok(Some(token)) => token,
-                    // A late copy of the request, on a connection that was given up, has taken this one's place in the queue:
-                    // sending it again takes the place back.
-                    Ok(None) if early_ends < EARLY_ENDS_MAX && is_early() => {
-                        early_ends += 1;
-                        continue;
-                    }
-                    Ok(None) => return Ok(None),
-                    // The lock was granted, and the grant ended before this process received the reply.
-                    Err(Error::NotHeld(_)) if !wait_is_over => {
-                        request_id = unique_id(world);
-                        continue;
-                    }
-                    Err(Error::NotHeld(_)) => return Ok(None),
-                    Err(error) => return Err(error),
-                };
-                let mut grant = Grant { token: Some(token), shared: request.shared, ..Grant::new(request, asked) };
-                // The lease began some time after the request. After a long wait, counting from the request would waste much of
-                // the lease, so a renewal asks the server for the remaining time.
-                if world.elapsed() - asked < request.lease / 4 {
-                    return Ok(Some(grant));
-                }
-                match self.renew(world, &mut grant).await {
-                    Ok(false) => request_id = unique_id(world),
-                    // After an error, too, the lock is held, and the caller has to release it. The grant is then valid as counted
-                    // from the request.
-                    Ok(true) | Err(_) => return Ok(Some(grant)),
-                }
-            }
-        })
+        acquire(world, request, Tie::Nothing)
     }
 
     fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
-        Box::pin(async move {
-            let command = Command::new("LOCK.RELEASE").arg(&grant.name).arg(&grant.owner);
-            let command = with_token(command, grant).arg("REQUEST").arg(unique_id(world));
-            match call::<i64>(world, 0, command).await {
-                Ok(_) => Ok(ReleaseOutcome::Released),
-                Err(Error::NotHeld(_)) => Ok(ReleaseOutcome::NotHeld),
-                Err(error) => Err(error),
-            }
-        })
+        release(world, grant)
     }
 
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(renew(world, grant))
+    }
+}
+
+impl<W: World> Algorithm<W> for Session {
+    fn facts(&self) -> &'static Facts {
+        &SESSION_FACTS
+    }
+
+    fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
+        acquire(world, request, Tie::Connection)
+    }
+
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
+        release(world, grant)
+    }
+
+    fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(renew(world, grant))
+    }
+}
+
+impl<W: World> Algorithm<W> for NamedSession {
+    fn facts(&self) -> &'static Facts {
+        &NAMED_FACTS
+    }
+
+    fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
+        acquire(world, request, Tie::Named)
+    }
+
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
+        release(world, grant)
+    }
+
+    /// Takes the session over, in case its connection has ended, and renews the lease.
+    fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            let asked = world.elapsed();
-            let command = Command::new("LOCK.RENEW").arg(&grant.name).arg(&grant.owner).arg(lease_ms(grant.lease));
-            let command = with_token(command, grant).idempotent();
-            match call::<u64>(world, 0, command).await {
-                Ok(left_ms) => {
-                    grant.valid_until = valid_until(asked, Duration::from_millis(left_ms));
-                    Ok(true)
-                }
-                Err(Error::NotHeld(_)) => Ok(false),
-                Err(error) => Err(error),
-            }
+            world.call(0, name_session(&grant.owner, grant.lease)).await?;
+            renew(world, grant).await
         })
     }
 }
 
+fn acquire<'a, W: World>(world: &'a W, request: &'a Request, tie: Tie) -> BoxFuture<'a, Result<Option<Grant>>> {
+    Box::pin(async move {
+        let end = world.elapsed().checked_add(request.wait);
+        let mut early_ends = 0;
+        let mut request_id = unique_id(world);
+        loop {
+            let asked = world.elapsed();
+            let left = end.map(|end| end.saturating_sub(asked));
+            let wait_is_over = left.is_some_and(|left| left.is_zero());
+            let is_early = || left.is_none_or(|left| world.elapsed() - asked < left - left / 8);
+            let command = acquire_command(request, &request_id, left, tie);
+            let asked_for = match tie {
+                Tie::Named => call_together(world, 0, name_session(&request.owner, request.lease), command).await,
+                Tie::Nothing | Tie::Connection => call::<Option<u64>>(world, 0, command).await,
+            };
+            let token = match asked_for {
+                Ok(Some(token)) => token,
+                // A late copy of the request, on a connection that was given up, has taken this one's place in the queue:
+                // sending it again takes the place back.
+                Ok(None) if early_ends < EARLY_ENDS_MAX && is_early() => {
+                    early_ends += 1;
+                    continue;
+                }
+                Ok(None) => return Ok(None),
+                // The lock was granted, and the grant ended before this process received the reply.
+                Err(Error::NotHeld(_)) if !wait_is_over => {
+                    request_id = unique_id(world);
+                    continue;
+                }
+                Err(Error::NotHeld(_)) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let mut grant = Grant { token: Some(token), shared: request.shared, ..Grant::new(request, asked) };
+            // The lease began some time after the request. After a long wait, counting from the request would waste much of
+            // the lease, so a renewal asks the server for the remaining time.
+            if world.elapsed() - asked < request.lease / 4 {
+                return Ok(Some(grant));
+            }
+            match renew(world, &mut grant).await {
+                Ok(false) => request_id = unique_id(world),
+                // After an error, too, the lock is held, and the caller has to release it. The grant is then valid as counted
+                // from the request.
+                Ok(true) | Err(_) => return Ok(Some(grant)),
+            }
+        }
+    })
+}
+
+fn release<'a, W: World>(world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
+    Box::pin(async move {
+        let command = Command::new("LOCK.RELEASE").arg(&grant.name).arg(&grant.owner);
+        let command = with_token(command, grant).arg("REQUEST").arg(unique_id(world));
+        match call::<i64>(world, 0, command).await {
+            Ok(_) => Ok(ReleaseOutcome::Released),
+            Err(Error::NotHeld(_)) => Ok(ReleaseOutcome::NotHeld),
+            Err(error) => Err(error),
+        }
+    })
+}
+
+async fn renew<W: World>(world: &W, grant: &mut Grant) -> Result<bool> {
+    let asked = world.elapsed();
+    let command = Command::new("LOCK.RENEW").arg(&grant.name).arg(&grant.owner).arg(lease_ms(grant.lease));
+    let command = with_token(command, grant).idempotent();
+    match call::<u64>(world, 0, command).await {
+        Ok(left_ms) => {
+            grant.valid_until = valid_until(asked, Duration::from_millis(left_ms));
+            Ok(true)
+        }
+        Err(Error::NotHeld(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The command that names the session of an owner, or takes it over.
+fn name_session(owner: &[u8], lease: Duration) -> Command {
+    let grace_ms = lease_ms(lease / GRACES_IN_LEASE);
+    Command::new("LOCK.SESSION").arg(owner).arg("GRACE").arg(grace_ms).idempotent()
+}
+
 /// The command that acquires the lock. `left` is the rest of the wait; `None` if the wait has no end.
-fn acquire_command(request: &Request, request_id: &str, left: Option<Duration>) -> Command {
+fn acquire_command(request: &Request, request_id: &str, left: Option<Duration>, tie: Tie) -> Command {
     let command = Command::new("LOCK.ACQUIRE").arg(&request.name).arg(&request.owner).arg(request.lease_ms());
     let mut command = command.arg("REQUEST").arg(request_id);
     if request.shared {
         command = command.arg("SHARED");
+    }
+    if tie != Tie::Nothing {
+        command = command.arg("SESSION");
     }
     match left {
         // 0 means without limit.

@@ -23,6 +23,18 @@ pub trait World: Clone + Send + Sync + 'static {
     /// [`crate::client::Error::maybe_applied`] says whether the command may have been carried out.
     fn call(&self, server: usize, command: Command) -> impl Future<Output = Result<Value>> + Send;
 
+    /// Sends two commands to a server on one connection, which no other command uses until the second one has its reply. Returns the
+    /// reply to `then`. A world whose commands share one connection need not implement this.
+    ///
+    /// # Errors
+    /// As [`World::call`], for either command.
+    fn call_together(&self, server: usize, first: Command, then: Command) -> impl Future<Output = Result<Value>> + Send {
+        async move {
+            self.call(server, first).await?;
+            self.call(server, then).await
+        }
+    }
+
     /// Subscribes to a channel of a server. When this returns, every later message arrives.
     ///
     /// # Errors

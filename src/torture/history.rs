@@ -283,6 +283,11 @@ pub enum EventKind {
         /// The change, in milliseconds.
         by_ms: i64,
     },
+    /// A leader sees that a connection of the client has ended, and ends the grants that are bound to it.
+    Hangup {
+        /// Number of the server.
+        server: u32,
+    },
     /// No node leads that reaches a majority.
     Leaderless,
     /// A node leads and reaches a majority.
@@ -427,9 +432,10 @@ impl Event {
             EventKind::DriftOfNode { server, ppm } => out.number(u64::from(*server)).number(*ppm as u64),
             EventKind::StepOfNode { server, by_ms } => out.number(u64::from(*server)).number(*by_ms as u64),
             EventKind::BitRot { server, rot } => out.number(u64::from(*server)).number(*rot as u64),
-            EventKind::Wipe { server } | EventKind::Leads { server } | EventKind::Replaced { server } => {
-                out.number(u64::from(*server))
-            }
+            EventKind::Wipe { server }
+            | EventKind::Leads { server }
+            | EventKind::Replaced { server }
+            | EventKind::Hangup { server } => out.number(u64::from(*server)),
             EventKind::Crash { machine } => out.number(u64::from(*machine)),
             EventKind::Pause { for_us } => out.number(*for_us),
             EventKind::Jump { by_ms } => out.number(*by_ms as u64),
@@ -496,6 +502,7 @@ impl EventKind {
             EventKind::Replaced { .. } => 37,
             EventKind::Members { .. } => 38,
             EventKind::AllMembers => 39,
+            EventKind::Hangup { .. } => 40,
         }
     }
 
@@ -662,6 +669,7 @@ impl fmt::Display for EventKind {
             EventKind::Replaced { server } => write!(f, "server {server} refuses its damaged files, which are deleted"),
             EventKind::DriftOfNode { server, ppm } => write!(f, "clocks of server {server} run {ppm} ppm fast"),
             EventKind::StepOfNode { server, by_ms } => write!(f, "wall clock of server {server} set by {by_ms} ms"),
+            EventKind::Hangup { server } => write!(f, "server {server} sees that a connection has ended"),
             EventKind::Leaderless => f.write_str("no server leads"),
             EventKind::Leads { server } => write!(f, "server {server} leads"),
             EventKind::Delay { server, for_us } => {

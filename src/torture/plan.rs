@@ -247,6 +247,11 @@ pub enum Injection {
         /// Time until they are added again.
         for_us: u64,
     },
+    /// The node that leads then is cut off from all others, in both directions.
+    CutOff {
+        /// How long the fault lasts.
+        for_us: u64,
+    },
     /// A node's clocks run fast or slow from the beginning.
     DriftOfNode {
         /// Number of the node.
@@ -288,6 +293,7 @@ impl Injection {
             | Injection::BadDisk { .. }
             | Injection::BitRot { .. }
             | Injection::Members { .. }
+            | Injection::CutOff { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => None,
         }
@@ -461,7 +467,7 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Duplicate => 20,
         Fault::Partition | Fault::Disorder | Fault::Stall => 30,
         Fault::Wipe | Fault::BadDisk | Fault::BitRot => 60,
-        Fault::Members => 80,
+        Fault::Members | Fault::CutOff => 80,
     }
 }
 
@@ -537,7 +543,8 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                 | Fault::Wipe
                 | Fault::BadDisk
                 | Fault::BitRot
-                | Fault::Members => break,
+                | Fault::Members
+                | Fault::CutOff => break,
                 Fault::PowerLoss => Injection::PowerLoss {
                     server: which,
                     // A lease ends earlier by as much as the clock is set forward. Clients allow for a hundredth of it.

@@ -165,6 +165,7 @@ pub(crate) fn wait(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
 fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let lease_ms = milliseconds(args[3], 1, "lease")?;
     let options = Options::parse(cx, &args[4..], false)?;
+    owner_returns(cx, &args[1..2], args[2]);
     let wanted = Wanted {
         mode: if options.shared { Mode::Shared } else { Mode::Exclusive },
         permits: 1,
@@ -175,6 +176,14 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         bound: bound(cx, options.session),
     };
     acquire_one(cx, (args[1], args[2]), wanted, options.wait, options.request)
+}
+
+/// Binds grants of an owner to its connection, if it is not known whether their connection lives.
+#[inline]
+pub(crate) fn owner_returns(cx: &mut Context<'_>, names: &[&[u8]], owner: &[u8]) {
+    if cx.engine.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_unseen()) {
+        cx.engine.owner_returns(cx.now, cx.session, (cx.db, names), owner);
+    }
 }
 
 /// Acquires a lock or permits of a semaphore, or blocks the session until they are granted.
@@ -227,6 +236,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err(Error::new("ERR duplicate lock name"));
     }
+    owner_returns(cx, names, owner);
     let bound = bound(cx, options.session);
     let wanted = Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
     let wait = if cx.may_block() { options.wait } else { None };
@@ -294,6 +304,7 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
     if renewed.taken_over {
         cx.engine.acquiring_client(cx.session);
     }
+    owner_returns(cx, &args[1..2], args[2]);
     cx.reply.integer(renewed.left_ms as i64);
     Ok(())
 }

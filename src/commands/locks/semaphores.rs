@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::locks::acquire::{LOCK, acquire_one, bound, milliseconds, release, renew, request_id, wait};
+use crate::commands::locks::acquire::{LOCK, acquire_one, bound, milliseconds, owner_returns, release, renew, request_id, wait};
 use crate::engine::command::{Access, Command, Flags};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -111,6 +111,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     // A semaphore with one permit has one holder at a time.
     let mode = if limit == 1 { Mode::Exclusive } else { Mode::Shared };
+    owner_returns(cx, &args[1..2], args[2]);
     let bound = bound(cx, session);
     let wanted = Wanted { mode, permits, limit, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
     acquire_one(cx, (args[1], args[2]), wanted, waits, request)

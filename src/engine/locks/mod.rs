@@ -269,6 +269,37 @@ impl Engine {
         Client { id: session.id, slot: id.0 }
     }
 
+    /// Binds grants of an owner that has come back on this session's connection, if it is not known whether their connection lives:
+    /// see [`Locks::come_back`].
+    #[cold]
+    pub(crate) fn owner_returns(&mut self, now: Now, id: SessionId, (db, names): (u32, &[&[u8]]), owner: &[u8]) {
+        let by = self.acquiring_client(id);
+        let user = self.users.name(self.sessions[id.0 as usize].user).unwrap_or_default().to_vec();
+        self.keyspace.with_locks(now, |locks, keys| {
+            names.iter().for_each(|name| locks.come_back(keys, now, (db, name), owner, (by, &user)));
+            locks.work(keys, now);
+        });
+    }
+
+    /// Takes a session's connection for one of which nobody knows whether it lives, before the driver closes it without having seen its
+    /// end: its grants do not end with it. See [`Locks::lose_sight`].
+    #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "only a leader without a majority does so"))]
+    pub(crate) fn lose_sight(&mut self, now: Now, id: SessionId) {
+        self.forget_lock_wait(now, id);
+        let client = self.sessions[id.0 as usize].id;
+        self.keyspace.with_locks(now, |locks, _| locks.lose_sight(client));
+    }
+
+    /// Whether a session has grants that end with it.
+    #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "only a leader without a majority asks"))]
+    pub(crate) fn has_session_grants(&self, id: SessionId) -> bool {
+        let client = self.sessions[id.0 as usize].id;
+        self.keyspace.changes.locks.as_ref().is_some_and(|locks| {
+            let named = locks.sessions.of_client(client).and_then(|number| locks.sessions.get(number));
+            locks.has_bound(client) || named.is_some_and(|session| session.grants > 0)
+        })
+    }
+
     /// What ends a grant that the session acquires with `SESSION`.
     pub(crate) fn bound_of(&self, id: SessionId) -> Bound {
         let locks = self.keyspace.changes.locks.as_ref();
@@ -402,7 +433,8 @@ impl Engine {
     pub(crate) fn end_lock_session(&mut self, now: Now, id: SessionId, begins_anew: bool) {
         self.forget_lock_wait(now, id);
         let client = self.sessions[id.0 as usize].id;
-        let ends = |locks: &Locks| locks.has_bound(client) || locks.sessions.of_client(client).is_some();
+        let ends =
+            |locks: &Locks| (locks.has_bound(client) && !locks.is_unseen(client)) || locks.sessions.of_client(client).is_some();
         if let Some(locks) = &mut self.keyspace.changes.locks
             && ends(locks)
         {

@@ -8,17 +8,29 @@ use crate::lock::holders::{Holders, Lock};
 use crate::lock::requests::{Remembered, Whose};
 use crate::lock::sessions::Session;
 
+/// What is known of the connection of an adopted grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It lives.
+    Lives,
+    /// It has ended.
+    Gone,
+    /// It is not known if it lives.
+    Unknown,
+}
+
+impl Fate {
+    /// The fate of a connection that lives, or has ended.
+    pub fn of(lives: bool) -> Fate {
+        if lives { Fate::Lives } else { Fate::Gone }
+    }
+}
+
 impl Locks {
     /// Stores a lock under a free name. Grants that end with connections or sessions end now if those are gone: named sessions
-    /// must be adopted first. Later tokens are larger than those in the lock.
-    pub fn adopt(
-        &mut self,
-        keys: &mut impl Keys,
-        now: Now,
-        (db, name): (u32, &[u8]),
-        lock: Lock,
-        connected: impl Fn(Client) -> bool,
-    ) {
+    /// must be adopted first. Where `fate` does not know of a connection, the grant is unseen. Later tokens are larger than those in
+    /// the lock.
+    pub fn adopt(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: Lock, fate: impl Fn(Client) -> Fate) {
         let mut kept = Lock { holders: Holders::default(), ..lock };
         let mut ended: Vec<Owner> = Vec::new();
         for grant in lock.holders.iter() {
@@ -26,7 +38,14 @@ impl Locks {
             self.bind((db, name), grant);
             let lives = match grant.bound {
                 Bound::Lease => true,
-                Bound::Connection => connected(grant.client),
+                Bound::Connection => match fate(grant.client) {
+                    Fate::Lives => true,
+                    Fate::Gone => false,
+                    Fate::Unknown => {
+                        self.unseen.insert(grant.client.id);
+                        true
+                    }
+                },
                 Bound::Session(number) => self.sessions.get(number.get()).is_some(),
             };
             if !lives {
@@ -52,7 +71,7 @@ impl Locks {
         grant.bound.key(grant.client).is_some_and(|key| self.bound.contains_key(&(key, grant.token)))
     }
 
-    /// Restores a named session; its grants are adopted later. It has a live connection or an end.
+    /// Restores a named session; its grants are adopted later. It has a live connection or an end, or it is unseen.
     pub fn adopt_session(&mut self, number: u64, session: Session) {
         self.set_next_token(number + 1);
         if session.end_ms != 0 {

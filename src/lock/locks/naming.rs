@@ -129,10 +129,10 @@ impl Locks {
 
     /// Handles the removal of a grant from its connection or session. A session without grants and without a connection ends.
     pub(super) fn unbound(&mut self, key: u64) {
-        if let Some(number) = Bound::session_of_key(key)
-            && self.sessions.unbind(number)
-        {
-            self.end_named(number);
+        match Bound::session_of_key(key) {
+            Some(number) if self.sessions.unbind(number) => self.end_named(number),
+            None if !self.unseen.is_empty() && !self.has_bound(key) => _ = self.unseen.remove(&key),
+            _ => {}
         }
     }
 

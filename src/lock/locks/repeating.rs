@@ -191,7 +191,7 @@ impl Locks {
         self.close(keys, (db, name), &mut lock);
     }
 
-    fn rebind(&mut self, name: (u32, &[u8]), before: &Grant, after: &Grant) {
+    pub(super) fn rebind(&mut self, name: (u32, &[u8]), before: &Grant, after: &Grant) {
         if before.bound.key(before.client) != after.bound.key(after.client) {
             // The new binding comes first, so that a session without a connection does not end in between for want of grants.
             self.bind(name, after);

@@ -60,8 +60,12 @@ pub(super) struct Named {
     pub(super) id: &'static str,
     pub(super) grace: u64,
     pub(super) client: Option<u64>,
+    /// [`NEVER`] if nobody knows whether its connection lives.
     pub(super) end: u64,
 }
+
+/// The end of a session that has none.
+pub(super) const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
@@ -113,6 +117,8 @@ pub(super) struct Reference {
     pub(super) tokens: BTreeMap<u64, u64>,
     pub(super) answers: BTreeMap<(&'static str, &'static str), Answers>,
     pub(super) sessions: BTreeMap<u64, Named>,
+    /// Connections with grants of which nobody knows whether they live.
+    pub(super) unseen: BTreeSet<u64>,
 }
 
 impl Reference {
@@ -205,6 +211,36 @@ impl Reference {
                 self.end_tied(Tie::Session(number));
             }
         }
+    }
+
+    /// A connection is closed without an end that was seen.
+    pub(super) fn lose_sight(&mut self, client: u64) {
+        if let Some(number) = self.session_of(client) {
+            self.sessions.entry(number).and_modify(|session| (session.client, session.end) = (None, NEVER));
+        }
+        self.unseen.insert(client);
+        self.drop_idle();
+    }
+
+    /// An owner comes back on a connection.
+    pub(super) fn come_back(&mut self, name: &'static str, owner: &'static str, client: u64, other_user: bool) {
+        let own = self.session_of(client);
+        let Some(held) = self.names.get_mut(name).and_then(|of| of.holders.iter_mut().find(|held| held.owner == owner)) else {
+            return;
+        };
+        let new = own.map_or(Tie::Client(client), Tie::Session);
+        match held.tie {
+            Tie::Client(before) if self.unseen.contains(&before) => held.tie = new,
+            Tie::Session(number) if self.sessions.get(&number).is_some_and(|of| of.client.is_none() && of.end == NEVER) => {
+                if own.is_none() && !other_user {
+                    self.sessions.entry(number).and_modify(|session| session.client = Some(client));
+                } else {
+                    held.tie = new;
+                }
+            }
+            _ => {}
+        }
+        self.drop_idle();
     }
 
     pub(super) fn name(&mut self, name: &'static str) -> &mut Name {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::reference::{Held, Named, Reference, Said, Tie, Told, Waiting};
+use super::reference::{Held, NEVER, Named, Reference, Said, Tie, Told, Waiting};
 use super::{GRACE_MIN_MS, IDS, KEPT_MS, LIMIT, NAMES, OWNERS, Op, SESSIONS, Token, With};
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Mode, SessionNumber};
@@ -75,6 +75,8 @@ pub(super) struct World {
     /// The waiter of each client that waits.
     pub(super) waiters: BTreeMap<u64, u32>,
     pub(super) last_token: u64,
+    /// How many connections of each client were lost sight of. A number of a connection is not used again.
+    pub(super) lost: BTreeMap<u64, u64>,
 }
 
 impl World {
@@ -86,6 +88,7 @@ impl World {
             reference: Reference { now: 1000, ..Reference::default() },
             waiters: BTreeMap::new(),
             last_token: 0,
+            lost: BTreeMap::new(),
         };
         world.locks.requests.kept_ms = KEPT_MS;
         world
@@ -196,13 +199,13 @@ impl World {
         }
     }
 
-    /// All but the locks, their sessions and requests is lost.
-    pub(super) fn restart(&mut self) {
+    /// Keeps only sessions, with these ends, and requests. The locks must be adopted then.
+    fn renew_locks(&mut self, end_ms: impl Fn(Now, &sessions::Session) -> u64) {
         let old = std::mem::replace(&mut self.locks, Locks::new(5, 1));
         self.locks.requests.kept_ms = KEPT_MS;
         self.locks.set_next_token(old.next_token());
         for (number, session) in old.sessions.iter() {
-            let end_ms = self.now.deadline_in(session.grace_ms.max(GRACE_MIN_MS)).max(session.end_ms);
+            let end_ms = end_ms(self.now, session);
             self.locks.adopt_session(number, sessions::Session { client: None, end_ms, ..session.clone() });
         }
         let mut requests: Vec<_> = old.requests.iter().collect();
@@ -210,23 +213,52 @@ impl World {
         for (whose, remembered) in requests {
             self.locks.adopt_requests(whose, remembered.clone());
         }
+    }
+
+    fn adopt_locks(&mut self, fate: Fate) {
         for name in NAMES {
             if let Some(Some(lock)) = self.map.held.get(name).cloned() {
                 self.map.held.remove(name);
-                self.locks.adopt(&mut self.map, self.now, (0, name.as_bytes()), lock, |_| false);
+                self.locks.adopt(&mut self.map, self.now, (0, name.as_bytes()), lock, |_| fate);
             }
         }
         self.locks.finish_adopting(&mut self.map, self.now);
         self.waiters.clear();
+    }
+
+    /// All but the locks, their sessions and requests is lost.
+    pub(super) fn restart(&mut self) {
+        self.renew_locks(|now, session| now.deadline_in(session.grace_ms.max(GRACE_MIN_MS)).max(session.end_ms));
+        self.adopt_locks(Fate::Gone);
         let reference = &mut self.reference;
         reference.waiting.clear();
         let now = reference.now;
         for session in reference.sessions.values_mut() {
-            let before = if session.client.is_none() { session.end } else { 0 };
+            let before = if session.client.is_none() && session.end != NEVER { session.end } else { 0 };
             (session.client, session.end) = (None, before.max(now + session.grace.max(GRACE_MIN_MS)));
         }
-        (1..9).for_each(|client| reference.end_tied(Tie::Client(client)));
+        reference.unseen.clear();
+        let ties = reference.names.values().flat_map(|of| of.holders.iter().map(|held| held.tie));
+        let ties: Vec<Tie> = ties.filter(|tie| matches!(tie, Tie::Client(_))).collect();
+        ties.into_iter().for_each(|tie| reference.end_tied(tie));
         reference.drop_idle();
+    }
+
+    /// As [`World::restart`], but the clients may work on: another server leads from now on.
+    pub(super) fn take_over(&mut self) {
+        let clients: Vec<u64> = (1..9).map(|client| self.connection(client)).collect();
+        self.renew_locks(|_, session| session.end_ms);
+        self.adopt_locks(Fate::Unknown);
+        self.reference.waiting.clear();
+        for client in clients {
+            self.reference.lose_sight(client);
+        }
+        (1..9).for_each(|client| *self.lost.entry(client).or_default() += 1);
+    }
+
+    /// The number of the present connection of a client.
+    pub(super) fn connection(&self, client: u64) -> u64 {
+        client + 10 * self.lost.get(&client).copied().unwrap_or(0)
     }
 
     pub(super) fn is_waiting(&self, client: u64) -> bool {
@@ -347,6 +379,7 @@ impl World {
         };
         match op {
             Op::Acquire { name, owner, shared, session, extra, max_hold, with: With { client, lease, wait, request } } => {
+                let client = self.connection(client);
                 let mode = if shared { Mode::Shared } else { Mode::Exclusive };
                 // Mostly none.
                 let extra = extra.saturating_sub(8);
@@ -355,11 +388,13 @@ impl World {
                 self.acquire(Waiting { client, owner, names, mode, lease, extra, max_hold, tie, request, ..blank }, wait)?;
             }
             Op::AcquireAll { first, count, owner, with: With { client, lease, wait, request } } => {
+                let client = self.connection(client);
                 let names = (0..count).map(|at| NAMES[(first + at) % 3]).collect();
                 let request = request.map(|id| IDS[id]);
                 self.acquire(Waiting { client, owner: OWNERS[owner], names, lease, all: true, request, ..blank }, wait)?;
             }
             Op::Semaphore { owner, permits, with: With { client, lease, wait, request } } => {
+                let client = self.connection(client);
                 let (owner, names, request) = (OWNERS[owner], vec![NAMES[3]], request.map(|id| IDS[id]));
                 self.acquire(Waiting { client, owner, names, permits, limit: LIMIT, lease, request, ..blank }, wait)?;
             }
@@ -474,6 +509,7 @@ impl World {
                 self.reference.serve();
             }
             Op::NameSession { client, session, grace } => {
+                let client = self.connection(client);
                 if self.is_waiting(client) {
                     return Ok(());
                 }
@@ -525,7 +561,28 @@ impl World {
                     self.reference.name(name).plain = true;
                 }
             }
+            Op::LoseSight { client: of } => {
+                let client = self.connection(of);
+                if let Some(waiter) = self.waiters.remove(&client) {
+                    self.locks.leave(&mut self.map, self.now, waiter);
+                    self.locks.work(&mut self.map, self.now);
+                    self.reference.leave(client);
+                    self.reference.serve();
+                }
+                self.locks.lose_sight(client);
+                self.reference.lose_sight(client);
+                *self.lost.entry(of).or_default() += 1;
+            }
+            Op::TakeOver => self.take_over(),
+            Op::ComeBack { name, owner, client, other_user } => {
+                let (client, user) = (self.connection(client), if other_user { "other" } else { "user" });
+                let by = (Client { id: client, slot: 0 }, user.as_bytes());
+                self.locks.come_back(&mut self.map, self.now, (0, NAMES[name].as_bytes()), OWNERS[owner].as_bytes(), by);
+                self.locks.work(&mut self.map, self.now);
+                self.reference.come_back(NAMES[name], OWNERS[owner], client, other_user);
+            }
             Op::Close { client } => {
+                let client = self.connection(client);
                 if let Some(waiter) = self.waiters.remove(&client) {
                     self.locks.leave(&mut self.map, self.now, waiter);
                     self.locks.work(&mut self.map, self.now);
@@ -547,6 +604,7 @@ impl World {
                 session.into_iter().for_each(|number| self.reference.end_tied(Tie::Session(number)));
             }
             Op::Leave { client } => {
+                let client = self.connection(client);
                 if let Some(waiter) = self.waiters.remove(&client) {
                     self.locks.leave(&mut self.map, self.now, waiter);
                     self.locks.work(&mut self.map, self.now);

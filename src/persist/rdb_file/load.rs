@@ -10,9 +10,9 @@ use crate::keyspace::lock_records::{Coming, LockRecords};
 use crate::keyspace::rdb::kind;
 use crate::keyspace::rdb::load::{Builder, Loaded};
 use crate::keyspace::rdb::parts::string;
-use crate::lock::Lock;
 use crate::lock::requests::{Remembered, Whose};
 use crate::lock::sessions::Session;
+use crate::lock::{Fate, Lock};
 use crate::persist::natives::clock::{BootClock, Moment};
 use crate::persist::natives::{self, Native, Refusal};
 use crate::persist::rdb_file::consumers::{self, Deliveries};
@@ -174,7 +174,7 @@ impl Loader {
             return Err((Reason::Repeated(format!("the token {}", grant.token)), Some(name.into())));
         }
         self.tally.natives += 1;
-        keyspace.with_locks(self.now, |locks, keys| locks.adopt(keys, self.now, (self.db, name), lock, |_| false));
+        keyspace.with_locks(self.now, |locks, keys| locks.adopt(keys, self.now, (self.db, name), lock, |_| Fate::Gone));
         Ok(())
     }
 

@@ -231,6 +231,10 @@ impl EventLoop {
             let poller = &mut self.poller;
             self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
         }
+        #[cfg(feature = "quorum")]
+        if self.shell.files_active {
+            self.shell.look_after_wait();
+        }
         for (source, readiness) in self.poller.events() {
             match source {
                 Source::Client(id) => {

@@ -120,7 +120,7 @@ mod tests {
             }
             let engine = follower.finish(
                 crate::server::replicated::moment(ClusterTime::default()),
-                crate::server::durable::load::Purpose::Start { truncates: false },
+                crate::server::durable::load::Purpose::TakeOver,
             );
             assert_eq!(engine.unwrap().keyspace.db_len(0), 40 * GROUPS_MAX, "each key once");
         });

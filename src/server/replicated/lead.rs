@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::engine::Engine;
 use crate::engine::observe::turns::Task;
 use crate::engine::persistence::Figures;
 use crate::engine::session::SessionFlags;
@@ -23,7 +24,7 @@ use crate::server::durable::gate::{BatchNumber, Executed};
 use crate::server::durable::load::pace::Pace;
 use crate::server::durable::log_thread::{Progress, Report, Syncs};
 use crate::server::replicated::follower::Follower;
-use crate::server::replicated::leadership::{Leadership, Part, Wait};
+use crate::server::replicated::leadership::{Closing, Leadership, Part, Wait, close_sessions};
 use crate::server::replicated::{Replicated, TICK_MS, boot_clock, content};
 use crate::server::shell::Shell;
 
@@ -234,7 +235,7 @@ impl Shell {
         // For the next leadership, which has begun for the nodes before it does here.
         replicated.node.set_heartbeats(true);
         tracing::info!(why, "this node ceases to lead");
-        self.close_unsettled(true);
+        self.close_sessions(Closing::Deposed);
         self.durable = None;
         self.engine.persistence.figures = None;
         self.record_changes();
@@ -247,22 +248,23 @@ impl Shell {
         self.update_files();
     }
 
-    /// Closes the connections whose output waits for the quorum. With `all`, all others as well, except those that are only there to
-    /// subscribe: they hear what the next leader publishes. Keyspace events and invalidations of keys come from the leader alone.
-    fn close_unsettled(&mut self, all: bool) {
-        let mut closed = Vec::new();
-        for (number, session) in &self.engine.sessions {
-            let id = SessionId(number as u32);
-            let unsettled = session.flags.contains(SessionFlags::UNSETTLED);
-            let only_subscribes = || session.flags.contains(SessionFlags::SUBSCRIBED) && !self.engine.hears_of_keys(id);
-            if unsettled || (all && !only_subscribes()) {
-                closed.push(id);
+    /// Closes connections: see [`close_sessions`].
+    fn close_sessions(&mut self, closing: Closing) {
+        let now = self.clock.now();
+        let is_unsettled =
+            |engine: &Engine, id: SessionId| engine.sessions[id.0 as usize].flags.contains(SessionFlags::UNSETTLED);
+        let closed = close_sessions(&mut self.engine, now, closing, is_unsettled);
+        closed.into_iter().for_each(|id| self.wake(id));
+    }
+
+    /// Looks at the lease before anything is read that has come while the process did not run: another node may have led meanwhile.
+    pub(in crate::server) fn look_after_wait(&mut self) {
+        if self.replicated.as_ref().is_some_and(|replicated| replicated.leads()) {
+            let now = self.clock.now();
+            if self.files_due_ms <= now.mono_ms() {
+                self.tick_files(now);
             }
         }
-        for id in &closed {
-            self.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
-        }
-        closed.into_iter().for_each(|id| self.wake(id));
     }
 
     /// Looks at the lease, and has the time committed if nothing else was.
@@ -275,7 +277,7 @@ impl Shell {
             node.set_heartbeats(!leadership.alone());
             if leadership.alone() {
                 tracing::warn!("a majority of the nodes is out of reach: nothing is served until it is back");
-                self.close_unsettled(false);
+                self.close_sessions(Closing::CutOff);
             }
         }
         if let Some(durable) = &mut self.durable

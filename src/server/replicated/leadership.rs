@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::replication::Role;
+use crate::engine::session::SessionFlags;
 use crate::persist::append::batch::HEADER;
 use crate::quorum::node::{Applied, Committed};
 use crate::quorum::types::{Batch, ClusterTime, LeaderId, NodeId, Origin};
@@ -109,7 +111,7 @@ impl Part {
             return Err("it leads without a state".to_owned());
         };
         let now = set_clock(follower.time());
-        let engine = follower.finish(moment_of(now), Purpose::Start { truncates: false })?;
+        let engine = follower.finish(moment_of(now), Purpose::TakeOver)?;
         Ok((engine, now))
     }
 }
@@ -206,6 +208,46 @@ impl Leadership {
         }
         Wait::ForMajority
     }
+}
+
+/// Why a node closes connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// It leads and reaches no majority.
+    CutOff,
+    /// It does not lead any more.
+    Deposed,
+}
+
+/// Marks the sessions whose connections a node closes at once, and returns them. `is_unsettled` says whether output of a session waits
+/// for the quorum: what it shows may never happen.
+///
+/// A leader that is cut off closes those that wait for something, and those that hold locks by a session: another leader may serve
+/// others meanwhile. One that is deposed closes all but those that only subscribe, which hear what the next leader publishes; keyspace
+/// events and invalidations of keys come from the leader alone. Nobody has seen the end of any of these clients, so no grant ends.
+pub fn close_sessions(
+    engine: &mut Engine,
+    now: Now,
+    closing: Closing,
+    is_unsettled: impl Fn(&Engine, SessionId) -> bool,
+) -> Vec<SessionId> {
+    let ids: Vec<SessionId> = engine.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+    let mut closed = Vec::new();
+    for id in ids {
+        let flags = engine.sessions[id.0 as usize].flags;
+        let holds = engine.has_session_grants(id);
+        let must_know = is_unsettled(engine, id) || flags.contains(SessionFlags::BLOCKED) || holds;
+        let only_subscribes = || flags.contains(SessionFlags::SUBSCRIBED) && !engine.hears_of_keys(id);
+        if !must_know && (closing == Closing::CutOff || only_subscribes()) {
+            continue;
+        }
+        engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        if holds {
+            engine.lose_sight(now, id);
+        }
+        closed.push(id);
+    }
+    closed
 }
 
 /// What a reply waits for.

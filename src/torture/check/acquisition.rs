@@ -66,6 +66,8 @@ pub struct Acquisition {
     pub release_trace: Trace,
     /// When the client crashed, if it did so before the end of the acquisition.
     pub crashed_us: Option<u64>,
+    /// When a leader first saw the end of a connection of the client, of a lock that ends with its connection.
+    pub hung_up_us: Option<u64>,
 }
 
 impl Acquisition {
@@ -89,7 +91,7 @@ impl Acquisition {
     /// The span in which it was held in every reading.
     pub fn certain_span(&self) -> Option<(u64, u64)> {
         let start_us = self.start_us()?;
-        let ends = [self.certain_end_us, self.release_us, self.crashed_us];
+        let ends = [self.certain_end_us, self.release_us, self.crashed_us, self.hung_up_us];
         let mut end_us = ends.into_iter().flatten().fold(u64::MAX, u64::min);
         // A checked release that succeeded proves that the lock was held until then, perhaps by a renewal of unknown outcome. A
         // release that was sent twice proves nothing: a server that recognizes repeated requests repeats its first reply.
@@ -301,6 +303,12 @@ impl Sorter {
                 }
             }
             EventKind::Stored { lock, ops } => self.sorted.stored.push((*lock, ops.clone())),
+            EventKind::Hangup { .. } => {
+                let current = self.current.get(event.client as usize).copied().flatten();
+                if let Some(acquisition) = current.and_then(|at| self.sorted.all.get_mut(at)) {
+                    acquisition.hung_up_us.get_or_insert(at_us);
+                }
+            }
             EventKind::Crash { .. } => {
                 let at = self.current[event.client as usize].take();
                 if let Some(acquisition) = at.and_then(|at| self.sorted.all.get_mut(at))

@@ -14,7 +14,8 @@ pub(super) fn early(acquisitions: &Acquisitions) -> Finding {
         finding.checked += 1;
         // If a reply was lost or a command was sent twice, an earlier copy may have released the lock.
         let lost = acquisition.trace.lost_us.or(acquisition.release_trace.lost_us).is_some() || acquisition.release_tries > 1;
-        let over_us = acquisition.certain_end_us.unwrap_or(u64::MAX);
+        let ends = [acquisition.certain_end_us, acquisition.hung_up_us];
+        let over_us = ends.into_iter().flatten().min().unwrap_or(u64::MAX);
         if acquisition.outcome == Some(ReleaseOutcome::NotHeld) && released_us < over_us && !lost {
             finding.violations.push(Violation {
                 property: Property::Early,

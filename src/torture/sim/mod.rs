@@ -109,6 +109,9 @@ fn run_work(plan: &Plan, work: Work<'_>) -> History {
         setup: Setup::new(plan, String::new()),
         random: Random::new(plan.seed, streams::ENGINE, u64::MAX),
     };
+    if let Work::Locks(algorithm) = &simulation.work {
+        lock(&simulation.net).bound_to_connections = algorithm.facts().session;
+    }
     simulation.start_nodes();
     for client in 0..plan.clients.len() as u32 {
         // A client without jobs does not appear in the history.
@@ -276,6 +279,7 @@ impl Simulation<'_> {
             | Injection::BadDisk { .. }
             | Injection::BitRot { .. }
             | Injection::Members { .. }
+            | Injection::CutOff { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => {
                 drop(net);

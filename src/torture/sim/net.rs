@@ -159,6 +159,8 @@ struct Call {
     conn: ConnId,
     /// The command, if it may be resent.
     command: Option<Command>,
+    /// A command that is sent before it on the same connection; nobody waits for the reply.
+    prelude: Option<Command>,
     /// Whether the command is resent when its connection breaks.
     again: bool,
     /// How often the call was sent to another node.
@@ -220,6 +222,10 @@ pub struct Net {
     may_resend: bool,
     /// Whether replies may be lost.
     may_lose_replies: bool,
+    /// Whether locks end with the connections that acquired them.
+    pub bound_to_connections: bool,
+    /// The node that leads and reaches a majority, if there is one.
+    pub serving_node: Option<u32>,
 }
 
 /// Stores a waker. A stored waker is nearly always the same one, which `clone_from` does not clone again.
@@ -265,6 +271,8 @@ impl Net {
             may_resend: plan.replicas.is_some()
                 || plan.faults.iter().any(|fault| matches!(fault.injection, Injection::Resend { .. })),
             may_lose_replies: plan.replicas.is_some() || !plan.faults.is_empty(),
+            bound_to_connections: false,
+            serving_node: None,
         };
         for (index, fault) in plan.faults.iter().enumerate() {
             if let When::At(at_us) = fault.when {
@@ -304,6 +312,14 @@ impl Net {
     /// Records an event of a client in the history.
     pub fn record(&mut self, client: u32, kind: EventKind) {
         self.history.push(self.now_us, client, kind);
+    }
+
+    /// Records that the server of a connection has seen its end, if locks may end by that. A leader that was replaced decides nothing.
+    pub fn record_hangup(&mut self, conn: ConnId) {
+        let Conn { client, server, .. } = self.conns[conn as usize];
+        if self.bound_to_connections && self.serving_node.is_none_or(|node| node == server) {
+            self.record(client, EventKind::Hangup { server });
+        }
     }
 
     /// A random number for a client. Like a link's, it follows from the time.

@@ -347,11 +347,20 @@ impl Server {
     pub fn disconnect(&mut self, net: &Shared, conn: ConnId) {
         let mut world = lock(net);
         world.end_session(conn);
+        if self.sessions.contains_key(&conn) && self.sees_ends() {
+            world.record_hangup(conn);
+        }
         if let Some(session) = self.sessions.remove(&conn) {
             self.end(world.now_us, session.id);
             self.note(world.now_us, || Entry::Disconnect(conn));
             self.flush(&mut world);
         }
+    }
+
+    /// Whether the server ends grants whose connections end: as a node, it leads as far as it knows.
+    fn sees_ends(&self) -> bool {
+        let Some(replica) = &self.replica else { return true };
+        replica.process.as_ref().is_some_and(|process| process.leading.is_some())
     }
 
     /// Ends a session of the engine.
@@ -630,9 +639,9 @@ mod tests {
         let net = Arc::new(Mutex::new(Net::new(&Plan::draw(&Settings::default(), 0))));
         let mut server = Server::new(0, 1, true);
         let acquire = |owner: &str| Command::new("LOCK.ACQUIRE").arg("door").arg(owner).arg(10_000);
-        lock(&net).call(0, 0, acquire("alice"));
+        lock(&net).call(0, 0, None, acquire("alice"));
         run(&net, &mut server, 1_000_000);
-        lock(&net).call(1, 0, acquire("bob").arg("WAIT").arg(0));
+        lock(&net).call(1, 0, None, acquire("bob").arg("WAIT").arg(0));
         // Alice's lease ends, and Bob is granted the lock.
         run(&net, &mut server, 10_500_000);
         let next = |server: &Server| server.engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());

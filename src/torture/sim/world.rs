@@ -44,8 +44,8 @@ impl SimWorld {
 /// The future of a reply.
 struct Reply {
     world: SimWorld,
-    /// The request, until it is sent.
-    request: Option<(u32, Command)>,
+    /// The request, until it is sent: the server, a command that goes before it, and the command.
+    request: Option<(u32, Option<Command>, Command)>,
     key: Option<SlabKey>,
 }
 
@@ -55,8 +55,8 @@ impl Future for Reply {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Value>> {
         let this = &mut *self;
         let mut net = lock(&this.world.net);
-        if let Some((server, command)) = this.request.take() {
-            this.key = Some(net.call(this.world.client, server, command));
+        if let Some((server, prelude, command)) = this.request.take() {
+            this.key = Some(net.call(this.world.client, server, prelude, command));
         }
         let Some(key) = this.key else { return Poll::Pending };
         let Some(done) = net.poll_call(key, context.waker()) else { return Poll::Pending };
@@ -155,7 +155,11 @@ impl World for SimWorld {
     }
 
     fn call(&self, server: usize, command: Command) -> impl Future<Output = Result<Value>> + Send {
-        Reply { world: self.clone(), request: Some((server as u32, command)), key: None }
+        Reply { world: self.clone(), request: Some((server as u32, None, command)), key: None }
+    }
+
+    fn call_together(&self, server: usize, first: Command, then: Command) -> impl Future<Output = Result<Value>> + Send {
+        Reply { world: self.clone(), request: Some((server as u32, Some(first), then)), key: None }
     }
 
     async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<SimMessages> {

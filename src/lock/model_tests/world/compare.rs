@@ -7,7 +7,7 @@ use crate::lock::grant::{Bound, Mode};
 use crate::lock::holders::Lock;
 use crate::lock::locks::Outcome;
 use crate::lock::model_tests::NAMES;
-use crate::lock::model_tests::reference::{Answered, Name, Said, Tie, Told};
+use crate::lock::model_tests::reference::{Answered, NEVER, Name, Said, Tie, Told};
 use crate::lock::requests;
 
 impl World {
@@ -66,7 +66,7 @@ impl World {
         for (number, session) in &self.reference.sessions {
             let got = self.actual_session(*number).and_then(|number| self.locks.sessions.get(number));
             let got = got.map(|got| (got.grace_ms, got.client.map(|client| client.id), got.end_ms, got.grants));
-            let end = if session.client.is_some() { 0 } else { session.end };
+            let end = if session.client.is_some() || session.end == NEVER { 0 } else { session.end };
             let grants = self.reference.grants_of(Tie::Session(*number)) as u64;
             prop_assert_eq!(got, Some((session.grace, session.client, end, grants)), "{}", session.id);
         }

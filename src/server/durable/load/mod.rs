@@ -49,6 +49,8 @@ pub enum Purpose {
         /// `aof-load-truncated`: the end of the last file may be torn.
         truncates: bool,
     },
+    /// A server leads after another one, whose connections may live.
+    TakeOver,
     /// A new base is made, while the server that wrote the files runs.
     Base,
 }

@@ -14,8 +14,8 @@ use crate::engine::session::{Peer, SessionFlags};
 use crate::keyspace::change::Event as Published;
 use crate::keyspace::databases::Ttl;
 use crate::keyspace::lock_records::{Coming, LockRecords};
-use crate::lock::Lock;
 use crate::lock::requests::Whose;
+use crate::lock::{Fate, Lock};
 use crate::persist::append::read::{Request, Unit};
 use crate::persist::natives::clock::Moment;
 use crate::persist::natives::{self, Native};
@@ -297,24 +297,30 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
     /// number of keys.
     ///
     /// At a start, grants of connections end, and their delays begin. For a new base they stay as they are: the next start ends them.
+    /// When another server has led before, they stay, too, and are unseen.
     ///
     /// # Errors
     /// In words: two records contradict each other. Nothing was handed over then.
     pub fn finish(self, now: Now, purpose: Purpose) -> Result<(E, usize), String> {
         self.check_records()?;
-        let connected = |_| purpose == Purpose::Base;
+        let fate = |_| match purpose {
+            Purpose::Base => Fate::Lives,
+            Purpose::TakeOver => Fate::Unknown,
+            Purpose::Start { .. } => Fate::Gone,
+        };
         let Replay { mut engine, session, locks, records, token, maxmemory, refusals, .. } = self;
         if refusals.requests > 0 {
             tracing::warn!(refused = refusals.requests, "requests of the append-only file were refused");
         }
         let coming = match purpose {
             Purpose::Base => Coming::Copied,
+            Purpose::TakeOver => Coming::TakenOver,
             Purpose::Start { .. } => Coming::Restarted(engine.config.lock_session_grace),
         };
         engine.keyspace.put_lock_records(now, records, 0, coming, |_| false);
         engine.keyspace.natives |= !locks.is_empty();
         for ((db, name), lock) in locks {
-            engine.keyspace.with_locks(now, |locks, keys| locks.adopt(keys, now, (db, &name), lock, connected));
+            engine.keyspace.with_locks(now, |locks, keys| locks.adopt(keys, now, (db, &name), lock, fate));
         }
         engine.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
         if let Some(locks) = &mut engine.keyspace.changes.locks {

@@ -190,6 +190,7 @@ fn one(kind: Fault, nodes: u32, lease_us: u64, number: usize, random: &mut Rando
             let shape = Shape::ALL[number * 5 % Shape::ALL.len()];
             NodeFault::Part { shape, for_us: random.between(lease_us / 10, lease_us) }
         }
+        Fault::CutOff => NodeFault::Part { shape: Shape::LeaderAlone, for_us: random.between(lease_us / 10, lease_us) },
         Fault::Disorder => NodeFault::Disorder {
             for_us: random.between(lease_us / 10, lease_us),
             most_us: random.between(lease_us / 1000, lease_us / 20),

@@ -9,8 +9,9 @@ use crate::client::{Blocking, Command, Error, Message, Result, Value};
 use crate::torture::history::Stamp;
 
 impl Net {
-    /// Sends a command of a client, on a shared or a pooled connection.
-    pub fn call(&mut self, client: u32, server: u32, command: Command) -> SlabKey {
+    /// Sends a command of a client, on a shared or a pooled connection. `prelude` goes before it on the same connection, also when the
+    /// command is sent again.
+    pub fn call(&mut self, client: u32, server: u32, prelude: Option<Command>, command: Command) -> SlabKey {
         let server = self.machine(client, server);
         let blocking = command.blocking();
         let usage = if blocking == Blocking::No { Usage::Shared } else { Usage::Pooled };
@@ -20,27 +21,37 @@ impl Net {
             Blocking::For(wait) => Some(wait),
             Blocking::Forever => None,
         };
-        self.begin(conn, command, wait)
+        self.begin(conn, prelude, command, wait)
     }
 
     /// Sends a command on a connection.
-    fn begin(&mut self, conn: ConnId, command: Command, wait: Option<Duration>) -> SlabKey {
+    fn begin(&mut self, conn: ConnId, prelude: Option<Command>, command: Command, wait: Option<Duration>) -> SlabKey {
         self.last += 1;
         let number = self.last;
         // Like the client of this crate, resends idempotent commands.
         let again = self.may_lose_replies && (command.is_idempotent() || self.has_request_id(&command));
         let kept = (again || self.may_resend).then(|| command.clone());
-        let call = Call { number, conn, command: kept, again, moved: 0, resent_us: None, waker: None, done: None };
+        let call = Call { number, conn, command: kept, prelude, again, moved: 0, resent_us: None, waker: None, done: None };
         let key = SlabKey { index: self.calls.insert(call) as u32, number };
-        self.conns[conn as usize].in_flight.push_back(key);
         if let Some(wait) = wait.filter(|_| self.may_lose_replies) {
             let client = self.conns[conn as usize].client;
             let after_us = self.clients[client as usize].clock.true_duration_us(wait + Duration::from_micros(self.timeout_us()));
             self.at(self.now_us + after_us, Event::Timeout(key));
         }
         self.count_sent(conn);
-        self.send(conn, ToServer::Request(command));
+        self.send_call(conn, key, command);
         key
+    }
+
+    /// Sends the command of a call on a connection, behind its prelude.
+    pub(super) fn send_call(&mut self, conn: ConnId, key: SlabKey, command: Command) {
+        if let Some(prelude) = self.calls.get(key.index as usize).and_then(|call| call.prelude.clone()) {
+            // No call has this number.
+            self.conns[conn as usize].in_flight.push_back(SlabKey { number: 0, ..key });
+            self.send(conn, ToServer::Request(prelude));
+        }
+        self.conns[conn as usize].in_flight.push_back(key);
+        self.send(conn, ToServer::Request(command));
     }
 
     /// Counts a sent command, and schedules the faults that follow it.
@@ -94,8 +105,7 @@ impl Net {
             let Conn { client, server, usage, .. } = self.conns[call.conn as usize];
             let conn = self.conn_for(client, server, usage);
             self.calls[key.index as usize].conn = conn;
-            self.conns[conn as usize].in_flight.push_back(key);
-            return self.send(conn, ToServer::Request(command));
+            return self.send_call(conn, key, command);
         }
         let waited = self.conns[call.conn as usize].usage == Usage::Pooled;
         call.done = Some(Answer { result, stamps, resent_us: call.resent_us, waited });
@@ -147,7 +157,7 @@ impl Net {
     pub fn subscribe(&mut self, client: u32, server: u32, channel: &[u8]) -> (ConnId, SlabKey) {
         let server = self.machine(client, server);
         let conn = self.open(client, server, Usage::Subscription);
-        let key = self.begin(conn, Command::new("SUBSCRIBE").arg(channel), Some(Duration::ZERO));
+        let key = self.begin(conn, None, Command::new("SUBSCRIBE").arg(channel), Some(Duration::ZERO));
         (conn, key)
     }
 

@@ -170,7 +170,7 @@ impl Net {
             ToClient::Reset => self.broken(id, false),
             ToClient::Reply(value, arrived, answered) => {
                 let Some(key) = conn.in_flight.pop_front() else { return };
-                if conn.usage == Usage::Pooled {
+                if conn.usage == Usage::Pooled && conn.in_flight.is_empty() {
                     let (client, server) = (conn.client as usize, conn.server as usize);
                     self.clients[client].idle[server].push(id);
                 }

@@ -1,6 +1,6 @@
 //! How clients find the leader of a replicated service: as a plain client does, by trying its nodes.
 
-use super::{Event, Net, SlabKey, ToServer, Usage};
+use super::{Event, Net, SlabKey, Usage};
 use crate::client::{Command, Error, Result, Value};
 use crate::torture::plan::UNSEEN_LEASES;
 
@@ -87,7 +87,6 @@ impl Net {
         if let Some(call) = self.calls.get_mut(key.index as usize) {
             call.conn = conn;
         }
-        self.conns[conn as usize].in_flight.push_back(key);
-        self.send(conn, ToServer::Request(command));
+        self.send_call(conn, key, command);
     }
 }

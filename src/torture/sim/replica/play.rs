@@ -116,7 +116,7 @@ impl Simulation<'_> {
             };
             let leader = (0..cluster.nodes).find(serves);
             if leader != cluster.leader {
-                cluster.leader = leader;
+                (cluster.leader, net.serving_node) = (leader, leader);
                 net.record(NO_CLIENT, leader.map_or(EventKind::Leaderless, |server| EventKind::Leads { server }));
             }
         }
@@ -189,6 +189,8 @@ impl Simulation<'_> {
             // It may have been stopped again meanwhile.
             Event::GoOn(server) if self.servers[server as usize].stalled_until_us <= lock(&self.net).now_us => {
                 cluster.runtime.resume(server);
+                // Before it reads anything that has come meanwhile.
+                self.servers[server as usize].look_at_lease(&mut lock(&self.net), &cluster.runtime);
             }
             _ => {}
         }
@@ -220,6 +222,12 @@ impl Simulation<'_> {
         let Some(cluster) = &mut self.cluster else { return };
         let kind = match injection {
             Injection::Partition { apart, ways, for_us } => {
+                cluster.links.part(now_us + for_us, apart, ways);
+                EventKind::Partition { apart, ways, for_us }
+            }
+            Injection::CutOff { for_us } => {
+                let Some(leader) = cluster.leader else { return };
+                let (apart, ways) = ((1 << leader, !(1 << leader)), (true, true));
                 cluster.links.part(now_us + for_us, apart, ways);
                 EventKind::Partition { apart, ways, for_us }
             }

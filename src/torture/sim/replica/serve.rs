@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::io::Cursor;
 
 use crate::base::time::Now;
-use crate::engine::session::SessionFlags;
 use crate::persist::append::log::AppendLog;
 use crate::quorum::node::{Applied, Committed, Status};
 use crate::quorum::types::{LeaderId, NodeId, SnapshotFile};
 use crate::server::replicated::follower::Follower;
-use crate::server::replicated::leadership::{Leadership, Part};
+use crate::server::replicated::leadership::{Closing, Leadership, Part, close_sessions};
 use crate::server::replicated::{boot_clock, content};
 use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::sim::machine::ProcessClock;
@@ -19,7 +18,7 @@ use crate::torture::sim::replica::machine::Asked;
 use crate::torture::sim::replica::node::{Leading, Process, Replica, monotonic_ns};
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::replica::{Flaw, TICK_MS};
-use crate::torture::sim::server::{BEGIN_US, SCRIPT_STEPS_MAX, Server, engine};
+use crate::torture::sim::server::{BEGIN_US, SCRIPT_STEPS_MAX, Server, Session, engine};
 
 /// By how much the monotonic clocks of processes differ.
 const CLOCKS_APART_US: u64 = 777_000_123;
@@ -194,32 +193,40 @@ impl Server {
         if flaw == Flaw::FollowerAnswers {
             return;
         }
-        self.close_unsettled(true);
+        self.close_sessions(now_us, Closing::Deposed);
         self.show(now_us);
         let empty = self.engine.empty_like_this(self.clock.now(now_us));
         self.engine.end_loading(*empty);
     }
 
-    /// Closes the connections whose output waits for the quorum. With `all`, all others as well that are not there to subscribe.
-    fn close_unsettled(&mut self, all: bool) {
+    /// Closes connections: see [`close_sessions`].
+    fn close_sessions(&mut self, now_us: u64, closing: Closing) {
         let gate = self.replica.as_ref().and_then(|replica| Some(&replica.process.as_ref()?.leading.as_ref()?.gate));
-        for session in self.sessions.values_mut() {
-            let unsettled = !session.held.is_empty() || gate.is_some_and(|gate| gate.end(session.id) != u64::MAX);
-            let of = &mut self.engine.sessions[session.id.0 as usize];
-            if unsettled || (all && !of.flags.contains(SessionFlags::SUBSCRIBED)) {
-                of.flags |= SessionFlags::CLOSE_NOW;
-                self.dirty.push(session.id);
-            }
+        let is_unsettled =
+            |session: &&Session| !session.held.is_empty() || gate.is_some_and(|gate| gate.end(session.id) != u64::MAX);
+        let unsettled: BTreeSet<u32> = self.sessions.values().filter(is_unsettled).map(|session| session.id.0).collect();
+        let now = self.clock.now(now_us);
+        let closed = close_sessions(&mut self.engine, now, closing, |_, id| unsettled.contains(&id.0));
+        self.dirty.extend(closed);
+    }
+
+    /// Looks at the lease. Returns whether the node leads, as far as it knows.
+    pub fn look_at_lease(&mut self, net: &mut Net, runtime: &Runtime) -> bool {
+        let now_ns = monotonic_ns(runtime.clock(self.number), net.now_us);
+        let Some(process) = self.process().filter(|process| matches!(process.part, Part::Leads(_))) else { return false };
+        if process.look(now_ns) {
+            self.close_sessions(net.now_us, Closing::CutOff);
         }
+        self.show(net.now_us);
+        self.flush(net);
+        true
     }
 
     /// Looks at the lease, and has the time committed if nothing else was.
     pub fn tick_cluster(&mut self, net: &mut Net, runtime: &Runtime) {
         self.cluster_ticks = false;
-        let now_ns = monotonic_ns(runtime.clock(self.number), net.now_us);
-        let Some(process) = self.process().filter(|process| matches!(process.part, Part::Leads(_))) else { return };
-        if process.look(now_ns) {
-            self.close_unsettled(false);
+        if !self.look_at_lease(net, runtime) {
+            return;
         }
         if self.engine.next_deadline().is_some()
             && let Some(leading) = self.process().and_then(|process| process.leading.as_mut())
@@ -227,7 +234,6 @@ impl Server {
         {
             leading.confirms = true;
         }
-        self.show(net.now_us);
         self.flush(net);
         self.cluster_ticks = true;
         net.at(net.now_us + TICK_MS * 1_000, Event::ClusterTick(self.number));
