@@ -13,6 +13,7 @@
 //! - `partitions`, `proxies`: cuts between the nodes, full disks, pauses and lost disks under load;
 //! - `clocks`: wall clocks that are wrong and jump;
 //! - `own_client`: the client of this crate;
+//! - `bound`: clients that hold by a session or wait, of a leader that is cut off, stopped or killed;
 //! - `promises`: what a failover means for subscribers, transactions, scripts, sessions and requests that are repeated;
 //! - `session`: a connection that stays open.
 //!
@@ -23,6 +24,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bound;
 mod clocks;
 mod cut;
 mod encrypted;

@@ -48,7 +48,7 @@ fn settled(cluster: &mut Cluster) -> Nodes {
     Nodes { leader, a, b }
 }
 
-fn behind_proxies() -> (Cluster, Arc<Cuts>) {
+pub fn behind_proxies() -> (Cluster, Arc<Cuts>) {
     let cuts = Arc::<Cuts>::default();
     let mut cluster = Cluster::prepare_behind(|ports| Some(proxies::start(ports, &cuts)));
     (0..3).for_each(|node| cluster.start_node(node));
