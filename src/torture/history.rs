@@ -288,6 +288,11 @@ pub enum EventKind {
         /// Number of the server.
         server: u32,
     },
+    /// The client waits at a server that does not lead, long after another one has begun to lead.
+    LeftWaiting {
+        /// Number of the server.
+        server: u32,
+    },
     /// No node leads that reaches a majority.
     Leaderless,
     /// A node leads and reaches a majority.
@@ -435,7 +440,8 @@ impl Event {
             EventKind::Wipe { server }
             | EventKind::Leads { server }
             | EventKind::Replaced { server }
-            | EventKind::Hangup { server } => out.number(u64::from(*server)),
+            | EventKind::Hangup { server }
+            | EventKind::LeftWaiting { server } => out.number(u64::from(*server)),
             EventKind::Crash { machine } => out.number(u64::from(*machine)),
             EventKind::Pause { for_us } => out.number(*for_us),
             EventKind::Jump { by_ms } => out.number(*by_ms as u64),
@@ -503,6 +509,7 @@ impl EventKind {
             EventKind::Members { .. } => 38,
             EventKind::AllMembers => 39,
             EventKind::Hangup { .. } => 40,
+            EventKind::LeftWaiting { .. } => 41,
         }
     }
 
@@ -670,6 +677,7 @@ impl fmt::Display for EventKind {
             EventKind::DriftOfNode { server, ppm } => write!(f, "clocks of server {server} run {ppm} ppm fast"),
             EventKind::StepOfNode { server, by_ms } => write!(f, "wall clock of server {server} set by {by_ms} ms"),
             EventKind::Hangup { server } => write!(f, "server {server} sees that a connection has ended"),
+            EventKind::LeftWaiting { server } => write!(f, "still waits at server {server}, which does not lead"),
             EventKind::Leaderless => f.write_str("no server leads"),
             EventKind::Leads { server } => write!(f, "server {server} leads"),
             EventKind::Delay { server, for_us } => {

@@ -29,7 +29,12 @@ fn settings(nodes: u32, faults: &[Fault], seed: u64, planted: Flaw) -> Settings 
 
 /// Runs native locks, until a property is violated if `until_violated`.
 fn torture(settings: &Settings, minutes: u64, until_violated: bool) -> Outcome {
-    let algorithm = Subject::new("native").sim_algorithm().unwrap();
+    torture_of("native", settings, minutes, until_violated)
+}
+
+/// As [`torture`], of an algorithm.
+fn torture_of(algorithm: &str, settings: &Settings, minutes: u64, until_violated: bool) -> Outcome {
+    let algorithm = Subject::new(algorithm).sim_algorithm().unwrap();
     run(settings, &algorithm, 0, minutes * MINUTE_US, |_, history, outcome| {
         let refused = history.text().contains("has refused its files");
         assert!(!refused, "a node refused its files or could not go on:\n{}", history.text());
@@ -77,6 +82,34 @@ fn native_locks_hold_under_each_fault() {
             assert_eq!(but_sections(&outcome), [], "{fault}, seed {seed}");
             assert!(outcome.of(Property::Exclusion).checked > 0, "{fault}, seed {seed}");
         }
+    }
+}
+
+/// The kinds of native locks that end with connections.
+const SESSIONS: [&str; 2] = ["native+session", "native+named-session"];
+
+#[test]
+fn session_locks_end_early_only_when_a_leader_has_seen_their_connections_end() {
+    let (minutes, seeds) = if is_full_size() { (10 * 60, 5) } else { (1, 1) };
+    let cut_off = [Fault::CutOff, Fault::Stall, Fault::Crash, Fault::Drop];
+    for seed in 1..=seeds {
+        for algorithm in SESSIONS {
+            for faults in [&cut_off[..], &Fault::REPLICATED] {
+                let outcome = torture_of(algorithm, &settings(3, faults, seed, Flaw::Nothing), minutes, false);
+                assert_eq!(but_sections(&outcome), [], "{algorithm}, {faults:?}, seed {seed}");
+                assert!(outcome.of(Property::Exclusion).checked > 0, "{algorithm}, {faults:?}, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn leaders_that_end_sessions_unseen_or_leave_waiters_are_found() {
+    for (algorithm, flaw, property) in
+        [("native+session", Flaw::SessionsEnded, Property::Early), ("native", Flaw::WaitersLeft, Property::Stuck)]
+    {
+        let outcome = torture_of(algorithm, &settings(3, &[Fault::CutOff], 1, flaw), 60, true);
+        assert!(outcome.violated().any(|verdict| verdict.property == property), "{flaw:?}: {:?}", but_sections(&outcome));
     }
 }
 

@@ -21,6 +21,7 @@ use crate::quorum::types::{LeaderId, SnapshotFile};
 use crate::server::clock::monotonic_ns;
 use crate::server::durable::Durable;
 use crate::server::durable::gate::{BatchNumber, Executed};
+use crate::server::durable::load::Purpose;
 use crate::server::durable::load::pace::Pace;
 use crate::server::durable::log_thread::{Progress, Report, Syncs};
 use crate::server::replicated::follower::Follower;
@@ -185,7 +186,7 @@ impl Shell {
         let Some(replicated) = &mut self.replicated else { return };
         let before_us = self.clock.now().mono_us;
         let clock = &mut self.clock;
-        let finished = replicated.part.finish(|time| {
+        let finished = replicated.part.finish(Purpose::TakeOver, |time| {
             clock.set_us(time.us);
             clock.now()
         });

@@ -100,18 +100,19 @@ impl Part {
     }
 
     /// Ends the state of a follower that begins to lead: everything that was committed before is applied. `set_clock` lets the clock go
-    /// on from the last committed time, and returns what it shows then. Returns the engine and that time.
+    /// on from the last committed time, and returns what it shows then. `purpose` is to take over from another leader. Returns the
+    /// engine and that time.
     ///
     /// # Errors
     /// In words: there is no state, or its records contradict each other.
-    pub fn finish(&mut self, set_clock: impl FnOnce(ClusterTime) -> Now) -> Result<(Box<Engine>, Now), String> {
+    pub fn finish(&mut self, purpose: Purpose, set_clock: impl FnOnce(ClusterTime) -> Now) -> Result<(Box<Engine>, Now), String> {
         let part = std::mem::replace(self, Part::Empty);
         let Part::Follows(follower) = part else {
             *self = part;
             return Err("it leads without a state".to_owned());
         };
         let now = set_clock(follower.time());
-        let engine = follower.finish(moment_of(now), Purpose::TakeOver)?;
+        let engine = follower.finish(moment_of(now), purpose)?;
         Ok((engine, now))
     }
 }

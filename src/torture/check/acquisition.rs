@@ -233,6 +233,8 @@ pub struct Acquisitions {
     pub pauses: Vec<(u32, u64, u64)>,
     /// When a server was down: start and end. Of a replicated service: when no node led.
     pub down: Vec<(u64, u64)>,
+    /// The acquisitions whose clients were left waiting at a server that did not lead: when that was noticed, and the server.
+    pub left_waiting: Vec<(Op, u64, u32)>,
     /// Whether the service is replicated. Then the time of leases stands still while no node leads.
     pub replicated: bool,
     /// The end of the history.
@@ -307,6 +309,12 @@ impl Sorter {
                 let current = self.current.get(event.client as usize).copied().flatten();
                 if let Some(acquisition) = current.and_then(|at| self.sorted.all.get_mut(at)) {
                     acquisition.hung_up_us.get_or_insert(at_us);
+                }
+            }
+            EventKind::LeftWaiting { server } => {
+                let current = self.current.get(event.client as usize).copied().flatten();
+                if let Some(acquisition) = current.and_then(|at| self.sorted.all.get(at)) {
+                    self.sorted.left_waiting.push((acquisition.op, at_us, *server));
                 }
             }
             EventKind::Crash { .. } => {

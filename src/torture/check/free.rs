@@ -1,5 +1,6 @@
 //! A waiter gets a lock that no client holds: soon after a release (otherwise a lost wake-up), soon after the end of a lease
-//! (otherwise a late expiry), and some time at all (otherwise the lock is stuck).
+//! (otherwise a late expiry), and some time at all (otherwise the lock is stuck). Nor is a waiter left at a server that does not lead any
+//! more, whoever holds the lock: it is stuck, too.
 
 use crate::torture::check::{Acquisition, Acquisitions, Finding, Property, Rules, Violation};
 use crate::torture::history::{Op, Seconds};
@@ -81,6 +82,15 @@ fn gaps(within: impl Iterator<Item = Span>, most: usize, from_us: u64, to_us: u6
 /// Checks for each waiter whether the lock was free for longer than the grace period while it waited.
 pub(super) fn check(acquisitions: &Acquisitions, rules: &Rules) -> Finding {
     let mut finding = Finding::default();
+    finding.violations.extend(acquisitions.left_waiting.iter().map(|(op, at_us, server)| Violation {
+        property: Property::Stuck,
+        at_us: *at_us,
+        ops: vec![*op],
+        message: format!(
+            "#{op} still waits at server {server} at {} s, long after another one has begun to lead",
+            Seconds(*at_us)
+        ),
+    }));
     let Some(most) = rules.holders else { return finding };
     for of_lock in acquisitions.by_lock() {
         let spans = occupied(acquisitions, &of_lock, rules, most as usize);

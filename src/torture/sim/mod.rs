@@ -191,9 +191,13 @@ impl Simulation<'_> {
                 }
             }
             Event::Synced(server, process) => self.synced(server, process),
-            Event::Parcel(..) | Event::Lost(..) | Event::ClusterTick(_) | Event::GoOn(_) | Event::Mended(_) | Event::Operate => {
-                self.handle_of_nodes(event)
-            }
+            Event::Parcel(..)
+            | Event::Lost(..)
+            | Event::ClusterTick(_)
+            | Event::NobodyWaits(..)
+            | Event::GoOn(_)
+            | Event::Mended(_)
+            | Event::Operate => self.handle_of_nodes(event),
         }
     }
 

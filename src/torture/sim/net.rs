@@ -68,6 +68,8 @@ pub enum Event {
     Lost(u32, u64),
     /// A leader looks at its lease.
     ClusterTick(u32),
+    /// Nobody may wait any more at a node other than this leader, which has led since this time.
+    NobodyWaits(u32, u64),
     /// A node that was stopped goes on.
     GoOn(u32),
     /// The disk of a node works again.
@@ -319,6 +321,14 @@ impl Net {
         let Conn { client, server, .. } = self.conns[conn as usize];
         if self.bound_to_connections && self.serving_node.is_none_or(|node| node == server) {
             self.record(client, EventKind::Hangup { server });
+        }
+    }
+
+    /// Records that the client of a connection is left waiting at its server.
+    pub fn record_left_waiting(&mut self, conn: ConnId) {
+        let Conn { client, server, open, cut, .. } = self.conns[conn as usize];
+        if open && !cut {
+            self.record(client, EventKind::LeftWaiting { server });
         }
     }
 

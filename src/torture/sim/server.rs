@@ -357,6 +357,12 @@ impl Server {
         }
     }
 
+    /// The connections whose clients wait in a request.
+    pub(in crate::torture::sim) fn waiting(&self) -> Vec<ConnId> {
+        let waits = |session: &Session| self.engine.sessions[session.id.0 as usize].flags.contains(SessionFlags::BLOCKED);
+        self.sessions.iter().filter(|(_, session)| waits(session)).map(|(conn, _)| *conn).collect()
+    }
+
     /// Whether the server ends grants whose connections end: as a node, it leads as far as it knows.
     fn sees_ends(&self) -> bool {
         let Some(replica) = &self.replica else { return true };

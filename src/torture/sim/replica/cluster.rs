@@ -29,6 +29,8 @@ pub struct Cluster {
     after_votes: Vec<(u32, u64, u64, u32)>,
     /// The node that leads and reaches a majority, as far as the history says.
     pub leader: Option<u32>,
+    /// Since when.
+    pub leader_since_us: u64,
     /// Who changes the members.
     pub operator: Operator,
 }
@@ -46,6 +48,7 @@ impl Cluster {
             last: 0,
             after_votes: after_votes(plan),
             leader: None,
+            leader_since_us: 0,
             operator: Operator::default(),
         }
     }

@@ -64,11 +64,15 @@ pub enum Flaw {
     LogUnchecked,
     /// A node whose log was cut votes as if it had forgotten nothing.
     CutVotes,
+    /// A new leader ends session grants as a server does that was restarted: it takes their connections for ended.
+    SessionsEnded,
+    /// A leader that is cut off leaves those waiting who wait.
+    WaitersLeft,
 }
 
 impl Flaw {
     /// All faults.
-    pub const ALL: [Flaw; 9] = [
+    pub const ALL: [Flaw; 11] = [
         Flaw::AcknowledgeBeforeMajority,
         Flaw::FollowerAnswers,
         Flaw::TokenFromClock,
@@ -78,6 +82,8 @@ impl Flaw {
         Flaw::WriteErrorIgnored,
         Flaw::LogUnchecked,
         Flaw::CutVotes,
+        Flaw::SessionsEnded,
+        Flaw::WaitersLeft,
     ];
 
     /// The name on the command line. `None` if there is no fault.
@@ -93,6 +99,8 @@ impl Flaw {
             Flaw::WriteErrorIgnored => Some("ignored-write-error"),
             Flaw::LogUnchecked => Some("unchecked-log"),
             Flaw::CutVotes => Some("cut-votes"),
+            Flaw::SessionsEnded => Some("ended-sessions"),
+            Flaw::WaitersLeft => Some("left-waiters"),
         }
     }
 

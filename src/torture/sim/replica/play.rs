@@ -9,6 +9,8 @@ use crate::torture::sim::world::lock;
 
 /// Time after which a node is started again that could not go on or start because of its disk.
 const AGAIN_US: u64 = 1_000_000;
+/// Time after which nobody waits any more at a former leader that runs: it has noticed by then that it reaches no majority.
+const LEFT_WAITING_US: u64 = 6_000_000;
 
 impl Simulation<'_> {
     /// Whether a node could not start because of its disk, and is started again later.
@@ -117,6 +119,10 @@ impl Simulation<'_> {
             let leader = (0..cluster.nodes).find(serves);
             if leader != cluster.leader {
                 (cluster.leader, net.serving_node) = (leader, leader);
+                cluster.leader_since_us = now_us;
+                if let Some(leader) = leader {
+                    net.at(now_us + LEFT_WAITING_US, Event::NobodyWaits(leader, now_us));
+                }
                 net.record(NO_CLIENT, leader.map_or(EventKind::Leaderless, |server| EventKind::Leads { server }));
             }
         }
@@ -179,6 +185,15 @@ impl Simulation<'_> {
             Event::Lost(_, number) => cluster.lost(number),
             Event::ClusterTick(server) => {
                 self.servers[server as usize].tick_cluster(&mut lock(&self.net), &cluster.runtime);
+            }
+            Event::NobodyWaits(leader, since_us) => {
+                if (cluster.leader, cluster.leader_since_us) == (Some(leader), since_us) {
+                    let (nodes, mut net) = (cluster.nodes, lock(&self.net));
+                    let others = self.servers[..nodes as usize].iter().filter(|server| server.number != leader);
+                    let running = others.filter(|server| server.up && server.stalled_until_us + LEFT_WAITING_US < net.now_us);
+                    let waiting: Vec<_> = running.flat_map(|server| server.waiting()).collect();
+                    waiting.into_iter().for_each(|conn| net.record_left_waiting(conn));
+                }
             }
             Event::Operate => self.operate(),
             Event::Mended(server) => {

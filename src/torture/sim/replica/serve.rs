@@ -7,6 +7,7 @@ use crate::base::time::Now;
 use crate::persist::append::log::AppendLog;
 use crate::quorum::node::{Applied, Committed, Status};
 use crate::quorum::types::{LeaderId, NodeId, SnapshotFile};
+use crate::server::durable::load::Purpose;
 use crate::server::replicated::follower::Follower;
 use crate::server::replicated::leadership::{Closing, Leadership, Part, close_sessions};
 use crate::server::replicated::{boot_clock, content};
@@ -153,7 +154,11 @@ impl Server {
         let (flaw, clock) = (replica.flaw, runtime.clock(replica.index));
         let Some(process) = &mut replica.process else { return };
         let own = &mut self.clock;
-        let finished = process.part.finish(|time| {
+        let purpose = match flaw {
+            Flaw::SessionsEnded => Purpose::Start { truncates: false },
+            _ => Purpose::TakeOver,
+        };
+        let finished = process.part.finish(purpose, |time| {
             if flaw != Flaw::LeaseNotShifted {
                 own.set_us(now_us, time.us);
             }
@@ -213,8 +218,9 @@ impl Server {
     /// Looks at the lease. Returns whether the node leads, as far as it knows.
     pub fn look_at_lease(&mut self, net: &mut Net, runtime: &Runtime) -> bool {
         let now_ns = monotonic_ns(runtime.clock(self.number), net.now_us);
+        let leaves_waiters = self.replica.as_ref().is_some_and(|replica| replica.flaw == Flaw::WaitersLeft);
         let Some(process) = self.process().filter(|process| matches!(process.part, Part::Leads(_))) else { return false };
-        if process.look(now_ns) {
+        if process.look(now_ns) && !leaves_waiters {
             self.close_sessions(net.now_us, Closing::CutOff);
         }
         self.show(net.now_us);
