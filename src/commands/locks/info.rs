@@ -51,6 +51,8 @@ pub(super) struct Holder {
     addr: Box<str>,
     user: Box<[u8]>,
     gone_ms: Option<u64>,
+    /// Whether it is not known if its connection lives.
+    unseen: bool,
 }
 
 impl Holder {
@@ -81,6 +83,9 @@ impl Holder {
         let name = if self.client_name.is_empty() { String::new() } else { format!(", named {}", pasteable(&self.client_name)) };
         let (addr, client) = (&self.addr, self.grant.client.id);
         let connection = match self.gone_ms {
+            _ if self.unseen => {
+                "it is not known whether its connection lives: a former leader had it, or this one had no majority".to_owned()
+            }
             Some(gone_ms) => format!("its connection ({addr}, client {client}{name}) ended {} ago", long(gone_ms)),
             None if !addr.is_empty() => format!("its connection ({addr}, client {client}{name}) is connected"),
             // Its grant was read from a file, or very many connections have ended since.
@@ -338,9 +343,10 @@ fn holder(engine: &Engine, locks: &Locks, now: Now, grant: &Grant) -> Holder {
     let session = session.map(|session| session.id.clone());
     // While a named session has no connection, the one that acquired the lock is the one that is known.
     let known = engine.known_client(if client == Client::default() { grant.client } else { client });
-    let gone_ms = known.ended_ms.map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
+    let unseen = locks.is_unseen_grant(grant);
+    let gone_ms = known.ended_ms.filter(|_| !unseen).map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
     let grant = Grant { client, ..grant.clone() };
-    Holder { grant, session, client_name: known.name, addr: known.addr, user: known.user, gone_ms }
+    Holder { grant, session, client_name: known.name, addr: known.addr, user: known.user, gone_ms, unseen }
 }
 
 fn waiting(engine: &Engine, locks: &Locks, now: Now, queue: Option<u32>, most: usize) -> Vec<Waiting> {
@@ -490,7 +496,7 @@ pub(super) fn write_holders(reply: &mut dyn Sink, now: Now, shown: &Shown) {
     let (holders, semaphore) = (shown.holders(), shown.is_semaphore());
     reply.bulk(b"holders");
     reply.array(holders.len());
-    for Holder { grant, session, client_name, addr, user, gone_ms } in holders {
+    for Holder { grant, session, client_name, addr, user, gone_ms, .. } in holders {
         reply.map(13 + usize::from(semaphore) + usize::from(session.is_some()));
         text(reply, "owner", &grant.owner);
         field(reply, "token", grant.token);

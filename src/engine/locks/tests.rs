@@ -168,3 +168,49 @@ fn a_refused_command_still_publishes_what_expired_before_it() {
         assert_eq!(h.told(listener), "*3 $7 message $22 __keyevent@0__:expired $1 a", "{refused}");
     }
 }
+
+/// A leader without a majority closes connections whose ends nobody has seen.
+#[test]
+fn session_grants_of_lost_connections_live_until_their_leases_end_or_their_owners_come_back() {
+    let mut h = Harness::new();
+    let acquire = |name: &str| format!("LOCK.ACQUIRE {name} me 1000 SESSION");
+    let lose = |h: &mut Harness, id: SessionId| {
+        h.engine.lose_sight(h.now, id);
+        h.engine.disconnect(h.now, id);
+        h.engine.check_invariants();
+    };
+    let (unnamed, named) = (h.join(), h.join());
+    assert!(h.say(unnamed, &acquire("a")).starts_with(':') && h.say(unnamed, &acquire("b")).starts_with(':'));
+    assert_eq!(h.say(named, "LOCK.SESSION s GRACE 100"), ":0");
+    assert!(
+        h.say(named, &acquire("c")).starts_with(':') && h.say(named, "SEM.ACQUIRE d me 1000 LIMIT 2 SESSION").starts_with(':')
+    );
+    lose(&mut h, unnamed);
+    lose(&mut h, named);
+    let waiter = h.join();
+    assert_eq!(h.say(waiter, "LOCK.ACQUIRE a other 1000 WAIT 100"), "");
+    let info = h.run("LOCK.DOCTOR");
+    assert!(info.contains("it is not known whether its connection lives"), "{info}");
+    assert!(h.run("LOCK.INFO a").contains("$4 gone $-1"));
+    h.pass(500);
+    for name in ["a", "b", "c"] {
+        assert_eq!(h.run(&format!("LOCK.ACQUIRE {name} you 1000")), "$-1", "{name} is held");
+    }
+    // A renewal over another connection binds a grant to it, and the whole session.
+    let back = h.join();
+    assert_eq!(h.say(back, "LOCK.RENEW a me 1000"), ":1000");
+    h.engine.disconnect(h.now, back);
+    assert!(h.run("LOCK.ACQUIRE a you 1000").starts_with(':'), "its connection is seen to end");
+    assert_eq!(h.run("LOCK.ACQUIRE b you 1000"), "$-1");
+    let back = h.join();
+    assert_eq!(h.say(back, "SEM.RENEW d me 5000"), ":5000");
+    h.engine.disconnect(h.now, back);
+    assert_eq!(h.run("LOCK.ACQUIRE c you 1000"), "$-1", "it has its grace");
+    h.pass(100);
+    assert!(h.run("LOCK.ACQUIRE c you 1000").starts_with(':') && h.run("SEM.INFO d").starts_with("$-1"));
+    // The last one ends with its lease.
+    h.pass(399);
+    assert_eq!(h.run("LOCK.ACQUIRE b you 1000"), "$-1");
+    h.pass(1);
+    assert!(h.run("LOCK.ACQUIRE b you 1000").starts_with(':'));
+}

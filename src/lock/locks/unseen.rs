@@ -73,7 +73,8 @@ impl Locks {
         self.close(keys, (db, name), &mut lock);
     }
 
-    fn is_unseen_grant(&self, grant: &Grant) -> bool {
+    /// Whether a grant ends with a connection, or with that of its session, and it is not known if that connection lives.
+    pub fn is_unseen_grant(&self, grant: &Grant) -> bool {
         match grant.bound {
             Bound::Lease => false,
             Bound::Connection => self.is_unseen(grant.client.id),

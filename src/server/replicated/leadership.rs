@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(part.turn(None), Turn { ceases: true, begins: None });
         assert_eq!(part.turn(Some(id(4))), Turn { ceases: true, begins: Some(id(4)) });
         assert_eq!(Part::Empty.turn(Some(id(4))), Turn { ceases: false, begins: Some(id(4)) });
-        assert!(Part::Empty.finish(|_| Now::new(0, 0)).is_err(), "there is nothing to lead with");
+        assert!(Part::Empty.finish(Purpose::TakeOver, |_| Now::new(0, 0)).is_err(), "there is nothing to lead with");
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         let mut follower = Follower::new(Box::new(engine));
         follower.set_time(ClusterTime { us: 9_000_000, wall_offset_ms: 0 });
         let mut part = Part::Follows(Box::new(follower));
-        let (_, now) = part.finish(|time| Now::new(time.us, 0)).unwrap();
+        let (_, now) = part.finish(Purpose::TakeOver, |time| Now::new(time.us, 0)).unwrap();
         assert_eq!(now.mono_us, 9_000_000);
         assert!(matches!(part, Part::Empty));
     }
