@@ -123,9 +123,10 @@ class Cluster:
     def start(self, node):
         peers = ",".join(f"{number + 1}=127.0.0.1:{port}" for number, port in enumerate(self.peers))
         command = [self.program, "serve", "--node-id", str(node + 1), "--peers", peers, "--peer-listen", f"127.0.0.1:{self.listens[node]}"]
-        command += ["--port", str(self.clients[node]), "--dir", str(self.folder / str(node))]
+        # A node ends with this process, however that ends.
+        command += ["--port", str(self.clients[node]), "--dir", str(self.folder / str(node)), "--end-with-stdin"]
         with open(self.folder / f"{node}.log", "ab") as log:
-            self.processes[node] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.processes[node] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
 
     async def leader(self):
         """The number of the node that leads, and can commit."""
