@@ -225,13 +225,14 @@ impl Core {
         timeout_at(deadline, attempt).await.unwrap_or_else(|_| Err(self.timeout(true)))
     }
 
-    /// As [`Core::call_many_on`] with the shared connection, for commands that are soon sent again if there is no reply. A connection
-    /// on which none has come is then left for a new one, to another node if there are several.
+    /// As [`Core::call_many`], for idempotent commands that are soon sent again if there is no reply. The connection on which none has
+    /// come is then left for a new one, to another node if there are several.
     pub async fn try_many(&self, wire: &[u8], count: usize, deadline: Instant) -> Result<Vec<Value>> {
-        let connection = self.shared(deadline).await?;
-        let outcome = self.call_many_on(&connection, wire, count, deadline).await;
-        if matches!(outcome, Err(Error::Timeout { .. })) {
-            self.doubt(&connection);
+        let outcome = self.call_many(wire, count, true, deadline).await;
+        if matches!(outcome, Err(Error::Timeout { .. }))
+            && let Some(silent) = self.shared_if_open()
+        {
+            self.doubt(&silent);
         }
         outcome
     }
@@ -239,7 +240,8 @@ impl Core {
     /// Leaves the connections to a node that did not answer in time. It may be cut off from the others, which have another leader
     /// then.
     pub fn doubt(&self, silent: &Connection) {
-        locked(&self.shared).take_if(|shared| shared.is_same(silent) || (self.connector.has_nodes() && shared.node() == silent.node()));
+        locked(&self.shared)
+            .take_if(|shared| shared.is_same(silent) || (self.connector.has_nodes() && shared.node() == silent.node()));
         locked(&self.idle).retain(|idle| idle.node() != silent.node());
         self.connector.doubt(silent.node());
     }

@@ -32,9 +32,8 @@ async fn main() {
     let number = |text: &str| text.parse::<f64>().expect("a number");
     let client = Client::connect(url).await.expect("a client");
     let names = (0..number(count) as usize).map(|at| format!("{prefix}:{at}"));
-    let tasks: Vec<_> = names
-        .map(|name| (name.clone(), tokio::spawn(acquire(client.clone(), name, number(lease), number(grace)))))
-        .collect();
+    let tasks: Vec<_> =
+        names.map(|name| (name.clone(), tokio::spawn(acquire(client.clone(), name, number(lease), number(grace))))).collect();
     let mut guards = Vec::new();
     for (name, task) in tasks {
         guards.push((name, task.await.expect("a task")));

@@ -85,7 +85,16 @@ impl Held {
         let Grant { owner, tokens, deadline, session, session_name } = grant;
         let state = watch::Sender::new(State { deadline, detached: false, lost: None, released: false });
         let session = Mutex::new(session);
-        let held = Arc::new(Held { core: Arc::clone(core), request, owner, tokens, state, session, silent: Mutex::default(), session_name });
+        let held = Arc::new(Held {
+            core: Arc::clone(core),
+            request,
+            owner,
+            tokens,
+            state,
+            session,
+            silent: Mutex::default(),
+            session_name,
+        });
         if held.request.owner.is_some() {
             held.request.names.iter().for_each(|name| core.holds.add(name, &held.owner, held.request.lease_ms));
         }
