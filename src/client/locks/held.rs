@@ -305,7 +305,9 @@ impl Held {
         let mut broken = Box::pin(closed(self.connections()));
         let mut next = {
             let left = state.borrow().deadline.saturating_duration_since(Instant::now());
-            Instant::now() + left.saturating_sub(self.request.lease() * 2 / 3)
+            // A third of the lease after its begin, of which the deadline has the margin taken off.
+            let whole = self.request.lease();
+            Instant::now() + (left + whole - certain(whole)).saturating_sub(whole * 2 / 3)
         };
         loop {
             let deadline = {
