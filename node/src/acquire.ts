@@ -14,7 +14,7 @@ import { ConnectionError, LockError, NotHeldError, ServerError, UnreachableError
 import { Grant, type Session } from './grant.js'
 import { Backoff, type Pool } from './pool.js'
 import type { Request } from './request.js'
-import { type Timer, leaseNow, networkNow, networkTimer } from './time.js'
+import { type Timer, certain, leaseNow, networkNow, networkTimer } from './time.js'
 
 /**
  * Number of times that a request is sent again because its wait ended long before its time-out. A late copy of it can cause that. So
@@ -37,6 +37,8 @@ interface Attempts {
   backoff: Backoff | undefined
   /** Whether the server may have granted it in a reply that was lost. */
   maybeGranted: boolean
+  /** Whether the last attempt ended without a word of its node, which may lead no more. */
+  isSilent: boolean
   /** Why the last attempt had no reply; undefined if it had one. */
   failure: ConnectionError | undefined
   earlyEnds: number
@@ -58,6 +60,7 @@ export async function acquire(core: Core, request: Request): Promise<Grant | nul
     patienceEnds: networkNow() + core.pool.limits.patience,
     backoff: undefined,
     maybeGranted: false,
+    isSilent: false,
     failure: undefined,
     earlyEnds: 0,
   }
@@ -121,7 +124,7 @@ function attempt(core: Core, request: Request, attempts: Attempts): Outcome | Pr
   const isShort = request.wait === 0 && !request.session
   const turn = isShort ? pool.startShort() : undefined
   const until = request.wait > 0 ? networkNow() + replyIn(core, request, attempts) : attempts.patienceEnds
-  return attemptOn(turn ? turn.then(() => pool.lease(false, until)) : pool.lease(!isShort, until), core, request, attempts, isShort)
+  return attemptOn(turn ? turn.then(() => pool.lease(false, until)) : pool.lease(!isShort, until, attempts.isSilent && pool.hasNodes), core, request, attempts, isShort)
 }
 
 async function attemptOn(
@@ -154,10 +157,10 @@ async function attemptOn(
     // A connection that took the rest of the wait still asks.
     const wait = request.wait > 0 ? Math.max(1, waitLeft(request, attempts)) : 0
     const command = request.acquire(attempts.owner, longestLease(core, request, attempts.owner), wait, attempts.id)
-    const isLong = wait > pool.limits.timeout && !session
-    const reply = isLong ? await replyOrSilence(link, command, pool) : await link.call(command, replyIn(core, request, attempts))
+    const isLong = wait > pool.limits.timeout
+    const reply = isLong ? await replyOrSilence(link, command, pool, session) : await link.call(command, replyIn(core, request, attempts))
     if (reply === SILENCE) {
-      attempts.maybeGranted = true
+      attempts.maybeGranted = attempts.isSilent = true
       return 'again'
     }
     const tokens = request.tokens(reply)
@@ -221,7 +224,7 @@ const SILENCE = Symbol('silence')
  * The reply to a request that waits, or SILENCE after the time-out. The next attempt then takes the place in the queue over: a reply
  * that was lost, or a node that hangs, does not stop the wait for ever.
  */
-async function replyOrSilence(link: Link, command: Command, pool: Pool): Promise<unknown> {
+async function replyOrSilence(link: Link, command: Command, pool: Pool, session: Session | undefined): Promise<unknown> {
   const { timeout } = pool.limits
   const call = link.call(command, Infinity)
   let timer: Timer | undefined
@@ -232,7 +235,7 @@ async function replyOrSilence(link: Link, command: Command, pool: Pool): Promise
     pool.setWait(link, false)
     // When the place is taken over, this connection gets nil, and is free.
     const late = networkTimer(timeout, () => link.destroy('another connection took its place'))
-    void call.then(() => pool.giveBack(link), () => {}).finally(() => late.cancel())
+    void call.then(() => free(pool, link, session), () => {}).finally(() => late.cancel())
   }
   return reply
 }
@@ -267,7 +270,7 @@ function granted(
   // The lease began with the grant, which may be long after the request.
   const isUnclear = isNested || attempts.maybeGranted || leaseNow() - sent > lease / 3
   attempts.maybeGranted = false
-  const grant = new Grant(core, request, attempts, tokens, (isUnclear ? leaseNow() : sent) + lease, link, session)
+  const grant = new Grant(core, request, attempts, tokens, isUnclear ? leaseNow() + lease : sent + certain(lease), link, session)
   if (request.signal?.aborted || core.isClosing) {
     core.background(grant.release().catch(() => {}))
     refuseIfEnded(core, request)

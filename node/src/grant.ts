@@ -2,12 +2,12 @@
 import { EventEmitter } from 'node:events'
 import type { Core } from './core.js'
 import type { Command, Link } from './driver/link.js'
-import { LockError, NotHeldError, ServerError, UnreachableError, fromReply } from './errors.js'
+import { ConnectionError, LockError, NotHeldError, ServerError, UnreachableError, fromReply } from './errors.js'
 import { Backoff } from './pool.js'
 import { type Renewable, UNKNOWN, asGrantOf, settle } from './renewals.js'
 import type { Ear } from './losses.js'
 import type { Request } from './request.js'
-import { leaseNow, networkNow } from './time.js'
+import { type Timer, certain, leaseNow, networkNow, networkTimer } from './time.js'
 
 // Node 18 knows the symbol from 18.18 on.
 const asyncDispose: typeof Symbol.asyncDispose = ((Symbol as { asyncDispose?: symbol }).asyncDispose ??= Symbol('Symbol.asyncDispose')) as typeof Symbol.asyncDispose
@@ -29,7 +29,8 @@ export interface Session {
 /**
  * A held lock, several held locks, or held permits. Release it once, in `finally` or by `await using`; it renews itself until then.
  *
- * What it says of itself is never more than true: the lease counts from before the request, on this process's monotonic clock.
+ * What it says of itself is never more than true: the lease, less a margin, counts from before the last request that was answered, on this
+ * process's monotonic clock.
  */
 export class Grant implements Renewable, AsyncDisposable {
   /** The names that are held. */
@@ -43,6 +44,10 @@ export class Grant implements Renewable, AsyncDisposable {
   /** @internal */ deadline: number
   /** @internal */ nextRenewal: number
   /** @internal */ isRenewing = false
+  /** When the grace of its session is over, less a margin, since its connection has ended. */
+  #detachedUntil = Infinity
+  /** Connections of a session without a name on which the server does not answer, while it has the grant bound to one of them. */
+  readonly #silent: Link[] = []
   /** @internal */ position = -1
   /** @internal */ ear: Ear | undefined
   readonly #core: Core
@@ -87,7 +92,10 @@ export class Grant implements Renewable, AsyncDisposable {
     return this.tokens[0] as number
   }
 
-  /** Whole milliseconds for which the lock is certainly held, unless somebody deletes it or breaks the grant; 0 if it is lost. */
+  /**
+   * Whole milliseconds for which the lock is certainly held, unless somebody deletes it or breaks the grant: the rest of the lease, less a margin.
+   * 0 if it is lost.
+   */
   remaining(): number {
     return this.#error || this.#releasing ? 0 : Math.max(0, Math.floor(this.deadline - leaseNow()))
   }
@@ -154,12 +162,117 @@ export class Grant implements Renewable, AsyncDisposable {
   async renew(): Promise<number> {
     this.#refuseIfReleased()
     if (this.#error) throw this.#error
+    const { pool } = this.#core
     const sent = leaseNow()
-    const replies = await this.#core.pool.request(this.renewalCommands(), { patience: Math.max(this.#core.pool.limits.timeout, this.remaining()) })
-    const failed = replies.find((reply) => reply instanceof ServerError) as ServerError | undefined
-    settle(this, sent, replies)
-    if (failed) throw this.#error ?? fromReply(failed)
+    const before = this.deadline
+    if (this.#session) await this.renewBound()
+    else {
+      const left = this.deadline - sent
+      const replies = await pool.request(this.renewalCommands(), { patience: Math.max(pool.limits.timeout, left), attempt: pool.patienceFor(left) })
+      const failed = replies.find((reply) => reply instanceof ServerError) as ServerError | undefined
+      settle(this, sent, replies)
+      if (failed) throw this.#error ?? fromReply(failed)
+    }
+    if (this.#error) throw this.#error
+    if (this.deadline === before) throw new UnreachableError(`'${this.#request.title}' could not be renewed: no reply came in time`)
     return Math.max(0, this.deadline - sent)
+  }
+
+  /** @internal */
+  get isBound(): boolean {
+    return this.#session !== undefined
+  }
+
+  /** @internal Renews it on the connection that it is bound to, or, if the server does not answer there, on a new one. */
+  async renewBound(): Promise<void> {
+    const sent = leaseNow()
+    try {
+      await this.#renewOn(this.#session, sent)
+    } finally {
+      // Without an answer it is tried again.
+      if (this.position >= 0 && this.nextRenewal <= leaseNow()) settle(this, sent, undefined)
+    }
+  }
+
+  async #renewOn(session: Session | undefined, sent: number): Promise<void> {
+    // Somebody resumes it already, if it is closed.
+    if (!session || session.link.isClosed) return
+    const { link } = session
+    let late: Timer | undefined
+    const silence = new Promise<undefined>((resolve) => {
+      late = networkTimer(this.#core.pool.patienceFor(this.deadline - sent), () => resolve(undefined))
+    })
+    const replies = await Promise.race([link.callMany(this.renewalCommands(), Infinity).catch(() => undefined), silence]).finally(() => late?.cancel())
+    if (this.#releasing || this.#error || this.#session !== session || link.isClosed) return
+    if (replies) settle(this, sent, replies)
+    else await this.#rebind(session)
+  }
+
+  /**
+   * Binds it to a new connection, because the server does not answer on the one that it is bound to. That one stays open until then: a leader
+   * that sees its end would end the grant.
+   */
+  async #rebind({ link: before, name }: Session): Promise<void> {
+    const { pool } = this.#core
+    pool.isSilent(before)
+    let link: Link | undefined
+    try {
+      link = await this.#bound(name)
+    } catch (error) {
+      if (!(error instanceof ConnectionError)) throw error
+    }
+    if (!link || this.#session?.link !== before) return
+    this.#session = { link, name }
+    this.hear(link)
+    this.#watch(link)
+    // The same leader still has a grant without a name bound to the old connection.
+    if (name === undefined && link.where === before.where) this.#silent.push(before)
+    else before.destroy()
+  }
+
+  /**
+   * A new connection that the grant is bound to, after the server has said what is left of the lease; undefined if the grant has ended.
+   *
+   * @throws ConnectionError.
+   */
+  async #bound(name: string | undefined): Promise<Link | undefined> {
+    const { pool } = this.#core
+    const timeout = pool.patienceFor(this.deadline - leaseNow())
+    const link = await pool.lease(false, networkNow() + timeout)
+    pool.setWait(link, true)
+    const start: Command[] = name === undefined ? [] : [['LOCK.SESSION', name, 'GRACE', String(this.#request.grace)]]
+    const isRenewed = this.nextRenewal !== Infinity
+    const asks = isRenewed ? this.renewalCommands() : this.names.map((each, at) => this.#request.keeping(each, this.owner, this.#tokenAt(at)))
+    const sent = leaseNow()
+    const replies = await link.callMany([...start, ...asks], timeout)
+    const ofNode = replies.find((reply) => reply instanceof ServerError && reply.isOfNode) as ServerError | undefined
+    if (ofNode) {
+      pool.leaderIsGone(link)
+      throw new ConnectionError(ofNode.message, false, true)
+    }
+    if (name !== undefined) {
+      const grants = replies.shift()
+      if (grants instanceof ServerError) this.lose(this.leaseEnded(`its session could not be resumed: ${grants.message}`))
+      else if (Number(grants) === 0) this.lose(this.leaseEnded('its session has ended, or the server has restarted without its data'))
+    }
+    if (!this.#error && !this.#releasing) {
+      this.#detachedUntil = Infinity
+      settle(this, sent, replies)
+    }
+    if (!this.#error && !this.#releasing) return link
+    link.destroy()
+    return undefined
+  }
+
+  /** @internal */
+  answered(sent: number, left: number): void {
+    this.deadline = Math.min(sent + certain(left), this.#detachedUntil)
+  }
+
+  /** @internal */
+  loseEnded(): void {
+    const isOfSession = this.deadline >= this.#detachedUntil
+    this.lose(this.leaseEnded(isOfSession ? 'its session could not be resumed in time' : 'its lease ended, and no renewal got through'))
   }
 
   /**
@@ -170,7 +283,8 @@ export class Grant implements Renewable, AsyncDisposable {
   async check(): Promise<boolean> {
     if (this.#error || this.#releasing) return false
     const replies = await this.#core.pool.request(this.checkCommands())
-    return this.checked(replies)
+    // Whoever was not answered in time is no holder, although the server may still have the grant.
+    return this.checked(replies) && !this.isLost
   }
 
   /** @internal As `check`. The refusal of a renewal tells why it is not held. */
@@ -373,35 +487,29 @@ export class Grant implements Renewable, AsyncDisposable {
   #watch(link: Link): void {
     link.keepProcess(false)
     link.onClosed(() => {
-      if (this.#releasing || this.#error || this.#session?.link !== link) return
+      if (this.#releasing || this.#error || !this.#session || (this.#session.link !== link && !this.#silent.includes(link))) return
       if (this.#session.name === undefined) this.lose(this.leaseEnded('the connection that it is bound to was closed'))
       else this.#core.background(this.#resume(this.#session.name))
     })
   }
 
-  /** Names the session on a new connection after the old one broke. */
+  /** Names the session on a new connection after the old one broke. A leader that has seen the end ends the grant with the grace. */
   async #resume(name: string): Promise<void> {
-    const { pool } = this.#core
     const backoff = new Backoff()
+    this.#detachedUntil = Math.min(this.#detachedUntil, leaseNow() + certain(this.#request.grace ?? 0))
+    this.deadline = Math.min(this.deadline, this.#detachedUntil)
+    this.#core.renewals.wakeBy(this.deadline)
     const until = networkNow() + Math.max(0, this.deadline - leaseNow())
     while (!this.#releasing && !this.#error) {
-      let link: Link | undefined
       try {
-        link = await pool.lease()
-        pool.setWait(link, true)
-        const grants = await link.call(['LOCK.SESSION', name, 'GRACE', String(this.#request.grace)], pool.limits.timeout)
-        if (Number(grants) === 0) {
-          link.destroy()
-          return this.lose(this.leaseEnded('its session has ended, or the server has restarted without its data'))
-        }
-        if (this.#releasing || this.#error) return link.destroy()
+        const link = await this.#bound(name)
+        if (!link) return
         this.#session = { link, name }
         this.hear(link)
         return this.#watch(link)
       } catch (error) {
-        if (error instanceof ServerError && !error.isOfNode) return this.lose(this.leaseEnded(`its session could not be resumed: ${error.message}`))
-        if (error instanceof ServerError && link) pool.leaderIsGone(link)
-        if (pool.isClosed || !(await backoff.again(error as Error, until))) return this.lose(this.leaseEnded('its session could not be resumed in time'))
+        if (!(error instanceof ConnectionError)) throw error
+        if (this.#core.pool.isClosed || !(await backoff.again(error, until))) return this.loseEnded()
       }
     }
   }
@@ -410,6 +518,7 @@ export class Grant implements Renewable, AsyncDisposable {
     const session = this.#session
     this.#session = undefined
     if (!session) return
+    for (const link of this.#silent) link.destroy()
     if (isClean && session.name === undefined) this.#core.pool.giveBack(session.link)
     else session.link.destroy()
   }

@@ -1,5 +1,6 @@
 /** Semaphores, latches, guards and rate limits. */
 import type { Core } from './core.js'
+import type { Link } from './driver/link.js'
 import { ConnectionError, LockError, ServerError, fromReply } from './errors.js'
 import type { Grant } from './grant.js'
 import { Backoff } from './pool.js'
@@ -91,19 +92,24 @@ export class Latch {
     for (;;) {
       signal?.throwIfAborted()
       // WAIT 0 would wait without limit.
-      const left = wait === Infinity ? 0 : Math.max(1, Math.ceil(end - networkNow()))
+      const rest = Math.max(1, Math.ceil(end - networkNow()))
+      // A node that hangs must not stop the wait for ever. A latch has no places to lose.
+      const slice = pool.hasNodes ? Math.min(rest, pool.limits.timeout) : rest
+      const left = slice === Infinity ? 0 : slice
       let abort: (() => void) | undefined
+      let link: Link | undefined
       try {
-        const link = await pool.lease(true, end + pool.late)
-        abort = () => link.destroy('the wait was aborted')
+        const leased = (link = await pool.lease(true, end + pool.late))
+        abort = () => leased.destroy('the wait was aborted')
         signal?.addEventListener('abort', abort, { once: true })
         const opened = await link.call(['LATCH.AWAIT', this.name, 'WAIT', String(left)], left === 0 ? Infinity : left + pool.late)
         pool.giveBack(link)
-        return opened !== null
+        if (opened !== null || slice === rest) return opened !== null
       } catch (error) {
         signal?.throwIfAborted()
         if (error instanceof ServerError) throw fromReply(error)
         if (!(error instanceof ConnectionError)) throw error
+        if (link) pool.isSilent(link)
         if (networkNow() > patienceEnds) pool.warnIfNeverReached(error)
         if (!(await backoff.again(error, end, signal))) throw pool.failed(error)
       } finally {

@@ -28,6 +28,8 @@ const SHORT_MAX = 16
 const SWEEP_MS = 100
 /** First and longest pause before a request is repeated, in milliseconds. */
 const BACKOFF_MS: readonly [number, number] = [10, 500]
+/** An attempt to renew takes less time only if less is left of the lease, in milliseconds. */
+const ATTEMPT_MS = 250
 /** How long a reply may come after the end of a wait, in milliseconds. */
 const LATE_MS = 1000
 /** How long the only server there is may leave a release without a reply, in milliseconds. */
@@ -39,6 +41,8 @@ export interface Repetition {
   patience?: number
   /** Runs before each repetition, with whether an earlier attempt may have been carried out. */
   onRepeat?: (maybeApplied: boolean) => void
+  /** Milliseconds that one attempt may take. `limits.timeout` unless given. */
+  attempt?: number
   /** Whether nobody waits for it: pauses between attempts then do not keep the process alive. */
   isBackground?: boolean
 }
@@ -68,6 +72,11 @@ export class Pool {
     return this.#closed
   }
 
+  /** Whether there are several nodes, of which another one may come to lead. */
+  get hasNodes(): boolean {
+    return this.#dialer.hasNodes
+  }
+
   /** Whether the server has ever answered. An address that never did may be wrong. */
   get wasReached(): boolean {
     return this.#dialer.wasReached
@@ -91,13 +100,14 @@ export class Pool {
    *
    * @param isWait Whether it is for a wait or a session, which may last.
    * @param until When an attempt to open one ends, by `networkNow`.
+   * @param isNew Whether it is opened now, to the node that leads now.
    * @throws ConnectionError if none can be opened; LockError if there are too many for a wait, or the pool is closed.
    */
-  lease(isWait = false, until = Infinity): Link | Promise<Link> {
+  lease(isWait = false, until = Infinity, isNew = false): Link | Promise<Link> {
     if (isWait && this.#waits >= this.limits.maxConnections) {
       throw new LockError(`${this.limits.maxConnections} connections wait or carry a session: raise maxConnections, or wait for fewer locks at once`)
     }
-    const link = this.#idle.pop()
+    const link = isNew ? undefined : this.#idle.pop()
     if (!link) return this.#dial(isWait, until)
     link.isBusy = true
     this.setWait(link, isWait)
@@ -158,6 +168,7 @@ export class Pool {
         this.#refuseIfClosed()
       }
       this.#open.add(link)
+      link.isSwept = true
       link.isBusy = true
       this.setWait(link, isWait)
       this.#sweepLater()
@@ -194,6 +205,20 @@ export class Pool {
     this.onLeaderGone()
   }
 
+  /** No reply came on a connection in time. If there are several nodes, its node is the last one to be asked which one leads. */
+  isSilent(link: Link): void {
+    if (!this.#dialer.hasNodes) return
+    for (const each of this.#idle.filter(({ where }) => where === link.where)) each.destroy('its node does not answer')
+    this.#dialer.isSilent(link.where)
+    this.onLeaderGone()
+  }
+
+  /** Milliseconds that one attempt may take of those that are left of a lease: there must be time for another connection, and for other nodes. */
+  patienceFor(left: number): number {
+    const part = left / (this.#dialer.hasNodes ? 4 : 2)
+    return Math.min(this.limits.timeout, Math.max(20, part, Math.min(left, ATTEMPT_MS)))
+  }
+
   /** Opens a connection that the pool does not count nor close. */
   dialApart(): Promise<Link> {
     return this.#dialer.dial(this.limits.connectTimeout)
@@ -205,7 +230,7 @@ export class Pool {
    * @throws UnreachableError if no attempt had replies; at once if the server has never been reached. LockError if it refuses the connection.
    */
   async request(commands: Command[], repetition: Repetition = {}): Promise<unknown[]> {
-    const { patience = this.limits.patience, onRepeat, isBackground = false } = repetition
+    const { patience = this.limits.patience, attempt = this.limits.timeout, onRepeat, isBackground = false } = repetition
     const until = networkNow() + patience
     let left = patience
     let backoff: Backoff | undefined
@@ -218,7 +243,7 @@ export class Pool {
         const link = leased instanceof Promise ? await leased : leased
         // The clock is asked again only after a pause.
         if (turn || leased instanceof Promise) left = until - networkNow()
-        const replies = await link.callMany(commands, Math.max(1, Math.min(this.limits.timeout, left)))
+        const replies = await link.callMany(commands, Math.max(1, Math.min(attempt, left)))
         const refused = replies.find((reply) => reply instanceof ServerError && reply.isOfNode) as ServerError | undefined
         if (refused === undefined) {
           this.giveBack(link)

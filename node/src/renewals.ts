@@ -1,14 +1,14 @@
 /**
  * Renews all grants of one `Locks` by one timer, in batches, and sees leases end.
  *
- * A grant is renewed at a third of its lease. If that fails, it is tried again until the lease ends by this process's monotonic
- * clock, counted from before the request: the grant is lost then, whatever the server has.
+ * A grant is renewed at a third of its lease. If that fails, it is tried again until the lease, less a margin, ends by this process's
+ * monotonic clock, counted from before the last request that was answered: the grant is lost then, whatever the server has.
  */
-import type { Command } from './driver/link.js'
+import type { Command, Link } from './driver/link.js'
 import { ConnectionError, NotHeldError, ServerError, fromReply } from './errors.js'
 import type { Ear } from './losses.js'
 import type { Pool } from './pool.js'
-import { type Timer, leaseNow, leaseTimer } from './time.js'
+import { type Timer, leaseNow, leaseTimer, networkNow } from './time.js'
 
 /** A grant, as renewals see it. Times are milliseconds of `leaseNow`. */
 export interface Renewable {
@@ -16,7 +16,7 @@ export interface Renewable {
   readonly tokens: readonly number[]
   /** The connection on whose channel the server tells the loss. */
   readonly ear: Ear | undefined
-  /** When the lease ends. */
+  /** When this process counts as no holder any more: a margin before the lease ends, or with the grace of its session. */
   deadline: number
   /** When the grant is renewed next; `Infinity` for never. */
   nextRenewal: number
@@ -25,9 +25,16 @@ export interface Renewable {
   position: number
   /** One command a name; their replies are the milliseconds that are left. */
   renewalCommands(): Command[]
+  /** Whether it is bound to a connection of its own, on which it renews itself by `renewBound`. */
+  readonly isBound: boolean
+  renewBound(): Promise<void>
+  /** The server has answered with the milliseconds that are left, at a request of that time. */
+  answered(sent: number, left: number): void
   /** Asks the server whether it is still held, and why it is not. */
   confirm(): Promise<void>
   lose(error: NotHeldError): void
+  /** Records the loss of a grant whose deadline has passed. */
+  loseEnded(): void
   leaseEnded(why: string): NotHeldError
 }
 
@@ -62,7 +69,7 @@ export class Renewals {
 
   add(grant: Renewable): void {
     grant.position = this.#grants.push(grant) - 1
-    this.#wakeBy(Math.min(grant.nextRenewal, grant.deadline))
+    this.wakeBy(Math.min(grant.nextRenewal, grant.deadline))
   }
 
   remove(grant: Renewable): void {
@@ -83,7 +90,8 @@ export class Renewals {
     for (const grant of this.grants) this.remove(grant)
   }
 
-  #wakeBy(time: number): void {
+  /** Looks at the grants at this time, if not before. */
+  wakeBy(time: number): void {
     if (time >= this.#due) return
     this.#timer?.cancel()
     this.#due = time
@@ -100,22 +108,34 @@ export class Renewals {
     let next = Infinity
     for (const grant of this.grants) {
       if (now >= grant.deadline) {
-        grant.lose(grant.leaseEnded('its lease ended, and no renewal got through'))
+        grant.loseEnded()
         continue
       }
       // Grants that are due shortly after come along, so that many of them do not make many batches.
       if (!grant.isRenewing && grant.nextRenewal <= now + grant.lease / 30) due.push(grant)
       else next = Math.min(next, grant.isRenewing ? grant.deadline : Math.min(grant.nextRenewal, grant.deadline))
     }
-    for (let at = 0; at < due.length; at += BATCH) void this.#renew(due.slice(at, at + BATCH))
+    this.#renewAll(due)
     for (const grant of due) next = Math.min(next, grant.deadline)
-    this.#wakeBy(next)
+    this.wakeBy(next)
   }
 
   /** Renews grants now, since they may have ended: the refusal says why. */
   confirm(isConcerned: (grant: Renewable) => boolean): void {
-    const ended = this.#grants.filter(isConcerned)
-    for (let at = 0; at < ended.length; at += BATCH) void this.#renew(ended.slice(at, at + BATCH))
+    this.#renewAll(this.#grants.filter(isConcerned))
+  }
+
+  #renewAll(grants: Renewable[]): void {
+    const free = grants.filter((grant) => !grant.isBound)
+    for (let at = 0; at < free.length; at += BATCH) void this.#renew(free.slice(at, at + BATCH))
+    for (const grant of grants) {
+      if (!grant.isBound || grant.isRenewing) continue
+      grant.isRenewing = true
+      void grant.renewBound().finally(() => {
+        grant.isRenewing = false
+        if (grant.position >= 0) this.wakeBy(Math.min(grant.nextRenewal, grant.deadline))
+      })
+    }
   }
 
   /** Renews grants now. Failures are seen at the next attempt, or at the end of the lease. */
@@ -127,16 +147,19 @@ export class Renewals {
       first = Math.min(first, grant.deadline)
     }
     // A node that hangs must leave time to ask another one.
-    const timeout = Math.min(Math.max((first - sent) / 4, 20), this.#pool.limits.timeout)
+    const timeout = this.#pool.patienceFor(first - sent)
     const batches = grants.map((grant) => grant.renewalCommands())
     let replies: unknown[] | undefined
+    let link: Link | undefined
     try {
-      const link = await this.#pool.lease()
+      link = await this.#pool.lease(false, networkNow() + timeout)
       replies = await link.callMany(batches.flat(), timeout)
       const refused = replies.some((reply) => reply instanceof ServerError && reply.isOfNode)
       if (refused) this.#pool.leaderIsGone(link)
       else this.#pool.giveBack(link)
     } catch (error) {
+      // The next attempt begins with another node: this one may be cut off from the others.
+      if (error instanceof ConnectionError && link) this.#pool.isSilent(link)
       if (!(error instanceof ConnectionError) && !this.#pool.isClosed) queueMicrotask(() => { throw error })
     }
     let at = 0
@@ -145,7 +168,7 @@ export class Renewals {
       grant.isRenewing = false
       if (grant.position >= 0) settle(grant, sent, replies?.slice(at, at + count))
       at += count
-      if (grant.position >= 0) this.#wakeBy(Math.min(grant.nextRenewal, grant.deadline))
+      if (grant.position >= 0) this.wakeBy(Math.min(grant.nextRenewal, grant.deadline))
     })
   }
 }
@@ -186,6 +209,8 @@ export function settle(grant: Renewable, sent: number, replies: unknown[] | unde
     }
     left = Math.min(left, Number(reply))
   }
-  grant.deadline = sent + left
+  // The holder has stopped by then.
+  if (now >= grant.deadline) return grant.loseEnded()
+  grant.answered(sent, left)
   if (isRenewed) grant.nextRenewal = Math.max(now + Math.min(left, grant.lease) / 3, Math.min(retry, grant.deadline))
 }

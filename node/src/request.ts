@@ -157,6 +157,13 @@ export class Request {
     return command
   }
 
+  /** The command that binds the grant of a name to the connection that sends it, and leaves its lease as it is. */
+  keeping(name: string, owner: string, token: number | undefined): Command {
+    const command = [this.kind === 'semaphore' ? 'SEM.RENEW' : 'LOCK.RENEW', name, owner, 'KEEP']
+    if (token !== undefined) command.push('TOKEN', String(token))
+    return command
+  }
+
   /** The tokens in a reply, one a name; undefined if it is not granted. */
   tokens(reply: unknown): number[] | undefined {
     if (reply === null) return undefined

@@ -47,6 +47,14 @@ export function leaseNow(): number {
   return globalThis.performance.now() + aheadMs
 }
 
+/**
+ * How much of so long a lease a holder counts on, in milliseconds. The rest is its margin, which it needs to stop, and because its clock may be
+ * slower than the server's: a twentieth, but no more than a second and a thousandth of the lease.
+ */
+export function certain(lease: number): number {
+  return lease - Math.min(lease / 20, 1000 + lease / 1000)
+}
+
 /** Runs `work` after so many milliseconds, which a test may fake. */
 export function leaseTimer(ms: number, work: () => void, keepsProcess: boolean): Timer {
   const due = leaseNow() + Math.min(ms, LONGEST_MS)

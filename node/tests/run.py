@@ -154,7 +154,7 @@ def suites(node, modules, work, durable):
     places = {"": work, " 5": old} if major >= NEWEST_CLIENTS_NODE else {" 5": old}
     home = next(iter(places.values()))
     for driver in ("ioredis", "node-redis"):
-        for suite in ("locks", "connections", "losses", "refusals", "outages", "durable", "tls"):
+        for suite in ("locks", "connections", "losses", "refusals", "outages", "silence", "durable", "tls"):
             yield Suite(f"{suite}, {driver}", tap(node, f"suites/{suite}.test.mjs"), home, {"DRIVER": driver})
         if home != old:
             yield Suite(f"locks, {driver} 5", tap(node, "suites/locks.test.mjs"), old, {"DRIVER": driver})
@@ -195,7 +195,7 @@ def oldest(modules, work):
     """A part of the suites, under the oldest Node.js that the package supports."""
     node = modules / OLDEST_NODE
     for driver in ("ioredis", "node-redis"):
-        for suite in ("locks", "connections", "losses", "refusals", "outages"):
+        for suite in ("locks", "connections", "losses", "refusals", "outages", "silence"):
             yield Suite(f"Node 18, {suite}, {driver} 5", tap(node, f"suites/{suite}.test.mjs"), work / "old", {"DRIVER": driver})
     for file in ("suites/package.test.mjs", "suites/databases.test.mjs", "embed/orders.node.mjs"):
         yield Suite(f"Node 18, {pathlib.Path(file).name.split('.')[0]}", tap(node, file), work / "old")

@@ -26,7 +26,7 @@ OLDEST_REDIS_PY = "5.0.2"
 # Tests of what depends on redis-py, for the oldest one.
 OF_REDIS_PY = [
     "test_locks.py", "test_aio.py", "test_keeping.py", "test_faults.py", "test_compat.py", "test_compat_aio.py", "test_target.py", "test_wire.py",
-    "test_link_aio.py", "test_fork.py", "test_forgotten.py", "test_lost_links.py", "test_patience.py", "test_keeper_survives.py",
+    "test_link_aio.py", "test_fork.py", "test_forgotten.py", "test_lost_links.py", "test_patience.py", "test_keeper_survives.py", "test_silence.py",
 ]  # fmt: skip
 
 

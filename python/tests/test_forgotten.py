@@ -78,12 +78,12 @@ def test_a_grant_that_was_forgotten_is_released_by_close(portcullis):
 
 
 def test_a_drop_in_without_a_timeout_is_renewed_while_the_process_lives(portcullis, portcullisdb, monkeypatch):
-    monkeypatch.setattr("portcullis_lock.compat._drop_in._LEASE", 0.2)
+    monkeypatch.setattr("portcullis_lock.compat._drop_in._LEASE", 0.6)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ResourceWarning)
         assert Lock(portcullisdb, "a").acquire()
         gc.collect()
-    time.sleep(0.5)
+    time.sleep(1.2)
     with portcullis_lock.connect(portcullis.url) as locks:
         (holder,) = locks.info("a").holders
         other = Lock(portcullisdb, "a")

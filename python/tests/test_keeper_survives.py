@@ -61,6 +61,9 @@ def test_a_grant_is_lost_with_its_lease_when_the_credential_provider_fails(portc
         kill_all_of(portcullis, "ann")
         assert grant.lost.wait(5) and "before a renewal reached the server" in grant.lost_because
         locks.close(release=False)
+    # The process counts on less than its lease.
+    with portcullis.locks() as others:
+        until(lambda: others.info("a") is None)
 
 
 async def test_renewals_go_on_after_all_tasks_were_cancelled(portcullis, alocks):

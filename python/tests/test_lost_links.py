@@ -136,6 +136,7 @@ def test_a_grant_stays_where_it_is_on_a_server_that_does_not_know_of_moves(portc
     assert grant.is_held and grant.check() and holder(locks)["client"] == client
     assert grant.lost.wait(5) and grant.lost_because == "its lease ended"
     assert portcullis.faults.fired("older") == 1, "it is tried once"
+    until(lambda: locks.info("a") is None, 5)
 
 
 def test_a_server_that_has_restarted_is_asked_at_once(portcullis):

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::client::command::{Blocking, Command, of_slice};
 use crate::client::connection::backoff::Backoff;
+use crate::client::connection::multiplexed::not_answered;
 use crate::client::core::{Core, Leased};
 use crate::client::error::{Error, ReplyError, Result};
 use crate::client::options::Options;
@@ -111,7 +112,10 @@ impl Client {
         loop {
             let mut leased = self.core.lease(self.core.deadline()).await?;
             let sent = Instant::now();
-            let outcome = call_leased(&self.core, &leased, command, blocking).await;
+            let outcome = tokio::select! {
+                outcome = call_leased(&self.core, &leased, command, blocking) => outcome,
+                () = self.core.deposed(&leased) => Err(not_answered()),
+            };
             leased.reusable = outcome.as_ref().map_or_else(|error| !error.is_of_connection(), |_| true);
             drop(leased);
             match outcome {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::client::command::{Blocking, Command};
 use crate::client::connection::backoff::Backoff;
@@ -33,6 +33,8 @@ pub(crate) struct Core {
     shared: Mutex<Option<Connection>>,
     /// Locked by the task that is opening the shared connection.
     connecting: tokio::sync::Mutex<Backoff>,
+    /// When it was last looked which node leads, and which it was.
+    looked: tokio::sync::Mutex<Option<(Instant, Option<usize>)>>,
     /// Unused connections of the pool.
     idle: Mutex<Vec<Connection>>,
     /// Bounds the number of connections in use.
@@ -69,6 +71,7 @@ impl Core {
             connector,
             shared: Mutex::default(),
             connecting: tokio::sync::Mutex::new(Backoff::new()),
+            looked: tokio::sync::Mutex::default(),
             idle: Mutex::default(),
             in_use,
         })
@@ -104,8 +107,8 @@ impl Core {
 
     /// Opens a connection, in one attempt.
     async fn open_once(&self, deadline: Instant) -> Result<Wire> {
-        let deadline = deadline.min(Instant::now() + self.options.connect_timeout);
-        match timeout_at(deadline, Wire::open(&self.connector, &self.options)).await {
+        let within = deadline.saturating_duration_since(Instant::now()).min(self.options.connect_timeout);
+        match timeout(within, Wire::open(&self.connector, &self.options, within)).await {
             Ok(opened) => opened,
             Err(_) => Err(Error::Connect("connecting timed out".to_owned())),
         }
@@ -222,6 +225,61 @@ impl Core {
         timeout_at(deadline, attempt).await.unwrap_or_else(|_| Err(self.timeout(true)))
     }
 
+    /// As [`Core::call_many`], for idempotent commands that are soon sent again if there is no reply. The connection on which none has
+    /// come is then left for a new one, to another node if there are several.
+    pub async fn try_many(&self, wire: &[u8], count: usize, deadline: Instant) -> Result<Vec<Value>> {
+        let outcome = self.call_many(wire, count, true, deadline).await;
+        if matches!(outcome, Err(Error::Timeout { .. }))
+            && let Some(silent) = self.shared_if_open()
+        {
+            self.doubt(&silent);
+        }
+        outcome
+    }
+
+    /// Leaves the connections to a node that did not answer in time. It may be cut off from the others, which have another leader
+    /// then.
+    pub fn doubt(&self, silent: &Connection) {
+        locked(&self.shared)
+            .take_if(|shared| shared.is_same(silent) || (self.connector.has_nodes() && shared.node() == silent.node()));
+        locked(&self.idle).retain(|idle| idle.node() != silent.node());
+        self.connector.doubt(silent.node());
+    }
+
+    /// The deadline of one attempt at what has to be answered within `left`: there must be time for another connection, and for the
+    /// other nodes.
+    pub fn attempt_until(&self, left: Duration) -> Instant {
+        let part = left / if self.connector.has_nodes() { 4 } else { 2 };
+        Instant::now() + part.max(ATTEMPT_MIN.min(left)).min(self.options.response_timeout)
+    }
+
+    /// Returns when another node leads than the one that a connection leads to; never with one server. A leader that stands still
+    /// keeps its connections open and says nothing on them.
+    pub async fn deposed(&self, connection: &Connection) {
+        if !self.connector.has_nodes() {
+            return std::future::pending().await;
+        }
+        loop {
+            sleep(self.options.response_timeout).await;
+            if self.leading_node().await.is_some_and(|leads| leads != connection.node()) {
+                return;
+            }
+        }
+    }
+
+    /// The node that leads, as one of all who wait has found out lately.
+    async fn leading_node(&self) -> Option<usize> {
+        let mut looked = self.looked.lock().await;
+        match *looked {
+            Some((at, leads)) if at.elapsed() < self.options.response_timeout / 2 => leads,
+            _ => {
+                let leads = self.open_once(self.deadline()).await.ok().map(|wire| wire.node);
+                *looked = Some((Instant::now(), leads));
+                leads
+            }
+        }
+    }
+
     /// Waits for a reply on a leased connection; without limit if there is no deadline.
     pub async fn reply(&self, reply: &mut Reply<Value>, deadline: Option<Instant>) -> Result<Value> {
         match deadline {
@@ -272,6 +330,9 @@ impl Core {
         Leased { connection: Some(connection), core: Arc::clone(self), reusable: false, _permit: permit }
     }
 }
+
+/// An attempt takes less time only if less is left.
+const ATTEMPT_MIN: Duration = Duration::from_millis(250);
 
 /// Maximum time-out, a hundred years. Adding it to the present does not overflow.
 const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);

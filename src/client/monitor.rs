@@ -22,7 +22,7 @@ impl Monitor {
     /// If connecting fails or takes too long, or the server refuses.
     pub async fn open(options: &Options) -> Result<Monitor> {
         let opened = async {
-            let mut wire = Wire::open(&Connector::new(options)?, options).await?;
+            let mut wire = Wire::open(&Connector::new(options)?, options, options.connect_timeout).await?;
             wire.send(Command::new("MONITOR").wire()).await?;
             wire.receive().await?.into_result()?;
             Ok(Monitor { wire })

@@ -104,6 +104,13 @@ export class Dialer {
     this.#last++
   }
 
+  /** A node did not answer in time: the next attempt begins with another one. */
+  isSilent(where: string): void {
+    const { nodes, service } = this.#source.target
+    // Another attempt may have found the leader meanwhile. Of sentinels it is not known which one is the node's.
+    if (service !== undefined || nodeText(nodes[this.#last % nodes.length] as Node) === where) this.#last++
+  }
+
   /**
    * Opens a connection to the node that leads.
    *
@@ -114,7 +121,9 @@ export class Dialer {
   async dial(timeout: number, until = Infinity): Promise<Link> {
     const driver = await (this.#driver ??= this.#source.driver())
     const { nodes, path, service } = this.#source.target
-    const left = () => Math.max(1, Math.min(timeout, until - networkNow()))
+    let others = 0
+    // A node that does not answer leaves time for the others.
+    const left = () => Math.max(1, Math.min(timeout, (until - networkNow()) / (1 + others)))
     const onReply = () => (this.#wasReached = true)
     if (path !== undefined) return open(driver, path, left(), onReply)
     if (nodes.length === 1 && service === undefined) return open(driver, nodes[0] as Node, left(), onReply)
@@ -122,6 +131,7 @@ export class Dialer {
     const texts: string[] = []
     for (let step = 0; step < nodes.length && (step === 0 || networkNow() < until); step++) {
       const at = (this.#last + step) % nodes.length
+      others = nodes.length - 1 - step
       const node = nodes[at] as Node
       try {
         const link = await openLeader(driver, service === undefined ? node : await leaderOf(driver, node, service, left()), left(), onReply)

@@ -48,6 +48,8 @@ export class Link {
   isBusy = false
   /** Whether that is a wait or a session. */
   isWait = false
+  /** Whether the pool calls `sweep`. Until then each time-out has a timer of its own. */
+  isSwept = false
   /** What `CLIENT ID` answers on it; undefined until `askNumber` has its reply. */
   number: number | undefined
 
@@ -181,7 +183,7 @@ export class Link {
   }
 
   #expect(timeout: number): void {
-    if (timeout < SWEPT_MS) {
+    if (timeout < SWEPT_MS || (!this.isSwept && timeout !== Infinity)) {
       this.#timer = networkTimer(timeout, () => this.destroy(`no reply within ${Math.round(timeout)} ms`))
     } else {
       this.#timeout = timeout

@@ -66,6 +66,7 @@ async def _is_ended_meanwhile(core: Core, keeper: Keeper, held: Held) -> bool:
         except BaseException:
             await core.world.finish(_give_back(core, keeper, held))
             raise
+        held.is_uncertain = False
     return held.cause is not None
 
 
@@ -99,6 +100,8 @@ class _Attempts:
         """When a request whose fate is unknown is given up."""
         self._is_unknown = False
         """Whether an attempt may have been carried out whose reply was lost."""
+        self._first_sent = 0.0
+        """When the first such attempt was sent: the lease may count from then."""
         self._is_told = False
         """Whether it is logged that the server cannot be reached."""
 
@@ -135,8 +138,10 @@ class _Attempts:
             except BROKEN as error:
                 fresh = False
                 if link is not None:
+                    if not self._is_unknown:
+                        self._first_sent = sent
                     self._is_unknown = True
-                    fresh = core.broke(link)
+                    fresh = core.broke(link, error)
                 if core.is_final(error, bool(request.wait)) or not self._may_go_on():
                     if self._is_unknown:
                         self._keeper.orphan(self._withdraw)
@@ -180,7 +185,7 @@ class _Attempts:
     def _granted(self, link: Link, tokens: tuple[int, ...], sent: float) -> Held:
         request = self._request
         waited = now() - sent
-        held = Held(request, self._owner, self._request_id, tokens, sent + request.unrenewed)
+        held = Held(request, self._owner, self._request_id, tokens, self._first_sent if self._is_unknown else sent)
         held.is_uncertain = self._is_unknown or waited > request.unrenewed / 3 or self._keeper.is_nested(request, self._owner)
         if self._session is None:
             self._keeper.lives_on(held, link)
@@ -258,7 +263,7 @@ async def _release(core: Core, keeper: Keeper, held: Held) -> None:
         if held.session is not None:
             commands.append(("LOCK.SESSION", held.session, "END"))
         # After the lease there is nothing to release.
-        until = min(now() + core.release_for, held.deadline)
+        until = min(now() + core.release_for, held.lease_end)
         try:
             replies = await core.call(commands, until=until, urgent=True)
         except GeneratorExit:
@@ -275,7 +280,7 @@ async def _release(core: Core, keeper: Keeper, held: Held) -> None:
                 held.link = None
         cause = await _refusal(core, held, replies)
     else:
-        if len(held.request.names) > 1 and now() < held.deadline:
+        if now() < held.lease_end:
             await _release_rest(core, held)
         if held.link is not None:
             core.abort(held.link)
@@ -285,9 +290,13 @@ async def _release(core: Core, keeper: Keeper, held: Held) -> None:
 
 
 async def _release_rest(core: Core, held: Held) -> None:
-    """Releases what is left of several locks of which one is lost."""
+    """Releases what the server may still have of a lost grant: others of several locks, the margin of a lease, or a grant whose session has moved to
+    another leader without its connection. It is tried once."""
+    commands = releases_of(held.request, held.owner, held.tokens, held.request_id)
+    if held.session is not None:
+        commands.append(("LOCK.SESSION", held.session, "END"))
     try:
-        await core.call(releases_of(held.request, held.owner, held.tokens, held.request_id), until=now(), timeout=_WITHDRAW_TIMEOUT, urgent=True)
+        await core.call(commands, until=now(), timeout=_WITHDRAW_TIMEOUT, urgent=True)
     except BROKEN as error:
         log.debug("'%s' ends with its lease: %s", held.request.title, error)
 
@@ -300,7 +309,7 @@ async def _refusal(core: Core, held: Held, replies: list[Any]) -> Optional[str]:
             error = await core.error_of(reply, held.request.title)
             if not isinstance(error, errors.NotHeldError):
                 raise error
-            cause = errors.cause_of(error) if now() < held.deadline else error.cause
+            cause = errors.cause_of(error) if now() < held.lease_end else error.cause
             held.end(cause)
     return cause
 

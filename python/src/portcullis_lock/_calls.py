@@ -91,7 +91,9 @@ async def renew(core: Core, keeper: Keeper, held: Held) -> float:
     if held.released:
         raise errors.NotHeldError(f"the {held.request.word} '{held.request.title}' is released", "released", held.request.title)
     if held.cause is None:
-        await keeper.renew([held], min(held.deadline, now() + core.retry_for))
+        time = now()
+        await keeper.renew([held], min(held.deadline, time + core.retry_for), core.patience_for(held.deadline - time))
+        keeper.end_if_over(held)
     if held.cause is not None:
         raise errors.NotHeldError(f"the {held.request.word} '{held.request.title}' is lost: {held.cause}", held.cause, held.request.title)
     return held.remaining()
@@ -99,14 +101,15 @@ async def renew(core: Core, keeper: Keeper, held: Held) -> float:
 
 async def check(core: Core, held: Held) -> bool:
     held.refuse_if_copied()
-    if held.released:
+    if held.released or held.cause is not None:
         return False
     commands = [("LOCK.CHECK", name, token) for name, token in zip(held.request.names, held.tokens)]
     replies = await core.call(commands, until=now() + core.retry_for)
     for reply in replies:
         if isinstance(reply, ResponseError):
             raise await core.error_of(reply, held.request.title)
-    return all(replies)
+    # Whoever did not hear from the server in time is no holder, although the server may still have the grant.
+    return all(replies) and held.is_held
 
 
 async def latch_set(core: Core, name: str, count: int, ttl: Optional[float]) -> bool:
@@ -132,7 +135,7 @@ async def latch_wait(core: Core, name: str, timeout: float) -> bool:
             wait_ms = 0 if math.isinf(left) else max(1, math.ceil(left * 1000))
             (reply,) = await core.exchange_waiting(link, [("LATCH.AWAIT", name, "WAIT", wait_ms)], left)
         except BROKEN as error:
-            fresh = link is not None and core.broke(link)
+            fresh = link is not None and core.broke(link, error)
             if core.is_final(error, timeout > 0) or now() >= end:
                 raise
             if not fresh:

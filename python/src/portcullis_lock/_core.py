@@ -35,6 +35,8 @@ _PAUSE, _PAUSE_MAX = 0.01, 0.2
 LATE = 1.0
 # The same for the attempts to release a lock of one server that refuses connections. Its restart takes less.
 _RELEASE_FOR = 2.0
+# An attempt to renew takes less time only if less is left of the lease.
+_ATTEMPT_MIN = 0.25
 _UNREACHABLE = (ConnectionRefusedError, socket.gaierror, FileNotFoundError)
 
 
@@ -73,11 +75,17 @@ class Core:
         self.closed = False
         self.on_abort: Callable[[Any], None] = lambda link: None
         """Called before a connection is closed."""
+        self.on_leader: Callable[[str], None] = lambda address: None
+        """Called with the address of a node that leads, when another one led before."""
         self.on_closed: Callable[[Any], None] = lambda link: None
         """Called after it."""
         self._idle_max = idle_max
         self._idle: list[Link] = []
         self._leader: Optional[Node] = None
+        self._silent: Optional[Node] = None
+        """A leader that did not answer in time: the others are asked before it. It may be cut off from them."""
+        self._led = ""
+        """Address of the last leader that was found."""
         self._looked_at = -math.inf
         """When the leader was last looked for on behalf of those who wait."""
         self._protocols: dict[Node, tuple[float, str]] = {}
@@ -155,9 +163,11 @@ class Core:
         link.abort()
         self.on_closed(link)
 
-    def broke(self, link: Link) -> bool:
+    def broke(self, link: Link, error: BaseException) -> bool:
         """Closes a connection that broke. Returns whether a new attempt can be made at once: the connection was an old one, so that its end says
         little about the server. The other old ones have probably ended with it."""
+        if isinstance(error, TIMED_OUT) and self._leader is not None and link.address == f"{self._leader[0]}:{self._leader[1]}":
+            self._silent, self._leader = self._leader, None
         self.abort(link)
         if not link.reused:
             return False
@@ -244,6 +254,9 @@ class Core:
             node = queue.pop(0)
             if node is None or node in asked:
                 continue
+            if node == self._silent and any(other != node and other not in asked for other in queue):
+                queue.append(node)
+                continue
             if asked and now() >= end:
                 said.append("there was no time to ask the others")
                 break
@@ -270,7 +283,11 @@ class Core:
                 link.abort()
                 raise
             if isinstance(role, list) and role and role[0] == "master":
-                self._leader = node
+                self._leader, self._silent = node, None
+                if self._led != link.address:
+                    is_another, self._led = self._led != "", link.address
+                    if is_another:
+                        self.on_leader(link.address)
                 return link
             link.abort()
             if isinstance(role, ResponseError):
@@ -352,12 +369,12 @@ class Core:
 
         Without `repeat` they are sent once, after as many attempts to connect as it takes. What is urgent does not wait for other requests' ends.
         Error replies are values."""
-        return (await self.call_on(commands, until, timeout, repeat, urgent))[0]
+        return (await self.call_by(lambda _: commands, until, timeout, repeat, urgent))[0]
 
-    async def call_on(
-        self, commands: Sequence[Command], until: float, timeout: Optional[float] = None, repeat: bool = True, urgent: bool = False
+    async def call_by(
+        self, commands: Callable[[Link], Sequence[Command]], until: float, timeout: Optional[float] = None, repeat: bool = True, urgent: bool = False
     ) -> tuple[list[Any], Link]:
-        """The same. Returns the connection as well, which is unused again."""
+        """The same for commands that depend on the connection. Returns the connection as well, which is unused again."""
         backoff = Backoff()
         while True:
             if urgent:
@@ -370,16 +387,17 @@ class Core:
             await self.world.pause(backoff.next())
 
     async def _call_once(
-        self, commands: Sequence[Command], until: float, timeout: Optional[float], repeat: bool
+        self, commands: Callable[[Link], Sequence[Command]], until: float, timeout: Optional[float], repeat: bool
     ) -> Optional[tuple[list[Any], Link]]:
         """Sends them over the old connections until one works, and then over a new one. None if that broke, and there is time for another attempt."""
         while True:
             link = None
             try:
                 link = await self.take(timeout)
-                replies = await self.exchange(link, commands, timeout or self.timeout)
+                asks = commands(link)
+                replies = await self.exchange(link, asks, timeout or self.timeout) if asks else []
             except BROKEN as error:
-                fresh = link is not None and self.broke(link)
+                fresh = link is not None and self.broke(link, error)
                 if self.is_final(error) or (link is not None and not repeat) or now() >= until:
                     raise
                 if not fresh:
@@ -400,6 +418,10 @@ class Core:
         if waits or self.has_connected or isinstance(error, TIMED_OUT):
             return False
         return not error.is_reached if isinstance(error, errors.NoLeaderError) else self.target.is_single
+
+    def patience_for(self, left: float) -> float:
+        """Seconds that one attempt may take of those that are left of a lease: there must be time for another connection, and for other nodes."""
+        return min(self.timeout, max(0.05, left / (2 if self.target.is_single else 4), min(left, _ATTEMPT_MIN)))
 
     @property
     def release_for(self) -> float:

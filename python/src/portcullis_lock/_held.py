@@ -6,13 +6,14 @@ The keeper renews the state for as long as the user has the handle. A handle tha
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import warnings
 import weakref
 from typing import Any, Callable, ClassVar, Optional, Tuple, TypeVar
 
 from portcullis_lock import _process, errors
-from portcullis_lock._clock import now
+from portcullis_lock._clock import certain, now
 from portcullis_lock._link import Link
 from portcullis_lock._request import Request
 
@@ -24,18 +25,23 @@ class Held:
     """State of a grant."""
 
     __slots__ = (
-        "request", "owner", "request_id", "tokens", "deadline", "cause", "released", "is_uncertain", "session", "link", "home", "due", "pushed",
+        "request", "owner", "request_id", "tokens", "deadline", "lease_end", "detached_until", "cause", "released", "is_uncertain", "session", "link", "home", "due", "pushed",
         "is_forgotten", "pinned", "process", "_callbacks", "_events",
     )  # fmt: skip
 
-    def __init__(self, request: Request, owner: str, request_id: str, tokens: Tuple[int, ...], deadline: float) -> None:
+    def __init__(self, request: Request, owner: str, request_id: str, tokens: Tuple[int, ...], sent: float) -> None:
         self.request = request
         self.owner = owner
         """The owner that the server knows; unique unless one was given."""
         self.request_id = request_id
         self.tokens = tokens
-        self.deadline = deadline
-        """The end of the lease on this process's monotonic clock, counted from before the request: the server's lease ends no earlier."""
+        self.lease_end = sent + request.unrenewed
+        """The end of the lease on this process's monotonic clock, counted from before the last request that was answered: the server's lease ends no
+        earlier, if their clocks go at the same speed."""
+        self.deadline = sent + certain(request.unrenewed)
+        """When this process counts as no holder any more: a margin before the end of the lease, and no later than `detached_until`."""
+        self.detached_until = math.inf
+        """The end of the grace, less a margin, since the connection of its session has ended."""
         self.cause: Optional[str] = None
         """Why the grant is lost; None while it is not."""
         self.released = False
@@ -72,6 +78,16 @@ class Held:
                 "acquire a lock of your own here",
                 title,
             )
+
+    def answered(self, sent: float, left: float) -> None:
+        """The server has answered a request, which was sent at that time, with the seconds that are left of the lease."""
+        self.lease_end = sent + left
+        self.deadline = min(sent + certain(left), self.detached_until)
+
+    def detach(self, time: float) -> None:
+        """The connection of its session was seen to end at that time. The server may end the grant when the grace is over."""
+        self.detached_until = min(self.detached_until, time + certain(self.request.grace_ms / 1000))
+        self.deadline = min(self.deadline, self.detached_until)
 
     @property
     def is_held(self) -> bool:
@@ -162,7 +178,7 @@ class Handle:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process holds it, as far as it knows: neither lost nor released, and its lease has not ended on this process's clock."""
+        """Whether this process holds it, as far as it knows: neither lost nor released, and its lease, less a margin, is not over by this process's clock."""
         return self._held.is_held
 
     @property
@@ -171,7 +187,8 @@ class Handle:
         return self._held.released
 
     def remaining(self) -> float:
-        """Seconds until the lease ends, if it is not renewed before. Never more than the server has; 0 when lost or released."""
+        """Seconds for which this process may count on the lease, if it is not renewed before: what the server has, less a margin for clocks and for the time
+        that it takes to stop. 0 when lost or released."""
         return self._held.remaining()
 
     @property
@@ -180,9 +197,9 @@ class Handle:
         return self._held.cause
 
     def on_lost(self: H, callback: Callable[[H], object]) -> None:
-        """Has this function called once when the grant is lost, in the thread that renews or in the event loop; at once if it is lost already.
+        """Has this function called once when the grant is lost, in a thread of this package or in the event loop; at once if it is lost already.
 
-        It must be quick: other locks are not renewed meanwhile. Its exceptions are logged."""
+        It must be quick: other losses are told, and other locks renewed, after it. Its exceptions are logged."""
         # A strong reference would keep the grant renewed when its user has forgotten it.
         weakly = weakref.ref(self)
 

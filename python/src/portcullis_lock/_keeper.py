@@ -1,13 +1,15 @@
 """Keeps grants: renews them at a third of their lease, in pipelines, and notices their loss.
 
-    keep ─▶ heap by the time of the next look ─▶ round: renew what is due, on one connection
-    the connection it lives on has closed ─▶ now ─┘   │ NOTHELD, or the lease's end on the local clock ─▶ lost
-    lock-lost push ─▶ ask the server why ─────────────┘
+    keep ─┬▶ heap by the time of the next look ─▶ step: renew what is due, on one connection
+          │  the connection it lives on has closed ─▶ now ─┘   │ NOTHELD ─▶ lost
+          │  lock-lost push ─▶ ask the server why ─────────────┘
+          └▶ heap by the deadline ─▶ end_leases: nobody has answered in time ─▶ lost
 
 A grant lives on a connection: the one that the server sends its loss to. That is the one that acquired it, and when that has closed, the one that
-renews it next. A session has a connection of its own, and another one takes it over.
+renews it next. A session has a connection of its own. Another one takes it over when that has closed, and when another node leads.
 
-There is one keeper for each `connect`. `step` does what is due, and says when it is to be called next; a thread or a task calls it.
+There is one keeper for each `connect`. `step` does what is due, and says when it is to be called next; a thread or a task calls it. `end_leases` does
+no I/O, and a thread or a timer of its own calls it: `step` may be waiting for a server that does not answer.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ _PIPELINE = 1000
 _RETRY = 0.05
 # Seconds between two attempts to renew a grant whose connection has closed.
 _MOVE_RETRY = 0.2
+# Seconds after which the take-overs of sessions and the withdrawals wait for the next step: renewals may be due.
+_SHARE = 0.25
 # Seconds that the server has to say why a grant has ended.
 _WHY_TIMEOUT = 0.5
 # The reasons of the push `lock-lost`, where the server says no more.
@@ -60,6 +64,7 @@ class Keeper:
         # Re-entrant: a signal handler may release a lock while the main thread is in here. What it changes meanwhile is found.
         self._lock = threading.RLock()
         core.on_closed = self._closed
+        core.on_leader = self._led_by
         self._begin()
         _process.register(self)
 
@@ -70,6 +75,12 @@ class Keeper:
         """How many entries the heap has had."""
         self._dead = 0
         """Entries of the heap whose grants are released or have another time now."""
+        self._ends: list[tuple[float, int, Held]] = []
+        """Each grant that is kept, by its deadline or an earlier one of it."""
+        self._dead_ends = 0
+        """Entries of `_ends` whose grants are released."""
+        self._first_end = math.inf
+        """When `end_leases` is called next."""
         self._by_token: dict[int, list[Held]] = {}
         self._nested: dict[tuple[str, str], list[Held]] = {}
         """Grants of owners that the caller has named, by lock and owner."""
@@ -101,6 +112,15 @@ class Keeper:
         """Has `step` called at once."""
         raise NotImplementedError
 
+    def watch_ends(self) -> None:
+        """Has `end_leases` called at `_first_end`, which is earlier than before."""
+        raise NotImplementedError
+
+    @property
+    def is_watching_ends(self) -> bool:
+        """Whether it will be called, if nothing has ended that."""
+        raise NotImplementedError
+
     # Grants come and go
 
     def keep(self, held: Held) -> None:
@@ -120,7 +140,10 @@ class Keeper:
             is_sooner = held.due < self._next
             if is_sooner:
                 self._next = held.due
+            is_first = self._plan_end(held)
         self.start()
+        if is_first or not self.is_watching_ends:
+            self.watch_ends()
         if is_sooner:
             self.wake()
 
@@ -132,6 +155,7 @@ class Keeper:
             held.released = True
             held.pinned = None
             self._dead += 1
+            self._dead_ends += 1
             if held.home is not None:
                 held.home.grants -= 1
                 held.home = None
@@ -151,6 +175,10 @@ class Keeper:
                         self._nested.pop((name, held.owner), None)
             if self._dead > 100 and self._dead * 2 > len(self._heap):
                 self._forget_dead()
+            if self._dead_ends > 100 and self._dead_ends * 2 > len(self._ends):
+                self._ends = [(held.deadline, next(self._numbers), held) for held in self.live()]
+                heapq.heapify(self._ends)
+                self._dead_ends = 0
             return True
 
     def _forget_dead(self) -> None:
@@ -268,6 +296,74 @@ class Keeper:
         pause = min(max(held.request.lease / 20, 0.005), 1.0 if _has_home(held) else _MOVE_RETRY)
         self._plan_at(held, min(held.deadline, time + pause))
 
+    # Ends of leases
+
+    def _plan_end(self, held: Held) -> bool:
+        """Has `end_leases` look at a grant at its deadline. Returns whether that is sooner than its next call. The lock is held."""
+        heapq.heappush(self._ends, (held.deadline, next(self._numbers), held))
+        if held.deadline >= self._first_end:
+            return False
+        self._first_end = held.deadline
+        return True
+
+    def answered(self, held: Held, sent: float, left: float) -> bool:
+        """The server has answered a request about a grant, with the seconds that are left of its lease. Returns whether it is still held: an answer that
+        comes after the deadline is too late, since the holder has stopped by then."""
+        with self._lock:
+            before = held.deadline
+            if now() >= before and not held.is_uncertain:
+                is_late, is_first = True, False
+            else:
+                is_late = False
+                held.answered(sent, left)
+                is_first = held.deadline < before and self._plan_end(held)
+        if is_late:
+            self._lose_ended(held)
+        elif is_first:
+            self.watch_ends()
+        return not is_late
+
+    def _detach(self, held: Held) -> None:
+        """The connection of a session was seen to end. Its grants are lost with the grace, unless another connection takes it over before."""
+        with self._lock:
+            held.detach(now())
+            is_first = self._plan_end(held)
+        if is_first:
+            self.watch_ends()
+
+    def end_leases(self) -> float:
+        """Tells of the loss of the grants whose deadlines have passed. Returns seconds until it has to be called again; math.inf if nothing is kept."""
+        ended: list[Held] = []
+        with self._lock:
+            time = now()
+            while self._ends and (self._ends[0][0] <= time or self._ends[0][2].released):
+                planned, _, held = heapq.heappop(self._ends)
+                if held.released:
+                    self._dead_ends = max(0, self._dead_ends - 1)
+                elif held.cause is None and held.deadline > time:
+                    heapq.heappush(self._ends, (held.deadline, next(self._numbers), held))
+                elif held.cause is None:
+                    ended.append(held)
+            self._first_end = self._ends[0][0] if self._ends else math.inf
+            pause = max(0.0, self._first_end - time)
+        for held in ended:
+            self._lose_ended(held)
+        return pause
+
+    def _lose_ended(self, held: Held) -> None:
+        """A grant is lost because its deadline has passed."""
+        if held.pushed is not None:
+            self.lose(held, _REASONS.get(held.pushed[1], held.pushed[1]))
+        elif held.deadline >= held.detached_until:
+            self.lose(held, "its session ended: the connection was lost for longer than its grace")
+        else:
+            self.lose(held, "its lease ended before a renewal reached the server" if _is_renewed(held) else "its lease ended")
+
+    def end_if_over(self, held: Held) -> None:
+        """Tells of the loss of a grant now, if its deadline has passed."""
+        if held.cause is None and not held.released and now() >= held.deadline:
+            self._lose_ended(held)
+
     # Losses
 
     def pushed(self, push: Any) -> None:
@@ -322,10 +418,23 @@ class Keeper:
             if held.is_forgotten:
                 self.discard(held)
 
-    def session_ended(self, held: Held) -> None:
+    def session_ended(self, held: Held, link: Link) -> None:
         """The connection of a session has ended; another one takes the session over."""
+        if held.link is not link or held.cause is not None or held.released:
+            return
+        self._detach(held)
+        self._take_over_soon([held])
+
+    def _led_by(self, address: str) -> None:
+        """The node at this address leads. Sessions whose connections lead to another one are taken over by a connection to it."""
+        moved = [held for held in self.live() if held.link is not None and held.link.address != address]
+        if moved:
+            self._take_over_soon(moved)
+            self.wake()
+
+    def _take_over_soon(self, sessions: Iterable[Held]) -> None:
         with self._lock:
-            self._ended_sessions.append(held)
+            self._ended_sessions += [held for held in sessions if held not in self._ended_sessions]
 
     # The work
 
@@ -373,7 +482,7 @@ class Keeper:
                 (ended if time >= held.deadline else due).append(held)
         try:
             for held in ended:
-                self.lose(held, "its lease ended" if not _is_renewed(held) else "its lease ended before a renewal reached the server")
+                self._lose_ended(held)
         except BaseException:
             self._plan_again([*ended, *due])
             raise
@@ -390,11 +499,13 @@ class Keeper:
         with self._lock:
             others = self._heap[0][0] if self._heap else math.inf
         time = now()
-        # A server that does not answer must not hold up the news of other grants' ends.
-        timeout = min(self._core.timeout, max(0.05, min(held.deadline for held in due) - time), max(0.25, others - time))
+        # A server that does not answer must not hold up other renewals, and must leave time for another one.
+        first = min(held.deadline for held in due)
+        timeout = min(self._core.patience_for(first - time), max(0.25, others - time))
         try:
-            await self.renew([held for held in due if _is_renewed(held)], time, timeout)
-            await self._move([held for held in due if not _is_renewed(held) and not _has_home(held)], time, timeout)
+            # A connection that nobody answers on is left for a new one at once.
+            await self.renew([held for held in due if _is_renewed(held)], time + 2 * timeout, timeout)
+            await self._move([held for held in due if not _is_renewed(held) and not _has_home(held)], time + 2 * timeout, timeout)
         except BROKEN as error:
             log.debug("%d renewals have failed, and are repeated until the leases end: %s", len(due), error)
             return
@@ -413,46 +524,58 @@ class Keeper:
 
     async def renew(self, grants: Sequence[Held], until: float, timeout: Optional[float] = None) -> None:
         """Renews grants in one pipeline, and moves their deadlines. Those that are not held any more are lost. Raises one of BROKEN."""
-        commands: list[Command] = []
-        for held in grants:
-            lease_ms = self.longest_lease_ms(held.request, held.owner) or held.request.lease_ms
-            commands += (held.request.renewal(name, held.owner, token, lease_ms) for name, token in zip(held.request.names, held.tokens))
-        if not commands:
-            return
-        sent = now()
-        answers, link = await self._core.call_on(commands, until, timeout, urgent=True)
-        replies = iter(answers)
-        for held in grants:
-            left_ms = self._left_ms(held, [next(replies) for _ in held.request.names])
-            if left_ms is not None:
-                held.deadline = sent + left_ms / 1000
-                self._settle_on(held, link)
+        moved = await self._ask(grants, self._renewals, until, timeout, "is not renewed")
+        if moved:
+            # The node that leads does not know the sessions' connections yet, and must not take the pool's for theirs.
+            self._take_over_soon(moved)
+            await self._take_over_sessions(moved)
 
-    def _left_ms(self, held: Held, replies: Iterable[Any], refused: str = "is not renewed") -> Optional[int]:
+    async def _move(self, grants: Sequence[Held], until: float, timeout: float) -> None:
+        """Moves grants whose connection has closed to the one that asks, and leaves their leases as they are."""
+        # A server that does not know KEEP refuses it. The end of the lease is noticed then, and nothing else.
+        await self._ask(grants, _keepings, until, timeout, "is not moved to another connection")
+
+    async def _ask(
+        self, grants: Sequence[Held], commands_of: Callable[[Held], list[Command]], until: float, timeout: Optional[float], refused: str
+    ) -> list[Held]:
+        """Asks for what is left of the leases of grants, in one pipeline. Returns the sessions of which it has not asked, since their connections do not
+        lead to the node that leads."""
+        if not grants:
+            return []
+        asked: list[Held] = []
+        times = [0.0]
+
+        def commands(link: Link) -> list[Command]:
+            asked[:] = [held for held in grants if held.link is None or (held.link.is_open and held.link.address == link.address)]
+            times[0] = now()
+            return [command for held in asked for command in commands_of(held)]
+
+        answers, link = await self._core.call_by(commands, until, timeout, urgent=True)
+        replies = iter(answers)
+        for held in asked:
+            left_ms = self._left_ms(held, [next(replies) for _ in held.request.names], refused)
+            if left_ms is not None and self.answered(held, times[0], left_ms / 1000):
+                self._settle_on(held, link)
+        return [held for held in grants if held not in asked] if len(asked) < len(grants) else []
+
+    def _renewals(self, held: Held) -> list[Command]:
+        """The commands that renew a grant."""
+        lease_ms = self.longest_lease_ms(held.request, held.owner) or held.request.lease_ms
+        return [held.request.renewal(name, held.owner, token, lease_ms) for name, token in zip(held.request.names, held.tokens)]
+
+    def _left_ms(self, held: Held, replies: Iterable[Any], refused: str) -> Optional[int]:
         """Milliseconds that are left after a renewal. None if it is refused; the grant is lost then, if it is not held any more."""
         left_ms = None
         for reply in replies:
             if isinstance(reply, ResponseError):
                 error = errors.from_reply(reply, held.request.title)
                 if isinstance(error, errors.NotHeldError):
-                    self.lose(held, errors.cause_of(error) if now() < held.deadline else error.cause)
+                    self.lose(held, errors.cause_of(error) if now() < held.lease_end else error.cause)
                 else:
                     log.warning("'%s' %s: %s", held.request.title, refused, error)
                 return None
             left_ms = int(reply) if left_ms is None else min(left_ms, int(reply))
         return left_ms
-
-    async def _move(self, grants: Sequence[Held], until: float, timeout: float) -> None:
-        """Moves grants whose connection has closed to the one that asks, and leaves their leases as they are."""
-        commands = [held.request.keeping(name, held.owner, token) for held in grants for name, token in zip(held.request.names, held.tokens)]
-        if not commands:
-            return
-        answers, link = await self._core.call_on(commands, until, timeout, urgent=True)
-        replies = iter(answers)
-        for held in grants:
-            # A server that does not know KEEP refuses it. The end of the lease is noticed then, and nothing else.
-            if self._left_ms(held, [next(replies) for _ in held.request.names], "is not moved to another connection") is not None:
-                self._settle_on(held, link)
 
     def _settle_on(self, held: Held, link: Link) -> None:
         """The connection that renewed a grant is the one that it lives on, if its own has closed."""
@@ -461,57 +584,78 @@ class Keeper:
             self.acquired_on(link)
 
     async def _withdraw_orphans(self) -> None:
-        with self._lock:
-            time = now()
-            due = [withdraw for at, withdraw in self._orphans if at <= time]
-            self._orphans = [entry for entry in self._orphans if entry[0] > time]
-        for withdraw in due:
+        begun = now()
+        while True:
+            with self._lock:
+                due = next((entry for entry in self._orphans if entry[0] <= begun), None)
+                if due is None or now() - begun >= _SHARE:
+                    return
+                self._orphans.remove(due)
             try:
-                await withdraw()
+                await due[1]()
             except Exception:
                 log.warning("a request could not be withdrawn; a grant would end with its lease", exc_info=True)
 
-    async def _take_over_sessions(self) -> None:
-        with self._lock:
-            ended, self._ended_sessions = self._ended_sessions, []
-        while ended:
+    async def _take_over_sessions(self, only: Optional[Sequence[Held]] = None) -> None:
+        """Takes over the sessions whose connections have ended, or lead to a node that does not lead. The first failure ends it: the others would
+        probably fail, too, and renewals may be due. With `only` it takes over these, and raises that failure."""
+        begun = now()
+        while True:
+            with self._lock:
+                held = next((held for held in self._ended_sessions if only is None or held in only), None)
+                if held is None or now() - begun >= _SHARE:
+                    return
+                self._ended_sessions.remove(held)
             is_done = False
             try:
-                is_done = await self._take_over(ended[0])
+                is_done = await self._take_over(held)
             except Exception as error:
                 level = logging.DEBUG if isinstance(error, BROKEN) else logging.WARNING
-                log.log(level, "the session of '%s' is not taken over yet: %s", ended[0].request.title, error)
-            except BaseException:
-                with self._lock:
-                    self._ended_sessions += ended
+                log.log(level, "the session of '%s' is not taken over yet: %s", held.request.title, error)
+                if only is None:
+                    return
                 raise
-            held = ended.pop(0)
-            if not is_done:
-                self.session_ended(held)
+            finally:
+                if not is_done:
+                    self._take_over_soon([held])
 
     async def _take_over(self, held: Held) -> bool:
         """Takes over the session of a grant by a new connection. Returns True when there is nothing left to do."""
         if held.released or held.cause is not None or held.session is None:
             return True
-        if now() >= held.deadline:
-            self.lose(held, "its lease ended before its session could be taken over by a new connection")
+        time = now()
+        if time >= held.deadline:
+            self._lose_ended(held)
             return True
-        link = await self._core.take(min(self._core.timeout, 1.0), for_session=True)
+        timeout = min(1.0, self._core.patience_for(held.deadline - time))
+        link = await self._core.take(timeout, for_session=True)
         try:
-            command = ("LOCK.SESSION", held.session, "GRACE", held.request.grace_ms)
-            (grants,) = await self._core.exchange(link, [command], min(self._core.timeout, 1.0))
+            # The server binds the grant to the connection that names its session, and says what is left of the lease.
+            sent = now()
+            asks = self._renewals(held) if _is_renewed(held) else _keepings(held)
+            grants, *replies = await self._core.exchange(link, [("LOCK.SESSION", held.session, "GRACE", held.request.grace_ms), *asks], timeout)
         except BaseException as error:
             if isinstance(error, BROKEN):
-                self._core.broke(link)
+                self._core.broke(link, error)
             else:
                 self._core.abort(link)
             raise
-        if isinstance(grants, int) and grants > 0:
-            held.link = link
-            self.watch_session(held, link)
-        else:
+        if not isinstance(grants, int) or grants == 0:
             self._core.abort(link)
             self.ended(held, held.request.names[0], "its session ended: the connection was lost for longer than its grace")
+            return True
+        left_ms = self._left_ms(held, replies, "is not renewed")
+        with self._lock:
+            before, held.link = held.link, link
+            held.detached_until = math.inf
+        if left_ms is not None:
+            self.answered(held, sent, left_ms / 1000)
+        if held.released or held.cause is not None:
+            self._core.abort(link)
+        else:
+            self.watch_session(held, link)
+        if before is not None:
+            self._core.abort(before)
         return True
 
     def acquired_on(self, link: Link) -> None:
@@ -521,6 +665,11 @@ class Keeper:
     def watch_session(self, held: Held, link: Link) -> None:
         """Watches the connection of a session."""
         raise NotImplementedError
+
+
+def _keepings(held: Held) -> list[Command]:
+    """The commands that bind a grant to the connection that sends them, and leave its lease as it is."""
+    return [held.request.keeping(name, held.owner, token) for name, token in zip(held.request.names, held.tokens)]
 
 
 def _is_renewed(held: Held) -> bool:

@@ -32,6 +32,9 @@ class TaskKeeper(Keeper):
     def _begin(self) -> None:
         super()._begin()
         self._task: Optional[asyncio.Task[None]] = None
+        self._end_timer: Optional[asyncio.TimerHandle] = None
+        self._end_loop: Optional[asyncio.AbstractEventLoop] = None
+        """The event loop of that timer."""
         # Made with the task: before Python 3.10 an event belongs to the loop that it is made on.
         self._wakeup: Optional[asyncio.Event] = None
         self._has_timed_out = False
@@ -63,6 +66,22 @@ class TaskKeeper(Keeper):
             except RuntimeError:
                 pass  # The event loop is closed, and collects what is left.
 
+    def watch_ends(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+        self._end_loop = loop
+        self._end_timer = loop.call_later(max(0.0, self._first_end - now()), self._tell_ends)
+
+    @property
+    def is_watching_ends(self) -> bool:
+        return self._end_timer is not None and self._end_loop is asyncio.get_running_loop()
+
+    def _tell_ends(self) -> None:
+        self._end_timer = None
+        if not math.isinf(self.end_leases()) and self._end_timer is None:
+            self.watch_ends()
+
     @property
     def loop(self) -> Optional[asyncio.AbstractEventLoop]:
         """The event loop of the task."""
@@ -82,6 +101,9 @@ class TaskKeeper(Keeper):
 
     async def stop(self) -> None:
         """Ends the task."""
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+            self._end_timer = None
         task, self._task = self._task, None
         if task is not None and not task.done():
             task.cancel()
@@ -159,8 +181,7 @@ class TaskKeeper(Keeper):
 
     def _session_broke(self, link: AsyncLink, held: Held) -> None:
         self._core.abort(link)
-        if held.cause is None and not held.released:
-            self.session_ended(held)
+        self.session_ended(held, link)
 
     def _unwatch(self, link: Link) -> None:
         watched = cast(AsyncLink, link)

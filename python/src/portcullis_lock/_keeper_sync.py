@@ -1,5 +1,5 @@
 """The keeper's thread. It renews grants, and waits in `select` for the `lock-lost` pushes of the server on connections that have acquired grants
-and that nobody uses at the moment."""
+and that nobody uses at the moment. Another thread tells the ends of leases in time: this one may be waiting for a server that does not answer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import selectors
 import socket
 import threading
 import time
+from queue import Empty, SimpleQueue
 from typing import Any, Optional, cast
 
 from portcullis_lock._clock import now
@@ -44,6 +45,9 @@ class ThreadKeeper(Keeper):
         self._unwatched: set[BlockingLink] = set()
         """Links that have acquired grants since the last look, or were in use at the last event."""
         self._sessions: dict[BlockingLink, Held] = {}
+        self._ends_thread: Optional[threading.Thread] = None
+        self._ends_wakes: SimpleQueue[None] = SimpleQueue()
+        """Wakes the thread that tells the ends of leases. A signal handler may put something into it at any time."""
         self._flushes: list[threading.Event] = []
         """Set when all pushes that have arrived are read, and their losses told."""
 
@@ -83,6 +87,35 @@ class ThreadKeeper(Keeper):
                 waker.send(b"w")
             except OSError:
                 pass  # It has not read earlier bytes yet, and so will wake. Or it has closed the socket at its end, and nothing is kept.
+
+    @property
+    def is_watching_ends(self) -> bool:
+        return self._ends_thread is not None and self._ends_thread.is_alive()
+
+    def watch_ends(self) -> None:
+        self._ends_wakes.put(None)
+        with self._lock:
+            if not self.is_watching_ends:
+                thread = threading.Thread(target=self._tell_ends, args=(self._ends_wakes,), name="portcullis-lock-ends", daemon=True)
+                thread.start()
+                self._ends_thread = thread
+
+    def _tell_ends(self, wakes: SimpleQueue[None]) -> None:
+        while True:
+            pause = 0.05
+            try:
+                pause = self.end_leases()
+            except BaseException:
+                # Nobody else would see what ends this thread.
+                log.exception("ends of leases are not told, and are looked at again")
+            try:
+                wakes.get(timeout=min(pause, _LINGER))
+            except Empty:
+                with self._lock:
+                    # In a forked child the thread is not the keeper's.
+                    if self._ends_wakes is not wakes or (not self._ends and wakes.empty()):
+                        self._ends_thread = None
+                        return
 
     def acquired_on(self, link: Link) -> None:
         """Watches a link of the pool, from a moment later on."""
@@ -225,8 +258,7 @@ class ThreadKeeper(Keeper):
             self._register(link)
         else:
             self._core.abort(link)
-            if held.cause is None and not held.released:
-                self.session_ended(held)
+            self.session_ended(held, link)
 
     def _register(self, link: BlockingLink) -> None:
         with self._watch_lock:

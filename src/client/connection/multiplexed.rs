@@ -79,6 +79,7 @@ pub(crate) struct Connection {
 struct Identity {
     id: i64,
     protocol: u8,
+    node: usize,
 }
 
 /// A reply in flight.
@@ -89,7 +90,7 @@ impl Connection {
     /// and nothing has arrived for that long.
     pub fn spawn(runtime: &Handle, wire: Wire, pushes: Arc<Pushes>, stall_timeout: Option<Duration>) -> Connection {
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
-        let identity = Arc::new(Identity { id: wire.id, protocol: wire.protocol });
+        let identity = Arc::new(Identity { id: wire.id, protocol: wire.protocol, node: wire.node });
         let driver = Driver {
             wire,
             queue,
@@ -116,6 +117,16 @@ impl Connection {
     /// The protocol version, 2 or 3.
     pub fn protocol(&self) -> u8 {
         self.identity.protocol
+    }
+
+    /// The number of the node that it leads to; 0 if there is one server.
+    pub fn node(&self) -> usize {
+        self.identity.node
+    }
+
+    /// Whether the other one is a clone of this one.
+    pub fn is_same(&self, other: &Connection) -> bool {
+        Arc::ptr_eq(&self.identity, &other.identity)
     }
 
     pub fn is_closed(&self) -> bool {
@@ -150,6 +161,11 @@ impl Connection {
 
 fn not_sent(reason: &str) -> Error {
     Error::Disconnected { maybe_applied: false, reason: reason.to_owned() }
+}
+
+/// The error of a request to a node that has stopped answering and does not lead any more.
+pub(crate) fn not_answered() -> Error {
+    Error::Disconnected { maybe_applied: true, reason: "another node leads meanwhile".to_owned() }
 }
 
 /// The error of a task that was dropped before it had an outcome, because the runtime has shut down.

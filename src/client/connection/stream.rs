@@ -65,6 +65,13 @@ impl Connector {
         (0..count).map(move |step| (first + step) % count)
     }
 
+    /// Notes that a node did not answer in time: another one is tried first.
+    pub fn doubt(&self, number: usize) {
+        let next = (number + 1) % self.targets.len();
+        // Another task may have found the leader meanwhile.
+        let _ = self.first.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Notes that a node leads.
     pub fn leads(&self, number: usize) {
         self.first.store(number, Ordering::Relaxed);

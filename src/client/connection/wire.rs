@@ -1,6 +1,7 @@
 //! A socket that sends requests and receives replies, and the handshake that opens it.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,6 +28,8 @@ pub(crate) struct Wire {
     pub id: i64,
     /// Whether the server is one of several nodes, and was the leader when the connection was opened.
     pub to_leader: bool,
+    /// The number of that node.
+    pub node: usize,
 }
 
 /// The error of a broken connection. A command that was already sent may have been carried out.
@@ -39,14 +42,14 @@ pub(crate) fn closed_by_server() -> io::Error {
 }
 
 impl Wire {
-    /// Connects to the server, or to the node that leads, and performs the handshake. The caller must apply a time-out.
-    pub async fn open(connector: &Connector, options: &Options) -> Result<Wire> {
+    /// Connects to the server, or to the node that leads, and performs the handshake. The caller must apply the time-out `within`.
+    pub async fn open(connector: &Connector, options: &Options, within: Duration) -> Result<Wire> {
         if !connector.has_nodes() {
             return Wire::open_to(connector, options, 0).await;
         }
         let mut outcome = Err(Error::Connect("there is no node".to_owned()));
         // A node that does not answer leaves time for the others.
-        let time = options.connect_timeout / (1 + options.others.len() as u32);
+        let time = within / (1 + options.others.len() as u32);
         for number in connector.order() {
             outcome = timeout(time, Wire::open_to_leader(connector, options, number))
                 .await
@@ -79,7 +82,7 @@ impl Wire {
     async fn open_to(connector: &Connector, options: &Options, number: usize) -> Result<Wire> {
         let stream = connector.connect(number).await.map_err(|error| Error::Connect(error.to_string()))?;
         let decoder = Decoder::new(options.reply_bytes_max);
-        let mut wire = Wire { stream, inbox: BytesMut::new(), decoder, protocol: 2, id: 0, to_leader: false };
+        let mut wire = Wire { stream, inbox: BytesMut::new(), decoder, protocol: 2, id: 0, to_leader: false, node: number };
         match wire.handshake(options).await {
             Ok(()) => Ok(wire),
             // No request of the caller has been sent yet.

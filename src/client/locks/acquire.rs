@@ -20,11 +20,11 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::client::client::Client;
 use crate::client::command::{Blocking, Command};
 use crate::client::connection::backoff::Backoff;
-use crate::client::connection::multiplexed::{Connection, Reply, received, runtime_ended};
+use crate::client::connection::multiplexed::{Connection, Reply, not_answered, received, runtime_ended};
 use crate::client::core::{Core, Leased};
 use crate::client::error::{Error, Result};
 use crate::client::locks::guard::LockGuard;
-use crate::client::locks::held::{Grant, Held};
+use crate::client::locks::held::{Grant, Held, certain};
 use crate::client::locks::request::LockRequest;
 use crate::client::value::Value;
 
@@ -174,6 +174,7 @@ impl Acquisition {
             Ok(mut reply) => tokio::select! {
                 biased;
                 outcome = self.core.reply(&mut reply, deadline) => outcome,
+                () = self.core.deposed(&connection) => Err(not_answered()),
                 () = caller.closed() => {
                     self.cancel(attempts, connection, leased, reply).await;
                     return Break(Outcome::CallerGone);
@@ -190,7 +191,7 @@ impl Acquisition {
         }
         match outcome {
             Ok(Some(tokens)) => {
-                let (owner, deadline) = (std::mem::take(&mut attempts.owner), sent + self.request.lease());
+                let (owner, deadline) = (std::mem::take(&mut attempts.owner), sent + certain(self.request.lease()));
                 let (session, session_name) = (leased.filter(|_| self.request.session), self.session_name.clone());
                 let grant = Grant { owner, tokens, deadline, session, session_name };
                 Break(Outcome::Granted { grant, sent, maybe_earlier: attempts.maybe_granted })
@@ -263,6 +264,8 @@ impl Acquisition {
         // The lease may have begun long after the request, or an earlier acquisition may have bounded it. The renewal finds out
         // how much is left.
         if nested || maybe_earlier || waited > self.request.lease() / 3 {
+            // It is nobody's until then.
+            held.begin_anew();
             held.renew().await?;
         }
         held.spawn_renewal();

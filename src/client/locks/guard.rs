@@ -19,8 +19,10 @@ use crate::client::locks::held::Held;
 /// soon as the runtime shuts down, because its connection closes.
 ///
 /// Only the server knows who holds a lock. A guard considers the lock held for no longer than the server does:
-/// [`LockGuard::is_lost`] is true when the server has reported the loss, and in any case when the lease is over. The lease counts
-/// on this process's monotonic clock, from before the request was sent.
+/// [`LockGuard::is_lost`] is true when the server has reported the loss, and in any case when nobody has answered for the lease, less
+/// a margin. The lease counts on this process's monotonic clock, from when the last request was sent that was answered. The margin is
+/// a twentieth of the lease, and no more than a second and a thousandth of the lease: the holder needs it to stop, and its clock may
+/// be slower than the server's.
 ///
 /// A process that was suspended may still write after its lease ended. The data is safe from such a write only if each write
 /// carries the [token](LockGuard::token) and the store refuses smaller tokens; see [`Resource`](crate::client::Resource).
@@ -89,7 +91,8 @@ impl LockGuard {
         self.held.state.borrow().is_lost()
     }
 
-    /// The time for which the lock is certainly held, unless another client deletes it; zero if it is lost.
+    /// The time for which the lock is certainly held, unless another client deletes it: the rest of the lease, less the margin. Zero
+    /// if it is lost.
     pub fn remaining(&self) -> Duration {
         let state = self.held.state.borrow();
         match state.lost {
@@ -126,7 +129,7 @@ impl LockGuard {
                     state.deadline
                 };
                 if Instant::now() >= deadline {
-                    held.lose(Lost::Lease);
+                    held.lose_ended();
                     continue;
                 }
                 tokio::select! {
@@ -142,6 +145,9 @@ impl LockGuard {
     /// # Errors
     /// As [`Client::run`](crate::client::Client::run).
     pub async fn check(&self) -> Result<bool> {
+        if self.is_lost() {
+            return Ok(false);
+        }
         let names = self.held.request.names.iter().zip(&self.held.tokens);
         let commands: Vec<_> = names.map(|(name, token)| Command::new("LOCK.CHECK").arg(name).arg(*token)).collect();
         let mut held = true;
@@ -151,10 +157,11 @@ impl LockGuard {
         if !held {
             self.held.lose(Lost::NotHeld("LOCK.CHECK: the token does not hold the lock".to_owned()));
         }
-        Ok(held)
+        // Who was not answered in time is no holder, although the server may still have the grant.
+        Ok(held && !self.is_lost())
     }
 
-    /// Restarts the lease. Returns the remaining time, which is less than the lease if
+    /// Restarts the lease. Returns the remaining time, less the margin, which is still less if
     /// [`max_hold`](crate::client::Lock::max_hold) ends it earlier.
     ///
     /// # Errors

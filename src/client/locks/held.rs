@@ -7,6 +7,7 @@
 //! ```
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -22,6 +23,9 @@ use crate::client::locks::guard::Lost;
 use crate::client::locks::request::LockRequest;
 use crate::client::value::Value;
 
+/// How long the release of a grant is tried whose connection has ended.
+const LAST_TRY: Duration = Duration::from_secs(1);
+
 /// A held lock, several held locks, or held permits of a semaphore.
 pub(crate) struct Held {
     pub core: Arc<Core>,
@@ -31,6 +35,8 @@ pub(crate) struct Held {
     pub state: watch::Sender<State>,
     /// The connection that the grant is bound to, if any.
     session: Mutex<Option<Leased>>,
+    /// Connections of a session without a name on which the server does not answer, while it has the grant bound to one of them.
+    silent: Mutex<Vec<Leased>>,
     /// Name of the session that the grant is bound to. Such a grant outlives its connection for the grace.
     session_name: Option<String>,
 }
@@ -39,7 +45,7 @@ pub(crate) struct Held {
 pub(crate) struct Grant {
     pub owner: Vec<u8>,
     pub tokens: Vec<u64>,
-    /// The end of the lease, counted from before the request.
+    /// The end of the lease, less the margin, counted from before the request.
     pub deadline: Instant,
     pub session: Option<Leased>,
     pub session_name: Option<String>,
@@ -48,8 +54,11 @@ pub(crate) struct Grant {
 /// What this process knows about a grant.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// The end of the lease on this process's clock, counted from before the request: the server's lease begins no earlier.
+    /// The end of the lease on this process's clock, less the margin, counted from before the last request that was answered: the
+    /// server's lease begins no earlier. The end of the grace, if that is sooner and the session's connection has ended.
     pub deadline: Instant,
+    /// Whether the connection of its session has ended, and no other one has taken it over.
+    pub detached: bool,
     pub lost: Option<Lost>,
     /// Whether the guard is gone.
     pub released: bool,
@@ -74,9 +83,18 @@ enum Event {
 impl Held {
     pub fn new(core: &Arc<Core>, request: LockRequest, grant: Grant) -> Arc<Held> {
         let Grant { owner, tokens, deadline, session, session_name } = grant;
-        let state = watch::Sender::new(State { deadline, lost: None, released: false });
+        let state = watch::Sender::new(State { deadline, detached: false, lost: None, released: false });
         let session = Mutex::new(session);
-        let held = Arc::new(Held { core: Arc::clone(core), request, owner, tokens, state, session, session_name });
+        let held = Arc::new(Held {
+            core: Arc::clone(core),
+            request,
+            owner,
+            tokens,
+            state,
+            session,
+            silent: Mutex::default(),
+            session_name,
+        });
         if held.request.owner.is_some() {
             held.request.names.iter().for_each(|name| core.holds.add(name, &held.owner, held.request.lease_ms));
         }
@@ -102,6 +120,17 @@ impl Held {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn silent(&self) -> MutexGuard<'_, Vec<Leased>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connections whose end ends the grant.
+    fn connections(&self) -> Vec<Connection> {
+        let mut connections: Vec<_> = self.silent().iter().map(|leased| (**leased).clone()).collect();
+        connections.extend(self.session_connection());
+        connections
+    }
+
     /// The connection that the grant is bound to.
     fn session_connection(&self) -> Option<Connection> {
         self.session().as_ref().map(|leased| (**leased).clone())
@@ -125,34 +154,107 @@ impl Held {
         self.tokens.iter().for_each(|&token| self.core.pushes.unlisten(token, &listener));
     }
 
+    /// Records the loss of a grant whose deadline has passed.
+    pub fn lose_ended(&self) {
+        let detached = self.state.borrow().detached;
+        self.lose(if detached { Lost::Connection } else { Lost::Lease });
+    }
+
+    /// Lets the lease count from now on, until a renewal says what is left.
+    pub fn begin_anew(&self) {
+        self.state.send_modify(|state| state.deadline = Instant::now() + self.request.lease());
+    }
+
+    /// The deadline of one attempt to ask about the grant.
+    fn attempt_until(&self) -> Instant {
+        let deadline = self.state.borrow().deadline;
+        self.core.attempt_until(deadline.saturating_duration_since(Instant::now()))
+    }
+
     /// Sends commands on the connection that the grant is bound to, or else on the shared one, and waits for their replies.
     pub async fn send(&self, commands: &[Command], idempotent: bool) -> Result<Vec<Value>> {
-        let mut wire = Vec::new();
-        commands.iter().for_each(|command| wire.extend_from_slice(command.wire()));
-        let deadline = self.core.deadline();
+        let wire = wire_of(commands);
         match self.session_connection() {
-            Some(connection) => self.core.call_many_on(&connection, &wire, commands.len(), deadline).await,
-            None => self.core.call_many(&wire, commands.len(), idempotent, deadline).await,
+            Some(connection) => self.core.call_many_on(&connection, &wire, commands.len(), self.attempt_until()).await,
+            None => self.core.call_many(&wire, commands.len(), idempotent, self.core.deadline()).await,
         }
     }
 
-    /// Restarts the lease, and moves the deadline. Returns the remaining time according to the server.
+    /// Restarts the lease, and moves the deadline. Returns the remaining time.
     pub async fn renew(&self) -> Result<Duration> {
+        let commands = self.renewals();
+        let (wire, count) = (wire_of(&commands), commands.len());
+        let (until, sent) = (self.attempt_until(), Instant::now());
+        let Some(connection) = self.session_connection() else {
+            // A renewal may be sent again, and then run twice and late. That does no harm.
+            return self.answered(sent, self.core.try_many(&wire, count, until).await?);
+        };
+        match self.core.call_many_on(&connection, &wire, count, until).await {
+            Err(Error::Timeout { .. }) => self.rebind(&connection, &commands).await,
+            outcome => self.answered(sent, outcome?),
+        }
+    }
+
+    /// Takes the replies to renewals that were sent at `sent`. Returns the remaining time. An answer that comes after the deadline is
+    /// too late: the holder has stopped by then.
+    fn answered(&self, sent: Instant, replies: Vec<Value>) -> Result<Duration> {
+        let mut left_ms = u64::MAX;
+        for reply in replies {
+            left_ms = left_ms.min(reply.into::<u64>()?);
+        }
+        let deadline = sent + certain(Duration::from_millis(left_ms));
+        let in_time = self.state.send_if_modified(|state| {
+            let in_time = state.lost.is_none() && Instant::now() < state.deadline;
+            if in_time {
+                (state.deadline, state.detached) = (deadline, false);
+            }
+            in_time
+        });
+        if !in_time {
+            return Err(Error::NotHeld(format!("the lease of '{}' ended before a renewal was answered", self.request.title())));
+        }
+        Ok(deadline.saturating_duration_since(sent))
+    }
+
+    /// Binds the grant to a new connection, because the server does not answer on the one that it is bound to. That one stays open
+    /// meanwhile: a leader that sees its end would end the grant.
+    async fn rebind(&self, silent: &Connection, commands: &[Command]) -> Result<Duration> {
+        self.core.doubt(silent);
+        let until = self.attempt_until();
+        let leased = self.core.lease(until).await?;
+        let (left, leased) = self.bind(leased, commands, until).await?;
+        let is_other_node = leased.node() != silent.node();
+        let before = self.session().replace(leased);
+        if self.session_name.is_none() && !is_other_node {
+            // The same leader still has the grant bound to the old connection.
+            self.silent().extend(before);
+        }
+        Ok(left)
+    }
+
+    /// Sends commands about the grant's lease on a connection, after the name of its session, if it has one. Returns the remaining
+    /// time, and the connection.
+    async fn bind(&self, leased: Leased, commands: &[Command], until: Instant) -> Result<(Duration, Leased)> {
+        let mut wire = Vec::new();
+        let start = self.session_name.as_ref().map(|name| self.request.start_session(name));
+        start.iter().chain(commands).for_each(|command| wire.extend_from_slice(command.wire()));
+        let sent = Instant::now();
+        let mut replies = self.core.call_many_on(&leased, &wire, commands.len() + usize::from(start.is_some()), until).await?;
+        if start.is_some() && replies.remove(0).into::<u64>()? == 0 {
+            // The old session has ended. This is a new one with the same name.
+            return Err(Error::NotHeld("its session has ended".to_owned()));
+        }
+        Ok((self.answered(sent, replies)?, leased))
+    }
+
+    /// The commands that restart the lease.
+    fn renewals(&self) -> Vec<Command> {
         let renewal = |(name, token): (&Vec<u8>, Option<u64>)| {
             // The owner's lease, which all its guards share, must not become shorter than the longest of them.
             let longest = self.request.owner.is_some().then(|| self.core.holds.lease_ms(name, &self.owner)).flatten();
             self.request.renewal(name, &self.owner, longest.unwrap_or(0).max(self.request.lease_ms), token)
         };
-        let commands: Vec<_> = self.names_and_tokens().map(renewal).collect();
-        let sent = Instant::now();
-        let mut left_ms = u64::MAX;
-        // A renewal may be sent again, and then run twice and late. That does no harm.
-        for reply in self.send(&commands, true).await? {
-            left_ms = left_ms.min(reply.into::<u64>()?);
-        }
-        let left = Duration::from_millis(left_ms);
-        self.state.send_modify(|state| state.deadline = sent + left);
-        Ok(left)
+        self.names_and_tokens().map(renewal).collect()
     }
 
     /// The names, each with the token of its grant, unless the server may have replaced the token.
@@ -162,24 +264,25 @@ impl Held {
     }
 
     /// Resumes the named session on a new connection after the old one broke. Returns false if the session has no name or has
-    /// ended, or if no connection is available by the deadline.
-    async fn resume_session(&self, deadline: Instant) -> bool {
-        let Some(name) = &self.session_name else { return false };
-        let start = self.request.start_session(name);
+    /// ended, or if no connection is available by the deadline: with the grace, the leader that has seen the end ends the grant.
+    async fn resume_session(&self) -> bool {
+        if self.session_name.is_none() {
+            return false;
+        }
+        self.state.send_if_modified(|state| {
+            let until = Instant::now() + certain(self.request.grace.unwrap_or_default());
+            state.deadline = if state.detached { state.deadline } else { state.deadline.min(until) };
+            !std::mem::replace(&mut state.detached, true)
+        });
+        let deadline = self.state.borrow().deadline;
+        let keeping = |(name, token): (&Vec<u8>, Option<u64>)| self.request.keeping(name, &self.owner, token);
+        let commands = if self.request.renew { self.renewals() } else { self.names_and_tokens().map(keeping).collect() };
         let mut backoff = Backoff::new();
         loop {
-            let resumed = async {
-                let leased = self.core.lease(deadline).await?;
-                let mut grants = 0;
-                for reply in self.core.call_many_on(&leased, start.wire(), 1, deadline).await? {
-                    grants = reply.into::<u64>()?;
-                }
-                Ok((leased, grants))
-            };
+            let until = self.attempt_until();
+            let resumed = async { self.bind(self.core.lease(until).await?, &commands, until).await };
             match resumed.await {
-                // The old session has ended. This is a new one with the same name.
-                Ok((_, 0)) => return false,
-                Ok((leased, _)) => {
+                Ok((_, leased)) => {
                     *self.session() = Some(leased);
                     return true;
                 }
@@ -187,7 +290,7 @@ impl Held {
                 Err(_) => return false,
             }
             backoff.failed(self.core.options.backoff);
-            if !backoff.wait(deadline).await {
+            if Instant::now() >= deadline || !backoff.wait(deadline).await {
                 return false;
             }
         }
@@ -199,10 +302,12 @@ impl Held {
         // A twentieth of the lease, from 5 ms to 1 s, so that several attempts fit into the rest of the lease.
         let retry = (lease / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let mut state = self.state.subscribe();
-        let mut broken = Box::pin(closed(self.session_connection()));
+        let mut broken = Box::pin(closed(self.connections()));
         let mut next = {
             let left = state.borrow().deadline.saturating_duration_since(Instant::now());
-            Instant::now() + left.saturating_sub(self.request.lease() * 2 / 3)
+            // A third of the lease after its begin, of which the deadline has the margin taken off.
+            let whole = self.request.lease();
+            Instant::now() + (left + whole - certain(whole)).saturating_sub(whole * 2 / 3)
         };
         loop {
             let deadline = {
@@ -219,16 +324,20 @@ impl Held {
                 () = sleep_until(due) => self.renew_by(deadline, &mut broken).await,
             };
             next = match event {
-                Event::Renewed(Ok(left)) => Instant::now() + (left.min(lease) / 3).max(Duration::from_millis(1)),
+                Event::Renewed(Ok(left)) => {
+                    // It may be bound to another connection now.
+                    broken.set(closed(self.connections()));
+                    Instant::now() + (left.min(lease) / 3).max(Duration::from_millis(1))
+                }
                 Event::Renewed(Err(Error::NotHeld(cause))) => return self.lose(Lost::NotHeld(cause)),
                 // The next renewal may get a clearer answer. The grant is held until its lease ends.
                 Event::Renewed(Err(_)) => Instant::now() + retry,
-                Event::LeaseEnded => return self.lose(Lost::Lease),
+                Event::LeaseEnded => return self.lose_ended(),
                 Event::ConnectionBroke => {
-                    if !self.resume_session(deadline).await {
+                    if !self.resume_session().await {
                         return self.lose(Lost::Connection);
                     }
-                    broken.set(closed(self.session_connection()));
+                    broken.set(closed(self.connections()));
                     continue;
                 }
             };
@@ -275,12 +384,16 @@ impl Held {
                 sleep(self.core.options.backoff.0).await;
             } else if self.session_name.is_some() && !lease_ended {
                 maybe_released |= error.maybe_applied();
-                let deadline = self.state.borrow().deadline;
-                if !self.resume_session(deadline).await {
+                if !self.resume_session().await {
                     // The grant was released, or ended with its session: the lock is free.
                     return if maybe_released { Ok(()) } else { Err(error) };
                 }
             } else if self.request.session {
+                // After a change of leader nobody has seen the connection's end, and the grant lives until its lease ends.
+                let last = self.core.call_many(&wire_of(&commands), commands.len(), true, Instant::now() + LAST_TRY).await;
+                if last.is_ok_and(|replies| replies.into_iter().all(|reply| reply.into_result().is_ok())) {
+                    return self.finish_release(Ok(()));
+                }
                 let names = self.request.title();
                 return Err(Error::NotHeld(format!("the connection that lock '{names}' was bound to has closed")));
             } else {
@@ -301,12 +414,24 @@ impl Held {
     }
 }
 
-/// Returns when the connection closes; never if there is none.
-async fn closed(connection: Option<Connection>) {
-    match connection {
-        Some(connection) => connection.closed().await,
-        None => std::future::pending().await,
-    }
+/// Returns when one of these connections closes; never if there is none.
+async fn closed(connections: Vec<Connection>) {
+    let mut closed: Vec<_> = connections.iter().map(|connection| Box::pin(connection.closed())).collect();
+    std::future::poll_fn(|cx| {
+        let is_closed = closed.iter_mut().any(|closed| closed.as_mut().poll(cx).is_ready());
+        if is_closed { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+fn wire_of(commands: &[Command]) -> Vec<u8> {
+    commands.iter().flat_map(|command| command.wire()).copied().collect()
+}
+
+/// How much of so long a lease a holder counts on. The rest is its margin, which it needs to stop, and because its clock may be
+/// slower than the server's: a twentieth, but no more than a second and a thousandth of the lease.
+pub(crate) fn certain(lease: Duration) -> Duration {
+    lease - (lease / 20).min(Duration::from_secs(1) + lease / 1000)
 }
 
 impl LossListener for Held {

@@ -122,6 +122,16 @@ impl LockRequest {
         }
     }
 
+    /// The command that binds the grant of one name to the connection that sends it, and leaves its lease as it is.
+    pub fn keeping(&self, name: &[u8], owner: &[u8], token: Option<u64>) -> Command {
+        let command = if self.is_semaphore() { "SEM.RENEW" } else { "LOCK.RENEW" };
+        let command = Command::new(command).arg(name).arg(owner).arg("KEEP");
+        match token {
+            Some(token) => command.arg("TOKEN").arg(token),
+            None => command,
+        }
+    }
+
     /// Whether the server may replace the token of the grant while it is held: a named owner of a shared lock may upgrade it to
     /// an exclusive lock, which has a token of its own.
     pub fn may_be_upgraded(&self) -> bool {

@@ -190,7 +190,7 @@ class DropIn:
         except errors.NotHeldError as error:
             raise self._not_owned(doing, error) from error
         if self.local.grant is not None:
-            self.local.grant._held.deadline = sent + int(left_ms) / 1000
+            self._keeper.answered(self.local.grant._held, sent, int(left_ms) / 1000)
         return True
 
     def _not_owned(self, doing: str, error: errors.NotHeldError) -> LockNotOwnedError:
