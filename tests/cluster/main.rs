@@ -14,6 +14,7 @@
 //! - `clocks`: wall clocks that are wrong and jump;
 //! - `own_client`: the client of this crate;
 //! - `promises`: what a failover means for subscribers, transactions, scripts, sessions and requests that are repeated;
+//! - `waits`: `WAIT`, and clients that ask while no node leads;
 //! - `session`: a connection that stays open.
 //!
 //! `PORTCULLIS_FULL_SIZE` makes it 200 kills instead of 3, and 25 rounds of faults instead of one. `PORTCULLIS_PROGRAM` is the program to test, if it is not the debug build.
@@ -39,3 +40,4 @@ mod rolling;
 mod session;
 mod shown;
 mod trial;
+mod waits;
