@@ -290,6 +290,12 @@ texts! {
     NOT_ZERO_OR_ONE = "ERR value is out of range, value must between 0 and 1";
     /// `BGREWRITEAOF` while a new base is being made.
     REWRITE_IN_PROGRESS = "ERR Background append only file rewriting already in progress";
+    /// `WAIT` on a replica.
+    WAIT_ON_REPLICA = "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated.";
+    /// `WAITAOF` on a replica.
+    WAITAOF_ON_REPLICA = "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated.";
+    /// A request for keys while no node of the cluster serves them.
+    CLUSTER_DOWN = "CLUSTERDOWN The cluster is down";
     /// `WAITAOF` for a local log on a server without one.
     WAITAOF_WITHOUT_AOF = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
     /// `BGREWRITEAOF` on a server without an append-only file.

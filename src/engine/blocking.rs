@@ -21,10 +21,11 @@ use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
 use crate::base::number::LongDouble;
 use crate::base::time::Now;
-use crate::engine::Engine;
 use crate::engine::context::{Context, Origin};
+use crate::engine::replication::Patience;
 use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
+use crate::engine::{Action, Engine};
 use crate::keyspace::interests::NIL;
 use crate::keyspace::waits::{Acknowledgement, TimeOut, Waiter, Wake};
 use crate::resp::reply::{Sink, WireReply};
@@ -82,8 +83,12 @@ impl Context<'_> {
     /// Blocks the session until enough followers have all changes so far, or until a deadline (monotonic milliseconds).
     pub(super) fn block_for_followers(&mut self, args: &[&[u8]], asked: Acknowledgement, deadline: Option<u64>) {
         let (time_out, wake) = (TimeOut::Followers(asked), Wake::empty());
-        let log_position = self.engine.ends_with_settling(asked).then_some(asked.recorded);
+        // Before its changes are settled, nobody knows where in the nodes' log they are.
+        let log_position = asked.reached.is_none().then_some(asked.recorded);
         self.enter(args, std::iter::empty(), Waiting { wake, deadline, log_position, time_out });
+        if asked.reached.is_some() {
+            self.engine.act(Action::LookAtFollowers);
+        }
     }
 
     /// Blocks the session until the driver calls [`Engine::end_wait_for_driver`]: until a `SAVE`, a `DEBUG RELOAD` or
@@ -233,6 +238,45 @@ impl Engine {
         waiter.is_some_and(|waiter| matches!(waiter.time_out, TimeOut::Driver))
     }
 
+    /// Holds a request back until a leader is known ([`Engine::resume_for_leader`]), or until the patience ends.
+    pub(super) fn hold_for_leader(&mut self, now: Now, id: SessionId, args: &[&[u8]], patience: Patience) {
+        // A request that is executed again and held back again keeps its first deadline.
+        let deadline = self.resumed.unwrap_or(Some(now.deadline_in(patience.ms)));
+        let client = self.sessions[id.0 as usize].id;
+        let (args, wake, time_out) = (Arguments::new(args), Wake::empty(), TimeOut::Leader { answers: patience.answers });
+        let waiter = Waiter { session: id, client, args, wake, deadline, log_position: None, time_out };
+        let number = self.keyspace.changes.waits.enter(waiter, 0, std::iter::empty());
+        self.keyspace.changes.update_observed();
+        let session = &mut self.sessions[id.0 as usize];
+        session.waiter = number;
+        session.flags |= SessionFlags::BLOCKED;
+    }
+
+    /// Executes the requests again that wait for a leader, which is known now.
+    pub(super) fn resume_for_leader(&mut self, now: Now) {
+        for number in std::mem::take(&mut self.keyspace.changes.waits.for_leader) {
+            self.resume_waiter(now, number);
+        }
+        self.keyspace.changes.update_observed();
+    }
+
+    /// Ends the wait of a request that has waited in vain for a leader: executes it, or closes its connection. An error would say
+    /// less: clients that get one ask the same node again, and some libraries take no error as the answer to a subscription.
+    fn give_up_leader(&mut self, now: Now, number: u32, answers: bool) {
+        if answers {
+            self.replication.gives_up = true;
+            self.resume_waiter(now, number);
+            self.replication.gives_up = false;
+            return;
+        }
+        let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return };
+        let session = &mut self.sessions[waiter.session.0 as usize];
+        session.waiter = NIL;
+        session.flags.remove(SessionFlags::BLOCKED);
+        session.flags |= SessionFlags::CLOSE_NOW;
+        self.wake_up(now, waiter.session);
+    }
+
     /// Replies to a client that waits since [`Context::block_for_driver`]: an error, or `OK`.
     pub fn end_wait_for_driver(&mut self, now: Now, id: SessionId, error: Option<&Error>) {
         let number = self.sessions[id.0 as usize].waiter;
@@ -242,6 +286,12 @@ impl Engine {
     }
 
     pub(super) fn end_wait(&mut self, now: Now, number: u32, error: Option<&Error>) -> bool {
+        let waiter = self.keyspace.changes.waits.interests.owner(number).and_then(Option::as_ref);
+        if let Some(TimeOut::Leader { answers }) = waiter.map(|waiter| waiter.time_out) {
+            self.give_up_leader(now, number, answers);
+            self.keyspace.changes.update_observed();
+            return true;
+        }
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return false };
         self.keyspace.changes.update_observed();
         // The command was counted when it began to wait, and the count was undone then, because a served request is executed
@@ -289,6 +339,10 @@ impl Engine {
         while let Some(&(awaited, number)) = self.keyspace.changes.waits.for_log.first() {
             match &position {
                 Some(position) if position.durable < awaited => break,
+                Some(_) if self.goes_on_for_followers(number) => {
+                    self.keyspace.changes.waits.note_settled(number, self.replication.settled_index);
+                    true
+                }
                 Some(_) => self.end_wait(now, number, None),
                 None => self.end_wait(now, number, Some(&Error::WAITAOF_WITHOUT_AOF)),
             };

@@ -161,6 +161,9 @@ pub enum Action {
     },
     /// Change the members, and tell the session that waits for it ([`Engine::end_wait_for_driver`]).
     ChangeMembers(SessionId, MemberChange),
+    /// Read how far the followers are ([`Engine::set_follower_positions`]), and again whenever what is awaited of them comes true: a
+    /// `WAIT` waits for more of them than a majority.
+    LookAtFollowers,
     /// Return freed memory to the system: a large amount was freed at once.
     ReturnMemory,
     /// A configuration directive changed that the driver acts on.

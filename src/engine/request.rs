@@ -175,6 +175,7 @@ impl Engine {
             Ok(Fate::Run) => return true,
             Ok(Fate::Queue) => self.enqueue(id, command, args, reply),
             Ok(Fate::Hold) => self.hold(id, args),
+            Ok(Fate::AwaitLeader(patience)) => self.hold_for_leader(now, id, args, patience),
             Ok(Fate::Cross) => {
                 self.end_transaction(id);
                 self.refuse(&Error::CROSS_SLOT, reply);
@@ -223,11 +224,17 @@ impl Engine {
         command.traits.contains(Traits::REPLICATED) && !self.replication.is_on()
     }
 
+    /// Whether the session's user may call the command.
+    pub(super) fn check_user(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
+        if self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
+            return Ok(());
+        }
+        self.check_access(now, id, command, args, self.place(id))
+    }
+
     /// Whether the session may call the command at all.
     pub(super) fn admit(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
-        if !self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
-            self.check_access(now, id, command, args, self.place(id))?;
-        }
+        self.check_user(now, id, command, args)?;
         // A follower may load for ever; what it refuses then follows from its role.
         if self.on_slow_path(SlowPath::NOT_LEADER) {
             self.check_role(id, command, args)?;

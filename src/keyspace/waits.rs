@@ -87,6 +87,11 @@ pub enum TimeOut {
     NoReplica,
     /// Whether the log is durable up to this position (never for `None`), and 0 for the replicas.
     Acknowledged(Option<u64>),
+    /// Nothing: the request waits for a leader. If none is found, it is executed all the same (`answers`), or its connection is closed.
+    Leader {
+        /// Whether it can be executed without a leader.
+        answers: bool,
+    },
     /// The number of followers that have the changes so far; for `WAITAOF`, after whether they are settled.
     Followers(Acknowledgement),
 }
@@ -98,7 +103,7 @@ pub struct Acknowledgement {
     pub recorded: u64,
     /// Number of followers.
     pub wanted: u64,
-    /// The leader's position in the nodes' log, sampled after the changes.
+    /// An index of the nodes' log at or behind the changes; `None` until they are settled.
     pub reached: Option<u64>,
     /// Whether the reply is that of `WAITAOF`.
     pub aof: bool,
@@ -107,6 +112,14 @@ pub struct Acknowledgement {
 }
 
 impl TimeOut {
+    /// For someone whose changes are settled and who waits for followers: how many, and up to which index of the nodes' log.
+    fn awaited_of_followers(&self) -> Option<(u64, u64)> {
+        match self {
+            TimeOut::Followers(asked) => Some((asked.wanted, asked.reached?)),
+            _ => None,
+        }
+    }
+
     /// Writes the reply. `durable` reads the position up to which the log is durable. `followers` is the number of followers that
     /// have what the command waits for.
     pub(crate) fn write(self, reply: &mut dyn Sink, durable: impl FnOnce() -> u64, followers: u64) {
@@ -114,6 +127,7 @@ impl TimeOut {
             TimeOut::NullArray => reply.null_array(),
             TimeOut::Null => reply.null(),
             TimeOut::Driver => reply.ok(),
+            TimeOut::Leader { .. } => {}
             TimeOut::NoReplica => reply.integer(0),
             TimeOut::Acknowledged(position) => {
                 reply.array(2);
@@ -157,8 +171,11 @@ pub struct Waits {
     next_ms: u64,
     /// Those who wait for the log: the position, and the waiter's number.
     pub(crate) for_log: BTreeSet<(u64, u32)>,
-    /// Those who wait for followers.
-    pub(crate) for_followers: BTreeSet<u32>,
+    /// Those whose changes are settled, and who wait for followers: how many, up to which index of the nodes' log, and the waiter's
+    /// number.
+    pub(crate) for_followers: BTreeSet<(u64, u64, u32)>,
+    /// Those who wait for a leader.
+    pub(crate) for_leader: BTreeSet<u32>,
     /// Number of waiters that the removal of a key wakes.
     pub(crate) gone: usize,
 }
@@ -173,6 +190,7 @@ impl Waits {
             next_ms: u64::MAX,
             for_log: BTreeSet::new(),
             for_followers: BTreeSet::new(),
+            for_leader: BTreeSet::new(),
             gone: 0,
         }
     }
@@ -277,8 +295,9 @@ impl Waits {
         if let Some(position) = log_position {
             self.for_log.insert((position, number));
         }
-        if let TimeOut::Followers(_) = time_out {
-            self.for_followers.insert(number);
+        self.for_followers.extend(time_out.awaited_of_followers().map(|(wanted, index)| (wanted, index, number)));
+        if let TimeOut::Leader { .. } = time_out {
+            self.for_leader.insert(number);
         }
         for key in keys {
             self.interests.link(number, db, key, false);
@@ -303,21 +322,31 @@ impl Waits {
         if let Some(position) = waiter.log_position {
             self.for_log.remove(&(position, number));
         }
-        if let TimeOut::Followers(_) = waiter.time_out {
-            self.for_followers.remove(&number);
+        if let Some((wanted, index)) = waiter.time_out.awaited_of_followers() {
+            self.for_followers.remove(&(wanted, index, number));
         }
+        self.for_leader.remove(&number);
         self.gone -= usize::from(waiter.wake.contains(Wake::GONE));
         Some(waiter)
     }
 
-    /// Records the leader's position for someone who waits for followers, unless it has one. Returns what is waited for.
-    pub(crate) fn sample(&mut self, number: u32, position: u64) -> Option<Acknowledgement> {
-        match &mut self.interests.owner_mut(number)?.as_mut()?.time_out {
-            TimeOut::Followers(asked) => {
-                asked.reached.get_or_insert(position);
-                Some(*asked)
-            }
+    /// What a waiter waits for, if that is followers.
+    pub(crate) fn acknowledgement(&self, number: u32) -> Option<Acknowledgement> {
+        match self.interests.owner(number)?.as_ref()?.time_out {
+            TimeOut::Followers(asked) => Some(asked),
             _ => None,
+        }
+    }
+
+    /// Records that the changes of someone who waits for followers are settled, in the nodes' log up to `index`.
+    pub(crate) fn note_settled(&mut self, number: u32, index: u64) {
+        let Some(waiter) = self.interests.owner_mut(number).and_then(Option::as_mut) else { return };
+        let position = waiter.log_position.take();
+        let TimeOut::Followers(asked) = &mut waiter.time_out else { return };
+        asked.reached = Some(index);
+        self.for_followers.insert((asked.wanted, index, number));
+        if let Some(position) = position {
+            self.for_log.remove(&(position, number));
         }
     }
 
@@ -348,9 +377,13 @@ impl Waits {
             let waiter = self.interests.owner(number).and_then(Option::as_ref);
             assert!(waiter.is_some_and(|waiter| waiter.log_position == Some(position)), "who waits for the log");
         }
-        for &number in &self.for_followers {
+        for &number in &self.for_leader {
             let waiter = self.interests.owner(number).and_then(Option::as_ref);
-            assert!(waiter.is_some_and(|waiter| matches!(waiter.time_out, TimeOut::Followers(_))), "who waits for followers");
+            assert!(waiter.is_some_and(|waiter| matches!(waiter.time_out, TimeOut::Leader { .. })), "who waits for a leader");
+        }
+        for &(wanted, index, number) in &self.for_followers {
+            let asked = self.acknowledgement(number);
+            assert!(asked.is_some_and(|asked| (asked.wanted, asked.reached) == (wanted, Some(index))), "who waits for followers");
         }
     }
 

@@ -93,6 +93,13 @@ impl Shell {
         }
     }
 
+    /// Reads how far the followers are, for clients that wait for them.
+    #[cold]
+    pub(super) fn read_followers(&mut self) {
+        #[cfg(feature = "quorum")]
+        self.look_at_followers();
+    }
+
     /// Hands the leadership over to a node, or to the one that has most of the log.
     #[cold]
     pub(super) fn hand_over(&mut self, to: Option<NodeId>) {

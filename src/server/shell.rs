@@ -459,6 +459,7 @@ impl Shell {
                 Action::Reload(id, from) => self.order_reload(id, from),
                 Action::HandOver { to } => self.hand_over(to),
                 Action::ChangeMembers(id, change) => self.change_members(id, change),
+                Action::LookAtFollowers => self.read_followers(),
                 Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }
@@ -516,6 +517,10 @@ impl Shell {
     fn advance_engine(&mut self, now: Now) -> bool {
         self.help_from_us = now.mono_us + ADVANCE_EVERY_US;
         let began_ns = self.clock.stopwatch_ns();
+        if self.engine.awaits_followers() {
+            // A wait may time out: its reply has the followers of this moment.
+            self.read_followers();
+        }
         let more = self.engine.advance(now);
         let spent_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
         self.engine.stats.expiring_ns += spent_ns;

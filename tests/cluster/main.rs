@@ -15,6 +15,7 @@
 //! - `own_client`: the client of this crate;
 //! - `bound`: clients that hold by a session or wait, of a leader that is cut off, stopped or killed;
 //! - `promises`: what a failover means for subscribers, transactions, scripts, sessions and requests that are repeated;
+//! - `waits`: `WAIT`, and clients that ask while no node leads;
 //! - `session`: a connection that stays open.
 //!
 //! `PORTCULLIS_FULL_SIZE` makes it 200 kills instead of 3, and 25 rounds of faults instead of one. `PORTCULLIS_PROGRAM` is the program to test, if it is not the debug build.
@@ -41,3 +42,4 @@ mod rolling;
 mod session;
 mod shown;
 mod trial;
+mod waits;

@@ -160,8 +160,8 @@ fn tracking(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let request = Request::parse(cx, &args[3..])?;
     if args[2].eq_ignore_ascii_case(b"on") {
         request.check(cx)?;
-        // Only the leader has keys that change.
-        cx.engine.check_leads(cx.session)?;
+        // A follower takes it, too: it answers no reads, so it owes no invalidations, and libraries such as rueidis turn tracking on
+        // whatever node they reach. When this node leads, the connection tracks. When it is deposed, the connection is closed.
         let id = cx.session;
         cx.engine.track(id, request.options, request.redirect, &request.prefixes);
         let tracker = cx.session().tracker;

@@ -159,21 +159,17 @@ fn serving_members(cx: &mut Context<'_>) -> Result<Vec<Member>> {
         return Err(Error::NO_CLUSTER);
     }
     if cx.engine.replication.state().role == Role::NoQuorum {
-        return Err(Error::new("CLUSTERDOWN The cluster is down"));
+        return Err(Error::CLUSTER_DOWN);
     }
     let members = members(cx);
-    // Without a master ever, no slot is served by anybody.
-    Ok(if members.first().is_some_and(|first| first.master) { members } else { Vec::new() })
+    // Without a master ever: clients that get an error ask the next node, and some take an empty list for the whole cluster.
+    if members.first().is_some_and(|first| first.master) { Ok(members) } else { Err(Error::CLUSTER_DOWN) }
 }
 
 pub(super) fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let mut members = serving_members(cx)?;
     members.retain(|member| member.master || member.up);
     let reply = &mut *cx.reply;
-    if members.is_empty() {
-        reply.array(0);
-        return Ok(());
-    }
     reply.array(1);
     reply.array(2 + members.len());
     reply.integer(0);
@@ -191,10 +187,6 @@ pub(super) fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 pub(super) fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let members = serving_members(cx)?;
     let reply = &mut *cx.reply;
-    if members.is_empty() {
-        reply.array(0);
-        return Ok(());
-    }
     reply.array(1);
     reply.map(2);
     reply.bulk(b"slots");

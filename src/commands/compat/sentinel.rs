@@ -159,7 +159,7 @@ fn fields(cx: &Context<'_>, node: &Node, kind: Kind) -> Fields {
         all.extend([
             ("config-epoch", replication.state().term.to_string()),
             ("num-slaves", replication.replicas().count().to_string()),
-            ("num-other-sentinels", replication.others().count().to_string()),
+            ("num-other-sentinels", replication.shown_others().count().to_string()),
             ("quorum", replication.majority().to_string()),
             ("failover-timeout", FAILOVER_TIMEOUT_MS.to_string()),
             ("parallel-syncs", "1".to_owned()),
@@ -198,15 +198,14 @@ fn reply_with_list(cx: &mut Context<'_>, nodes: &[Fields]) {
     nodes.iter().for_each(|fields| reply_with(cx, fields));
 }
 
-/// The fields of the master. Before any leader was known it has no address.
-fn master_fields(cx: &Context<'_>) -> Fields {
-    let unknown = Node::default();
-    fields(cx, cx.engine.replication.master().unwrap_or(&unknown), Kind::Master)
+/// The fields of the master; `None` before any leader was known.
+fn master_fields(cx: &Context<'_>) -> Option<Fields> {
+    cx.engine.replication.master().map(|master| fields(cx, master, Kind::Master))
 }
 
 fn master(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_name(cx, args)?;
-    let fields = master_fields(cx);
+    let fields = master_fields(cx).ok_or(Error::NO_SUCH_MASTER)?;
     reply_with(cx, &fields);
     Ok(())
 }
@@ -214,12 +213,13 @@ fn master(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn masters(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_replicated(cx, args)?;
     let fields = master_fields(cx);
-    reply_with_list(cx, &[fields]);
+    reply_with_list(cx, fields.as_slice());
     Ok(())
 }
 
 fn replicas(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_name(cx, args)?;
+    cx.engine.replication.master().ok_or(Error::NO_SUCH_MASTER)?;
     let all: Vec<Fields> = cx.engine.replication.replicas().map(|node| fields(cx, node, Kind::Replica)).collect();
     reply_with_list(cx, &all);
     Ok(())
@@ -227,7 +227,7 @@ fn replicas(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn sentinels(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_name(cx, args)?;
-    let all: Vec<Fields> = cx.engine.replication.others().map(|node| fields(cx, node, Kind::Sentinel)).collect();
+    let all: Vec<Fields> = cx.engine.replication.shown_others().map(|node| fields(cx, node, Kind::Sentinel)).collect();
     reply_with_list(cx, &all);
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::resp::reply::Sink;
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "lock.stats",
-        traits: Traits::SHOWS_NO_KEY,
+        traits: Traits::SHOWS_NO_KEY.union(Traits::COUNTS_KEYS),
         arity: 1,
         keys: Keys::None,
         summary: "Returns totals of all locks since the server started, and what is held and waited for now. The percentiles of waits count those that last.",

@@ -84,6 +84,12 @@ impl Report<'_> {
     }
 }
 
+/// Whether a report with these sections counts keys or locks.
+pub fn counts_keys(asked: &[&[u8]]) -> bool {
+    let sections = ["all", "everything", "default", KEYSPACE, LOCKS];
+    asked.is_empty() || asked.iter().any(|word| sections.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
+}
+
 /// The report of `INFO` with the requested sections, or the default ones if there are none.
 pub fn report(engine: &mut Engine, now: Now, asked: &[&[u8]]) -> String {
     let has = |name: &str| asked.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));

@@ -49,13 +49,14 @@ pub(super) fn replication(r: &mut Report<'_>) {
 pub(super) fn sentinel(r: &mut Report<'_>) {
     let replication = r.engine.replication.clone();
     let name = r.engine.config.cluster_name.clone();
-    r.line("sentinel_masters", 1);
+    r.line("sentinel_masters", usize::from(replication.master().is_some()));
     r.zeros(&["sentinel_tilt"]);
     r.line("sentinel_tilt_since_seconds", -1);
     r.zeros(&["sentinel_running_scripts", "sentinel_scripts_queue_length", "sentinel_simulate_failure_flags"]);
     let status = if replication.leader().is_some() { "ok" } else { "odown" };
-    let address = replication.master().map_or(":0".to_owned(), |node| format!("{}:{}", node.host, node.port_for(false)));
-    let (slaves, sentinels) = (replication.replicas().count(), replication.others().count() + 1);
+    let Some(master) = replication.master() else { return };
+    let address = format!("{}:{}", master.host, master.port_for(false));
+    let (slaves, sentinels) = (replication.replicas().count(), replication.shown_others().count() + 1);
     let line = format!("name={name},status={status},address={address},slaves={slaves},sentinels={sentinels}");
     r.line("master0", line);
 }

@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::commands::server::info;
 use crate::engine::command::keys::KeyUse;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Traits};
 use crate::engine::context::Context;
 use crate::engine::{Action, Engine};
 use crate::store::entry::ValueRef;
@@ -40,7 +40,14 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: purge,
             ..ROW
         },
-        Command { name: "stats", summary: "Returns details about memory usage.", tips: FROM_ALL_SHARDS, handler: stats, ..ROW },
+        Command {
+            name: "stats",
+            traits: Traits::COUNTS_KEYS,
+            summary: "Returns details about memory usage.",
+            tips: FROM_ALL_SHARDS,
+            handler: stats,
+            ..ROW
+        },
         Command {
             name: "usage",
             arity: -3,

@@ -17,6 +17,7 @@ const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "info",
+        traits: Traits::COUNTS_KEYS,
         arity: -1,
         flags: ANY_TIME,
         group: Group::Server,
@@ -187,6 +188,9 @@ fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
 
 /// Without replication, waiting for at least one replica takes the whole timeout.
 fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if cx.engine.replication.refuses() {
+        return Err(Error::WAIT_ON_REPLICA);
+    }
     let replicas = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
     let deadline = deadline(cx, args[2])?;
     if cx.engine.replication.is_on() {
@@ -207,6 +211,9 @@ fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let replicas = parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
     let deadline = deadline(cx, args[3])?;
+    if cx.engine.replication.refuses() {
+        return Err(Error::WAITAOF_ON_REPLICA);
+    }
     if cx.engine.replication.is_on() {
         cx.wait_for_followers(args, replicas as u64, true, numlocal > 0, deadline);
         return Ok(());

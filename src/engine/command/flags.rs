@@ -123,6 +123,9 @@ bitflags::bitflags! {
         const TELLS_OF_DISK = 1 << 6;
         /// Its reply shows no key, although its flags or its group do not say so: it does not wait for the disk.
         const SHOWS_NO_KEY = 1 << 7;
+        /// Its reply counts keys or locks, although its flags or its group do not say so. It does not wait for the disk, but a
+        /// leader must be certain that it leads. Of `INFO`, only some sections do.
+        const COUNTS_KEYS = 1 << 9;
         /// Exists only on a replicated server. Any other replies as to an unknown command.
         const REPLICATED = 1 << 8;
     }

@@ -8,8 +8,8 @@ use crate::engine::replication::{Role, State};
 use crate::engine::session::SessionFlags;
 
 impl Engine {
-    /// Sets the role of this server and what it knows of the other nodes. The driver calls this when anything of it changes, and on
-    /// a leader at least with every heartbeat, because `WAIT` for more than a majority waits for the positions.
+    /// Sets the role of this server and what it knows of the other nodes. The driver calls this when anything of it changes. Of
+    /// positions alone it tells by [`Engine::set_follower_positions`].
     ///
     /// A leader that becomes anything else ends the waits of its clients with Redis's `UNBLOCKED`, and closes those connections
     /// behind it, as Redis does. The driver must not hold these replies back: they show no change. Subscribers to Sentinel's
@@ -34,6 +34,9 @@ impl Engine {
             self.end_waits_of_leader(now);
         }
         self.announce_replication(&old, before.as_ref());
+        if !self.keyspace.changes.waits.for_leader.is_empty() && self.replication.has_live_leader() {
+            self.resume_for_leader(now);
+        }
         self.end_replica_waits(now);
         if self.keyspace.changes.attention {
             self.attend(now);

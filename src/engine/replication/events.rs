@@ -40,7 +40,7 @@ impl Replication {
         let mut events = Events::new();
         let Some(master) = self.master() else { return events };
         let address = |node: &Node| (node.id, node.host.clone(), node.port_for(false));
-        let old_view = Replication { state: old.clone(), last_leader: before.cloned(), reporter: None };
+        let old_view = Replication { state: old.clone(), last_leader: before.cloned(), ..Replication::default() };
         let switched = before.filter(|before| address(before) != address(master));
         match (before, switched, self.leader()) {
             (None, _, _) => {
@@ -72,7 +72,7 @@ impl Replication {
         let named_anew = before.is_none() || switched.is_some();
         for node in self.replicas() {
             let text = replica_text(name, node, master);
-            match old_view.find(node.id).filter(|_| !named_anew) {
+            match old_view.find(node.id).filter(|old| !named_anew && old.is_shown()) {
                 None => {
                     let is_down = !self.is_up(node);
                     events.push(("+slave", text.clone()));
@@ -85,7 +85,7 @@ impl Replication {
                 },
             }
         }
-        for node in self.others().filter(|node| old_view.find(node.id).is_none()) {
+        for node in self.shown_others().filter(|node| !old_view.find(node.id).is_some_and(Node::is_shown)) {
             let mut text = format!("sentinel {} {} {} ", self.name_of(node.id), node.host, node.port_for(false));
             let _ = write!(text, "@ {}", master_text(name, master));
             events.push(("+sentinel", text));

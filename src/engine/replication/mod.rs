@@ -12,7 +12,7 @@
 //! This file has the state. `change.rs` sets it, `events.rs` publishes what changed, `refusal.rs` refuses what only the leader may
 //! answer, `acknowledged.rs` has `WAIT`, and `members.rs` and `report.rs` have what `NODE` orders and shows.
 
-mod acknowledged;
+pub mod acknowledged;
 mod change;
 mod events;
 pub mod members;
@@ -25,6 +25,22 @@ use crate::engine::replication::report::Reporter;
 
 /// The number of a node, at least 1.
 pub type NodeId = u64;
+
+/// How a request waits for a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Patience {
+    /// For so many milliseconds. An election takes less, and clients wait longer for a reply.
+    pub ms: u64,
+    /// Whether it is executed without a leader afterwards. Otherwise its connection is closed.
+    pub answers: bool,
+}
+
+impl Patience {
+    /// Of a subscription to shard channels.
+    pub const OF_SUBSCRIPTION: Patience = Patience { ms: 2_000, answers: false };
+    /// Of a question for the nodes: ioredis waits a second for the reply.
+    pub const OF_QUESTION: Patience = Patience { ms: 800, answers: true };
+}
 
 /// What this server is among its nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +64,7 @@ pub enum Role {
 pub struct Node {
     /// Its number.
     pub id: NodeId,
-    /// Host name or IP address for clients, without brackets. Must not be empty.
+    /// Host name or IP address for clients, without brackets; empty as long as it is not known.
     pub host: String,
     /// TCP port for clients; 0 without one.
     pub port: u16,
@@ -60,12 +76,17 @@ pub struct Node {
     pub link_up: bool,
     /// How long it has not acknowledged anything, in milliseconds. Without meaning for this node itself.
     pub lag_ms: u64,
-    /// Its position in the log, in any unit that grows with every change and is the same for all nodes. Of this node itself, while it
-    /// leads: behind everything that it has executed when the state is set.
+    /// Its position in the nodes' log: the last index that it has. Of this node itself, while it leads: behind everything that it has
+    /// executed when the state is set.
     pub position: u64,
 }
 
 impl Node {
+    /// Whether it is known where clients reach it. Until a node has told that, they are not told of it.
+    pub fn is_shown(&self) -> bool {
+        !self.host.is_empty() && (self.port, self.tls_port) != (0, 0)
+    }
+
     /// The port for a client that uses TLS, or does not. The other one if the node has only that.
     pub fn port_for(&self, tls: bool) -> u16 {
         match (tls, self.port, self.tls_port) {
@@ -98,6 +119,10 @@ pub struct Replication {
     state: State,
     /// The last leader that was known, as it was then. Survives times without a leader.
     last_leader: Option<Node>,
+    /// On a leader: the index of the nodes' log up to which everything is settled. The driver sets it.
+    pub settled_index: u64,
+    /// Whether a request is executed that has waited in vain for a leader.
+    pub(in crate::engine) gives_up: bool,
     /// Reads what the driver knows besides; `None` if the server is not replicated.
     pub reporter: Option<Reporter>,
 }
@@ -141,13 +166,19 @@ impl Replication {
         self.find(self.state.node)
     }
 
-    /// The leader, if this node knows one that serves.
+    /// The leader, if this node knows one that serves, and where clients reach it. A node that has just started knows from its log who
+    /// led, but not where.
     pub fn leader(&self) -> Option<&Node> {
         match self.state.role {
             Role::Leader => self.me(),
-            Role::Follower { leader } => leader.and_then(|id| self.find(id)),
+            Role::Follower { leader } => leader.and_then(|id| self.find(id)).filter(|node| node.is_shown()),
             Role::Single | Role::NoQuorum => None,
         }
+    }
+
+    /// Whether there is a leader that is not known to be dead. A follower names its last leader until it knows of another one.
+    pub(in crate::engine) fn has_live_leader(&self) -> bool {
+        !self.is_on() || self.leader().is_some_and(|leader| leader.id == self.state.node || leader.link_up)
     }
 
     /// The leader, or else the last one.
@@ -155,10 +186,15 @@ impl Replication {
         self.leader().or(self.last_leader.as_ref())
     }
 
-    /// The nodes other than [`Replication::master`].
+    /// The nodes other than [`Replication::master`], as far as it is known where clients reach them.
     pub fn replicas(&self) -> impl Iterator<Item = &Node> {
         let master = self.master().map(|node| node.id);
-        self.state.nodes.iter().filter(move |node| Some(node.id) != master)
+        self.state.nodes.iter().filter(move |node| Some(node.id) != master && node.is_shown())
+    }
+
+    /// The nodes other than this one, as far as it is known where clients reach them.
+    pub fn shown_others(&self) -> impl Iterator<Item = &Node> {
+        self.others().filter(|node| node.is_shown())
     }
 
     /// The nodes other than this one.

@@ -7,15 +7,16 @@ use crate::base::ids::SessionId;
 use crate::engine::Engine;
 use crate::engine::cluster;
 use crate::engine::command::{Command, Flags, Group};
-use crate::engine::replication::Role;
+use crate::engine::replication::{Patience, Role};
+use crate::engine::session::SessionFlags;
 
 impl Command {
     /// Whether its row says that it needs the keys, locks, scripts or subscribers of the whole server, so that only a leader may
     /// execute it. Commands about the process, the connection or this node's subscriptions do not.
     pub fn needs_leader(&self) -> bool {
         const NEEDS: Flags = Flags::WRITE.union(Flags::READONLY).union(Flags::MAY_REPLICATE).union(Flags::BLOCKING);
-        // PUBLISH and SPUBLISH: any node takes messages for the subscribers of all.
-        if self.publishes() {
+        // PUBLISH and SPUBLISH: any node takes messages for the subscribers of all. WAIT and WAITAOF refuse by themselves, as in Redis.
+        if self.publishes() || self.waits_for_replicas() {
             return false;
         }
         // What Redis allows on a stale replica or while it loads: HELP, and SCRIPT KILL of what runs here.
@@ -24,6 +25,16 @@ impl Command {
         let of_files = self.flags.contains(Flags::NO_ASYNC_LOADING) && !self.flags.contains(Flags::STALE);
         let of_scripts = self.group == Group::Scripting && !self.flags.intersects(NEEDS_NOTHING);
         self.flags.intersects(NEEDS) || self.has_keys() || self.group == Group::Lock || of_files || of_scripts
+    }
+
+    /// Whether it waits for replicas.
+    fn waits_for_replicas(&self) -> bool {
+        matches!(self.name, "wait" | "waitaof")
+    }
+
+    /// Whether it ends subscriptions.
+    fn ends_subscriptions(&self) -> bool {
+        self.group == Group::PubSub && matches!(self.name, "unsubscribe" | "punsubscribe" | "sunsubscribe")
     }
 
     /// Whether it publishes a message.
@@ -37,8 +48,9 @@ impl Engine {
     #[cold]
     pub(in crate::engine) fn check_role(&self, id: SessionId, command: &Command, args: &[&[u8]]) -> Result {
         let queued = self.sessions[id.0 as usize].transaction.as_ref().filter(|_| command.is_exec());
-        // Shard channels belong to a slot. Without a cluster, SSUBSCRIBE is a subscription to this node as others are.
-        let slots = self.in_cluster() && command.slot_args.is_some();
+        // Shard channels belong to a slot. Without a cluster, SSUBSCRIBE is a subscription to this node as others are. The end of a
+        // subscription is about the connection alone: a leader that is deposed keeps its subscribers.
+        let slots = self.in_cluster() && command.slot_args.is_some() && !command.ends_subscriptions();
         // A node without a majority reaches its own subscribers only. It refuses messages, so that clients look for the majority.
         let cut_off = self.replication.state.role == Role::NoQuorum;
         let barred = |row: &Command| row.needs_leader() || (cut_off && row.publishes());
@@ -62,6 +74,29 @@ impl Engine {
         Err(self.not_the_leader(id, flags, slot))
     }
 
+    /// How a request waits until a leader is known; `None` if it does not wait. These are requests of a cluster's clients:
+    ///
+    /// - Subscriptions to shard channels, which belong to the leader. Libraries such as Redisson break on an error in place of the
+    ///   confirmation.
+    /// - Questions for the nodes while the last leader is dead. Clients ask when they lose their connections to it, which is before the
+    ///   next one is elected. A reply that names the dead one costs them an interval: Redisson asks again after 5 s, and Jedis retries
+    ///   with growing pauses for 10 s.
+    pub(in crate::engine) fn patience(&self, id: SessionId, command: &Command) -> Option<Patience> {
+        let replication = &self.replication;
+        if !self.in_cluster() || !replication.refuses() || replication.gives_up || replication.has_live_leader() {
+            return None;
+        }
+        if self.sessions[id.0 as usize].flags.intersects(SessionFlags::MULTI.union(SessionFlags::NEVER_WAITS)) {
+            return None;
+        }
+        let fails_over = replication.state.role != Role::NoQuorum && replication.last_leader.is_some();
+        match command.group {
+            Group::PubSub if command.name == "ssubscribe" => Some(Patience::OF_SUBSCRIPTION),
+            Group::Cluster if fails_over && matches!(command.name, "slots" | "shards" | "nodes") => Some(Patience::OF_QUESTION),
+            _ => None,
+        }
+    }
+
     /// Fails unless this server may answer from its keys: it leads, or it is not replicated. For commands that need keys only with
     /// certain arguments.
     pub(crate) fn check_leads(&self, id: SessionId) -> Result {
@@ -76,7 +111,7 @@ impl Engine {
             // Cluster clients look for the new leader when they get these: redis-py, ioredis, Jedis, go-redis and redis-rs read the
             // nodes again and retry after CLUSTERDOWN, and all follow MOVED. Requests without keys have no slot to move to.
             match (address, slot) {
-                (None, _) => return Error::new("CLUSTERDOWN The cluster is down"),
+                (None, _) => return Error::CLUSTER_DOWN,
                 (Some((host, port)), Some(slot)) => return Error::new(format!("MOVED {slot} {host}:{port}")),
                 (Some(_), None) => {}
             }

@@ -2,9 +2,11 @@
 
 use crate::base::ids::SessionId;
 use crate::commands;
+use crate::engine::Action;
 use crate::engine::harness::Harness;
 use crate::engine::persistence::{Figures, Position};
-use crate::engine::replication::{Node, Quorum, Role};
+use crate::engine::replication::acknowledged::Awaited;
+use crate::engine::replication::{Node, Patience, Quorum, Role};
 use crate::engine::session::{Peer, SessionFlags};
 
 const FOLLOWER: Role = Role::Follower { leader: Some(2) };
@@ -39,8 +41,9 @@ fn a_follower_answers_nothing_from_its_keys() {
         ("WATCH a", read),
         ("DBSIZE", read),
         ("KEYS *", read),
-        ("WAIT 1 0", read),
-        ("WAITAOF 1 1 0", read),
+        ("WAIT x 0", "-ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated."),
+        ("WAITAOF 0 1 0", "-ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated."),
+        ("WAITAOF 2 1 0", "-ERR value is out of range, must be between 0 and 1"),
         ("BGSAVE", read),
         ("SCRIPT EXISTS a", read),
         ("FUNCTION LIST", read),
@@ -57,7 +60,13 @@ fn a_follower_answers_nothing_from_its_keys() {
         ("PSUBSCRIBE __key*", read),
         ("SUBSCRIBE __portcullis__:lock-lost:7", read),
         ("PSUBSCRIBE __portcullis__:lock-lost:*", read),
-        ("CLIENT TRACKING ON BCAST", read),
+        ("CLIENT TRACKING ON BCAST PREFIX a", "+OK"),
+        ("CLIENT TRACKING OFF", "+OK"),
+        ("CLIENT TRACKING ON OPTIN", "+OK"),
+        ("CLIENT CACHING YES", "+OK"),
+        ("GET a", read),
+        ("CLIENT TRACKING ON", "+OK"),
+        ("CLIENT TRACKING OFF", "+OK"),
         ("PUBLISH news 1", ":0"),
     ]);
     assert!(h.engine.stats.errors.iter().any(|(code, count)| &**code == "READONLY" && *count > 10));
@@ -98,7 +107,7 @@ fn commands_that_any_node_executes() {
     let others = ["node|", "sentinel|", "slowlog|"];
     let left = |name: &&String| !families.iter().chain(&others).any(|family| name.starts_with(family));
     let mut left: Vec<&str> = names.iter().filter(left).map(String::as_str).collect();
-    let expected = "object|help pfselftest xgroup|help xinfo|help auth echo hello ping quit reset select info time role lastsave shutdown \
+    let expected = "object|help pfselftest xgroup|help xinfo|help auth echo hello ping quit reset select info time role wait waitaof lastsave shutdown \
                     debug monitor memory|doctor memory|help memory|malloc-stats memory|purge memory|stats readonly readwrite asking \
                     replicaof slaveof failover replconf psubscribe publish punsubscribe spublish ssubscribe subscribe sunsubscribe \
                     unsubscribe script|help script|kill script|load function|help function|kill function|stats discard exec multi unwatch";
@@ -322,30 +331,221 @@ fn wait_counts_a_majority_as_soon_as_changes_are_settled() {
 fn wait_for_all_followers_waits_for_their_positions() {
     let mut h = Harness::replicated(Role::Leader, false);
     log(&mut h, 9, 9);
+    h.engine.replication.settled_index = 200;
     let (both, aof, late) = (connect(&mut h), connect(&mut h), connect(&mut h));
-    // What was reported before says nothing about changes since then.
     assert_eq!(send(&mut h, both, "WAIT 2 0"), "");
     assert_eq!(send(&mut h, aof, "WAITAOF 1 2 0"), "");
     assert_eq!(send(&mut h, late, "WAIT 3 500"), "");
-    let mut state = Harness::three_nodes(Role::Leader);
-    (state.nodes[0].position, state.nodes[1].position) = (200, 200);
-    h.engine.set_replication(h.now, state.clone());
-    h.engine.check_invariants();
+    assert_eq!(h.engine.take_actions(), vec![Action::LookAtFollowers; 3]);
+    assert_eq!(h.engine.awaited_of_followers(), [Awaited { followers: 2, index: 200 }], "there is no third follower");
+    followers(&mut h, [200, 199]);
     assert_eq!([h.outbox(both), h.outbox(aof)], ["", ""]);
     // The leader is further by now, but that is nothing that they wait for.
-    (state.nodes[0].position, state.nodes[2].position) = (300, 200);
-    h.engine.set_replication(h.now, state.clone());
-    h.engine.check_invariants();
+    h.engine.replication.settled_index = 300;
+    followers(&mut h, [250, 200]);
     assert_eq!([h.outbox(both), h.outbox(aof)], [":2", "*2 :1 :2"]);
+    assert_eq!(h.engine.awaited_of_followers(), []);
     h.pass(500);
     assert_eq!(h.outbox(late), ":2");
+    assert!(!h.engine.awaits_followers());
+    // What both have is answered at once, also where nobody may wait.
+    followers(&mut h, [300, 300]);
+    h.script(&[("WAIT 2 0", ":2"), ("WAITAOF 1 2 0", "*2 :1 :2"), ("WAIT 9 1", "")]);
+    h.pass(1);
+    let session = h.session;
+    assert_eq!(h.outbox(session), ":2");
+    h.script(&[("MULTI", "+OK"), ("WAIT 2 0", "+QUEUED"), ("EXEC", "*1 :2")]);
     // A follower that does not answer has nothing for certain.
+    h.engine.replication.settled_index = 301;
+    let mut state = Harness::three_nodes(Role::Leader);
     state.nodes[2].link_up = false;
-    let early = connect(&mut h);
+    h.engine.set_replication(h.now, state.clone());
+    let (early, patient) = (connect(&mut h), connect(&mut h));
     assert_eq!(send(&mut h, early, "WAIT 2 500"), "");
-    h.engine.set_replication(h.now, state);
+    assert_eq!(send(&mut h, patient, "WAIT 2 0"), "");
+    followers(&mut h, [301, 301]);
     h.pass(500);
-    assert_eq!(h.outbox(early), ":1");
+    assert_eq!([h.outbox(early), h.outbox(patient)], [":1", ""]);
+    // It comes back.
+    (state.nodes[1].position, state.nodes[2].position, state.nodes[2].link_up) = (301, 301, true);
+    h.engine.set_replication(h.now, state);
+    assert_eq!(h.outbox(patient), ":2");
+}
+
+/// The changes of each wait are settled before followers are waited for, and each wait ends with its own.
+#[test]
+fn waits_for_followers_end_one_after_another() {
+    let mut h = Harness::replicated(Role::Leader, false);
+    followers(&mut h, [0, 0]);
+    log(&mut h, 9, 7);
+    let waiters = [connect(&mut h), connect(&mut h), connect(&mut h)];
+    assert_eq!(send(&mut h, waiters[0], "WAIT 2 0"), "");
+    log(&mut h, 12, 7);
+    assert_eq!(send(&mut h, waiters[1], "WAIT 2 0"), "");
+    assert_eq!(send(&mut h, waiters[2], "WAITAOF 1 2 0"), "");
+    // What is not settled has no index yet, so the driver has nothing to look at.
+    assert_eq!((h.engine.take_actions(), h.engine.awaits_followers()), (vec![], false));
+    followers(&mut h, [400, 400]);
+    followers(&mut h, [0, 0]);
+    log(&mut h, 12, 9);
+    h.engine.replication.settled_index = 20;
+    h.engine.end_log_waits(h.now);
+    h.engine.check_invariants();
+    assert_eq!(h.engine.awaited_of_followers(), [Awaited { followers: 2, index: 20 }]);
+    log(&mut h, 12, 12);
+    h.engine.replication.settled_index = 21;
+    h.engine.end_log_waits(h.now);
+    followers(&mut h, [21, 20]);
+    assert_eq!(waiters.map(|id| h.outbox(id)), [":2", "", ""]);
+    h.engine.disconnect(h.now, waiters[1]);
+    assert_eq!(h.engine.awaited_of_followers(), [Awaited { followers: 2, index: 21 }]);
+    // With a fourth node and a fifth, a majority is two followers and the leader.
+    let mut state = Harness::three_nodes(Role::Leader);
+    for id in [4, 5] {
+        state.nodes.push(Node { id, host: "10.0.0.4".into(), port: 1, voter: true, link_up: true, ..Node::default() });
+    }
+    state.nodes.iter_mut().for_each(|node| node.position = 0);
+    h.engine.set_replication(h.now, state);
+    assert_eq!(h.outbox(waiters[2]), "*2 :1 :2", "what is settled, two have");
+    assert!(!h.engine.awaits_followers());
+}
+
+/// Sets how far the followers of [`Harness::three_nodes`] are.
+fn followers(h: &mut Harness, positions: [u64; 2]) {
+    h.engine.set_follower_positions(h.now, &[2, 3].into_iter().zip(positions).collect());
+    h.engine.check_invariants();
+}
+
+#[test]
+fn a_node_that_has_not_told_its_address_is_not_shown() {
+    let mut h = Harness::replicated(LEADERLESS, false);
+    let all = connect(&mut h);
+    send(&mut h, all, "PSUBSCRIBE *");
+    let mut state = Harness::three_nodes(FOLLOWER);
+    for node in &mut state.nodes[1..] {
+        (node.host, node.port, node.tls_port) = (String::new(), 0, 0);
+    }
+    // A node that has just started knows from its log that node 2 led.
+    let mut h2 = Harness::replicated(LEADERLESS, true);
+    for h in [&mut h, &mut h2] {
+        h.engine.set_replication(h.now, state.clone());
+        h.engine.check_invariants();
+    }
+    assert_eq!(messages(&mut h, all), Vec::<String>::new());
+    assert_eq!(h.engine.replication.quorum(), Quorum { usable: 3, majority: 2 });
+    h.script(&[
+        ("GET a", "-READONLY You can't read from this replica, which may be late. No master is known at present."),
+        ("SENTINEL GET-MASTER-ADDR-BY-NAME mymaster", "*-1"),
+        ("SENTINEL MASTERS", "*0"),
+        ("SENTINEL MASTER mymaster", "-ERR No such master with that name"),
+        ("SENTINEL REPLICAS mymaster", "-ERR No such master with that name"),
+        ("SENTINEL SENTINELS mymaster", "*0"),
+        ("ROLE", "*5 $5 slave $0  :0 $7 connect :99"),
+        ("NODE REMOVE 3", "-ERR no node leads: members cannot change without a majority"),
+    ]);
+    let info = h.run("INFO replication sentinel");
+    assert!(info.contains("master_link_status:down") && info.contains("sentinel_masters:0"), "{info}");
+    assert!(!info.contains("master0") && !info.contains("?"), "{info}");
+    let down = "-CLUSTERDOWN The cluster is down";
+    h2.script(&[("GET a", down), ("CLUSTER SLOTS", down), ("CLUSTER SHARDS", down)]);
+    assert!(h2.run("CLUSTER INFO").contains("cluster_state:fail"));
+    let nodes = h2.run("CLUSTER NODES");
+    assert!(nodes.contains("myself,slave") && nodes.matches("connected").count() == 1, "{nodes}");
+    // It tells its address.
+    h.become_one(FOLLOWER);
+    assert_eq!(messages(&mut h, all)[0], "+monitor master mymaster 10.0.0.2 6379 quorum 2");
+    h.script(&[("SENTINEL GET-MASTER-ADDR-BY-NAME mymaster", "*2 $8 10.0.0.2 $4 6379")]);
+}
+
+#[test]
+fn a_subscription_to_shard_channels_waits_for_the_next_leader() {
+    let mut h = Harness::replicated(FOLLOWER, true);
+    for role in [LEADERLESS, Role::NoQuorum] {
+        h.become_one(role);
+        let [moved, late, closed] = [connect(&mut h), connect(&mut h), connect(&mut h)];
+        for id in [moved, closed] {
+            assert_eq!(send(&mut h, id, "SSUBSCRIBE a"), "");
+        }
+        // Other subscriptions are to this node, and a publication goes elsewhere.
+        assert_eq!(send(&mut h, late, "SUBSCRIBE a"), "*3 $9 subscribe $1 a :1");
+        assert_eq!(send(&mut h, late, "SUNSUBSCRIBE a"), "*3 $12 sunsubscribe $1 a :0");
+        h.engine.disconnect(h.now, closed);
+        h.become_one(role);
+        assert_eq!(h.outbox(moved), "");
+        // A leader that is known to be dead is none.
+        let mut state = Harness::three_nodes(FOLLOWER);
+        state.nodes[1].link_up = false;
+        h.engine.set_replication(h.now, state);
+        assert_eq!(h.outbox(moved), "");
+        h.become_one(FOLLOWER);
+        assert_eq!(h.outbox(moved), "-MOVED 15495 10.0.0.2:6379");
+        h.become_one(role);
+        assert_eq!(send(&mut h, moved, "SSUBSCRIBE a"), "");
+        h.become_one(Role::Leader);
+        assert_eq!(h.outbox(moved), "*3 $10 ssubscribe $1 a :1");
+        h.become_one(FOLLOWER);
+        assert_eq!(send(&mut h, moved, "SUNSUBSCRIBE a"), "*3 $12 sunsubscribe $1 a :0", "it is about the connection alone");
+        h.become_one(role);
+        assert_eq!(send(&mut h, moved, "SSUBSCRIBE a"), "");
+        h.pass(Patience::OF_SUBSCRIPTION.ms);
+        let flags = h.engine.sessions[moved.0 as usize].flags;
+        assert_eq!(h.outbox(moved), "");
+        assert!(flags.contains(SessionFlags::CLOSE_NOW) && !flags.contains(SessionFlags::BLOCKED));
+    }
+}
+
+#[test]
+fn a_question_for_the_nodes_waits_for_the_next_leader() {
+    let mut h = Harness::replicated(FOLLOWER, true);
+    let second = "*1 *5 :0 :16383 *4 $8 10.0.0.2 :6379";
+    assert!(h.run("CLUSTER SLOTS").starts_with(second));
+    let mut dead = Harness::three_nodes(FOLLOWER);
+    dead.nodes[1].link_up = false;
+    h.engine.set_replication(h.now, dead.clone());
+    let asked = ["CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER NODES"].map(|request| {
+        let id = connect(&mut h);
+        assert_eq!(send(&mut h, id, request), "");
+        id
+    });
+    h.script(&[("PING", "+PONG"), ("CLUSTER KEYSLOT a", ":15495")]);
+    assert!(h.run("CLUSTER INFO").contains("cluster_state:ok"));
+    h.become_one(Role::Follower { leader: Some(3) });
+    let replies = asked.map(|id| h.outbox(id));
+    assert!(replies[0].starts_with("*1 *5 :0 :16383 *4 $8 10.0.0.3 :6379"), "{}", replies[0]);
+    assert!(replies[2].contains("10.0.0.3:6379@0 master"), "{}", replies[2]);
+    // Without a next leader, the last one is shown after a while.
+    h.become_one(FOLLOWER);
+    h.engine.set_replication(h.now, dead);
+    let (asked, unblocked) = (connect(&mut h), connect(&mut h));
+    assert_eq!([send(&mut h, asked, "CLUSTER SLOTS"), send(&mut h, unblocked, "CLUSTER SLOTS")], ["", ""]);
+    let number = h.engine.sessions[unblocked.0 as usize].id;
+    h.script(&[(&format!("CLIENT UNBLOCK {number}"), ":1")]);
+    assert!(h.outbox(unblocked).starts_with("*1 *4 :0 :16383 *4 $8 10.0.0.2 :6379"));
+    h.pass(Patience::OF_QUESTION.ms - 1);
+    assert_eq!(h.outbox(asked), "");
+    h.pass(1);
+    assert!(h.outbox(asked).starts_with("*1 *4 :0 :16383 *4 $8 10.0.0.2 :6379"));
+    // A node without a majority answers at once, so that clients ask another one, and so does one that knew no leader yet.
+    h.become_one(Role::NoQuorum);
+    h.script(&[("CLUSTER SLOTS", "-CLUSTERDOWN The cluster is down")]);
+    Harness::replicated(LEADERLESS, true).script(&[("CLUSTER SHARDS", "-CLUSTERDOWN The cluster is down")]);
+}
+
+#[test]
+fn tracking_that_a_follower_took_works_when_it_leads() {
+    let mut h = Harness::replicated(FOLLOWER, false);
+    let (plain, all) = (connect(&mut h), connect(&mut h));
+    for id in [plain, all] {
+        send(&mut h, id, "HELLO 3");
+    }
+    assert_eq!(send(&mut h, plain, "CLIENT TRACKING ON"), "+OK");
+    assert_eq!(send(&mut h, all, "CLIENT TRACKING ON BCAST"), "+OK");
+    assert!(h.engine.hears_of_keys(plain), "it is closed when this node is deposed");
+    h.become_one(Role::Leader);
+    assert_eq!(send(&mut h, plain, "GET a"), "_");
+    h.run("SET a 1");
+    let told = ">2 $10 invalidate *1 $1 a";
+    assert_eq!([h.outbox(plain), h.outbox(all)], [told, told]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::engine::cluster;
 use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::context::Context;
+use crate::engine::replication::Patience;
 use crate::engine::session::SessionFlags;
 use crate::engine::transaction::{Queued, Transaction};
 use crate::keyspace::interests::NIL;
@@ -22,6 +23,8 @@ pub(in crate::engine) enum Fate {
     Queue,
     /// It waits for the end of a pause.
     Hold,
+    /// It waits until a leader is known.
+    AwaitLeader(Patience),
     /// It is refused: it ends a transaction whose keys belong to several slots.
     Cross,
 }
@@ -39,6 +42,10 @@ impl Engine {
         let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
         if in_multi && command.flags.contains(Flags::NO_MULTI) {
             return Err(if self.hides(command) { Error::unknown_command(args) } else { Error::NOT_IN_MULTI });
+        }
+        if let Some(patience) = self.patience(id, command) {
+            self.check_user(now, id, command, args)?;
+            return Ok(Fate::AwaitLeader(patience));
         }
         self.admit(now, id, command, args)?;
         if self.in_cluster() {

@@ -124,7 +124,11 @@ async fn keep(shared: Arc<Shared>, peer: Arc<Peer>) {
         let began = Instant::now();
         let reason = tokio::select! {
             reason = stay_connected(&shared, &peer, &target, &quiet) => reason,
-            _ = addr.changed() => "its address changed".to_owned(),
+            // A node that is no member any more has none. Its removal is told by who removes it.
+            _ = addr.changed() => match addr.borrow().as_deref() {
+                Some(addr) => format!("its address is {addr} now"),
+                None => break,
+            },
             () = shared.ended() => break,
         };
         peer.link.send_replace(None);

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::quorum::net::Directory;
+use crate::quorum::node::followed::Awaited;
 use crate::quorum::node::machine::Status;
 use crate::quorum::node::members::Change;
 use crate::quorum::store::Progress;
@@ -47,6 +48,7 @@ pub(super) struct Shared {
 /// A running node. Dropping it ends the node.
 pub struct Node {
     pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) awaited: watch::Sender<Vec<Awaited>>,
     pub(super) proposals: mpsc::UnboundedSender<(Batch, LeaderId)>,
     pub(super) shared: Arc<Shared>,
     pub(super) directory: Arc<Directory>,
@@ -110,6 +112,16 @@ impl Node {
     /// stands for election, if it is the one that is to lead.
     pub fn ask_for_hand_over(&self, to: Option<NodeId>) {
         let _ = self.orders.send(Order::AskForHandOver(to));
+    }
+
+    /// Has [`Machine::followers_reached`](super::Machine::followers_reached) called once when any of these has come true, and then
+    /// not before this is called with others. With none, nothing is looked at.
+    pub fn await_followers(&self, awaited: Vec<Awaited>) {
+        self.awaited.send_if_modified(|before| {
+            let changed = *before != awaited;
+            *before = awaited;
+            changed
+        });
     }
 
     /// Changes the members, if this node leads. One change is carried out at a time.

@@ -77,6 +77,9 @@ pub trait Machine: Clone + Send + Sync + 'static {
     /// Takes a message of another node's user, which is about nothing that is replicated.
     fn message(&self, _message: Bytes) {}
 
+    /// What [`Node::await_followers`](super::Node::await_followers) waits for has come true.
+    fn followers_reached(&self) {}
+
     /// Something has changed about the cluster, or about this node's part in it.
     fn changed(&self, status: Status);
 

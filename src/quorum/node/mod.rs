@@ -17,12 +17,14 @@
 //! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
 //! - `propose`: passes on batches in their order;
 //! - `members`: nodes that join and leave;
+//! - `followed`: tells the executor when followers have what clients wait for;
 //! - `watch`: what the executor is told of leaders and members;
 //! - `handle`: the node as the executor sees it.
 
 mod begin;
 mod bound;
 mod compact;
+mod followed;
 mod giver;
 mod handle;
 mod machine;
@@ -35,6 +37,7 @@ mod state;
 mod watch;
 
 pub use begin::{admission, is_blank};
+pub use followed::Awaited;
 pub use handle::{Node, Observer};
 pub use machine::{Applied, Committed, Machine, Status};
 pub use members::Change;

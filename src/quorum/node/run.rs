@@ -10,19 +10,20 @@ use std::time::Duration;
 use openraft::async_runtime::WatchReceiver;
 use openraft::network::NetSnapshot;
 use openraft::{AsyncRuntime, Config, Instant as _, RaftNetworkFactory, SnapshotPolicy};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::persist::disk::Disk;
 use crate::quorum::admission::{Admission, Part};
 use crate::quorum::epoch;
 use crate::quorum::net::{self, ClientAddress, Neighbours, Security, Standing, Transport};
 use crate::quorum::node::begin::{self, Beginning};
+use crate::quorum::node::followed::{self, Awaited};
 use crate::quorum::node::handle::{Node, Order, Shared};
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::members::Members;
 use crate::quorum::node::sink::Sink;
 use crate::quorum::node::state::{SharedSnapshots, State};
-use crate::quorum::node::{Raft, bound, propose, watch};
+use crate::quorum::node::{Raft, bound, propose, watch as status};
 use crate::quorum::runtime::{Instant, Runtime};
 use crate::quorum::store::{FolderLock, Forgotten, LogStore, LogThread, Options as LogOptions, Owner, Snapshots};
 use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile, Types};
@@ -234,15 +235,17 @@ where
         let (progress, lease) = (Arc::clone(self.log.progress()), Duration::from_millis(self.timing.election_ms.0));
         let telling = self.transport.clone();
         let tell = Box::new(move |message: &[u8]| telling.tell_all(message));
-        let node = Node { orders, proposals, shared: Arc::clone(&shared), directory, tell, progress, lease, thread: None };
-        Ok((node, self.run(config, shared, (received, batches), serve)))
+        let (awaited, awaiting) = watch::channel(Vec::new());
+        let node =
+            Node { orders, awaited, proposals, shared: Arc::clone(&shared), directory, tell, progress, lease, thread: None };
+        Ok((node, self.run(config, shared, (received, batches, awaiting), serve)))
     }
 
     async fn run(
         self,
         config: Arc<Config>,
         shared: Arc<Shared>,
-        (orders, batches): (mpsc::UnboundedReceiver<Order>, mpsc::UnboundedReceiver<(Batch, LeaderId)>),
+        (orders, batches, awaited): Received,
         serve: impl FnOnce(&Raft<D, M>, SharedSnapshots<D>) + Send,
     ) -> io::Result<()> {
         let folder = self.snapshots.folder().to_owned();
@@ -262,7 +265,7 @@ where
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(acked));
         let look = {
             let raft = raft.clone();
-            move || watch::status(&raft)
+            move || status::status(&raft)
         };
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(look));
         let bound = bound::bound(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
@@ -287,7 +290,8 @@ where
         drop(Runtime::spawn(begin::begin(beginning, raft.clone())));
         drop(Runtime::spawn(bound));
         drop(Runtime::spawn(propose::propose(raft.clone(), batches)));
-        drop(Runtime::spawn(watch::watch(raft.clone(), self.machine, self.transport.clone())));
+        drop(Runtime::spawn(followed::followed(raft.clone(), self.machine.clone(), awaited)));
+        drop(Runtime::spawn(status::watch(raft.clone(), self.machine, self.transport.clone())));
         let members = Members { raft: raft.clone(), transport: self.transport, node: self.node, admission: self.admission };
         let (members, changing) = (Arc::new(members), Arc::new(Semaphore::new(1)));
         drop(Runtime::spawn(Arc::clone(&members).end_changes(Arc::clone(&changing))));
@@ -298,6 +302,9 @@ where
         Ok(())
     }
 }
+
+/// What comes from the executor: orders, batches, and what it awaits of followers.
+type Received = (mpsc::UnboundedReceiver<Order>, mpsc::UnboundedReceiver<(Batch, LeaderId)>, watch::Receiver<Vec<Awaited>>);
 
 async fn close(log: LogThread) -> io::Result<()> {
     tokio::task::spawn_blocking(move || log.close()).await.map_err(io::Error::other)?

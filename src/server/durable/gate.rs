@@ -21,6 +21,7 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use crate::base::ids::SessionId;
+use crate::commands::server::info;
 use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::table::CommandTable;
 use crate::persist::append::log::{AppendLog, key_hash};
@@ -55,10 +56,16 @@ pub struct Executed<'a> {
 }
 
 impl Executed<'_> {
-    /// Whether the reply may show keys. A container's row does not say that of its subcommands.
+    /// Whether the reply may show keys, or how many there are. A container's row does not say that of its subcommands.
     pub fn may_show_keys(&self) -> bool {
         let row = self.row.filter(|row| row.subcommands.is_empty()).or_else(|| self.commands.named(self.args));
-        !self.queued && row.is_none_or(|row| !shows_no_key(row))
+        !self.queued && row.is_none_or(|row| !shows_no_key(row) || self.counts_keys(row))
+    }
+
+    /// Whether the reply counts keys or locks.
+    fn counts_keys(&self, row: &Command) -> bool {
+        row.traits.contains(Traits::COUNTS_KEYS)
+            && (row.name != "info" || info::counts_keys(self.args.get(1..).unwrap_or_default()))
     }
 }
 

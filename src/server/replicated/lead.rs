@@ -121,7 +121,7 @@ impl Shell {
             }
         }
         if let Some(number) = taken.settled {
-            self.note_settled(number);
+            self.note_settled(number, taken.position, taken.index);
         }
         if taken.foreign {
             self.depose("another node has led meanwhile");
@@ -129,13 +129,19 @@ impl Shell {
         Some(taken.applied)
     }
 
-    fn note_settled(&mut self, number: BatchNumber) {
+    /// A batch is settled: the leader's log up to `position`, and the nodes' log up to `index`.
+    fn note_settled(&mut self, number: BatchNumber, position: u64, index: u64) {
         if let Some(durable) = &self.durable {
             durable.progress.written.store(number, Ordering::Relaxed);
             durable.progress.durable.store(number, Ordering::Relaxed);
-            durable.progress.durable_position.store(durable.log.position(), Ordering::Relaxed);
+            // Not the log's own position: changes since the batch was proposed are not settled.
+            durable.progress.durable_position.store(position, Ordering::Relaxed);
         }
+        self.engine.replication.settled_index = index;
         self.take_report(Report::Settled(number));
+        if self.engine.awaits_followers() {
+            self.look_at_followers();
+        }
         if let Some(replicated) = &mut self.replicated {
             replicated.settle_messages(number);
         }
@@ -216,6 +222,7 @@ impl Shell {
         if let Some(replicated) = &mut self.replicated {
             replicated.node.set_heartbeats(true);
             replicated.part = Part::Leads(Leadership::new(id, origin, monotonic_ns()));
+            self.engine.replication.settled_index = replicated.node.status().applied;
             replicated.tick_ms = now.mono_ms();
         }
         self.record_changes();
@@ -289,6 +296,7 @@ impl Shell {
             self.submit(false);
         }
         self.show_cluster();
+        self.await_followers();
     }
 
     /// The node cannot go on: the server ends.

@@ -39,6 +39,9 @@ pub struct Taken {
     pub applied: Applied,
     /// The last of this leader's own batches among them.
     pub settled: Option<BatchNumber>,
+    /// Behind that last one: the position in the leader's log, and the index in the nodes' log.
+    pub position: u64,
+    pub index: u64,
     /// Bytes of its own batches among them.
     pub bytes: u64,
     /// When that last one was proposed, in nanoseconds of the monotonic clock.
@@ -49,7 +52,7 @@ pub struct Taken {
 
 impl Taken {
     fn nothing(applied: Applied) -> Taken {
-        Taken { applied, settled: None, bytes: 0, since_ns: None, foreign: false }
+        Taken { applied, settled: None, position: 0, index: 0, bytes: 0, since_ns: None, foreign: false }
     }
 }
 
@@ -125,6 +128,8 @@ pub struct Leadership {
     /// Batches that were proposed and are not committed: their lengths in bytes, and when that was, in nanoseconds of the monotonic
     /// clock.
     proposed: VecDeque<(BatchNumber, u64, u64)>,
+    /// Position in the leader's log behind all batches that are committed.
+    position: u64,
     /// Until when no other node can lead, in nanoseconds of the monotonic clock, as far as was looked.
     lease_until_ns: u64,
     /// Whether a majority is out of reach.
@@ -134,7 +139,7 @@ pub struct Leadership {
 impl Leadership {
     /// A leadership that begins now, in nanoseconds of the monotonic clock.
     pub fn new(id: LeaderId, origin: Origin, now_ns: u64) -> Leadership {
-        Leadership { id, origin, proposed: VecDeque::new(), lease_until_ns: now_ns, alone: false }
+        Leadership { id, origin, proposed: VecDeque::new(), position: 0, lease_until_ns: now_ns, alone: false }
     }
 
     /// Number of batches that were proposed and are not committed.
@@ -165,8 +170,10 @@ impl Leadership {
                 return Taken { applied: Applied::StartsAnew, foreign: true, ..taken };
             };
             self.proposed.pop_front();
+            self.position += len;
             taken.bytes += len;
             taken.settled = Some(number);
+            (taken.position, taken.index) = (self.position, entry.index);
             taken.since_ns = Some(since_ns);
         }
         taken
@@ -285,7 +292,16 @@ mod tests {
         let bytes = 2 * (HEADER as u64 + 10);
         assert_eq!(
             part.take(&entries),
-            Ok(Taken { applied: Applied::Done, settled: Some(2), bytes, since_ns: Some(2), foreign: false })
+            Ok(Taken {
+                applied: Applied::Done,
+                settled: Some(2),
+                position: bytes,
+                index: 9,
+                bytes,
+                since_ns: Some(2),
+                foreign: false
+            }),
+            "the third, which is pending, does not count for the position"
         );
         // The same number of another leadership, or a batch that is missing.
         for wrong in [Batch { origin: 78, ..own[2].clone() }, Batch { number: 4, ..own[2].clone() }] {
@@ -346,6 +362,17 @@ mod tests {
         );
         let ping = Executed { args: &[b"PING"], ..read };
         assert_eq!(leads.wait_of(0, &gate, &ping, 2_000, none), Wait::For(0));
+        // What counts keys or locks is a read as well.
+        let counting =
+            ["INFO", "INFO locks", "info server KEYSPACE", "INFO all", "LOCK.STATS", "MEMORY STATS", "DBSIZE", "LOCK.LIST"];
+        for (request, wait) in counting.map(|request| (request, Wait::ForMajority)).into_iter().chain(
+            ["INFO server", "INFO replication", "MEMORY DOCTOR", "CLIENT LIST", "WAIT 1 0"]
+                .map(|request| (request, Wait::For(0))),
+        ) {
+            let args: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+            let request = Executed { args: &args, ..read };
+            assert_eq!(leads.wait_of(0, &gate, &request, 2_000, none), wait, "{args:?}");
+        }
         assert_eq!(leads.wait_of(0, &gate, &read, 2_000, || Duration::from_nanos(50)), Wait::For(0));
         assert_eq!(leads.wait_of(0, &gate, &read, 2_050, none), Wait::ForMajority);
         assert!(leads.look(9_000, Duration::from_nanos(50), none));

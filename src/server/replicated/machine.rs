@@ -70,6 +70,10 @@ impl Machine for ShellMachine {
         self.order(move |shell| shell.deliver_message(&message));
     }
 
+    fn followers_reached(&self) {
+        self.order(|shell| shell.look_at_followers());
+    }
+
     fn changed(&self, status: Status) {
         self.order(move |shell| shell.cluster_changed(status));
     }

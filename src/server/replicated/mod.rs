@@ -19,6 +19,7 @@ mod backlog;
 mod clock;
 pub mod content;
 pub mod follower;
+mod followers;
 mod hand_over;
 mod lead;
 pub mod leadership;

@@ -39,7 +39,7 @@ impl Replicated {
                 let heard = peer.as_ref().and_then(|peer| peer.last_heard);
                 Node {
                     id,
-                    host: client.as_ref().map_or_else(|| "?".to_owned(), |client| client.host.clone()),
+                    host: client.as_ref().map_or_else(String::new, |client| client.host.clone()),
                     port: client.as_ref().map_or(0, |client| client.port),
                     tls_port: client.as_ref().map_or(0, |client| client.tls_port),
                     voter,
