@@ -3,7 +3,7 @@
 use crate::commands;
 use crate::engine::config::Config;
 use crate::engine::harness::Harness;
-use crate::engine::replication::Role;
+use crate::engine::replication::{Patience, Role};
 use crate::engine::session::Peer;
 use crate::engine::{Action, Engine};
 
@@ -216,8 +216,13 @@ fn replicated_nodes_are_one_shard() {
     assert!(h.run("CLUSTER SHARDS").ends_with("$6 health $4 fail"));
     // During an election the last leader is shown; without a majority, clients are to ask another node.
     h.become_one(Role::Follower { leader: None });
-    assert!(h.run("CLUSTER SLOTS").starts_with(&slots(&[node(1, &one), node(2, &two), node(3, &three)])));
-    assert!(h.run("CLUSTER NODES").contains("myself,master,fail"));
+    let mut in_vain = |request: &str| {
+        assert_eq!(h.run(request), "", "it waits for the next leader");
+        h.pass(Patience::OF_QUESTION.ms);
+        h.outbox(h.session)
+    };
+    assert!(in_vain("CLUSTER SLOTS").starts_with(&slots(&[node(1, &one), node(2, &two), node(3, &three)])));
+    assert!(in_vain("CLUSTER NODES").contains("myself,master,fail"));
     let info = h.run("CLUSTER INFO");
     assert!(info.contains("cluster_state:fail") && info.contains("cluster_slots_ok:0"));
     h.become_one(Role::NoQuorum);

@@ -28,7 +28,7 @@ pub type NodeId = u64;
 
 /// How a request waits for a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) struct Patience {
+pub(crate) struct Patience {
     /// For so many milliseconds. An election takes less, and clients wait longer for a reply.
     pub ms: u64,
     /// Whether it is executed without a leader afterwards. Otherwise its connection is closed.

@@ -43,7 +43,7 @@ fn a_follower_answers_nothing_from_its_keys() {
         ("KEYS *", read),
         ("WAIT x 0", "-ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated."),
         ("WAITAOF 0 1 0", "-ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated."),
-        ("WAITAOF 2 1 0", "-ERR value is out of range, must be between 0 and 1"),
+        ("WAITAOF 2 1 0", "-ERR value is out of range, value must between 0 and 1"),
         ("BGSAVE", read),
         ("SCRIPT EXISTS a", read),
         ("FUNCTION LIST", read),
@@ -187,6 +187,7 @@ fn a_leader_that_is_deposed_ends_all_waits_and_grants_nothing() {
     let error = "-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
     for role in [FOLLOWER, Role::NoQuorum, Role::Single] {
         let mut h = Harness::replicated(Role::Leader, false);
+        h.engine.replication.settled_index = 200;
         for request in ["LOCK.ACQUIRE l ann 60000", "SEM.ACQUIRE s ann 60000 LIMIT 3 PERMITS 2"] {
             assert!(h.run(request).starts_with(':'), "{request}");
         }
@@ -306,6 +307,8 @@ fn log(h: &mut Harness, recorded: u64, durable: u64) {
 fn wait_counts_a_majority_as_soon_as_changes_are_settled() {
     let mut h = Harness::replicated(Role::Leader, false);
     log(&mut h, 7, 7);
+    // No follower is known to have all that is settled.
+    h.engine.replication.settled_index = 200;
     h.script(&[
         ("WAIT 0 0", ":1"),
         ("WAIT 1 0", ":1"),
@@ -520,11 +523,11 @@ fn a_question_for_the_nodes_waits_for_the_next_leader() {
     assert_eq!([send(&mut h, asked, "CLUSTER SLOTS"), send(&mut h, unblocked, "CLUSTER SLOTS")], ["", ""]);
     let number = h.engine.sessions[unblocked.0 as usize].id;
     h.script(&[(&format!("CLIENT UNBLOCK {number}"), ":1")]);
-    assert!(h.outbox(unblocked).starts_with("*1 *4 :0 :16383 *4 $8 10.0.0.2 :6379"));
+    assert!(h.outbox(unblocked).starts_with(second));
     h.pass(Patience::OF_QUESTION.ms - 1);
     assert_eq!(h.outbox(asked), "");
     h.pass(1);
-    assert!(h.outbox(asked).starts_with("*1 *4 :0 :16383 *4 $8 10.0.0.2 :6379"));
+    assert!(h.outbox(asked).starts_with(second));
     // A node without a majority answers at once, so that clients ask another one, and so does one that knew no leader yet.
     h.become_one(Role::NoQuorum);
     h.script(&[("CLUSTER SLOTS", "-CLUSTERDOWN The cluster is down")]);
@@ -544,6 +547,8 @@ fn tracking_that_a_follower_took_works_when_it_leads() {
     h.become_one(Role::Leader);
     assert_eq!(send(&mut h, plain, "GET a"), "_");
     h.run("SET a 1");
+    // Those who track prefixes are told at the end of the turn.
+    h.engine.take_dirty(&mut Vec::new());
     let told = ">2 $10 invalidate *1 $1 a";
     assert_eq!([h.outbox(plain), h.outbox(all)], [told, told]);
 }

@@ -39,8 +39,9 @@ pub struct Taken {
     pub applied: Applied,
     /// The last of this leader's own batches among them.
     pub settled: Option<BatchNumber>,
-    /// Behind that last one: the position in the leader's log, and the index in the nodes' log.
+    /// The position in the leader's log behind that last one.
     pub position: u64,
+    /// The index of that last one in the nodes' log.
     pub index: u64,
     /// Bytes of its own batches among them.
     pub bytes: u64,
