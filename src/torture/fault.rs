@@ -37,6 +37,8 @@ pub enum Fault {
     BitRot,
     /// Nodes are removed from the members and added again, the leader included.
     Members,
+    /// The disks of nodes answer nothing for a time, and nothing is lost.
+    HungDisk,
 }
 
 /// What kind of servers a run has.
@@ -85,7 +87,7 @@ impl Fault {
         [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
 
     /// All kinds that the nodes of a replicated service have.
-    pub const REPLICATED: [Fault; 15] = [
+    pub const REPLICATED: [Fault; 16] = [
         Fault::Pause,
         Fault::Skew,
         Fault::Crash,
@@ -101,14 +103,15 @@ impl Fault {
         Fault::BadDisk,
         Fault::BitRot,
         Fault::Members,
+        Fault::HungDisk,
     ];
 
     /// All kinds that nodes have that are processes: those of simulated ones but the loss of power, which needs a machine, damage
-    /// of files, which needs a look into them, and changes of the members.
+    /// of files, which needs a look into them, changes of the members, and disks that hang, which needs a disk that obeys.
     pub const PROCESSES: [Fault; 12] = {
         let (mut kinds, mut from, mut to) = ([Fault::Pause; 12], 0, 0);
         while from < Fault::REPLICATED.len() {
-            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss | Fault::BitRot | Fault::Members) {
+            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss | Fault::BitRot | Fault::Members | Fault::HungDisk) {
                 kinds[to] = Fault::REPLICATED[from];
                 to += 1;
             }
@@ -129,8 +132,8 @@ impl Fault {
 
     /// Whether only nodes have it.
     pub fn is_of_nodes(self) -> bool {
-        use Fault::{BadDisk, BitRot, Disorder, Members, Partition, Stall, Wipe};
-        matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members)
+        use Fault::{BadDisk, BitRot, Disorder, HungDisk, Members, Partition, Stall, Wipe};
+        matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members | HungDisk)
     }
 
     /// The name on the command line.
@@ -152,6 +155,7 @@ impl Fault {
             Fault::BadDisk => "baddisk",
             Fault::BitRot => "bitrot",
             Fault::Members => "members",
+            Fault::HungDisk => "hungdisk",
         }
     }
 
@@ -182,6 +186,7 @@ impl Fault {
             Fault::BadDisk => "disks of nodes are full or fail for a time, one at a time",
             Fault::BitRot => "files of nodes are damaged while they are down, one node at a time",
             Fault::Members => "nodes are removed from the members and added again",
+            Fault::HungDisk => "disks of nodes answer nothing for up to a minute",
         }
     }
 
@@ -255,6 +260,7 @@ mod tests {
             ("powerloss", Servers::Processes),
             ("bitrot", Servers::Processes),
             ("members", Servers::Processes),
+            ("hungdisk", Servers::Processes),
         ] {
             assert!(Fault::parse_list(list, servers).is_err(), "{list}");
         }

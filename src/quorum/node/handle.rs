@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::quorum::net::Directory;
 use crate::quorum::node::machine::Status;
 use crate::quorum::node::members::Change;
-use crate::quorum::store::Progress;
+use crate::quorum::store::{DiskNow, Progress};
 use crate::quorum::types::{Batch, LeaderId, NodeId};
 
 /// What the executor asks of its node.
@@ -99,6 +99,11 @@ impl Node {
     /// What the log's thread has done.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
+    }
+
+    /// What the disk of the log does now.
+    pub fn disk(&self) -> DiskNow {
+        self.progress.disk()
     }
 
     /// Hands the leadership over to a node. Who leads next says what became of it.

@@ -24,7 +24,9 @@ use crate::quorum::node::sink::Sink;
 use crate::quorum::node::state::{SharedSnapshots, State};
 use crate::quorum::node::{Raft, bound, propose, watch};
 use crate::quorum::runtime::{Instant, Runtime};
-use crate::quorum::store::{FolderLock, Forgotten, LogStore, LogThread, Options as LogOptions, Owner, Snapshots};
+use crate::quorum::store::{
+    DiskNow, FolderLock, Forgotten, LogStore, LogThread, Options as LogOptions, Owner, Progress, Snapshots,
+};
 use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile, Types};
 
 /// Maximum number of connections that other nodes may open.
@@ -33,6 +35,11 @@ const CONNECTIONS_MAX: usize = 256;
 const PAYLOAD_MAX: u64 = 512;
 /// Time in which a snapshot must be sent and installed.
 const SNAPSHOT_MS: u64 = 300_000;
+
+/// Interval between looks at the disk.
+const LOOK_AT_DISK: Duration = Duration::from_millis(100);
+/// Time after which it is said that the disk does not answer.
+const HANGS: Duration = Duration::from_millis(600);
 
 /// Times of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +113,7 @@ where
     let cluster = net::cluster_id(owner.cluster, epoch::read(&folder)?);
     let forgotten = snapshots.forgotten(&log).map_err(|error| describe(&error))?;
     let standing = Standing { cluster, blank: begin::is_blank(&log, forgotten), votes: false };
-    let admission = Arc::new(begin::admission(forgotten));
+    let admission = Arc::new(begin::admission(&log, forgotten));
     let (transport, open) = Transport::new(net::Options {
         node,
         client,
@@ -136,8 +143,10 @@ where
         admission,
         machine: machine.clone(),
     };
+    let progress = Arc::clone(core.log.progress());
     let (mut node, running) = core.start(move |raft, snapshots| {
         let handler = raft.clone();
+        tokio::spawn(watch_disk(progress));
         tokio::spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => transport.serve(listener, handler, Sink(snapshots)).await,
@@ -269,7 +278,7 @@ where
         serve(&raft, Arc::clone(&snapshots));
         self.transport.set_peers(self.members.clone());
         // A node that has forgotten something may have a log: it must not stand for election.
-        raft.runtime_config().elect(self.forgotten == Forgotten::Nothing);
+        raft.runtime_config().elect(self.forgotten == Forgotten::Nothing && self.log.is_ready());
         raft.run();
         let beginning = Beginning {
             node: self.node,
@@ -296,6 +305,26 @@ where
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
         Ok(())
+    }
+}
+
+/// Says when the disk of the log does not answer, and when it answers again.
+async fn watch_disk(progress: Arc<Progress>) {
+    let mut said = false;
+    loop {
+        tokio::time::sleep(LOOK_AT_DISK).await;
+        let DiskNow { busy, refuses } = progress.disk();
+        // The log's thread says itself what the disk refuses.
+        let hangs = busy >= HANGS && !refuses;
+        if hangs && !said {
+            tracing::warn!(
+                ms = busy.as_millis() as u64,
+                "the disk does not answer: nothing that this node confirms is stored until it does"
+            );
+        } else if said && !hangs {
+            tracing::info!("the disk answers again");
+        }
+        said = hangs;
     }
 }
 

@@ -23,7 +23,7 @@ use crate::server::durable::gate::{BatchNumber, Executed};
 use crate::server::durable::load::pace::Pace;
 use crate::server::durable::log_thread::{Progress, Report, Syncs};
 use crate::server::replicated::follower::Follower;
-use crate::server::replicated::leadership::{Leadership, Part, Wait};
+use crate::server::replicated::leadership::{DiskStep, Leadership, Part, Wait};
 use crate::server::replicated::{Replicated, TICK_MS, boot_clock, content};
 use crate::server::shell::Shell;
 
@@ -204,6 +204,9 @@ impl Shell {
         let mut durable =
             Durable::new(log, progress, orders, (PathBuf::new(), Syncs::Always), seed, (Rc::default(), Rc::default()));
         durable.replicated = true;
+        if let Some(replicated) = &self.replicated {
+            durable.unwritten = Arc::clone(&replicated.node.progress().unwritten_bytes);
+        }
         durable.begin();
         if let Some(replicated) = &self.replicated {
             // The syncs are those of the node's own log.
@@ -236,6 +239,8 @@ impl Shell {
         tracing::info!(why, "this node ceases to lead");
         self.close_unsettled(true);
         self.durable = None;
+        // What waited does so no more.
+        self.refuse_writes();
         self.engine.persistence.figures = None;
         self.record_changes();
         self.show_cluster();
@@ -249,7 +254,7 @@ impl Shell {
 
     /// Closes the connections whose output waits for the quorum. With `all`, all others as well, except those that are only there to
     /// subscribe: they hear what the next leader publishes. Keyspace events and invalidations of keys come from the leader alone.
-    fn close_unsettled(&mut self, all: bool) {
+    pub(super) fn close_unsettled(&mut self, all: bool) {
         let mut closed = Vec::new();
         for (number, session) in &self.engine.sessions {
             let id = SessionId(number as u32);
@@ -271,14 +276,29 @@ impl Shell {
         let Some(replicated) = self.replicated.as_mut().filter(|replicated| now.reached(replicated.tick_ms)) else { return };
         replicated.tick_ms = now.deadline_in(TICK_MS);
         let Replicated { node, part: Part::Leads(leadership), .. } = &mut **replicated else { return };
-        if leadership.look(monotonic_ns(), node.lease_max(), || node.lease()) {
-            node.set_heartbeats(!leadership.alone());
-            if leadership.alone() {
-                tracing::warn!("a majority of the nodes is out of reach: nothing is served until it is back");
+        let step = leadership.look_at_disk(node.disk(), node.lease_max());
+        let changed = leadership.look(monotonic_ns(), node.lease_max(), || node.lease());
+        let (alone, out) = (leadership.alone(), leadership.out());
+        if changed {
+            node.set_heartbeats(!alone);
+            if alone {
+                match out {
+                    true => tracing::warn!("the disk does not answer: this node steps down, and serves nothing until it answers"),
+                    false => tracing::warn!(
+                        "a majority of the nodes is out of reach or stores nothing: nothing is served until it does"
+                    ),
+                }
                 self.close_unsettled(false);
             }
         }
-        if let Some(durable) = &mut self.durable
+        if out {
+            self.end_hand_over();
+        } else if step == DiskStep::HandOver {
+            self.hand_over_for_disk();
+        }
+        self.look_at_bound();
+        if !out
+            && let Some(durable) = &mut self.durable
             && self.engine.next_deadline().is_some()
             && !durable.gate.in_flight()
         {

@@ -62,13 +62,15 @@ pub enum Flaw {
     WriteErrorIgnored,
     /// A node does not look at the checksums in its log when it starts.
     LogUnchecked,
+    /// A leader does not look whether its disk answers.
+    HungDiskLeads,
     /// A node whose log was cut votes as if it had forgotten nothing.
     CutVotes,
 }
 
 impl Flaw {
     /// All faults.
-    pub const ALL: [Flaw; 9] = [
+    pub const ALL: [Flaw; 10] = [
         Flaw::AcknowledgeBeforeMajority,
         Flaw::FollowerAnswers,
         Flaw::TokenFromClock,
@@ -78,6 +80,7 @@ impl Flaw {
         Flaw::WriteErrorIgnored,
         Flaw::LogUnchecked,
         Flaw::CutVotes,
+        Flaw::HungDiskLeads,
     ];
 
     /// The name on the command line. `None` if there is no fault.
@@ -93,6 +96,7 @@ impl Flaw {
             Flaw::WriteErrorIgnored => Some("ignored-write-error"),
             Flaw::LogUnchecked => Some("unchecked-log"),
             Flaw::CutVotes => Some("cut-votes"),
+            Flaw::HungDiskLeads => Some("hung-disk-leads"),
         }
     }
 
