@@ -13,6 +13,13 @@ const HEAD: [&str; 11] =
 pub fn problems(survey: &Survey) -> Vec<String> {
     let mut problems: Vec<String> =
         survey.silent.iter().map(|(id, reason)| format!("node {id} does not answer: {reason}")).collect();
+    for (id, asked) in &survey.answers {
+        match (asked.status.disk.as_str(), asked.status.disk_ms) {
+            ("hangs", ms) => problems.push(format!("the disk of node {id} has not answered for {ms} ms")),
+            ("refuses", _) => problems.push(format!("the disk of node {id} takes nothing: it is full, or fails")),
+            _ => {}
+        }
+    }
     if survey.leader().is_none() {
         problems.insert(0, "no node leads".to_owned());
     }

@@ -39,6 +39,10 @@ pub struct Status {
     pub committed: u64,
     pub applied: u64,
     pub flushes: Durations,
+    /// How its disk is: `answers`, `hangs` or `refuses`.
+    pub disk: String,
+    /// For how many milliseconds the disk has not done what it does.
+    pub disk_ms: u64,
     pub members: Vec<Member>,
 }
 
@@ -159,6 +163,8 @@ fn read(reply: &Value) -> Status {
         committed: number("committed"),
         applied: number("applied"),
         flushes: durations(reply, "flushes"),
+        disk: text("disk"),
+        disk_ms: number("disk-ms"),
         members: reply.field("nodes").and_then(Value::as_array).unwrap_or_default().iter().map(member).collect(),
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -71,6 +71,12 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
         true => Either::Left(async { Ok(work()) }),
         false => Either::Right(tokio::task::spawn_blocking(work).map_err(io::Error::other)),
     }
+}
+
+/// What the monotonic clock shows, from a beginning on that is the same for all threads of the process.
+pub fn monotonic() -> Duration {
+    static BEGAN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+    simulated(|_, simulation| simulation.now()).unwrap_or_else(|| BEGAN.elapsed())
 }
 
 /// What wakes a task of a simulation at a time.

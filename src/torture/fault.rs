@@ -39,6 +39,8 @@ pub enum Fault {
     Members,
     /// The leader is cut off from all other nodes for up to four leases. Its clients still reach it.
     CutOff,
+    /// The disks of nodes answer nothing for a time, and nothing is lost.
+    HungDisk,
 }
 
 /// What kind of servers a run has.
@@ -87,7 +89,7 @@ impl Fault {
         [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
 
     /// All kinds that the nodes of a replicated service have.
-    pub const REPLICATED: [Fault; 16] = [
+    pub const REPLICATED: [Fault; 17] = [
         Fault::Pause,
         Fault::Skew,
         Fault::Crash,
@@ -104,14 +106,15 @@ impl Fault {
         Fault::BitRot,
         Fault::Members,
         Fault::CutOff,
+        Fault::HungDisk,
     ];
 
     /// All kinds that nodes have that are processes: those of simulated ones but the loss of power, which needs a machine, damage
-    /// of files, which needs a look into them, and changes of the members.
+    /// of files, which needs a look into them, changes of the members, and disks that hang, which needs a disk that obeys.
     pub const PROCESSES: [Fault; 13] = {
         let (mut kinds, mut from, mut to) = ([Fault::Pause; 13], 0, 0);
         while from < Fault::REPLICATED.len() {
-            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss | Fault::BitRot | Fault::Members) {
+            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss | Fault::BitRot | Fault::Members | Fault::HungDisk) {
                 kinds[to] = Fault::REPLICATED[from];
                 to += 1;
             }
@@ -132,8 +135,8 @@ impl Fault {
 
     /// Whether only nodes have it.
     pub fn is_of_nodes(self) -> bool {
-        use Fault::{BadDisk, BitRot, CutOff, Disorder, Members, Partition, Stall, Wipe};
-        matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members | CutOff)
+        use Fault::{BadDisk, BitRot, CutOff, Disorder, HungDisk, Members, Partition, Stall, Wipe};
+        matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members | CutOff | HungDisk)
     }
 
     /// The name on the command line.
@@ -156,6 +159,7 @@ impl Fault {
             Fault::BitRot => "bitrot",
             Fault::Members => "members",
             Fault::CutOff => "cutoff",
+            Fault::HungDisk => "hungdisk",
         }
     }
 
@@ -187,6 +191,7 @@ impl Fault {
             Fault::BitRot => "files of nodes are damaged while they are down, one node at a time",
             Fault::Members => "nodes are removed from the members and added again",
             Fault::CutOff => "the leader is cut off from the other nodes, and not from its clients",
+            Fault::HungDisk => "disks of nodes answer nothing for up to a minute",
         }
     }
 
@@ -260,6 +265,7 @@ mod tests {
             ("powerloss", Servers::Processes),
             ("bitrot", Servers::Processes),
             ("members", Servers::Processes),
+            ("hungdisk", Servers::Processes),
         ] {
             assert!(Fault::parse_list(list, servers).is_err(), "{list}");
         }

@@ -248,6 +248,16 @@ pub enum EventKind {
         /// How long the fault lasts.
         for_us: u64,
     },
+    /// The disk of a node answers nothing.
+    HungDisk {
+        /// Number of the server.
+        server: u32,
+        /// How long the fault lasts.
+        for_us: u64,
+    },
+    /// A node leads though its disk has not answered for so long that it must have stepped down: the server, and how long.
+    #[allow(missing_docs, reason = "the line above has them")]
+    HungLeader { server: u32, for_us: u64 },
     /// A node ends, and its files are damaged.
     BitRot {
         /// Number of the server.
@@ -434,6 +444,9 @@ impl Event {
                 .number(*for_us),
             EventKind::Disorder { for_us } => out.number(*for_us),
             EventKind::BadDisk { server, full, for_us } => out.number(u64::from(*server) << 1 | u64::from(*full)).number(*for_us),
+            EventKind::HungDisk { server, for_us } | EventKind::HungLeader { server, for_us } => {
+                out.number(u64::from(*server)).number(*for_us)
+            }
             EventKind::DriftOfNode { server, ppm } => out.number(u64::from(*server)).number(*ppm as u64),
             EventKind::StepOfNode { server, by_ms } => out.number(u64::from(*server)).number(*by_ms as u64),
             EventKind::BitRot { server, rot } => out.number(u64::from(*server)).number(*rot as u64),
@@ -510,6 +523,8 @@ impl EventKind {
             EventKind::AllMembers => 39,
             EventKind::Hangup { .. } => 40,
             EventKind::LeftWaiting { .. } => 41,
+            EventKind::HungDisk { .. } => 42,
+            EventKind::HungLeader { .. } => 43,
         }
     }
 
@@ -667,6 +682,10 @@ impl fmt::Display for EventKind {
             }
             EventKind::BadDisk { server, full: false, for_us } => {
                 write!(f, "writes and syncs of server {server} fail for {} s", Seconds(*for_us))
+            }
+            EventKind::HungDisk { server, for_us } => write!(f, "the disk of server {server} hangs for {} s", Seconds(*for_us)),
+            EventKind::HungLeader { server, for_us } => {
+                write!(f, "server {server} leads, and its disk has not answered for {} s", Seconds(*for_us))
             }
             EventKind::BitRot { server, rot } => write!(f, "server {server} goes down, and {rot}"),
             EventKind::Members { away, for_us } => {

@@ -225,6 +225,13 @@ pub enum Injection {
         /// How long the fault lasts.
         for_us: u64,
     },
+    /// The disk of a node answers nothing for a time. Nothing is lost.
+    HungDisk {
+        /// Number of the node.
+        server: u32,
+        /// How long the fault lasts.
+        for_us: u64,
+    },
     /// A node ends, and its files are damaged before it starts again; if all others have theirs and it is not needed for a majority.
     BitRot {
         /// Number of the node.
@@ -291,6 +298,7 @@ impl Injection {
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
             | Injection::BadDisk { .. }
+            | Injection::HungDisk { .. }
             | Injection::BitRot { .. }
             | Injection::Members { .. }
             | Injection::CutOff { .. }
@@ -466,7 +474,7 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Drop => 30,
         Fault::Duplicate => 20,
         Fault::Partition | Fault::Disorder | Fault::Stall => 30,
-        Fault::Wipe | Fault::BadDisk | Fault::BitRot => 60,
+        Fault::Wipe | Fault::BadDisk | Fault::BitRot | Fault::HungDisk => 60,
         Fault::Members | Fault::CutOff => 80,
     }
 }
@@ -544,7 +552,8 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                 | Fault::BadDisk
                 | Fault::BitRot
                 | Fault::Members
-                | Fault::CutOff => break,
+                | Fault::CutOff
+                | Fault::HungDisk => break,
                 Fault::PowerLoss => Injection::PowerLoss {
                     server: which,
                     // A lease ends earlier by as much as the clock is set forward. Clients allow for a hundredth of it.

@@ -195,6 +195,9 @@ fn is_event_of(kind: &EventKind, client: u32, injection: &Injection) -> bool {
         (EventKind::BadDisk { server, for_us, .. }, Injection::BadDisk { server: which, for_us: long_us, .. }) => {
             server == which && for_us == long_us
         }
+        (EventKind::HungDisk { server, for_us }, Injection::HungDisk { server: which, for_us: long_us }) => {
+            server == which && for_us == long_us
+        }
         (EventKind::Stall { server, for_us }, Injection::Stall { server: which, for_us: long_us }) => {
             server == which && for_us == long_us
         }

@@ -3,6 +3,7 @@
 //! - `nodes`: the processes, and a client that looks for the leader;
 //! - `failover`: leaders that are killed under load;
 //! - `faults`: a paused leader, a lost disk, a lost majority, wrong folders;
+//! - `disks`: disks that hang, and disks that are full from the start;
 //! - `cut`: logs whose ends are torn or damaged;
 //! - `shown`: what clients of each node are told;
 //! - `members`: nodes that join, leave and are replaced, by `portcullis cluster`;
@@ -28,6 +29,7 @@ mod common;
 mod bound;
 mod clocks;
 mod cut;
+mod disks;
 mod encrypted;
 mod failover;
 mod faults;

@@ -26,6 +26,8 @@ pub struct Cluster {
     children: Vec<Option<Child>>,
     /// More arguments of each node.
     pub arguments: Vec<Vec<String>>,
+    /// More of the environment of each node.
+    pub environment: Vec<Vec<(&'static str, PathBuf)>>,
 }
 
 /// Whether tests are to run for as long as it takes to find what is rare.
@@ -82,7 +84,8 @@ impl Cluster {
             Some(peers) => (peers, Some(listens)),
             None => (listens, None),
         };
-        Cluster { folder, peers, listens, clients, children: vec![None, None, None], arguments: vec![Vec::new(); 3] }
+        let (children, arguments, environment) = (vec![None, None, None], vec![Vec::new(); 3], vec![Vec::new(); 3]);
+        Cluster { folder, peers, listens, clients, children, arguments, environment }
     }
 
     /// Chooses a folder and ports for one more node. Returns its number, counted from 0.
@@ -93,6 +96,7 @@ impl Cluster {
         self.clients.push(SocketAddr::from(([127, 0, 0, 1], client)));
         self.children.push(None);
         self.arguments.push(self.arguments[0].clone());
+        self.environment.push(Vec::new());
         std::fs::create_dir_all(self.dir(node)).unwrap();
         node
     }
@@ -130,6 +134,7 @@ impl Cluster {
         command.args(["serve", "--node-id", &(node + 1).to_string(), "--peers", &peers.join(",")]);
         command.args(["--port", &self.clients[node].port().to_string(), "--dir"]).arg(dir).args(more);
         command.args(&self.arguments[node]);
+        command.envs(self.environment[node].iter().map(|(name, value)| (name, value)));
         if let Some(listens) = &self.listens {
             command.arg("--peer-listen").arg(format!("127.0.0.1:{}", listens[node]));
         }

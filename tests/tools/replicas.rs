@@ -122,6 +122,7 @@ fn planted_faults_show() {
         (Flaw::FollowerAnswers, &[Fault::Restart, Fault::Partition]),
         (Flaw::TokenFromClock, &[Fault::Skew, Fault::Restart, Fault::Partition]),
         (Flaw::LeaseNotShifted, &[Fault::Restart, Fault::Partition]),
+        (Flaw::HungDiskLeads, &[Fault::HungDisk]),
     ] {
         let outcome = torture(&settings(3, faults, 1, flaw), 60, true);
         if but_sections(&outcome).is_empty() {

@@ -148,7 +148,7 @@ fn status(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         _ => "follower",
     };
     let reply = &mut *cx.reply;
-    reply.map(9);
+    reply.map(11);
     number(reply, "node", state.node);
     text(reply, "role", role);
     number(reply, "term", state.term);
@@ -157,6 +157,8 @@ fn status(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     number(reply, "committed", report.committed);
     number(reply, "applied", report.applied);
     durations(reply, "flushes", report.flushes);
+    text(reply, "disk", report.disk.word());
+    number(reply, "disk-ms", report.disk_ms);
     reply.bulk(b"nodes");
     reply.array(state.nodes.len());
     let unknown = Known::default();
@@ -209,7 +211,7 @@ fn durations(reply: &mut dyn Sink, name: &str, durations: Durations) {
 mod tests {
     use super::*;
     use crate::engine::harness::Harness;
-    use crate::engine::replication::report::{Report, Reporter};
+    use crate::engine::replication::report::{Disk, Report, Reporter};
 
     #[test]
     fn a_server_alone_does_not_know_the_command() {
@@ -280,12 +282,13 @@ mod tests {
         let mut h = Harness::replicated(Role::Leader, false);
         let slow = Durations { count: 7, p50_us: 256, p99_us: 1024, max_us: 1500 };
         let second = Known { id: 2, matched: Some(8), heard_ms: Some(5), appends: slow, ..Known::default() };
-        let report = Report { committed: 9, applied: 8, flushes: slow, nodes: vec![second] };
+        let report = Report { committed: 9, applied: 8, flushes: slow, disk: Disk::Hangs, disk_ms: 700, nodes: vec![second] };
         h.engine.replication.reporter = Some(Reporter::new(move || report.clone()));
         let status = h.run("NODE STATUS");
         for part in [
             "$4 node :1 $4 role $6 leader $4 term :4 $6 leader :1",
-            "$9 committed :9 $7 applied :8 $7 flushes *8 $5 count :7 $6 p50-us :256 $6 p99-us :1024 $6 max-us :1500",
+            "$9 committed :9 $7 applied :8 $7 flushes *8 $5 count :7 $6 p50-us :256 $6 p99-us :1024 $6 max-us :1500 \
+             $4 disk $5 hangs $7 disk-ms :700",
             "$2 id :2 $7 address $0  $4 host $8 10.0.0.2 $4 port :6379 $8 tls-port :6390 $4 vote $3 yes $4 link $2 up $8 heard-ms :5 \
              $5 index :8",
         ] {

@@ -29,6 +29,29 @@ pub struct Known {
     pub appends: Durations,
 }
 
+/// How the disk of a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Disk {
+    /// It stores what the node writes.
+    #[default]
+    Answers,
+    /// An operation has not been done for longer than an election takes.
+    Hangs,
+    /// It takes nothing: it is full, for instance.
+    Refuses,
+}
+
+impl Disk {
+    /// The word of `NODE STATUS`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Disk::Answers => "answers",
+            Disk::Hangs => "hangs",
+            Disk::Refuses => "refuses",
+        }
+    }
+}
+
 /// What a node knows of its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -38,6 +61,10 @@ pub struct Report {
     pub applied: u64,
     /// This node's flushes of the log.
     pub flushes: Durations,
+    /// This node's disk.
+    pub disk: Disk,
+    /// For how many milliseconds its oldest operation has not been done; 0 if there is none.
+    pub disk_ms: u64,
     /// All nodes, ordered by their numbers.
     pub nodes: Vec<Known>,
 }

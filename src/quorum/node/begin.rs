@@ -1,5 +1,7 @@
 //! When a node may vote, and when blank nodes begin a cluster.
 //!
+//! A node whose disk was too full at its start to make its log ready takes part in nothing until there is space.
+//!
 //! A vote is a promise that is kept on the disk. A node *joins* from its first start on an empty folder until it votes, and a mark in
 //! the folder says so. It is *blank* as long as no leader has added anything to its log. Four cases:
 //!
@@ -69,9 +71,10 @@ pub struct Beginning<T, N, D: Disk> {
 }
 
 /// What a node takes part in at first.
-pub fn admission(forgotten: Forgotten) -> Admission {
-    // A node that has forgotten something may have followed another leader than the one that asks now.
-    Admission::new(if forgotten == Forgotten::Nothing { Part::Follows } else { Part::Nothing })
+pub fn admission(log: &LogStore, forgotten: Forgotten) -> Admission {
+    // A node that has forgotten something may have followed another leader than the one that asks now. What a log says that is not
+    // ready may not be durable.
+    Admission::new(if forgotten == Forgotten::Nothing && log.is_ready() { Part::Follows } else { Part::Nothing })
 }
 
 /// Whether a node knows that no leader has added anything to its log.
@@ -88,6 +91,16 @@ where
     D::File: Send,
     M: Machine,
 {
+    if !beginning.log.is_ready() {
+        while !beginning.log.is_ready() {
+            Runtime::sleep(LOOK).await;
+        }
+        tracing::info!("the log is ready: this node takes part from now on");
+        if beginning.forgotten == Forgotten::Nothing {
+            beginning.admission.set(Part::Follows);
+            raft.runtime_config().elect(true);
+        }
+    }
     match beginning.forgotten {
         Forgotten::Nothing => Runtime::sleep(beginning.lease).await,
         Forgotten::End => beginning.rejoin(&raft).await,

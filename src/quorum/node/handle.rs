@@ -10,7 +10,7 @@ use crate::quorum::net::Directory;
 use crate::quorum::node::followed::Awaited;
 use crate::quorum::node::machine::Status;
 use crate::quorum::node::members::Change;
-use crate::quorum::store::Progress;
+use crate::quorum::store::{DiskNow, Progress};
 use crate::quorum::types::{Batch, LeaderId, NodeId};
 
 /// What the executor asks of its node.
@@ -23,6 +23,8 @@ pub(super) enum Order {
     Change(Change, Changed),
     /// Send heartbeats while this node leads, or none.
     Heartbeats(bool),
+    /// Lead no more.
+    StepDown,
     /// End.
     Close,
 }
@@ -93,6 +95,16 @@ impl Node {
         let _ = self.orders.send(Order::Heartbeats(on));
     }
 
+    /// Takes note that this node leads and reaches no majority, or reaches one again. Without one it sends no heartbeats and steps down,
+    /// because it must be elected again: another node may have led meanwhile, and one that has lost its disk does not remember that. It
+    /// would confirm what this node sends, and two histories would be committed.
+    pub fn set_alone(&self, alone: bool) {
+        self.set_heartbeats(!alone);
+        if alone {
+            let _ = self.orders.send(Order::StepDown);
+        }
+    }
+
     /// Sends a message to the users of all other nodes that are connected. It may be lost.
     pub fn tell_all(&self, message: &[u8]) {
         (self.tell)(message);
@@ -101,6 +113,11 @@ impl Node {
     /// What the log's thread has done.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
+    }
+
+    /// What the disk of the log does now.
+    pub fn disk(&self) -> DiskNow {
+        self.progress.disk()
     }
 
     /// Hands the leadership over to a node. Who leads next says what became of it.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
 use openraft::network::NetSnapshot;
+use openraft::raft::VoteRequest;
 use openraft::{AsyncRuntime, Config, Instant as _, RaftNetworkFactory, SnapshotPolicy};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -25,8 +26,10 @@ use crate::quorum::node::sink::Sink;
 use crate::quorum::node::state::{SharedSnapshots, State};
 use crate::quorum::node::{Raft, bound, propose, watch as status};
 use crate::quorum::runtime::{Instant, Runtime};
-use crate::quorum::store::{FolderLock, Forgotten, LogStore, LogThread, Options as LogOptions, Owner, Snapshots};
-use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile, Types};
+use crate::quorum::store::{
+    DiskNow, FolderLock, Forgotten, LogStore, LogThread, Options as LogOptions, Owner, Progress, Snapshots,
+};
+use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile, Types, Vote};
 
 /// Maximum number of connections that other nodes may open.
 const CONNECTIONS_MAX: usize = 256;
@@ -34,6 +37,11 @@ const CONNECTIONS_MAX: usize = 256;
 const PAYLOAD_MAX: u64 = 512;
 /// Time in which a snapshot must be sent and installed.
 const SNAPSHOT_MS: u64 = 300_000;
+
+/// Interval between looks at the disk.
+const LOOK_AT_DISK: Duration = Duration::from_millis(100);
+/// Time after which it is said that the disk does not answer.
+const HANGS: Duration = Duration::from_millis(600);
 
 /// Times of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +115,7 @@ where
     let cluster = net::cluster_id(owner.cluster, epoch::read(&folder)?);
     let forgotten = snapshots.forgotten(&log).map_err(|error| describe(&error))?;
     let standing = Standing { cluster, blank: begin::is_blank(&log, forgotten), votes: false };
-    let admission = Arc::new(begin::admission(forgotten));
+    let admission = Arc::new(begin::admission(&log, forgotten));
     let (transport, open) = Transport::new(net::Options {
         node,
         client,
@@ -137,8 +145,10 @@ where
         admission,
         machine: machine.clone(),
     };
+    let progress = Arc::clone(core.log.progress());
     let (mut node, running) = core.start(move |raft, snapshots| {
         let handler = raft.clone();
+        tokio::spawn(watch_disk(progress));
         tokio::spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => transport.serve(listener, handler, Sink(snapshots)).await,
@@ -272,7 +282,7 @@ where
         serve(&raft, Arc::clone(&snapshots));
         self.transport.set_peers(self.members.clone());
         // A node that has forgotten something may have a log: it must not stand for election.
-        raft.runtime_config().elect(self.forgotten == Forgotten::Nothing);
+        raft.runtime_config().elect(self.forgotten == Forgotten::Nothing && self.log.is_ready());
         raft.run();
         let beginning = Beginning {
             node: self.node,
@@ -305,6 +315,26 @@ where
 
 /// What comes from the executor: orders, batches, and what it awaits of followers.
 type Received = (mpsc::UnboundedReceiver<Order>, mpsc::UnboundedReceiver<(Batch, LeaderId)>, watch::Receiver<Vec<Awaited>>);
+
+/// Says when the disk of the log does not answer, and when it answers again.
+async fn watch_disk(progress: Arc<Progress>) {
+    let mut said = false;
+    loop {
+        tokio::time::sleep(LOOK_AT_DISK).await;
+        let DiskNow { busy, refuses } = progress.disk();
+        // The log's thread says itself what the disk refuses.
+        let hangs = busy >= HANGS && !refuses;
+        if hangs && !said {
+            tracing::warn!(
+                ms = busy.as_millis() as u64,
+                "the disk does not answer: nothing that this node confirms is stored until it does"
+            );
+        } else if said && !hangs {
+            tracing::info!("the disk answers again");
+        }
+        said = hangs;
+    }
+}
 
 async fn close(log: LogThread) -> io::Result<()> {
     tokio::task::spawn_blocking(move || log.close()).await.map_err(io::Error::other)?
@@ -339,8 +369,29 @@ where
                 Err(_) => changed(Err("another change of the members is under way".to_owned())),
             },
             Order::Heartbeats(on) => raft.runtime_config().heartbeat(on),
+            Order::StepDown => drop(Runtime::spawn(step_down(raft.clone(), members.node))),
             Order::Close => break,
         }
+    }
+}
+
+/// Ends this node's leadership: as if another voter had asked for its vote in the next term. Nobody is told of it.
+async fn step_down<D, M>(raft: Raft<D, M>, node: NodeId)
+where
+    D: Disk + Send + 'static,
+    D::File: Send,
+    M: Machine,
+{
+    let (term, other) = {
+        let metrics = raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let mut voters = metrics.membership_config.membership().voter_ids();
+        (metrics.vote.leader_id.term, voters.find(|id| *id != node))
+    };
+    let (Some(other), true) = (other, raft.is_leader()) else { return };
+    let last = raft.data_metrics().borrow_watched().last_log;
+    if raft.vote(VoteRequest::new(Vote::new(term + 1, other), last)).await.is_ok_and(|answer| answer.vote_granted) {
+        tracing::info!("this node has stepped down");
     }
 }
 

@@ -7,13 +7,12 @@
 //! record, damaged: then the node has confirmed it. Nothing in the file tells the two apart.
 
 use crate::persist::disk::{Disk, Result};
+use crate::quorum::store::segments::CUT;
 use crate::quorum::store::snapshots::Snapshots;
 use crate::quorum::store::storage::LogStore;
 
 /// The mark of a node whose log was blank. The file is empty.
 const JOINING: &[u8] = b"joining";
-/// The mark of a node whose log was cut. The file is empty.
-const CUT: &[u8] = b"cut";
 
 /// What a node may have forgotten. It has no vote before it has caught up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,15 +26,6 @@ pub enum Forgotten {
     All,
 }
 
-/// Marks a folder whose log is about to be cut.
-///
-/// # Errors
-/// The disk's.
-pub(super) fn mark_cut<D: Disk>(disk: &mut D) -> Result {
-    disk.create(CUT)?;
-    disk.sync_folder()
-}
-
 impl<D: Disk> Snapshots<D> {
     /// What the node may have forgotten, from the start that finds it so until [`Snapshots::joined`]. Marks a folder whose log is blank:
     /// call it before anything is written to the log.
@@ -47,7 +37,7 @@ impl<D: Disk> Snapshots<D> {
         let joining = disk.open(JOINING)?.is_some();
         let found = match joining || log.is_blank() {
             true => Forgotten::All,
-            false if disk.open(CUT)?.is_some() => Forgotten::End,
+            false if log.was_cut() || disk.open(CUT)?.is_some() => Forgotten::End,
             false => return Ok(Forgotten::Nothing),
         };
         if found == Forgotten::All && !joining {

@@ -1,7 +1,7 @@
 //! The lock on a node's folder: one process uses it at a time.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -36,7 +36,12 @@ impl FolderLock {
             Err(error) => return Err(describe(error.into())),
         }
         let text = format!("{}\n", std::process::id());
-        file.set_len(0).and_then(|()| file.write_all_at(text.as_bytes(), 0)).map_err(describe)?;
+        match file.set_len(0).and_then(|()| file.write_all_at(text.as_bytes(), 0)) {
+            // On a full disk it is locked without its owner's id.
+            Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge) => {
+            }
+            written => written.map_err(describe)?,
+        }
         Ok(FolderLock { _file: file })
     }
 }

@@ -56,13 +56,27 @@ pub struct Memory {
     appends: u64,
     /// The last append that is written.
     written: u64,
+    /// The appends that are not written: their numbers and bytes.
+    unwritten: VecDeque<(u64, usize)>,
+    /// Bytes of those.
+    unwritten_bytes: usize,
 }
 
 impl Memory {
     /// A log in this state, whose first entry has this index, and which keeps at most so many bytes of entries that are written.
     pub fn new(state: State, first: u64, bytes_max: usize) -> Memory {
-        let entries = VecDeque::new();
-        Memory { state, failed: None, first, entries, bytes: 0, bytes_max, appends: 0, written: 0 }
+        Memory {
+            state,
+            failed: None,
+            first,
+            entries: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            appends: 0,
+            written: 0,
+            unwritten: VecDeque::new(),
+            unwritten_bytes: 0,
+        }
     }
 
     /// The failure, as openraft is told.
@@ -73,6 +87,11 @@ impl Memory {
     /// Bytes of the entries that are here.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of the entries that were appended and are not written. The disk's thread has those as well that were removed since.
+    pub fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes
     }
 
     /// Appends entries. Returns the number of this append.
@@ -92,6 +111,9 @@ impl Memory {
         }
         self.state.last = last;
         self.appends += 1;
+        let bytes = entries.iter().map(weight).sum();
+        self.unwritten.push_back((self.appends, bytes));
+        self.unwritten_bytes += bytes;
         for entry in entries {
             let weight = weight(entry);
             self.bytes += weight;
@@ -130,6 +152,9 @@ impl Memory {
     /// Notes that all appends up to this one are written.
     pub fn note_written(&mut self, append: u64) {
         self.written = self.written.max(append);
+        while self.unwritten.front().is_some_and(|(number, _)| *number <= append) {
+            self.unwritten_bytes -= self.unwritten.pop_front().map_or(0, |(_, bytes)| bytes);
+        }
         while self.bytes > self.bytes_max && self.entries.front().is_some_and(|cached| cached.append <= self.written) {
             self.drop_first();
         }

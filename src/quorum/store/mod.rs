@@ -34,7 +34,7 @@ pub mod worker;
 pub use forgotten::Forgotten;
 pub use header::Owner;
 pub use lock::FolderLock;
-pub use progress::Progress;
+pub use progress::{DiskNow, Progress};
 pub use segments::Planted;
 pub use snapshots::{Snapshots, Temporary};
 pub use storage::{LogStore, LogThread, Options};

@@ -9,10 +9,9 @@ use std::fmt;
 
 use crate::persist::disk::{Disk, DiskError, read_whole};
 use crate::quorum::store::contents::{Change, Contents, next_index};
-use crate::quorum::store::forgotten::mark_cut;
 use crate::quorum::store::header::{self, Header};
 use crate::quorum::store::record::{self, At};
-use crate::quorum::store::segments::{Layout, NEW, Planted, Segment, Segments, Trouble};
+use crate::quorum::store::segments::{Layout, NEW, Owed, Planted, Segment, Segments, Trouble};
 
 /// Why a log was not opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,20 +127,25 @@ pub fn open<D: Disk>(mut disk: D, layout: Layout) -> Result<Segments<D>, OpenErr
     let Some((file, laid)) = disk.open(&header::name(last.0, last.1))? else {
         return Err(refused(&header::name(last.0, last.1), None, "it is gone while the log is opened"));
     };
-    if cut && layout.planted != Planted::CutNotMarked {
-        mark_cut(&mut disk)?;
-    }
     let len = segments.back().map_or(0, |segment: &Segment| segment.len);
     let durable = header::LEN as u64;
-    let mut log = Segments { disk, layout, segments, file, durable, laid, cramped: false, contents, reading: None };
+    let (reading, owed) = (None, None);
+    let mut log = Segments { disk, layout, segments, file, durable, laid, cramped: false, contents, reading, owed };
+    let mut owed = Owed { copy: None, mark: cut && log.layout.planted != Planted::CutNotMarked };
     let bytes = open.unwrap_or_default();
     if log.layout.planted != Planted::TailNotCopied {
         // What is behind the records is not always zeros. What is in them is not always durable: if a sync has failed, the cache shows
         // records that no later sync writes to this file.
         let records = bytes.get(..len as usize).unwrap_or_default();
         if records.len() > header::LEN || bytes[records.len()..].iter().any(|byte| *byte != 0) {
-            log.copy_last(records)?;
+            owed.copy = Some(records.to_vec());
         }
+    }
+    log.owed = (owed.mark || owed.copy.is_some()).then_some(owed);
+    match log.pay() {
+        // The node starts all the same, and says how it is. It takes part in nothing until this is done.
+        Err(Trouble::Again(error)) => tracing::warn!("the log cannot be made ready, and is tried again: {error}"),
+        paid => paid?,
     }
     Ok(log)
 }

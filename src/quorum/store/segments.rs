@@ -22,6 +22,9 @@ use crate::quorum::types::{Entry, LogId, Vote};
 /// The name of a segment until it is whole and durable.
 pub const NEW: &[u8] = b"log-new";
 
+/// The mark of a node whose log was cut; see [`Forgotten`](crate::quorum::store::Forgotten). The file is empty.
+pub(super) const CUT: &[u8] = b"cut";
+
 /// How often a short write is tried again as a whole.
 const TRIES: usize = 16;
 
@@ -186,6 +189,17 @@ pub struct Segments<D: Disk> {
     pub(super) contents: Contents,
     /// The segment that was read last.
     pub(super) reading: Option<(u64, D::File)>,
+    /// What could not be done when the log was opened, because the disk was full.
+    pub(super) owed: Option<Owed>,
+}
+
+/// What must be done before anything is written to a log, and before the node takes part in anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owed {
+    /// What the last segment has, which is to be copied; `None` if it need not be.
+    pub copy: Option<Vec<u8>>,
+    /// Whether the folder must be marked: the log was cut.
+    pub mark: bool,
 }
 
 impl<D: Disk> Segments<D> {
@@ -361,6 +375,31 @@ impl<D: Disk> Segments<D> {
         Ok(())
     }
 
+    /// Whether something is to be done first of all: see [`Segments::pay`].
+    pub fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+
+    /// Does what could not be done when the log was opened.
+    ///
+    /// # Errors
+    /// [`Trouble::Again`] while the disk is full. [`Trouble::Fatal`] otherwise.
+    pub fn pay(&mut self) -> Result<(), Trouble> {
+        let Some(owed) = self.owed.take() else { return Ok(()) };
+        let paid = self.pay_all(&owed);
+        if paid.is_err() {
+            self.owed = Some(owed);
+        }
+        paid
+    }
+
+    fn pay_all(&mut self, owed: &Owed) -> Result<(), Trouble> {
+        if owed.mark {
+            self.disk.create(CUT).and_then(|_| self.disk.sync_folder()).map_err(full_or_fatal)?;
+        }
+        owed.copy.as_ref().map_or(Ok(()), |bytes| self.copy_last(bytes))
+    }
+
     /// The log of a folder that has none: makes its first segment.
     pub(super) fn create(mut disk: D, layout: Layout) -> Result<Segments<D>, Trouble> {
         let header = Header { owner: layout.owner, segment: 1, first: 0, previous_len: 0, state: State::default() };
@@ -369,7 +408,8 @@ impl<D: Disk> Segments<D> {
         let len = header::LEN as u64;
         let segments = VecDeque::from([Segment { number: 1, first: 0, name: name.clone(), len }]);
         let contents = Contents::default();
-        let mut log = Segments { disk, layout, segments, file, durable: 0, laid: 0, cramped: false, contents, reading: None };
+        let (reading, owed) = (None, None);
+        let mut log = Segments { disk, layout, segments, file, durable: 0, laid: 0, cramped: false, contents, reading, owed };
         log.copy_last(&header.encode().map_err(Trouble::Fatal)?)?;
         Ok(log)
     }

@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -65,6 +66,8 @@ pub struct LogStore {
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) orders: Sender<Order>,
     progress: Arc<Progress>,
+    /// Whether the log was cut, and the disk was too full to mark the folder so.
+    cut: bool,
     /// The pace of the follower that this copy is read for.
     pace: Pace,
 }
@@ -113,9 +116,21 @@ impl LogStore {
         let segments = open(disk, Layout { owner, segment_bytes, step_bytes, planted })?;
         let memory = Arc::new(Mutex::new(Memory::new(segments.state(), segments.first(), cache_bytes)));
         let progress = Arc::<Progress>::default();
+        progress.unready.store(segments.owes(), Ordering::Relaxed);
+        let cut = segments.owed.as_ref().is_some_and(|owed| owed.mark);
         let (sender, orders) = channel();
         let worker = Worker::new(segments, Arc::clone(&memory), Arc::clone(&progress), orders, lock);
-        Ok((LogStore { memory, orders: sender, progress, pace: Pace::default() }, worker))
+        Ok((LogStore { memory, orders: sender, progress, cut, pace: Pace::default() }, worker))
+    }
+
+    /// Whether the node may take part: what was found when the log was opened is durable.
+    pub fn is_ready(&self) -> bool {
+        !self.progress.unready.load(Ordering::Relaxed)
+    }
+
+    /// Whether the end of the log was cut when it was opened, and the folder has no mark that says so yet.
+    pub(super) fn was_cut(&self) -> bool {
+        self.cut
     }
 
     /// What the log's thread has done.
@@ -156,7 +171,7 @@ impl LogStore {
     pub(super) fn order_append(&self, entries: Vec<Entry>, flushed: IOFlushed<Types>) -> io::Result<()> {
         self.order(|memory| {
             let append = memory.append(&entries)?;
-            self.progress.cached_bytes.store(memory.bytes() as u64, std::sync::atomic::Ordering::Relaxed);
+            self.progress.note_memory(memory);
             Ok(((), Order::Append(entries, append, flushed)))
         })
     }

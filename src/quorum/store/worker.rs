@@ -161,10 +161,14 @@ impl<D: Disk> Worker<D> {
             Order::Close => self.closing = true,
             Order::Read(from, to, bytes_max, reply) => {
                 self.progress.disk_reads.fetch_add(1, Ordering::Relaxed);
+                let begins = self.progress.begin_operation();
                 let result = match &self.failed {
                     Some(reason) => Err(reason.clone()),
                     None => self.segments.read(from, to, bytes_max),
                 };
+                if begins {
+                    self.progress.end_operation();
+                }
                 // Who has asked may be gone.
                 let _ = reply.send(result.map_err(io::Error::other));
             }
@@ -177,7 +181,13 @@ impl<D: Disk> Worker<D> {
         while let Ok(order) = self.orders.try_recv() {
             self.take(order);
         }
-        self.closing || !self.queue.is_empty() || self.current.is_some()
+        self.closing || !self.queue.is_empty() || self.current.is_some() || self.segments.owes()
+    }
+
+    /// Notes that the disk begins with what was ordered, at this time of `monotonic`: for simulations, where it takes no time.
+    #[cfg_attr(not(feature = "torture"), allow(dead_code))]
+    pub fn begin_at(&self, at: Duration) {
+        self.progress.begin_operation_at(at);
     }
 
     /// Whether the disk could not be written the last time.
@@ -195,7 +205,10 @@ impl<D: Disk> Worker<D> {
             if self.failed.is_none() {
                 match self.step() {
                     Ok(true) => continue,
-                    Ok(false) => self.unstick(),
+                    Ok(false) => {
+                        self.progress.end_operation();
+                        self.unstick();
+                    }
                     Err(Trouble::Again(error)) => self.stick(&error.to_string()),
                     Err(Trouble::Fatal(reason)) => self.fail(reason),
                 }
@@ -214,10 +227,17 @@ impl<D: Disk> Worker<D> {
 
     /// Gathers, writes and syncs a group. Returns whether there was one.
     fn step(&mut self) -> Result<bool, Trouble> {
+        if self.segments.owes() {
+            self.progress.begin_operation();
+            self.segments.pay()?;
+            self.progress.unready.store(false, Ordering::Relaxed);
+            self.progress.end_operation();
+        }
         if self.current.is_none() {
             if self.queue.is_empty() {
                 return Ok(false);
             }
+            self.progress.begin_operation();
             if self.segments.is_full() {
                 self.segments.begin_next()?;
             }
@@ -233,6 +253,7 @@ impl<D: Disk> Worker<D> {
             Err(Trouble::Again(_)) if self.planted == Planted::WriteErrorIgnored => {
                 let waiting = self.current.take().map(|current| current.waiting).unwrap_or_default();
                 waiting.into_iter().for_each(|waiting| waiting.tell(Ok(())));
+                self.progress.end_operation();
                 return Ok(true);
             }
             written => written?,
@@ -245,7 +266,7 @@ impl<D: Disk> Worker<D> {
         if let Some(append) = current.append {
             let mut memory = lock(&self.memory);
             memory.note_written(append);
-            self.progress.cached_bytes.store(memory.bytes() as u64, Ordering::Relaxed);
+            self.progress.note_memory(&memory);
         }
         if current.needs_sync && !unsynced_vote {
             let began = Instant::now();
@@ -264,6 +285,7 @@ impl<D: Disk> Worker<D> {
             tracing::warn!("a segment that is not needed any more cannot be removed: {error}");
         }
         self.note_size();
+        self.progress.end_operation();
         Ok(true)
     }
 
@@ -322,9 +344,17 @@ impl<D: Disk> Worker<D> {
 
     /// Does what can wait: writes what is known to be committed, and lays out space. Tests and simulations call it instead of waiting.
     pub fn tidy(&mut self) {
-        if self.failed.is_some() || self.current.is_some() || !self.queue.is_empty() {
+        if self.failed.is_some() || self.current.is_some() || !self.queue.is_empty() || self.segments.owes() {
             return;
         }
+        self.progress.begin_operation();
+        self.tidy_now();
+        if self.current.is_none() {
+            self.progress.end_operation();
+        }
+    }
+
+    fn tidy_now(&mut self) {
         if self.new_committed().is_some() {
             // It becomes a group like any other: if it is written in part, nothing else may take its place.
             let written = match self.gather() {
@@ -337,15 +367,16 @@ impl<D: Disk> Worker<D> {
                 Err(Trouble::Fatal(reason)) => return self.fail(reason),
             }
         }
+        self.progress.begin_operation();
         if let Err(trouble) = self.segments.lay_out_ahead() {
             self.fail(trouble.to_string());
         }
     }
 
     fn stick(&mut self, reason: &str) {
+        self.progress.note_refusal();
         if !std::mem::replace(&mut self.stuck, true) {
             tracing::warn!("the log of the quorum cannot be written, and is tried again: {reason}");
-            self.progress.stuck.store(true, Ordering::Relaxed);
         }
     }
 

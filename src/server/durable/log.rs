@@ -25,8 +25,6 @@ use crate::server::durable::{Durable, Phase, Rewriting, boot};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
-/// Maximum number of bytes that wait to be written. Beyond it, commands that write are refused until the disk has caught up.
-const QUEUED_MAX: u64 = 256 << 20;
 /// Pending bytes from which on a batch is handed over without waiting for anything.
 const BATCH_MIN: usize = 256 << 10;
 /// Milliseconds for which changes gather under `everysec` and `no`, because each batch wakes the log's thread.
@@ -177,6 +175,14 @@ impl Shell {
             durable.submit_ms = None;
             return;
         }
+        if durable.bound.look(durable.waiting()) {
+            self.bound_changed();
+        }
+        #[cfg(feature = "quorum")]
+        if self.replicated.as_ref().is_some_and(|replicated| replicated.is_out()) {
+            return;
+        }
+        let Some(durable) = &mut self.durable else { return };
         if !closing && pending < BATCH_MIN {
             if durable.holds_output() {
                 durable.submit_ms = None;
@@ -212,7 +218,7 @@ impl Shell {
             None => return,
         };
         let number = durable.gate.take();
-        let queued = durable.progress.queued_bytes.fetch_add(batch.len() as u64, Ordering::Relaxed) + batch.len() as u64;
+        durable.progress.queued_bytes.fetch_add(batch.len() as u64, Ordering::Relaxed);
         #[cfg(feature = "quorum")]
         if durable.replicated {
             // Each batch stands alone: a snapshot may end before any of them.
@@ -238,14 +244,6 @@ impl Shell {
             && now.reached(durable.rewrite.get().not_before_ms)
             && self.engine.persistence.snapshot.since_ms.is_none();
         durable.note_delay(now);
-        if queued > QUEUED_MAX && !durable.slow {
-            tracing::warn!(
-                queued,
-                "too much waits to be written to the append-only file; writes are refused until the disk has caught up"
-            );
-            durable.slow = true;
-            self.refuse_writes();
-        }
         if rewrite {
             tracing::info!("Starting automatic rewriting of AOF on {grown}% growth");
             self.rewrite_log();
@@ -270,11 +268,7 @@ impl Shell {
                 }
                 let now = self.clock.now();
                 self.engine.end_log_waits(now);
-                let queued = durable.progress.queued_bytes.load(Ordering::Relaxed);
-                if durable.slow && queued < QUEUED_MAX / 2 {
-                    durable.slow = false;
-                    self.refuse_writes();
-                }
+                self.look_at_bound();
                 // The next batch is handed over before the replies are written: the disk does not wait for those.
                 self.submit(false);
                 // Not by way of the engine's list of sessions to flush: what is on that list may show changes that are not settled.
@@ -402,12 +396,36 @@ impl Shell {
         self.go_on_saving();
     }
 
-    pub(super) fn refuse_writes(&mut self) {
-        let reason = self.durable.as_ref().and_then(|durable| match &durable.stuck {
-            Some(error) => Some(error.to_string()),
-            None => durable.slow.then(|| "the disk is too slow".to_owned()),
+    /// Looks whether too much waits to be stored.
+    pub(in crate::server) fn look_at_bound(&mut self) {
+        if let Some(durable) = &mut self.durable
+            && durable.bound.look(durable.waiting())
+        {
+            self.bound_changed();
+        }
+    }
+
+    #[cold]
+    fn bound_changed(&mut self) {
+        let Some(durable) = &self.durable else { return };
+        let (waiting, who) = (durable.waiting(), if durable.replicated { "a majority of the nodes" } else { "the disk" });
+        if durable.bound.is_over() {
+            tracing::warn!(waiting, "{who} is too slow: writes are refused until half of what waits may be is left");
+        } else {
+            tracing::info!(waiting, "{who} has caught up: writes are accepted again");
+        }
+        self.refuse_writes();
+    }
+
+    pub(in crate::server) fn refuse_writes(&mut self) {
+        let text = self.durable.as_ref().and_then(|durable| match &durable.stuck {
+            Some(error) => Some(Error::new(format!("MISCONF Errors writing to the AOF file: {error}"))),
+            None if durable.bound.is_over() && durable.replicated => {
+                Some(Error::new("MISCONF Too many changes wait for a majority of the nodes: it is too slow"))
+            }
+            None if durable.bound.is_over() => Some(Error::new("MISCONF Errors writing to the AOF file: the disk is too slow")),
+            None => None,
         });
-        let text = reason.map(|reason| Error::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
         let (config, snapshot) = (&self.engine.config, &self.engine.persistence.snapshot);
         let unsaved = snapshot.failed && config.stop_writes_on_bgsave_error && !config.save.is_empty();
         self.engine.refuse_writes(text.or_else(|| unsaved.then_some(Error::MISCONF_SNAPSHOTS)));

@@ -18,6 +18,7 @@
 //! `auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`. `guide/durability.md` is the operator's page.
 
 pub mod boot;
+pub mod bound;
 #[cfg(feature = "cli")]
 pub mod check;
 pub mod copy;
@@ -52,6 +53,7 @@ use crate::persist::append::clock::BootClock;
 use crate::persist::append::log::AppendLog;
 use crate::persist::disk::DiskError;
 use crate::server::clock::monotonic_ns;
+use crate::server::durable::bound::Bound;
 use crate::server::durable::copy::Shared;
 use crate::server::durable::delay::Delay;
 use crate::server::durable::files::Files;
@@ -97,8 +99,10 @@ pub struct Durable {
     turns_over: bool,
     /// When the pending changes are handed over at the latest, in monotonic milliseconds; `None` without any, and under `always`.
     submit_ms: Option<u64>,
-    /// Whether too many bytes wait to be written.
-    slow: bool,
+    /// Whether too many bytes wait to be stored.
+    bound: Bound,
+    /// Bytes that the quorum may have, and the disk of this node has not written.
+    pub unwritten: Arc<AtomicU64>,
     /// State of rewriting, for INFO.
     rewrite: Rc<Cell<Rewriting>>,
     /// Bytes of all files after the last new base, or at the start.
@@ -161,7 +165,8 @@ impl Durable {
             stuck: None,
             turns_over: false,
             submit_ms: None,
-            slow: false,
+            bound: Bound::default(),
+            unwritten: Arc::default(),
             rewrite,
             base_size,
             rewrite_abandoned: Arc::default(),
@@ -201,17 +206,25 @@ impl Durable {
         let (progress, rewrite) = (Arc::clone(&self.progress), Rc::clone(&self.rewrite));
         let (base_size, held) = (Rc::clone(&self.base_size), self.gate.held());
         let (recorded, delayed_syncs) = (self.log.clone(), Rc::clone(&self.delayed_syncs));
+        let unwritten = Arc::clone(&self.unwritten);
         Box::new(move || {
             // The base counts as one byte: until it is on the disk, nothing is.
             let begun = progress.begun.load(Ordering::Relaxed);
             let durable = if begun { progress.durable_position.load(Ordering::Relaxed) + 1 } else { 0 };
             Figures {
                 position: Position { recorded: recorded.position() + 1, durable },
+                queued: waiting(&progress, &unwritten, &recorded),
                 delayed_syncs: delayed_syncs.get(),
                 held: held.get(),
                 ..figures_of(&progress, rewrite.get(), base_size.get())
             }
         })
+    }
+
+    /// Number of bytes that wait to be stored.
+    #[inline]
+    pub fn waiting(&self) -> u64 {
+        waiting(&self.progress, &self.unwritten, &self.log)
     }
 
     /// Takes note that its files are what a start would load.
@@ -281,12 +294,18 @@ impl Durable {
     }
 }
 
+/// Number of bytes that wait to be stored. What a leader has handed over is in its own log as well.
+#[inline]
+fn waiting(progress: &Progress, unwritten: &AtomicU64, log: &AppendLog) -> u64 {
+    let handed_over = progress.queued_bytes.load(Ordering::Relaxed).max(unwritten.load(Ordering::Relaxed));
+    handed_over + log.pending_bytes() as u64
+}
+
 fn figures_of(progress: &Progress, rewriting: Rewriting, base_size: u64) -> Figures {
     let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
     Figures {
         size: get(&progress.total_bytes),
         base_size,
-        queued: get(&progress.queued_bytes),
         syncing: progress.syncing.load(Ordering::Relaxed),
         batches: [get(&progress.written), get(&progress.durable)],
         syncs: progress.syncs.read(),

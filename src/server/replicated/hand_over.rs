@@ -8,31 +8,20 @@
 //! because the connections close when the leadership ends. Their clients send them again to the next leader.
 
 use crate::engine::pause::Mode;
-use crate::quorum::node::Status;
+use crate::quorum::store::DiskNow;
 use crate::quorum::types::NodeId;
-use crate::server::replicated::leadership::Part;
-use crate::server::replicated::{HandOver, Replicated};
+use crate::server::replicated::leadership::{Closing, Part, successor};
+use crate::server::replicated::{HandOver, Replicated, Why};
 use crate::server::shell::Shell;
 
 /// Time in which a hand-over must be done, in milliseconds. Requests are held back for no longer.
 const HAND_OVER_MS: u64 = 2_000;
 
 impl Replicated {
-    /// The nodes that could lead instead of this one: they vote and answer.
-    fn successors(&self, status: &Status) -> Vec<NodeId> {
+    /// The node that could lead instead of this one. See [`successor`].
+    fn successor(&self, wanted: Option<NodeId>, stored: bool) -> Option<NodeId> {
         let answers = |id: NodeId| self.node.directory().get(id).is_some_and(|peer| peer.connected);
-        let voters = status.members.keys().copied().filter(|id| *id != self.id && !status.learners.contains(id));
-        voters.filter(|id| answers(*id)).collect()
-    }
-
-    /// Of these nodes the wanted one, or else the one that has most of the log.
-    fn successor(&self, wanted: Option<NodeId>) -> Option<NodeId> {
-        let status = self.node.status();
-        let mut successors = self.successors(&status).into_iter();
-        match wanted {
-            Some(wanted) => successors.find(|id| *id == wanted),
-            None => successors.max_by_key(|id| status.matched.get(id).copied()),
-        }
+        successor(&self.node.status(), self.id, wanted, stored, answers)
     }
 }
 
@@ -51,8 +40,8 @@ impl Shell {
         if replicated.handing_over.is_some() {
             return;
         }
-        match replicated.successor(to) {
-            Some(to) => self.begin_hand_over(to, false),
+        match replicated.successor(to, false) {
+            Some(to) => self.begin_hand_over(to, Why::Asked),
             None => tracing::warn!(to, "there is no such node that answers and could lead"),
         }
     }
@@ -61,24 +50,45 @@ impl Shell {
     pub(in crate::server) fn hand_over_and_end(&mut self) -> bool {
         let Some(replicated) = &mut self.replicated else { return false };
         if let Some(handing_over) = &mut replicated.handing_over {
-            handing_over.ends = true;
+            handing_over.why = Why::Ends;
             return true;
         }
         let leads = matches!(&replicated.part, Part::Leads(leadership) if !leadership.alone());
-        match replicated.successor(None).filter(|_| leads) {
+        match replicated.successor(None, false).filter(|_| leads) {
             Some(to) => {
-                self.begin_hand_over(to, true);
+                self.begin_hand_over(to, Why::Ends);
                 true
             }
             None => false,
         }
     }
 
-    fn begin_hand_over(&mut self, to: NodeId, ends: bool) {
+    /// Hands the leadership over because the disk of this node does not answer, if another node has stored all that is committed.
+    pub(super) fn hand_over_for_disk(&mut self) {
+        let Some(replicated) = self.replicated.as_ref().filter(|replicated| replicated.handing_over.is_none()) else { return };
+        if let Some(to) = replicated.successor(None, true) {
+            let DiskNow { busy, refuses } = replicated.node.disk();
+            let ms = busy.as_millis() as u64;
+            let what = if refuses { "the disk takes nothing" } else { "the disk does not answer" };
+            tracing::warn!(ms, "{what}: this node does not go on leading");
+            self.begin_hand_over(to, Why::Disk);
+        }
+    }
+
+    /// Ceases to serve because of the disk. The next leader is not known here: to note one, a vote must be stored.
+    fn step_down(&mut self) {
+        let Some(Replicated { node, part: Part::Leads(leadership), .. }) = self.replicated.as_deref_mut() else { return };
+        leadership.step_down();
+        node.set_heartbeats(false);
+        self.close_sessions(Closing::Deposed);
+        self.end_hand_over();
+    }
+
+    fn begin_hand_over(&mut self, to: NodeId, why: Why) {
         let until_ms = self.clock.now().deadline_in(HAND_OVER_MS);
         let Some(replicated) = &mut self.replicated else { return };
         tracing::info!("hands the leadership over to node {to}");
-        replicated.handing_over = Some(HandOver { to, until_ms, ordered: false, ends });
+        replicated.handing_over = Some(HandOver { to, until_ms, ordered: false, why });
         self.engine.pause(Mode::All, until_ms);
         self.show_cluster();
         self.go_on_handing_over();
@@ -96,6 +106,9 @@ impl Shell {
         } else if settled && !handing_over.ordered {
             handing_over.ordered = true;
             replicated.node.transfer(handing_over.to);
+            if handing_over.why == Why::Disk {
+                self.step_down();
+            }
         }
     }
 
@@ -108,11 +121,11 @@ impl Shell {
         }
     }
 
-    fn end_hand_over(&mut self) {
+    pub(super) fn end_hand_over(&mut self) {
         let Some(replicated) = &mut self.replicated else { return };
         let Some(handing_over) = replicated.handing_over.take() else { return };
         self.engine.unpause();
-        self.ending |= handing_over.ends;
+        self.ending |= handing_over.why == Why::Ends;
         self.show_cluster();
     }
 }

@@ -25,7 +25,7 @@ use crate::server::durable::load::Purpose;
 use crate::server::durable::load::pace::Pace;
 use crate::server::durable::log_thread::{Progress, Report, Syncs};
 use crate::server::replicated::follower::Follower;
-use crate::server::replicated::leadership::{Closing, Leadership, Part, Wait, close_sessions};
+use crate::server::replicated::leadership::{Closing, DiskStep, Leadership, Part, Wait, close_sessions};
 use crate::server::replicated::{Replicated, TICK_MS, boot_clock, content};
 use crate::server::shell::Shell;
 
@@ -212,6 +212,9 @@ impl Shell {
         let mut durable =
             Durable::new(log, progress, orders, (PathBuf::new(), Syncs::Always), seed, (Rc::default(), Rc::default()));
         durable.replicated = true;
+        if let Some(replicated) = &self.replicated {
+            durable.unwritten = Arc::clone(&replicated.node.progress().unwritten_bytes);
+        }
         durable.begin();
         if let Some(replicated) = &self.replicated {
             // The syncs are those of the node's own log.
@@ -245,6 +248,8 @@ impl Shell {
         tracing::info!(why, "this node ceases to lead");
         self.close_sessions(Closing::Deposed);
         self.durable = None;
+        // What waited does so no more.
+        self.refuse_writes();
         self.engine.persistence.figures = None;
         self.record_changes();
         self.show_cluster();
@@ -257,7 +262,7 @@ impl Shell {
     }
 
     /// Closes connections: see [`close_sessions`].
-    fn close_sessions(&mut self, closing: Closing) {
+    pub(super) fn close_sessions(&mut self, closing: Closing) {
         let now = self.clock.now();
         let is_unsettled =
             |engine: &Engine, id: SessionId| engine.sessions[id.0 as usize].flags.contains(SessionFlags::UNSETTLED);
@@ -281,14 +286,29 @@ impl Shell {
         let Some(replicated) = self.replicated.as_mut().filter(|replicated| now.reached(replicated.tick_ms)) else { return };
         replicated.tick_ms = now.deadline_in(TICK_MS);
         let Replicated { node, part: Part::Leads(leadership), .. } = &mut **replicated else { return };
-        if leadership.look(monotonic_ns(), node.lease_max(), || node.lease()) {
-            node.set_heartbeats(!leadership.alone());
-            if leadership.alone() {
-                tracing::warn!("a majority of the nodes is out of reach: nothing is served until it is back");
+        let step = leadership.look_at_disk(node.disk(), node.lease_max());
+        let changed = leadership.look(monotonic_ns(), node.lease_max(), || node.lease());
+        let (alone, out) = (leadership.alone(), leadership.out());
+        if changed {
+            node.set_alone(alone);
+            if alone {
+                match out {
+                    true => tracing::warn!("the disk does not answer: this node steps down, and serves nothing until it answers"),
+                    false => tracing::warn!(
+                        "a majority of the nodes is out of reach or stores nothing: nothing is served until it does"
+                    ),
+                }
                 self.close_sessions(Closing::CutOff);
             }
         }
-        if let Some(durable) = &mut self.durable
+        if out {
+            self.end_hand_over();
+        } else if step == DiskStep::HandOver {
+            self.hand_over_for_disk();
+        }
+        self.look_at_bound();
+        if !out
+            && let Some(durable) = &mut self.durable
             && self.engine.next_deadline().is_some()
             && !durable.gate.in_flight()
         {

@@ -12,7 +12,8 @@ use crate::engine::Engine;
 use crate::engine::replication::Role;
 use crate::engine::session::SessionFlags;
 use crate::persist::append::batch::HEADER;
-use crate::quorum::node::{Applied, Committed};
+use crate::quorum::node::{Applied, Committed, Status};
+use crate::quorum::store::DiskNow;
 use crate::quorum::types::{Batch, ClusterTime, LeaderId, NodeId, Origin};
 use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
 use crate::server::durable::load::Purpose;
@@ -21,6 +22,44 @@ use crate::server::replicated::moment_of;
 
 /// Number of leases without contact to a majority after which a leader tells its clients so.
 const LEASES_ALONE: u32 = 3;
+
+/// Number of leases for which the disk of a leader may not answer before it hands over: about an election time-out.
+const LEASES_HANGING: u32 = 4;
+/// Number of leases after which it steps down, if no other node could take over; and after which a leader tells its clients so if the
+/// others answer and store nothing.
+const LEASES_OUT: u32 = 9;
+
+/// Whether a disk does not answer whose oldest operation is not done for so long. `lease_max` is the length of a whole lease.
+pub fn hangs(busy: Duration, lease_max: Duration) -> bool {
+    busy > lease_max * LEASES_HANGING
+}
+
+/// Of the nodes that could lead instead of node `me`, because they vote and answer: the wanted one, or else the one that has most of
+/// the log. If a disk hangs, nobody knows whose: `stored` asks for one that has stored all that is committed.
+pub fn successor(
+    status: &Status,
+    me: NodeId,
+    wanted: Option<NodeId>,
+    stored: bool,
+    answers: impl Fn(NodeId) -> bool,
+) -> Option<NodeId> {
+    let voters = status.members.keys().copied().filter(|id| *id != me && !status.learners.contains(id));
+    let has_all = |id: &NodeId| !stored || status.matched.get(id).is_some_and(|index| *index >= status.committed);
+    let mut successors = voters.filter(|id| answers(*id)).filter(has_all);
+    match wanted {
+        Some(wanted) => successors.find(|id| *id == wanted),
+        None => successors.max_by_key(|id| status.matched.get(id).copied()),
+    }
+}
+
+/// What a leader does about its own disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskStep {
+    /// Nothing.
+    Stay,
+    /// It hands the leadership over if another node can lead.
+    HandOver,
+}
 
 /// What this node does for the cluster.
 pub enum Part {
@@ -133,14 +172,28 @@ pub struct Leadership {
     position: u64,
     /// Until when no other node can lead, in nanoseconds of the monotonic clock, as far as was looked.
     lease_until_ns: u64,
-    /// Whether a majority is out of reach.
+    /// Whether a majority is out of reach or stores nothing, or the node has stepped down because of its disk.
     alone: bool,
+    /// The oldest batch that is not committed, and when it was first seen so, in nanoseconds of the monotonic clock.
+    oldest: Option<(BatchNumber, u64)>,
+    /// Whether the node has stepped down because of its disk. While its followers hear nothing from it, they elect another leader. It
+    /// cannot note that: a vote is stored first.
+    out: bool,
 }
 
 impl Leadership {
     /// A leadership that begins now, in nanoseconds of the monotonic clock.
     pub fn new(id: LeaderId, origin: Origin, now_ns: u64) -> Leadership {
-        Leadership { id, origin, proposed: VecDeque::new(), position: 0, lease_until_ns: now_ns, alone: false }
+        Leadership {
+            id,
+            origin,
+            proposed: VecDeque::new(),
+            position: 0,
+            lease_until_ns: now_ns,
+            alone: false,
+            oldest: None,
+            out: false,
+        }
     }
 
     /// Number of batches that were proposed and are not committed.
@@ -148,9 +201,32 @@ impl Leadership {
         self.proposed.len() as u64
     }
 
-    /// Whether a majority is out of reach.
+    /// Whether it serves nothing: a majority is out of reach or stores nothing, or it is [`Leadership::out`].
     pub fn alone(&self) -> bool {
         self.alone
+    }
+
+    /// Whether it has stepped down because of its disk. Then it must propose nothing: followers that hear of it elect nobody else.
+    pub fn out(&self) -> bool {
+        self.out
+    }
+
+    /// Steps down because of the disk, until the disk answers again.
+    pub fn step_down(&mut self) {
+        (self.out, self.alone) = (true, true);
+    }
+
+    /// Looks at the node's own disk. Must come before [`Leadership::look`]. openraft commits without it if the others have stored
+    /// something, so that a leader whose disk hangs would lead for ever. A disk that is full answers: the node hands over, but it goes
+    /// on to serve reads if no other node can take over. `lease_max` is the length of a whole lease.
+    pub fn look_at_disk(&mut self, disk: DiskNow, lease_max: Duration) -> DiskStep {
+        if !hangs(disk.busy, lease_max) {
+            self.out = false;
+        } else if !self.out {
+            self.out = disk.busy > lease_max * LEASES_OUT && !disk.refuses;
+            return if self.out { DiskStep::Stay } else { DiskStep::HandOver };
+        }
+        DiskStep::Stay
     }
 
     /// Makes the proposal of a batch, as it was taken from the log. `now_ns`: the monotonic clock.
@@ -192,11 +268,21 @@ impl Leadership {
         left_ns > 0
     }
 
-    /// Looks whether a majority is out of reach. Returns whether that has changed. `lease_max` is the length of a whole lease.
+    /// Looks whether it is [`Leadership::alone`]. Returns whether that has changed. `lease_max` is the length of a whole lease.
     pub fn look(&mut self, now_ns: u64, lease_max: Duration, left: impl FnOnce() -> Duration) -> bool {
         let held = self.has_lease(now_ns, left);
-        let alone = !held && now_ns > self.lease_until_ns + u64::from(LEASES_ALONE) * lease_max.as_nanos() as u64;
+        let cut_off = !held && now_ns > self.lease_until_ns + u64::from(LEASES_ALONE) * lease_max.as_nanos() as u64;
+        let alone = cut_off || self.out || self.is_stalled(now_ns, lease_max);
         std::mem::replace(&mut self.alone, alone) != alone
+    }
+
+    /// Whether the others answer and have stored nothing for long, because their disks hang.
+    fn is_stalled(&mut self, now_ns: u64, lease_max: Duration) -> bool {
+        let oldest = self.proposed.front().map(|(number, ..)| *number);
+        if self.oldest.map(|(number, _)| number) != oldest {
+            self.oldest = oldest.map(|number| (number, now_ns));
+        }
+        self.oldest.is_some_and(|(_, since_ns)| now_ns.saturating_sub(since_ns) > (lease_max * LEASES_OUT).as_nanos() as u64)
     }
 
     /// What the reply to a request waits for, which shows changes up to `batch`. If it shows keys, and another node may lead, a
@@ -345,6 +431,65 @@ mod tests {
         assert!(leads.look(2_401, lease, none) && leads.alone());
         assert!(!leads.look(2_402, lease, none) && leads.alone(), "that is no news");
         assert!(leads.look(2_403, lease, || lease) && !leads.alone());
+    }
+
+    #[test]
+    fn a_leader_whose_disk_hangs_hands_over_and_then_steps_down() {
+        let mut leads = leadership(1);
+        let lease = Duration::from_millis(10);
+        let busy = |ms| DiskNow { busy: Duration::from_millis(ms), refuses: false };
+        let held = || lease;
+        assert_eq!(leads.look_at_disk(busy(40), lease), DiskStep::Stay);
+        assert_eq!(leads.look_at_disk(busy(41), lease), DiskStep::HandOver);
+        assert!(!leads.look(2_000, lease, held) && !leads.alone(), "it serves until another node can");
+        assert_eq!(leads.look_at_disk(busy(90), lease), DiskStep::HandOver);
+        assert_eq!(leads.look_at_disk(busy(91), lease), DiskStep::Stay);
+        assert!(leads.look(3_000, lease, held) && leads.alone() && leads.out(), "though it has a lease");
+        assert_eq!(leads.look_at_disk(busy(41), lease), DiskStep::Stay);
+        assert!(!leads.look(4_000, lease, held) && leads.out(), "another operation hangs");
+        assert_eq!(leads.look_at_disk(busy(0), lease), DiskStep::Stay);
+        assert!(leads.look(5_000, lease, held) && !leads.alone() && !leads.out());
+    }
+
+    #[test]
+    fn a_leader_whose_batches_are_not_stored_is_alone_until_they_are() {
+        let mut leads = leadership(1);
+        let (lease, now) = (Duration::from_nanos(100), Now::new(0, 0));
+        let held = || lease;
+        let first = leads.propose(1, vec![0; HEADER + 1], now, 1_000);
+        leads.propose(2, vec![0; HEADER + 1], now, 1_000);
+        assert!(!leads.look(2_000, lease, held) && !leads.look(2_900, lease, held));
+        assert!(leads.look(2_901, lease, held) && leads.alone() && !leads.out());
+        leads.take(&[committed(5, first)]);
+        assert!(leads.look(3_000, lease, held) && !leads.alone(), "the majority is slow, and stores something");
+        assert!(!leads.look(3_900, lease, held) && leads.look(3_901, lease, held));
+    }
+
+    #[test]
+    fn a_leader_whose_disk_is_full_hands_over_and_serves_until_then() {
+        let mut leads = leadership(1);
+        let lease = Duration::from_millis(10);
+        let full = DiskNow { busy: Duration::from_secs(100), refuses: true };
+        assert_eq!(leads.look_at_disk(full, lease), DiskStep::HandOver);
+        assert!(!leads.look(2_000, lease, || lease) && !leads.alone());
+        leads.step_down();
+        assert!(leads.alone() && leads.out());
+        assert_eq!(leads.look_at_disk(full, lease), DiskStep::Stay, "it has handed over");
+        assert!(!leads.look(3_000, lease, || lease) && leads.alone());
+    }
+
+    #[test]
+    fn a_node_succeeds_that_votes_answers_and_has_stored_what_is_committed() {
+        let members = (1..=4).map(|id| (id, String::new())).collect();
+        let matched = [(1, 9), (2, 7), (3, 9), (4, 9)].into();
+        let status = Status { members, matched, committed: 8, learners: vec![4], ..Status::default() };
+        let any = |_| true;
+        assert_eq!(successor(&status, 1, None, false, any), Some(3));
+        assert_eq!(successor(&status, 1, Some(2), false, any), Some(2));
+        assert_eq!(successor(&status, 1, Some(4), false, any), None, "it does not vote");
+        assert_eq!(successor(&status, 1, None, false, |id| id != 3), Some(2));
+        assert_eq!(successor(&status, 1, None, true, |id| id != 3), None, "its disk may hang as well");
+        assert_eq!(successor(&status, 3, None, true, any), Some(1));
     }
 
     #[test]

@@ -1,16 +1,26 @@
 //! `NODE`: what it shows of the cluster, and the changes of the members that it orders.
 
+use std::time::Duration;
+
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::replication::members::MemberChange;
-use crate::engine::replication::report::{Known, Report};
+use crate::engine::replication::report::{Disk, Known, Report};
 use crate::quorum::node::{Change, Observer};
+use crate::quorum::store::DiskNow;
 use crate::quorum::types::NodeId;
+use crate::server::replicated::leadership::hangs;
 use crate::server::shell::Shell;
 
-/// What a node knows of its cluster. `me`, `addr`: this node.
-pub(super) fn report(observer: &Observer, me: NodeId, addr: &str) -> Report {
+/// What a node knows of its cluster. `me`, `addr`: this node. `lease_max`: the length of a whole lease.
+pub(super) fn report(observer: &Observer, me: NodeId, addr: &str, lease_max: Duration) -> Report {
     let (status, progress) = (observer.status(), observer.progress());
+    let DiskNow { busy, refuses } = progress.disk();
+    let disk = match (refuses, hangs(busy, lease_max)) {
+        (true, _) => Disk::Refuses,
+        (false, true) => Disk::Hangs,
+        (false, false) => Disk::Answers,
+    };
     let known = |id: NodeId, addr: String| {
         let Some(peer) = observer.directory().get(id).filter(|_| id != me) else {
             return Known { id, addr, matched: status.leads.map(|_| status.applied), ..Known::default() };
@@ -31,7 +41,14 @@ pub(super) fn report(observer: &Observer, me: NodeId, addr: &str) -> Report {
     if !status.members.contains_key(&me) {
         nodes.push(known(me, addr.to_owned()));
     }
-    Report { committed: status.committed, applied: status.applied, flushes: progress.syncs.read(), nodes }
+    Report {
+        committed: status.committed,
+        applied: status.applied,
+        flushes: progress.syncs.read(),
+        disk,
+        disk_ms: busy.as_millis() as u64,
+        nodes,
+    }
 }
 
 impl Shell {

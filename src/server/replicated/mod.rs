@@ -70,8 +70,18 @@ struct HandOver {
     until_ms: u64,
     /// Whether the node has been told.
     ordered: bool,
-    /// Whether the server ends afterwards.
-    ends: bool,
+    why: Why,
+}
+
+/// Why the leadership is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Somebody has asked for it.
+    Asked,
+    /// The server ends afterwards.
+    Ends,
+    /// The disk of this node does not answer.
+    Disk,
 }
 
 /// The replication of a server.
@@ -97,6 +107,11 @@ impl Replicated {
     /// Whether this node leads.
     pub fn leads(&self) -> bool {
         matches!(self.part, Part::Leads(_))
+    }
+
+    /// Whether this node leads no more because of its disk, though it does not know who leads instead.
+    pub fn is_out(&self) -> bool {
+        matches!(&self.part, Part::Leads(leadership) if leadership.out())
     }
 
     /// When it needs a turn, in monotonic milliseconds.

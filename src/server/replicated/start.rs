@@ -82,8 +82,8 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     };
     let machine = ShellMachine { control: control.clone(), config };
     let node = node::start(options, machine)?;
-    let observer = node.observer();
-    shell.engine.replication.reporter = Some(Reporter::new(move || members::report(&observer, id, &addr)));
+    let (observer, lease_max) = (node.observer(), node.lease_max());
+    shell.engine.replication.reporter = Some(Reporter::new(move || members::report(&observer, id, &addr, lease_max)));
     shell.replicated = Some(Box::new(Replicated {
         node,
         id,

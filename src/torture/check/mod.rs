@@ -26,7 +26,7 @@ pub use acquisition::{Acquisition, Acquisitions};
 
 use std::fmt;
 
-use crate::torture::history::{History, Op};
+use crate::torture::history::{Event, EventKind, History, Op};
 
 /// A property that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,11 +155,24 @@ impl Rules {
     }
 }
 
+/// The leaders that lead though their disks do not answer. While they do, and another node is cut off, no other node can be elected.
+fn hung_leaders(history: &History) -> Vec<Violation> {
+    let of = |event: &Event| match event.kind {
+        EventKind::HungLeader { .. } => {
+            let message = event.kind.to_string();
+            Some(Violation { property: Property::Stuck, at_us: event.at_us, ops: Vec::new(), message })
+        }
+        _ => None,
+    };
+    history.events.iter().filter_map(of).collect()
+}
+
 /// Checks all properties of a history. The findings are in the order of [`Property::ALL`].
 pub fn judge(history: &History, rules: &Rules) -> Vec<(Property, Finding)> {
     let acquisitions = Acquisitions::of(history);
     let one = rules.holders == Some(1);
     let free = free::check(&acquisitions, rules);
+    let hung = hung_leaders(history);
     let find = |property: Property| match property {
         Property::Exclusion if one => overlap::grants(&acquisitions, property, 1),
         Property::Permits if !one => {
@@ -175,7 +188,7 @@ pub fn judge(history: &History, rules: &Rules) -> Vec<(Property, Finding)> {
         Property::Early => expiry::early(&acquisitions),
         Property::WakeUp | Property::Late | Property::Stuck => Finding {
             checked: free.checked,
-            violations: free.violations.iter().filter(|violation| violation.property == property).cloned().collect(),
+            violations: free.violations.iter().chain(&hung).filter(|violation| violation.property == property).cloned().collect(),
         },
     };
     Property::ALL.into_iter().map(|property| (property, find(property))).collect()

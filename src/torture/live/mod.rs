@@ -301,6 +301,7 @@ impl<'a> LiveRun<'a> {
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
             | Injection::BadDisk { .. }
+            | Injection::HungDisk { .. }
             | Injection::BitRot { .. }
             | Injection::Members { .. }
             | Injection::CutOff { .. }

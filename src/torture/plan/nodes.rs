@@ -48,6 +48,11 @@ pub(super) fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random
             Fault::BadDisk => {
                 Injection::BadDisk { server, full: random.percent(50), for_us: random.between(unit_us / 10, lease_us / 2) }
             }
+            // From what a busy disk takes to what a broken one does.
+            Fault::HungDisk => {
+                let longest_us = if random.percent(50) { 6 * lease_us } else { unit_us };
+                Injection::HungDisk { server, for_us: random.between(unit_us / 10, longest_us) }
+            }
             Fault::BitRot => Injection::BitRot {
                 server,
                 rot: Rot::ALL[random.below(Rot::ALL.len() as u64) as usize],

@@ -29,6 +29,8 @@ impl Lane {
             | EventKind::Stall { server, .. }
             | EventKind::Wipe { server }
             | EventKind::BadDisk { server, .. }
+            | EventKind::HungDisk { server, .. }
+            | EventKind::HungLeader { server, .. }
             | EventKind::BitRot { server, .. }
             | EventKind::Replaced { server }
             | EventKind::DriftOfNode { server, .. }

@@ -189,6 +189,7 @@ impl<'a> Timeline<'a> {
                 | EventKind::Partition { for_us, .. }
                 | EventKind::Disorder { for_us }
                 | EventKind::BadDisk { for_us, .. }
+                | EventKind::HungDisk { for_us, .. }
                 | EventKind::Members { for_us, .. } => self.bar("impaired", (at_us, at_us + for_us), thin, vec![index], &what),
                 EventKind::Crash { .. } => {
                     let (end_us, events) = until(&|other| other.client == event.client && other.kind == EventKind::Start);

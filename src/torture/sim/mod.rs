@@ -281,6 +281,7 @@ impl Simulation<'_> {
             | Injection::Stall { .. }
             | Injection::Wipe { .. }
             | Injection::BadDisk { .. }
+            | Injection::HungDisk { .. }
             | Injection::BitRot { .. }
             | Injection::Members { .. }
             | Injection::CutOff { .. }

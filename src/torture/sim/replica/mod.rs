@@ -62,17 +62,21 @@ pub enum Flaw {
     WriteErrorIgnored,
     /// A node does not look at the checksums in its log when it starts.
     LogUnchecked,
+    /// A leader does not look whether its disk answers.
+    HungDiskLeads,
     /// A node whose log was cut votes as if it had forgotten nothing.
     CutVotes,
     /// A new leader ends session grants as a server does that was restarted: it takes their connections for ended.
     SessionsEnded,
     /// A leader that is cut off leaves those waiting who wait.
     WaitersLeft,
+    /// A leader that was cut off goes on leading without another election.
+    AloneLeads,
 }
 
 impl Flaw {
     /// All faults.
-    pub const ALL: [Flaw; 11] = [
+    pub const ALL: [Flaw; 13] = [
         Flaw::AcknowledgeBeforeMajority,
         Flaw::FollowerAnswers,
         Flaw::TokenFromClock,
@@ -84,6 +88,8 @@ impl Flaw {
         Flaw::CutVotes,
         Flaw::SessionsEnded,
         Flaw::WaitersLeft,
+        Flaw::AloneLeads,
+        Flaw::HungDiskLeads,
     ];
 
     /// The name on the command line. `None` if there is no fault.
@@ -101,6 +107,8 @@ impl Flaw {
             Flaw::CutVotes => Some("cut-votes"),
             Flaw::SessionsEnded => Some("ended-sessions"),
             Flaw::WaitersLeft => Some("left-waiters"),
+            Flaw::AloneLeads => Some("alone-leads"),
+            Flaw::HungDiskLeads => Some("hung-disk-leads"),
         }
     }
 

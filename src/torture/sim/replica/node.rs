@@ -10,14 +10,14 @@ use crate::base::time::Now;
 use crate::engine::replication::{Node as Shown, Role, State};
 use crate::persist::append::log::{AppendLog, Batch};
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
-use crate::quorum::net::Standing;
+use crate::quorum::net::{Neighbours, Standing};
 use crate::quorum::node::{Core, Node, Status};
 use crate::quorum::node::{admission, is_blank};
 use crate::quorum::store::{LogStore, Options, Owner, Snapshots, Worker};
 use crate::quorum::types::NodeId;
 use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
 use crate::server::replicated::boot_clock;
-use crate::server::replicated::leadership::{Leadership, Part, Wait};
+use crate::server::replicated::leadership::{DiskStep, Leadership, Part, Wait, successor};
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::clock::Clock;
@@ -36,6 +36,10 @@ const SEGMENT_BYTES: (u64, u64) = (64 << 10, 4 << 10);
 const TORN_MAX: u64 = 6;
 /// Time after a start from damaged files after which the node has been given again what it may have forgotten.
 const DOUBT_US: u64 = 10_000_000;
+/// Time for which the disk of a leader may not answer: nine leases and what a look takes, and some more for clocks that are slow.
+const HUNG_MAX_US: u64 = 10_500_000;
+/// Time for which a leader is seen to go on leading.
+const SEEN_US: u64 = 2_500_000;
 /// Pause before the log writes again what the disk has not taken.
 const STUCK_US: u64 = 100_000;
 
@@ -58,6 +62,12 @@ pub struct Replica {
     pub number: u64,
     /// Whether its disk fails.
     bad: bool,
+    /// Until when its disk answers nothing.
+    hangs_until_us: u64,
+    /// Since when the disk works on what it does, if it does anything.
+    works_since_us: Option<u64>,
+    /// When it was first seen that the node leads though its disk has not answered for long; see [`Replica::is_hung_leader`].
+    suspected_us: Option<u64>,
     /// Whether the node has belonged to the cluster since it had its disk.
     pub has_joined: bool,
     /// Whether its files were damaged, and it has not shown since that it can read them.
@@ -128,6 +138,9 @@ impl Replica {
             process: None,
             number: 0,
             bad: false,
+            hangs_until_us: 0,
+            works_since_us: None,
+            suspected_us: None,
             has_joined: false,
             damaged: false,
             doubtful_until_us: 0,
@@ -153,6 +166,30 @@ impl Replica {
     /// Whether its disk fails.
     pub fn is_bad(&self) -> bool {
         self.bad
+    }
+
+    /// Lets its disk answer nothing for a time.
+    pub fn hang(&mut self, until_us: u64) {
+        self.hangs_until_us = self.hangs_until_us.max(until_us);
+    }
+
+    /// Until when its disk answers nothing, if it hangs.
+    pub fn hangs(&self, now_us: u64) -> Option<u64> {
+        Some(self.hangs_until_us).filter(|until_us| *until_us > now_us)
+    }
+
+    /// For how long its disk has not answered, if the node leads all the same and must have stepped down. It is seen for a while first:
+    /// a node that stood still has not looked yet.
+    pub fn is_hung_leader(&mut self, now_us: u64, leads: bool) -> Option<u64> {
+        let since_us = self.works_since_us.filter(|_| leads && self.hangs(now_us).is_some());
+        let hung_us = since_us.map(|since_us| now_us - since_us).filter(|hung_us| *hung_us > HUNG_MAX_US);
+        if hung_us.is_none() {
+            self.suspected_us = None;
+            return None;
+        }
+        let suspected_us = *self.suspected_us.get_or_insert(now_us);
+        // It is told once.
+        hung_us.filter(|_| suspected_us != 0 && now_us - suspected_us > SEEN_US).inspect(|_| self.suspected_us = Some(0))
     }
 
     /// Its disk.
@@ -182,7 +219,7 @@ impl Replica {
         cluster[..8].copy_from_slice(&CLUSTER.to_be_bytes());
         let forgotten = snapshots.forgotten(&log).map_err(|error| error.to_string())?;
         let standing = Standing { cluster, blank: is_blank(&log, forgotten), votes: false };
-        let admission = Arc::new(admission(forgotten));
+        let admission = Arc::new(admission(&log, forgotten));
         let transport =
             Transport::new(self.id(), self.nodes, Arc::clone(&self.post), standing, Arc::clone(&admission), self.disk.clone());
         let machine = SimMachine::new(self.disk.clone());
@@ -222,6 +259,7 @@ impl Replica {
     /// The process ends. With `power` the machine loses its power: what was not synced may be lost, and a write may be torn.
     pub fn end_process(&mut self, runtime: &mut Runtime, now_us: u64, power: bool) {
         let Some(mut process) = self.process.take() else { return };
+        self.works_since_us = None;
         runtime.enter(self.index, now_us);
         if power && process.worker.is_asked() {
             let torn = self.random.below(TORN_MAX);
@@ -245,6 +283,7 @@ impl Replica {
         self.disk = NodeDisk::new(SimulatedDisk::new(seed));
         // A new disk works.
         self.bad = false;
+        self.hangs_until_us = 0;
         self.has_joined = false;
         (self.damaged, self.doubtful_until_us) = (false, 0);
     }
@@ -270,7 +309,7 @@ impl Replica {
     }
 
     /// Looks whether there is work for the disk. Returns the time that it takes, if it begins now.
-    pub fn work(&mut self) -> Option<u64> {
+    pub fn work(&mut self, now_us: u64, runtime: &Runtime) -> Option<u64> {
         let process = self.process.as_mut()?;
         if process.transport.votes() {
             self.has_joined = true;
@@ -281,6 +320,8 @@ impl Replica {
             return None;
         }
         process.works = true;
+        self.works_since_us = Some(now_us);
+        process.worker.begin_at(Duration::from_micros(runtime.clock(self.index).elapsed_us(now_us)));
         if process.worker.is_stuck() {
             return Some(STUCK_US);
         }
@@ -293,6 +334,7 @@ impl Replica {
     pub fn worked(&mut self) {
         let Some(process) = &mut self.process else { return };
         process.works = false;
+        self.works_since_us = None;
         process.worker.turn();
         if self.random.percent(20) {
             process.worker.tidy();
@@ -334,7 +376,7 @@ impl Process {
     pub fn submit(&mut self, now: Now, flaw: Flaw) -> Vec<SessionId> {
         let Process { node, part, leading, .. } = self;
         let (Part::Leads(leadership), Some(leading)) = (part, leading) else { return Vec::new() };
-        if !(leading.log.has_pending() || leading.confirms) || leading.gate.is_on_its_way() {
+        if !(leading.log.has_pending() || leading.confirms) || leading.gate.is_on_its_way() || leadership.out() {
             return Vec::new();
         }
         leading.gate.note_changes(&leading.log);
@@ -354,13 +396,30 @@ impl Process {
         }
     }
 
-    /// Looks whether a majority is out of reach. Returns whether it has just become so.
-    pub fn look(&mut self, now_ns: u64) -> bool {
-        let Process { node, part: Part::Leads(leadership), .. } = self else { return false };
+    /// Looks at the disk, and whether a majority is out of reach. Returns whether the node has just ceased to serve.
+    pub fn look(&mut self, now_ns: u64, flaw: Flaw) -> bool {
+        let Process { node, part: Part::Leads(leadership), leading, transport, .. } = self else { return false };
         let lease: Duration = node.lease_max();
+        let step = match flaw {
+            Flaw::HungDiskLeads => DiskStep::Stay,
+            _ => leadership.look_at_disk(node.disk(), lease),
+        };
+        let settled = leading.as_ref().is_none_or(|leading| !leading.gate.in_flight() && !leading.log.has_pending());
+        if step == DiskStep::HandOver && settled {
+            let answers = |id| transport.directory().get(id).is_some_and(|peer| peer.connected);
+            if let Some(to) = successor(&node.status(), leadership.id.node_id, None, true, answers) {
+                node.transfer(to);
+                leadership.step_down();
+                node.set_heartbeats(false);
+                return true;
+            }
+        }
         let changed = leadership.look(now_ns, lease, || node.lease());
         if changed {
-            node.set_heartbeats(!leadership.alone());
+            match flaw {
+                Flaw::AloneLeads => node.set_heartbeats(!leadership.alone()),
+                _ => node.set_alone(leadership.alone()),
+            }
         }
         changed && leadership.alone()
     }

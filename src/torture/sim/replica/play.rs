@@ -5,6 +5,7 @@ use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::plan::Injection;
 use crate::torture::sim::Simulation;
 use crate::torture::sim::net::Event;
+use crate::torture::sim::replica::node::Replica;
 use crate::torture::sim::world::lock;
 
 /// Time after which a node is started again that could not go on or start because of its disk.
@@ -15,9 +16,11 @@ const LEFT_WAITING_US: u64 = 6_000_000;
 impl Simulation<'_> {
     /// Whether a node could not start because of its disk, and is started again later.
     pub(in crate::torture::sim) fn starts_later(&self, server: u32) -> bool {
-        let bad = self.servers[server as usize].replica.as_ref().is_some_and(|replica| replica.is_bad());
+        let mut net = lock(&self.net);
+        let now_us = net.now_us;
+        let replica = self.servers[server as usize].replica.as_ref();
+        let bad = replica.is_some_and(|replica| replica.is_bad() || replica.hangs(now_us).is_some());
         if bad {
-            let mut net = lock(&self.net);
             let at_us = net.now_us + AGAIN_US;
             net.at(at_us, Event::Up(server));
         }
@@ -89,7 +92,7 @@ impl Simulation<'_> {
             }
             any |= of.serve_node(&mut net, &cluster.runtime);
             if let Some(replica) = &mut of.replica
-                && let Some(work_us) = replica.work()
+                && let Some(work_us) = replica.work(now_us, &cluster.runtime)
             {
                 net.at(now_us + work_us, Event::Synced(server, replica.number));
             }
@@ -110,9 +113,10 @@ impl Simulation<'_> {
             let servers = &self.servers;
             let runs = |node: u32| servers[node as usize].up && servers[node as usize].stalled_until_us <= now_us;
             // One whose disk takes what it writes.
-            let acts = |node: u32| runs(node) && servers[node as usize].replica.as_ref().is_none_or(|replica| !replica.is_bad());
+            let stores = |replica: &Replica| !replica.is_bad() && replica.hangs(now_us).is_none();
+            let acts = |node: u32| runs(node) && servers[node as usize].replica.as_deref().is_none_or(stores);
             let serves = |node: &u32| {
-                // A leader that stands still serves nobody.
+                // A leader that stands still serves nobody. One whose disk hangs does, as long as the others store what it sends.
                 let voters = servers[*node as usize].serves().filter(|_| runs(*node));
                 voters.is_some_and(|voters| cluster.reaches_majority(now_us, *node, voters, acts))
             };
@@ -124,6 +128,13 @@ impl Simulation<'_> {
                     net.at(now_us + LEFT_WAITING_US, Event::NobodyWaits(leader, now_us));
                 }
                 net.record(NO_CLIENT, leader.map_or(EventKind::Leaderless, |server| EventKind::Leads { server }));
+            }
+            for server in 0..cluster.nodes {
+                let of = &mut self.servers[server as usize];
+                let leads = of.stalled_until_us <= now_us && of.serves().is_some();
+                if let Some(for_us) = of.replica.as_mut().and_then(|replica| replica.is_hung_leader(now_us, leads)) {
+                    net.record(NO_CLIENT, EventKind::HungLeader { server, for_us });
+                }
             }
         }
         any
@@ -167,7 +178,16 @@ impl Simulation<'_> {
     pub(in crate::torture::sim) fn synced(&mut self, server: u32, process: u64) {
         let of = &mut self.servers[server as usize];
         match &mut of.replica {
-            Some(replica) if replica.number == process => replica.worked(),
+            Some(replica) if replica.number == process => {
+                let mut net = lock(&self.net);
+                match replica.hangs(net.now_us) {
+                    Some(until_us) => net.at(until_us, Event::Synced(server, process)),
+                    None => {
+                        drop(net);
+                        replica.worked();
+                    }
+                }
+            }
             Some(_) => {}
             None => of.synced(&self.net, process),
         }
@@ -269,6 +289,11 @@ impl Simulation<'_> {
                 replica.set_bad(Some(if full { Injected::Full } else { Injected::Failed }));
                 lock(&self.net).at(now_us + for_us, Event::Mended(server));
                 EventKind::BadDisk { server, full, for_us }
+            }
+            Injection::HungDisk { server, for_us } => {
+                let Some(replica) = self.servers[server as usize].replica.as_mut() else { return };
+                replica.hang(now_us + for_us);
+                EventKind::HungDisk { server, for_us }
             }
             Injection::Wipe { server, again_after_us } => {
                 if !self.may_lose_a_disk(now_us) || !self.servers[server as usize].down(&self.net, Some(0), true) {

@@ -40,6 +40,9 @@ impl Server {
     /// Starts the process of a node. Returns false if its files are refused.
     pub fn start_node(&mut self, net: &mut Net, runtime: &mut Runtime) -> bool {
         let Some(replica) = &mut self.replica else { return false };
+        if replica.hangs(net.now_us).is_some() {
+            return false;
+        }
         self.seed = self.seed.wrapping_add(1);
         let origin_us = BEGIN_US + (replica.number * u64::from(replica.index + 3)) % 13 * CLOCKS_APART_US;
         self.clock = ProcessClock::new(net.now_us, origin_us, replica.wall_ms).with_ppm(runtime.clock(replica.index).ppm);
@@ -218,9 +221,9 @@ impl Server {
     /// Looks at the lease. Returns whether the node leads, as far as it knows.
     pub fn look_at_lease(&mut self, net: &mut Net, runtime: &Runtime) -> bool {
         let now_ns = monotonic_ns(runtime.clock(self.number), net.now_us);
-        let leaves_waiters = self.replica.as_ref().is_some_and(|replica| replica.flaw == Flaw::WaitersLeft);
+        let flaw = self.replica.as_ref().map_or(Flaw::Nothing, |replica| replica.flaw);
         let Some(process) = self.process().filter(|process| matches!(process.part, Part::Leads(_))) else { return false };
-        if process.look(now_ns) && !leaves_waiters {
+        if process.look(now_ns, flaw) && flaw != Flaw::WaitersLeft {
             self.close_sessions(net.now_us, Closing::CutOff);
         }
         self.show(net.now_us);

@@ -1,0 +1,43 @@
+//! How much may wait to be stored: one bound for the file and for the quorum.
+//!
+//! The bound is in bytes of changes: those that were handed over and are not settled, those that gather for the next batch, and on a
+//! leader those that its own disk has not written, though the other nodes have. Beyond it, commands that write are refused until half
+//! of it is left. A request is refused because of those before it, and not because of its own size.
+
+/// Maximum number of bytes that wait to be stored.
+pub const WAITING_MAX: u64 = 256 << 20;
+
+/// Whether too much waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bound {
+    over: bool,
+}
+
+impl Bound {
+    /// Takes note of how many bytes wait. Returns whether writes are to be refused from now on, or not any more.
+    #[inline]
+    pub fn look(&mut self, waiting: u64) -> bool {
+        let over = waiting > if self.over { WAITING_MAX / 2 } else { WAITING_MAX };
+        std::mem::replace(&mut self.over, over) != over
+    }
+
+    /// Whether too much waits.
+    pub fn is_over(self) -> bool {
+        self.over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_refused_above_the_bound_until_half_of_it_is_left() {
+        let mut bound = Bound::default();
+        assert!(!bound.look(WAITING_MAX) && !bound.is_over());
+        assert!(bound.look(WAITING_MAX + 1) && bound.is_over());
+        assert!(!bound.look(2 * WAITING_MAX) && !bound.look(WAITING_MAX / 2 + 1) && bound.is_over());
+        assert!(bound.look(WAITING_MAX / 2) && !bound.is_over());
+        assert!(!bound.look(WAITING_MAX));
+    }
+}
