@@ -8,7 +8,7 @@ use openraft::type_config::TypeConfigExt;
 use openraft::vote::RaftLeaderId;
 use openraft::{EntryPayload, Membership, RaftLogReader};
 use portcullis::quorum::store::{LogStore, Options, Owner};
-use portcullis::quorum::types::{Entry, LogId, Peer, Types};
+use portcullis::quorum::types::{Entry, LogId, Peer, Types, Vote};
 use portcullis::server::durable::folder::Folder;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -152,8 +152,9 @@ fn leave_between(cluster: &Cluster, leader: usize, removed: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let last = log.get_log_state().await.unwrap().last_log_id.unwrap();
-        let vote = log.read_vote().await.unwrap().unwrap();
-        assert_eq!(vote.leader_id.node_id, leader as u64 + 1);
+        // It has stepped down, and leads again.
+        let vote = Vote::new_committed(log.read_vote().await.unwrap().unwrap().leader_id.term + 1, leader as u64 + 1);
+        log.save_vote(&vote).await.unwrap();
         let payload = EntryPayload::Membership(Membership::new(vec![all, rest], peers).unwrap());
         let (flushed, durable) = Types::oneshot();
         let entry = Entry { log_id: LogId::new(vote.leader_id.to_committed(), last.index + 1), payload };

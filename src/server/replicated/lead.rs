@@ -175,6 +175,7 @@ impl Shell {
                 None => tracing::info!(term = status.term, "no node leads"),
             }
         }
+        replicated.was_alone &= status.leader.is_none();
         replicated.status = status;
         if turn.ceases {
             self.depose("this node does not lead any more");
@@ -285,12 +286,13 @@ impl Shell {
         self.go_on_handing_over();
         let Some(replicated) = self.replicated.as_mut().filter(|replicated| now.reached(replicated.tick_ms)) else { return };
         replicated.tick_ms = now.deadline_in(TICK_MS);
-        let Replicated { node, part: Part::Leads(leadership), .. } = &mut **replicated else { return };
+        let Replicated { node, part: Part::Leads(leadership), was_alone, .. } = &mut **replicated else { return };
         let step = leadership.look_at_disk(node.disk(), node.lease_max());
         let changed = leadership.look(monotonic_ns(), node.lease_max(), || node.lease());
         let (alone, out) = (leadership.alone(), leadership.out());
         if changed {
             node.set_alone(alone);
+            *was_alone = alone;
             if alone {
                 match out {
                     true => tracing::warn!("the disk does not answer: this node steps down, and serves nothing until it answers"),

@@ -124,11 +124,13 @@ impl Part {
         }
     }
 
-    /// What clients are shown of node `me`, if the cluster's leader is `leader` as far as it knows.
-    pub fn role(&self, me: NodeId, leader: Option<NodeId>) -> Role {
+    /// What clients are shown of node `me`, if the cluster's leader is `leader` as far as it knows. `was_alone`: it has led, reached no
+    /// majority, and known no leader since.
+    pub fn role(&self, me: NodeId, leader: Option<NodeId>, was_alone: bool) -> Role {
         match self {
             Part::Leads(leadership) if leadership.alone => Role::NoQuorum,
             Part::Leads(_) => Role::Leader,
+            _ if was_alone && leader.is_none() => Role::NoQuorum,
             _ => Role::Follower { leader: leader.filter(|leader| *leader != me) },
         }
     }

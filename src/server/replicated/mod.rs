@@ -97,6 +97,8 @@ pub struct Replicated {
     /// When to look at the lease and to commit the time, in monotonic milliseconds; `u64::MAX` unless this node leads.
     tick_ms: u64,
     handing_over: Option<HandOver>,
+    /// Whether it has led, reached no majority, and known no leader since.
+    was_alone: bool,
     /// Where clients reach this node.
     client: ClientAddress,
     /// Messages for the subscribers of other nodes.

@@ -93,6 +93,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         status: Status::default(),
         tick_ms: u64::MAX,
         handing_over: None,
+        was_alone: false,
         client,
         messages: Messages::default(),
     }));

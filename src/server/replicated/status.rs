@@ -62,7 +62,7 @@ impl Replicated {
             nodes.sort_by_key(|node| node.id);
         }
         State {
-            role: self.part.role(self.id, self.status.leader),
+            role: self.part.role(self.id, self.status.leader, self.was_alone),
             cluster: self.cluster,
             node: self.id,
             term: self.status.term,

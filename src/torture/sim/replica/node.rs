@@ -92,6 +92,8 @@ pub struct Process {
     pub status: Status,
     /// The log and the gate of a leader.
     pub leading: Option<Leading>,
+    /// Whether it has led, reached no majority, and known no leader since.
+    pub was_alone: bool,
     /// Whether the log works on orders.
     works: bool,
     /// Whether its disk has failed since it began: then it may be unable to go on.
@@ -250,8 +252,19 @@ impl Replica {
         runtime.spawn(Box::pin(transport.clone().greet()));
         let (part, status) = (Part::Empty, Status::default());
         let (had_bad_disk, failed) = (self.bad, false);
-        let process =
-            Process { node, worker, machine, transport, part, status, leading: None, works: false, had_bad_disk, failed };
+        let process = Process {
+            node,
+            worker,
+            machine,
+            transport,
+            part,
+            status,
+            leading: None,
+            was_alone: false,
+            works: false,
+            had_bad_disk,
+            failed,
+        };
         self.process = Some(process);
         Ok(())
     }
@@ -398,7 +411,7 @@ impl Process {
 
     /// Looks at the disk, and whether a majority is out of reach. Returns whether the node has just ceased to serve.
     pub fn look(&mut self, now_ns: u64, flaw: Flaw) -> bool {
-        let Process { node, part: Part::Leads(leadership), leading, transport, .. } = self else { return false };
+        let Process { node, part: Part::Leads(leadership), leading, transport, was_alone, .. } = self else { return false };
         let lease: Duration = node.lease_max();
         let step = match flaw {
             Flaw::HungDiskLeads => DiskStep::Stay,
@@ -420,6 +433,7 @@ impl Process {
                 Flaw::AloneLeads => node.set_heartbeats(!leadership.alone()),
                 _ => node.set_alone(leadership.alone()),
             }
+            *was_alone = leadership.alone();
         }
         changed && leadership.alone()
     }
@@ -437,7 +451,7 @@ impl Process {
 
     /// What clients are shown.
     pub fn state(&self, id: NodeId, nodes: u32, flaw: Flaw) -> State {
-        let role = match self.part.role(id, self.status.leader) {
+        let role = match self.part.role(id, self.status.leader, self.was_alone) {
             Role::Follower { .. } if flaw == Flaw::FollowerAnswers => Role::Leader,
             // Otherwise the engine ends the waits by an error.
             Role::NoQuorum if flaw == Flaw::WaitersLeft => Role::Leader,

@@ -141,6 +141,7 @@ impl Server {
     fn change(&mut self, net: &mut Net, runtime: &Runtime, status: Status) {
         let Some(process) = self.process() else { return };
         let turn = process.part.turn(status.leads);
+        process.was_alone &= status.leader.is_none();
         process.status = status;
         if turn.ceases {
             self.depose(net.now_us);
