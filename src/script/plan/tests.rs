@@ -469,8 +469,8 @@ fn call(locals: usize) -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Whether any one list of scripts contains a planned script is a matter of luck. Of all the scripts of a run, two thirds have a plan, and a third
-/// have one that runs to its end; the limits are fifteen standard deviations below.
+/// Whether any one list of scripts contains a planned script is a matter of luck. Of all the scripts of a run, two thirds have a plan, and
+/// a third have one that runs to its end; the limits are fifteen standard deviations below.
 #[test]
 fn behaves_like_lua() {
     let config = ProptestConfig { cases: 400, source_file: Some(file!()), ..ProptestConfig::default() };
@@ -490,5 +490,8 @@ fn behaves_like_lua() {
     });
     run.unwrap_or_else(|error| panic!("{error}"));
     let (all, planned, ended) = (all.get(), planned.get(), ended.get());
-    assert!(all > 1000 && planned > all / 2 && ended > all / 5, "of {all} scripts {planned} have plans, of which {ended} run to their end");
+    assert!(
+        all > 1000 && planned > all / 2 && ended > all / 5,
+        "of {all} scripts {planned} have plans, of which {ended} run to their end"
+    );
 }
