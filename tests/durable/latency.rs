@@ -11,8 +11,7 @@ const LARGE: usize = 32 << 20;
 #[test]
 fn slow_writes_and_syncs_are_latency_events() {
     let folder = Folder::new();
-    let server =
-        Server::start(&folder, &["--appendfsync", "always", "--latency-monitor-threshold", "3600000", "--rdbcompression", "no"]);
+    let server = Server::start(&folder, &["--appendfsync", "always", "--latency-monitor-threshold", "3600000"]);
     let mut wire = server.wire();
     let value = "x".repeat(LARGE);
     let mut write = |key: &str| {
