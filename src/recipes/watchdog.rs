@@ -121,9 +121,9 @@ async fn keep_renewed<W: World>(
 /// use std::time::Duration;
 /// use portcullis::recipes::{WithWatchdog, Lock, Reentrant};
 ///
-/// let door = Lock::new(&world, WithWatchdog::new(Box::new(Reentrant) as Box<_>).every(Duration::from_millis(20)), "door");
-/// let guard = door.lease(Duration::from_millis(100)).acquire().await?;
-/// tokio::time::sleep(Duration::from_millis(150)).await;
+/// let door = Lock::new(&world, WithWatchdog::new(Box::new(Reentrant) as Box<_>).every(Duration::from_millis(100)), "door");
+/// let guard = door.lease(Duration::from_secs(2)).acquire().await?;
+/// tokio::time::sleep(Duration::from_millis(2500)).await;
 /// assert!(!guard.is_lost());
 /// # Ok(()) }
 /// ```

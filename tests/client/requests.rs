@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::clients::{client, options, run, until_blocked};
+use crate::common::ports;
 use crate::common::servers::{Server, on_path};
 
 fn command(text: &str) -> Command {
@@ -140,6 +141,15 @@ fn plain_commands_work_on_redis() {
     }
 }
 
+/// How many logins a server has refused.
+fn refused_logins(addr: std::net::SocketAddr) -> u64 {
+    let mut wire = crate::common::wire::Wire::connect(addr).expect("a connection");
+    wire.call(&["AUTH", "s:cret"]).expect("a reply");
+    let info = String::from_utf8(wire.call(&["INFO", "stats"]).expect("a reply").raw).expect("a text");
+    let refused = info.lines().find_map(|line| line.strip_prefix("acl_access_denied_auth:")).expect("the field");
+    refused.parse().expect("a number")
+}
+
 #[test]
 fn unix_sockets_and_passwords() {
     let path = std::env::temp_dir().join(format!("portcullis-client-{}.sock", std::process::id()));
@@ -159,10 +169,10 @@ fn unix_sockets_and_passwords() {
             assert_eq!(who, if url.contains("ann") { "ann" } else { "default" });
         }
         for url in [format!("redis://ann:no@{}", server.addr), format!("redis://ann:no@{}?protocol=resp2", server.addr)] {
-            let begin = Instant::now();
+            let refused = refused_logins(server.addr);
             let error = Client::connect(&url).await.err().expect("refused");
             assert_eq!(error.code(), Some("WRONGPASS"), "{error}");
-            assert!(begin.elapsed() < Duration::from_secs(2), "a wrong password is not tried again");
+            assert_eq!(refused_logins(server.addr), refused + 1, "a wrong password is not tried again");
         }
         let error = Client::connect(&format!("redis://{}?protocol=resp2", server.addr)).await;
         // The client may connect, but may not run commands.
@@ -282,7 +292,8 @@ fn a_server_that_does_not_answer_is_given_up_in_time() {
         let begin = Instant::now();
         let error = client.command(&["INCR", "k"]).await.expect_err("no answer");
         assert!(error.maybe_applied(), "{error}");
-        assert!((Duration::from_millis(190)..Duration::from_secs(2)).contains(&begin.elapsed()));
+        // Without a limit it would wait for as long as the server is silent, which is for ever.
+        assert!(begin.elapsed() >= Duration::from_millis(190), "{:?}", begin.elapsed());
         // The client does not use a silent connection any more.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(client.command(&["PING"]).await.expect("a reply").as_str(), Some("PONG"));
@@ -293,15 +304,21 @@ fn a_server_that_does_not_answer_is_given_up_in_time() {
 #[test]
 fn nobody_listening_fails_at_once_and_commands_wait_for_the_server_to_come_back() {
     run(async {
-        let server = TestServer::start();
+        let port = ports::free();
+        let start = || {
+            ports::until_free(port);
+            TestServer::builder().config("port", &port.to_string()).start()
+        };
+        let server = start();
         let addr = server.addr();
-        let client = Client::with(options(addr).response_timeout(Duration::from_secs(20))).await.expect("a client");
+        let client = Client::with(options(addr).response_timeout(Duration::from_secs(60))).await.expect("a client");
         client.command(&["SET", "k", "1"]).await.expect("a reply");
         let mut news = client.subscribe(&["news"]).await.expect("a subscription");
         drop(server);
         let begin = Instant::now();
-        assert!(matches!(Client::with(options(addr)).await, Err(Error::Connect(_))));
-        assert!(begin.elapsed() < Duration::from_secs(2));
+        let tried = Client::with(options(addr).response_timeout(Duration::from_secs(60))).await;
+        assert!(matches!(tried, Err(Error::Connect(_))));
+        assert!(begin.elapsed() < Duration::from_secs(30), "it does not try for as long as a response may take");
         assert!(matches!(news.next().await, Err(Error::Disconnected { .. })));
         let asked = {
             let client = client.clone();
@@ -309,7 +326,7 @@ fn nobody_listening_fails_at_once_and_commands_wait_for_the_server_to_come_back(
         };
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(!asked.is_finished());
-        let server = TestServer::builder().config("port", &addr.port().to_string()).start();
+        let server = start();
         let (get, publish) = asked.await.expect("a task");
         // The client knows whether it had written the request when the connection broke: either it was not written, or the error
         // says so.

@@ -12,7 +12,7 @@ use portcullis::quorum::types::{Entry, LogId, Peer, Types, Vote};
 use portcullis::server::durable::folder::Folder;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::nodes::{Cluster, ask};
+use crate::nodes::{Cluster, ask, ask_briefly};
 
 /// Runs `portcullis cluster` with these words.
 pub fn operate(words: &[&str]) -> Output {
@@ -116,7 +116,7 @@ fn changes_that_cannot_be_are_refused_in_words() {
     assert_eq!(reply, format!("-ERR node {} at {addr} leads: send it the command", id(leader)));
     cluster.kill(other);
     cluster.wait("the refusal", |_| {
-        let reply = ask(addr, &["NODE", "REMOVE", &id(follower)]).ok()?;
+        let reply = ask_briefly(addr, &["NODE", "REMOVE", &id(follower)]).ok()?;
         (reply == format!("-ERR without node {} there is no majority: 1 of 2 nodes answer", id(follower))).then_some(())
     });
     assert_eq!(cluster.ask_leader(&["SET", "a", "1"]), "+OK");
@@ -173,7 +173,7 @@ fn a_change_of_voters_that_a_leader_has_left_between_its_steps_is_ended() {
     (0..3).filter(|node| *node != leader).for_each(|node| cluster.kill(node));
     // The leader has then written everything that it has sent to the others.
     cluster.wait("a lost majority", |cluster| {
-        ask(cluster.clients[leader], &["GET", "a"]).is_ok_and(|reply| reply.starts_with('-')).then_some(())
+        ask_briefly(cluster.clients[leader], &["GET", "a"]).is_ok_and(|reply| reply.starts_with('-')).then_some(())
     });
     cluster.kill(leader);
     leave_between(&cluster, leader, removed);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Error, ErrorKind, Result, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
+use crate::common::ports;
+
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client waits for a reply.
+/// How long a client waits for a reply before it asks another node.
 const REPLY: Duration = Duration::from_millis(300);
 
 /// Three nodes or more, each with a folder. Dropping it kills them.
@@ -40,10 +42,9 @@ fn program() -> PathBuf {
     std::env::var_os("PORTCULLIS_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_portcullis").into(), PathBuf::from)
 }
 
-/// Ports that are free, and stay so unless another process takes one meanwhile.
+/// Ports that are free, and stay so while nodes are down.
 fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+    [(); N].map(|()| ports::free())
 }
 
 impl Cluster {
@@ -153,7 +154,7 @@ impl Cluster {
         self.wait(&format!("node {}", node + 1), |cluster| {
             let ended = cluster.children[node].as_mut().unwrap().try_wait().unwrap();
             assert!(ended.is_none(), "node {} ended: {ended:?}\n{}", node + 1, cluster.log(node));
-            ask(addr, &["PING"]).is_ok().then_some(())
+            ask_briefly(addr, &["PING"]).is_ok().then_some(())
         });
     }
 
@@ -268,7 +269,7 @@ impl Asker {
     pub fn ask(&mut self, request: &[&str]) -> String {
         let begin = Instant::now();
         loop {
-            match ask(self.clients[self.last], request) {
+            match ask_briefly(self.clients[self.last], request) {
                 Ok(reply) if !["-READONLY", "-MASTERDOWN", "-CLUSTERDOWN"].iter().any(|error| reply.starts_with(error)) => {
                     return reply;
                 }
@@ -282,7 +283,16 @@ impl Asker {
 
 /// Sends a request on a connection of its own. Returns the first line of the reply; of a bulk string, its first line.
 pub fn ask(addr: SocketAddr, request: &[&str]) -> Result<String> {
-    let mut lines = send(addr, request)?;
+    ask_within(PATIENCE, addr, request)
+}
+
+/// As [`ask`], of a node that may not answer.
+pub fn ask_briefly(addr: SocketAddr, request: &[&str]) -> Result<String> {
+    ask_within(REPLY, addr, request)
+}
+
+fn ask_within(time: Duration, addr: SocketAddr, request: &[&str]) -> Result<String> {
+    let mut lines = send(time, addr, request)?;
     let mut line = String::new();
     lines.read_line(&mut line)?;
     if line.starts_with('$') && !line.starts_with("$-1") {
@@ -292,18 +302,31 @@ pub fn ask(addr: SocketAddr, request: &[&str]) -> Result<String> {
     if line.is_empty() { Err(Error::from(ErrorKind::UnexpectedEof)) } else { Ok(line.trim_end().to_owned()) }
 }
 
-fn send(addr: SocketAddr, request: &[&str]) -> Result<BufReader<TcpStream>> {
-    let mut stream = TcpStream::connect_timeout(&addr, REPLY)?;
-    stream.set_read_timeout(Some(REPLY))?;
+fn send(time: Duration, addr: SocketAddr, request: &[&str]) -> Result<BufReader<TcpStream>> {
+    let mut stream = TcpStream::connect_timeout(&addr, time)?;
+    stream.set_read_timeout(Some(time))?;
     let mut bytes = format!("*{}\r\n", request.len());
     request.iter().for_each(|arg| bytes += &format!("${}\r\n{arg}\r\n", arg.len()));
     stream.write_all(bytes.as_bytes())?;
     Ok(BufReader::new(stream))
 }
 
+/// What a node says that runs, however busy the machine is.
+#[track_caller]
+pub fn said<T>(mut ask: impl FnMut() -> Result<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        match ask() {
+            Ok(said) => return said,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "it does not answer: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// The first word of `ROLE`.
 pub fn role(addr: SocketAddr) -> Result<String> {
-    let mut lines = send(addr, &["ROLE"])?.lines();
+    let mut lines = send(REPLY, addr, &["ROLE"])?.lines();
     lines.nth(2).unwrap_or_else(|| Err(Error::from(ErrorKind::UnexpectedEof)))
 }
 
@@ -314,7 +337,7 @@ pub fn info(addr: SocketAddr, field: &str) -> Result<String> {
 
 /// A field of a section of `INFO`.
 pub fn info_of(addr: SocketAddr, section: &str, field: &str) -> Result<String> {
-    for line in send(addr, &["INFO", section])?.lines() {
+    for line in send(REPLY, addr, &["INFO", section])?.lines() {
         if let Some(value) = line?.strip_prefix(field).and_then(|rest| rest.strip_prefix(':')) {
             return Ok(value.to_owned());
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::nodes::{Asker, PATIENCE, ask};
+use crate::nodes::{Asker, PATIENCE, ask_briefly, said};
 
 /// A trial that runs.
 struct Trial {
@@ -50,7 +50,7 @@ impl Trial {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         for addr in &self.clients {
-            assert!(ask(*addr, &["PING"]).is_err(), "a node is left");
+            assert!(ask_briefly(*addr, &["PING"]).is_err(), "a node is left");
         }
         said
     }
@@ -65,7 +65,7 @@ impl Drop for Trial {
 }
 
 fn process_id(addr: SocketAddr) -> Pid {
-    crate::nodes::info_of(addr, "server", "process_id").unwrap().parse().ok().and_then(Pid::from_raw).unwrap()
+    said(|| crate::nodes::info_of(addr, "server", "process_id")).parse().ok().and_then(Pid::from_raw).unwrap()
 }
 
 fn until(what: &str, mut look: impl FnMut() -> bool) {
@@ -95,7 +95,7 @@ fn a_folder_is_kept_and_a_node_that_dies_is_told_of() {
     assert_eq!(trial.ask(&["SET", "a", "1"]), "+OK");
     let clients = trial.clients.clone();
     kill_process(process_id(clients[1]), Signal::KILL).unwrap();
-    until("the node ends", || ask(clients[1], &["PING"]).is_err());
+    until("the node ends", || ask_briefly(clients[1], &["PING"]).is_err());
     assert_eq!(trial.ask(&["GET", "a"]), "1");
     // It looks at its processes ten times a second.
     std::thread::sleep(Duration::from_millis(500));

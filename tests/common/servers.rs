@@ -1,10 +1,12 @@
 //! Server processes for tests, on a free port of 127.0.0.1. Dropping one ends the process.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::wire::Wire;
 
@@ -33,7 +35,7 @@ impl Server {
         let mut last = io::Error::other("never tried");
         // Another process may take the port before the server does.
         for _ in 0..5 {
-            let addr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+            let addr = SocketAddr::from(([127, 0, 0, 1], super::ports::free()));
             let dir = scratch()?;
             fill(&dir)?;
             let log = std::fs::File::create(dir.join("log"))?;
@@ -60,7 +62,7 @@ impl Server {
                 .stderr(log)
                 .spawn()?;
             let mut server = Server { child, addr, dir };
-            match server.wait_until_it_answers() {
+            match server.wait_until_it_answers().and_then(|()| server.is_itself()) {
                 Ok(()) => return Ok(server),
                 Err(error) => last = error,
             }
@@ -119,6 +121,18 @@ impl Server {
         }
     }
 
+    /// Fails if another server answers at its address, because it had the port first.
+    fn is_itself(&mut self) -> io::Result<()> {
+        let reply = Wire::connect(self.addr)?.call(&["INFO", "server"])?.raw;
+        let text = String::from_utf8_lossy(&reply);
+        // A server that wants a password does not say.
+        let pid = text.lines().find_map(|line| line.strip_prefix("process_id:")?.trim().parse::<u32>().ok());
+        match pid.is_none_or(|pid| pid == self.pid()) {
+            true => self.check(),
+            false => Err(io::Error::other(format!("another server is at {}", self.addr))),
+        }
+    }
+
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -149,6 +163,56 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Does something while a child process is stopped. What is sent to it meanwhile it finds at once.
+pub fn while_stopped<T>(pid: u32, work: impl FnOnce() -> T) -> T {
+    let pid = Pid::from_raw(pid as i32).expect("a process");
+    kill_process(pid, Signal::STOP).expect("it runs");
+    // All its threads have stopped when this returns.
+    waitpid(Some(pid), WaitOptions::UNTRACED).expect("it stops");
+    let done = work();
+    kill_process(pid, Signal::CONT).expect("it is stopped");
+    done
+}
+
+/// Waits until a process has a handler for a signal that would end it otherwise.
+pub fn until_it_handles(pid: u32, signal: Signal) {
+    let end = Instant::now() + Duration::from_secs(20);
+    let handles = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let handled = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let handled = handled.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        handled.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+    };
+    while !handles() {
+        assert!(Instant::now() < end, "it handles no {signal:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The time for which the threads of a process were ready to run and had to wait for a processor. A bound on how quickly something
+/// happens holds on a machine that gives the processor, so tests add this to it.
+pub fn withheld(pid: u32) -> Duration {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
+    let waited = threads.flatten().filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(waited.sum())
+}
+
+/// The time for which any process of this machine had to wait for a processor. While a processor is free it stands still.
+pub fn withheld_from_any() -> Duration {
+    let text = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
+    let some = text.lines().find_map(|line| line.strip_prefix("some ")?.split("total=").nth(1)?.parse().ok());
+    some.map_or(Duration::ZERO, Duration::from_micros)
+}
+
+/// As [`withheld`], of the calling thread.
+pub fn withheld_here() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|waited| waited.parse().ok()).map_or(Duration::ZERO, Duration::from_nanos)
 }
 
 /// The first `address:port` in a text.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::talk::{call, play, send, token, told};
+use crate::common::talk::{call, play, send, send_at_once, token, told};
 use crate::common::wire::Wire;
 use crate::process::{Folder, Server, figure, info, rewrite, wait_for};
 
@@ -116,8 +116,7 @@ fn a_new_base_replaces_the_files_before_it() {
     wire.flush().unwrap();
     (0..1000).for_each(|_| _ = wire.reply().unwrap());
     let grown = folder.bytes();
-    send(&mut wire, "BGREWRITEAOF");
-    send(&mut wire, "BGREWRITEAOF");
+    send_at_once(&mut wire, &["BGREWRITEAOF", "BGREWRITEAOF"]);
     assert_eq!(told(&mut wire), "+Background append only file rewriting started");
     assert_eq!(told(&mut wire), "-ERR Background append only file rewriting already in progress");
     wait_for("the new base", || (figure(&mut wire, "aof_rewrites") == 1).then_some(()));

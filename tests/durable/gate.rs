@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
+use crate::common::servers::while_stopped;
 use crate::common::talk::{call, send, told, until};
 use crate::common::wire::Wire;
 use crate::process::{Folder, PATIENCE, Server, figure, info, wait_for};
@@ -16,9 +17,9 @@ fn writers_wait_for_a_stuck_disk_and_readers_of_other_keys_do_not() {
     // All arrive at once, before the first of them fails.
     let mut writers = clients(&stuck.server, &["PING"; 8]);
     writers.iter_mut().for_each(|writer| assert_eq!(told(writer), "+PONG"));
-    send(&mut stuck.observer, "DEBUG SLEEP 0.1");
-    writers.iter_mut().enumerate().for_each(|(n, writer)| send(writer, &format!("SET w:{n} {n}")));
-    assert_eq!(told(&mut stuck.observer), "+OK");
+    while_stopped(stuck.server.pid(), || {
+        writers.iter_mut().enumerate().for_each(|(n, writer)| send(writer, &format!("SET w:{n} {n}")));
+    });
     stuck.until_noticed();
     stuck.assert_held(&mut writers);
     // What is on the disk is read.
@@ -228,7 +229,7 @@ fn a_reply_comes_after_its_batch_is_durable() {
     let mut writers: Vec<Wire> = (0..8).map(|_| server.wire()).collect();
     let syncs = figure(&mut observer, "log_syncs");
     for n in 0..40 {
-        writers.iter_mut().for_each(|writer| send(writer, &format!("SET k {n}")));
+        while_stopped(server.pid(), || writers.iter_mut().for_each(|writer| send(writer, &format!("SET k {n}"))));
         writers.iter_mut().for_each(|writer| assert_eq!(told(writer), "+OK"));
     }
     let shared = figure(&mut observer, "log_syncs") - syncs;

@@ -1,7 +1,7 @@
 //! Servers on a folder that outlives them, and the files in it.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
+use crate::common::ports;
 use crate::common::servers::on_path;
 use crate::common::talk::call;
 use crate::common::wire::{Frame, Wire};
 
 /// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A fresh folder, which is removed at the end of the test.
 pub struct Folder(PathBuf);
@@ -114,7 +115,7 @@ impl Server {
     #[track_caller]
     pub fn start_early(folder: &Folder, args: &[&str]) -> Server {
         for _ in 0..5 {
-            let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let addr = SocketAddr::from(([127, 0, 0, 1], ports::free()));
             let port = addr.port().to_string();
             let (child, log) = spawn(folder, &[&["--port", &port], args].concat());
             let mut server = Server { child, addr, log };
@@ -126,7 +127,7 @@ impl Server {
                 return server;
             }
             let log = server.log();
-            assert!(log.contains("Address already in use"), "{log}");
+            assert!(log.to_lowercase().contains("address already in use"), "{log}");
         }
         panic!("no port is free");
     }
@@ -142,7 +143,7 @@ impl Server {
     pub fn start_redis_until(program: &Path, folder: &Folder, args: &[&str], is_up: impl Fn(&Frame) -> bool) -> Server {
         // Another process may take the port before the server does.
         for _ in 0..5 {
-            let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let addr = SocketAddr::from(([127, 0, 0, 1], ports::free()));
             let log = folder.0.join("log");
             let mut command = Command::new(program);
             command.args(["--bind", "127.0.0.1", "--port", &addr.port().to_string(), "--save", "", "--appendonly", "yes"]);
@@ -159,7 +160,7 @@ impl Server {
                 return server;
             }
             let log = server.log();
-            assert!(log.contains("Address already in use"), "{log}");
+            assert!(log.to_lowercase().contains("address already in use"), "{log}");
         }
         panic!("no port is free");
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use crate::common::talk::{call, play, send, told};
+use crate::common::talk::{call, play, send, send_at_once, told};
 use crate::common::wire::Wire;
 use crate::interchange::{assert_same, fill, shown};
 use crate::process::{Folder, Server, figure, full_size, info, required, rewrite, wait_for};
@@ -213,7 +213,7 @@ fn one_file_is_made_after_the_other() {
     wire.queue(&["EVAL", script, "0"]);
     wire.flush().unwrap();
     told(&mut wire);
-    ["BGSAVE", "BGREWRITEAOF", "BGREWRITEAOF"].iter().for_each(|request| send(&mut wire, request));
+    send_at_once(&mut wire, &["BGSAVE", "BGREWRITEAOF", "BGREWRITEAOF"]);
     assert_eq!(told(&mut wire), "+Background saving started");
     assert_eq!(told(&mut wire), "+Background append only file rewriting scheduled");
     assert_eq!(told(&mut wire), "+Background append only file rewriting scheduled");
@@ -221,7 +221,7 @@ fn one_file_is_made_after_the_other() {
     let modified = |path: &PathBuf| std::fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let before = modified(&dump(&folder));
     std::thread::sleep(Duration::from_millis(10));
-    ["BGREWRITEAOF", "BGSAVE", "BGSAVE SCHEDULE"].iter().for_each(|request| send(&mut wire, request));
+    send_at_once(&mut wire, &["BGREWRITEAOF", "BGSAVE", "BGSAVE SCHEDULE"]);
     assert_eq!(told(&mut wire), "+Background append only file rewriting started");
     let busy = "-ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
                 BGSAVE whenever possible.";

@@ -72,13 +72,15 @@ fn users_may_do_what_their_rules_allow() {
 fn a_wrong_password_does_nothing_as_the_default_user() {
     let (server, addr) = start(builder());
     let mut talk = Talk::to(server.addr());
+    // The endpoint asks for figures as the default user by itself, and in its own time.
+    let did_nothing = |stats: &str| !stats.contains("cmdstat_lock.break") && !stats.contains("cmdstat_lock.info");
     let before = talk.say("INFO commandstats");
-    assert!(!before.contains("cmdstat_lock"), "{before}");
+    assert!(did_nothing(&before), "{before}");
     let headers = ["Authorization: Basic YWxpY2U6d29uZGVy", "X-Portcullis: 1", "Content-Type: application/json"];
     assert_eq!(send(addr, "POST /api/break", &headers, BREAK).status, 401);
     assert_eq!(send(addr, "GET /api/lock?name=never-seen", &headers[..1], "").status, 401);
     let after = talk.say("INFO commandstats");
-    assert!(!after.contains("cmdstat_lock.break") && !after.contains("cmdstat_lock.info"), "{after}");
+    assert!(did_nothing(&after), "{after}");
 }
 
 #[test]

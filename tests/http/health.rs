@@ -1,7 +1,7 @@
 //! Health while a server loads, is busy, or has no leader.
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ impl Drop for Process {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port()
+    crate::common::ports::free()
 }
 
 /// Starts a server, and waits until its endpoint is there, which is before it has loaded its files.

@@ -7,6 +7,8 @@ use super::*;
 
 const CLIENTS: usize = 6;
 const TIMES: u64 = 8;
+/// The broken lock is found out in nearly every round, and so certainly in one of them.
+const ROUNDS: u32 = 30;
 
 /// A resource for a number of users at a time, which notices when there are more.
 #[derive(Default)]
@@ -63,8 +65,16 @@ fn no_more_hold_it_at_once_than_may() {
 #[test]
 fn the_broken_one_is_found_out() {
     on_both(async |servers| {
-        let (most, count) = contend(lock("broken").into(), servers, Retry::Fixed { pause: ms(1) }).await;
-        assert!(most > 1 && count < CLIENTS as u64 * TIMES, "{most} at once, {count} counted");
+        // Whether two clients meet between the two steps of the lock is a matter of luck, in each of the rounds.
+        let mut found = Vec::new();
+        for _ in 0..ROUNDS {
+            let (most, count) = contend(lock("broken").into(), servers, Retry::Fixed { pause: ms(1) }).await;
+            found.push((most, count));
+            if most > 1 && count < CLIENTS as u64 * TIMES {
+                return;
+            }
+        }
+        panic!("at once, and counted: {found:?}");
     });
 }
 

@@ -38,9 +38,11 @@ fn a_guard_gives_back_when_it_is_dropped_or_asked() {
 fn a_guard_tells_when_it_is_lost() {
     on_both(async |servers| {
         let world = servers.world().await;
+        let mut renewed = Lock::new(&world, Token::default(), "renewed").lease(ms(60_000)).acquire().await.unwrap();
+        let left = renewed.renew().await.unwrap();
+        assert!(!renewed.is_lost() && left <= ms(60_000), "{left:?}");
         let short = Lock::new(&world, Token::default(), "short").lease(ms(40));
         let mut guard = short.acquire().await.unwrap();
-        assert!(guard.renew().await.unwrap() <= ms(40));
         guard.lost().await;
         assert!(guard.is_lost());
         // The client counts the lease from before its request, so the server may hold the key a little longer.
@@ -50,19 +52,29 @@ fn a_guard_tells_when_it_is_lost() {
         assert!(matches!(guard.renew().await, Err(Error::NotHeld(_))));
         assert!(matches!(guard.release().await, Err(Error::NotHeld(_))));
 
-        let watched = Lock::new(&world, Reentrant, "watched").lease(ms(90)).watchdog();
-        let guard = watched.acquire().await.unwrap();
-        tokio::time::sleep(ms(200)).await;
-        assert!(!guard.is_lost());
-        world.client(0).command(&["DEL", "watched"]).await.unwrap();
-        tokio::time::timeout(ms(1_000), guard.lost()).await.unwrap();
+        with_leases_from(ms(90), async |number, lease| {
+            let name = format!("watched:{number}");
+            let guard = Lock::new(&world, Reentrant, name.as_str()).lease(lease).watchdog().acquire().await.unwrap();
+            tokio::time::sleep(lease * 2).await;
+            holds(!guard.is_lost(), || format!("it was not renewed within {lease:?}"))?;
+            world.client(0).command(&["DEL", &name]).await.unwrap();
+            tokio::time::timeout(ms(20_000), guard.lost()).await.unwrap();
+            Ok(())
+        })
+        .await;
 
         // A guard whose watchdog was stopped is valid for the rest of the last known lease.
-        let stopped = Lock::new(&world, Reentrant, "stopped").lease(ms(300)).watchdog().acquire().await.unwrap();
-        stopped.grant().watchdog.as_ref().unwrap().stop();
-        assert!(tokio::time::timeout(ms(30), stopped.lost()).await.is_err());
-        tokio::time::timeout(ms(1_000), stopped.lost()).await.unwrap();
-        assert!(stopped.is_lost());
+        with_leases_from(ms(300), async |number, lease| {
+            let stopped =
+                Lock::new(&world, Reentrant, format!("stopped:{number}")).lease(lease).watchdog().acquire().await.unwrap();
+            stopped.grant().watchdog.as_ref().unwrap().stop();
+            let early = tokio::time::timeout(lease / 10, stopped.lost()).await.is_ok();
+            holds(!early, || format!("{lease:?} were over"))?;
+            tokio::time::timeout(ms(20_000), stopped.lost()).await.unwrap();
+            assert!(stopped.is_lost());
+            Ok(())
+        })
+        .await;
 
         let endless = Lock::new(&world, SetNx, "endless").acquire().await.unwrap();
         assert_eq!(endless.remaining(), Duration::MAX);

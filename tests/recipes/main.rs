@@ -20,11 +20,11 @@ mod shapes;
 
 use std::time::Duration;
 
-use common::clients::{client, ms, run};
+use common::clients::{client, ms, run, until_blocked};
 use common::servers::{Server, on_path};
 use portcullis::TestServer;
 use portcullis::client::Client;
-use portcullis::recipes::{Algorithm, Facts, Grant, Live, Multi, Recipe, Reentrant, Request, Retry, all};
+use portcullis::recipes::{Algorithm, Facts, Grant, Live, Multi, Recipe, RedLock, Reentrant, Request, Retry, all};
 
 /// Three servers of one kind.
 enum Servers {
@@ -103,14 +103,26 @@ fn locks() -> Vec<(&'static Facts, Box<dyn Algorithm<Live>>)> {
         // With the default `part_wait` of half a second, clients that acquire several locks in any order block each other for
         // minutes.
         let any_order = || Box::new(Multi::new(Reentrant).unordered().part_wait(ms(5))) as Box<dyn Algorithm<Live>>;
-        let algorithm = if recipe.facts.name == "multi-unordered" { any_order() } else { recipe.make?() };
+        let algorithm = match recipe.facts.name {
+            "multi-unordered" => any_order(),
+            "redlock" => redlock(ms(20_000)),
+            _ => recipe.make?(),
+        };
         Some((recipe.facts, algorithm))
     };
     all::<Live>().into_iter().filter(|recipe| recipe.facts.number != 0).filter_map(lock).collect()
 }
 
+/// RedLock with this time-out of a server. On a busy machine, a server often needs more than the default of at most 50 ms.
+fn redlock(server_timeout: Duration) -> Box<dyn Algorithm<Live>> {
+    Box::new(RedLock::default().server_timeout(server_timeout))
+}
+
 /// The lock of a name, for one holder.
 fn lock(name: &str) -> Box<dyn Algorithm<Live>> {
+    if name == "redlock" {
+        return redlock(ms(20_000));
+    }
     portcullis::recipes::by_name(name).unwrap_or_else(|| panic!("no {name}"))
 }
 
@@ -122,6 +134,28 @@ fn request(facts: &Facts, owner: &str, lease: Duration) -> Request {
 /// Acquires with the request's wait. `None` if it was not granted.
 async fn try_for(algorithm: &dyn Algorithm<Live>, world: &Live, request: &Request) -> Option<Grant> {
     algorithm.acquire(world, request).await.unwrap_or_else(|error| panic!("{}: {error}", algorithm.facts().name))
+}
+
+/// How often a lease is doubled before the machine is not to blame.
+const DOUBLED: u32 = 6;
+
+/// Calls `trial` with a lease; then, while it says that the machine was too slow for that lease, with one that is twice as long. What
+/// depends on how quickly a lease is used is thus asserted of a lease that was long enough, however busy the machine is. `trial` also
+/// gets its number.
+async fn with_leases_from(first: Duration, mut trial: impl AsyncFnMut(u32, Duration) -> Result<(), String>) {
+    let mut too_short = Vec::new();
+    for number in 0..=DOUBLED {
+        match trial(number, first * 2u32.pow(number)).await {
+            Ok(()) => return,
+            Err(why) => too_short.push(why),
+        }
+    }
+    panic!("none of the leases was long enough: {too_short:?}");
+}
+
+/// `Ok` if it holds, for [`with_leases_from`].
+fn holds(is: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if is { Ok(()) } else { Err(what()) }
 }
 
 /// Runs futures together until all have ended.

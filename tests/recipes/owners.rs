@@ -42,21 +42,33 @@ fn a_forgotten_lock_ends_with_its_lease_and_not_before() {
     on_both(async |servers| {
         let world = servers.world().await;
         let each = locks().into_iter().filter(|(facts, _)| servers.can(facts)).map(async |(facts, algorithm)| {
-            let lease = ms(if facts.name == "memcached-add" { 1000 } else { 150 });
-            let begin = Instant::now();
-            for number in 0..algorithm.holders() {
-                let alice = request(facts, &format!("alice-{number}"), lease);
-                let grant = try_for(&*algorithm, &world, &alice).await.unwrap();
-                let expected = facts.expires.then(|| world.elapsed() + lease);
-                assert!(grant.valid_until <= expected, "{}: {:?}", facts.name, grant.valid_until);
-            }
-            let bob = request(facts, "bob", ms(30_000));
-            assert!(try_for(&*algorithm, &world, &bob).await.is_none(), "{}", facts.name);
-            let granted = try_for(&*algorithm, &world, &bob.wait(lease * 3)).await;
-            // The holder does not release it. A watchdog renews it.
-            let watched = facts.name == "watchdog";
-            assert_eq!(granted.is_some(), facts.expires && !watched, "{}", facts.name);
-            assert!(begin.elapsed() >= lease, "{}: {:?}", facts.name, begin.elapsed());
+            let first = ms(if facts.name == "memcached-add" { 1000 } else { 150 });
+            with_leases_from(first, async |trial, lease| {
+                let of = |owner: String, lease| Request {
+                    name: format!("{trial}:{}", facts.name).into(),
+                    ..request(facts, &owner, lease)
+                };
+                let begin = Instant::now();
+                for number in 0..algorithm.holders() {
+                    let Some(grant) = try_for(&*algorithm, &world, &of(format!("alice-{number}"), lease)).await else {
+                        panic!("{}: it is not granted", facts.name)
+                    };
+                    let expected = facts.expires.then(|| world.elapsed() + lease);
+                    assert!(grant.valid_until <= expected, "{}: {:?}", facts.name, grant.valid_until);
+                }
+                let bob = of("bob".to_owned(), ms(30_000));
+                let early = try_for(&*algorithm, &world, &bob).await.is_some();
+                assert!(!early || begin.elapsed() >= lease, "{}: {:?}", facts.name, begin.elapsed());
+                holds(!early, || format!("{}: {lease:?} were over", facts.name))?;
+                let granted = try_for(&*algorithm, &world, &bob.wait(lease * 3)).await;
+                // The holder does not release it. A watchdog renews it.
+                let watched = facts.name == "watchdog";
+                let is_right = granted.is_some() == (facts.expires && !watched);
+                holds(is_right, || format!("{}: after three times {lease:?}: {granted:?}", facts.name))?;
+                assert!(begin.elapsed() >= lease, "{}: {:?}", facts.name, begin.elapsed());
+                Ok(())
+            })
+            .await;
         });
         all_at_once(each).await;
     });
@@ -103,16 +115,26 @@ fn a_watchdog_renews_until_the_release() {
         let world = servers.world().await;
         let each = locks().into_iter().filter(|(facts, _)| servers.can(facts) && facts.renews).map(async |(facts, algorithm)| {
             let watched = WithWatchdog::new(algorithm);
-            let alice = request(facts, "alice", ms(150));
-            let grant = try_for(&watched, &world, &alice).await.unwrap();
-            for number in 1..watched.holders() {
-                try_for(&watched, &world, &request(facts, &format!("other-{number}"), ms(60_000))).await.unwrap();
-            }
-            tokio::time::sleep(ms(400)).await;
-            assert!(grant.held_until() > Some(world.elapsed()), "{}", facts.name);
-            assert!(try_for(&watched, &world, &request(facts, "bob", ms(150))).await.is_none(), "{}", facts.name);
-            assert_eq!(watched.release(&world, &grant).await.unwrap(), ReleaseOutcome::Released, "{}", facts.name);
-            assert!(try_for(&watched, &world, &request(facts, "bob", ms(150))).await.is_some(), "{}", facts.name);
+            with_leases_from(ms(150), async |trial, lease| {
+                let of = |owner: String, lease| Request {
+                    name: format!("{trial}:{}", facts.name).into(),
+                    ..request(facts, &owner, lease)
+                };
+                let grant = try_for(&watched, &world, &of("alice".to_owned(), lease)).await.unwrap();
+                for number in 1..watched.holders() {
+                    try_for(&watched, &world, &of(format!("other-{number}"), ms(60_000))).await.unwrap();
+                }
+                tokio::time::sleep(lease * 8 / 3).await;
+                let held = grant.held_until() > Some(world.elapsed());
+                holds(held, || format!("{}: it was not renewed within {lease:?}", facts.name))?;
+                let taken = try_for(&watched, &world, &of("bob".to_owned(), lease)).await.is_some();
+                holds(!taken, || format!("{}: {lease:?} were over", facts.name))?;
+                let released = watched.release(&world, &grant).await.unwrap();
+                holds(released == ReleaseOutcome::Released, || format!("{}: {released:?} after {lease:?}", facts.name))?;
+                assert!(try_for(&watched, &world, &of("bob".to_owned(), lease)).await.is_some(), "{}", facts.name);
+                Ok(())
+            })
+            .await;
         });
         all_at_once(each).await;
     });
@@ -212,15 +234,20 @@ fn a_native_lock_is_not_forgotten_where_its_lease_cannot_be_asked_for() {
         let servers = Servers::ours(false);
         let world = servers.world().await;
         let native = lock("native");
-        let held = try_for(&*native, &world, &Request::new("door", "alice", ms(60_000))).await.unwrap();
         world.client(0).command(&["FAULT", "ADD", "busy", "ERROR", "BUSY later", "ON", "lock.renew"]).await.unwrap();
-        let bob = Request::new("door", "bob", ms(400)).wait(ms(5_000));
-        let (granted, _) = tokio::join!(native.acquire(&world, &bob), async {
-            tokio::time::sleep(ms(150)).await;
-            native.release(&world, &held).await.unwrap()
-        });
-        let granted = granted.unwrap().expect("alice has given it back");
-        assert_eq!(native.release(&world, &granted).await.unwrap(), ReleaseOutcome::Released);
+        with_leases_from(ms(400), async |trial, lease| {
+            let door = format!("door:{trial}");
+            let held = try_for(&*native, &world, &Request::new(&door, "alice", ms(60_000))).await.unwrap();
+            let bob = Request::new(&door, "bob", lease).wait(ms(60_000));
+            let (granted, _) = tokio::join!(native.acquire(&world, &bob), async {
+                tokio::time::sleep(lease * 3 / 8).await;
+                native.release(&world, &held).await.unwrap()
+            });
+            let granted = granted.unwrap().expect("alice has given it back");
+            let released = native.release(&world, &granted).await.unwrap();
+            holds(released == ReleaseOutcome::Released, || format!("{released:?} after {lease:?}"))
+        })
+        .await;
     });
 }
 
@@ -232,7 +259,8 @@ fn redlock_goes_on_without_a_minority() {
         let Servers::Ours(running) = &mut servers else { unreachable!() };
         running.pop();
         let alice = Request::new("door", "alice", ms(60_000));
-        let redlock = lock("redlock");
+        // Each step waits for this long for the server that is gone.
+        let redlock = redlock(ms(1_000));
         let mut grant = try_for(&*redlock, &world, &alice).await.unwrap();
         assert!(grant.valid_until.unwrap() < world.elapsed() + ms(59_500), "the drift is taken off");
         assert!(try_for(&*redlock, &world, &Request::new("door", "bob", ms(60_000))).await.is_none());

@@ -86,12 +86,26 @@ fn each_reader_has_a_lease_of_its_own() {
     });
 }
 
+/// Waits until this number of clients are in the queue of an algorithm.
+async fn until_queued(algorithm: &str, world: &Live, count: i64) {
+    let client = world.client(0);
+    let (request, most) = match algorithm {
+        "fair" => (["LLEN", "{queue:fair}:queue"], count),
+        // The holder has a node, too.
+        "nodes" => (["ZCARD", "{queue:nodes}:nodes"], count + 1),
+        _ => return until_blocked(client, count as usize).await,
+    };
+    while client.command(&request).await.unwrap().as_integer() != Some(most) {
+        tokio::time::sleep(ms(1)).await;
+    }
+}
+
 /// Lets clients wait one after the other for a held lock. Returns the order in which they were served.
 async fn order(algorithm: Arc<dyn Algorithm<Live>>, world: &Live) -> Vec<usize> {
     let held =
         try_for(&*algorithm, world, &Request::new(format!("queue:{}", algorithm.facts().name), "holder", LEASE)).await.unwrap();
     let served = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = Vec::new();
+    let (mut tasks, name, observer) = (Vec::new(), algorithm.facts().name, world);
     for number in 0..6 {
         let (algorithm, world, served) = (Arc::clone(&algorithm), world.clone(), Arc::clone(&served));
         tasks.push(tokio::spawn(async move {
@@ -100,7 +114,7 @@ async fn order(algorithm: Arc<dyn Algorithm<Live>>, world: &Live) -> Vec<usize> 
             served.lock().unwrap().push(number);
             algorithm.release(&world, &grant).await.unwrap();
         }));
-        tokio::time::sleep(ms(25)).await;
+        until_queued(name, observer, number as i64 + 1).await;
     }
     algorithm.release(world, &held).await.unwrap();
     for task in tasks {
@@ -204,10 +218,15 @@ fn several_are_had_of_those_that_number_their_grants() {
         }
         // Each part has its own watchdog.
         let both = Multi::new(WithWatchdog::new(Arc::<dyn Algorithm<Live>>::from(lock("reentrant"))));
-        let guard = Lock::new(&world, both, "watched").lease(ms(90)).acquire().await.unwrap();
-        tokio::time::sleep(ms(200)).await;
-        assert!(!guard.is_lost());
-        guard.release().await.unwrap();
+        let both: Arc<dyn Algorithm<Live>> = Arc::new(both);
+        with_leases_from(ms(90), async |_, lease| {
+            let guard = Lock::of(&world, Arc::clone(&both), "watched").lease(lease).acquire().await.unwrap();
+            tokio::time::sleep(lease * 2).await;
+            holds(!guard.is_lost(), || format!("it was not renewed within {lease:?}"))?;
+            guard.release().await.unwrap();
+            Ok(())
+        })
+        .await;
     });
 }
 

@@ -4,11 +4,13 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use portcullis::testing::TestServer;
 
+use crate::common::ports;
 use crate::common::servers::{Server, on_path};
 use crate::common::wire::Wire;
 
@@ -32,16 +34,9 @@ fn own_host(of: u8) -> String {
     format!("127.{}.{low}.{}", 1 + high % 254, 1 + of)
 }
 
-/// Two ports that are free on all addresses.
+/// Two ports that are free.
 fn free_ports() -> [u16; 2] {
-    let free = || TcpListener::bind("0.0.0.0:0").and_then(|listener| listener.local_addr()).expect("a port").port();
-    let first = free();
-    loop {
-        let second = free();
-        if second != first {
-            return [first, second];
-        }
-    }
+    [(); 2].map(|()| ports::free())
 }
 
 /// A client of the server, which looks at the addresses.
@@ -91,8 +86,10 @@ fn answers(host: &str, port: u16) -> bool {
 
 /// Runs a check against a server of this crate, and against redis-server if it is installed. Both must give the same replies.
 fn on_both(check: impl Fn(SocketAddr, &'static str)) {
-    let server = TestServer::start();
-    check(server.addr(), "here");
+    // In a process of its own. A server in this process cannot bind an address again while a child that another test starts still has a
+    // copy of its socket, between fork and exec.
+    let program = Path::new(env!("CARGO_BIN_EXE_portcullis"));
+    check(Server::portcullis(program).expect("the server starts").addr, "here");
     match on_path("redis-server") {
         Some(program) => check(Server::redis(&program).expect("the redis-server starts").addr, "on redis"),
         None => println!("SKIPPED: no redis-server on the PATH, the replies were not held against one"),

@@ -21,25 +21,40 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Runs native locks under these faults. Each must strike, and those of nodes the leader.
+/// Runs native locks under these faults. Each must strike, and those of nodes the leader. On a busy machine less happens in the same
+/// time, so a run in which too little happened is followed by a longer one. Nothing may be lost in any.
 #[track_caller]
 fn strikes_and_loses_nothing(faults: &str, of_leader: &[&str]) {
-    let output = torture(faults, &["--seconds", "6", "--json", "-"]).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let report = &document["results"][0];
-    let struck = report["nodes"]["struck"].as_array().unwrap();
-    for fault in faults.split(',') {
-        let of_kind = struck.iter().find(|struck| struck["fault"] == fault);
-        let of_kind = of_kind.unwrap_or_else(|| panic!("{fault} has not struck: {report}"));
-        assert!(of_kind["times"].as_u64() > Some(0), "{report}");
-        if of_leader.contains(&fault) {
-            assert!(of_kind["of_leader"].as_u64() > Some(0), "{report}");
-            assert!(of_kind["silent_ms_p50"].as_f64() > Some(0.0), "{report}");
+    let mut lacks = Vec::new();
+    for seconds in ["6", "12", "24"] {
+        let output = torture(faults, &["--seconds", seconds, "--json", "-"]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        match lack(&document["results"][0], faults, of_leader) {
+            None => return,
+            Some(lack) => lacks.push(lack),
         }
     }
-    assert!(report["nodes"]["kept_checked"].as_u64() > Some(20), "{report}");
-    assert!(report["lock_operations"].as_u64() > Some(10), "{report}");
+    panic!("{lacks:#?}");
+}
+
+/// What has not happened in a run.
+fn lack(report: &Value, faults: &str, of_leader: &[&str]) -> Option<String> {
+    const NOTHING: &Value = &Value::Null;
+    let struck = report["nodes"]["struck"].as_array().unwrap();
+    for fault in faults.split(',') {
+        let of_kind = struck.iter().find(|struck| struck["fault"] == fault).unwrap_or(NOTHING);
+        if of_kind["times"].as_u64() <= Some(0) {
+            return Some(format!("{fault} has not struck: {report}"));
+        }
+        if of_leader.contains(&fault)
+            && (of_kind["of_leader"].as_u64() <= Some(0) || of_kind["silent_ms_p50"].as_f64() <= Some(0.0))
+        {
+            return Some(format!("{fault} has not struck a leader: {report}"));
+        }
+    }
+    let enough = report["nodes"]["kept_checked"].as_u64() > Some(20) && report["lock_operations"].as_u64() > Some(10);
+    (!enough).then(|| format!("little was done: {report}"))
 }
 
 #[test]
@@ -97,6 +112,7 @@ fn nodes_end_with_a_run_that_is_interrupted() {
     };
     // The first stops by then.
     std::thread::sleep(Duration::from_secs(4));
+    crate::common::servers::until_it_handles(run.id(), rustix::process::Signal::INT);
     interrupt(&run);
     let output = run.wait_with_output().unwrap();
     assert!(!output.status.success() && text(&output).contains("interrupted by a signal"), "{}", text(&output));
@@ -139,12 +155,19 @@ impl Drop for Trial {
 
 #[test]
 fn a_bench_goes_on_when_the_leader_is_killed() {
+    // On a busy machine less is done in the same time, and then there is a longer run.
+    let lacks: Vec<String> = ["4", "8", "16"].into_iter().map_while(bench_lacks).collect();
+    assert!(lacks.len() < 3, "{lacks:#?}");
+}
+
+/// What a bench lacks of so many seconds, in which the leader is killed.
+fn bench_lacks(seconds: &str) -> Option<String> {
     let trial = Trial::start();
     let url = format!("redis://{}", trial.addrs.join(","));
     let json = std::env::temp_dir().join(format!("portcullis-bench-nodes-{}.json", std::process::id()));
     let mut bench = program();
     bench.args(["bench", "native", "--command", "INCR {key}", "--against", &url, "--clients", "6", "--locks", "3"]);
-    bench.args(["--seconds", "4", "--slice-ms", "500", "--json"]).arg(&json);
+    bench.args(["--seconds", seconds, "--slice-ms", "500", "--json"]).arg(&json);
     let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(1500));
     // The children are in the order of their numbers.
@@ -157,9 +180,10 @@ fn a_bench_goes_on_when_the_leader_is_killed() {
     let outcomes = figures["results"].as_array().unwrap();
     assert_eq!(outcomes.len(), 2, "{figures}");
     for outcome in outcomes {
-        assert!(outcome["done"].as_u64() > Some(50), "{outcome}");
         assert_eq!(outcome["server_cpu_from"], "all nodes");
         assert!(outcome["server_cpu_us_each"].as_f64() > Some(0.0), "{outcome}");
     }
     assert_eq!(outcomes[0]["exclusion"]["held"], true, "{figures}");
+    let little = outcomes.iter().find(|outcome| outcome["done"].as_u64() <= Some(50));
+    little.map(ToString::to_string)
 }

@@ -148,6 +148,7 @@ fn a_server_that_is_gone_is_said_and_found_again() {
     drop(server);
     terminal.sees(&format!("NO ANSWER from {addr} since "));
     terminal.sees("Nobody waits for a lock.");
+    crate::common::ports::until_free(addr.port());
     let server = TestServer::builder().config("port", &addr.port().to_string()).frozen(true).start();
     terminal.sees_no("NO ANSWER");
     let jam = Jam::on(server);
@@ -182,7 +183,7 @@ fn names_do_not_reach_the_terminal_as_control_sequences() {
 
 #[test]
 fn a_server_that_is_not_there_leaves_the_terminal_alone() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = std::net::SocketAddr::from(([127, 0, 0, 1], crate::common::ports::free()));
     let terminal = Terminal::start(80, 24, &[&format!("redis://{free}")], &[]);
     terminal.sees("no connection");
     assert!(!terminal.raw().contains("\x1b[?1049h"));

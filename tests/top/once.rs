@@ -1,7 +1,7 @@
 //! `portcullis top --once`.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
 
 use portcullis::TestServer;
@@ -118,7 +118,7 @@ fn names_are_escaped() {
 
 #[test]
 fn a_server_that_cannot_be_reached_or_refuses_is_one_line_and_exit_code_1() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = SocketAddr::from(([127, 0, 0, 1], crate::common::ports::free()));
     let line = refused(&["--once", &format!("redis://{free}")]);
     assert!(line.starts_with(&format!("portcullis: {free}: no connection: ")), "{line}");
     let server = TestServer::builder().config("requirepass", "secret").start();
