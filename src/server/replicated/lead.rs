@@ -288,7 +288,8 @@ impl Shell {
                         "a majority of the nodes is out of reach or stores nothing: nothing is served until it does"
                     ),
                 }
-                self.close_unsettled(false);
+                // Who waits at a node that has stepped down would wait as long as its disk hangs.
+                self.close_unsettled(out);
             }
         }
         if out {
