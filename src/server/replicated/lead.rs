@@ -300,7 +300,7 @@ impl Shell {
                         "a majority of the nodes is out of reach or stores nothing: nothing is served until it does"
                     ),
                 }
-                self.close_sessions(Closing::CutOff);
+                self.close_sessions(if out { Closing::Deposed } else { Closing::CutOff });
             }
         }
         if out {
