@@ -126,7 +126,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "punsubscribe",
-        traits: Traits::WHILE_SUBSCRIBED,
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS),
 
         arity: -1,
         flags: SUBSCRIBING,
@@ -158,7 +158,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "ssubscribe",
-        traits: Traits::WHILE_SUBSCRIBED,
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::AWAITS_LEADER),
         slot_args: Some(all_channels),
 
         arity: -2,
@@ -191,7 +191,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sunsubscribe",
-        traits: Traits::WHILE_SUBSCRIBED,
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS),
         slot_args: Some(all_channels),
 
         arity: -1,
@@ -208,7 +208,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "unsubscribe",
-        traits: Traits::WHILE_SUBSCRIBED,
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS),
 
         arity: -1,
         flags: SUBSCRIBING,

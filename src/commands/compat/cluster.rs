@@ -8,7 +8,7 @@ use crate::base::number::parse_i64;
 use crate::commands::compat::cluster_nodes::{self as nodes, check_node_id, reply_in_cluster};
 use crate::commands::reference::help;
 use crate::engine::cluster::{SLOTS, key_slot};
-use crate::engine::command::{Categories, Command, Flags, Group};
+use crate::engine::command::{Categories, Command, Flags, Group, Traits};
 use crate::engine::context::Context;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
@@ -144,6 +144,7 @@ pub const COMMANDS: &[Command] = &[
             Command {
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
+                traits: Traits::ASKS_FOR_NODES,
                 ..query("nodes", 2, "", "Returns the nodes and their slots as text.", nodes::nodes)
             },
             Command {
@@ -172,6 +173,7 @@ pub const COMMANDS: &[Command] = &[
                 since: "7.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
+                traits: Traits::ASKS_FOR_NODES,
                 ..query("shards", 2, "", "Returns the shards with their slots and nodes.", nodes::shards)
             },
             Command {
@@ -184,6 +186,7 @@ pub const COMMANDS: &[Command] = &[
                 flags: ANY_TIME,
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
+                traits: Traits::ASKS_FOR_NODES,
                 ..query("slots", 2, "", "Returns the ranges of slots with their nodes.", nodes::slots)
             },
         ],

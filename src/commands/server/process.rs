@@ -17,7 +17,7 @@ const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "info",
-        traits: Traits::COUNTS_KEYS,
+        traits: Traits::COUNTS_KEYS_IN_SECTIONS,
         arity: -1,
         flags: ANY_TIME,
         group: Group::Server,
@@ -50,7 +50,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "wait",
-        traits: Traits::SHOWS_NO_KEY,
+        traits: Traits::SHOWS_NO_KEY.union(Traits::WAITS_FOR_REPLICAS),
         arity: 3,
         flags: Flags::BLOCKING,
         group: Group::Generic,
@@ -64,7 +64,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "waitaof",
-        traits: Traits::SHOWS_NO_KEY,
+        traits: Traits::SHOWS_NO_KEY.union(Traits::WAITS_FOR_REPLICAS),
         arity: 4,
         flags: Flags::BLOCKING,
         group: Group::Generic,

@@ -124,8 +124,18 @@ bitflags::bitflags! {
         /// Its reply shows no key, although its flags or its group do not say so: it does not wait for the disk.
         const SHOWS_NO_KEY = 1 << 7;
         /// Its reply counts keys or locks, although its flags or its group do not say so. It does not wait for the disk, but a
-        /// leader must be certain that it leads. Of `INFO`, only some sections do.
+        /// leader must be certain that it leads.
         const COUNTS_KEYS = 1 << 9;
+        /// As `COUNTS_KEYS`, in some of the sections that its arguments name (`INFO`).
+        const COUNTS_KEYS_IN_SECTIONS = 1 << 10;
+        /// Waits for replicas. A follower refuses it with an error of its own.
+        const WAITS_FOR_REPLICAS = 1 << 11;
+        /// Ends subscriptions, which is about the connection alone.
+        const ENDS_SUBSCRIPTIONS = 1 << 12;
+        /// Subscribes to shard channels, which belong to the leader. While the leader of a cluster is dead, it waits for the next one.
+        const AWAITS_LEADER = 1 << 13;
+        /// Asks for the nodes of a cluster. While their leader is dead, it waits a moment for the next one.
+        const ASKS_FOR_NODES = 1 << 14;
         /// Exists only on a replicated server. Any other replies as to an unknown command.
         const REPLICATED = 1 << 8;
     }

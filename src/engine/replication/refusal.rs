@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
 use crate::engine::Engine;
 use crate::engine::cluster;
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::replication::{Patience, Role};
 use crate::engine::session::SessionFlags;
 
@@ -29,12 +29,12 @@ impl Command {
 
     /// Whether it waits for replicas.
     fn waits_for_replicas(&self) -> bool {
-        matches!(self.name, "wait" | "waitaof")
+        self.traits.contains(Traits::WAITS_FOR_REPLICAS)
     }
 
     /// Whether it ends subscriptions.
     fn ends_subscriptions(&self) -> bool {
-        self.group == Group::PubSub && matches!(self.name, "unsubscribe" | "punsubscribe" | "sunsubscribe")
+        self.traits.contains(Traits::ENDS_SUBSCRIPTIONS)
     }
 
     /// Whether it publishes a message.
@@ -90,11 +90,10 @@ impl Engine {
             return None;
         }
         let fails_over = replication.state.role != Role::NoQuorum && replication.last_leader.is_some();
-        match command.group {
-            Group::PubSub if command.name == "ssubscribe" => Some(Patience::OF_SUBSCRIPTION),
-            Group::Cluster if fails_over && matches!(command.name, "slots" | "shards" | "nodes") => Some(Patience::OF_QUESTION),
-            _ => None,
+        if command.traits.contains(Traits::AWAITS_LEADER) {
+            return Some(Patience::OF_SUBSCRIPTION);
         }
+        (fails_over && command.traits.contains(Traits::ASKS_FOR_NODES)).then_some(Patience::OF_QUESTION)
     }
 
     /// Fails unless this server may answer from its keys: it leads, or it is not replicated. For commands that need keys only with

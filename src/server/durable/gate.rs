@@ -65,7 +65,7 @@ impl Executed<'_> {
     /// Whether the reply counts keys or locks.
     fn counts_keys(&self, row: &Command) -> bool {
         row.traits.contains(Traits::COUNTS_KEYS)
-            && (row.name != "info" || info::counts_keys(self.args.get(1..).unwrap_or_default()))
+            || (row.traits.contains(Traits::COUNTS_KEYS_IN_SECTIONS) && info::counts_keys(self.args.get(1..).unwrap_or_default()))
     }
 }
 

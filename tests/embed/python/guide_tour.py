@@ -29,7 +29,7 @@ with locks.lock("catalogue", shared=True), locks.all(["account:1", "account:2"])
     if locks.throttle("mails:ann", max_burst=5, count=10, period=60).allowed:
         print("send")
 
-# The lock ends two seconds after this process dies, and not with its lease. `grace` is 2 unless given.
+# The lock ends two seconds after the leader has seen this process's connection end, and not with its lease. `grace` is 2 unless given.
 with locks.lock("leader", lease=30, session=True, grace=2):
     print("lead")
 

@@ -430,7 +430,7 @@ impl Process {
         let changed = leadership.look(now_ns, lease, || node.lease());
         if changed {
             match flaw {
-                Flaw::AloneLeads => node.set_heartbeats(!leadership.alone()),
+                Flaw::AloneLeads | Flaw::WaitersLeft => node.set_heartbeats(!leadership.alone()),
                 _ => node.set_alone(leadership.alone()),
             }
             *was_alone = leadership.alone();

@@ -206,14 +206,12 @@ impl Simulation<'_> {
             Event::ClusterTick(server) => {
                 self.servers[server as usize].tick_cluster(&mut lock(&self.net), &cluster.runtime);
             }
-            Event::NobodyWaits(leader, since_us) => {
-                if (cluster.leader, cluster.leader_since_us) == (Some(leader), since_us) {
-                    let (nodes, mut net) = (cluster.nodes, lock(&self.net));
-                    let others = self.servers[..nodes as usize].iter().filter(|server| server.number != leader);
-                    let running = others.filter(|server| server.up && server.stalled_until_us + LEFT_WAITING_US < net.now_us);
-                    let waiting: Vec<_> = running.flat_map(|server| server.waiting()).collect();
-                    waiting.into_iter().for_each(|conn| net.record_left_waiting(conn));
-                }
+            Event::NobodyWaits(leader, since_us) if (cluster.leader, cluster.leader_since_us) == (Some(leader), since_us) => {
+                let (nodes, mut net) = (cluster.nodes, lock(&self.net));
+                let others = self.servers[..nodes as usize].iter().filter(|server| server.number != leader);
+                let running = others.filter(|server| server.up && server.stalled_until_us + LEFT_WAITING_US < net.now_us);
+                let waiting: Vec<_> = running.flat_map(|server| server.waiting()).collect();
+                waiting.into_iter().for_each(|conn| net.record_left_waiting(conn));
             }
             Event::Operate => self.operate(),
             Event::Mended(server) => {
