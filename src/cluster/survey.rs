@@ -31,6 +31,8 @@ pub struct Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub node: u64,
+    /// The id of its cluster; empty if it has none.
+    pub cluster: String,
     pub role: String,
     pub term: u64,
     /// 0 without a leader.
@@ -40,6 +42,8 @@ pub struct Status {
     pub applied: u64,
     pub flushes: Durations,
     pub members: Vec<Member>,
+    /// The nodes whose connections it has refused lately, with the reasons.
+    pub refused: Vec<String>,
 }
 
 /// A connection to a node, and what it says.
@@ -150,8 +154,10 @@ async fn reach(options: &Options, member: &Member) -> Result<Asked, String> {
 fn read(reply: &Value) -> Status {
     let text = |name| text_of(reply, name);
     let number = |name| number_of(reply, name).unwrap_or(0);
+    let list = |name| reply.field(name).and_then(Value::as_array).unwrap_or_default();
     Status {
         node: number("node"),
+        cluster: text("cluster"),
         role: text("role"),
         term: number("term"),
         leader: number("leader"),
@@ -159,7 +165,8 @@ fn read(reply: &Value) -> Status {
         committed: number("committed"),
         applied: number("applied"),
         flushes: durations(reply, "flushes"),
-        members: reply.field("nodes").and_then(Value::as_array).unwrap_or_default().iter().map(member).collect(),
+        members: list("nodes").iter().map(member).collect(),
+        refused: list("refused").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Fault {
     BitRot,
     /// Nodes are removed from the members and added again, the leader included.
     Members,
+    /// A node of another cluster runs at the address of a node: one node at a time.
+    Foreign,
 }
 
 /// What kind of servers a run has.
@@ -85,7 +87,7 @@ impl Fault {
         [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
 
     /// All kinds that the nodes of a replicated service have.
-    pub const REPLICATED: [Fault; 15] = [
+    pub const REPLICATED: [Fault; 16] = [
         Fault::Pause,
         Fault::Skew,
         Fault::Crash,
@@ -101,14 +103,15 @@ impl Fault {
         Fault::BadDisk,
         Fault::BitRot,
         Fault::Members,
+        Fault::Foreign,
     ];
 
     /// All kinds that nodes have that are processes: those of simulated ones but the loss of power, which needs a machine, damage
-    /// of files, which needs a look into them, and changes of the members.
+    /// of files, which needs a look into them, changes of the members, and nodes of another cluster.
     pub const PROCESSES: [Fault; 12] = {
         let (mut kinds, mut from, mut to) = ([Fault::Pause; 12], 0, 0);
         while from < Fault::REPLICATED.len() {
-            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss | Fault::BitRot | Fault::Members) {
+            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss | Fault::BitRot | Fault::Members | Fault::Foreign) {
                 kinds[to] = Fault::REPLICATED[from];
                 to += 1;
             }
@@ -129,8 +132,8 @@ impl Fault {
 
     /// Whether only nodes have it.
     pub fn is_of_nodes(self) -> bool {
-        use Fault::{BadDisk, BitRot, Disorder, Members, Partition, Stall, Wipe};
-        matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members)
+        use Fault::{BadDisk, BitRot, Disorder, Foreign, Members, Partition, Stall, Wipe};
+        matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members | Foreign)
     }
 
     /// The name on the command line.
@@ -152,6 +155,7 @@ impl Fault {
             Fault::BadDisk => "baddisk",
             Fault::BitRot => "bitrot",
             Fault::Members => "members",
+            Fault::Foreign => "foreign",
         }
     }
 
@@ -182,6 +186,7 @@ impl Fault {
             Fault::BadDisk => "disks of nodes are full or fail for a time, one at a time",
             Fault::BitRot => "files of nodes are damaged while they are down, one node at a time",
             Fault::Members => "nodes are removed from the members and added again",
+            Fault::Foreign => "a node of another cluster runs at the address of a node, one at a time",
         }
     }
 
@@ -255,6 +260,7 @@ mod tests {
             ("powerloss", Servers::Processes),
             ("bitrot", Servers::Processes),
             ("members", Servers::Processes),
+            ("foreign", Servers::Processes),
         ] {
             assert!(Fault::parse_list(list, servers).is_err(), "{list}");
         }

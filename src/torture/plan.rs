@@ -247,6 +247,16 @@ pub enum Injection {
         /// Time until they are added again.
         for_us: u64,
     },
+    /// A node ends, and a node of another cluster, with the same number and the same members, runs at its address; if all nodes are
+    /// members and have their disks.
+    Foreign {
+        /// Number of the node.
+        server: u32,
+        /// Decides on what the other node has in its log.
+        place: u64,
+        /// Time until the node starts again.
+        again_after_us: u64,
+    },
     /// A node's clocks run fast or slow from the beginning.
     DriftOfNode {
         /// Number of the node.
@@ -288,6 +298,7 @@ impl Injection {
             | Injection::BadDisk { .. }
             | Injection::BitRot { .. }
             | Injection::Members { .. }
+            | Injection::Foreign { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => None,
         }
@@ -462,6 +473,7 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Partition | Fault::Disorder | Fault::Stall => 30,
         Fault::Wipe | Fault::BadDisk | Fault::BitRot => 60,
         Fault::Members => 80,
+        Fault::Foreign => 60,
     }
 }
 
@@ -537,7 +549,8 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                 | Fault::Wipe
                 | Fault::BadDisk
                 | Fault::BitRot
-                | Fault::Members => break,
+                | Fault::Members
+                | Fault::Foreign => break,
                 Fault::PowerLoss => Injection::PowerLoss {
                     server: which,
                     // A lease ends earlier by as much as the clock is set forward. Clients allow for a hundredth of it.

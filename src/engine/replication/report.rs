@@ -32,6 +32,8 @@ pub struct Known {
 /// What a node knows of its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// The id of the cluster, or 0 if this node has none yet.
+    pub cluster: u64,
     /// The last index of the log that is committed.
     pub committed: u64,
     /// The last index that this node has applied.
@@ -40,6 +42,8 @@ pub struct Report {
     pub flushes: Durations,
     /// All nodes, ordered by their numbers.
     pub nodes: Vec<Known>,
+    /// The nodes whose connections this one has refused lately, each with the reason.
+    pub refused: Vec<String>,
 }
 
 /// Reads a report.

@@ -31,7 +31,8 @@ pub(super) fn report(observer: &Observer, me: NodeId, addr: &str) -> Report {
     if !status.members.contains_key(&me) {
         nodes.push(known(me, addr.to_owned()));
     }
-    Report { committed: status.committed, applied: status.applied, flushes: progress.syncs.read(), nodes }
+    let (committed, applied, flushes) = (status.committed, status.applied, progress.syncs.read());
+    Report { cluster: status.cluster, committed, applied, flushes, nodes, refused: observer.directory().refused() }
 }
 
 impl Shell {

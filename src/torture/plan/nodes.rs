@@ -61,6 +61,9 @@ pub(super) fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random
                 let fresh = if random.percent(50) { away } else { away & random.below(1 << nodes) as u32 };
                 Injection::Members { away, fresh, for_us: random.between(unit_us / 10, lease_us) }
             }
+            Fault::Foreign => {
+                Injection::Foreign { server, place: random.draw(), again_after_us: random.between(unit_us / 2, lease_us) }
+            }
             Fault::Wipe => Injection::Wipe { server, again_after_us: random.between(unit_us / 100, 3 * unit_us) },
             _ => return,
         };

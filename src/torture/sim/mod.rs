@@ -188,9 +188,13 @@ impl Simulation<'_> {
                 }
             }
             Event::Synced(server, process) => self.synced(server, process),
-            Event::Parcel(..) | Event::Lost(..) | Event::ClusterTick(_) | Event::GoOn(_) | Event::Mended(_) | Event::Operate => {
-                self.handle_of_nodes(event)
-            }
+            Event::Parcel(..)
+            | Event::Lost(..)
+            | Event::ClusterTick(_)
+            | Event::GoOn(_)
+            | Event::Mended(_)
+            | Event::Home(_)
+            | Event::Operate => self.handle_of_nodes(event),
         }
     }
 
@@ -276,6 +280,7 @@ impl Simulation<'_> {
             | Injection::BadDisk { .. }
             | Injection::BitRot { .. }
             | Injection::Members { .. }
+            | Injection::Foreign { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => {
                 drop(net);

@@ -10,7 +10,8 @@
 //! - [`cluster`]: what the nodes share;
 //! - [`runtime`]: tasks, time and random numbers of openraft; each node has a clock of its own that may run fast or slow;
 //! - [`transport`]: what nodes send to each other; [`links`]: whether and when it arrives;
-//! - [`disk`]: a disk that the parts of a node share; [`damage`]: what happens to its files while a node is down;
+//! - [`disk`]: a disk that the parts of a node share; [`damage`]: what happens to its files while a node is down; [`foreign`]: the
+//!   files of a node of another cluster;
 //! - [`machine`]: what openraft asks of the server;
 //! - [`node`]: one node with its process; [`serve`]: what makes a server of it;
 //! - [`operator`]: who removes members and adds them again;
@@ -21,6 +22,7 @@
 pub mod cluster;
 pub mod damage;
 pub mod disk;
+pub mod foreign;
 pub mod links;
 pub mod machine;
 pub mod node;
@@ -64,11 +66,13 @@ pub enum Flaw {
     LogUnchecked,
     /// A node whose log was cut votes as if it had forgotten nothing.
     CutVotes,
+    /// Nodes do not look at the ids of clusters.
+    AnyCluster,
 }
 
 impl Flaw {
     /// All faults.
-    pub const ALL: [Flaw; 9] = [
+    pub const ALL: [Flaw; 10] = [
         Flaw::AcknowledgeBeforeMajority,
         Flaw::FollowerAnswers,
         Flaw::TokenFromClock,
@@ -78,6 +82,7 @@ impl Flaw {
         Flaw::WriteErrorIgnored,
         Flaw::LogUnchecked,
         Flaw::CutVotes,
+        Flaw::AnyCluster,
     ];
 
     /// The name on the command line. `None` if there is no fault.
@@ -93,6 +98,7 @@ impl Flaw {
             Flaw::WriteErrorIgnored => Some("ignored-write-error"),
             Flaw::LogUnchecked => Some("unchecked-log"),
             Flaw::CutVotes => Some("cut-votes"),
+            Flaw::AnyCluster => Some("any-cluster"),
         }
     }
 
