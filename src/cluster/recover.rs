@@ -4,6 +4,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::quorum::node::draw_id;
 use crate::quorum::recover::{Found, Recovery};
 use crate::quorum::store::{Forgotten, Owner};
 use crate::server::durable::folder::Folder;
@@ -33,8 +34,8 @@ This makes it the only member of its cluster. It gives up:
 WHAT MAY BE LOST: every write and every lock that clients were told of and that only the nodes above have. A lock may then be granted a
 second time while its first holder still works, and tokens may repeat. What clients were not told of may be there.
 
-The cluster gets a new epoch. The nodes above are refused if they come back: they must start with empty folders, and be added.
-MAKE SURE THAT THEY DO NOT RUN: two clusters would serve the same locks.
+The cluster gets a new id. The nodes above are refused if they come back: they must start with empty folders, and be added.
+MAKE SURE THAT THEY DO NOT RUN: until they reach node {node}, they are a cluster that serves the same locks.
 ",
         last = found.last.index,
         term = found.last.leader_id.term,
@@ -58,13 +59,10 @@ pub async fn recover(dir: &Path, node: u64, name: &str, confirmed: bool) -> Resu
     if !confirmed {
         return Err("nothing was changed: --yes-lose-what-was-not-replicated takes the step".to_owned());
     }
-    let mut epoch = [0; 8];
-    getrandom::fill(&mut epoch).map_err(|error| error.to_string())?;
-    // 0 is the epoch of clusters that were never recovered.
-    let epoch = u64::from_le_bytes(epoch).max(1);
-    recovery.carry_out(&folder, epoch).await?;
+    let id = draw_id();
+    recovery.carry_out(&folder, id).await?;
     Ok(format!(
-        "node {node} is the only member now, in epoch {epoch:016x}. Start it with the same node-id and dir, and add nodes: \
+        "node {node} is the only member now, of cluster {id:016x}. Start it with the same node-id and dir, and add nodes: \
          portcullis cluster add URL NODE-ID HOST:PORT"
     ))
 }

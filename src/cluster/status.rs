@@ -9,21 +9,33 @@ use crate::cluster::survey::{Member, Survey};
 const HEAD: [&str; 11] =
     ["node", "role", "vote", "term", "index", "lag", "flush p50/p99", "ping p50/p99", "append p50/p99", "version", "for clients"];
 
-/// What is wrong: no leader, or members that do not answer.
+/// What is wrong: no leader, members that do not answer or belong to another cluster, and refused connections.
 pub fn problems(survey: &Survey) -> Vec<String> {
     let mut problems: Vec<String> =
         survey.silent.iter().map(|(id, reason)| format!("node {id} does not answer: {reason}")).collect();
+    let cluster = cluster(survey);
     for (id, asked) in &survey.answers {
         match (asked.status.disk.as_str(), asked.status.disk_ms) {
             ("hangs", ms) => problems.push(format!("the disk of node {id} has not answered for {ms} ms")),
             ("refuses", _) => problems.push(format!("the disk of node {id} takes nothing: it is full, or fails")),
             _ => {}
         }
+        let theirs = &asked.status.cluster;
+        if !theirs.is_empty() && theirs != cluster {
+            problems.push(format!("node {id} belongs to cluster {theirs}, and the leader to cluster {cluster}"));
+        }
+        problems.extend(asked.status.refused.iter().map(|refused| format!("node {id} has refused {refused}")));
     }
     if survey.leader().is_none() {
         problems.insert(0, "no node leads".to_owned());
     }
     problems
+}
+
+/// The id of the cluster: the leader's, or that of any node. Empty if none has one.
+fn cluster(survey: &Survey) -> &str {
+    let mut known = survey.leader().into_iter().chain(survey.answers.values()).map(|asked| asked.status.cluster.as_str());
+    known.find(|cluster| !cluster.is_empty()).unwrap_or_default()
 }
 
 /// What is shown of a node.
@@ -81,7 +93,10 @@ pub fn table(survey: &Survey) -> String {
             member.address.clone(),
         ]);
     }
-    aligned(&lines)
+    match cluster(survey) {
+        "" => aligned(&lines),
+        id => format!("{}cluster {id}\n", aligned(&lines)),
+    }
 }
 
 /// Percentiles in milliseconds.
@@ -131,7 +146,8 @@ pub fn json(survey: &Survey) -> Value {
             })
         })
         .collect();
-    json!({ "leader": survey.leader().map(|leader| leader.status.node), "nodes": nodes, "problems": problems(survey) })
+    let leader = survey.leader().map(|leader| leader.status.node);
+    json!({ "cluster": cluster(survey), "leader": leader, "nodes": nodes, "problems": problems(survey) })
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub struct Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub node: u64,
+    /// The id of its cluster; empty if it has none.
+    pub cluster: String,
     pub role: String,
     pub term: u64,
     /// 0 without a leader.
@@ -44,6 +46,8 @@ pub struct Status {
     /// For how many milliseconds the disk has not done what it does.
     pub disk_ms: u64,
     pub members: Vec<Member>,
+    /// The nodes whose connections it has refused lately, with the reasons.
+    pub refused: Vec<String>,
 }
 
 /// A connection to a node, and what it says.
@@ -154,8 +158,10 @@ async fn reach(options: &Options, member: &Member) -> Result<Asked, String> {
 fn read(reply: &Value) -> Status {
     let text = |name| text_of(reply, name);
     let number = |name| number_of(reply, name).unwrap_or(0);
+    let list = |name| reply.field(name).and_then(Value::as_array).unwrap_or_default();
     Status {
         node: number("node"),
+        cluster: text("cluster"),
         role: text("role"),
         term: number("term"),
         leader: number("leader"),
@@ -165,7 +171,8 @@ fn read(reply: &Value) -> Status {
         flushes: durations(reply, "flushes"),
         disk: text("disk"),
         disk_ms: number("disk-ms"),
-        members: reply.field("nodes").and_then(Value::as_array).unwrap_or_default().iter().map(member).collect(),
+        members: list("nodes").iter().map(member).collect(),
+        refused: list("refused").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Recovery from a lost majority: makes the node of a folder the only member of its cluster.
 //!
 //! ```text
-//!   folder of a stopped node ─▶ another epoch ─▶ log: … the old entries │ a membership of this node alone
+//!   folder of a stopped node ─▶ another id of the cluster ─▶ log: … the old entries │ a membership of this node alone
 //! ```
 //!
 //! The node leads when it is started, and commits all entries that it has. What the majority had and this node had not is lost: it is
 //! not known what that was. Raft permits no such step: another node that is still alive could have promised something else. The new
-//! epoch keeps it away.
+//! id keeps it away: for the nodes that are left behind, the recovered cluster is another one. A node that is left behind and reaches the
+//! recovered one serves nothing any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,8 +18,8 @@ use openraft::{EntryPayload, RaftLogReader};
 
 use crate::persist::disk::Disk;
 use crate::quorum::epoch;
-use crate::quorum::store::{FolderLock, Forgotten, LogStore, LogThread, Options, Owner, Snapshots};
-use crate::quorum::types::{Entry, LeaderId, LogId, NodeId, Peer, Types, Vote};
+use crate::quorum::store::{FolderLock, Forgotten, Lineage, LogStore, LogThread, Options, Owner, Snapshots};
+use crate::quorum::types::{ClusterId, Entry, LeaderId, LogId, NodeId, Peer, Types, Vote};
 
 /// Maximum number of entries read at a time.
 const ENTRIES_MAX: u64 = 10_000;
@@ -32,8 +33,8 @@ pub struct Found {
     pub last: LogId,
     /// The last entry that it knows to be on a majority; it may be later in fact.
     pub committed: Option<u64>,
-    /// The epoch.
-    pub epoch: u64,
+    /// The id of the cluster, or 0 if it has none.
+    pub cluster: ClusterId,
     /// What the node may have forgotten: it has not caught up since.
     pub forgotten: Forgotten,
 }
@@ -61,6 +62,11 @@ where
         let lock = FolderLock::acquire(folder)?;
         let (mut log, worker) = LogStore::open(disks.0, Options::new(owner, Some(lock))).map_err(|error| describe(&error))?;
         let mut snapshots = Snapshots::open(disks.1, folder, owner).map_err(|error| describe(&error))?;
+        let cluster = match log.lineage().id {
+            0 => epoch::read(folder)?,
+            id => id,
+        };
+        snapshots.belong(cluster).map_err(|error| describe(&error))?;
         let state = log.get_log_state().await.map_err(|error| describe(&error))?;
         let last = state.last_log_id.ok_or_else(|| describe(&"the node has no log: there is nothing to recover"))?;
         let mut membership = snapshots.current().map(|(meta, _)| meta.last_membership.membership().clone());
@@ -85,7 +91,7 @@ where
         }
         let committed = log.read_committed().await.map_err(|error| describe(&error))?.map(|at| at.index);
         let forgotten = snapshots.forgotten(&log).map_err(|error| describe(&error))?;
-        let found = Found { members, last, committed, epoch: epoch::read(folder)?, forgotten };
+        let found = Found { members, last, committed, cluster, forgotten };
         Ok(Recovery { snapshots, log, thread, owner, found })
     }
 
@@ -94,15 +100,19 @@ where
         &self.found
     }
 
-    /// Makes the node the only member, under another epoch that is not 0.
+    /// Makes the node the only member of a cluster with another id, which is not 0.
     ///
     /// # Errors
     /// In words: the system's. The step can be repeated.
-    pub async fn carry_out(self, folder: &Path, epoch: u64) -> Result<(), String> {
+    pub async fn carry_out(self, folder: &Path, id: ClusterId) -> Result<(), String> {
         let describe = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
         let Recovery { mut snapshots, mut log, thread, owner, found } = self;
         // First: if this is all that happens, the node is kept away from the others.
-        epoch::write(folder, epoch)?;
+        let parent = if found.cluster == 0 { Lineage::UNNAMED } else { found.cluster };
+        // A snapshot without an id belongs to either cluster.
+        snapshots.relabel(0).map_err(|error| describe(&error))?;
+        log.belong(Lineage { parent, ..Lineage::of(id) }).await.map_err(|error| describe(&error))?;
+        snapshots.relabel(id).map_err(|error| describe(&error))?;
         snapshots.joined().map_err(|error| describe(&error))?;
         let node = owner.node;
         let voted = log.read_vote().await.map_err(|error| describe(&error))?;

@@ -280,6 +280,11 @@ impl Random {
     }
 }
 
+/// A random number; in a simulation the simulation's.
+pub fn random() -> u64 {
+    Random.number()
+}
+
 /// The runtime.
 #[derive(Debug)]
 pub struct Runtime(tokio::runtime::Runtime);

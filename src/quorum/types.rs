@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The number of a node: `--node-id`, at least 1.
 pub type NodeId = u64;
 
+/// The id of a cluster: random, drawn when the cluster begins or is recovered. 0 stands for none.
+pub type ClusterId = u64;
+
 /// A node as the others know it, in the membership.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {

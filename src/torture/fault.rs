@@ -41,6 +41,8 @@ pub enum Fault {
     CutOff,
     /// The disks of nodes answer nothing for a time, and nothing is lost.
     HungDisk,
+    /// A node of another cluster runs at the address of a node: one node at a time.
+    Foreign,
 }
 
 /// What kind of servers a run has.
@@ -89,7 +91,7 @@ impl Fault {
         [Fault::Pause, Fault::Skew, Fault::Crash, Fault::Restart, Fault::Delay, Fault::Drop, Fault::Duplicate, Fault::PowerLoss];
 
     /// All kinds that the nodes of a replicated service have.
-    pub const REPLICATED: [Fault; 17] = [
+    pub const REPLICATED: [Fault; 18] = [
         Fault::Pause,
         Fault::Skew,
         Fault::Crash,
@@ -107,14 +109,17 @@ impl Fault {
         Fault::Members,
         Fault::CutOff,
         Fault::HungDisk,
+        Fault::Foreign,
     ];
 
     /// All kinds that nodes have that are processes: those of simulated ones but the loss of power, which needs a machine, damage
-    /// of files, which needs a look into them, changes of the members, and disks that hang, which needs a disk that obeys.
+    /// of files, which needs a look into them, changes of the members, disks that hang, which needs a disk that obeys, and nodes of
+    /// another cluster.
     pub const PROCESSES: [Fault; 13] = {
+        use Fault::{BitRot, Foreign, HungDisk, Members, PowerLoss};
         let (mut kinds, mut from, mut to) = ([Fault::Pause; 13], 0, 0);
         while from < Fault::REPLICATED.len() {
-            if !matches!(Fault::REPLICATED[from], Fault::PowerLoss | Fault::BitRot | Fault::Members | Fault::HungDisk) {
+            if !matches!(Fault::REPLICATED[from], PowerLoss | BitRot | Members | HungDisk | Foreign) {
                 kinds[to] = Fault::REPLICATED[from];
                 to += 1;
             }
@@ -135,8 +140,8 @@ impl Fault {
 
     /// Whether only nodes have it.
     pub fn is_of_nodes(self) -> bool {
-        use Fault::{BadDisk, BitRot, CutOff, Disorder, HungDisk, Members, Partition, Stall, Wipe};
-        matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members | CutOff | HungDisk)
+        use Fault::{BadDisk, BitRot, CutOff, Disorder, Foreign, HungDisk, Members, Partition, Stall, Wipe};
+        matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members | CutOff | HungDisk | Foreign)
     }
 
     /// The name on the command line.
@@ -160,6 +165,7 @@ impl Fault {
             Fault::Members => "members",
             Fault::CutOff => "cutoff",
             Fault::HungDisk => "hungdisk",
+            Fault::Foreign => "foreign",
         }
     }
 
@@ -192,6 +198,7 @@ impl Fault {
             Fault::Members => "nodes are removed from the members and added again",
             Fault::CutOff => "the leader is cut off from the other nodes, and not from its clients",
             Fault::HungDisk => "disks of nodes answer nothing for up to a minute",
+            Fault::Foreign => "a node of another cluster runs at the address of a node, one at a time",
         }
     }
 
@@ -266,6 +273,7 @@ mod tests {
             ("bitrot", Servers::Processes),
             ("members", Servers::Processes),
             ("hungdisk", Servers::Processes),
+            ("foreign", Servers::Processes),
         ] {
             assert!(Fault::parse_list(list, servers).is_err(), "{list}");
         }

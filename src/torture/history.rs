@@ -274,6 +274,13 @@ pub enum EventKind {
     },
     /// All nodes are members again.
     AllMembers,
+    /// A node ends, and one of another cluster runs at its address for a time.
+    Foreign {
+        /// Number of the server.
+        server: u32,
+        /// How long it does.
+        for_us: u64,
+    },
     /// A node has refused files that are damaged. Its operator deletes them.
     Replaced {
         /// Number of the server.
@@ -438,6 +445,7 @@ impl Event {
             }
             EventKind::Start | EventKind::Done | EventKind::Leaderless | EventKind::AllMembers => &mut out,
             EventKind::Members { away, for_us } => out.number(u64::from(*away)).number(*for_us),
+            EventKind::Foreign { server, for_us } => out.number(u64::from(*server)).number(*for_us),
             EventKind::Partition { apart, ways, for_us } => out
                 .number(u64::from(apart.0) << 32 | u64::from(apart.1))
                 .number(u64::from(ways.0) << 1 | u64::from(ways.1))
@@ -525,6 +533,7 @@ impl EventKind {
             EventKind::LeftWaiting { .. } => 41,
             EventKind::HungDisk { .. } => 42,
             EventKind::HungLeader { .. } => 43,
+            EventKind::Foreign { .. } => 44,
         }
     }
 
@@ -692,6 +701,9 @@ impl fmt::Display for EventKind {
                 write!(f, "servers {} are removed from the members for {} s", numbers(*away), Seconds(*for_us))
             }
             EventKind::AllMembers => f.write_str("all servers are members"),
+            EventKind::Foreign { server, for_us } => {
+                write!(f, "server {server} goes down; a node of another cluster is at its address for {} s", Seconds(*for_us))
+            }
             EventKind::Replaced { server } => write!(f, "server {server} refuses its damaged files, which are deleted"),
             EventKind::DriftOfNode { server, ppm } => write!(f, "clocks of server {server} run {ppm} ppm fast"),
             EventKind::StepOfNode { server, by_ms } => write!(f, "wall clock of server {server} set by {by_ms} ms"),

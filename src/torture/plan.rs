@@ -259,6 +259,16 @@ pub enum Injection {
         /// How long the fault lasts.
         for_us: u64,
     },
+    /// A node ends, and a node of another cluster, with the same number and the same members, runs at its address; if all nodes are
+    /// members and have their disks.
+    Foreign {
+        /// Number of the node.
+        server: u32,
+        /// Decides on what the other node has in its log.
+        place: u64,
+        /// Time until the node starts again.
+        again_after_us: u64,
+    },
     /// A node's clocks run fast or slow from the beginning.
     DriftOfNode {
         /// Number of the node.
@@ -302,6 +312,7 @@ impl Injection {
             | Injection::BitRot { .. }
             | Injection::Members { .. }
             | Injection::CutOff { .. }
+            | Injection::Foreign { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => None,
         }
@@ -474,7 +485,7 @@ fn mean_interval(fault: Fault) -> u64 {
         Fault::Drop => 30,
         Fault::Duplicate => 20,
         Fault::Partition | Fault::Disorder | Fault::Stall => 30,
-        Fault::Wipe | Fault::BadDisk | Fault::BitRot | Fault::HungDisk => 60,
+        Fault::Wipe | Fault::BadDisk | Fault::BitRot | Fault::HungDisk | Fault::Foreign => 60,
         Fault::Members | Fault::CutOff => 80,
     }
 }
@@ -553,7 +564,8 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                 | Fault::BitRot
                 | Fault::Members
                 | Fault::CutOff
-                | Fault::HungDisk => break,
+                | Fault::HungDisk
+                | Fault::Foreign => break,
                 Fault::PowerLoss => Injection::PowerLoss {
                     server: which,
                     // A lease ends earlier by as much as the clock is set forward. Clients allow for a hundredth of it.

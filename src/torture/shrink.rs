@@ -191,6 +191,9 @@ fn is_event_of(kind: &EventKind, client: u32, injection: &Injection) -> bool {
         (EventKind::Members { away, for_us }, Injection::Members { away: which, for_us: long_us, .. }) => {
             away == which && for_us == long_us
         }
+        (EventKind::Foreign { server, for_us }, Injection::Foreign { server: which, again_after_us, .. }) => {
+            server == which && for_us == again_after_us
+        }
         (EventKind::BitRot { server, rot }, Injection::BitRot { server: which, rot: what, .. }) => server == which && rot == what,
         (EventKind::BadDisk { server, for_us, .. }, Injection::BadDisk { server: which, for_us: long_us, .. }) => {
             server == which && for_us == long_us

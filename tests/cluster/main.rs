@@ -7,6 +7,7 @@
 //! - `cut`: logs whose ends are torn or damaged;
 //! - `shown`: what clients of each node are told;
 //! - `members`: nodes that join, leave and are replaced, by `portcullis cluster`;
+//! - `mixed`: two clusters that meet, and clusters without ids;
 //! - `rolling`: all nodes are restarted under load;
 //! - `recovered`: what is left of a lost majority;
 //! - `encrypted`: TLS among the nodes;
@@ -34,6 +35,7 @@ mod encrypted;
 mod failover;
 mod faults;
 mod members;
+mod mixed;
 mod nodes;
 mod own_client;
 mod partitions;

@@ -29,7 +29,7 @@ pub fn done(words: &[&str]) -> String {
 
 /// Starts a node with an empty folder, and adds it.
 #[track_caller]
-fn join(cluster: &mut Cluster) -> usize {
+pub fn join(cluster: &mut Cluster) -> usize {
     let node = cluster.another();
     cluster.start_node(node);
     let said = done(&["add", &cluster.urls(), &(node + 1).to_string(), &cluster.address(node)]);
@@ -44,7 +44,7 @@ fn a_node_joins_and_the_leader_leaves() {
     let first = cluster.leader();
     let fourth = join(&mut cluster);
     let table = done(&["status", &cluster.urls()]);
-    assert_eq!(table.lines().count(), 5, "{table}");
+    assert_eq!(table.lines().count(), 6, "{table}");
     let line = table.lines().nth(fourth + 1).unwrap();
     assert!(line.starts_with("4     follower  yes") && line.ends_with(&cluster.address(fourth)), "{table}");
     // The one that leads hands over before it leaves.

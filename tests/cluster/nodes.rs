@@ -222,6 +222,16 @@ impl Cluster {
         });
     }
 
+    /// Waits until a node leads, or follows a leader.
+    #[track_caller]
+    pub fn until_equal(&mut self, node: usize) {
+        self.wait("an equal node", |cluster| {
+            let addr = cluster.clients[node];
+            let follows = || info(addr, "master_link_status").is_ok_and(|up| up == "up");
+            (role(addr).is_ok_and(|role| role == "master") || follows()).then_some(())
+        });
+    }
+
     /// Repeats a look until it returns something.
     #[track_caller]
     pub fn wait<T>(&mut self, what: &str, mut look: impl FnMut(&mut Cluster) -> Option<T>) -> T {

@@ -10,11 +10,7 @@ fn what_is_left_of_a_lost_majority_is_recovered_and_the_others_are_kept_away() {
     assert_eq!(cluster.ask_leader(&["SET", "a", "1"]), "+OK");
     (0..3).for_each(|node| {
         // All have everything.
-        cluster.wait("an equal node", |cluster| {
-            let reply = crate::nodes::info(cluster.clients[node], "master_link_status");
-            (reply.is_ok_and(|up| up == "up") || crate::nodes::role(cluster.clients[node]).is_ok_and(|role| role == "master"))
-                .then_some(())
-        });
+        cluster.until_equal(node);
     });
     std::thread::sleep(std::time::Duration::from_millis(300));
     let dir = cluster.dir(0).to_string_lossy().into_owned();
@@ -31,7 +27,7 @@ fn what_is_left_of_a_lost_majority_is_recovered_and_the_others_are_kept_away() {
         assert!(said.contains(part), "{part} in {said}");
     }
     let said = done(&[&words[..], &["--yes-lose-what-was-not-replicated"]].concat());
-    assert!(said.starts_with("node 1 is the only member now, in epoch "), "{said}");
+    assert!(said.starts_with("node 1 is the only member now, of cluster "), "{said}");
     cluster.start_node(0);
     assert_eq!(cluster.ask_leader(&["GET", "a"]), "1");
     assert_eq!(cluster.ask_leader(&["LOCK.CHECK", "held", token.trim_start_matches(':')]), ":1");
@@ -48,7 +44,7 @@ fn what_is_left_of_a_lost_majority_is_recovered_and_the_others_are_kept_away() {
         cluster.start_node(node);
         done(&["add", &cluster.urls(), &(node + 1).to_string(), &cluster.address(node)]);
     }
-    // They are of the new epoch, also after a restart.
+    // They are of the new cluster, also after a restart.
     (0..3).for_each(|node| cluster.kill(node));
     (0..3).for_each(|node| cluster.start_node(node));
     assert_eq!(cluster.ask_leader(&["LOCK.CHECK", "held", token.trim_start_matches(':')]), ":1");

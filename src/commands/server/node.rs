@@ -148,8 +148,10 @@ fn status(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         _ => "follower",
     };
     let reply = &mut *cx.reply;
-    reply.map(11);
+    reply.map(13);
     number(reply, "node", state.node);
+    let cluster = if report.cluster == 0 { String::new() } else { format!("{:016x}", report.cluster) };
+    text(reply, "cluster", &cluster);
     text(reply, "role", role);
     number(reply, "term", state.term);
     number(reply, "leader", replication.leader().map_or(0, |leader| leader.id));
@@ -166,6 +168,9 @@ fn status(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         let known = report.nodes.iter().find(|known| known.id == node.id).unwrap_or(&unknown);
         show(reply, node, known, node.id == state.node || node.link_up);
     }
+    reply.bulk(b"refused");
+    reply.array(report.refused.len());
+    report.refused.iter().for_each(|refused| reply.bulk(refused.as_bytes()));
     Ok(())
 }
 
@@ -282,11 +287,20 @@ mod tests {
         let mut h = Harness::replicated(Role::Leader, false);
         let slow = Durations { count: 7, p50_us: 256, p99_us: 1024, max_us: 1500 };
         let second = Known { id: 2, matched: Some(8), heard_ms: Some(5), appends: slow, ..Known::default() };
-        let report = Report { committed: 9, applied: 8, flushes: slow, disk: Disk::Hangs, disk_ms: 700, nodes: vec![second] };
+        let report = Report {
+            cluster: 0xabc,
+            committed: 9,
+            applied: 8,
+            flushes: slow,
+            disk: Disk::Hangs,
+            disk_ms: 700,
+            nodes: vec![second],
+            refused: vec!["a node at 10.0.0.9: no".to_owned()],
+        };
         h.engine.replication.reporter = Some(Reporter::new(move || report.clone()));
         let status = h.run("NODE STATUS");
         for part in [
-            "$4 node :1 $4 role $6 leader $4 term :4 $6 leader :1",
+            "$4 node :1 $7 cluster $16 0000000000000abc $4 role $6 leader $4 term :4 $6 leader :1",
             "$9 committed :9 $7 applied :8 $7 flushes *8 $5 count :7 $6 p50-us :256 $6 p99-us :1024 $6 max-us :1500 \
              $4 disk $5 hangs $7 disk-ms :700",
             "$2 id :2 $7 address $0  $4 host $8 10.0.0.2 $4 port :6379 $8 tls-port :6390 $4 vote $3 yes $4 link $2 up $8 heard-ms :5 \

@@ -55,6 +55,8 @@ impl Disk {
 /// What a node knows of its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// The id of the cluster, or 0 if this node has none yet.
+    pub cluster: u64,
     /// The last index of the log that is committed.
     pub committed: u64,
     /// The last index that this node has applied.
@@ -67,6 +69,8 @@ pub struct Report {
     pub disk_ms: u64,
     /// All nodes, ordered by their numbers.
     pub nodes: Vec<Known>,
+    /// The nodes whose connections this one has refused lately, each with the reason.
+    pub refused: Vec<String>,
 }
 
 /// Reads a report.

@@ -9,8 +9,6 @@ use tokio::sync::watch;
 
 use crate::base::durations::{Durations, Histogram};
 use crate::quorum::acks::Acks;
-#[cfg(test)]
-use crate::quorum::net::hello::ClusterId;
 use crate::quorum::net::hello::{ClientAddress, Hello};
 use crate::quorum::types::NodeId;
 
@@ -23,6 +21,9 @@ pub struct PeerInfo {
     pub addr: Option<String>,
     /// What it said of itself last.
     pub hello: Option<Hello>,
+    /// What was said last at its address, on the connection that this node has opened. Any process can call itself this node on a
+    /// connection that it opens.
+    pub dialled: Option<Hello>,
     /// There is a connection to it.
     pub connected: bool,
     /// Number of its connections to this node.
@@ -38,10 +39,9 @@ pub struct PeerInfo {
 }
 
 impl PeerInfo {
-    /// Its cluster, if it has one and has said so.
-    #[cfg(test)]
-    pub fn cluster(&self) -> Option<ClusterId> {
-        self.hello.as_ref().map(|hello| hello.cluster).filter(|cluster| *cluster != ClusterId::default())
+    /// What the node at its address says of itself, while there is a connection to it.
+    pub fn connected_hello(&self) -> Option<&Hello> {
+        self.dialled.as_ref().filter(|_| self.connected)
     }
 
     /// Where clients reach it.
@@ -66,9 +66,17 @@ pub struct Traffic {
 struct Known {
     addr: Option<String>,
     hello: Option<Hello>,
+    dialled: Option<Hello>,
     connected: bool,
     failure: Option<String>,
     traffic: Arc<Traffic>,
+}
+
+/// A node whose connection this node has refused, and when it did so last.
+struct Refused {
+    who: String,
+    reason: String,
+    at: Instant,
 }
 
 /// What this node knows of the other nodes.
@@ -77,12 +85,19 @@ pub struct Directory {
     pub acks: Arc<Acks>,
     began: Instant,
     nodes: Mutex<BTreeMap<NodeId, Known>>,
+    refused: Mutex<Vec<Refused>>,
     changes: watch::Sender<u64>,
 }
 
+/// Time for which a refused connection is shown. A node that is refused tries again within a second.
+const REFUSED_TIME: Duration = Duration::from_secs(10);
+/// Maximum number of refused connections that are shown.
+const REFUSED_MAX: usize = 8;
+
 impl Default for Directory {
     fn default() -> Directory {
-        Directory { acks: Arc::default(), began: Instant::now(), nodes: Mutex::default(), changes: watch::Sender::new(0) }
+        let (acks, began, changes) = (Arc::default(), Instant::now(), watch::Sender::new(0));
+        Directory { acks, began, nodes: Mutex::default(), refused: Mutex::default(), changes }
     }
 }
 
@@ -119,11 +134,36 @@ impl Directory {
 
     /// Records what a node says of itself.
     pub fn set_hello(&self, hello: Hello) {
+        self.change(hello.node, |known| replace(&mut known.hello, hello));
+    }
+
+    /// Records what was said at the address of a node.
+    pub fn set_dialled(&self, hello: Hello) {
         self.change(hello.node, |known| {
-            let changed = known.hello.as_ref() != Some(&hello);
-            known.hello = Some(hello);
-            changed
+            let changed = replace(&mut known.dialled, hello.clone());
+            replace(&mut known.hello, hello) || changed
         });
+    }
+
+    /// Tells subscribers of a change of this node itself.
+    pub fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Records that a connection was refused. `who` has opened it.
+    pub fn note_refused(&self, who: String, reason: String) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.retain(|of| of.who != who && of.at.elapsed() < REFUSED_TIME);
+        if refused.len() < REFUSED_MAX {
+            refused.push(Refused { who, reason, at: Instant::now() });
+        }
+    }
+
+    /// The nodes whose connections were refused lately, each with the reason.
+    pub fn refused(&self) -> Vec<String> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let lately = refused.iter().filter(|of| of.at.elapsed() < REFUSED_TIME);
+        lately.map(|of| format!("{}: {}", of.who, of.reason)).collect()
     }
 
     /// Records that there is a connection to a node, or why there is none.
@@ -162,6 +202,7 @@ impl Directory {
             node,
             addr: known.addr.clone(),
             hello: known.hello.clone(),
+            dialled: known.dialled.clone(),
             connected: known.connected,
             inbound: traffic.inbound.load(Relaxed),
             last_heard: heard.map(|heard| self.began.elapsed().saturating_sub(heard)),
@@ -170,6 +211,14 @@ impl Directory {
             appends: traffic.appends.read(),
         }
     }
+}
+
+/// Replaces what is known of a node. Returns whether it has changed.
+fn replace(known: &mut Option<Hello>, mut hello: Hello) -> bool {
+    hello.greeting = hello.greeting.or(known.as_ref().and_then(|known| known.greeting));
+    let changed = known.as_ref() != Some(&hello);
+    *known = Some(hello);
+    changed
 }
 
 /// Counts one connection.

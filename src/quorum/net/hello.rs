@@ -19,36 +19,20 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::sync::watch;
 
+use crate::quorum::net::cluster::{Cluster, Foreign, Pair, Side, Standing};
 use crate::quorum::net::frame::{FRAME_MAX, Frame, HEAD, Kind, LENGTH, Malformed, decode_beginning, encode};
 use crate::quorum::net::wire::Wire;
-use crate::quorum::types::NodeId;
-
-/// Identifies a cluster: a hash of its name, and its epoch. Zeros stand for a node that does not know its cluster yet.
-///
-/// The epoch is 0 until a node is recovered from a lost majority (see `quorum::recover`), which draws another one. Nodes of an older
-/// epoch are refused: they may have promised what the recovered cluster does not know. A blank node has the epoch 0 and takes that of
-/// the cluster that it finds.
-pub type ClusterId = [u8; 16];
-
-/// The identity of a cluster, from a hash of its name and its epoch.
-pub fn cluster_id(name: u64, epoch: u64) -> ClusterId {
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(&name.to_be_bytes());
-    id[8..].copy_from_slice(&epoch.to_be_bytes());
-    id
-}
-
-/// The epoch of a cluster.
-pub fn epoch_of(cluster: ClusterId) -> u64 {
-    u64::from_be_bytes(std::array::from_fn(|at| cluster[8 + at]))
-}
+use crate::quorum::types::{ClusterId, NodeId};
 
 /// First bytes of each hello.
 const MAGIC: [u8; 8] = *b"PTCLNODE";
 
 /// Version of the protocol: major and minor. Nodes with another major version are refused. A higher minor version may append fields to
 /// hellos, which older nodes ignore, and may send new kinds of frames, but only to nodes of that version.
-pub const VERSION: [u8; 2] = [1, 0];
+pub const VERSION: [u8; 2] = [1, 1];
+
+/// The first minor version whose nodes know that clusters have ids.
+pub const MINOR_WITH_IDS: u8 = 1;
 
 /// Time within which a connection must have begun.
 pub const GREETING_TIME: Duration = Duration::from_secs(3);
@@ -72,8 +56,8 @@ pub struct ClientAddress {
 pub struct Hello {
     /// Its number.
     pub node: NodeId,
-    /// Its cluster, or zeros.
-    pub cluster: ClusterId,
+    /// Its cluster.
+    pub cluster: Cluster,
     /// It has nothing that a leader has added: no entry but the one that begins a cluster.
     pub blank: bool,
     /// It votes, if it is a member.
@@ -82,6 +66,32 @@ pub struct Hello {
     pub client: ClientAddress,
     /// Version of the program.
     pub program: String,
+    /// What only the hello that begins a connection says. A later one leaves it as it was.
+    #[serde(skip)]
+    pub greeting: Option<Greeting>,
+}
+
+impl Hello {
+    /// What the node says of its standing.
+    pub fn standing(&self) -> Standing {
+        let Hello { cluster, blank, votes, .. } = *self;
+        let parent = self.greeting.map_or(0, |greeting| greeting.parent);
+        Standing { cluster, parent, blank, votes, ..Standing::default() }
+    }
+
+    /// Whether the node runs a version that knows that clusters have ids.
+    pub fn knows_ids(&self) -> bool {
+        self.greeting.is_some_and(|greeting| greeting.minor >= MINOR_WITH_IDS)
+    }
+}
+
+/// What a node says of itself only when a connection begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Greeting {
+    /// Minor version of the protocol.
+    pub minor: u8,
+    /// The cluster from which its own was recovered, or 0.
+    pub parent: ClusterId,
 }
 
 /// What a connection is for.
@@ -103,38 +113,20 @@ struct Opening {
     purpose: Purpose,
 }
 
-/// What changes in the hello of a running node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// The cluster, or zeros.
-    pub cluster: ClusterId,
-    /// The node has nothing that a leader has added: no entry but the one that begins a cluster.
-    pub blank: bool,
-    /// The node votes, if it is a member.
-    pub votes: bool,
-}
-
-/// What this node is on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// It has opened it.
-    Connector,
-    /// The other node has.
-    Acceptor,
-}
-
 /// Who this node is.
 pub struct Identity {
     node: NodeId,
     client: ClientAddress,
     secret: Option<Vec<u8>>,
     standing: watch::Sender<Standing>,
+    successor: watch::Sender<ClusterId>,
 }
 
 impl Identity {
     /// `secret`: nodes with another one, or none, are refused.
     pub fn new(node: NodeId, client: ClientAddress, secret: Option<Vec<u8>>, standing: Standing) -> Identity {
-        Identity { node, client, secret, standing: watch::Sender::new(standing) }
+        let (standing, successor) = (watch::Sender::new(standing), watch::Sender::new(0));
+        Identity { node, client, secret, standing, successor }
     }
 
     /// The number of this node.
@@ -149,7 +141,7 @@ impl Identity {
 
     /// What this node says of itself now.
     pub fn hello(&self) -> Hello {
-        let Standing { cluster, blank, votes } = *self.standing.borrow();
+        let Standing { cluster, parent, blank, votes, .. } = *self.standing.borrow();
         Hello {
             node: self.node,
             cluster,
@@ -157,27 +149,22 @@ impl Identity {
             votes,
             client: self.client.clone(),
             program: env!("CARGO_PKG_VERSION").to_owned(),
+            greeting: Some(Greeting { minor: VERSION[1], parent }),
         }
     }
 
     /// Whether another node may be one of this node's cluster.
     ///
-    /// A node that joins may connect to a cluster of another epoch, whose epoch it takes. The cluster does not connect to it before: it would
-    /// send it entries that it keeps under the wrong epoch.
+    /// # Errors
+    /// Why not.
     pub fn check_cluster(&self, theirs: &Hello, side: Side) -> Result<(), Refusal> {
-        let Standing { cluster: ours, votes, .. } = *self.standing.borrow();
-        let unknown = ClusterId::default();
-        let (connector, connector_votes) = match side {
-            Side::Connector => (ours, votes),
-            Side::Acceptor => (theirs.cluster, theirs.votes),
-        };
-        let theirs = theirs.cluster;
-        let joins = !connector_votes && epoch_of(connector) == 0 && ours[..8] == theirs[..8];
-        if ours == theirs || ours == unknown || theirs == unknown || joins {
-            Ok(())
-        } else {
-            Err(Refusal::Cluster { ours, theirs })
-        }
+        let standing = *self.standing.borrow();
+        standing.check(self.node, theirs.node, &theirs.standing(), side).map_err(Refusal::Foreign)
+    }
+
+    /// Tells of the cluster that was recovered from this one, and has taken its place. 0: none is known.
+    pub fn successor(&self) -> &watch::Sender<ClusterId> {
+        &self.successor
     }
 }
 
@@ -191,12 +178,7 @@ pub enum Refusal {
     /// It has a secret and this node has none.
     NoSecret,
     /// It is of another cluster.
-    Cluster {
-        /// The cluster of this node.
-        ours: ClusterId,
-        /// That of the other one.
-        theirs: ClusterId,
-    },
+    Foreign(Foreign),
     /// Another node was expected at the address.
     Node {
         /// The expected one.
@@ -206,32 +188,27 @@ pub enum Refusal {
     },
     /// It has the number of this node.
     SameNode(NodeId),
+    /// Another process is connected at the address of this node, for clients at the address that is given: one has a copy of the
+    /// other's folder.
+    Twin(NodeId, String),
     /// There are too many connections.
     Full,
 }
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let hex = |id: &ClusterId| u128::from_be_bytes(*id);
         match self {
             Refusal::Version(theirs) => write!(f, "protocol version {theirs}, but this node speaks version {}", VERSION[0]),
             Refusal::Secret => f.write_str("wrong cluster-secret"),
             Refusal::NoSecret => f.write_str("a cluster-secret was given, but this node has none"),
-            Refusal::Cluster { ours, theirs } if ours[..8] == theirs[..8] => {
-                let (ours, theirs) = (epoch_of(*ours), epoch_of(*theirs));
-                write!(
-                    f,
-                    "epoch {theirs:016x} of the cluster, but this node belongs to epoch {ours:016x}: a majority was lost, and "
-                )?;
-                f.write_str("one of them was recovered; the other one must start with an empty folder")
-            }
-            Refusal::Cluster { ours, theirs } => {
-                write!(f, "cluster {:032x}, but this node belongs to cluster {:032x}", hex(theirs), hex(ours))
-            }
+            Refusal::Foreign(foreign) => write!(f, "{foreign}"),
             Refusal::Node { expected, found } => {
                 write!(f, "node {expected} was expected at this address, which is that of node {found}")
             }
             Refusal::SameNode(node) => write!(f, "both nodes have the number {node}"),
+            Refusal::Twin(node, addr) => {
+                write!(f, "node {node} is another process, for clients at {addr}: two processes have copies of its folder")
+            }
             Refusal::Full => f.write_str("too many connections"),
         }
     }
@@ -258,6 +235,18 @@ impl std::fmt::Display for Failure {
             Failure::RefusedBy(reason) => write!(f, "refused by the other node: {reason}"),
             Failure::Refusing(refusal) => write!(f, "refused: {refusal}"),
         }
+    }
+}
+
+impl Failure {
+    /// Whether the nodes do not belong together: then it stays so until somebody changes it.
+    pub fn lasts(&self) -> bool {
+        matches!(self, Failure::RefusedBy(_) | Failure::Refusing(_))
+    }
+
+    /// Whether it is over as soon as the other node has found its cluster.
+    pub fn is_early(&self) -> bool {
+        matches!(self, Failure::Refusing(Refusal::Foreign(Foreign::NoId(_))))
     }
 }
 
@@ -288,8 +277,13 @@ pub async fn connect(wire: &mut Wire, me: &Identity, target: NodeId, purpose: Pu
         wire.push(encode(Kind::Proof, 0, &proof(me, b"connector", &ours, &theirs.body)));
         let welcome = expect(wire, Kind::Welcome).await?;
         let checked = check_proof(me, b"acceptor", &ours, &theirs.body, &welcome.body)
-            .and_then(|()| expect_node(target, opened.hello.node))
-            .and_then(|()| me.check_cluster(&opened.hello, Side::Connector));
+            .and_then(|()| me.check_cluster(&opened.hello, Side::Connector))
+            .and_then(|()| expect_node(target, opened.hello.node));
+        if let Err(Refusal::Foreign(Foreign::Replaced(Pair { theirs: (node, successor), .. }))) = checked
+            && node == target
+        {
+            me.successor.send_replace(successor);
+        }
         refuse_if(wire, checked).await?;
         wire.set_max(FRAME_MAX);
         Ok(opened.hello)
@@ -309,11 +303,18 @@ pub async fn accept(wire: &mut Wire, me: &Identity) -> Result<(Hello, Purpose), 
         wire.push(encode(Kind::Hello, 0, &ours));
         let given = expect(wire, Kind::Proof).await?;
         let checked = check_proof(me, b"connector", &theirs.body, &ours, &given.body)
+            .and_then(|()| me.check_cluster(&opened.hello, Side::Acceptor))
             .and_then(|()| expect_node(opened.target.unwrap_or(me.node), me.node))
-            .and_then(|()| expect_other(me.node, opened.hello.node))
-            .and_then(|()| me.check_cluster(&opened.hello, Side::Acceptor));
+            .and_then(|()| expect_other(me.node, opened.hello.node));
+        let welcome = encode(Kind::Welcome, 0, &proof(me, b"acceptor", &theirs.body, &ours));
+        if let Err(refusal @ Refusal::Foreign(Foreign::Left(_))) = checked {
+            // It was left behind. It believes that once it has seen that this node knows the secret, and refuses the connection itself.
+            wire.push(welcome);
+            wire.flush().await?;
+            return Err(Failure::Refusing(refusal));
+        }
         refuse_if(wire, checked).await?;
-        wire.push(encode(Kind::Welcome, 0, &proof(me, b"acceptor", &theirs.body, &ours)));
+        wire.push(welcome);
         wire.flush().await?;
         wire.set_max(FRAME_MAX);
         Ok((opened.hello, opened.purpose))
@@ -373,16 +374,22 @@ fn opening(me: &Identity, target: Option<NodeId>, purpose: Purpose) -> Result<Ve
     let mut body = [MAGIC.as_slice(), &VERSION].concat();
     let opening = postcard::to_stdvec(&Opening { hello: me.hello(), nonce, target, purpose });
     body.extend(opening.map_err(|error| io::Error::other(error.to_string()))?);
+    // Behind the opening are the fields of minor versions.
+    let parent = postcard::to_stdvec(&me.standing.borrow().parent);
+    body.extend(parent.map_err(|error| io::Error::other(error.to_string()))?);
     Ok(body)
 }
 
 /// Reads a hello. The version comes first: what follows depends on it.
 async fn read_opening(wire: &mut Wire, body: &[u8]) -> Result<Opening, Failure> {
     let rest = body.strip_prefix(&MAGIC).ok_or(Malformed::Body)?;
-    let (&[major, _], rest) = rest.split_first_chunk().ok_or(Malformed::Body)?;
+    let (&[major, minor], rest) = rest.split_first_chunk().ok_or(Malformed::Body)?;
     let same = if major == VERSION[0] { Ok(()) } else { Err(Refusal::Version(major)) };
     refuse_if(wire, same).await?;
-    Ok(decode_beginning(rest)?)
+    let (mut opening, rest): (Opening, _) = postcard::take_from_bytes(rest).map_err(|_| Malformed::Body)?;
+    let parent = if minor >= MINOR_WITH_IDS { decode_beginning(rest)? } else { 0 };
+    opening.hello.greeting = Some(Greeting { minor, parent });
+    Ok(opening)
 }
 
 /// The authentication code of both hellos, or nothing without a secret. The role keeps a node from returning the proof that it got.

@@ -60,7 +60,7 @@ impl Shared {
     pub async fn dial(&self, node: NodeId, addr: &str, purpose: Purpose) -> Result<Wire, hello::Failure> {
         let mut wire = dial::open(addr, &self.security).await?;
         let hello = hello::connect(&mut wire, &self.me, node, purpose).await?;
-        self.directory.set_hello(hello);
+        self.directory.set_dialled(hello);
         Ok(wire)
     }
 
@@ -122,17 +122,21 @@ async fn keep(shared: Arc<Shared>, peer: Arc<Peer>) {
     loop {
         let Some(target) = addr.borrow_and_update().clone() else { break };
         let began = Instant::now();
-        let reason = tokio::select! {
-            reason = stay_connected(&shared, &peer, &target, &quiet) => reason,
+        let (reason, told) = tokio::select! {
+            ended = stay_connected(&shared, &peer, &target, &quiet) => ended,
             // A node that is no member any more has none. Its removal is told by who removes it.
             _ = addr.changed() => match addr.borrow().as_deref() {
-                Some(addr) => format!("its address is {addr} now"),
+                Some(addr) => (format!("its address is {addr} now"), Told::Often),
                 None => break,
             },
             () = shared.ended() => break,
         };
         peer.link.send_replace(None);
-        if quiet.allows(&reason) {
+        if match told {
+            Told::Never => false,
+            Told::Once => quiet.is_new(&reason),
+            Told::Often => quiet.allows(&reason),
+        } {
             tracing::warn!("No connection to node {} at {target}: {reason}", peer.node());
         }
         shared.directory.set_connected(peer.node(), Err(reason));
@@ -152,16 +156,27 @@ async fn keep(shared: Arc<Shared>, peer: Arc<Peer>) {
     shared.directory.set_connected(peer.node(), Err("it is no member".to_owned()));
 }
 
+/// How often it is logged that there is no connection.
+enum Told {
+    /// It is over soon.
+    Never,
+    /// Until there was a connection.
+    Once,
+    Often,
+}
+
 /// Connects, and carries requests until the connection ends. Returns why there is none.
-async fn stay_connected(shared: &Arc<Shared>, peer: &Peer, addr: &str, quiet: &Quiet) -> String {
+async fn stay_connected(shared: &Arc<Shared>, peer: &Peer, addr: &str, quiet: &Quiet) -> (String, Told) {
     let mut wire = match shared.dial(peer.node(), addr, Purpose::Requests).await {
         Ok(wire) => wire,
-        Err(failure) => return failure.to_string(),
+        Err(failure) if failure.is_early() => return (failure.to_string(), Told::Never),
+        Err(failure) if failure.lasts() => return (failure.to_string(), Told::Once),
+        Err(failure) => return (failure.to_string(), Told::Often),
     };
     let (link, requests) = Link::new();
     peer.link.send_replace(Some(link));
     shared.directory.set_connected(peer.node(), Ok(()));
     quiet.reset();
     tracing::info!("Connected to node {} at {addr}", peer.node());
-    link::carry(&mut wire, peer, &shared.me, &shared.directory, requests).await
+    (link::carry(&mut wire, peer, &shared.me, &shared.directory, requests).await, Told::Often)
 }

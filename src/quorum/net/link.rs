@@ -10,9 +10,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::quorum::acks::Acks;
+use crate::quorum::net::cluster::{Side, Standing};
 use crate::quorum::net::directory::{Directory, Traffic};
 use crate::quorum::net::frame::{Frame, Kind, decode_beginning, encode_message, set_id};
-use crate::quorum::net::hello::{Hello, Identity, Side, reason};
+use crate::quorum::net::hello::{Hello, Identity, reason};
 use crate::quorum::net::wire::Wire;
 use crate::quorum::types::NodeId;
 
@@ -154,6 +155,8 @@ pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Dire
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut standing = me.standing().subscribe();
     let mut silent = 0;
+    // What this node was when the other one was checked last. It may have changed since the connection began.
+    let mut own = Standing::default();
     loop {
         tokio::select! {
             frame = carrier.wire.next() => {
@@ -165,6 +168,9 @@ pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Dire
             }
             request = requests.recv(), if carrier.wire.queued() < QUEUE_MAX => {
                 let Some(request) = request else { return "nobody uses it".to_owned() };
+                if let Err(reason) = carrier.check_own(&mut own) {
+                    return reason;
+                }
                 carrier.start(request);
                 while carrier.wire.queued() < QUEUE_MAX && let Some(request) = requests.try_recv() {
                     carrier.start(request);
@@ -179,7 +185,10 @@ pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Dire
                 carrier.pending.retain(|_, answer| !answer.is_closed());
                 carrier.ping();
             }
-            Ok(()) = standing.changed() => carrier.ping(),
+            Ok(()) = standing.changed() => match carrier.check_own(&mut own) {
+                Ok(()) => carrier.ping(),
+                Err(reason) => return reason,
+            },
         }
     }
 }
@@ -214,6 +223,19 @@ impl Carrier<'_> {
         self.wire.push(frame);
     }
 
+    /// Checks whether the other node still belongs to the cluster of this node, if that has changed.
+    ///
+    /// # Errors
+    /// It does not.
+    fn check_own(&self, own: &mut Standing) -> Result<(), String> {
+        let now = *self.me.standing().borrow();
+        if std::mem::replace(own, now).is_same_cluster(&now) {
+            return Ok(());
+        }
+        let theirs = self.directory.get(self.peer.node).and_then(|peer| peer.dialled);
+        theirs.map_or(Ok(()), |theirs| check(self.me, &theirs, self.peer.node, Side::Connector))
+    }
+
     fn ping(&mut self) {
         let id = self.id();
         if let Some(frame) = encode_message(Kind::Ping, id, &self.me.hello(), 128) {
@@ -234,7 +256,7 @@ impl Carrier<'_> {
                 }
                 let hello: Hello = decode_beginning(&frame.body).map_err(|malformed| malformed.to_string())?;
                 check(self.me, &hello, self.peer.node, Side::Connector)?;
-                self.directory.set_hello(hello);
+                self.directory.set_dialled(hello);
             }
             Kind::Refused => return Err(format!("refused by the other node: {}", reason(&frame))),
             kind => return Err(format!("an unexpected frame, {kind:?}")),

@@ -11,6 +11,7 @@
 
 mod append;
 mod client;
+mod cluster;
 mod dial;
 mod directory;
 mod frame;
@@ -28,10 +29,15 @@ mod wire;
 
 #[cfg(feature = "torture")]
 pub use client::doubling;
+#[cfg(feature = "torture")]
+pub use cluster::Side;
+pub use cluster::{Cluster, Standing};
 pub use dial::Security;
 pub use directory::Directory;
 pub use handler::Snapshot;
-pub use hello::{ClientAddress, Hello, Standing, cluster_id, epoch_of};
+#[cfg(feature = "torture")]
+pub use hello::Greeting;
+pub use hello::{ClientAddress, Hello};
 #[cfg(feature = "torture")]
 pub use hello::{INTRODUCTION, introduced};
 pub use snapshot::{SnapshotSink, SnapshotWriter};

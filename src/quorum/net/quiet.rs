@@ -1,5 +1,6 @@
 //! Limits how often the same trouble is logged.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,15 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum interval between two texts.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 
+/// Maximum number of texts that are remembered.
+const TEXTS_MAX: usize = 100;
+
 /// Decides whether a line is logged.
 #[derive(Default)]
 pub struct Quiet {
     last: Mutex<Option<(String, Instant)>>,
+    /// Texts that are logged once.
+    texts: Mutex<BTreeSet<String>>,
 }
 
 impl Quiet {
@@ -33,8 +39,15 @@ impl Quiet {
         true
     }
 
+    /// Whether to log the text now, which is logged once until [`Quiet::reset`]. If there are too many texts, it is not logged.
+    pub fn is_new(&self, text: &str) -> bool {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        texts.len() < TEXTS_MAX && texts.insert(text.to_owned())
+    }
+
     /// Allows the next text at once.
     pub fn reset(&self) {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

@@ -14,18 +14,19 @@ use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::quorum::admission::{Admission, Part};
+use crate::quorum::net::cluster::{Side, Standing};
 use crate::quorum::net::dial;
 use crate::quorum::net::directory::Inbound;
 use crate::quorum::net::frame::{Frame, Kind, Malformed, decode_beginning, decode_message, encode, encode_message};
 use crate::quorum::net::handler::{Failed, Handler};
-use crate::quorum::net::hello::{self, Failure, Hello, Purpose, Refusal, Side, reason};
+use crate::quorum::net::hello::{self, Failure, Hello, Purpose, Refusal, reason};
 use crate::quorum::net::keeper::Shared;
 use crate::quorum::net::link;
 use crate::quorum::net::quiet::Quiet;
 use crate::quorum::net::snapshot::{self, SnapshotSink};
 use crate::quorum::net::transport::HandOver;
 use crate::quorum::net::wire::Wire;
-use crate::quorum::types::{NodeId, Types};
+use crate::quorum::types::Types;
 
 /// Maximum number of requests of a connection that are under way, and of their bytes. No more is read until answers are there.
 const UNDER_WAY_MAX: (usize, usize) = (256, 64 << 20);
@@ -96,6 +97,12 @@ pub async fn serve<H: Handler, K: SnapshotSink>(listener: TcpListener, service: 
     }
 }
 
+fn log_once(quiet: &Quiet, text: &str) {
+    if quiet.is_new(text) {
+        tracing::warn!("{text}");
+    }
+}
+
 fn log(quiet: &Quiet, text: &str) {
     if quiet.allows(text) {
         tracing::warn!("{text}");
@@ -112,17 +119,34 @@ async fn connection<H: Handler, K: SnapshotSink>(
     let shared = &service.shared;
     let (mut wire, hello, purpose) = match begin(stream, shared).await {
         Ok(begun) => begun,
-        Err(failure) => return log(quiet, &format!("A node's connection from {} was not taken: {failure}", from.ip())),
+        Err(failure) => {
+            let text = format!("A node's connection from {} was not taken: {failure}", from.ip());
+            return match failure {
+                failure if failure.is_early() => {}
+                Failure::Refusing(refusal) => {
+                    shared.directory.note_refused(format!("a node at {}", from.ip()), refusal.to_string());
+                    log_once(quiet, &text);
+                }
+                failure if failure.lasts() => log_once(quiet, &text),
+                _ => log(quiet, &text),
+            };
+        }
     };
     let node = hello.node;
+    if let Some(twin) = twin(shared, &hello) {
+        let refusal = Refusal::Twin(node, twin).to_string();
+        wire.refuse(&refusal).await;
+        shared.directory.note_refused(format!("node {node} at {}", from.ip()), refusal.clone());
+        return log_once(quiet, &format!("A node's connection from {} was not taken: refused: {refusal}", from.ip()));
+    }
     if shared.directory.get(node).is_none() && shared.directory.all().len() >= NODES_MAX {
         wire.refuse("too many nodes are known").await;
         return log(quiet, &format!("Node {node} at {} was refused: too many nodes are known", from.ip()));
     }
-    shared.directory.set_hello(hello);
+    shared.directory.set_hello(hello.clone());
     let inbound = shared.directory.inbound(node);
     let ended = match purpose {
-        Purpose::Requests => requests(&mut wire, node, &inbound, service).await,
+        Purpose::Requests => requests(&mut wire, hello, &inbound, service).await,
         Purpose::Snapshot => match snapshots.try_acquire() {
             Ok(_place) if !service.admission.permits(Part::Follows) => Err("this node does not take part yet".to_owned()),
             Ok(_place) => {
@@ -137,6 +161,14 @@ async fn connection<H: Handler, K: SnapshotSink>(
         wire.refuse(&reason).await;
         log(quiet, &format!("The connection of node {node} at {} was closed: {reason}", from.ip()));
     }
+}
+
+/// Where clients reach the process that is connected at the address of a node, if it is another one than the one that says it is that
+/// node.
+fn twin(shared: &Shared, hello: &Hello) -> Option<String> {
+    let known = shared.directory.get(hello.node)?;
+    let client = &known.connected_hello()?.client;
+    (*client != hello.client).then(|| format!("{}:{}", client.host, client.port.max(client.tls_port)))
 }
 
 async fn begin(stream: TcpStream, shared: &Shared) -> Result<(Wire, Hello, Purpose), Failure> {
@@ -159,11 +191,13 @@ enum Request {
 /// Why it was closed, if the other node has not just closed it.
 async fn requests<H: Handler, K>(
     wire: &mut Wire,
-    node: NodeId,
+    mut hello: Hello,
     inbound: &Inbound,
     service: &Service<H, K>,
 ) -> Result<(), String> {
     let shared = &service.shared;
+    // What this node was when the other one was checked last. It may have changed since the connection began.
+    let mut own = Standing::default();
     let mut under_way = FuturesUnordered::new();
     let mut bytes = 0;
     let mut silent = 0;
@@ -181,8 +215,13 @@ async fn requests<H: Handler, K>(
                 silent = 0;
                 inbound.heard();
                 let (id, length) = (frame.id, frame.body.len());
+                let now = *shared.me.standing().borrow();
+                if !std::mem::replace(&mut own, now).is_same_cluster(&now) {
+                    // The other node may belong to another cluster than this one does now.
+                    link::check(&shared.me, &hello, hello.node, Side::Acceptor)?;
+                }
                 match frame.kind {
-                    Kind::Ping => wire.push(pong(&frame, node, shared)?),
+                    Kind::Ping => wire.push(pong(&frame, &mut hello, shared)?),
                     Kind::HandOver => {
                         let to = decode_message(&frame.body).map_err(|malformed: Malformed| malformed.to_string())?;
                         (service.hand_over)(to);
@@ -220,9 +259,12 @@ fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
-fn pong(frame: &Frame, node: NodeId, shared: &Shared) -> Result<Vec<u8>, String> {
-    let hello: Hello = decode_beginning(&frame.body).map_err(|malformed| malformed.to_string())?;
-    link::check(&shared.me, &hello, node, Side::Acceptor)?;
+/// Notes what the other node says of itself now, and answers the same.
+fn pong(frame: &Frame, known: &mut Hello, shared: &Shared) -> Result<Vec<u8>, String> {
+    let mut hello: Hello = decode_beginning(&frame.body).map_err(|malformed| malformed.to_string())?;
+    hello.greeting = known.greeting;
+    link::check(&shared.me, &hello, known.node, Side::Acceptor)?;
+    *known = hello.clone();
     shared.directory.set_hello(hello);
     encode_message(Kind::Pong, frame.id, &shared.me.hello(), 128).ok_or_else(|| "a pong is too long".to_owned())
 }

@@ -10,15 +10,16 @@ use tokio::time::timeout;
 
 use crate::quorum::admission::Admission;
 use crate::quorum::net::client::Network;
+use crate::quorum::net::cluster::Standing;
 use crate::quorum::net::dial::Security;
 use crate::quorum::net::directory::Directory;
 use crate::quorum::net::frame::{Kind, encode_message};
 use crate::quorum::net::handler::Handler;
-use crate::quorum::net::hello::{ClientAddress, Identity, Standing};
+use crate::quorum::net::hello::{ClientAddress, Identity};
 use crate::quorum::net::keeper::{OnMessage, Shared};
 use crate::quorum::net::server::{Service, serve};
 use crate::quorum::net::snapshot::SnapshotSink;
-use crate::quorum::types::NodeId;
+use crate::quorum::types::{ClusterId, NodeId};
 
 /// What a transport is made with.
 pub struct Options {
@@ -65,8 +66,17 @@ pub trait Neighbours: Clone + Send + Sync + 'static {
     /// What is known of the other nodes. Any thread may read it.
     fn directory(&self) -> &Arc<Directory>;
 
-    /// What this node says of itself from now on. The others are told at once. Any thread may call this.
-    fn set_standing(&self, standing: Standing);
+    /// What this node says of itself. Any thread may call this.
+    fn standing(&self) -> Standing;
+
+    /// Changes what this node says of itself. The others are told at once. Any thread may call this.
+    fn change_standing(&self, change: impl FnOnce(&mut Standing));
+
+    /// Asks the members to which this node is connected what they are. Any thread may call this.
+    fn inquire(&self);
+
+    /// Tells of the cluster that was recovered from this one, and has taken its place. 0: none is known.
+    fn successor(&self) -> watch::Receiver<ClusterId>;
 
     /// The members are these nodes, at these addresses (`host:port`); this node may be among them. A connection to each is kept open.
     /// Must be called on the runtime.
@@ -116,12 +126,25 @@ impl Neighbours for Transport {
         &self.shared.directory
     }
 
-    fn set_standing(&self, standing: Standing) {
+    fn standing(&self) -> Standing {
+        *self.shared.me.standing().borrow()
+    }
+
+    fn change_standing(&self, change: impl FnOnce(&mut Standing)) {
         self.shared.me.standing().send_if_modified(|known| {
-            let changed = *known != standing;
-            *known = standing;
-            changed
+            let before = *known;
+            change(known);
+            *known != before
         });
+    }
+
+    fn inquire(&self) {
+        // Each connection sends a ping.
+        self.shared.me.standing().send_modify(|_| {});
+    }
+
+    fn successor(&self) -> watch::Receiver<ClusterId> {
+        self.shared.me.successor().subscribe()
     }
 
     fn set_peers(&self, members: BTreeMap<NodeId, String>) {

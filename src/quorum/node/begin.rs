@@ -9,13 +9,16 @@
 //! - The end of its log was cut: another mark says so. It votes once it has caught up with a leader; see `regain` for when there is none.
 //! - It joins, and all other members are blank, each of which has said so: they begin the cluster, all with the same members. A majority
 //!   would not do: if one member has never joined, and the disk of another one was lost, both are blank, and what clients were told is
-//!   at the third. The mark is removed first. So a leader's majority has no marks, and can elect the next one.
+//!   at the third. The node with the smallest number draws the cluster's id, keeps it, and begins; the others take the id from a node that
+//!   has begun. Then the mark is removed. So a leader's majority has no marks, and can elect the next one.
 //! - It joins, and another one is not blank: its disk was lost, or it is new. It must not vote: it may have promised its vote to another
-//!   node, and does not know what it has confirmed. It votes once it has caught up with a leader. If the cluster was recovered from a
-//!   lost majority, the node takes its epoch first.
+//!   node, and does not know what it has confirmed. It takes the id of the cluster, and votes once it has caught up with a leader.
+//!
+//! A node that joins believes what it is told at the addresses of the other members, and not who connects to it. If its members belong
+//! to different clusters, it takes no id, and says so. A node that has taken an id and has received nothing since decides anew at its
+//! next start: its log is blank.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,16 +28,16 @@ use openraft::{AsyncRuntime, RaftNetworkFactory};
 
 use crate::persist::disk::Disk;
 use crate::quorum::admission::{Admission, Part};
-use crate::quorum::epoch;
-use crate::quorum::net::{Neighbours, Standing, epoch_of};
+use crate::quorum::net::{Hello, Neighbours};
 use crate::quorum::node::Raft;
+use crate::quorum::node::lineage::{Belonging, draw};
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::regain::regain;
 use crate::quorum::node::state::{SharedSnapshots, lock};
 use crate::quorum::node::watch;
 use crate::quorum::runtime::{Runtime, blocking};
-use crate::quorum::store::{Forgotten, LogStore};
-use crate::quorum::types::{NodeId, Peer, SnapshotFile, Types};
+use crate::quorum::store::{Forgotten, Lineage, LogStore};
+use crate::quorum::types::{ClusterId, NodeId, Peer, SnapshotFile, Types};
 
 /// Interval between looks at what the other nodes say of themselves.
 const LOOK: Duration = Duration::from_millis(50);
@@ -47,6 +50,9 @@ const LEASES: u32 = 10;
 /// Pause before a write that failed is tried again.
 const KEEP_AGAIN: Duration = Duration::from_secs(1);
 
+/// Number of looks at which a member was found that is not blank, after which those that do not answer are not waited for.
+const FOUND_LOOKS: u32 = 10;
+
 /// Number of looks after which it is said for whom the node waits: at first, and from then on.
 const SAID_AFTER: (u32, u32) = (20, 1200);
 
@@ -54,11 +60,10 @@ const SAID_AFTER: (u32, u32) = (20, 1200);
 pub struct Beginning<T, N, D: Disk> {
     pub node: NodeId,
     pub members: BTreeMap<NodeId, String>,
-    pub standing: Standing,
     /// What it may have forgotten. It has no vote yet if it is anything.
     pub forgotten: Forgotten,
-    /// Where the epoch of the cluster is kept.
-    pub folder: PathBuf,
+    /// Which cluster it belongs to.
+    pub belonging: Belonging<T, D>,
     /// Where it is kept that the node votes.
     pub snapshots: SharedSnapshots<D>,
     pub transport: T,
@@ -107,7 +112,7 @@ where
         Forgotten::All => beginning.join(&raft).await,
     }
     beginning.admission.set(Part::Votes);
-    beginning.standing.votes = true;
+    beginning.transport.change_standing(|standing| standing.votes = true);
     while beginning.say() {
         Runtime::sleep(LOOK).await;
     }
@@ -123,53 +128,57 @@ where
 {
     /// Tells the others how the node stands. Returns whether it is still blank.
     fn say(&mut self) -> bool {
-        self.standing.blank = is_blank(&self.log, self.forgotten);
-        self.transport.set_standing(self.standing);
-        self.standing.blank
+        let blank = is_blank(&self.log, self.forgotten);
+        self.transport.change_standing(|standing| standing.blank = blank);
+        blank
+    }
+
+    /// What is said at the addresses of the other members.
+    fn others(&self) -> Vec<Hello> {
+        let others = self.members.keys().filter(|id| **id != self.node);
+        others.filter_map(|id| self.transport.directory().get(*id)?.connected_hello().cloned()).collect()
     }
 
     /// Waits until a node that joins may vote, or all nodes begin the cluster.
     async fn join<M: Machine>(&mut self, raft: &Raft<D, M>) {
+        // Number of looks since another member was found that is not blank.
+        let mut found = 0;
+        let mut torn = false;
         for looks in 0u32.. {
-            let known = self.transport.directory().all();
-            let others: Vec<_> = known
-                .iter()
-                .filter(|peer| self.members.contains_key(&peer.node) && (peer.connected || peer.inbound > 0))
-                .filter_map(|peer| peer.hello.as_ref())
-                .collect();
-            if others.iter().any(|hello| !hello.blank) {
-                tracing::info!("the cluster exists; this node has no vote before it has caught up");
-                let epoch =
-                    others.iter().filter(|hello| !hello.blank).map(|hello| epoch_of(hello.cluster)).find(|epoch| *epoch != 0);
-                if let Some(epoch) = epoch.filter(|epoch| *epoch != epoch_of(self.standing.cluster)) {
-                    // Nothing is received under it before it is kept.
-                    if let Err(reason) = epoch::write(&self.folder, epoch) {
-                        tracing::error!("The epoch of the cluster cannot be kept: {reason}");
-                        Runtime::sleep(KEEP_AGAIN).await;
-                        continue;
-                    }
-                    self.standing.cluster[8..].copy_from_slice(&epoch.to_be_bytes());
-                    self.say();
-                }
-                Runtime::sleep(self.lease * LEASES).await;
-                self.admission.set(Part::Follows);
-                self.catch_up(raft).await;
-                self.keep_vote().await;
-                raft.runtime_config().elect(true);
-                return;
-            }
+            let others = self.others();
             let is_missing = |id: &NodeId| *id != self.node && others.iter().all(|hello| hello.node != *id);
             let missing: Vec<NodeId> = self.members.keys().copied().filter(is_missing).collect();
-            if self.members.contains_key(&self.node) && missing.is_empty() {
-                self.keep_vote().await;
-                raft.runtime_config().elect(true);
-                let nodes = self.members.iter().map(|(id, addr)| (*id, Peer { addr: addr.clone() }));
-                // Another node may have begun the cluster meanwhile: then this one has its members already.
-                match raft.initialize(nodes.collect::<BTreeMap<_, _>>()).await {
-                    Ok(()) => tracing::info!(nodes = self.members.len(), "begins a cluster"),
-                    Err(error) => tracing::debug!(%error, "the cluster has begun already"),
+            let exists = others.iter().any(|hello| !hello.blank);
+            found += u32::from(exists);
+            match ids(&others) {
+                Err(_) if torn => {}
+                Err(reason) => {
+                    torn = true;
+                    tracing::error!("this node takes part in nothing, because its peers belong to different clusters: {reason}");
                 }
-                return;
+                // Those that do not answer yet may belong to another cluster.
+                Ok(id) if exists && (missing.is_empty() || found > FOUND_LOOKS) => {
+                    tracing::info!("the cluster exists; this node has no vote before it has caught up");
+                    if let Some(id) = id {
+                        self.belonging.set(Lineage::of(id)).await;
+                        tracing::info!("this node belongs to cluster {id:016x}");
+                    }
+                    Runtime::sleep(self.lease * LEASES).await;
+                    self.admission.set(Part::Follows);
+                    self.catch_up(raft).await;
+                    self.keep_vote().await;
+                    raft.runtime_config().elect(true);
+                    return;
+                }
+                Ok(id) if !exists && self.members.contains_key(&self.node) && missing.is_empty() => {
+                    // One of them draws the id. If it had begun and has lost its disk since, another one may know the id.
+                    let draws = self.members.keys().next() == Some(&self.node);
+                    if let Some(id) = id.or_else(|| draws.then(draw)) {
+                        return self.begin_cluster(raft, id).await;
+                    }
+                    self.transport.inquire();
+                }
+                Ok(_) => {}
             }
             if looks == SAID_AFTER.0 || looks > 0 && looks.is_multiple_of(SAID_AFTER.1) {
                 let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
@@ -179,13 +188,26 @@ where
         }
     }
 
+    /// Begins a cluster with this id, as all of its nodes do.
+    async fn begin_cluster<M: Machine>(&mut self, raft: &Raft<D, M>, id: ClusterId) {
+        self.belonging.set(Lineage::of(id)).await;
+        self.keep_vote().await;
+        raft.runtime_config().elect(true);
+        let nodes = self.members.iter().map(|(id, addr)| (*id, Peer { addr: addr.clone() }));
+        // Another node may have begun the cluster meanwhile: then this one has its members already.
+        match raft.initialize(nodes.collect::<BTreeMap<_, _>>()).await {
+            Ok(()) => tracing::info!(nodes = self.members.len(), id = format!("{id:016x}"), "begins a cluster"),
+            Err(error) => tracing::debug!(%error, "the cluster has begun already"),
+        }
+    }
+
     /// Waits until a node whose log was cut may vote.
     async fn rejoin<M: Machine>(&mut self, raft: &Raft<D, M>) {
         tracing::warn!("the end of the log was cut; this node has no vote before it has caught up");
         Runtime::sleep(self.lease * LEASES).await;
         self.admission.set(Part::Follows);
         let (mut target, mut appends, mut quiet) = (None, 0, 0);
-        while !self.has_caught_up(raft, &mut target) && watch::status(raft).leads.is_none() {
+        while !self.has_caught_up(raft, &mut target) && watch::status(raft, &self.log).leads.is_none() {
             self.say();
             quiet = if self.admission.appends() == appends { quiet + 1 } else { 0 };
             appends = self.admission.appends();
@@ -216,6 +238,12 @@ where
     async fn catch_up<M: Machine>(&mut self, raft: &Raft<D, M>) {
         let mut target = None;
         while !self.has_caught_up(raft, &mut target) {
+            // A cluster without an id may get one meanwhile.
+            if self.log.lineage().id == 0
+                && let Ok(Some(id)) = ids(&self.others())
+            {
+                self.belonging.set(Lineage::of(id)).await;
+            }
             self.say();
             Runtime::sleep(LOOK).await;
         }
@@ -227,5 +255,19 @@ where
         *target = target.or(self.admission.heard());
         let applied = raft.data_metrics().borrow_watched().last_applied.map(|last| last.index);
         target.is_some() && applied >= *target
+    }
+}
+
+/// The id that other members have of their cluster. Blank ones count if they have begun it.
+///
+/// # Errors
+/// In words: they belong to different clusters.
+fn ids(others: &[Hello]) -> Result<Option<ClusterId>, String> {
+    let mut having = others.iter().filter(|hello| hello.cluster.id != 0 && (hello.votes || !hello.blank));
+    let Some(first) = having.next() else { return Ok(None) };
+    let id = first.cluster.id;
+    match having.find(|hello| hello.cluster.id != id) {
+        Some(other) => Err(format!("node {} to {id:016x}, and node {} to {:016x}", first.node, other.node, other.cluster.id)),
+        None => Ok(Some(id)),
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile};
+use crate::quorum::types::{Batch, ClusterId, LeaderId, NodeId, SnapshotFile};
 
 /// A committed batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub type Previous = Option<SnapshotFile>;
 /// What a node tells of its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
+    /// The id of the cluster, or 0 if this node has none yet.
+    pub cluster: ClusterId,
     /// The present term.
     pub term: u64,
     /// The node that leads, as far as this one knows.

@@ -52,6 +52,29 @@ pub enum Change {
     Remove(NodeId),
 }
 
+/// Why a node is not added.
+enum NotAdded {
+    /// There is no connection to it.
+    Silent(String),
+    /// It refuses this node, or this node refuses it.
+    Refused(String),
+    /// It has a log, and nothing shows that this is the log of this cluster.
+    HasALog,
+}
+
+impl NotAdded {
+    fn of(self, node: NodeId, addr: &str) -> String {
+        match self {
+            NotAdded::Silent(reason) => format!("node {node} does not answer at {addr}: {reason}"),
+            NotAdded::Refused(reason) => format!("node {node} at {addr} cannot be added: {reason}"),
+            NotAdded::HasALog => format!(
+                "node {node} at {addr} cannot be added: it has a log, and no id of a cluster shows whose log that is: it must start \
+                 with an empty folder"
+            ),
+        }
+    }
+}
+
 /// Changes members of the cluster that this node leads.
 pub struct Members<D, M, T>
 where
@@ -121,7 +144,7 @@ where
         if let Err(reason) = self.connected(node).await {
             addrs.remove(&node);
             self.transport.set_peers(addrs);
-            return Err(format!("node {node} does not answer at {addr}: {reason}"));
+            return Err(reason.of(node, &addr));
         }
         tracing::info!("node {node} at {addr} joins");
         let peer = Peer { addr };
@@ -153,17 +176,21 @@ where
         Ok(())
     }
 
-    /// Waits until there is a connection to a node.
-    async fn connected(&self, node: NodeId) -> Result<(), String> {
+    /// Waits until there is a connection to a node, which is blank or belongs to this cluster.
+    async fn connected(&self, node: NodeId) -> Result<(), NotAdded> {
         let began = Instant::now();
         loop {
             let peer = self.transport.directory().get(node);
-            if peer.as_ref().is_some_and(|peer| peer.connected) {
-                return Ok(());
+            if let Some(hello) = peer.as_ref().and_then(|peer| peer.connected_hello()) {
+                // Clusters without ids cannot be told apart.
+                let ours = self.transport.standing().cluster.id;
+                let fits = hello.blank || (ours != 0 && hello.cluster.id == ours);
+                return if fits { Ok(()) } else { Err(NotAdded::HasALog) };
             }
             if began.elapsed() > ANSWER_TIME {
                 let failure = peer.and_then(|peer| peer.failure);
-                return Err(failure.unwrap_or_else(|| "there is no connection to it".to_owned()));
+                let failure = failure.unwrap_or_else(|| "there is no connection to it".to_owned());
+                return Err(if failure.starts_with("refused") { NotAdded::Refused(failure) } else { NotAdded::Silent(failure) });
             }
             Runtime::sleep(LOOK).await;
         }

@@ -13,7 +13,7 @@
 //! - `state`: the state machine of openraft, which passes on what is committed;
 //! - `giver`: how entries reach the executor: at once, or in groups;
 //! - `compact`: snapshots, made of the last one and the entries behind it;
-//! - `begin`: when a node may vote, and when blank nodes begin a cluster; `regain`: how nodes vote whose logs were cut;
+//! - `begin`: when a node may vote, and when blank nodes begin a cluster; `lineage`: which cluster a node belongs to; `regain`: how nodes vote whose logs were cut;
 //! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
 //! - `propose`: passes on batches in their order;
 //! - `members`: nodes that join and leave;
@@ -27,6 +27,7 @@ mod compact;
 mod followed;
 mod giver;
 mod handle;
+mod lineage;
 mod machine;
 mod members;
 mod propose;
@@ -39,9 +40,10 @@ mod watch;
 pub use begin::{admission, is_blank};
 pub use followed::Awaited;
 pub use handle::{Node, Observer};
+pub use lineage::draw as draw_id;
 pub use machine::{Applied, Committed, Machine, Status};
 pub use members::Change;
-pub use run::{Core, Options, Timing, start};
+pub use run::{Core, Options, Timing, standing, start};
 pub use sink::Sink;
 pub use state::SharedSnapshots;
 

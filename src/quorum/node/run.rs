@@ -16,10 +16,11 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use crate::persist::disk::Disk;
 use crate::quorum::admission::{Admission, Part};
 use crate::quorum::epoch;
-use crate::quorum::net::{self, ClientAddress, Neighbours, Security, Standing, Transport};
+use crate::quorum::net::{self, ClientAddress, Cluster, Neighbours, Security, Standing, Transport};
 use crate::quorum::node::begin::{self, Beginning};
 use crate::quorum::node::followed::{self, Awaited};
 use crate::quorum::node::handle::{Node, Order, Shared};
+use crate::quorum::node::lineage::Belonging;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::members::Members;
 use crate::quorum::node::sink::Sink;
@@ -27,7 +28,7 @@ use crate::quorum::node::state::{SharedSnapshots, State};
 use crate::quorum::node::{Raft, bound, propose, watch as status};
 use crate::quorum::runtime::{Instant, Runtime};
 use crate::quorum::store::{
-    DiskNow, FolderLock, Forgotten, LogStore, LogThread, Options as LogOptions, Owner, Progress, Snapshots,
+    DiskNow, FolderLock, Forgotten, Lineage, LogStore, LogThread, Options as LogOptions, Owner, Progress, Snapshots,
 };
 use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile, Types, Vote};
 
@@ -112,9 +113,12 @@ where
     let (log, worker) = LogStore::open(disks.0, LogOptions::new(owner, lock)).map_err(|error| describe(&error))?;
     let mut snapshots = Snapshots::open(disks.1, &folder, owner).map_err(|error| describe(&error))?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
-    let cluster = net::cluster_id(owner.cluster, epoch::read(&folder)?);
+    // A version without ids has left this one, if the cluster was recovered from a lost majority.
+    let epoch = if log.is_blank() || log.lineage().id != 0 { 0 } else { epoch::read(&folder)? };
+    let lineage = if epoch == 0 { log.lineage() } else { Lineage::of(epoch) };
+    snapshots.belong(lineage.id).map_err(|error| describe(&error))?;
     let forgotten = snapshots.forgotten(&log).map_err(|error| describe(&error))?;
-    let standing = Standing { cluster, blank: begin::is_blank(&log, forgotten), votes: false };
+    let standing = standing(owner, lineage, begin::is_blank(&log, forgotten));
     let admission = Arc::new(begin::admission(&log, forgotten));
     let (transport, open) = Transport::new(net::Options {
         node,
@@ -135,7 +139,6 @@ where
     let core = Core {
         node,
         members,
-        standing,
         forgotten,
         timing,
         log,
@@ -161,6 +164,9 @@ where
         let ended = runtime.and_then(|runtime| {
             runtime.block_on(async {
                 let log_thread = worker.spawn(&thread_of_log)?;
+                if epoch != 0 {
+                    thread_of_log.belong(lineage).await?;
+                }
                 running.await?;
                 close(log_thread).await
             })
@@ -172,6 +178,13 @@ where
     });
     node.thread = Some(thread.map_err(|error| format!("Can't start the thread of the quorum: {error}"))?);
     Ok(node)
+}
+
+/// What a node says of itself when it starts.
+pub fn standing(owner: Owner, lineage: Lineage, blank: bool) -> Standing {
+    let mut standing = Standing { cluster: Cluster { name: owner.cluster, id: 0 }, blank, ..Standing::default() };
+    standing.belong(lineage);
+    standing
 }
 
 fn config(timing: Timing) -> Result<Arc<Config>, openraft::ConfigError> {
@@ -201,8 +214,6 @@ pub struct Core<D: Disk, M, N, T> {
     pub node: NodeId,
     /// All nodes of a new cluster, this one included.
     pub members: BTreeMap<NodeId, String>,
-    /// What the node says of itself at first.
-    pub standing: Standing,
     /// What the node may have forgotten; see [`Snapshots::forgotten`].
     pub forgotten: Forgotten,
     /// Times.
@@ -258,7 +269,6 @@ where
         (orders, batches, awaited): Received,
         serve: impl FnOnce(&Raft<D, M>, SharedSnapshots<D>) + Send,
     ) -> io::Result<()> {
-        let folder = self.snapshots.folder().to_owned();
         let snapshots = Arc::new(Mutex::new(self.snapshots));
         let state = State::begin(self.machine.clone(), self.log.clone(), Arc::clone(&snapshots)).await?;
         let network = self.network.clone();
@@ -274,22 +284,29 @@ where
         };
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(acked));
         let look = {
-            let raft = raft.clone();
-            move || status::status(&raft)
+            let (raft, log) = (raft.clone(), self.log.clone());
+            move || status::status(&raft, &log)
         };
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(look));
         let bound = bound::bound(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
         serve(&raft, Arc::clone(&snapshots));
         self.transport.set_peers(self.members.clone());
         // A node that has forgotten something may have a log: it must not stand for election.
-        raft.runtime_config().elect(self.forgotten == Forgotten::Nothing && self.log.is_ready());
+        let elects = self.forgotten == Forgotten::Nothing && self.log.is_ready() && self.log.lineage().successor == 0;
+        raft.runtime_config().elect(elects);
         raft.run();
+        let belonging = Belonging {
+            node: self.node,
+            log: self.log.clone(),
+            snapshots: Arc::clone(&snapshots),
+            transport: self.transport.clone(),
+        };
+        drop(Runtime::spawn(belonging.clone().settle(raft.clone())));
         let beginning = Beginning {
             node: self.node,
             members: self.members,
-            standing: self.standing,
             forgotten: self.forgotten,
-            folder,
+            belonging,
             snapshots,
             transport: self.transport.clone(),
             network,
@@ -301,7 +318,7 @@ where
         drop(Runtime::spawn(bound));
         drop(Runtime::spawn(propose::propose(raft.clone(), batches)));
         drop(Runtime::spawn(followed::followed(raft.clone(), self.machine.clone(), awaited)));
-        drop(Runtime::spawn(status::watch(raft.clone(), self.machine, self.transport.clone())));
+        drop(Runtime::spawn(status::watch(raft.clone(), self.log.clone(), self.machine, self.transport.clone())));
         let members = Members { raft: raft.clone(), transport: self.transport, node: self.node, admission: self.admission };
         let (members, changing) = (Arc::new(members), Arc::new(Semaphore::new(1)));
         drop(Runtime::spawn(Arc::clone(&members).end_changes(Arc::clone(&changing))));

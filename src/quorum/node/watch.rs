@@ -7,9 +7,10 @@ use crate::persist::disk::Disk;
 use crate::quorum::net::Neighbours;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::{Machine, Status};
+use crate::quorum::store::LogStore;
 
 /// What a node can say of its cluster now.
-pub fn status<D, M>(raft: &Raft<D, M>) -> Status
+pub fn status<D, M>(raft: &Raft<D, M>, log: &LogStore) -> Status
 where
     D: Disk + Send + 'static,
     D::File: Send,
@@ -22,6 +23,7 @@ where
     let leading = Some(now.vote.leader_id.to_committed()).filter(|leader| now.vote.committed && leader.node_id == now.id);
     let leading = leading.filter(|_| now.state.is_leader());
     Status {
+        cluster: log.lineage().id,
         term: now.current_term,
         leader: now.current_leader,
         // Entries of this leadership are committed behind all earlier ones.
@@ -36,7 +38,7 @@ where
 }
 
 /// Tells the machine of every change but those of indexes, until openraft ends.
-pub async fn watch<D, M, T>(raft: Raft<D, M>, machine: M, transport: T)
+pub async fn watch<D, M, T>(raft: Raft<D, M>, log: LogStore, machine: M, transport: T)
 where
     T: Neighbours,
     D: Disk + Send + 'static,
@@ -47,12 +49,12 @@ where
     let mut peers = transport.directory().subscribe();
     let mut told = Status::default();
     loop {
-        let status = status(&raft);
+        let status = status(&raft, &log);
         // With each commit, indexes change. They are looked at only by a leader that waits for its first entry.
         let waits = status.leads.is_none() && raft.as_leader().is_ok();
         let moves = |status: &Status| {
-            let Status { term, leader, leads, members, learners, voters, .. } = status;
-            (*term, *leader, *leads, members.clone(), learners.clone(), voters.clone())
+            let Status { cluster, term, leader, leads, members, learners, voters, .. } = status;
+            (*cluster, *term, *leader, *leads, members.clone(), learners.clone(), voters.clone())
         };
         if moves(&status) != moves(&told) {
             if !status.members.is_empty() && status.members != told.members {

@@ -3,10 +3,12 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::quorum::types::{LogId, NodeId, Vote};
+use crate::quorum::types::{ClusterId, LogId, NodeId, Vote};
 
 /// Length of a header in bytes.
 pub const LEN: usize = 512;
+/// Where the lineage begins: five numbers before the checksum. Versions without ids wrote zeros there, and ignore what is there.
+const LINEAGE: usize = LEN - 8 - 5 * 8;
 /// Version of the format that this program writes, and the last one that it reads.
 const VERSION: u32 = 1;
 /// What every segment begins with.
@@ -21,8 +23,31 @@ const NAME: (&str, &str) = ("log-", ".segment");
 pub struct Owner {
     /// The node.
     pub node: NodeId,
-    /// Identifies the cluster; any number that all its nodes know and another cluster has not, such as a hash of its name.
+    /// A hash of the cluster's name, which the configuration gives. Clusters may have the same name: see [`Lineage`].
     pub cluster: u64,
+}
+
+/// The cluster that a log belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// Its id. It is 0 until a blank node has begun or found its cluster, and in a cluster that an older version began.
+    pub id: ClusterId,
+    /// The cluster that this one was recovered from, or 0. [`Lineage::UNNAMED`] if that had no id.
+    pub parent: ClusterId,
+    /// The cluster that was recovered from this one and has taken its place, or 0. The node serves nothing any more.
+    pub successor: ClusterId,
+    /// The cluster is older than its id, and some of its members may not have the id yet.
+    pub open: bool,
+}
+
+impl Lineage {
+    /// Stands for a parent without an id. It is never drawn.
+    pub const UNNAMED: ClusterId = ClusterId::MAX;
+
+    /// A cluster that has begun with this id.
+    pub fn of(id: ClusterId) -> Lineage {
+        Lineage { id, ..Lineage::default() }
+    }
 }
 
 /// What the log says, besides its entries.
@@ -51,6 +76,10 @@ pub struct Header {
     pub previous_len: u64,
     /// The state after all segments before.
     pub state: State,
+    /// The cluster.
+    pub lineage: Lineage,
+    /// The id of the cluster in the segment before: it changes when the cluster begins and when it is recovered.
+    pub previous_id: ClusterId,
 }
 
 impl Header {
@@ -65,10 +94,14 @@ impl Header {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&state);
-        if bytes.len() > LEN - 8 {
+        if bytes.len() > LINEAGE {
             return Err("the state is too large for a header".to_owned());
         }
-        bytes.resize(LEN - 8, 0);
+        bytes.resize(LINEAGE, 0);
+        let Lineage { id, parent, successor, open } = self.lineage;
+        for number in [id, parent, successor, u64::from(open), self.previous_id] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
         let checksum = xxh3_64(&bytes);
         bytes.extend_from_slice(&checksum.to_le_bytes());
         Ok(bytes)
@@ -97,17 +130,17 @@ impl Header {
         }
         let found = Owner { node: number(16), cluster: number(24) };
         if found.cluster != owner.cluster {
-            return Err(format!(
-                "it belongs to another cluster: its id is {:016x}, and this cluster's is {:016x}",
-                found.cluster, owner.cluster
-            ));
+            return Err("it belongs to another cluster, whose cluster-name is not that of this node".to_owned());
         }
         if found.node != owner.node {
             return Err(format!("it belongs to node {}, and this is node {}", found.node, owner.node));
         }
         let state = bytes.get(STATE..STATE + len).and_then(|state| postcard::from_bytes(state).ok());
         let state = state.ok_or_else(|| "its header has a state that cannot be read".to_owned())?;
-        Ok(Header { owner: found, segment: number(32), first: number(40), previous_len: number(48), state })
+        let of = |at: usize| number(LINEAGE + 8 * at);
+        let lineage = Lineage { id: of(0), parent: of(1), successor: of(2), open: of(3) != 0 };
+        let (segment, first, previous_len) = (number(32), number(40), number(48));
+        Ok(Header { owner: found, segment, first, previous_len, state, lineage, previous_id: of(4) })
     }
 }
 
@@ -132,7 +165,8 @@ mod tests {
         let vote = Some(Vote::new_committed(u64::MAX, u64::MAX));
         let last = Some(LogId::new(openraft::impls::leader_id_adv::LeaderId { term: u64::MAX, node_id: u64::MAX }, u64::MAX));
         let state = State { vote, committed: last, purged: last, last };
-        Header { owner: Owner { node: 2, cluster: 9 }, segment: 3, first: 4, previous_len: 5, state }
+        let lineage = Lineage { id: 10, parent: 11, successor: 12, open: true };
+        Header { owner: Owner { node: 2, cluster: 9 }, segment: 3, first: 4, previous_len: 5, state, lineage, previous_id: 13 }
     }
 
     #[test]
@@ -153,11 +187,22 @@ mod tests {
         let bytes = header().encode().unwrap();
         let refused = |bytes: &[u8], node, cluster| Header::decode(bytes, Owner { node, cluster }).unwrap_err();
         assert_eq!(refused(&bytes, 1, 9), "it belongs to node 2, and this is node 1");
-        assert!(refused(&bytes, 2, 8).starts_with("it belongs to another cluster: its id is 0000000000000009"));
+        assert!(refused(&bytes, 2, 8).starts_with("it belongs to another cluster, whose cluster-name is"));
         let mut newer = bytes.clone();
         newer[8] = 2;
         assert!(refused(&newer, 2, 9).starts_with("it has format 2, written by a newer version"));
         assert_eq!(refused(&bytes[..100], 2, 9), "100 bytes are too few for a header");
+    }
+
+    #[test]
+    fn a_header_of_a_version_without_ids_belongs_to_no_cluster() {
+        // What that version wrote: zeros behind the state.
+        let mut bytes = header().encode().unwrap();
+        bytes[LINEAGE..LEN - 8].fill(0);
+        let checksum = xxh3_64(&bytes[..LEN - 8]);
+        bytes[LEN - 8..].copy_from_slice(&checksum.to_le_bytes());
+        let read = Header::decode(&bytes, header().owner).unwrap();
+        assert_eq!(read, Header { lineage: Lineage::default(), previous_id: 0, ..header() });
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 use openraft::EntryPayload;
 
 use crate::quorum::store::contents::next_index;
-use crate::quorum::store::header::State;
+use crate::quorum::store::header::{Lineage, State};
 use crate::quorum::types::{Entry, LogId};
 
 /// Bytes of memory that an entry is taken to have besides its effects.
@@ -44,6 +44,8 @@ pub struct Found {
 pub struct Memory {
     /// The state, with all that was ordered.
     pub state: State,
+    /// The cluster, as the disk has it.
+    pub lineage: Lineage,
     /// Why the log has failed.
     pub failed: Option<String>,
     /// Index of the first entry that the log has; if it has none, of the next one.
@@ -64,9 +66,10 @@ pub struct Memory {
 
 impl Memory {
     /// A log in this state, whose first entry has this index, and which keeps at most so many bytes of entries that are written.
-    pub fn new(state: State, first: u64, bytes_max: usize) -> Memory {
+    pub fn new(state: State, lineage: Lineage, first: u64, bytes_max: usize) -> Memory {
         Memory {
             state,
+            lineage,
             failed: None,
             first,
             entries: VecDeque::new(),

@@ -32,7 +32,7 @@ pub mod storage;
 pub mod worker;
 
 pub use forgotten::Forgotten;
-pub use header::Owner;
+pub use header::{Lineage, Owner};
 pub use lock::FolderLock;
 pub use progress::{DiskNow, Progress};
 pub use segments::Planted;

@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::persist::disk::{Disk, DiskError, read_whole};
 use crate::quorum::store::contents::{Change, Contents, next_index};
-use crate::quorum::store::header::{self, Header};
+use crate::quorum::store::header::{self, Header, Lineage};
 use crate::quorum::store::record::{self, At};
 use crate::quorum::store::segments::{Layout, NEW, Owed, Planted, Segment, Segments, Trouble};
 
@@ -92,6 +92,7 @@ pub fn open<D: Disk>(mut disk: D, layout: Layout) -> Result<Segments<D>, OpenErr
     let useless: Vec<(u64, u64)> = found.drain(..gap.map_or(0, |before| before + 1)).collect();
 
     let mut contents = Contents::default();
+    let (mut lineage, mut last_id) = (Lineage::default(), 0);
     let mut segments = VecDeque::new();
     let mut next = Some(read(&mut disk, &layout, found[0])?);
     let (mut open, mut cut) = (None, false);
@@ -101,6 +102,19 @@ pub fn open<D: Disk>(mut disk: D, layout: Layout) -> Result<Segments<D>, OpenErr
             contents = Contents::from_state(header.state);
         } else if header.state != contents.state {
             return Err(refused(&segment.name, Some(0), "it does not continue the segment before it"));
+        }
+        // An older version writes no ids.
+        let says = (header.lineage, header.previous_id) != (Lineage::default(), 0);
+        if says && at > 0 && header.previous_id != last_id {
+            let reason = "it belongs to another cluster: it continues a log of cluster";
+            return Err(refused(
+                &segment.name,
+                Some(0),
+                format!("{reason} {:016x}, and the segment before it belongs to cluster {last_id:016x}", header.previous_id),
+            ));
+        }
+        if says {
+            (lineage, last_id) = (header.lineage, header.lineage.id);
         }
         let end = match found.get(at + 1) {
             Some(following) => Some(next.insert(read(&mut disk, &layout, *following)?).header.previous_len),
@@ -129,8 +143,8 @@ pub fn open<D: Disk>(mut disk: D, layout: Layout) -> Result<Segments<D>, OpenErr
     };
     let len = segments.back().map_or(0, |segment: &Segment| segment.len);
     let durable = header::LEN as u64;
-    let (reading, owed) = (None, None);
-    let mut log = Segments { disk, layout, segments, file, durable, laid, cramped: false, contents, reading, owed };
+    let (cramped, reading, owed) = (false, None, None);
+    let mut log = Segments { disk, layout, segments, file, durable, laid, cramped, contents, lineage, last_id, reading, owed };
     let mut owed = Owed { copy: None, mark: cut && log.layout.planted != Planted::CutNotMarked };
     let bytes = open.unwrap_or_default();
     if log.layout.planted != Planted::TailNotCopied {

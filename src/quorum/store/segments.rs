@@ -15,9 +15,9 @@ use std::fmt;
 
 use crate::persist::disk::{Disk, DiskError, write_all_at};
 use crate::quorum::store::contents::{Change, Contents, Place, next_index};
-use crate::quorum::store::header::{self, Header, Owner, State};
+use crate::quorum::store::header::{self, Header, Lineage, Owner, State};
 use crate::quorum::store::record::{self, At, Kind};
-use crate::quorum::types::{Entry, LogId, Vote};
+use crate::quorum::types::{ClusterId, Entry, LogId, Vote};
 
 /// The name of a segment until it is whole and durable.
 pub const NEW: &[u8] = b"log-new";
@@ -187,6 +187,10 @@ pub struct Segments<D: Disk> {
     /// Whether there was no room for zeros the last time.
     pub(super) cramped: bool,
     pub(super) contents: Contents,
+    /// The cluster.
+    pub(super) lineage: Lineage,
+    /// The id of the cluster in the last segment's header.
+    pub(super) last_id: ClusterId,
     /// The segment that was read last.
     pub(super) reading: Option<(u64, D::File)>,
     /// What could not be done when the log was opened, because the disk was full.
@@ -206,6 +210,16 @@ impl<D: Disk> Segments<D> {
     /// What all written records say.
     pub fn state(&self) -> State {
         self.contents.state
+    }
+
+    /// The cluster.
+    pub fn lineage(&self) -> Lineage {
+        self.lineage
+    }
+
+    /// Sets the cluster. It is durable after [`Segments::begin_next`].
+    pub fn set_lineage(&mut self, lineage: Lineage) {
+        self.lineage = lineage;
     }
 
     /// Index of the first entry that is there; if there is none, of the next one.
@@ -350,7 +364,8 @@ impl<D: Disk> Segments<D> {
         let previous = self.last().clone();
         let first = next_index(self.contents.state.last);
         let (number, state) = (previous.number + 1, self.contents.state);
-        let header = Header { owner: self.layout.owner, segment: number, first, previous_len: previous.len, state };
+        let (owner, lineage, previous_id) = (self.layout.owner, self.lineage, self.last_id);
+        let header = Header { owner, segment: number, first, previous_len: previous.len, state, lineage, previous_id };
         let name = header::name(number, first);
         let (file, laid) = self.make(&name, &header.encode().map_err(Trouble::Fatal)?)?;
         // The seal shows that there must be a next segment. Without space for it, only the loss of that one would not be noticed.
@@ -363,6 +378,7 @@ impl<D: Disk> Segments<D> {
         self.file = file;
         self.laid = laid;
         self.durable = header::LEN as u64;
+        self.last_id = lineage.id;
         self.segments.push_back(Segment { number, first, name, len: self.durable });
         Ok(())
     }
@@ -402,14 +418,16 @@ impl<D: Disk> Segments<D> {
 
     /// The log of a folder that has none: makes its first segment.
     pub(super) fn create(mut disk: D, layout: Layout) -> Result<Segments<D>, Trouble> {
-        let header = Header { owner: layout.owner, segment: 1, first: 0, previous_len: 0, state: State::default() };
+        let (owner, state, lineage) = (layout.owner, State::default(), Lineage::default());
+        let header = Header { owner, segment: 1, first: 0, previous_len: 0, state, lineage, previous_id: 0 };
         let name = header::name(1, 0);
         let file = disk.create(NEW).map_err(full_or_fatal)?;
         let len = header::LEN as u64;
         let segments = VecDeque::from([Segment { number: 1, first: 0, name: name.clone(), len }]);
         let contents = Contents::default();
-        let (reading, owed) = (None, None);
-        let mut log = Segments { disk, layout, segments, file, durable: 0, laid: 0, cramped: false, contents, reading, owed };
+        let (durable, laid, cramped, last_id, reading, owed) = (0, 0, false, 0, None, None);
+        let mut log =
+            Segments { disk, layout, segments, file, durable, laid, cramped, contents, lineage, last_id, reading, owed };
         log.copy_last(&header.encode().map_err(Trouble::Fatal)?)?;
         Ok(log)
     }

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::persist::disk::{Disk, DiskError, Result, append_all, read_whole};
 use crate::quorum::store::header::Owner;
 use crate::quorum::store::open::{OpenError, refused};
-use crate::quorum::types::{SnapshotFile, SnapshotMeta};
+use crate::quorum::types::{ClusterId, SnapshotFile, SnapshotMeta};
 
 /// What every record of a snapshot begins with; the last byte is the version of its format.
 const MAGIC: [u8; 8] = *b"PCSNAP\0\x01";
@@ -48,9 +48,13 @@ pub struct Snapshots<D: Disk> {
     disk: D,
     folder: PathBuf,
     owner: Owner,
+    /// The id of the cluster, which is written into records.
+    cluster: ClusterId,
     /// The largest serial that was given.
     serial: u64,
     current: Option<(SnapshotMeta, SnapshotFile)>,
+    /// Serial of the current snapshot, and the id of the cluster in its record.
+    of_current: (u64, ClusterId),
 }
 
 fn name(index: u64, serial: u64, kind: &str) -> Vec<u8> {
@@ -64,17 +68,22 @@ fn parse_name(name: &[u8], kind: &str) -> Option<(u64, u64)> {
     Some((index.parse().ok()?, serial.parse().ok()?))
 }
 
-fn encode(owner: Owner, len: u64, meta: &SnapshotMeta) -> std::result::Result<Vec<u8>, String> {
+fn encode(owner: Owner, cluster: ClusterId, len: u64, meta: &SnapshotMeta) -> std::result::Result<Vec<u8>, String> {
     let mut bytes = MAGIC.to_vec();
     for number in [owner.node, owner.cluster, len] {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
     bytes.extend_from_slice(&postcard::to_stdvec(meta).map_err(|error| error.to_string())?);
+    // Versions without ids write nothing here, and ignore what is here.
+    bytes.extend_from_slice(&cluster.to_le_bytes());
     bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
     Ok(bytes)
 }
 
-fn decode(bytes: &[u8], owner: Owner) -> std::result::Result<(SnapshotMeta, u64), String> {
+/// What a record says: what the snapshot is of, its length, and the id of its cluster, or 0.
+type Described = (SnapshotMeta, u64, ClusterId);
+
+fn decode(bytes: &[u8], owner: Owner) -> std::result::Result<Described, String> {
     let damaged = || "the record of a snapshot is damaged".to_owned();
     let (record, checksum) = bytes.split_last_chunk::<8>().ok_or_else(damaged)?;
     if record.len() < 32 || record[..7] != MAGIC[..7] {
@@ -91,13 +100,14 @@ fn decode(bytes: &[u8], owner: Owner) -> std::result::Result<(SnapshotMeta, u64)
     }
     let number = |at: usize| record[at..at + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
     if number(16) != owner.cluster {
-        return Err("it belongs to another cluster".to_owned());
+        return Err("it belongs to another cluster, whose cluster-name is not that of this node".to_owned());
     }
     if number(8) != owner.node {
         return Err(format!("it belongs to node {}, and this is node {}", number(8), owner.node));
     }
-    let meta = postcard::from_bytes(&record[32..]).map_err(|_| damaged())?;
-    Ok((meta, number(24)))
+    let (meta, rest) = postcard::take_from_bytes(&record[32..]).map_err(|_| damaged())?;
+    let cluster = rest.first_chunk().map_or(0, |bytes| ClusterId::from_le_bytes(*bytes));
+    Ok((meta, number(24), cluster))
 }
 
 impl<D: Disk> Snapshots<D> {
@@ -108,10 +118,12 @@ impl<D: Disk> Snapshots<D> {
     pub fn open(mut disk: D, folder: &Path, owner: Owner) -> std::result::Result<Snapshots<D>, OpenError> {
         let names = disk.names()?;
         let newest = names.iter().filter_map(|name| parse_name(name, "meta")).max_by_key(|(_, serial)| *serial);
-        let mut snapshots = Snapshots { disk, folder: folder.to_owned(), owner, serial: 0, current: None };
+        let folder = folder.to_owned();
+        let mut snapshots = Snapshots { disk, folder, owner, cluster: 0, serial: 0, current: None, of_current: (0, 0) };
         if let Some((index, serial)) = newest {
             snapshots.serial = serial;
-            snapshots.current = Some(snapshots.read(index, serial)?);
+            let (meta, file, cluster) = snapshots.read(index, serial)?;
+            (snapshots.current, snapshots.of_current) = (Some((meta, file)), (serial, cluster));
             // A process that ended before it had synced the folder has left names that only the cache has.
             snapshots.disk.sync_folder()?;
         }
@@ -134,16 +146,56 @@ impl<D: Disk> Snapshots<D> {
         &mut self.disk
     }
 
-    fn read(&mut self, index: u64, serial: u64) -> std::result::Result<(SnapshotMeta, SnapshotFile), OpenError> {
+    /// From now on the snapshots belong to the cluster that the log belongs to. Call it after [`Snapshots::open`].
+    ///
+    /// # Errors
+    /// The current snapshot belongs to another cluster.
+    pub fn belong(&mut self, log: ClusterId) -> std::result::Result<(), OpenError> {
+        let (serial, found) = self.of_current;
+        // What was written before the cluster had an id belongs to it.
+        if let Some((meta, _)) = self.current.as_ref().filter(|_| found != 0 && found != log) {
+            let index = meta.last_log_id.map_or(0, |last| last.index);
+            let reason = format!("it belongs to another cluster, {found:016x}, and the log to cluster {log:016x}");
+            return Err(refused(&name(index, serial, "meta"), None, reason));
+        }
+        self.cluster = log;
+        Ok(())
+    }
+
+    /// Rewrites the record of the current snapshot, which belongs to another cluster from now on: the one that was recovered.
+    ///
+    /// # Errors
+    /// The disk's; then the record is as before, unless a crash follows: then it may be either.
+    pub fn relabel(&mut self, cluster: ClusterId) -> Result {
+        self.cluster = cluster;
+        let Some((meta, file)) = self.current.clone() else { return Ok(()) };
+        self.write_record(&meta, file.len, self.of_current.0)
+    }
+
+    /// Writes the record of a snapshot whose content is durable. It is the current one afterwards.
+    fn write_record(&mut self, meta: &SnapshotMeta, len: u64, serial: u64) -> Result {
+        let index = meta.last_log_id.map_or(0, |last| last.index);
+        let record = encode(self.owner, self.cluster, len, meta).map_err(DiskError::Failed)?;
+        let new = [TEMPORARY, b"meta"].concat();
+        let mut file = self.disk.create(&new)?;
+        append_all(&mut self.disk, &mut file, &record)?;
+        self.disk.sync(&mut file)?;
+        self.disk.rename(&new, &name(index, serial, "meta"))?;
+        self.disk.sync_folder()?;
+        self.of_current = (serial, self.cluster);
+        Ok(())
+    }
+
+    fn read(&mut self, index: u64, serial: u64) -> std::result::Result<(SnapshotMeta, SnapshotFile, ClusterId), OpenError> {
         let (meta_name, content) = (name(index, serial, "meta"), name(index, serial, "rdb"));
         let bytes = read_whole(&mut self.disk, &meta_name, META_MAX)?.unwrap_or_default();
-        let (meta, len) = decode(&bytes, self.owner).map_err(|reason| refused(&meta_name, Some(0), reason))?;
+        let (meta, len, cluster) = decode(&bytes, self.owner).map_err(|reason| refused(&meta_name, Some(0), reason))?;
         match self.disk.open(&content)? {
             None => Err(refused(&content, None, "the file of the current snapshot is missing")),
             Some((_, found)) if found != len => {
                 Err(refused(&content, None, format!("the current snapshot has {found} bytes, and was written with {len}")))
             }
-            Some(_) => Ok((meta, SnapshotFile { path: self.join(&content), len })),
+            Some(_) => Ok((meta, SnapshotFile { path: self.join(&content), len }, cluster)),
         }
     }
 
@@ -195,7 +247,7 @@ impl<D: Disk> Snapshots<D> {
             return Ok(file);
         }
         let index = meta.last_log_id.map_or(0, |last| last.index);
-        let (meta_name, content) = (name(index, temporary.serial, "meta"), name(index, temporary.serial, "rdb"));
+        let content = name(index, temporary.serial, "rdb");
         self.disk.sync(&mut temporary.file)?;
         self.disk.rename(&temporary.name, &content)?;
         // The content is there whenever the record is.
@@ -203,13 +255,7 @@ impl<D: Disk> Snapshots<D> {
         let Some((_, len)) = self.disk.open(&content)? else {
             return Err(DiskError::Failed("the file of a snapshot is gone".to_owned()));
         };
-        let record = encode(self.owner, len, meta).map_err(DiskError::Failed)?;
-        let new = [TEMPORARY, b"meta"].concat();
-        let mut file = self.disk.create(&new)?;
-        append_all(&mut self.disk, &mut file, &record)?;
-        self.disk.sync(&mut file)?;
-        self.disk.rename(&new, &meta_name)?;
-        self.disk.sync_folder()?;
+        self.write_record(meta, len, temporary.serial)?;
         let finished = SnapshotFile { path: self.join(&content), len };
         self.current = Some((meta.clone(), finished.clone()));
         self.remove_others(temporary.serial);

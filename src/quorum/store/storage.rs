@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::persist::disk::Disk;
 use crate::quorum::runtime::{self, Runtime};
-use crate::quorum::store::header::Owner;
+use crate::quorum::store::header::{Lineage, Owner, State};
 use crate::quorum::store::lock::FolderLock;
 use crate::quorum::store::memory::{Memory, weight};
 use crate::quorum::store::open::{OpenError, open};
@@ -114,7 +114,11 @@ impl LogStore {
     pub fn open<D: Disk>(disk: D, options: Options) -> Result<(LogStore, Worker<D>), OpenError> {
         let Options { owner, segment_bytes, step_bytes, cache_bytes, lock, planted } = options;
         let segments = open(disk, Layout { owner, segment_bytes, step_bytes, planted })?;
-        let memory = Arc::new(Mutex::new(Memory::new(segments.state(), segments.first(), cache_bytes)));
+        // A log in which nothing is belongs to no cluster.
+        let state = segments.state();
+        let lineage = if is_blank(&state) { Lineage::default() } else { segments.lineage() };
+        let memory = Memory::new(state, lineage, segments.first(), cache_bytes);
+        let memory = Arc::new(Mutex::new(memory));
         let progress = Arc::<Progress>::default();
         progress.unready.store(segments.owes(), Ordering::Relaxed);
         let cut = segments.owed.as_ref().is_some_and(|owed| owed.mark);
@@ -140,14 +144,28 @@ impl LogStore {
 
     /// Whether the node knows nothing: neither a vote nor an entry. If its cluster exists, it may have lost its disk.
     pub fn is_blank(&self) -> bool {
-        let state = lock(&self.memory).state;
-        state.vote.is_none() && state.last.is_none() && state.purged.is_none()
+        is_blank(&lock(&self.memory).state)
     }
 
     /// Whether no leader has added anything: there is no entry but the one that begins a cluster.
     pub fn is_young(&self) -> bool {
         let state = lock(&self.memory).state;
         state.last.is_none_or(|last| last.index == 0) && state.purged.is_none()
+    }
+
+    /// The cluster that the log belongs to, as the disk has it.
+    pub fn lineage(&self) -> Lineage {
+        lock(&self.memory).lineage
+    }
+
+    /// From now on the log belongs to this cluster. Returns when that is durable.
+    ///
+    /// # Errors
+    /// The log has failed or ended.
+    pub async fn belong(&self, lineage: Lineage) -> io::Result<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.order(|_| Ok(((), Order::Belong(lineage, sender))))?;
+        receiver.await.map_err(|_| ended())?
     }
 
     /// Changes the memory and sends the order that goes with it.
@@ -234,6 +252,10 @@ impl LogStore {
         entries.extend(here);
         Ok(entries)
     }
+}
+
+fn is_blank(state: &State) -> bool {
+    state.vote.is_none() && state.last.is_none() && state.purged.is_none()
 }
 
 fn ended() -> io::Error {

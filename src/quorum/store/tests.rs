@@ -6,6 +6,7 @@ mod crashes;
 mod damage;
 mod forgotten;
 mod history;
+mod lineage;
 mod snapshots;
 mod suite;
 mod threads;

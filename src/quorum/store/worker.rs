@@ -20,6 +20,7 @@ use openraft::storage::IOFlushed;
 use tokio::sync::oneshot;
 
 use crate::persist::disk::Disk;
+use crate::quorum::store::header::Lineage;
 use crate::quorum::store::lock::FolderLock;
 use crate::quorum::store::memory::Memory;
 use crate::quorum::store::progress::Progress;
@@ -41,6 +42,8 @@ pub enum Order {
     Append(Vec<Entry>, u64, IOFlushed<Types>),
     /// Save a vote.
     Vote(Vote, oneshot::Sender<io::Result<()>>),
+    /// The log belongs to this cluster from now on.
+    Belong(Lineage, oneshot::Sender<io::Result<()>>),
     /// Remove all entries behind one.
     Truncate(Option<LogId>),
     /// Remove entries up to one.
@@ -234,8 +237,13 @@ impl<D: Disk> Worker<D> {
             self.progress.end_operation();
         }
         if self.current.is_none() {
-            if self.queue.is_empty() {
-                return Ok(false);
+            let lineage = match self.queue.front() {
+                None => return Ok(false),
+                Some(Order::Belong(lineage, _)) => Some(*lineage),
+                Some(_) => None,
+            };
+            if let Some(lineage) = lineage {
+                return self.belong(lineage).map(|()| true);
             }
             self.progress.begin_operation();
             if self.segments.is_full() {
@@ -244,6 +252,19 @@ impl<D: Disk> Worker<D> {
             self.gather().map_err(Trouble::Fatal)?;
         }
         self.write_current()
+    }
+
+    /// Begins a segment whose header names the cluster: that is the first order in the queue.
+    fn belong(&mut self, lineage: Lineage) -> Result<(), Trouble> {
+        self.segments.set_lineage(lineage);
+        self.segments.begin_next()?;
+        lock(&self.memory).lineage = lineage;
+        if let Some(Order::Belong(_, reply)) = self.queue.pop_front() {
+            // Who has asked may be gone.
+            let _ = reply.send(Ok(()));
+        }
+        self.note_size();
+        Ok(())
     }
 
     /// Writes and syncs what is gathered.
@@ -304,6 +325,9 @@ impl<D: Disk> Worker<D> {
             purges: false,
         });
         while current.group.len() < GROUP_BYTES {
+            if matches!(self.queue.front(), Some(Order::Belong(..))) {
+                break;
+            }
             let Some(order) = self.queue.pop_front() else { break };
             current.needs_sync = true;
             match order {
@@ -328,7 +352,7 @@ impl<D: Disk> Worker<D> {
                     self.last = self.last.max(Some(upto));
                     current.group.purge(upto)?;
                 }
-                Order::Read(..) | Order::Close => {}
+                Order::Read(..) | Order::Belong(..) | Order::Close => {}
             }
         }
         let Some(committed) = self.new_committed() else { return Ok(()) };
@@ -403,7 +427,7 @@ impl<D: Disk> Worker<D> {
         for order in std::mem::take(&mut self.queue) {
             match order {
                 Order::Append(_, _, flushed) => flushed.io_completed(error()),
-                Order::Vote(_, reply) => drop(reply.send(error())),
+                Order::Vote(_, reply) | Order::Belong(_, reply) => drop(reply.send(error())),
                 _ => {}
             }
         }

@@ -42,12 +42,14 @@ pub(super) fn report(observer: &Observer, me: NodeId, addr: &str, lease_max: Dur
         nodes.push(known(me, addr.to_owned()));
     }
     Report {
+        cluster: status.cluster,
         committed: status.committed,
         applied: status.applied,
         flushes: progress.syncs.read(),
         disk,
         disk_ms: busy.as_millis() as u64,
         nodes,
+        refused: observer.directory().refused(),
     }
 }
 

@@ -63,7 +63,8 @@ impl Replicated {
         }
         State {
             role: self.part.role(self.id, self.status.leader, self.was_alone),
-            cluster: self.cluster,
+            // Clients tell clusters of the same name apart by it.
+            cluster: self.cluster ^ self.status.cluster,
             node: self.id,
             term: self.status.term,
             nodes,

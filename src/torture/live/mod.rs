@@ -305,6 +305,7 @@ impl<'a> LiveRun<'a> {
             | Injection::BitRot { .. }
             | Injection::Members { .. }
             | Injection::CutOff { .. }
+            | Injection::Foreign { .. }
             | Injection::DriftOfNode { .. } => {}
             Injection::Delay { client, server, for_us, most_us } => {
                 self.proxies[client as usize][server as usize].link().delay(now_us + for_us, most_us);

@@ -67,6 +67,9 @@ pub(super) fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random
                 Injection::Members { away, fresh, for_us: random.between(unit_us / 10, lease_us) }
             }
             Fault::CutOff => Injection::CutOff { for_us: random.between(unit_us / 10, 4 * lease_us) },
+            Fault::Foreign => {
+                Injection::Foreign { server, place: random.draw(), again_after_us: random.between(unit_us / 2, lease_us) }
+            }
             Fault::Wipe => Injection::Wipe { server, again_after_us: random.between(unit_us / 100, 3 * unit_us) },
             _ => return,
         };

@@ -198,6 +198,7 @@ impl<'a> Timeline<'a> {
                 EventKind::Down { server, .. }
                 | EventKind::PowerLoss { server, .. }
                 | EventKind::Wipe { server }
+                | EventKind::Foreign { server, .. }
                 | EventKind::BitRot { server, .. } => {
                     let (end_us, events) = until(&|other| other.kind == EventKind::Up { server: *server });
                     self.bar("down", (at_us, end_us), y, events, &what);

@@ -197,6 +197,7 @@ impl Simulation<'_> {
             | Event::NobodyWaits(..)
             | Event::GoOn(_)
             | Event::Mended(_)
+            | Event::Home(_)
             | Event::Operate => self.handle_of_nodes(event),
         }
     }
@@ -285,6 +286,7 @@ impl Simulation<'_> {
             | Injection::BitRot { .. }
             | Injection::Members { .. }
             | Injection::CutOff { .. }
+            | Injection::Foreign { .. }
             | Injection::DriftOfNode { .. }
             | Injection::StepOfNode { .. } => {
                 drop(net);

@@ -74,6 +74,8 @@ pub enum Event {
     GoOn(u32),
     /// The disk of a node works again.
     Mended(u32),
+    /// The node of another cluster ends, and the node to whose address it came starts again.
+    Home(u32),
     /// The operator of the nodes looks at the members.
     Operate,
 }

@@ -1,3 +1,4 @@
+use openraft::network::RaftNetworkV2;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -35,7 +36,12 @@ async fn nodes_are_refused_with_a_reason() {
     );
     assert_eq!(
         failure(cluster(0x11), cluster(0x22), 2).await,
-        format!("{other}cluster {}, but this node belongs to cluster {}", "11".repeat(16), "22".repeat(16))
+        format!(
+            "{other}node 1 belongs to cluster {}, and node 2 belongs to cluster {}: their clusters have different names \
+             (cluster-name)",
+            "11".repeat(8),
+            "22".repeat(8)
+        )
     );
     assert_eq!(
         failure(Setup::default(), Setup::default(), 3).await,
@@ -53,25 +59,84 @@ async fn nodes_with_the_same_secret_know_each_other_and_are_told_of_changes() {
     let info = known(one.directory(), 2, |info| info.connected).await;
     assert_eq!(info.addr, Some(two.addr.to_string()));
     assert_eq!(info.client(), Some(&ClientAddress { host: "client.example".to_owned(), port: 2, tls_port: 0 }));
-    assert_eq!(info.cluster(), Some([7; 16]));
+    assert_eq!(info.hello.as_ref().unwrap().cluster, Cluster::from([7; 16]));
+    assert_eq!(info.dialled, info.hello);
     assert_eq!(info.failure, None);
     let info = known(two.directory(), 1, |info| info.inbound == 1).await;
     assert_eq!((info.addr, info.connected), (None, false), "node 1 is no member at node 2");
     assert_eq!(info.hello.as_ref().unwrap().program, env!("CARGO_PKG_VERSION"));
     assert_eq!(one.directory().all().len(), 1, "a node is not in its own directory");
 
-    let standing = Standing { cluster: [7; 16], blank: true, votes: false };
-    one.transport.set_standing(standing);
-    known(two.directory(), 1, |info| info.hello.as_ref().unwrap().blank && info.cluster() == Some([7; 16])).await;
-    two.transport.set_standing(standing);
+    let cluster = Cluster::from([7; 16]);
+    let standing = Standing { cluster, blank: true, ..Standing::default() };
+    one.stand(standing);
+    let info = known(two.directory(), 1, |info| info.hello.as_ref().is_some_and(|hello| hello.blank)).await;
+    assert_eq!((info.hello.as_ref().unwrap().cluster, info.dialled), (cluster, None), "node 1 has connected, not node 2");
+    two.stand(standing);
     known(one.directory(), 2, |info| info.hello.as_ref().unwrap().blank).await;
     let info = one.directory().get(2).unwrap();
     assert!(info.pings.count > 0 && info.pings.p50_us > 0);
     assert!(info.last_heard.unwrap() < LONG);
 
-    two.transport.set_standing(Standing { cluster: [8; 16], blank: false, votes: true });
+    two.stand(Standing { cluster: Cluster { id: 8, ..cluster }, votes: true, ..Standing::default() });
     let info = known(one.directory(), 2, |info| !info.connected).await;
-    assert!(info.failure.as_ref().unwrap().contains("but this node belongs to cluster"), "{info:?}");
+    let failure = info.failure.as_ref().unwrap();
+    assert!(failure.contains("belongs to cluster 0000000000000008") && failure.contains("0707070707070707"), "{failure}");
+}
+
+#[tokio::test]
+async fn no_message_of_another_cluster_is_taken_even_if_a_node_changes_its_cluster_meanwhile() {
+    let name = Cluster { name: 7, id: 0xa };
+    let same = || Setup { cluster_id: Some(name), ..Setup::default() };
+    let (one, two) = (TestNode::with(1, same()).await, TestNode::with(2, same()).await);
+    let mut client = one.client(2, two.addr).await;
+    known(one.directory(), 2, |info| info.connected).await;
+    assert!(soon(client.append_entries(append(1, 10), option())).await.unwrap().is_success());
+    for (node, id) in [(&two, 0xb), (&one, 0xc)] {
+        node.stand(Standing { cluster: Cluster { id, ..name }, votes: true, ..Standing::default() });
+        // Whatever comes first: the request, or that the other node hears of the change.
+        let short = RPCOption::new(Duration::from_millis(200));
+        assert!(soon(client.append_entries(append(2, 10), short)).await.is_err());
+    }
+    assert_eq!(*two.answers.appends.lock().unwrap(), [1]);
+    let info = known(one.directory(), 2, |info| info.failure.as_ref().is_some_and(|reason| reason.contains("c,"))).await;
+    let failure = info.failure.unwrap();
+    assert!(failure.contains("000000000000000b") && failure.contains("000000000000000c"), "{failure}");
+    let refused = two.directory().refused();
+    assert!(refused.iter().any(|reason| reason.contains("only a node with an empty folder can join")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_is_left_behind_by_a_recovery_is_told_of_it_by_a_member_that_knows_the_secret() {
+    let name = Cluster { name: 7, id: 0xa };
+    let with = |secret| Setup { secret: Some(secret), cluster_id: Some(name), ..Setup::default() };
+    let recovered = Standing { cluster: Cluster { id: 0xb, ..name }, parent: 0xa, votes: true, ..Standing::default() };
+    let (left, new, liar) =
+        (TestNode::with(1, with("s")).await, TestNode::with(2, with("s")).await, TestNode::with(3, with("t")).await);
+    new.stand(recovered);
+    liar.stand(recovered);
+    left.meet(&[(3, liar.addr)]);
+    known(left.directory(), 3, |info| info.failure.is_some()).await;
+    let mut successor = left.transport.successor();
+    assert_eq!(*successor.borrow_and_update(), 0);
+    left.meet(&[(2, new.addr)]);
+    assert_eq!(*soon(successor.wait_for(|id| *id != 0)).await.unwrap(), 0xb);
+    let failure = known(left.directory(), 2, |info| info.failure.is_some()).await.failure.unwrap();
+    assert!(failure.contains("cluster 000000000000000b was recovered from cluster 000000000000000a"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_second_process_with_the_folder_of_a_node_is_refused() {
+    let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+    one.meet(&[(2, two.addr)]);
+    known(one.directory(), 2, |info| info.connected).await;
+    let copy = TestNode::with(2, Setup { client_port: Some(9), ..Setup::default() }).await;
+    copy.meet(&[(1, one.addr)]);
+    let failure = known(copy.directory(), 1, |info| info.failure.as_ref().is_some_and(|reason| reason.contains("copies"))).await;
+    let failure = failure.failure.unwrap();
+    assert!(failure.contains("node 2 is another process, for clients at client.example:2"), "{failure}");
+    two.meet(&[(1, one.addr)]);
+    known(two.directory(), 1, |info| info.connected).await;
 }
 
 /// A connection of a test that knows the protocol.
@@ -113,11 +178,12 @@ impl Raw {
 fn hello(version: u16, node: u64) -> Vec<u8> {
     let hello = crate::quorum::net::hello::Hello {
         node,
-        cluster: [0; 16],
+        cluster: Cluster::default(),
         blank: true,
         votes: false,
         client: ClientAddress::default(),
         program: "test".to_owned(),
+        greeting: None,
     };
     let mut body = [b"PTCLNODE".as_slice(), &version.to_le_bytes()].concat();
     // Nonce, no target, requests.
@@ -145,7 +211,7 @@ async fn a_later_minor_version_is_understood() {
     later.extend(b"more");
     raw.send(&encode(Kind::Hello, 0, &later)).await;
     let answer = raw.next().await.unwrap();
-    assert_eq!((answer.kind, &answer.body[..10]), (Kind::Hello, &b"PTCLNODE\x01\x00"[..]));
+    assert_eq!((answer.kind, &answer.body[..10]), (Kind::Hello, &b"PTCLNODE\x01\x01"[..]));
     raw.send(&encode(Kind::Proof, 0, b"")).await;
     assert_eq!(raw.next().await.unwrap().kind, Kind::Welcome);
     raw.send(&encode_message(Kind::Append, 5, &append(1, 10), 0).unwrap()).await;
@@ -162,39 +228,13 @@ fn two_minors_later() -> crate::quorum::net::hello::Hello {
     let program = "0.3.0".to_owned();
     crate::quorum::net::hello::Hello {
         node: 1,
-        cluster: [0; 16],
+        cluster: Cluster::default(),
         blank: true,
         votes: false,
         client: ClientAddress::default(),
         program,
+        greeting: None,
     }
-}
-
-#[test]
-fn only_a_blank_node_that_connects_may_be_of_another_epoch() {
-    use crate::quorum::net::cluster_id;
-    use crate::quorum::net::hello::{Hello, Identity, Side};
-    const ACCEPTOR: Side = Side::Acceptor;
-    const CONNECTOR: Side = Side::Connector;
-    let may = |(name, epoch, blank): (u64, u64, bool), side, theirs: (u64, u64, bool)| {
-        let me =
-            Identity::new(1, ClientAddress::default(), None, Standing { cluster: cluster_id(name, epoch), blank, votes: !blank });
-        let hello = Hello { cluster: cluster_id(theirs.0, theirs.1), blank: theirs.2, votes: !theirs.2, ..two_minors_later() };
-        me.check_cluster(&hello, side).map_err(|refusal| refusal.to_string())
-    };
-    let (recovered, old, new) = ((7, 9, false), (7, 0, false), (7, 0, true));
-    for side in [ACCEPTOR, CONNECTOR] {
-        assert_eq!(may(recovered, side, recovered), Ok(()));
-        assert_eq!(may(old, side, old), Ok(()));
-        assert_eq!(may(old, side, new), Ok(()));
-        assert!(may(recovered, side, old).unwrap_err().contains("a majority was lost"));
-        assert!(may(old, side, recovered).unwrap_err().contains("a majority was lost"));
-        assert!(may((8, 9, false), side, recovered).unwrap_err().contains("but this node belongs to cluster"));
-        assert!(may((8, 0, true), side, recovered).is_err(), "a blank node of a cluster with another name");
-    }
-    assert_eq!((may(new, CONNECTOR, recovered), may(recovered, ACCEPTOR, new)), (Ok(()), Ok(())));
-    assert!(may(recovered, CONNECTOR, new).is_err() && may(new, ACCEPTOR, recovered).is_err(), "it would get entries too early");
-    assert!(may((7, 5, true), CONNECTOR, recovered).is_err(), "it has taken another epoch");
 }
 
 #[tokio::test]
@@ -294,7 +334,6 @@ async fn connections_are_encrypted_where_the_cluster_says_so() {
     let one = TestNode::with(1, encrypted(Some("s"))).await;
     let mut client = one.client(2, two.addr).await;
     known(one.directory(), 2, |info| info.connected).await;
-    use openraft::network::RaftNetworkV2;
     assert!(soon(client.append_entries(append(1, 3 << 20), option())).await.unwrap().is_success());
 
     let plain = TestNode::with(3, secret("s")).await;

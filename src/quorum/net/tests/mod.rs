@@ -32,7 +32,7 @@ use crate::quorum::net::directory::PeerInfo;
 use crate::quorum::net::handler::{Failed, Handler};
 use crate::quorum::net::transport::Shutdown;
 use crate::quorum::net::{
-    ClientAddress, Directory, Neighbours, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
+    ClientAddress, Cluster, Directory, Neighbours, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
 };
 use crate::quorum::types::{Batch, ClusterTime, Entry, LogId, NodeId, Peer, SnapshotFile, SnapshotMeta, Types};
 
@@ -205,11 +205,21 @@ impl Drop for Writing {
 struct Setup {
     secret: Option<&'static str>,
     cluster: u8,
+    /// Instead of the one that `cluster` stands for.
+    cluster_id: Option<Cluster>,
+    client_port: Option<u16>,
     addr: Option<SocketAddr>,
     connections_max: Option<usize>,
     security: Security,
     answers: Answers,
     memory: Memory,
+}
+
+impl TestNode {
+    /// What the node says of itself from now on.
+    fn stand(&self, standing: Standing) {
+        self.transport.change_standing(|known| *known = standing);
+    }
 }
 
 /// A node without Raft.
@@ -234,9 +244,17 @@ impl TestNode {
         let hand_overs = Arc::<Mutex<Vec<_>>>::default();
         let (transport, shutdown) = Transport::new(Options {
             node,
-            client: ClientAddress { host: "client.example".to_owned(), port: node as u16, tls_port: 0 },
+            client: ClientAddress {
+                host: "client.example".to_owned(),
+                port: setup.client_port.unwrap_or(node as u16),
+                tls_port: 0,
+            },
             secret: setup.secret.map(|secret| secret.as_bytes().to_vec()),
-            standing: Standing { cluster: [setup.cluster; 16], blank: false, votes: true },
+            standing: Standing {
+                cluster: setup.cluster_id.unwrap_or(Cluster::from([setup.cluster; 16])),
+                votes: true,
+                ..Standing::default()
+            },
             security: setup.security,
             connections_max: setup.connections_max.unwrap_or(16),
             admission: admission.clone(),

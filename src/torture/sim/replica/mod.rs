@@ -10,7 +10,8 @@
 //! - [`cluster`]: what the nodes share;
 //! - [`runtime`]: tasks, time and random numbers of openraft; each node has a clock of its own that may run fast or slow;
 //! - [`transport`]: what nodes send to each other; [`links`]: whether and when it arrives;
-//! - [`disk`]: a disk that the parts of a node share; [`damage`]: what happens to its files while a node is down;
+//! - [`disk`]: a disk that the parts of a node share; [`damage`]: what happens to its files while a node is down; [`foreign`]: the
+//!   files of a node of another cluster;
 //! - [`machine`]: what openraft asks of the server;
 //! - [`node`]: one node with its process; [`serve`]: what makes a server of it;
 //! - [`operator`]: who removes members and adds them again;
@@ -21,6 +22,7 @@
 pub mod cluster;
 pub mod damage;
 pub mod disk;
+pub mod foreign;
 pub mod links;
 pub mod machine;
 pub mod node;
@@ -72,11 +74,13 @@ pub enum Flaw {
     WaitersLeft,
     /// A leader that was cut off goes on leading without another election.
     AloneLeads,
+    /// Nodes do not look at the ids of clusters.
+    AnyCluster,
 }
 
 impl Flaw {
     /// All faults.
-    pub const ALL: [Flaw; 13] = [
+    pub const ALL: [Flaw; 14] = [
         Flaw::AcknowledgeBeforeMajority,
         Flaw::FollowerAnswers,
         Flaw::TokenFromClock,
@@ -90,6 +94,7 @@ impl Flaw {
         Flaw::WaitersLeft,
         Flaw::AloneLeads,
         Flaw::HungDiskLeads,
+        Flaw::AnyCluster,
     ];
 
     /// The name on the command line. `None` if there is no fault.
@@ -109,6 +114,7 @@ impl Flaw {
             Flaw::WaitersLeft => Some("left-waiters"),
             Flaw::AloneLeads => Some("alone-leads"),
             Flaw::HungDiskLeads => Some("hung-disk-leads"),
+            Flaw::AnyCluster => Some("any-cluster"),
         }
     }
 

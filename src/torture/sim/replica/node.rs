@@ -10,9 +10,9 @@ use crate::base::time::Now;
 use crate::engine::replication::{Node as Shown, Role, State};
 use crate::persist::append::log::{AppendLog, Batch};
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
-use crate::quorum::net::{Neighbours, Standing};
+use crate::quorum::net::Neighbours;
 use crate::quorum::node::{Core, Node, Status};
-use crate::quorum::node::{admission, is_blank};
+use crate::quorum::node::{admission, is_blank, standing};
 use crate::quorum::store::{LogStore, Options, Owner, Snapshots, Worker};
 use crate::quorum::types::NodeId;
 use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
@@ -23,12 +23,13 @@ use crate::torture::random::Random;
 use crate::torture::sim::clock::Clock;
 use crate::torture::sim::replica::damage::{Rot, damage};
 use crate::torture::sim::replica::disk::NodeDisk;
+use crate::torture::sim::replica::foreign::make_foreign;
 use crate::torture::sim::replica::machine::SimMachine;
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::replica::transport::{Parcel, Post, Transport, host};
 use crate::torture::sim::replica::{Flaw, TIMING};
 
-/// Identifies the cluster.
+/// Hash of the cluster's name.
 const CLUSTER: u64 = 7;
 /// Bytes of a segment of the log, and of the space that is laid out at a time: small, so that episodes have several segments.
 const SEGMENT_BYTES: (u64, u64) = (64 << 10, 4 << 10);
@@ -52,6 +53,8 @@ pub struct Replica {
     /// The fault that is planted in it.
     pub flaw: Flaw,
     disk: NodeDisk,
+    /// The node's own disk, while a node of another cluster runs at its address.
+    home: Option<NodeDisk>,
     /// By how many millionths its clocks run fast.
     pub ppm: i64,
     /// How wrong its wall clock is, in milliseconds.
@@ -135,6 +138,7 @@ impl Replica {
             nodes,
             flaw,
             disk: NodeDisk::new(SimulatedDisk::new(seed)),
+            home: None,
             ppm: 0,
             wall_ms: 0,
             process: None,
@@ -204,6 +208,39 @@ impl Replica {
         NodeId::from(self.index) + 1
     }
 
+    fn owner(&self) -> Owner {
+        Owner { node: self.id(), cluster: CLUSTER }
+    }
+
+    fn log_options(&self) -> Options {
+        let (segment_bytes, step_bytes) = SEGMENT_BYTES;
+        Options { segment_bytes, step_bytes, planted: self.flaw.of_store(), ..Options::new(self.owner(), None) }
+    }
+
+    /// A node of another cluster comes to the node's address. The node's process must have ended.
+    ///
+    /// # Errors
+    /// In words: the disk fails.
+    pub fn send_away(&mut self, place: u64) -> Result<(), String> {
+        let own = self.disk.act(|disk| disk.clone());
+        let foreign = NodeDisk::new(own);
+        make_foreign(foreign.clone(), self.log_options(), self.id(), place)?;
+        self.home = Some(std::mem::replace(&mut self.disk, foreign));
+        Ok(())
+    }
+
+    /// The node of another cluster is gone. Its process must have ended.
+    pub fn come_home(&mut self) {
+        if let Some(own) = self.home.take() {
+            self.disk = own;
+        }
+    }
+
+    /// Whether a node of another cluster runs at the node's address.
+    pub fn is_away(&self) -> bool {
+        self.home.is_some()
+    }
+
     /// Starts a process from the node's files.
     ///
     /// # Errors
@@ -211,25 +248,24 @@ impl Replica {
     pub fn start(&mut self, runtime: &mut Runtime, now_us: u64) -> Result<(), String> {
         self.number += 1;
         runtime.enter(self.index, now_us);
-        let owner = Owner { node: self.id(), cluster: CLUSTER };
-        let planted = self.flaw.of_store();
-        let (segment_bytes, step_bytes) = SEGMENT_BYTES;
-        let options = Options { segment_bytes, step_bytes, planted, ..Options::new(owner, None) };
+        let owner = self.owner();
+        let options = self.log_options();
         let (log, worker) = LogStore::open(self.disk.clone(), options).map_err(|error| error.to_string())?;
         let mut snapshots = Snapshots::open(self.disk.clone(), Path::new(""), owner).map_err(|error| error.to_string())?;
-        let mut cluster = [0; 16];
-        cluster[..8].copy_from_slice(&CLUSTER.to_be_bytes());
+        // Of a node of another cluster, only the log says so.
+        if self.home.is_none() {
+            snapshots.belong(log.lineage().id).map_err(|error| error.to_string())?;
+        }
         let forgotten = snapshots.forgotten(&log).map_err(|error| error.to_string())?;
-        let standing = Standing { cluster, blank: is_blank(&log, forgotten), votes: false };
+        let standing = standing(owner, log.lineage(), is_blank(&log, forgotten));
         let admission = Arc::new(admission(&log, forgotten));
-        let transport =
-            Transport::new(self.id(), self.nodes, Arc::clone(&self.post), standing, Arc::clone(&admission), self.disk.clone());
+        let (post, permits) = (Arc::clone(&self.post), Arc::clone(&admission));
+        let transport = Transport::new(self.id(), self.nodes, post, standing, permits, self.disk.clone(), self.flaw);
         let machine = SimMachine::new(self.disk.clone());
         let members: BTreeMap<NodeId, String> = (1..=NodeId::from(self.nodes)).map(|id| (id, host(id))).collect();
         let core = Core {
             node: self.id(),
             members,
-            standing,
             forgotten,
             timing: TIMING,
             log,
@@ -312,6 +348,9 @@ impl Replica {
     /// knows to be committed.
     pub fn has_all(&self, now_us: u64, committed: u64) -> bool {
         let doubtful = self.doubtful_until_us > 0;
+        if self.is_away() {
+            return false;
+        }
         let has_applied = || self.process.as_ref().is_some_and(|process| process.node.status().applied >= committed);
         self.has_joined && (!doubtful || (now_us >= self.doubtful_until_us && has_applied()))
     }
@@ -324,7 +363,7 @@ impl Replica {
     /// Looks whether there is work for the disk. Returns the time that it takes, if it begins now.
     pub fn work(&mut self, now_us: u64, runtime: &Runtime) -> Option<u64> {
         let process = self.process.as_mut()?;
-        if process.transport.votes() {
+        if process.transport.votes() && self.home.is_none() {
             self.has_joined = true;
             // It has read its files.
             self.damaged = false;

@@ -12,6 +12,8 @@ use crate::torture::sim::world::lock;
 const AGAIN_US: u64 = 1_000_000;
 /// Time after which nobody waits any more at a former leader that runs: it has noticed by then that it reaches no majority.
 const LEFT_WAITING_US: u64 = 6_000_000;
+/// Time in which the process of another node starts at a node's address.
+const AWAY_US: u64 = 10_000;
 
 impl Simulation<'_> {
     /// Whether a node could not start because of its disk, and is started again later.
@@ -112,8 +114,8 @@ impl Simulation<'_> {
         if !any {
             let servers = &self.servers;
             let runs = |node: u32| servers[node as usize].up && servers[node as usize].stalled_until_us <= now_us;
-            // One whose disk takes what it writes.
-            let stores = |replica: &Replica| !replica.is_bad() && replica.hangs(now_us).is_none();
+            // One whose disk takes what it writes, and that belongs to the cluster.
+            let stores = |replica: &Replica| !replica.is_bad() && replica.hangs(now_us).is_none() && !replica.is_away();
             let acts = |node: u32| runs(node) && servers[node as usize].replica.as_deref().is_none_or(stores);
             let serves = |node: &u32| {
                 // A leader that stands still serves nobody. One whose disk hangs does, as long as the others store what it sends.
@@ -214,6 +216,7 @@ impl Simulation<'_> {
                 waiting.into_iter().for_each(|conn| net.record_left_waiting(conn));
             }
             Event::Operate => self.operate(),
+            Event::Home(server) => self.come_home(server),
             Event::Mended(server) => {
                 if let Some(replica) = &mut self.servers[server as usize].replica {
                     replica.set_bad(None);
@@ -237,6 +240,22 @@ impl Simulation<'_> {
             cluster.runtime.resume(server);
             of.stalled_until_us = 0;
             replica.end_process(&mut cluster.runtime, now_us, power);
+        }
+    }
+
+    /// The node of another cluster ends, and the node to whose address it came starts again.
+    fn come_home(&mut self, server: u32) {
+        let was_up = self.servers[server as usize].down(&self.net, Some(0), false);
+        self.end_node(server, false);
+        if let Some(replica) = &mut self.servers[server as usize].replica {
+            replica.come_home();
+        }
+        // If it was down, it starts again by another event.
+        if was_up {
+            let mut net = lock(&self.net);
+            net.record(NO_CLIENT, EventKind::Down { server, lost: Some(0) });
+            let at_us = net.now_us + AWAY_US;
+            net.at(at_us, Event::Up(server));
         }
     }
 
@@ -315,6 +334,20 @@ impl Simulation<'_> {
                 }
                 lock(&self.net).at(up_us, Event::Up(server));
                 EventKind::BitRot { server, rot }
+            }
+            Injection::Foreign { server, place, again_after_us } => {
+                if !self.may_lose_a_disk(now_us) || !self.servers[server as usize].down(&self.net, Some(0), false) {
+                    return;
+                }
+                self.end_node(server, false);
+                let mut net = lock(&self.net);
+                let Some(replica) = &mut self.servers[server as usize].replica else { return };
+                match replica.send_away(place) {
+                    Ok(()) => net.at(now_us + again_after_us, Event::Home(server)),
+                    Err(reason) => tracing::debug!(reason, "there is no other node"),
+                }
+                net.at(now_us + AWAY_US, Event::Up(server));
+                EventKind::Foreign { server, for_us: again_after_us }
             }
             Injection::Members { away, fresh, for_us } => {
                 if !self.may_lose_a_disk(now_us) {

@@ -15,15 +15,16 @@ use openraft::raft::{
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{AsyncRuntime, Instant as _, OptionalSend, RaftNetworkFactory};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::quorum::admission::{Admission, Part};
 use crate::quorum::net::{
-    ClientAddress, Directory, Hello, Neighbours, Snapshot, SnapshotSink, SnapshotWriter, Standing, doubling,
+    ClientAddress, Directory, Greeting, Hello, Neighbours, Side, Snapshot, SnapshotSink, SnapshotWriter, Standing, doubling,
 };
 use crate::quorum::node::{Raft, SharedSnapshots, Sink};
 use crate::quorum::runtime::{Instant, Runtime};
-use crate::quorum::types::{NodeId, Peer, SnapshotFile, SnapshotMeta, Types, Vote};
+use crate::quorum::types::{ClusterId, NodeId, Peer, SnapshotFile, SnapshotMeta, Types, Vote};
+use crate::torture::sim::replica::Flaw;
 use crate::torture::sim::replica::disk::NodeDisk;
 use crate::torture::sim::replica::machine::SimMachine;
 
@@ -90,6 +91,8 @@ pub struct Parcel {
     pub from: NodeId,
     /// The receiver.
     pub to: NodeId,
+    /// What the sender says of its cluster: real nodes say it when a connection begins, and again when it changes.
+    pub standing: Standing,
     /// What it is.
     pub content: Content,
 }
@@ -141,6 +144,8 @@ pub struct Transport {
     door: Door,
     /// The other members.
     peers: Arc<Mutex<BTreeSet<NodeId>>>,
+    successor: Arc<watch::Sender<ClusterId>>,
+    flaw: Flaw,
 }
 
 impl Transport {
@@ -152,6 +157,7 @@ impl Transport {
         standing: Standing,
         admission: Arc<Admission>,
         disk: NodeDisk,
+        flaw: Flaw,
     ) -> Transport {
         Transport {
             node,
@@ -164,6 +170,8 @@ impl Transport {
             door: Door::default(),
             // All nodes are members when a process begins, as far as it knows.
             peers: Arc::new(Mutex::new((1..=NodeId::from(nodes)).filter(|other| *other != node).collect())),
+            successor: Arc::new(watch::Sender::new(0)),
+            flaw,
         }
     }
 
@@ -178,7 +186,8 @@ impl Transport {
     }
 
     fn send(&self, to: NodeId, content: Content) {
-        lock(&self.post).outbox.push(Parcel { from: self.node, to, content });
+        let standing = *lock(&self.standing);
+        lock(&self.post).outbox.push(Parcel { from: self.node, to, standing, content });
     }
 
     fn others(&self) -> impl Iterator<Item = NodeId> {
@@ -187,9 +196,10 @@ impl Transport {
     }
 
     fn hello(&self) -> Hello {
-        let Standing { cluster, blank, votes } = *lock(&self.standing);
+        let Standing { cluster, parent, blank, votes, .. } = *lock(&self.standing);
         let client = ClientAddress { host: host(self.node), port: 6379, tls_port: 0 };
-        Hello { node: self.node, cluster, blank, votes, client, program: String::new() }
+        let greeting = Some(Greeting { minor: u8::MAX, parent });
+        Hello { node: self.node, cluster, blank, votes, client, program: String::new(), greeting }
     }
 
     /// Asks a new member what it is until it answers.
@@ -218,6 +228,16 @@ impl Transport {
 
     /// Takes a parcel for this node. Returns the task that answers it, if it needs one.
     pub fn take(&self, parcel: Parcel) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if let Err(reason) = self.check(&parcel) {
+            // Its sender finds no connection.
+            if let Content::Request(number, _) = parcel.content {
+                lock(&self.post).answered(number, Answer::Failed(reason.clone()));
+            }
+            if lock(&self.peers).contains(&parcel.from) {
+                self.directory.set_connected(parcel.from, Err(reason));
+            }
+            return None;
+        }
         // What comes from a member comes on a connection.
         if lock(&self.peers).contains(&parcel.from) {
             self.directory.set_connected(parcel.from, Ok(()));
@@ -228,7 +248,7 @@ impl Transport {
                 None
             }
             Content::Hello(hello, asks) => {
-                self.directory.set_hello(hello);
+                self.directory.set_dialled(hello);
                 if asks {
                     self.send(parcel.from, Content::Hello(self.hello(), false));
                 }
@@ -242,6 +262,19 @@ impl Transport {
                 })
             }
         }
+    }
+
+    /// Whether the sender of a parcel belongs to the cluster of this node, as real nodes check it.
+    fn check(&self, parcel: &Parcel) -> Result<(), String> {
+        if self.flaw == Flaw::AnyCluster {
+            return Ok(());
+        }
+        let side = match parcel.content {
+            Content::Request(..) | Content::Hello(_, true) => Side::Acceptor,
+            Content::Answer(..) | Content::Hello(_, false) => Side::Connector,
+        };
+        let standing = *lock(&self.standing);
+        standing.check(self.node, parcel.from, &parcel.standing, side).map_err(|foreign| foreign.to_string())
     }
 
     async fn perform(&self, request: Request) -> Result<Answer, String> {
@@ -290,8 +323,13 @@ impl Neighbours for Transport {
         &self.directory
     }
 
-    fn set_standing(&self, standing: Standing) {
-        *lock(&self.standing) = standing;
+    fn standing(&self) -> Standing {
+        *lock(&self.standing)
+    }
+
+    /// As long as something may change, it is said at each look: what is said may be lost.
+    fn change_standing(&self, change: impl FnOnce(&mut Standing)) {
+        change(&mut lock(&self.standing));
         self.others().for_each(|node| self.send(node, Content::Hello(self.hello(), false)));
     }
 
@@ -305,6 +343,14 @@ impl Neighbours for Transport {
         for new in members.difference(&before).copied() {
             drop(Runtime::spawn(self.clone().connect(new)));
         }
+    }
+
+    /// A node asks as long as it does not vote: see [`Transport::greet`].
+    fn inquire(&self) {}
+
+    /// No cluster of a simulation is recovered.
+    fn successor(&self) -> watch::Receiver<ClusterId> {
+        self.successor.subscribe()
     }
 
     /// Clients of the simulation do not subscribe.
