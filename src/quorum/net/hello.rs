@@ -188,8 +188,8 @@ pub enum Refusal {
     },
     /// It has the number of this node.
     SameNode(NodeId),
-    /// Another process is connected at the address of this node, for clients at the address that is given: one has a copy of the
-    /// other's folder.
+    /// Another process is connected at the address of this node, for clients at the address that is given: both have the same number,
+    /// or copies of one folder.
     Twin(NodeId, String),
     /// There are too many connections.
     Full,
@@ -207,7 +207,7 @@ impl std::fmt::Display for Refusal {
             }
             Refusal::SameNode(node) => write!(f, "both nodes have the number {node}"),
             Refusal::Twin(node, addr) => {
-                write!(f, "node {node} is another process, for clients at {addr}: two processes have copies of its folder")
+                write!(f, "node {node} is another process, for clients at {addr}: two processes have its number, or copies of its folder")
             }
             Refusal::Full => f.write_str("too many connections"),
         }

@@ -136,11 +136,6 @@ impl<D: Disk> Snapshots<D> {
         Ok(snapshots)
     }
 
-    /// Where the files are.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// The disk.
     pub(super) fn disk(&mut self) -> &mut D {
         &mut self.disk

@@ -54,7 +54,7 @@ async fn nodes_are_refused_with_a_reason() {
 #[tokio::test]
 async fn nodes_with_the_same_secret_know_each_other_and_are_told_of_changes() {
     let two = TestNode::with(2, Setup { secret: Some("s"), cluster: 7, ..Setup::default() }).await;
-    let one = TestNode::with(1, secret("s")).await;
+    let one = TestNode::with(1, Setup { secret: Some("s"), cluster: 7, ..Setup::default() }).await;
     one.meet(&[(1, one.addr), (2, two.addr)]);
     let info = known(one.directory(), 2, |info| info.connected).await;
     assert_eq!(info.addr, Some(two.addr.to_string()));
