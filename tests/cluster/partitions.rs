@@ -52,7 +52,8 @@ pub fn behind_proxies() -> (Cluster, Arc<Cuts>) {
     let cuts = Arc::<Cuts>::default();
     let mut cluster = Cluster::prepare_behind(|ports| Some(proxies::start(ports, &cuts)));
     (0..3).for_each(|node| cluster.start_node(node));
-    cluster.leader();
+    (0..3).for_each(|node| cluster.until_votes(node));
+    settled(&mut cluster);
     (cluster, cuts)
 }
 

@@ -207,7 +207,10 @@ impl std::fmt::Display for Refusal {
             }
             Refusal::SameNode(node) => write!(f, "both nodes have the number {node}"),
             Refusal::Twin(node, addr) => {
-                write!(f, "node {node} is another process, for clients at {addr}: two processes have its number, or copies of its folder")
+                write!(
+                    f,
+                    "node {node} is another process, for clients at {addr}: two processes have its number, or copies of its folder"
+                )
             }
             Refusal::Full => f.write_str("too many connections"),
         }

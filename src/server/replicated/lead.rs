@@ -287,6 +287,8 @@ impl Shell {
         let Some(replicated) = self.replicated.as_mut().filter(|replicated| now.reached(replicated.tick_ms)) else { return };
         replicated.tick_ms = now.deadline_in(TICK_MS);
         let Replicated { node, part: Part::Leads(leadership), was_alone, .. } = &mut **replicated else { return };
+        let every = Duration::from_millis(TICK_MS);
+        let stood_still = leadership.stood_still(monotonic_ns(), every, node.lease_max(), || node.lease());
         let step = leadership.look_at_disk(node.disk(), node.lease_max());
         let changed = leadership.look(monotonic_ns(), node.lease_max(), || node.lease());
         let (alone, out) = (leadership.alone(), leadership.out());
@@ -302,6 +304,9 @@ impl Shell {
                 }
                 self.close_sessions(if out { Closing::Deposed } else { Closing::CutOff });
             }
+        }
+        if stood_still && !alone {
+            self.close_sessions(Closing::CutOff);
         }
         if out {
             self.end_hand_over();

@@ -176,6 +176,8 @@ pub struct Leadership {
     lease_until_ns: u64,
     /// Whether a majority is out of reach or stores nothing, or the node has stepped down because of its disk.
     alone: bool,
+    /// When it was last looked at, in nanoseconds of the monotonic clock.
+    looked_ns: u64,
     /// The oldest batch that is not committed, and when it was first seen so, in nanoseconds of the monotonic clock.
     oldest: Option<(BatchNumber, u64)>,
     /// Whether the node has stepped down because of its disk. While its followers hear nothing from it, they elect another leader. It
@@ -193,6 +195,7 @@ impl Leadership {
             position: 0,
             lease_until_ns: now_ns,
             alone: false,
+            looked_ns: now_ns,
             oldest: None,
             out: false,
         }
@@ -270,10 +273,18 @@ impl Leadership {
         left_ns > 0
     }
 
+    /// Whether the process stood still for longer than its lease since the last look, which comes at this interval, and has lost it:
+    /// another node may lead. It need not be [`Leadership::alone`] yet, but who waits or holds by a session must not be answered.
+    pub fn stood_still(&mut self, now_ns: u64, every: Duration, lease_max: Duration, left: impl FnOnce() -> Duration) -> bool {
+        let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns));
+        passed_ns > (every + lease_max).as_nanos() as u64 && !self.has_lease(now_ns, left)
+    }
+
     /// Looks whether it is [`Leadership::alone`]. Returns whether that has changed. `lease_max` is the length of a whole lease.
     pub fn look(&mut self, now_ns: u64, lease_max: Duration, left: impl FnOnce() -> Duration) -> bool {
         let held = self.has_lease(now_ns, left);
-        let cut_off = !held && now_ns > self.lease_until_ns + u64::from(LEASES_ALONE) * lease_max.as_nanos() as u64;
+        let until_ns = self.lease_until_ns + u64::from(LEASES_ALONE) * lease_max.as_nanos() as u64;
+        let cut_off = !held && now_ns > until_ns;
         let alone = cut_off || self.out || self.is_stalled(now_ns, lease_max);
         std::mem::replace(&mut self.alone, alone) != alone
     }
@@ -433,6 +444,16 @@ mod tests {
         assert!(leads.look(2_401, lease, none) && leads.alone());
         assert!(!leads.look(2_402, lease, none) && leads.alone(), "that is no news");
         assert!(leads.look(2_403, lease, || lease) && !leads.alone());
+    }
+
+    #[test]
+    fn a_leader_that_stood_still_for_longer_than_its_lease_has_lost_it_unless_others_say_so() {
+        let (lease, every) = (Duration::from_nanos(400), Duration::from_nanos(100));
+        let none = || Duration::ZERO;
+        let mut leads = leadership(1);
+        assert!(!leads.stood_still(1_500, every, lease, none));
+        assert!(leads.stood_still(2_001, every, lease, none) && !leads.stood_still(2_002, every, lease, none));
+        assert!(!leadership(1).stood_still(9_000, every, lease, || lease), "the executor alone was busy");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::torture::sim::replica::foreign::make_foreign;
 use crate::torture::sim::replica::machine::SimMachine;
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::replica::transport::{Parcel, Post, Transport, host};
-use crate::torture::sim::replica::{Flaw, TIMING};
+use crate::torture::sim::replica::{Flaw, TICK_MS, TIMING};
 
 /// Hash of the cluster's name.
 const CLUSTER: u64 = 7;
@@ -452,6 +452,7 @@ impl Process {
     pub fn look(&mut self, now_ns: u64, flaw: Flaw) -> bool {
         let Process { node, part: Part::Leads(leadership), leading, transport, was_alone, .. } = self else { return false };
         let lease: Duration = node.lease_max();
+        let stood_still = leadership.stood_still(now_ns, Duration::from_millis(TICK_MS), lease, || node.lease());
         let step = match flaw {
             Flaw::HungDiskLeads => DiskStep::Stay,
             _ => leadership.look_at_disk(node.disk(), lease),
@@ -474,7 +475,7 @@ impl Process {
             }
             *was_alone = leadership.alone();
         }
-        changed && leadership.alone()
+        stood_still || changed && leadership.alone()
     }
 
     /// Begins a leadership with this log.
