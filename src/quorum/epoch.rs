@@ -1,5 +1,5 @@
 //! The epoch of a cluster, in the folder of a node that a version without ids has recovered from a lost majority: such a version drew one
-//! then. It is the id of the cluster (see `node::lineage`), and is read once, when the log has no id yet.
+//! then. It is the id of the cluster (see `quorum::lineage`), and is read once, when the log has no id yet.
 
 use std::io;
 use std::path::Path;

@@ -10,7 +10,9 @@
 
 pub mod acks;
 pub mod admission;
+pub mod cluster;
 mod epoch;
+pub mod lineage;
 pub mod net;
 pub mod node;
 pub mod recover;

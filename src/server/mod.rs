@@ -9,6 +9,7 @@
 //!                 Server::control ┘ (tests, signals)
 //! ```
 
+mod bound;
 mod busy;
 pub mod clock;
 pub mod directory;

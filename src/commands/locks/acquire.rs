@@ -295,16 +295,18 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
     let by = cx.engine.lock_client(cx.session);
     let sessions = &cx.engine.sessions;
     let is_connected = |client: Client| sessions.get(client.slot as usize).is_some_and(|session| session.id == client.id);
-    let renewed = cx.engine.keyspace.with_locks(now, |locks, keys| {
+    let (renewed, has_unseen) = cx.engine.keyspace.with_locks(now, |locks, keys| {
         let renewed = locks.renew(keys, now, (db, args[1]), &claim, lease_ms, (by, is_connected));
         locks.work(keys, now);
-        renewed
+        (renewed, locks.has_unseen())
     });
     let renewed = renewed.map_err(|refusal| refusal_error(&refusal, args[1], args[2], 0))?;
     if renewed.taken_over {
         cx.engine.acquiring_client(cx.session);
     }
-    owner_returns(cx, &args[1..2], args[2]);
+    if has_unseen {
+        cx.engine.owner_returns(now, cx.session, (db, &args[1..2]), args[2]);
+    }
     cx.reply.integer(renewed.left_ms as i64);
     Ok(())
 }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::sync::watch;
 
-use crate::quorum::net::cluster::{Cluster, Foreign, Pair, Side, Standing};
+use crate::quorum::cluster::{Cluster, Foreign, Pair, Side, Standing};
 use crate::quorum::net::frame::{FRAME_MAX, Frame, HEAD, Kind, LENGTH, Malformed, decode_beginning, encode};
 use crate::quorum::net::wire::Wire;
 use crate::quorum::types::{ClusterId, NodeId};

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::quorum::acks::Acks;
-use crate::quorum::net::cluster::{Side, Standing};
+use crate::quorum::cluster::{Side, Standing};
 use crate::quorum::net::directory::{Directory, Traffic};
 use crate::quorum::net::frame::{Frame, Kind, decode_beginning, encode_message, set_id};
 use crate::quorum::net::hello::{Hello, Identity, reason};

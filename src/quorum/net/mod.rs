@@ -11,7 +11,6 @@
 
 mod append;
 mod client;
-mod cluster;
 mod dial;
 mod directory;
 mod frame;
@@ -28,10 +27,10 @@ mod transport;
 mod wire;
 
 #[cfg(feature = "torture")]
-pub use client::doubling;
+pub use crate::quorum::cluster::Side;
+pub use crate::quorum::cluster::{Cluster, Standing};
 #[cfg(feature = "torture")]
-pub use cluster::Side;
-pub use cluster::{Cluster, Standing};
+pub use client::doubling;
 pub use dial::Security;
 pub use directory::Directory;
 pub use handler::Snapshot;

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::quorum::admission::{Admission, Part};
-use crate::quorum::net::cluster::{Side, Standing};
+use crate::quorum::cluster::{Side, Standing};
 use crate::quorum::net::dial;
 use crate::quorum::net::directory::Inbound;
 use crate::quorum::net::frame::{Frame, Kind, Malformed, decode_beginning, decode_message, encode, encode_message};

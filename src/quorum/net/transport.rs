@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::quorum::admission::Admission;
+use crate::quorum::cluster::Standing;
 use crate::quorum::net::client::Network;
-use crate::quorum::net::cluster::Standing;
 use crate::quorum::net::dial::Security;
 use crate::quorum::net::directory::Directory;
 use crate::quorum::net::frame::{Kind, encode_message};

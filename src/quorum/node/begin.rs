@@ -28,9 +28,9 @@ use openraft::{AsyncRuntime, RaftNetworkFactory};
 
 use crate::persist::disk::Disk;
 use crate::quorum::admission::{Admission, Part};
+use crate::quorum::lineage::{Belonging, draw};
 use crate::quorum::net::{Hello, Neighbours};
 use crate::quorum::node::Raft;
-use crate::quorum::node::lineage::{Belonging, draw};
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::regain::regain;
 use crate::quorum::node::state::{SharedSnapshots, lock};

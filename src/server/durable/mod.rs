@@ -18,7 +18,6 @@
 //! `auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`. `guide/durability.md` is the operator's page.
 
 pub mod boot;
-pub mod bound;
 #[cfg(feature = "cli")]
 pub mod check;
 pub mod copy;
@@ -52,8 +51,8 @@ use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::clock::BootClock;
 use crate::persist::append::log::AppendLog;
 use crate::persist::disk::DiskError;
+use crate::server::bound::Bound;
 use crate::server::clock::monotonic_ns;
-use crate::server::durable::bound::Bound;
 use crate::server::durable::copy::Shared;
 use crate::server::durable::delay::Delay;
 use crate::server::durable::files::Files;

@@ -16,7 +16,6 @@
 //! early, and each is late by the time without a leader.
 
 mod backlog;
-mod clock;
 pub mod content;
 pub mod follower;
 mod followers;

@@ -7,7 +7,7 @@
 //! - A node without an id connects to a node that has one: it is blank and looks for its cluster. Nobody with an id connects to it
 //!   before: it would get entries before it has kept whose they are.
 //! - In a cluster that an older version began, the leader draws the id when all members run a version that knows ids (see
-//!   `node::lineage`). Until each member has it, the cluster is *open*: nodes with the id and nodes without one take each other.
+//!   `quorum::lineage`). Until each member has it, the cluster is *open*: nodes with the id and nodes without one take each other.
 
 use std::fmt;
 
