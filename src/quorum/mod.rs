@@ -12,7 +12,7 @@ pub mod acks;
 pub mod admission;
 pub mod cluster;
 mod epoch;
-pub mod lineage;
+mod lineage;
 pub mod net;
 pub mod node;
 pub mod recover;
