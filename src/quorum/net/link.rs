@@ -10,10 +10,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::quorum::acks::Acks;
-use crate::quorum::cluster::{Side, Standing};
+use crate::quorum::cluster::{Foreign, Side, Standing};
 use crate::quorum::net::directory::{Directory, Traffic};
 use crate::quorum::net::frame::{Frame, Kind, decode_beginning, encode_message, set_id};
-use crate::quorum::net::hello::{Hello, Identity, reason};
+use crate::quorum::net::hello::{Hello, Identity, Refusal, reason};
 use crate::quorum::net::wire::Wire;
 use crate::quorum::types::NodeId;
 
@@ -274,11 +274,17 @@ impl Carrier<'_> {
 
 /// Checks what a connected node says of itself again.
 ///
+/// Blank nodes that are about to begin a cluster are connected already, and one of them has the id first. The others take part in nothing
+/// until they have it, so the connection may stay.
+///
 /// # Errors
-/// It is not what it was.
+/// It is not what it was, or it belongs to another cluster.
 pub fn check(me: &Identity, hello: &Hello, node: NodeId, side: Side) -> Result<(), String> {
     if hello.node != node {
         return Err(format!("node {node} calls itself {} now", hello.node));
     }
-    me.check_cluster(hello, side).map_err(|refusal| refusal.to_string())
+    match me.check_cluster(hello, side) {
+        Ok(()) | Err(Refusal::Foreign(Foreign::NoId(_))) => Ok(()),
+        Err(refusal) => Err(refusal.to_string()),
+    }
 }
