@@ -85,8 +85,8 @@ pub fn all<W: World>() -> Vec<Recipe<W>> {
 pub fn by_name<W: World>(name: &str) -> Option<Box<dyn Algorithm<W>>> {
     let (name, watched) = name.strip_suffix("+watchdog").map_or((name, false), |name| (name, true));
     let algorithm: Box<dyn Algorithm<W>> = match name {
-        "native+session" => Box::new(native::Session),
-        "native+named-session" => Box::new(native::NamedSession),
+        "native+session" => Box::new(native::SESSION),
+        "native+named-session" => Box::new(native::NAMED_SESSION),
         _ => all::<W>().into_iter().find(|recipe| recipe.facts.name == name)?.make?(),
     };
     match watched {

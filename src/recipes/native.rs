@@ -64,7 +64,7 @@ enum Tie {
     Named,
 }
 
-/// Facts about [`Session`].
+/// Facts about [`SESSION`].
 pub static SESSION_FACTS: Facts = Facts {
     name: "native+session",
     summary: "LOCK.ACQUIRE … SESSION: a native lock that also ends when its connection is seen to end",
@@ -72,7 +72,7 @@ pub static SESSION_FACTS: Facts = Facts {
     ..FACTS
 };
 
-/// Facts about [`NamedSession`].
+/// Facts about [`NAMED_SESSION`].
 pub static NAMED_FACTS: Facts = Facts {
     name: "native+named-session",
     summary: "LOCK.SESSION id GRACE ms, then LOCK.ACQUIRE … SESSION: a native lock that ends some time after its connection is seen to end",
@@ -80,12 +80,17 @@ pub static NAMED_FACTS: Facts = Facts {
 };
 
 /// As [`Native`], with `SESSION`: the grant also ends when the leader sees the end of its connection.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Session;
+pub const SESSION: WithSession = WithSession { tie: Tie::Connection, facts: &SESSION_FACTS };
 
-/// As [`Session`], with a named session for each owner. Its grace is a fifth of the lease.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NamedSession;
+/// As [`SESSION`], with a named session for each owner. Its grace is a fifth of the lease.
+pub const NAMED_SESSION: WithSession = WithSession { tie: Tie::Named, facts: &NAMED_FACTS };
+
+/// A native lock whose grants end with sessions.
+#[derive(Clone, Copy, Debug)]
+pub struct WithSession {
+    tie: Tie,
+    facts: &'static Facts,
+}
 
 /// Part of the lease for which a named session outlives its connection: 1 / this.
 const GRACES_IN_LEASE: u32 = 5;
@@ -108,41 +113,25 @@ impl<W: World> Algorithm<W> for Native {
     }
 }
 
-impl<W: World> Algorithm<W> for Session {
+impl<W: World> Algorithm<W> for WithSession {
     fn facts(&self) -> &'static Facts {
-        &SESSION_FACTS
+        self.facts
     }
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        acquire(world, request, Tie::Connection)
+        acquire(world, request, self.tie)
     }
 
     fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
         release(world, grant)
     }
 
-    fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(renew(world, grant))
-    }
-}
-
-impl<W: World> Algorithm<W> for NamedSession {
-    fn facts(&self) -> &'static Facts {
-        &NAMED_FACTS
-    }
-
-    fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        acquire(world, request, Tie::Named)
-    }
-
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
-        release(world, grant)
-    }
-
-    /// Takes the session over, in case its connection has ended, and renews the lease.
+    /// Takes a named session over, in case its connection has ended, and renews the lease.
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            world.call(0, name_session(&grant.owner, grant.lease)).await?;
+            if self.tie == Tie::Named {
+                world.call(0, name_session(&grant.owner, grant.lease)).await?;
+            }
             renew(world, grant).await
         })
     }

@@ -21,15 +21,17 @@ import os
 import pathlib
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "clients"))
+import nodes
+
 ROOT = HERE.parent.parent
-NODES = 3
+NODES = nodes.NODES
 GRACE = 2.0
 # How long a leader is stopped, and how much longer than the lease one is cut off.
 STOPPED, CUT_BEYOND = 8.0, 4.0
@@ -37,20 +39,6 @@ STOPPED, CUT_BEYOND = 8.0, 4.0
 SLACK = 0.05
 PATIENCE = 60.0
 now = time.monotonic
-
-
-def free_ports(count):
-    """Free ports, below those that the system gives to outgoing connections."""
-    ports = set()
-    while len(ports) < count:
-        port = random.randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                ports.add(port)
-            except OSError:
-                pass
-    return sorted(ports)
 
 
 class Connection:
@@ -93,7 +81,7 @@ class Cluster:
 
     def __init__(self, program, folder):
         self.program, self.folder = program, pathlib.Path(folder)
-        ports = free_ports(3 * NODES)
+        ports = nodes.free_ports(3 * NODES)
         self.clients, self.listens, self.peers = ports[:NODES], ports[NODES : 2 * NODES], ports[2 * NODES :]
         self.processes = [None] * NODES
         self.cut = None
