@@ -123,13 +123,14 @@ fn blank_nodes_that_are_told_of_nodes_of_another_cluster_harm_nobody() {
     let peers = format!("1={},2={},3={}", a.address(0), b.address(1), a.address(2));
     a.arguments[0] = vec!["--peers".to_owned(), peers];
     (0..3).for_each(|node| a.start_node(node));
-    // Nobody has begun a cluster with it. The other cluster has a node 1 already.
+    // The other cluster has a node 1 already.
+    a.wait("the refusal", |a| a.log(0).contains(&format!("node 1 of cluster {id_b} is another process")).then_some(()));
+    std::thread::sleep(std::time::Duration::from_secs(2));
     assert!((0..3).all(|node| !a.log(node).contains("begins a cluster")), "{}", a.log(1));
     assert_eq!(b.ask_leader(&["GET", "whose"]), "b");
-    a.wait("the refusal", |a| a.log(0).contains("node 1 is another process, for clients at").then_some(()));
     let shown = operate(&["status", &b.urls()]);
     assert_eq!(String::from_utf8_lossy(&shown.stdout).lines().count(), 5, "{shown:?}");
-    assert!(String::from_utf8_lossy(&shown.stderr).contains("node 1 is another process"), "{shown:?}");
+    assert!(String::from_utf8_lossy(&shown.stderr).contains("is another process, for clients at"), "{shown:?}");
     // With the right peers, they begin: nothing of the other cluster is left.
     a.terminate(0);
     a.arguments[0].clear();

@@ -132,6 +132,16 @@ fn planted_faults_show() {
     assert!(missed.is_empty(), "{missed:?}");
 }
 
+/// A node of another cluster whose log is longer overwrites what was agreed on, or openraft finds that and ends the process.
+#[test]
+fn nodes_that_do_not_look_at_ids_of_clusters_show() {
+    let found = std::thread::spawn(|| {
+        let outcome = torture(&settings(3, &[Fault::Foreign], 1, Flaw::AnyCluster), 60, true);
+        !but_sections(&outcome).is_empty()
+    });
+    assert!(found.join().unwrap_or(true));
+}
+
 #[test]
 fn the_same_seed_gives_the_same_history_of_nodes() {
     let digest = torture(&settings(3, &Fault::REPLICATED, 7, Flaw::Nothing), 1, false).digest;

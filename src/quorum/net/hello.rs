@@ -189,8 +189,8 @@ pub enum Refusal {
     /// It has the number of this node.
     SameNode(NodeId),
     /// Another process is connected at the address of this node, for clients at the address that is given: both have the same number,
-    /// or copies of one folder.
-    Twin(NodeId, String),
+    /// or copies of one folder. With the id of the cluster in which it is that node.
+    Twin(NodeId, ClusterId, String),
     /// There are too many connections.
     Full,
 }
@@ -206,11 +206,9 @@ impl std::fmt::Display for Refusal {
                 write!(f, "node {expected} was expected at this address, which is that of node {found}")
             }
             Refusal::SameNode(node) => write!(f, "both nodes have the number {node}"),
-            Refusal::Twin(node, addr) => {
-                write!(
-                    f,
-                    "node {node} is another process, for clients at {addr}: two processes have its number, or copies of its folder"
-                )
+            Refusal::Twin(node, id, addr) => {
+                write!(f, "node {node} of cluster {id:016x} is another process, for clients at {addr}: ")?;
+                f.write_str("two processes have its number, or copies of its folder")
             }
             Refusal::Full => f.write_str("too many connections"),
         }

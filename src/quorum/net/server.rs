@@ -134,7 +134,7 @@ async fn connection<H: Handler, K: SnapshotSink>(
     };
     let node = hello.node;
     if let Some(twin) = twin(shared, &hello) {
-        let refusal = Refusal::Twin(node, twin).to_string();
+        let refusal = Refusal::Twin(node, shared.me.standing().borrow().cluster.id, twin).to_string();
         wire.refuse(&refusal).await;
         shared.directory.note_refused(format!("node {node} at {}", from.ip()), refusal.clone());
         return log_once(quiet, &format!("A node's connection from {} was not taken: refused: {refusal}", from.ip()));

@@ -134,7 +134,10 @@ async fn a_second_process_with_the_folder_of_a_node_is_refused() {
     copy.meet(&[(1, one.addr)]);
     let failure = known(copy.directory(), 1, |info| info.failure.as_ref().is_some_and(|reason| reason.contains("copies"))).await;
     let failure = failure.failure.unwrap();
-    assert!(failure.contains("node 2 is another process, for clients at client.example:2"), "{failure}");
+    assert!(
+        failure.contains("node 2 of cluster 0000000000000000 is another process, for clients at client.example:2"),
+        "{failure}"
+    );
     two.meet(&[(1, one.addr)]);
     known(two.directory(), 1, |info| info.connected).await;
 }
