@@ -126,6 +126,7 @@ fn blank_nodes_that_are_told_of_nodes_of_another_cluster_harm_nobody() {
     // The other cluster has a node 1 already.
     a.wait("the refusal", |a| a.log(0).contains(&format!("node 1 of cluster {id_b} is another process")).then_some(()));
     std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(a.log(0).matches("is another process").count(), 1, "it is said once: {}", a.log(0));
     assert!((0..3).all(|node| !a.log(node).contains("begins a cluster")), "{}", a.log(1));
     assert_eq!(b.ask_leader(&["GET", "whose"]), "b");
     let shown = operate(&["status", &b.urls()]);

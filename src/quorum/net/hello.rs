@@ -292,11 +292,15 @@ pub async fn connect(wire: &mut Wire, me: &Identity, target: NodeId, purpose: Pu
     .await
 }
 
-/// Begins a connection that another node has opened.
+/// Begins a connection that another node has opened, if `fits` takes it, too.
 ///
 /// # Errors
 /// See [`Failure`]. A refusal has been told to the other node.
-pub async fn accept(wire: &mut Wire, me: &Identity) -> Result<(Hello, Purpose), Failure> {
+pub async fn accept(
+    wire: &mut Wire,
+    me: &Identity,
+    fits: impl FnOnce(&Hello) -> Result<(), Refusal>,
+) -> Result<(Hello, Purpose), Failure> {
     within_time(async {
         let theirs = expect(wire, Kind::Hello).await?;
         let opened = read_opening(wire, &theirs.body).await?;
@@ -306,7 +310,8 @@ pub async fn accept(wire: &mut Wire, me: &Identity) -> Result<(Hello, Purpose), 
         let checked = check_proof(me, b"connector", &theirs.body, &ours, &given.body)
             .and_then(|()| me.check_cluster(&opened.hello, Side::Acceptor))
             .and_then(|()| expect_node(opened.target.unwrap_or(me.node), me.node))
-            .and_then(|()| expect_other(me.node, opened.hello.node));
+            .and_then(|()| expect_other(me.node, opened.hello.node))
+            .and_then(|()| fits(&opened.hello));
         let welcome = encode(Kind::Welcome, 0, &proof(me, b"acceptor", &theirs.body, &ours));
         if let Err(refusal @ Refusal::Foreign(Foreign::Left(_))) = checked {
             // It was left behind. It believes that once it has seen that this node knows the secret, and refuses the connection itself.

@@ -133,12 +133,6 @@ async fn connection<H: Handler, K: SnapshotSink>(
         }
     };
     let node = hello.node;
-    if let Some(twin) = twin(shared, &hello) {
-        let refusal = Refusal::Twin(node, shared.me.standing().borrow().cluster.id, twin).to_string();
-        wire.refuse(&refusal).await;
-        shared.directory.note_refused(format!("node {node} at {}", from.ip()), refusal.clone());
-        return log_once(quiet, &format!("A node's connection from {} was not taken: refused: {refusal}", from.ip()));
-    }
     if shared.directory.get(node).is_none() && shared.directory.all().len() >= NODES_MAX {
         wire.refuse("too many nodes are known").await;
         return log(quiet, &format!("Node {node} at {} was refused: too many nodes are known", from.ip()));
@@ -163,17 +157,21 @@ async fn connection<H: Handler, K: SnapshotSink>(
     }
 }
 
-/// Where clients reach the process that is connected at the address of a node, if it is another one than the one that says it is that
-/// node.
-fn twin(shared: &Shared, hello: &Hello) -> Option<String> {
-    let known = shared.directory.get(hello.node)?;
-    let client = &known.connected_hello()?.client;
-    (*client != hello.client).then(|| format!("{}:{}", client.host, client.port.max(client.tls_port)))
+/// Expects that no other process is connected at the address of this node.
+fn expect_no_twin(shared: &Shared, hello: &Hello) -> Result<(), Refusal> {
+    let known = shared.directory.get(hello.node);
+    match known.as_ref().and_then(|known| known.connected_hello()) {
+        Some(twin) if twin.client != hello.client => {
+            let addr = format!("{}:{}", twin.client.host, twin.client.port.max(twin.client.tls_port));
+            Err(Refusal::Twin(hello.node, shared.me.standing().borrow().cluster.id, addr))
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn begin(stream: TcpStream, shared: &Shared) -> Result<(Wire, Hello, Purpose), Failure> {
     let mut wire = dial::accepted(stream, &shared.security).await?;
-    let (hello, purpose) = hello::accept(&mut wire, &shared.me).await?;
+    let (hello, purpose) = hello::accept(&mut wire, &shared.me, |hello| expect_no_twin(shared, hello)).await?;
     Ok((wire, hello, purpose))
 }
 
