@@ -9,7 +9,7 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 README = HERE.parents[2] / "python/README.md"
 SAYS = {
-    "guide_minute.py": ["token 3", "held for at least another 30 s"],
+    "guide_minute.py": ["token 3", "held for at least another 29 s"],
     "guide_asyncio.py": ["token 3"],
     "guide_tour.py": ["pick 3", "ship 3", "send", "lead", "both"],
     "guide_moving.py": ["3"],
