@@ -379,6 +379,15 @@ impl Executor {
                 let wrong_ms = config.test_wall_clock_ms;
                 orders.send(Box::new(move |shell: &mut Shell| shell.clock.jump_wall(wrong_ms - shell.clock.stepped_ms())));
             }
+            #[cfg(feature = "quorum")]
+            if names.contains(&"test-disk-hangs-ms") {
+                let for_ms = config.test_disk_hangs_ms;
+                orders.send(Box::new(move |shell: &mut Shell| {
+                    if let Some(replicated) = &shell.replicated {
+                        replicated.hang(for_ms);
+                    }
+                }));
+            }
             Ok(())
         }));
         let mut event_loop = EventLoop::new(shell, poller, listening, self.inbox)?;

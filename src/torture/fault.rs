@@ -113,13 +113,12 @@ impl Fault {
     ];
 
     /// All kinds that nodes have that are processes: those of simulated ones but the loss of power, which needs a machine, damage
-    /// of files, which needs a look into them, changes of the members, disks that hang, which needs a disk that obeys, and nodes of
-    /// another cluster.
-    pub const PROCESSES: [Fault; 13] = {
-        use Fault::{BitRot, Foreign, HungDisk, Members, PowerLoss};
-        let (mut kinds, mut from, mut to) = ([Fault::Pause; 13], 0, 0);
+    /// of files, which needs a look into them, and changes of the members.
+    pub const PROCESSES: [Fault; 15] = {
+        use Fault::{BitRot, Members, PowerLoss};
+        let (mut kinds, mut from, mut to) = ([Fault::Pause; 15], 0, 0);
         while from < Fault::REPLICATED.len() {
-            if !matches!(Fault::REPLICATED[from], PowerLoss | BitRot | Members | HungDisk | Foreign) {
+            if !matches!(Fault::REPLICATED[from], PowerLoss | BitRot | Members) {
                 kinds[to] = Fault::REPLICATED[from];
                 to += 1;
             }
@@ -272,8 +271,6 @@ mod tests {
             ("powerloss", Servers::Processes),
             ("bitrot", Servers::Processes),
             ("members", Servers::Processes),
-            ("hungdisk", Servers::Processes),
-            ("foreign", Servers::Processes),
         ] {
             assert!(Fault::parse_list(list, servers).is_err(), "{list}");
         }

@@ -73,6 +73,11 @@ fn a_node_that_loses_its_disk_loses_nothing() {
 }
 
 #[test]
+fn nodes_whose_disks_hang_and_nodes_of_another_cluster_lose_nothing() {
+    strikes_and_loses_nothing("hungdisk,foreign", &["hungdisk", "foreign"]);
+}
+
+#[test]
 fn what_a_live_run_cannot_do_is_refused() {
     for (faults, more, word) in [
         ("powerloss", &[][..], "replicated servers in a live run do not have the fault 'powerloss'"),

@@ -151,7 +151,8 @@ impl LockGuard {
         let names = self.held.request.names.iter().zip(&self.held.tokens);
         let commands: Vec<_> = names.map(|(name, token)| Command::new("LOCK.CHECK").arg(name).arg(*token)).collect();
         let mut held = true;
-        for reply in self.held.send(&commands, true).await? {
+        // It only reads, so it need not run on the connection that the grant is bound to, which may have closed.
+        for reply in self.held.ask(&commands).await? {
             held &= reply.into::<bool>()?;
         }
         if !held {
@@ -167,7 +168,7 @@ impl LockGuard {
     /// # Errors
     /// [`Error::NotHeld`] if the lock is lost, with the server's reason.
     pub async fn renew(&self) -> Result<Duration> {
-        let renewed = self.held.renew().await;
+        let renewed = self.held.renew_when_bound().await;
         if let Err(Error::NotHeld(cause)) = &renewed {
             self.held.lose(Lost::NotHeld(cause.clone()));
         }

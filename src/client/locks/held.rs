@@ -171,13 +171,45 @@ impl Held {
         self.core.attempt_until(deadline.saturating_duration_since(Instant::now()))
     }
 
+    /// Sends commands that only read on the shared connection, and waits for their replies.
+    pub async fn ask(&self, commands: &[Command]) -> Result<Vec<Value>> {
+        self.core.call_many(&wire_of(commands), commands.len(), true, self.core.deadline()).await
+    }
+
     /// Sends commands on the connection that the grant is bound to, or else on the shared one, and waits for their replies.
-    pub async fn send(&self, commands: &[Command], idempotent: bool) -> Result<Vec<Value>> {
+    async fn send(&self, commands: &[Command]) -> Result<Vec<Value>> {
         let wire = wire_of(commands);
         match self.session_connection() {
             Some(connection) => self.core.call_many_on(&connection, &wire, commands.len(), self.attempt_until()).await,
-            None => self.core.call_many(&wire, commands.len(), idempotent, self.core.deadline()).await,
+            None => self.core.call_many(&wire, commands.len(), false, self.core.deadline()).await,
         }
+    }
+
+    /// As [`Held::renew`]. If the connection that the grant is bound to has closed, it first waits until the grant is bound to another
+    /// one.
+    pub async fn renew_when_bound(&self) -> Result<Duration> {
+        loop {
+            let outcome = self.renew().await;
+            if !matches!(outcome, Err(Error::Disconnected { .. })) || self.session_connection().is_none() {
+                return outcome;
+            }
+            let until = self.attempt_until();
+            while self.session_connection().is_some_and(|connection| connection.is_closed()) {
+                if self.state.borrow().lost.is_some() {
+                    return Err(self.unbound());
+                }
+                if Instant::now() >= until {
+                    return outcome;
+                }
+                sleep(self.core.options.backoff.0).await;
+            }
+        }
+    }
+
+    /// The error of a grant that has ended with its connection.
+    fn unbound(&self) -> Error {
+        let names = self.request.title();
+        Error::NotHeld(format!("the connection that lock '{names}' was bound to has closed"))
     }
 
     /// Restarts the lease, and moves the deadline. Returns the remaining time.
@@ -369,7 +401,7 @@ impl Held {
         let (begun, lease) = (Instant::now(), Duration::from_millis(self.request.lease_ms));
         let mut maybe_released = false;
         loop {
-            let sent = self.send(&commands, false).await;
+            let sent = self.send(&commands).await;
             let outcome = sent.and_then(|replies| replies.into_iter().try_for_each(|reply| reply.into_result().map(drop)));
             let error = match outcome {
                 // An earlier attempt has released it.
@@ -394,8 +426,7 @@ impl Held {
                 if last.is_ok_and(|replies| replies.into_iter().all(|reply| reply.into_result().is_ok())) {
                     return self.finish_release(Ok(()));
                 }
-                let names = self.request.title();
-                return Err(Error::NotHeld(format!("the connection that lock '{names}' was bound to has closed")));
+                return Err(self.unbound());
             } else {
                 return self.finish_release(Err(error));
             }

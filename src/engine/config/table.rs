@@ -159,6 +159,7 @@ directives! {
     Persistence "aof-timestamp-enabled" => aof_timestamp_enabled: bool = false, Bool, live, "Write times into the append-only file, at which redis-check-aof --truncate-to-timestamp can cut it.";
     Testing "key-load-delay" => key_load_delay: i64 = 0, Integer(-INT - 1, INT), live, "Microseconds to wait after each loaded key or request, for tests. -N: a microsecond after each N.";
     Testing "test-wall-clock-ms" => test_wall_clock_ms: i64 = 0, Integer(-DECADE_MS, DECADE_MS), live, "Milliseconds by which the wall clock is wrong, for tests.";
+    Testing "test-disk-hangs-ms" => test_disk_hangs_ms: u64 = 0, Integer(0, LONG), live, "Milliseconds for which the disk of a replicated node answers nothing from now on, for tests.";
     Persistence "auto-aof-rewrite-percentage" => auto_aof_rewrite_percentage: u32 = 100, Integer(0, INT), live, "Make a new base when the files have grown by this percentage since the last one; 0 for never.";
     Persistence "auto-aof-rewrite-min-size" => auto_aof_rewrite_min_size: u64 = 64 << 20, Memory(0, LONG), live, "Make no new base before the files have this many bytes.";
     Persistence "save" => save: Vec<String> = Vec::new(), SavePoints, live, "Pairs of seconds and changes: write an RDB snapshot when that many keys have changed in that time, and when the server ends. Empty: never.";

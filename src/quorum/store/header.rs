@@ -27,6 +27,13 @@ pub struct Owner {
     pub cluster: u64,
 }
 
+impl Owner {
+    /// A node of a cluster of this name.
+    pub fn of(node: NodeId, cluster_name: &str) -> Owner {
+        Owner { node, cluster: xxh3_64(cluster_name.as_bytes()) }
+    }
+}
+
 /// The cluster that a log belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lineage {

@@ -6,16 +6,53 @@ use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::persist::disk::{Disk, DiskError, Result};
 
+/// Interval between looks at whether a disk that hangs for a test answers again.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Lets a disk hang, for tests: what is written or synced takes until it answers again.
+#[derive(Debug)]
+pub struct Hang {
+    begun: Instant,
+    /// Milliseconds after `begun`. 0 unless the disk has hung.
+    until_ms: AtomicU64,
+}
+
+impl Hang {
+    /// A disk that hangs for so many milliseconds.
+    pub fn new(for_ms: u64) -> Arc<Hang> {
+        let hang = Hang { begun: Instant::now(), until_ms: AtomicU64::new(0) };
+        hang.hang(for_ms);
+        Arc::new(hang)
+    }
+
+    /// From now on it hangs for so many milliseconds, and no longer. 0: it answers.
+    pub fn hang(&self, for_ms: u64) {
+        let until_ms = if for_ms == 0 { 0 } else { self.begun.elapsed().as_millis() as u64 + for_ms };
+        self.until_ms.store(until_ms, Ordering::Relaxed);
+    }
+
+    fn wait(&self) {
+        while self.begun.elapsed() < Duration::from_millis(self.until_ms.load(Ordering::Relaxed)) {
+            sleep(LOOK);
+        }
+    }
+}
+
 /// A folder whose files are appended to. See [`Disk`].
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
+    hang: Option<Arc<Hang>>,
 }
 
 impl Folder {
@@ -29,7 +66,19 @@ impl Folder {
             let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(above).and_then(|folder| folder.sync_all()).map_err(failed)?;
         }
-        Ok(Folder { path: path.to_owned() })
+        Ok(Folder { path: path.to_owned(), hang: None })
+    }
+
+    /// The same folder on a disk that can be made to hang.
+    #[cfg_attr(not(feature = "quorum"), allow(dead_code))]
+    pub fn hanging(self, hang: &Arc<Hang>) -> Folder {
+        Folder { hang: Some(Arc::clone(hang)), ..self }
+    }
+
+    fn until_answered(&self) {
+        if let Some(hang) = &self.hang {
+            hang.wait();
+        }
     }
 
     /// The path of a file in it.
@@ -53,6 +102,7 @@ impl Disk for Folder {
     }
 
     fn create(&mut self, name: &[u8]) -> Result<File> {
+        self.until_answered();
         let file = OpenOptions::new().read(true).append(true).create(true).open(self.join(name)).map_err(failed)?;
         file.set_len(0).map_err(failed)?;
         Ok(file)
@@ -68,6 +118,7 @@ impl Disk for Folder {
     }
 
     fn append(&mut self, file: &mut File, bytes: &[u8]) -> Result<usize> {
+        self.until_answered();
         loop {
             match file.write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -77,26 +128,32 @@ impl Disk for Folder {
     }
 
     fn truncate(&mut self, file: &mut File, len: u64) -> Result {
+        self.until_answered();
         file.set_len(len).map_err(failed)
     }
 
     fn sync(&mut self, file: &mut File) -> Result {
+        self.until_answered();
         file.sync_data().map_err(failed)
     }
 
     fn sync_folder(&mut self) -> Result {
+        self.until_answered();
         File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(failed)
     }
 
     fn rename(&mut self, from: &[u8], to: &[u8]) -> Result {
+        self.until_answered();
         std::fs::rename(self.join(from), self.join(to)).map_err(failed)
     }
 
     fn remove(&mut self, name: &[u8]) -> Result {
+        self.until_answered();
         std::fs::remove_file(self.join(name)).map_err(failed)
     }
 
     fn write_at(&mut self, file: &mut File, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.until_answered();
         // With O_APPEND, Linux writes at the end of the file whatever the offset is.
         fcntl_setfl(&*file, OFlags::empty()).map_err(|error| failed(error.into()))?;
         let written = loop {

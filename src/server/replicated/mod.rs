@@ -32,11 +32,14 @@ mod status;
 
 pub(crate) use start::{FOLDER, start};
 
+use std::sync::Arc;
+
 use crate::base::time::Now;
 use crate::persist::natives::clock::{BootClock, Moment};
 use crate::quorum::net::ClientAddress;
 use crate::quorum::node::{Node, Status};
 use crate::quorum::types::{ClusterTime, NodeId};
+use crate::server::durable::folder::Hang;
 use crate::server::replicated::backlog::Backlog;
 use crate::server::replicated::leadership::Part;
 use crate::server::replicated::messages::Messages;
@@ -102,9 +105,16 @@ pub struct Replicated {
     client: ClientAddress,
     /// Messages for the subscribers of other nodes.
     messages: Messages,
+    /// Lets the disk of this node hang, for tests.
+    hang: Arc<Hang>,
 }
 
 impl Replicated {
+    /// Lets the disk hang for so many milliseconds, for tests.
+    pub fn hang(&self, for_ms: u64) {
+        self.hang.hang(for_ms);
+    }
+
     /// Whether this node leads.
     pub fn leads(&self) -> bool {
         matches!(self.part, Part::Leads(_))

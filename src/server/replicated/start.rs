@@ -3,14 +3,12 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use xxhash_rust::xxh3::xxh3_64;
-
 use crate::engine::config::Config;
 use crate::engine::replication::report::Reporter;
 use crate::quorum::net::{ClientAddress, Security};
 use crate::quorum::node::{self, Status, Timing};
 use crate::quorum::store::{FolderLock, Owner};
-use crate::server::durable::folder::Folder;
+use crate::server::durable::folder::{Folder, Hang};
 use crate::server::net::control::Control;
 use crate::server::replicated::backlog::Backlog;
 use crate::server::replicated::leadership::Part;
@@ -56,8 +54,9 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     }
     let folder = Path::new(&config.dir).join(FOLDER);
     let describe = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
-    let disks =
-        (Folder::open(&folder).map_err(|error| describe(&error))?, Folder::open(&folder).map_err(|error| describe(&error))?);
+    let hang = Hang::new(config.test_disk_hangs_ms);
+    let disk = || Folder::open(&folder).map(|folder| folder.hanging(&hang)).map_err(|error| describe(&error));
+    let disks = (disk()?, disk()?);
     let lock = FolderLock::acquire(&folder)?;
     let listened = if config.peer_listen.is_empty() { &addr } else { &config.peer_listen };
     let listener =
@@ -66,11 +65,11 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let host = announced.unwrap_or_else(|| peers::host_of(&addr).to_owned());
     let port = if config.cluster_announce_port > 0 { config.cluster_announce_port } else { config.port };
     let client = ClientAddress { host, port, tls_port: config.tls_port };
-    let cluster = xxh3_64(config.cluster_name.as_bytes());
+    let owner = Owner::of(id, &config.cluster_name);
     let options = node::Options {
         node: id,
         members,
-        owner: Owner { node: id, cluster },
+        owner,
         disks,
         folder: folder.clone(),
         lock: Some(lock),
@@ -87,7 +86,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     shell.replicated = Some(Box::new(Replicated {
         node,
         id,
-        cluster,
+        cluster: owner.cluster,
         part: Part::Empty,
         backlog: Backlog::default(),
         status: Status::default(),
@@ -96,6 +95,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         was_alone: false,
         client,
         messages: Messages::default(),
+        hang,
     }));
     // Until the node has said who leads, nothing is served.
     shell.show_cluster();

@@ -1,7 +1,7 @@
 //! A replicated service whose nodes are processes of this program, with proxies between them.
 //!
 //! ```text
-//!   schedule ─▶ faults ─▶ processes: SIGKILL, SIGSTOP, limits of files, lost folders, wrong clocks
+//!   schedule ─▶ faults ─▶ processes: SIGKILL, SIGSTOP, full and hung disks, lost folders, wrong clocks, foreigners
 //!                   └───▶ between: cuts, delays, broken connections
 //!   watch: asks every node all the time ─▶ who leads ─▶ toll: what a fault did
 //! ```
@@ -9,6 +9,7 @@
 //! What the faults of the schedule mean depends on who leads when they strike.
 
 mod between;
+mod foreign;
 mod schedule;
 pub mod step;
 mod toll;
@@ -28,6 +29,7 @@ use crate::cluster::survey::survey;
 use crate::torture::fault::Fault;
 use crate::torture::history::{EventKind, History, NO_CLIENT};
 use crate::torture::live::nodes::between::Between;
+use crate::torture::live::nodes::foreign::Foreign;
 use crate::torture::live::nodes::schedule::{NodeFault, Whom};
 use crate::torture::live::nodes::step::Step;
 use crate::torture::live::nodes::toll::Strike;
@@ -69,6 +71,8 @@ struct Node {
     stopped: bool,
     /// Set while its disk is full.
     full: Option<Full>,
+    /// What runs at its address in its place.
+    foreign: Option<Foreign>,
 }
 
 /// A disk that is full.
@@ -104,8 +108,10 @@ pub struct Nodes {
     shared: Option<(Arc<Shared>, Watch)>,
     strikes: Vec<Strike>,
     ended: Vec<String>,
-    /// When the last partition or the last full disk ends, in microseconds since the beginning.
+    /// When the last partition, or the last fault of a disk, ends, in microseconds since the beginning.
     impaired_until_us: u64,
+    /// Where clients would reach a node of another cluster. None knows it.
+    foreign_port: u16,
     place: Place,
 }
 
@@ -123,7 +129,8 @@ impl Nodes {
     pub async fn start(settings: &Settings, replicas: Replicas, plan: &Plan) -> Result<Nodes, String> {
         let count = replicas.nodes as usize;
         let place = Place::of(None, "portcullis-torture")?;
-        let ports = free_ports(2 * count).ok_or("there are not enough ports")?;
+        let mut ports = free_ports(2 * count + 1).ok_or("there are not enough ports")?;
+        let foreign_port = ports.pop().ok_or("there are not enough ports")?;
         let (clients, listens) = ports.split_at(count);
         let between = Between::start(listens, Random::new(plan.seed, streams::NODES, 0)).await;
         let between = between.map_err(|error| format!("a proxy between nodes: {error}"))?;
@@ -135,6 +142,7 @@ impl Nodes {
             wrong_ms: 0,
             stopped: false,
             full: None,
+            foreign: None,
         };
         let mut nodes = Nodes {
             nodes: clients.iter().zip(listens).map(node).collect(),
@@ -145,6 +153,7 @@ impl Nodes {
             strikes: Vec::new(),
             ended: Vec::new(),
             impaired_until_us: 0,
+            foreign_port,
             place,
         };
         for node in 0..count {
@@ -213,12 +222,18 @@ impl Nodes {
     }
 
     fn spawn(&mut self, node: usize) -> Result<(), String> {
-        let of = &mut self.nodes[node];
-        let more = [format!("--peer-listen=127.0.0.1:{}", of.listens), format!("--test-wall-clock-ms={}", of.wrong_ms)];
+        let (of, more) = (&self.nodes[node], self.arguments(node));
         let start = NodeStart { node: node + 1, peers: &self.peers, port: of.port, more: &more, limited: true };
-        of.child = Some(processes::spawn(&self.place, start)?);
-        (of.stopped, of.full) = (false, None);
+        let child = processes::spawn(&self.place, start)?;
+        let of = &mut self.nodes[node];
+        (of.child, of.stopped, of.full) = (Some(child), false, None);
         Ok(())
+    }
+
+    /// Arguments of a node that are not those of every node.
+    fn arguments(&self, node: usize) -> [String; 2] {
+        let of = &self.nodes[node];
+        [format!("--peer-listen=127.0.0.1:{}", of.listens), format!("--test-wall-clock-ms={}", of.wrong_ms)]
     }
 
     fn kill(&mut self, node: usize) -> bool {
@@ -258,6 +273,14 @@ impl Nodes {
                 {
                     self.strikes.push(strike);
                 }
+            }
+            Step::Home(node) => {
+                if let Some(foreign) = self.nodes[node].foreign.take()
+                    && let Some(strike) = foreign.leave()
+                {
+                    self.strikes.push(strike);
+                }
+                return self.step(Step::Start(node));
             }
             Step::Look => {
                 self.look()?;
@@ -355,6 +378,32 @@ impl Nodes {
                 self.later(for_us, Step::Space(node));
                 return;
             }
+            NodeFault::HungDisk { whom, for_us } => {
+                let node = self.number_of(whom);
+                self.set(node, "test-disk-hangs-ms", (for_us / 1000) as i64);
+                self.record(EventKind::HungDisk { server: node as u32, for_us });
+                self.impaired_until_us = self.impaired_until_us.max(at_us + for_us);
+                (Fault::HungDisk, whom == Whom::Leader)
+            }
+            NodeFault::Foreign { whom, for_us, place } => {
+                let node = self.number_of(whom);
+                if !self.may_lose_a_disk() || !self.kill(node) {
+                    return;
+                }
+                self.record(EventKind::Foreign { server: node as u32, for_us });
+                self.later(for_us, Step::Home(node));
+                let strike = Strike { fault: Fault::Foreign, at_us, of_leader: whom == Whom::Leader };
+                let more = self.arguments(node);
+                let start =
+                    NodeStart { node: node + 1, peers: &self.peers, port: self.foreign_port, more: &more, limited: false };
+                match Foreign::come(&self.place, start, place, strike) {
+                    Ok(foreign) => self.nodes[node].foreign = Some(foreign),
+                    Err(reason) => {
+                        self.ended.push(format!("no node of another cluster runs in the place of node {node}: {reason}"))
+                    }
+                }
+                return;
+            }
         };
         self.strikes.push(Strike { fault: kind, at_us, of_leader });
     }
@@ -371,12 +420,18 @@ impl Nodes {
     pub fn step_clock(&mut self, server: u32, by_ms: i64) {
         let Some(node) = self.nodes.get_mut(server as usize) else { return };
         node.wrong_ms += by_ms;
-        let (url, wrong_ms) = (format!("redis://127.0.0.1:{}", node.port), node.wrong_ms);
+        let wrong_ms = node.wrong_ms;
         self.strikes.push(Strike { fault: Fault::Skew, at_us: self.now_us(), of_leader: server == self.leader() });
         self.record(EventKind::StepOfNode { server, by_ms });
+        self.set(server as usize, "test-wall-clock-ms", wrong_ms);
+    }
+
+    /// Sets a directive for tests at a node, unless it does not answer.
+    fn set(&self, node: usize, directive: &'static str, value: i64) {
+        let url = format!("redis://127.0.0.1:{}", self.nodes[node].port);
         tokio::spawn(async move {
             let Ok(options) = url.parse::<Options>() else { return };
-            let set = Command::new("CONFIG").arg("SET").arg("test-wall-clock-ms").arg(wrong_ms);
+            let set = Command::new("CONFIG").arg("SET").arg(directive).arg(value);
             if let Ok(client) = Client::with(options.connect_timeout(ANSWER).response_timeout(ANSWER)).await {
                 let _ = client.run(set).await;
             }

@@ -144,6 +144,22 @@ pub enum NodeFault {
         /// How long it is.
         for_us: u64,
     },
+    /// A node's disk hangs.
+    HungDisk {
+        /// The node.
+        whom: Whom,
+        /// How long it does.
+        for_us: u64,
+    },
+    /// A node is killed, and one of another cluster runs at its address.
+    Foreign {
+        /// The node.
+        whom: Whom,
+        /// How long the other one runs.
+        for_us: u64,
+        /// What decides on the files of the other one.
+        place: u64,
+    },
 }
 
 /// The plan of what clients suffer. Faults of nodes are in the [`schedule`](draw).
@@ -199,6 +215,8 @@ fn one(kind: Fault, nodes: u32, lease_us: u64, number: usize, random: &mut Rando
         Fault::Stall => NodeFault::Stop { whom, for_us: random.between(lease_us / 10, lease_us) },
         Fault::Wipe => NodeFault::Wipe { whom, again_after_us: random.between(lease_us / 1000, lease_us / 3) },
         Fault::BadDisk => NodeFault::FullDisk { whom, for_us: random.between(lease_us / 10, lease_us) },
+        Fault::HungDisk => NodeFault::HungDisk { whom, for_us: random.between(lease_us / 10, lease_us) },
+        Fault::Foreign => NodeFault::Foreign { whom, for_us: random.between(lease_us / 3, lease_us), place: random.draw() },
         _ => NodeFault::Kill { whom, again_after_us: random.between(lease_us / 1000, lease_us / 3) },
     }
 }

@@ -11,6 +11,8 @@ pub enum Step {
     GoOn(usize),
     /// A node's disk has space again.
     Space(usize),
+    /// The node of another cluster that runs at a node's address ends, and the node starts again.
+    Home(usize),
     /// Have processes ended by themselves?
     Look,
 }
