@@ -175,7 +175,11 @@ class Cluster:
         except OSError:
             writer.transport.abort()
             return
-        await asyncio.gather(self.pump(reader, far_writer, came_from, to), self.pump(far_reader, writer, came_from, to))
+        try:
+            await asyncio.gather(self.pump(reader, far_writer, came_from, to), self.pump(far_reader, writer, came_from, to))
+        except asyncio.CancelledError:
+            # The trials are over.
+            pass
 
     async def pump(self, reader, writer, came_from, to):
         try:
