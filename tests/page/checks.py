@@ -394,47 +394,66 @@ def users_need_their_password(scene):
     page.until(lambda: "you are default" in page.text("server"), "the page says who its user is")
 
 
+class Crowd:
+    """A server with locks, of which `CONTENDED` are waited for, and its page."""
+
+    def __init__(self, scene, locks):
+        server = scene.server()
+        self.client = scene.client(server)
+        self.client.ask_all([("LOCK.ACQUIRE", f"many:{i:06}", f"owner-{i}", 3_600_000) for i in range(locks)])
+        self.crowd = {i: scene.client(server) for i in range(CONTENDED)}
+        for i, waiter in self.crowd.items():
+            waiter.send("LOCK.ACQUIRE", f"many:{i:06}", f"waiter-{i}", 3_600_000, "WAIT", 0)
+        self.client.until_waiting(CONTENDED)
+        self.released = 0
+        self.page = scene.page(server.url)
+        self.page.until(lambda: len(self.page.names("contended")) == 50, "the longest waits are listed")
+        self.page.run(WATCH)
+
+    def churn(self, ended):
+        """Rows come, go and move: the locks at the top are released, and go to their waiters."""
+        while self.released < CONTENDED and not ended.wait(0.5):
+            for i in range(self.released, self.released + 20):
+                self.client.ask("LOCK.RELEASE", f"many:{i:06}", f"owner-{i}")
+                self.crowd[i].reply()
+            self.released += 20
+
+    def watch(self):
+        """Milliseconds, as 99th percentiles of seven seconds: of the script of a tick, and of frames with and without a tick."""
+        ended = threading.Event()
+        worker = threading.Thread(target=self.churn, args=[ended])
+        worker.start()
+        try:
+            self.page.run("watch()")
+            time.sleep(7)
+            watched = self.page.run("return watched")
+        finally:
+            ended.set()
+            worker.join()
+        ticks = [read + draw for read, draw in zip(watched["reads"], watched["draws"])]
+        assert len(ticks) >= 4, f"only {len(ticks)} ticks"
+        return worst(ticks), worst(watched["ticked"] or [0]), worst(watched["quiet"])
+
+
 def many_locks_do_not_slow_it(scene):
-    server = scene.server()
-    client = scene.client(server)
-    client.ask_all([("LOCK.ACQUIRE", f"many:{i:06}", f"owner-{i}", 3_600_000) for i in range(LOCKS)])
-    crowd = {i: scene.client(server) for i in range(CONTENDED)}
-    for i, waiter in crowd.items():
-        waiter.send("LOCK.ACQUIRE", f"many:{i:06}", f"waiter-{i}", 3_600_000, "WAIT", 0)
-    client.until_waiting(CONTENDED)
-    page = scene.page(server.url)
-    page.until(lambda: len(page.names("contended")) == 50, "the longest waits are listed")
+    many, few = Crowd(scene, LOCKS), None
+    page = many.page
     has(page.text("contended-note"), "50 longest waits")
-    ended = threading.Event()
-
-    def churn():
-        # Rows come, go and move: the locks at the top are released, and their waiters wait again.
-        for at in range(0, CONTENDED, 20):
-            for i in range(at, at + 20):
-                client.ask("LOCK.RELEASE", f"many:{i:06}", f"owner-{i}")
-                crowd[i].reply()
-            if ended.wait(0.5):
-                return
-
-    worker = threading.Thread(target=churn)
-    worker.start()
-    try:
-        page.run(WATCH)
-        for _ in range(3):
-            page.run("watch()")
-            time.sleep(10)
-            watched = page.run("return watched")
-            ticks = [read + draw for read, draw in zip(watched["reads"], watched["draws"])]
-            assert len(ticks) >= 5, f"only {len(ticks)} ticks in 10 s"
-            script, ticked, quiet = worst(ticks), worst(watched["ticked"] or [0]), worst(watched["quiet"])
-            print(f"    {len(ticks)} ticks; 99th percentiles: script {script:.1f} ms, frames with a tick {ticked:.1f} ms, without {quiet:.1f} ms", flush=True)
-            if script <= FRAME_MS_MAX and ticked <= max(FRAME_MS_MAX, 1.5 * quiet):
-                break
-        else:
-            raise AssertionError(f"the script of a tick takes {script:.1f} ms, and its frame {ticked:.1f} ms")
-    finally:
-        ended.set()
-        worker.join()
+    for _ in range(3):
+        script, ticked, quiet = many.watch()
+        print(f"    99th percentiles: script {script:.1f} ms, frames with a tick {ticked:.1f} ms, without {quiet:.1f} ms", flush=True)
+        if script <= FRAME_MS_MAX and ticked <= max(FRAME_MS_MAX, 1.5 * quiet):
+            break
+        # On a slow machine everything takes longer. Then it must not be slower than with few locks, beside each other.
+        if few is None:
+            few = Crowd(scene, CONTENDED)
+            continue
+        script_few, ticked_few, _ = few.watch()
+        print(f"    with {CONTENDED} locks: script {script_few:.1f} ms, frames with a tick {ticked_few:.1f} ms", flush=True)
+        if script <= 1.5 * script_few and ticked <= 1.5 * ticked_few:
+            break
+    else:
+        raise AssertionError(f"the script of a tick takes {script:.1f} ms, and its frame {ticked:.1f} ms")
     page.press("/")
     page.press("many:099999")
     seconds = page.until(lambda: page.names("found") == ["many:099999"], "the search finds one of many")
