@@ -133,6 +133,8 @@ def test_a_request_that_was_given_up_is_withdrawn_when_the_server_is_back(portcu
 @pytest.fixture
 def interrupt():
     """Sends Ctrl-C to the main thread as soon as a condition holds."""
+    # A shell lets its jobs in the background ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt(condition):
         def run():
@@ -143,7 +145,8 @@ def interrupt():
 
         threading.Thread(target=run, daemon=True).start()
 
-    return interrupt
+    yield interrupt
+    signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_takes_a_waiter_out_of_the_queue(portcullis, locks, interrupt):
