@@ -138,6 +138,11 @@ async function attemptOn(
   const { signal } = request
   let link: Link | undefined
   let session: Session | undefined
+  let hasTurn = isShort
+  const endTurn = () => {
+    if (hasTurn) pool.endShort()
+    hasTurn = false
+  }
   const abort = () => link?.destroy('the wait was aborted')
   try {
     link = leased instanceof Promise ? await leased : leased
@@ -174,6 +179,8 @@ async function attemptOn(
     }
     if (!session) pool.giveBack(link)
     const outcome = granted(core, request, attempts, tokens, sent, link, session)
+    // The question how much of the lease is left takes a turn of its own. If all kept theirs while they ask, none would get another.
+    endTurn()
     return outcome instanceof Grant ? outcome : await outcome
   } catch (error) {
     if (error instanceof ServerError && link) {
@@ -182,8 +189,8 @@ async function attemptOn(
     }
     return broken(error, core, request, attempts)
   } finally {
-    if (isShort) pool.endShort()
-    else core.removeAbort(abort)
+    endTurn()
+    if (!isShort) core.removeAbort(abort)
     signal?.removeEventListener('abort', abort)
   }
 }

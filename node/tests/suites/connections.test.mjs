@@ -30,6 +30,15 @@ test('a named owner whose reply is lost has one hold', async () => {
   await grant.release()
 })
 
+test('more locks than requests are sent at once, from a server that is slow', async () => {
+  await server.faults.add('slow', 'DELAY 150', { on: 'lock.acquire' })
+  // Each grant is late for its lease, so that each asks how much is left of it.
+  const all = await Promise.allSettled(Array.from({ length: 50 }, (_, number) => locks.lock(`slow:${number}`, { lease: 400, renew: false })))
+  assert.ok(all.some(({ status }) => status === 'fulfilled'))
+  for (const { reason } of all) assert.ok(reason === undefined || reason instanceof NotHeldError, reason)
+  for (const { value } of all) await value?.release().catch((error) => assert.ok(error instanceof NotHeldError, error))
+})
+
 test('a waiter whose connection breaks keeps waiting', async () => {
   const grant = await locks.lock('a')
   const waits = locks.lock('a', { wait: 20_000 })

@@ -9,6 +9,8 @@ import { AbstractStartedContainer, GenericContainer } from 'testcontainers'
 
 const commandOf = (container) => container.createOpts.Cmd
 
+const LISTENS = /listening on 0\.0\.0\.0:(\d+)\D/
+
 test('image, port, wait and command', () => {
   const container = new PortcullisContainer('registry.example/portcullis:0.1.0')
   assert.ok(container instanceof GenericContainer)
@@ -40,14 +42,15 @@ test('the program says what is waited for, and lets clients in', async () => {
         for (const stream of [child.stdout, child.stderr]) {
           stream.on('data', (text) => {
             said += text
-            // The wait of Testcontainers looks at one line after the other.
-            if (said.split('\n').some((line) => container.waitStrategy.message.test(line))) resolve()
+            // The wait of Testcontainers looks at one line after the other. The line with the address may come by the other stream.
+            const isReady = said.split('\n').some((line) => container.waitStrategy.message.test(line))
+            if (isReady && LISTENS.test(said)) resolve()
           })
         }
         child.once('exit', () => reject(new Error(said)))
       })
       await ready
-      const port = Number(/listening on 0\.0\.0\.0:(\d+)/.exec(said)?.[1])
+      const port = Number(LISTENS.exec(said)?.[1])
       const started = new StartedPortcullisContainer({ getHost: () => '127.0.0.1', getMappedPort: () => port }, password)
       const locks = connect(started.getConnectionUrl(), { timeout: 2000 })
       const grant = await locks.lock('a')
