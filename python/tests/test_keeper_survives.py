@@ -69,8 +69,8 @@ def test_a_grant_is_lost_with_its_lease_when_the_credential_provider_fails(portc
 async def test_renewals_go_on_after_all_tasks_were_cancelled(portcullis, alocks):
     renewed = await alocks.lock("a", lease=1.5).acquire()
     # The moment may be one at which the grant is being renewed.
-    portcullis.faults.add("slow", ("DELAY", 375), on="lock.renew")
-    for pause in (0.75, 2.75):
+    portcullis.faults.add("slow", ("DELAY", 150), on="lock.renew")
+    for pause in (0.58, 2.75):
         await asyncio.sleep(pause)
         for task in asyncio.all_tasks():
             if task is not asyncio.current_task():

@@ -439,7 +439,7 @@ class Core:
         """The error for an error reply. If the server does not know locks, it says which server that is."""
         if not errors.is_unknown_command(reply):
             return errors.from_reply(reply, name)
-        (info,) = await self.call([("INFO", "server")], until=now() + self.retry_for)
+        (info,) = await self.call([("INFO", "server")], until=now() + self.retry_for, urgent=True)
         fields = dict(line.split(":", 1) for line in str(info).splitlines() if ":" in line)
         kind = "Valkey" if fields.get("server_name") == "valkey" else "Redis"
         version = fields.get("valkey_version") or fields.get("redis_version") or "of unknown version"
