@@ -22,6 +22,8 @@ pub struct Foreign {
     child: Child,
     place: Place,
     node: usize,
+    /// The length of its log before: those of earlier ones are in the same file.
+    log_bytes: usize,
     strike: Strike,
 }
 
@@ -53,11 +55,12 @@ impl Foreign {
         let owner = Owner::of(node, &Config::default().cluster_name);
         let folder = Folder::open(&to).map_err(|error| format!("{}: {error}", to.display()))?;
         make_foreign(folder, Options::new(owner, None), node, contents)?;
-        Ok(Foreign { child: processes::spawn(&place, start)?, node: start.node, place, strike })
+        let log_bytes = place.text(start.node).len();
+        Ok(Foreign { child: processes::spawn(&place, start)?, node: start.node, log_bytes, place, strike })
     }
 
     /// Ends it. Returns the fault if the other nodes have met it.
     pub fn leave(self) -> Option<Strike> {
-        self.place.text(self.node).contains(MET).then_some(self.strike)
+        self.place.text(self.node).get(self.log_bytes..).is_some_and(|since| since.contains(MET)).then_some(self.strike)
     }
 }

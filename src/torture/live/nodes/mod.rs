@@ -380,6 +380,9 @@ impl Nodes {
             }
             NodeFault::HungDisk { whom, for_us } => {
                 let node = self.number_of(whom);
+                if self.nodes[node].stopped || self.nodes[node].child.is_none() {
+                    return;
+                }
                 self.set(node, "test-disk-hangs-ms", (for_us / 1000) as i64);
                 self.record(EventKind::HungDisk { server: node as u32, for_us });
                 self.impaired_until_us = self.impaired_until_us.max(at_us + for_us);
