@@ -156,20 +156,21 @@ impl Shell {
     }
 
     /// How long to wait at most for more changes before the pending ones are handed over, or before a follower goes on applying; `None`
-    /// if neither waits.
+    /// if neither waits. Zero says that one of them goes on now.
     #[cold]
-    pub(in crate::server) fn wait_for_others(&self) -> Option<Duration> {
+    pub(in crate::server) fn rest_for_others(&self) -> Option<Duration> {
         #[cfg(feature = "quorum")]
         if let Some(rest) = self.rest_from_applying() {
             return Some(rest);
         }
-        self.durable.as_ref()?.wait_for_others()
+        self.durable.as_ref()?.rest_for_others()
     }
 
     #[cold]
     pub(in crate::server) fn submit(&mut self, closing: bool) {
         let now = self.clock.now();
         let Some(durable) = &mut self.durable else { return };
+        durable.shares = false;
         let pending = durable.log.pending_bytes();
         if pending == 0 && !durable.confirms {
             durable.submit_ms = None;
@@ -187,7 +188,11 @@ impl Shell {
             if durable.holds_output() {
                 durable.submit_ms = None;
                 // While one batch is on its way the next is filled: the report that the first is settled comes back here.
-                if durable.gate.is_on_its_way() || durable.waits_for_others() {
+                if durable.gate.is_on_its_way() {
+                    return;
+                }
+                durable.shares = durable.waits_for_others();
+                if durable.shares {
                     return;
                 }
             } else if self.clock.is_frozen() {

@@ -116,6 +116,8 @@ pub struct Durable {
     pub confirms: bool,
     /// What the next batch waits for.
     sharing: Sharing,
+    /// Whether the last look at the pending changes left them to wait for others. Nothing else comes back to them then.
+    shares: bool,
     /// Notices syncs that hold up changes.
     delay: Delay,
     /// How often there was one, for INFO.
@@ -173,6 +175,7 @@ impl Durable {
             replicated: false,
             confirms: false,
             sharing: Sharing::default(),
+            shares: false,
             delay: Delay::default(),
             delayed_syncs: Rc::default(),
         }
@@ -274,12 +277,10 @@ impl Durable {
         self.sharing.waits(self.gate.held().get(), monotonic_ns())
     }
 
-    /// How long the pending changes wait for others while nothing else is to be done; `None` if they do not, or if there are none.
-    fn wait_for_others(&self) -> Option<Duration> {
-        if !self.holds_output() || self.gate.is_on_its_way() || !self.log.has_pending() {
-            return None;
-        }
-        self.sharing.wait(self.gate.held().get(), monotonic_ns())
+    /// How long the pending changes wait for others while nothing else is to be done; `None` if the last look at them did not leave them
+    /// to wait.
+    fn rest_for_others(&self) -> Option<Duration> {
+        self.shares.then(|| self.sharing.rest(monotonic_ns()))
     }
 
     /// Tells the operator if a sync has long held up the changes that are handed over at `now`.

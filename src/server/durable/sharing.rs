@@ -47,13 +47,14 @@ impl Sharing {
         held < self.expected && now_ns < self.until_ns.get()
     }
 
-    /// How long the next batch waits for others while nothing else is to be done; `None` if it does not.
-    pub fn wait(&self, held: usize, now_ns: u64) -> Option<Duration> {
+    /// How long a batch that [`waits`](Self::waits) still does so while nothing else is to be done. It is asked after that, so the wait
+    /// may be over: then this is zero, and the batch is to be handed over.
+    pub fn rest(&self, now_ns: u64) -> Duration {
         let idle_ns = self.idle_ns.replace(0);
         if idle_ns > 0 {
             self.until_ns.set(self.until_ns.get().min(now_ns + idle_ns));
         }
-        self.waits(held, now_ns).then(|| Duration::from_nanos(self.until_ns.get() - now_ns))
+        Duration::from_nanos(self.until_ns.get().saturating_sub(now_ns))
     }
 }
 
@@ -64,13 +65,14 @@ mod tests {
     #[test]
     fn a_batch_waits_for_those_who_were_answered_but_not_for_long() {
         let none = Sharing::default();
-        assert!(!none.waits(0, 0) && none.wait(0, 0).is_none());
+        assert!(!none.waits(0, 0) && none.rest(0).is_zero());
         let sharing = Sharing::after(50, 400, 1_000);
         assert!(sharing.waits(49, 1_400_999) && !sharing.waits(50, 1_000) && !sharing.waits(0, 1_401_000), "while it is busy");
-        let wait = |held, now_ns| sharing.wait(held, now_ns).map(|wait| wait.as_nanos());
-        assert_eq!((wait(10, 5_000), wait(49, 204_999)), (Some(200_000), Some(1)), "from when it is idle");
-        assert_eq!((wait(50, 6_000), wait(0, 205_000), wait(0, u64::MAX)), (None, None, None));
-        assert_eq!(Sharing::after(2, 5_000_000, 0).wait(1, 0), Some(Duration::from_millis(1)), "however slow the disk is");
+        let rest = |now_ns| sharing.rest(now_ns).as_nanos();
+        assert_eq!((rest(5_000), rest(204_999)), (200_000, 1), "from when it is idle");
+        assert!(sharing.waits(10, 204_999) && !sharing.waits(10, 205_000));
+        assert_eq!((rest(205_000), rest(u64::MAX)), (0, 0), "it may end between the two questions");
+        assert_eq!(Sharing::after(2, 5_000_000, 0).rest(0), Duration::from_millis(1), "however slow the disk is");
         // A client that is alone.
         assert!(!Sharing::after(1, 400, 0).waits(1, 0));
     }

@@ -222,7 +222,7 @@ impl EventLoop {
             turns::count_poll();
             self.poller.wait(Some(&NO_TIME))?;
         } else if self.shell.files_active
-            && let Some(wait) = self.shell.wait_for_others()
+            && let Some(wait) = self.shell.rest_for_others()
         {
             let poller = &mut self.poller;
             self.shell.while_waiting(|| poller.wait_briefly(wait))?;
