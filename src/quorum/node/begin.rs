@@ -47,6 +47,9 @@ const QUIET: u32 = 10;
 /// ended, and leaders of before them know that they lead no more.
 const LEASES: u32 = 10;
 
+/// Number of looks for which each node that begins a cluster leaves the election to the one before it, by their numbers.
+const TURN_LOOKS: usize = 10;
+
 /// Pause before a write that failed is tried again.
 const KEEP_AGAIN: Duration = Duration::from_secs(1);
 
@@ -188,10 +191,19 @@ where
         }
     }
 
-    /// Begins a cluster with this id, as all of its nodes do.
+    /// Begins a cluster with this id, as all of its nodes do: those after the first one only if they hear of no leader meanwhile.
     async fn begin_cluster<M: Machine>(&mut self, raft: &Raft<D, M>, id: ClusterId) {
         self.belonging.set(Lineage::of(id)).await;
         self.keep_vote().await;
+        // Who begins stands for election at once. If several did so, one could lead, and be deposed by another one in the same term.
+        self.admission.set(Part::Votes);
+        let before = self.members.keys().take_while(|id| **id != self.node).count();
+        for _ in 0..before * TURN_LOOKS {
+            if !watch::status(raft, &self.log).members.is_empty() {
+                break;
+            }
+            Runtime::sleep(LOOK).await;
+        }
         raft.runtime_config().elect(true);
         let nodes = self.members.iter().map(|(id, addr)| (*id, Peer { addr: addr.clone() }));
         // Another node may have begun the cluster meanwhile: then this one has its members already.
