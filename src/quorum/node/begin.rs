@@ -10,7 +10,9 @@
 //! - It joins, and all other members are blank, each of which has said so: they begin the cluster, all with the same members. A majority
 //!   would not do: if one member has never joined, and the disk of another one was lost, both are blank, and what clients were told is
 //!   at the third. The node with the smallest number draws the cluster's id, keeps it, and begins; the others take the id from a node that
-//!   has begun. Then the mark is removed. So a leader's majority has no marks, and can elect the next one.
+//!   has begun. Each removes its mark, so that it may vote, and only then begins: the first one at once, and the others if no leader has told
+//!   them the members before their turn. So a leader's majority has no marks, and can elect the next one. A node that ends before it has
+//!   voted or begun has a blank log, and joins again.
 //! - It joins, and another one is not blank: its disk was lost, or it is new. It must not vote: it may have promised its vote to another
 //!   node, and does not know what it has confirmed. It takes the id of the cluster, and votes once it has caught up with a leader.
 //!
