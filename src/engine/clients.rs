@@ -85,10 +85,17 @@ impl Engine {
     /// Appends the sessions that have output, or are to be closed, to `into`. The session whose request was executed is included
     /// only if another session wrote to it. Ends a turn: clients that track keys by prefix are notified of the keys that changed
     /// in it.
+    #[inline]
     pub fn take_dirty(&mut self, into: &mut Vec<SessionId>) {
         if self.keyspace.changes.tracking.has_changed() && self.long_run.is_none() {
             self.invalidate_changed();
         }
+        if !self.dirty.is_empty() {
+            self.take_each_dirty(into);
+        }
+    }
+
+    fn take_each_dirty(&mut self, into: &mut Vec<SessionId>) {
         if self.counts_clients() {
             for index in 0..self.dirty.len() {
                 self.count_client(self.dirty[index]);

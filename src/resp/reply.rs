@@ -93,6 +93,8 @@ pub trait Sink {
 
 /// Maximum number of bytes of a bulk string besides its own: kind, length and two line ends.
 const BULK_FRAME_MAX: usize = 1 + 20 + 4;
+/// Maximum length of a line with a number: its kind, the digits, CR and LF; a multiple of 8.
+const HEADER_MAX: usize = 24;
 
 /// Writes replies as bytes at the end of a buffer.
 pub struct WireReply<'a> {
@@ -119,7 +121,16 @@ impl<'a> WireReply<'a> {
     #[inline(never)]
     fn long_header(&mut self, kind: u8, n: i64) {
         let mut digits = itoa::Buffer::new();
-        self.line(kind, digits.format(n).as_bytes());
+        let digits = digits.format(n).as_bytes();
+        let mut line = [0; HEADER_MAX];
+        let end = 1 + digits.len();
+        line[0] = kind;
+        line[1..end].copy_from_slice(digits);
+        line[end..end + 2].copy_from_slice(b"\r\n");
+        // A copy of known length is cheaper than one of the right length.
+        let len = self.out.len() + end + 2;
+        self.out.extend_from_slice(&line);
+        self.out.truncate(len);
     }
 
     /// One line: its kind, a text without line ends, CR and LF.

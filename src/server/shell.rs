@@ -349,7 +349,8 @@ impl Shell {
                 self.directory.traffic(session.id, session.net_in, session.net_out);
             }
         }
-        if let Some(in_use) = allocator::library_balance() {
+        let in_use = allocator::library_balance();
+        if let Some(in_use) = in_use {
             if self.returns.note_order(in_use) {
                 allocator::put_in_order();
             }
@@ -360,7 +361,7 @@ impl Shell {
         if blocks::empties() > spans::KEPT {
             self.spans.expect(now.mono_ms());
         }
-        if let Some(deadline) = self.next_wake()
+        if let Some(deadline) = self.next_wake(in_use)
             && (!self.clock.is_frozen() || self.engine.has_client_work())
         {
             let clock = &self.clock;
@@ -425,12 +426,13 @@ impl Shell {
     }
 
     /// The next deadline of the shell or the engine, in monotonic milliseconds: work that is due even if no request comes.
-    #[inline]
-    fn next_wake(&self) -> Option<u64> {
-        let memory_ms = allocator::library_balance().and_then(|in_use| self.returns.next_ms(in_use));
-        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms];
-        let next_ms = self.engine.next_deadline().unwrap_or(u64::MAX).min(self.files_due_ms);
-        let next_ms = others.into_iter().flatten().fold(next_ms, u64::min);
+    /// `in_use` is [`allocator::library_balance`].
+    #[inline(always)]
+    fn next_wake(&self, in_use: Option<i64>) -> Option<u64> {
+        let or_never = |ms: Option<u64>| ms.unwrap_or(u64::MAX);
+        let memory_ms = or_never(in_use.and_then(|in_use| self.returns.next_ms(in_use)));
+        let next_ms = or_never(self.engine.next_deadline()).min(self.files_due_ms);
+        let next_ms = next_ms.min(or_never(self.sweep_ms)).min(or_never(self.spans.due_ms())).min(memory_ms);
         (next_ms != u64::MAX).then_some(next_ms)
     }
 
@@ -534,7 +536,7 @@ impl Shell {
         // Deadlines beyond the end of the clock are never reached.
         let us = self.clock.reachable_us(us);
         let target_us = self.clock.now().mono_us.saturating_add(us);
-        while let Some(next_ms) = self.next_wake().filter(|ms| ms.saturating_mul(1000) <= target_us) {
+        while let Some(next_ms) = self.next_wake(allocator::library_balance()).filter(|ms| ms.saturating_mul(1000) <= target_us) {
             let now_us = self.clock.now().mono_us;
             self.clock.advance_us((next_ms * 1000).saturating_sub(now_us));
             while self.tick() {}
