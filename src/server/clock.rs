@@ -84,9 +84,28 @@ impl Clock {
         ((monotonic_ns / 1000) as i64 + self.skew_us) as u64
     }
 
-    fn real_offset_ms(&self, mono_us: u64) -> i64 {
+    /// The offset that the system clock has now.
+    fn real_offset_ms(&self) -> i64 {
+        let (mono_us, real_us) = read_both_us();
+        self.offset_ms(mono_us + self.skew_us, real_us)
+    }
+
+    fn offset_ms(&self, mono_us: i64, real_us: i64) -> i64 {
         // Rounded to the nearest millisecond: after a step, the error of the shown wall clock stays below half of one.
-        (read_us(ClockId::Realtime) - mono_us as i64 + 500).div_euclid(1000) + self.jumped_ms
+        (real_us - mono_us + 500).div_euclid(1000) + self.jumped_ms
+    }
+
+    /// Looks whether the system clock was stepped, at a reading that was just made of this clock.
+    fn check_wall(&mut self, us: u64) {
+        self.wall_checked_us = us;
+        let stepped = |clock: &Clock, offset_ms: i64| (offset_ms - clock.wall_offset_ms).abs() >= WALL_STEP_MS;
+        if stepped(self, self.offset_ms(us as i64, read_us(ClockId::Realtime))) {
+            // The thread may have rested between the two readings.
+            let offset_ms = self.real_offset_ms();
+            if stepped(self, offset_ms) {
+                self.wall_offset_ms = offset_ms;
+            }
+        }
     }
 
     /// The present instant.
@@ -104,11 +123,7 @@ impl Clock {
         let ns = monotonic_ns();
         let us = self.running_us_at(ns);
         if us - self.wall_checked_us >= WALL_CHECK_US {
-            self.wall_checked_us = us;
-            let offset = self.real_offset_ms(us);
-            if (offset - self.wall_offset_ms).abs() >= WALL_STEP_MS {
-                self.wall_offset_ms = offset;
-            }
+            self.check_wall(us);
         }
         (Now::new(us, self.wall_offset_ms), ns)
     }
@@ -147,7 +162,7 @@ impl Clock {
             self.wall_checked_us = us;
             // The wall clock also continues from its shown time: the time lost while frozen counts as a jump.
             self.jumped_ms = 0;
-            self.jumped_ms = self.wall_offset_ms - self.real_offset_ms(us);
+            self.jumped_ms = self.wall_offset_ms - self.real_offset_ms();
         }
     }
 
@@ -174,7 +189,7 @@ impl Clock {
         let by_us = us as i64 - self.now().mono_us as i64;
         self.skew_us += by_us;
         self.wall_checked_us = us;
-        self.wall_offset_ms = self.real_offset_ms(us);
+        self.wall_offset_ms = self.real_offset_ms();
     }
 
     /// Steps only the wall clock, by `ms` milliseconds; the monotonic clock does not change.
@@ -207,6 +222,19 @@ impl Default for Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rest_between_two_readings_is_no_step() {
+        let mut clock = Clock::new();
+        let before = clock.now();
+        for rest_ms in [3, 50, 5_000] {
+            clock.check_wall(before.mono_us - rest_ms * 1000);
+            assert_eq!(clock.wall_offset_ms, before.wall_offset_ms);
+        }
+        clock.jumped_ms = 5;
+        clock.check_wall(before.mono_us);
+        assert_eq!(clock.wall_offset_ms, before.wall_offset_ms + 5);
+    }
 
     #[test]
     fn frozen_it_stands_at_a_whole_millisecond_until_moved() {
