@@ -88,6 +88,10 @@ pub mod lock;
 mod persist;
 #[cfg(feature = "internals")]
 pub mod persist;
+#[cfg(all(any(feature = "bench", feature = "quorum"), not(feature = "internals")))]
+mod ports;
+#[cfg(all(any(feature = "bench", feature = "quorum"), feature = "internals"))]
+pub mod ports;
 #[cfg(all(feature = "quorum", not(feature = "internals")))]
 mod quorum;
 #[cfg(all(feature = "quorum", feature = "internals"))]

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::{Read, Result, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
-use portcullis::bench::servers::process::{Process, free_port};
+use portcullis::bench::servers::process::Process;
+use portcullis::ports;
 use rustix::event::epoll;
 
 use crate::workloads;
@@ -42,7 +43,7 @@ trait Answer {
 
 /// Starts this program as such a server.
 pub fn process(kind: Kind) -> Result<Process> {
-    let port = free_port()?;
+    let port = ports::free()?;
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.args([FLAG, &kind.name(), &port.to_string()]);
     let mut process = Process::spawn(command, port)?;

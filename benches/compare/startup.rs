@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
 use portcullis::bench::report::statistics::median;
 use portcullis::bench::servers::kind::ServerKind;
-use portcullis::bench::servers::process::{Process, free_port};
+use portcullis::bench::servers::process::Process;
 use portcullis::bench::servers::wire::REPLY_TIMEOUT;
+use portcullis::ports;
 
 use crate::plan::Plan;
 
@@ -96,7 +97,7 @@ impl Drop for Installed {
 
 /// Microseconds from exec to the first reply.
 fn first_reply(program: &Path, kind: ServerKind, flags: &[&str]) -> Result<f64> {
-    let port = free_port()?;
+    let port = ports::free()?;
     let mut command = kind.command(program, port);
     command.args(flags);
     let begin = Instant::now();

@@ -1,10 +1,11 @@
 //! Nodes as child processes of this program, on loopback: those of `cluster try`, and those that `torture --live` harms.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use crate::ports;
 
 /// Runs a program that ignores the signal for a file that exceeds the limit: the program gets an error of the write instead, as from
 /// a full disk.
@@ -110,10 +111,9 @@ pub fn peers(ports: impl IntoIterator<Item = u16>) -> String {
     peers.join(",")
 }
 
-/// Ports that are free now. Another process may take one meanwhile: its node then ends.
+/// Ports that are free.
 pub fn free_ports(count: usize) -> Option<Vec<u16>> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").ok()).collect::<Option<_>>()?;
-    listeners.iter().map(|listener| Some(listener.local_addr().ok()?.port())).collect()
+    (0..count).map(|_| ports::free().ok()).collect()
 }
 
 /// Ends a process at once, and waits for its end. What clients were told is on the disk.

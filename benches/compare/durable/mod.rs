@@ -20,8 +20,9 @@ use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
 use portcullis::bench::report::statistics::median;
 use portcullis::bench::servers::info::field;
 use portcullis::bench::servers::kind::ServerKind;
-use portcullis::bench::servers::process::{Process, free_port};
+use portcullis::bench::servers::process::Process;
 use portcullis::bench::servers::wire::{REPLY_TIMEOUT, call};
+use portcullis::ports;
 
 use crate::floor::{self, Kind};
 use crate::plan::Plan;
@@ -200,7 +201,7 @@ fn start_timed(plan: &Plan, kind: ServerKind, policy: &str, dir: Option<&Path>) 
     if kind == ServerKind::Kevy {
         return Err(Error::other("its files are not measured"));
     }
-    let port = free_port()?;
+    let port = ports::free()?;
     let mut command = kind.command(plan.program(kind)?, port);
     command.args(["--appendonly", "yes", "--appendfsync", policy, "--auto-aof-rewrite-percentage", "0", "--dir"]);
     command.arg(dir.unwrap_or(Path::new(".")));

@@ -4,7 +4,8 @@ use std::io::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::bench::servers::process::{Process, free_port};
+use crate::bench::servers::process::Process;
+use crate::ports;
 
 /// A kind of server. The order is that of the rows in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +95,7 @@ impl ServerKind {
     /// # Errors
     /// The program cannot be started, ends at once, or does not listen in time.
     pub fn start(self, program: &Path) -> Result<Process> {
-        let port = free_port()?;
+        let port = ports::free()?;
         let mut process = Process::spawn(self.command(program, port), port)?;
         process.wait_until_listening()?;
         Ok(process)

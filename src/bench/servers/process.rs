@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{Error, Result};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::task::Poll;
@@ -93,14 +93,6 @@ pub async fn shutdown_signal() {
         if received { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-}
-
-/// A port that is free at this moment. Another process may take it later.
-///
-/// # Errors
-/// Those of binding a socket.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// The sum of a field of `schedstat` over all threads of a process.

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::bench::servers::kind::ServerKind;
-use crate::bench::servers::process::{Process, free_port};
+use crate::bench::servers::process::Process;
 use crate::bench::servers::target::delete_keys;
 use crate::client::{Client, Command, Result};
 use crate::engine::config::Config;
+use crate::ports;
 use crate::server::{Server, ServerOptions};
 use crate::torture::live::grant_log::GrantLog;
 
@@ -51,7 +52,7 @@ impl Backend {
                 Ok(Backend { addr, around, kind: Kind::Own(Some(server)), grant_log })
             }
             "redis-server" => {
-                let port = free_port().map_err(|error| error.to_string())?;
+                let port = ports::free().map_err(|error| error.to_string())?;
                 let process = redis(port)?;
                 Ok(Backend { addr: format!("127.0.0.1:{port}"), around, kind: Kind::Redis(Some(process)), grant_log })
             }
