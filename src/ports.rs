@@ -4,15 +4,15 @@ use std::io::{Error, ErrorKind, Result};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The ports given here. Systems pick their own from 32,768 on, so nobody gets one of these who does not name it: not between the moment
-/// at which it is found to be free and the start of its server, and not while that server is restarted.
+/// The ports given here. When a program does not name a port, systems choose one from 32,768 on, unless they are set up otherwise. So a
+/// port of these stays free between this check and the start of its server, and while that server is down.
 const FIRST: u32 = 10_000;
 const COUNT: u32 = 22_000;
 
 /// A port of 127.0.0.1 on which nothing listens. No other call in this process returns it.
 ///
 /// # Errors
-/// There is none.
+/// No port is free.
 pub fn free() -> Result<u16> {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     // Programs that run at the same time begin at different places.

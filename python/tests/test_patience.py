@@ -13,6 +13,7 @@ import time
 
 import pytest
 import redis
+from ports import free_port
 
 import portcullis_lock
 from portcullis_lock import WrongProtocolError, _core
@@ -28,12 +29,6 @@ class Took:
 
     def __exit__(self, *_):
         self.seconds = time.monotonic() - self._begun
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

@@ -1,20 +1,14 @@
 """TLS and Unix sockets."""
 
-import socket
 import subprocess
 from urllib.parse import urlsplit
 
 import pytest
 import redis
+from ports import free_port
 
 import portcullis_lock
 from portcullis_lock.testing import Portcullis
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ impl<'a> WireReply<'a> {
         line[0] = kind;
         line[1..end].copy_from_slice(digits);
         line[end..end + 2].copy_from_slice(b"\r\n");
-        // A copy of known length is cheaper than one of the right length.
+        // Copying the whole array is cheaper, because its length is known.
         let len = self.out.len() + end + 2;
         self.out.extend_from_slice(&line);
         self.out.truncate(len);

@@ -84,7 +84,7 @@ impl Clock {
         ((monotonic_ns / 1000) as i64 + self.skew_us) as u64
     }
 
-    /// The offset that the system clock has now.
+    /// The offset that the system clock has now, in milliseconds.
     fn real_offset_ms(&self) -> i64 {
         let (mono_us, real_us) = read_both_us();
         self.offset_ms(mono_us + self.skew_us, real_us)
@@ -95,16 +95,20 @@ impl Clock {
         (real_us - mono_us + 500).div_euclid(1000) + self.jumped_ms
     }
 
-    /// Looks whether the system clock was stepped, at a reading that was just made of this clock.
+    fn is_step(&self, offset_ms: i64) -> bool {
+        (offset_ms - self.wall_offset_ms).abs() >= WALL_STEP_MS
+    }
+
+    /// Follows the system clock if it was stepped. `us`: this clock's reading of just now, in microseconds.
     fn check_wall(&mut self, us: u64) {
         self.wall_checked_us = us;
-        let stepped = |clock: &Clock, offset_ms: i64| (offset_ms - clock.wall_offset_ms).abs() >= WALL_STEP_MS;
-        if stepped(self, self.offset_ms(us as i64, read_us(ClockId::Realtime))) {
-            // The thread may have rested between the two readings.
-            let offset_ms = self.real_offset_ms();
-            if stepped(self, offset_ms) {
-                self.wall_offset_ms = offset_ms;
-            }
+        if !self.is_step(self.offset_ms(us as i64, read_us(ClockId::Realtime))) {
+            return;
+        }
+        // The thread may have rested between the two readings.
+        let offset_ms = self.real_offset_ms();
+        if self.is_step(offset_ms) {
+            self.wall_offset_ms = offset_ms;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Three processes of a system on loopback.
 
 use std::io::{Error, Result};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use portcullis::bench::servers::kind::on_path;
 use portcullis::bench::servers::process::Process;
 use portcullis::bench::servers::process_stats::whole_cpu_ns;
 use portcullis::bench::servers::wire::call;
+use portcullis::ports;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::plan::Plan;
@@ -59,7 +60,7 @@ impl Cluster {
         let folder = Folder(std::env::temp_dir().join(name));
         std::fs::create_dir_all(&folder.0)?;
         let program = plan.program(system)?.to_owned();
-        let mut cluster = Cluster { system, program, ports: ports()?, nodes: Vec::new(), folder };
+        let mut cluster = Cluster { system, program, ports: free_ports()?, nodes: Vec::new(), folder };
         for number in 0..NODES {
             let process = cluster.spawn(number)?;
             cluster.nodes.push(Some(process));
@@ -159,11 +160,10 @@ impl Cluster {
     }
 }
 
-/// Free ports for all nodes. They are all reserved at once, so that they differ.
-fn ports() -> Result<Vec<Ports>> {
-    let listeners: Vec<TcpListener> = (0..3 * NODES).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_>>()?;
-    let free: Vec<u16> = listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<Result<_>>()?;
-    Ok(free.chunks_exact(3).map(|three| Ports { client: three[0], peer: three[1], election: three[2] }).collect())
+/// Free ports for all nodes.
+fn free_ports() -> Result<Vec<Ports>> {
+    let of_node = || Ok(Ports { client: ports::free()?, peer: ports::free()?, election: ports::free()? });
+    (0..NODES).map(|_| of_node()).collect()
 }
 
 /// A command whose process ends with this one, even after SIGKILL, where `setpriv` is installed.

@@ -1,11 +1,10 @@
 // Servers that are not there, not yet, not any more, or that hang: how long each request takes, and what holders hear.
 import assert from 'node:assert/strict'
 import { readFileSync, readdirSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { test } from 'node:test'
 import { NotHeldError, UnreachableError } from 'portcullis-lock'
 import { PortcullisServer } from 'portcullis-lock/testing'
-import { atMost, driver, locksOf, sleep } from './setup.mjs'
+import { atMost, driver, freePorts, locksOf, sleep } from './setup.mjs'
 
 const NOWHERE = 'redis://127.0.0.1:1'
 
@@ -17,13 +16,6 @@ const time = async (promise) => {
   return performance.now() - began
 }
 const unreachable = (promise) => assert.rejects(promise, (error) => error instanceof UnreachableError && error.constructor === UnreachableError)
-const freePort = () =>
-  new Promise((resolve) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const { port } = server.address()
-      server.close(() => resolve(port))
-    })
-  })
 /** Suspends the server's process. The signal may take a while to reach all of its threads. */
 const suspend = async ({ pid }) => {
   process.kill(pid, 'SIGSTOP')
@@ -71,7 +63,7 @@ test('several nodes that were never there', async () => {
 })
 
 test('a wait goes on until the server is there', async () => {
-  const port = await freePort()
+  const [port] = await freePorts(1)
   const locks = locksOf(`redis://127.0.0.1:${port}`, { patience: 500 })
   const warnings = []
   const warned = (warning) => warnings.push(warning)

@@ -1,4 +1,6 @@
 // What the suites share: the server that the runner started, or one of their own, and the client library to test.
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { after, afterEach, before, beforeEach } from 'node:test'
 import { connect } from 'portcullis-lock'
 import { PortcullisServer } from 'portcullis-lock/testing'
@@ -10,6 +12,21 @@ export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 // The same, without keeping the process alive: for the longest wait of a race.
 export const atMost = (ms) => new Promise((resolve) => setTimeout(resolve, ms).unref())
+
+// Ports that are free, below those that the system gives to connections: one of these could take a port before its server does.
+export const freePorts = async (count) => {
+  const ports = new Set()
+  while (ports.size < count) {
+    const port = 10_000 + Math.floor(Math.random() * 22_000)
+    const probe = createServer().listen(port, '127.0.0.1')
+    // Another one listens there.
+    const free = await once(probe, 'listening').then(() => true, () => false)
+    if (!free) continue
+    ports.add(port)
+    await new Promise((resolve) => probe.close(resolve))
+  }
+  return [...ports]
+}
 
 export const workers = (count, work) => Promise.all(Array.from({ length: count }, (_, number) => work(number)))
 

@@ -1,15 +1,13 @@
 // TLS: a server whose certificate an authority of the test has signed.
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import net from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, afterEach, before, beforeEach, test } from 'node:test'
 import { UnreachableError, connect } from 'portcullis-lock'
 import { PortcullisServer } from 'portcullis-lock/testing'
-import { driver, locksOf } from './setup.mjs'
+import { driver, freePorts, locksOf } from './setup.mjs'
 
 const folder = mkdtempSync(join(tmpdir(), 'portcullis-tls-'))
 const file = (name) => join(folder, name)
@@ -29,15 +27,6 @@ function certificate(name, by, names) {
   openssl('x509', '-req', '-in', file(`${name}.csr`), '-CA', file(`${by}.crt`), '-CAkey', file(`${by}.key`), '-CAcreateserial', '-days', '2', '-extfile', file(`${name}.ext`), '-out', file(`${name}.crt`))
 }
 
-// Ports that are free: beside a port for TLS, `--port 0` is no port at all.
-async function freePorts(count) {
-  const servers = Array.from({ length: count }, () => net.createServer().listen(0, '127.0.0.1'))
-  await Promise.all(servers.map((server) => once(server, 'listening')))
-  const ports = servers.map((server) => server.address().port)
-  for (const server of servers) server.close()
-  return ports
-}
-
 // Clients need no certificates of their own.
 const flags = (port) => ['--tls-port', String(port), '--tls-cert-file', file('server.crt'), '--tls-key-file', file('server.key'), '--tls-auth-clients', 'no']
 
@@ -50,6 +39,7 @@ before(async () => {
   ca = authority('ca')
   other = authority('other')
   certificate('server', 'ca', 'IP:127.0.0.1,DNS:localhost')
+  // Beside a port for TLS, `--port 0` is no port at all.
   const [plain, tls] = await freePorts(2)
   port = tls
   server = await PortcullisServer.create({ port: plain, flags: flags(port) })
