@@ -31,6 +31,8 @@ struct Side {
 impl Side {
     fn open(addr: SocketAddr) -> Side {
         let mut control = Wire::connect(addr).expect("the server accepts");
+        // Those of the round before may still be there: a server that another thread starts has their sockets, too, until it runs.
+        control.call(&["CLIENT", "KILL", "TYPE", "normal"]).expect("a reply");
         control.call(&["FLUSHALL"]).expect("a reply");
         let mut wires: Vec<Wire> = (0..CLIENTS).map(|_| Wire::connect(addr).expect("the server accepts")).collect();
         let ids = wires.iter_mut().map(|wire| shown(&wire.call(&["CLIENT", "ID"]).expect("an id").raw)[1..].to_owned()).collect();
