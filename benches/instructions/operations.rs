@@ -72,7 +72,7 @@ impl World {
         clock.freeze();
         // Sets the clocks to fixed times.
         let now = clock.now();
-        clock.advance_us(2_000_000_000 - now.mono_us);
+        clock.advance_us(2_000_000_000 - now.mono_us());
         let now = clock.now();
         clock.jump_wall(1_750_000_000_000 - now.unix_ms());
         let shell = Shell::new(Config::default(), 1, clock, Arc::<Directory>::default()).expect("a timer");

@@ -102,7 +102,7 @@ impl Run {
         while let Some(deadline) = self.engine.next_deadline()
             && self.digests.len() < 4 * REQUESTS_MAX
         {
-            self.now.mono_us = self.now.mono_us.max(deadline.saturating_mul(1000));
+            self.now = Now::new(self.now.mono_us().max(deadline.saturating_mul(1000)), self.now.wall_offset_ms());
             self.settle();
         }
         if checked && self.digests.len().is_multiple_of(4) {
@@ -113,7 +113,7 @@ impl Run {
 
     /// Advances by 0 to 31 units. A unit is a microsecond, or 8, 64, … microseconds: up to about a minute in all.
     fn pass(&mut self, code: u8) {
-        self.now.mono_us += ((code & 31) as u64) << (3 * (code >> 5));
+        self.now.advance_us(((code & 31) as u64) << (3 * (code >> 5)));
         self.settle();
     }
 

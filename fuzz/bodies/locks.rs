@@ -513,7 +513,7 @@ impl<'a> World<'a> {
             let at = due.max(self.model.now + 1).min(end);
             let holds = |model: &Model| model.names.iter().filter(|name| matches!(name, Name::Held { .. })).count();
             let before = holds(&self.model);
-            self.now.mono_us = at * 1000;
+            self.now = Now::new(at * 1000, self.now.wall_offset_ms());
             for turn in 0.. {
                 if !self.engine.advance(self.now) {
                     break;

@@ -143,7 +143,7 @@ mod tests {
                 h.engine.execute(h.now, id, &[b"SUBSCRIBE", b"__keyevent@0__:expired"]);
             }
             (0..1000).for_each(|n| drop(h.args(&[b"SET", format!("k{n}").as_bytes(), b"v", b"PX", b"5"])));
-            h.now.mono_us += 5000;
+            h.now.advance_us(5000);
             let mut turns = 1;
             while h.engine.advance(h.now) {
                 turns += 1;

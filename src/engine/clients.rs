@@ -36,7 +36,7 @@ impl Engine {
             session.created_ms = session.created_ms.saturating_add_signed(by_ms);
             session.last_ms = session.last_ms.saturating_add_signed(by_ms);
         }
-        self.started.mono_us = self.started.mono_us.saturating_add_signed(by_us);
+        self.started.shift_us(by_us);
         self.pause.move_end(by_ms);
         self.ended_clients.move_marks(by_ms);
     }

@@ -79,7 +79,7 @@ impl Harness {
 
     /// Lets milliseconds pass, and executes what falls due.
     pub fn pass(&mut self, ms: u64) {
-        self.now.mono_us += ms * 1000;
+        self.now.advance_us(ms * 1000);
         while self.engine.advance(self.now) {}
         self.engine.check_invariants();
     }

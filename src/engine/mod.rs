@@ -302,7 +302,7 @@ impl Engine {
             latency: Latency::default(),
             timing: Timing::default(),
             turns: Turns::default(),
-            rates: Rates::new(now.mono_us),
+            rates: Rates::new(now.mono_us()),
             environment: Environment::default(),
             sessions: Slab::new(),
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),

@@ -46,7 +46,7 @@ impl Engine {
 
     /// As [`Engine::execute`], for a caller that knows more about the request.
     pub fn execute_request(&mut self, now: Now, id: SessionId, request: Request<'_>) {
-        if self.rates.due(now.mono_us) {
+        if self.rates.due(now.mono_us()) {
             self.sample_rates(now);
         }
         let mut outbox = self.take_outbox(id);

@@ -200,7 +200,7 @@ impl Keyspace {
     pub fn expire_due(&mut self, now: Now, budget: &mut u32) -> bool {
         if self.active_expire
             && !self.keep_expired
-            && let Some(due) = self.space.take_due(now.mono_ms(), budget)
+            && let Some(due) = self.space.take_due(now.ended_ms(), budget)
         {
             match due {
                 Due::Key { dict, entry } => {
@@ -686,7 +686,7 @@ impl<'a> Db<'a> {
 /// Whether a key is a hash whose fields have all expired.
 #[inline]
 fn fields_ended(entry: EntryRef<'_>, now: Now) -> bool {
-    matches!(entry.value(), ValueRef::Boxed(Value::Hash(hash)) if hash.is_expired(now.mono_ms()))
+    matches!(entry.value(), ValueRef::Boxed(Value::Hash(hash)) if hash.is_expired(now.ended_ms()))
 }
 
 /// Whether a key has expired, by its own deadline or with its last field.

@@ -107,7 +107,7 @@ proptest! {
                 let reply = heard.harness.args(&[b"EVAL", script(&calls, keys).as_bytes(), count.as_bytes(), b"k{1}", b"other{1}"]);
                 heard.harness.engine.check_invariants();
                 // Keys that expire now stay until a command looks them up.
-                heard.harness.now.mono_us += pass_ms * 1000;
+                heard.harness.now.advance_us(pass_ms * 1000);
                 (String::from_utf8_lossy(&reply).into_owned(), String::from_utf8_lossy(&heard.take_heard()).into_owned())
             });
             let [first, second] = replies;

@@ -105,7 +105,7 @@ fn flags_decide_what_a_script_may_do() {
 fn fill(h: &mut Harness) {
     h.engine.environment.usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
     assert_eq!(send(h, &["CONFIG", "SET", "maxmemory", "1"]), "+OK");
-    h.now.mono_us += 1_000_000;
+    h.now.advance_us(1_000_000);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn declared_flags_decide_whether_a_script_runs_when_maxmemory_is_exceeded() {
     assert_eq!(eval(&mut h, "#!lua\nreturn 1"), "+QUEUED");
     let other = h.engine.connect(h.now, Peer::default());
     h.engine.execute(h.now, other, &[b"CONFIG", b"SET", b"maxmemory", b"1"]);
-    h.now.mono_us += 1_000_000;
+    h.now.advance_us(1_000_000);
     assert_eq!(
         send(&mut h, &["EXEC"]),
         "-EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'."
@@ -239,7 +239,7 @@ fn a_select_lasts_as_long_as_the_script() {
 fn time_does_not_advance_during_a_script() {
     let mut h = Harness::new();
     h.run("SET old v PX 5");
-    h.now.mono_us += 6_000;
+    h.now.advance_us(6_000);
     for (script, reply) in [
         (
             "local a = redis.call('time') for i = 1, 1e5 do end local b = redis.call('time') return a[1] == b[1] and a[2] == b[2]",

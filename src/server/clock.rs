@@ -155,7 +155,7 @@ impl Clock {
 
     /// Freezes the clock at the next whole millisecond.
     pub fn freeze(&mut self) {
-        let us = self.now().mono_us;
+        let us = self.now().mono_us();
         self.frozen_us = Some(us.div_ceil(1000) * 1000);
     }
 
@@ -172,7 +172,7 @@ impl Clock {
 
     /// Returns by how many of `us` microseconds [`Clock::advance_us`] would move the clock.
     pub fn reachable_us(&mut self, us: u64) -> u64 {
-        us.min(FAR_US.saturating_sub(self.now().mono_us))
+        us.min(FAR_US.saturating_sub(self.now().mono_us()))
     }
 
     /// Moves the clock forward by `us` microseconds, frozen or not, up to a hundred thousand years.
@@ -190,7 +190,7 @@ impl Clock {
     /// Sets the running clock, back or forth; the wall clock does not change.
     #[cfg(feature = "quorum")]
     pub fn set_us(&mut self, us: u64) {
-        let by_us = us as i64 - self.now().mono_us as i64;
+        let by_us = us as i64 - self.now().mono_us() as i64;
         self.skew_us += by_us;
         self.wall_checked_us = us;
         self.wall_offset_ms = self.real_offset_ms();
@@ -232,12 +232,12 @@ mod tests {
         let mut clock = Clock::new();
         let before = clock.now();
         for rest_ms in [3, 50, 5_000] {
-            clock.check_wall(before.mono_us - rest_ms * 1000);
-            assert_eq!(clock.wall_offset_ms, before.wall_offset_ms);
+            clock.check_wall(before.mono_us() - rest_ms * 1000);
+            assert_eq!(clock.wall_offset_ms, before.wall_offset_ms());
         }
         clock.jumped_ms = 5;
-        clock.check_wall(before.mono_us);
-        assert_eq!(clock.wall_offset_ms, before.wall_offset_ms + 5);
+        clock.check_wall(before.mono_us());
+        assert_eq!(clock.wall_offset_ms, before.wall_offset_ms() + 5);
     }
 
     #[test]
@@ -245,10 +245,10 @@ mod tests {
         let mut clock = Clock::new();
         clock.freeze();
         let at = clock.now();
-        assert_eq!(at.mono_us % 1000, 0);
+        assert_eq!(at.mono_us() % 1000, 0);
         assert_eq!(clock.now(), at);
         clock.advance_us(2_500_000);
-        assert_eq!(clock.now().mono_us, at.mono_us + 2_500_000);
+        assert_eq!(clock.now().mono_us(), at.mono_us() + 2_500_000);
         assert_eq!(clock.now().unix_ms(), at.unix_ms() + 2500);
     }
 
@@ -269,7 +269,7 @@ mod tests {
         clock.freeze();
         let at = clock.now();
         clock.jump_wall(-3_600_000);
-        assert_eq!(clock.now().mono_us, at.mono_us);
+        assert_eq!(clock.now().mono_us(), at.mono_us());
         assert_eq!(clock.now().unix_ms(), at.unix_ms() - 3_600_000);
     }
 
@@ -283,10 +283,10 @@ mod tests {
         clock.resume();
         let on = clock.now();
         // Far less than a day.
-        assert!(on.mono_us >= at.mono_us && on.mono_us < at.mono_us + 60_000_000);
-        assert_eq!(on.wall_offset_ms, at.wall_offset_ms);
+        assert!(on.mono_us() >= at.mono_us() && on.mono_us() < at.mono_us() + 60_000_000);
+        assert_eq!(on.wall_offset_ms(), at.wall_offset_ms());
         clock.wall_checked_us = 0;
         // As above; a second is far less than the jump of five.
-        assert!((clock.now().wall_offset_ms - at.wall_offset_ms).abs() <= 1_000);
+        assert!((clock.now().wall_offset_ms() - at.wall_offset_ms()).abs() <= 1_000);
     }
 }

@@ -21,7 +21,7 @@ impl Shell {
             ClockOrder::Advance(ms) => {
                 // Rounded up to a whole millisecond, as deadlines are, so that a lease of that length has ended on a running
                 // clock, too.
-                let part_us = self.clock.now().mono_us % 1000;
+                let part_us = self.clock.now().mono_us() % 1000;
                 let rest_us = if part_us > 0 { 1000 - part_us } else { 0 };
                 self.move_clock(ms.saturating_mul(1000) + rest_us);
             }

@@ -229,7 +229,7 @@ impl Shell {
             self.note_execution(at_ns);
         }
         if self.may_be_due(now)
-            && now.mono_us >= self.help_from_us
+            && now.mono_us() >= self.help_from_us
             && self.engine.next_deadline().is_some_and(|at| now.reached(at))
         {
             self.advance_engine(now);
@@ -517,7 +517,7 @@ impl Shell {
     }
 
     fn advance_engine(&mut self, now: Now) -> bool {
-        self.help_from_us = now.mono_us + ADVANCE_EVERY_US;
+        self.help_from_us = now.mono_us() + ADVANCE_EVERY_US;
         let began_ns = self.clock.stopwatch_ns();
         if self.engine.awaits_followers() {
             // A wait may time out: its reply has the followers of this moment.
@@ -535,13 +535,13 @@ impl Shell {
     pub fn move_clock(&mut self, us: u64) {
         // Deadlines beyond the end of the clock are never reached.
         let us = self.clock.reachable_us(us);
-        let target_us = self.clock.now().mono_us.saturating_add(us);
+        let target_us = self.clock.now().mono_us().saturating_add(us);
         while let Some(next_ms) = self.next_wake(allocator::library_balance()).filter(|ms| ms.saturating_mul(1000) <= target_us) {
-            let now_us = self.clock.now().mono_us;
+            let now_us = self.clock.now().mono_us();
             self.clock.advance_us((next_ms * 1000).saturating_sub(now_us));
             while self.tick() {}
         }
-        let now_us = self.clock.now().mono_us;
+        let now_us = self.clock.now().mono_us();
         self.clock.advance_us(target_us.saturating_sub(now_us));
         while self.tick() {}
     }

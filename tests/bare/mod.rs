@@ -70,7 +70,7 @@ impl Bare {
 
     /// Lets milliseconds pass, and runs what is due.
     pub fn pass(&mut self, ms: u64) {
-        self.now.mono_us += ms * 1000;
+        self.now.advance_us(ms * 1000);
         while self.engine.advance(self.now) {}
         self.engine.check_invariants();
     }

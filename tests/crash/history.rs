@@ -170,7 +170,7 @@ impl History {
                 let args: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
                 let session = &self.engine.sessions[id.0 as usize];
                 let (db, start) = (session.db, session.out.len());
-                self.engine.begin_batch(now, now.mono_us * 1000, None);
+                self.engine.begin_batch(now, now.mono_us() * 1000, None);
                 self.engine.execute(now, id, &args);
                 self.engine.end_batch(now);
                 self.engine.take_actions();

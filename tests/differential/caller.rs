@@ -53,14 +53,14 @@ impl Caller {
         let args: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
         self.engine.execute(self.now, self.session, &args);
         while self.engine.sessions[self.session.0 as usize].flags.contains(SessionFlags::BLOCKED) {
-            self.now.mono_us += 1_000;
+            self.now.advance_us(1_000);
             self.engine.advance(self.now);
         }
         self.engine.sessions[self.session.0 as usize].out.clear();
         self.engine.take_actions();
-        self.now.mono_us += random.below(3_000);
+        self.now.advance_us(random.below(3_000));
         if random.one_in(jumps.one_in) {
-            self.now.mono_us += random.below(jumps.most_ms / jumps.whole_ms) * jumps.whole_ms * 1000;
+            self.now.advance_us(random.below(jumps.most_ms / jumps.whole_ms) * jumps.whole_ms * 1000);
         }
         if random.one_in(3) {
             while self.engine.advance(self.now) {}

@@ -598,15 +598,15 @@ fn who_follows_the_change_log_has_the_same_data() {
             }
             // A blocked client waits for a few milliseconds.
             while engine.sessions[session.0 as usize].flags.contains(SessionFlags::BLOCKED) {
-                now.mono_us += 1_000;
+                now.advance_us(1_000);
                 engine.advance(now);
             }
             engine.sessions[session.0 as usize].out.clear();
             engine.take_actions();
             // Time passes: a little, or enough for many deadlines. Sometimes nothing runs them at once.
-            now.mono_us += random.below(3_000);
+            now.advance_us(random.below(3_000));
             if random.one_in(30) {
-                now.mono_us += random.below(4_000_000) * 1_000_000;
+                now.advance_us(random.below(4_000_000) * 1_000_000);
             }
             if random.one_in(3) {
                 while engine.advance(now) {}
@@ -713,7 +713,7 @@ fn what_a_request_changes_is_one_unit() {
     // Each expired deadline is a unit. A key that a script finds expired belongs to the script's unit.
     logged.log(&["MSET", "a", "1", "b", "2", "c", "3"]);
     logged.log(&["EVAL", "for _, key in ipairs({'a', 'b', 'c'}) do redis.call('pexpire', key, 5) end", "0"]);
-    logged.now.mono_us += 10_000;
+    logged.now.advance_us(10_000);
     assert_eq!(logged.log(&["EVAL", "redis.call('set', 'd', redis.call('exists', 'a'))", "0"]), ["expired a, set d"]);
     while logged.engine.advance(logged.now) {}
     assert_eq!(logged.whole().len(), 2);

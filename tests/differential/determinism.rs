@@ -57,12 +57,12 @@ fn play(catalogue: &Catalogue, seed: u64) -> Seen {
         engine.take_dirty(&mut Vec::new());
         // A blocked client waits for a few milliseconds.
         while engine.sessions[caller.0 as usize].flags.contains(SessionFlags::BLOCKED) {
-            now.mono_us += 1_000;
+            now.advance_us(1_000);
             engine.advance(now);
         }
-        now.mono_us += random.below(3_000);
+        now.advance_us(random.below(3_000));
         if random.one_in(30) {
-            now.mono_us += random.below(4_000_000) * 1_000_000;
+            now.advance_us(random.below(4_000_000) * 1_000_000);
         }
         if random.one_in(3) {
             // One turn only: the rest of the work is left for later turns.

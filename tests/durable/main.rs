@@ -13,6 +13,7 @@
 //! - `reload`: files that are loaded into a running server;
 //! - `start`: snapshots, and append-only files of Redis 6;
 //! - `snapshot`: RDB snapshots that are written;
+//! - `times`: everything with a time in it, over every kind of start;
 //! - `switch`: the append-only file, switched on and off while the server runs;
 //! - `config`: directives, new bases, and restarts one after the other.
 //!
@@ -43,4 +44,5 @@ mod snapshot;
 mod start;
 mod stuck;
 mod switch;
+mod times;
 mod wait;

@@ -281,7 +281,7 @@ mod tests {
         ]);
         assert!(h.engine.next_deadline().is_some_and(|at| at <= 1_000_100));
         // The engine has not advanced yet, but the expired field is not visible.
-        h.now.mono_us += 100_000;
+        h.now.advance_us(100_000);
         h.script(&[("HGET h a", "$-1"), ("HLEN h", ":2"), ("HSETNX h a 5", ":1"), ("HPTTL h FIELDS 1 a", "*1 :-1")]);
         h.pass(900);
         h.script(&[("HLEN h", ":2"), ("HGET h b", "$-1"), ("HPEXPIRE h 5 FIELDS 2 a c", "*2 :1 :1")]);
@@ -296,7 +296,7 @@ mod tests {
         for i in 0..200 {
             h.args(&[b"HSETEX", b"h", b"PX", b"10", b"FIELDS", b"1", format!("f{i}").as_bytes(), b"v"]);
         }
-        h.now.mono_us += 10_000;
+        h.now.advance_us(10_000);
         h.script(&[("EXISTS h", ":0"), ("TYPE h", "+none"), ("HGETALL h", "*0"), ("SET h x NX", "+OK")]);
         assert_eq!(h.engine.keyspace.stats.expired_fields, 200);
         h.pass(1);
@@ -309,7 +309,7 @@ mod tests {
         for i in 0..300 {
             h.args(&[b"HSETEX", b"h", b"PX", b"10", b"FIELDS", b"1", format!("f{i}").as_bytes(), b"v"]);
         }
-        h.now.mono_us += 10_000;
+        h.now.advance_us(10_000);
         h.script(&[("HLEN h", ":1"), ("HGETALL h", "*2 $5 stays $1 1"), ("HSET h f299 new", ":1"), ("HDEL h f298", ":0")]);
         let fields = h.run("HRANDFIELD h 5");
         assert!(["*2 $4 f299 $5 stays", "*2 $5 stays $4 f299"].contains(&&*fields), "{fields}");

@@ -484,7 +484,7 @@ mod tests {
             ("OBJECT FREQ missing", "$-1"),
             ("OBJECT IDLETIME k", ":0"),
         ]);
-        h.now.mono_us += 12_000_000;
+        h.now.advance_us(12_000_000);
         h.script(&[("OBJECT IDLETIME k", ":12"), ("TOUCH k nokey", ":1"), ("OBJECT IDLETIME k", ":0")]);
     }
 }

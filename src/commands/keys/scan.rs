@@ -275,7 +275,7 @@ mod tests {
     fn a_random_key_is_never_one_that_has_ended() {
         let mut h = Harness::new();
         h.script(&[("RANDOMKEY", "$-1"), ("SET gone v PX 1", "+OK"), ("SET here v", "+OK")]);
-        h.now.mono_us += 2_000;
+        h.now.advance_us(2_000);
         for _ in 0..20 {
             h.script(&[("RANDOMKEY", "$4 here")]);
         }
@@ -288,7 +288,7 @@ mod tests {
             h.args(&[b"SET", format!("gone{n}").as_bytes(), b"v", b"PX", b"1"]);
         }
         h.script(&[("SET here v", "+OK"), ("DEBUG SET-ACTIVE-EXPIRE 0", "+OK")]);
-        h.now.mono_us += 2_000;
+        h.now.advance_us(2_000);
         h.script(&[("RANDOMKEY", "$4 here"), ("DEL here", ":1"), ("RANDOMKEY", "$-1")]);
     }
 
@@ -296,7 +296,7 @@ mod tests {
     fn a_hash_ends_with_its_last_field_for_walks_too() {
         let mut h = Harness::new();
         h.script(&[("HSETEX h PX 5 FIELDS 1 f v", ":1"), ("KEYS *", "*1 $1 h")]);
-        h.now.mono_us += 5_000;
+        h.now.advance_us(5_000);
         h.script(&[("KEYS *", "*0"), ("SCAN 0", "*2 $1 0 *0"), ("RANDOMKEY", "$-1")]);
     }
 

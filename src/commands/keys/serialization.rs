@@ -51,7 +51,7 @@ fn dump(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     match cx.db().read(args[1]) {
         Some(entry) if entry.is_native() => return Err(Error::WRONG_TYPE),
         Some(entry) => {
-            let payload = serialize(entry.value(), now.mono_ms(), |deadline| now.unix_of(deadline));
+            let payload = serialize(entry.value(), now.ended_ms(), |deadline| now.unix_of(deadline));
             cx.reply.bulk(&payload);
         }
         None => cx.reply.null(),

@@ -357,7 +357,7 @@ fn waiting(engine: &Engine, locks: &Locks, now: Now, queue: Option<u32>, most: u
             owner: locks.queues.owner(waiter.owner).map(|owner| owner.name.to_vec()).unwrap_or_default(),
             mode: waiter.wanted.mode.name(),
             permits: waiter.wanted.permits,
-            waited_ms: now.mono_us.saturating_sub(waiter.since_us) / 1000,
+            waited_ms: now.mono_us().saturating_sub(waiter.since_us) / 1000,
             left_ms: waiter.deadline_ms.map(|deadline| now.left_ms(deadline)),
             client: waiter.client.id,
             addr: known.addr,

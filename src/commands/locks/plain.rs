@@ -50,7 +50,7 @@ impl Plain {
             ValueRef::Bytes(bytes) => Content::Text(cut(bytes)),
             ValueRef::Count { field, count } => Content::Fields(vec![(cut(field), digits(count).to_vec())]),
             ValueRef::Boxed(Value::Hash(hash)) => {
-                let fields = hash.iter().filter(|field| !field.is_expired(now.mono_ms())).take(FIELDS_MAX);
+                let fields = hash.iter().filter(|field| !field.is_expired(now.ended_ms())).take(FIELDS_MAX);
                 Content::Fields(fields.map(|field| (cut(field.name), cut(field.value))).collect())
             }
             _ => Content::Hidden,

@@ -81,7 +81,7 @@ fn throttle(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if interval_us.saturating_mul(i128::from(burst) + 1) > US_MAX || interval_us.saturating_mul(i128::from(quantity)) > US_MAX {
         return Err(Error::new("ERR rate limit is out of range"));
     }
-    let now_us = i128::from(cx.now.mono_us);
+    let now_us = i128::from(cx.now.mono_us());
     let mut db = cx.db();
     let kept = match db.peek(args[1]) {
         None => now_us,
@@ -146,7 +146,7 @@ mod tests {
         let mut h = Harness::new();
         let mut let_through = 0;
         for _ in 0..100 {
-            h.now.mono_us += 100;
+            h.now.advance_us(100);
             while h.run("CL.THROTTLE k 0 5000 1").starts_with("*5 :0") {
                 let_through += 1;
             }

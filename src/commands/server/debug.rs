@@ -148,7 +148,7 @@ fn begin_reload(cx: &mut Context<'_>, args: &[&[u8]], from: ReloadFrom) -> Resul
 
 /// Replies to `DEBUG OBJECT`. The address is always 0x0. Values are not serialized, so `serializedlength` is the memory usage.
 fn debug_object(cx: &mut Context<'_>, key: &[u8]) -> Result {
-    let second = cx.now.mono_us / 1_000_000;
+    let second = cx.now.mono_us() / 1_000_000;
     let (mut db, reply) = cx.db_and_reply();
     let entry = db.peek(key).ok_or(Error::NO_SUCH_KEY)?;
     let (encoding, length, idle) = (names::encoding(entry), entry.allocated(), idle_seconds(entry, second));

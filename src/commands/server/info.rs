@@ -134,7 +134,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 fn server(r: &mut Report<'_>) {
     let environment = r.engine.environment.clone();
-    let uptime_s = (r.now.mono_us - r.engine.started.mono_us.min(r.now.mono_us)) / 1_000_000;
+    let uptime_s = (r.now.mono_us() - r.engine.started.mono_us().min(r.now.mono_us())) / 1_000_000;
     r.line("redis_version", REDIS_VERSION);
     r.line("redis_git_sha1", "00000000");
     r.line("redis_git_dirty", 0);
@@ -604,7 +604,7 @@ mod tests {
         for args in requests {
             engine.execute(now, id, args);
         }
-        let later = Now::new(now.mono_us + 2_000_000, now.wall_offset_ms);
+        let later = Now::new(now.mono_us() + 2_000_000, now.wall_offset_ms());
         engine.advance(later);
         let text = report(&mut engine, later, &[]);
         // The timer wheel may have work before the deadline.

@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn the_time_is_the_wall_clock_to_the_microsecond() {
         let mut harness = Harness::new();
-        harness.now.mono_us += 42;
+        harness.now.advance_us(42);
         assert_eq!(harness.run("TIME"), "*2 $10 1700001000 $2 42");
         assert_eq!(harness.run("LASTSAVE"), ":1700001000");
     }

@@ -154,7 +154,7 @@ mod tests {
         h.engine.finish_actions(h.now);
         h.run("DEBUG SLEEP 0.25");
         h.engine.take_actions();
-        h.now.mono_us += 250_000;
+        h.now.advance_us(250_000);
         h.engine.finish_actions(h.now);
         assert_eq!(h.run("SLOWLOG GET"), "*1 *6 :0 :1700001000 :250000 *3 $5 DEBUG $5 SLEEP $4 0.25 $0  $0");
         h.script(&[

@@ -99,7 +99,7 @@ fn write_claimed(reply: &mut dyn Sink, edit: &StreamEdit<'_, '_>, id: StreamId, 
 }
 
 fn xclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let now_ms = cx.now.unix_ms();
+    let (now_ms, is_of_load) = (cx.now.unix_ms(), cx.now.is_of_load());
     let (group, consumer) = (args[2], args[3]);
     let (mut db, reply) = cx.db_and_reply();
     let edit = db.read_and_edit_stream(args[1])?.filter(|edit| edit.group(group).is_some());
@@ -111,7 +111,9 @@ fn xclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         let entries_read = of.entries_read;
         edit.set_group(group, claim.last_id, entries_read);
     }
-    edit.touch_consumer(group, consumer);
+    // An append-only file has deliveries as claims, and they were then.
+    let at_ms = if is_of_load { claim.delivered_ms } else { now_ms };
+    edit.touch_consumer(group, consumer, at_ms);
     let mut claimed = Vec::new();
     for id in claim.ids {
         let old = edit.group(group).and_then(|group| group.pending().get(&id)).copied();
@@ -131,7 +133,7 @@ fn xclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         claimed.push(id);
     }
     if !claimed.is_empty() {
-        edit.activate_consumer(group, consumer);
+        edit.activate_consumer(group, consumer, at_ms);
     }
     reply.array(claimed.len());
     claimed.into_iter().for_each(|id| write_claimed(reply, &edit, id, claim.just_id));
@@ -160,7 +162,7 @@ fn xautoclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     let edit = db.read_and_edit_stream(args[1])?.filter(|edit| edit.group(group).is_some());
     let mut edit = edit.ok_or_else(|| Error::no_group(args[1], group, ""))?;
-    edit.touch_consumer(group, consumer);
+    edit.touch_consumer(group, consumer, now_ms);
     let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
     let mut next = Some(start);
     for _ in 0..count.saturating_mul(ATTEMPTS) {
@@ -183,7 +185,7 @@ fn xautoclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
     }
     if !claimed.is_empty() {
-        edit.activate_consumer(group, consumer);
+        edit.activate_consumer(group, consumer, now_ms);
     }
     // The next call starts at the next pending entry.
     let cursor = edit.group(group).zip(next).and_then(|(group, next)| group.pending().range(next..).next());

@@ -198,7 +198,7 @@ fn create_consumer(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let mut edit = edit(&mut db, args, true)?;
     let there = edit.group(args[3]).is_some_and(|group| group.consumer(args[4]).is_some());
-    let made = !there && edit.touch_consumer(args[3], args[4]);
+    let made = !there && edit.touch_consumer(args[3], args[4], edit.now_ms());
     cx.reply.integer(i64::from(made));
     Ok(())
 }

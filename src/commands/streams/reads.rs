@@ -197,7 +197,7 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
                     let mut left = read.into_iter().flat_map(|from| edit.stream().range(from, StreamId::MAX));
                     has_new = left.nth(before.saturating_mul(request.count)).is_some();
                 }
-                edit.touch_consumer(group, consumer);
+                edit.touch_consumer(group, consumer, edit.now_ms());
                 *from != From::New || has_new
             }
         };
@@ -324,7 +324,7 @@ fn deliver_new(
     if !request.no_ack {
         let now_ms = edit.now_ms();
         ids.iter().for_each(|id| edit.set_pending(group, *id, consumer, now_ms, 1));
-        edit.activate_consumer(group, consumer);
+        edit.activate_consumer(group, consumer, edit.now_ms());
     }
     Ok(())
 }

@@ -294,7 +294,7 @@ fn many_time_outs_at_once_are_done_in_pieces() {
         s.h.engine.execute_request(s.h.now, id, Request { row: Some(&TAKE), ..Request::new(&[b"TAKE".as_slice(), b"h", b"1"]) });
         all.push(id);
     }
-    s.h.now.mono_us += 1_000_000;
+    s.h.now.advance_us(1_000_000);
     let mut turns = 1;
     while s.h.engine.advance(s.h.now) {
         turns += 1;
@@ -452,7 +452,7 @@ fn nothing_ends_during_a_pause_though_it_is_not_seen() {
     for words in ["MULTI", "CLIENT PAUSE 100 WRITE", "SET k w", "GET k"] {
         s.h.run(words);
     }
-    s.h.now.mono_us += 20_000;
+    s.h.now.advance_us(20_000);
     assert_eq!(s.h.run("EXEC"), "*3 +OK +OK $1 w");
     s.h.run("CLIENT UNPAUSE");
 }

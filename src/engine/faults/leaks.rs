@@ -158,7 +158,7 @@ impl Engine {
         }
         let (kind, holder) = match entry.value() {
             ValueRef::Boxed(Value::Hash(hash)) => {
-                let fields = hash.iter().filter(|field| !field.is_expired(now.mono_ms()));
+                let fields = hash.iter().filter(|field| !field.is_expired(now.ended_ms()));
                 ("hash", Some(fields.map(|field| [field.name, b"=", field.value].concat()).collect::<Vec<_>>().join(&b", "[..])))
             }
             ValueRef::Count { field, count } => ("hash", Some([field, b"=", digits(count)].concat())),
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(client.peer, Some((String::new(), Vec::new())));
         h.run("CLIENT SETNAME worker");
         h.engine.disconnect(h.now, h.session);
-        h.now.mono_us += 20_000;
+        h.now.advance_us(20_000);
         let gone = LeakClient { id: client.id, peer: Some((String::new(), b"worker".to_vec())), gone_ms: Some(20) };
         let leak = h.engine.leaks(h.now, &[]).swap_remove(1);
         assert_eq!(leak.client, Some(gone));
@@ -284,7 +284,7 @@ mod tests {
         h.run("SET lock:cart me NX");
         h.run("SET lock:plain me");
         h.engine.disconnect(h.now, h.session);
-        h.now.mono_us += 20_000;
+        h.now.advance_us(20_000);
         let leaks = h.engine.leaks(h.now, &[]);
         let ends: Vec<String> = leaks.iter().map(ToString::to_string).collect();
         assert!(

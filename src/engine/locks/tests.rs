@@ -37,7 +37,7 @@ fn nobody_comes_in_before_those_who_wait_for_a_lock_or_a_plain_key() {
             let waiter = h.join();
             assert_eq!(h.say(waiter, "LOCK.ACQUIRE a waiter 1000 WAIT 0"), "");
             // Time has passed, and the timer has not fired.
-            h.now.mono_us += lease * 1000;
+            h.now.advance_us(lease * 1000);
             let refused = h.run(barging);
             assert!(refused == "$-1" || refused == ":0", "{barging}: {refused}");
             assert!(h.told(waiter).starts_with(':'), "{held}, {barging}");
@@ -55,11 +55,11 @@ fn the_end_of_a_plain_key_is_looked_out_for_as_it_changes() {
         [("PEXPIRE a 100", 50), ("PEXPIRE a 100", 99), ("PERSIST a", 500), ("SET a b PX 5", 4), ("GETEX a PX 7", 6)]
     {
         h.run(change);
-        h.now.mono_us += ms * 1000;
+        h.now.advance_us(ms * 1000);
         assert_eq!(h.run("SET a other NX"), "$-1");
         assert_eq!(h.told(waiter), "", "{change}");
     }
-    h.now.mono_us += 1000;
+    h.now.advance_us(1000);
     assert_eq!(h.run("SET a other NX"), "$-1");
     assert!(h.told(waiter).starts_with(':'));
 }
@@ -74,7 +74,7 @@ fn many_due(h: &mut Harness, count: usize) -> Vec<SessionId> {
             waiter
         })
         .collect();
-    h.now.mono_us += 100_000;
+    h.now.advance_us(100_000);
     waiters
 }
 
@@ -163,7 +163,7 @@ fn a_refused_command_still_publishes_what_expired_before_it() {
         h.script(&[("SET a 1 PX 100", "+OK")]);
         h.run("LOCK.ACQUIRE held token 100000");
         // Time has passed, and the timer has not fired.
-        h.now.mono_us += 100_000;
+        h.now.advance_us(100_000);
         assert!(h.run(refused).starts_with("-WRONGTYPE"), "{refused}");
         assert_eq!(h.told(listener), "*3 $7 message $22 __keyevent@0__:expired $1 a", "{refused}");
     }

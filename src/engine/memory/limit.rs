@@ -94,7 +94,7 @@ impl Engine {
             return Ok(());
         }
         if !self.has_room(now, wanted) {
-            self.memory.over_since_us.get_or_insert(now.mono_us);
+            self.memory.over_since_us.get_or_insert(now.mono_us());
             self.evict(now, wanted)?;
         } else if self.memory.over_since_us.is_some() {
             self.end_excess(now);
@@ -113,7 +113,7 @@ impl Engine {
 
     /// Duration of the current excess over `maxmemory` in microseconds; 0 without one.
     pub(crate) fn over_maxmemory_us(&self, now: Now) -> u64 {
-        self.memory.over_since_us.map_or(0, |since| now.mono_us.saturating_sub(since))
+        self.memory.over_since_us.map_or(0, |since| now.mono_us().saturating_sub(since))
     }
 
     /// Memory in use: as measured by the driver, or else by the engine's own account.
@@ -206,7 +206,7 @@ impl Engine {
         if self.config.maxmemory == 0 || self.has_room(now, 0) {
             return self.end_excess(now);
         }
-        self.memory.over_since_us.get_or_insert(now.mono_us);
+        self.memory.over_since_us.get_or_insert(now.mono_us());
         if self.keyspace.evictor.policy.is_none() {
             return;
         }

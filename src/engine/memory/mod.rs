@@ -44,7 +44,7 @@ impl MemoryGuard {
 
     /// Restarts the count of the time above `maxmemory`.
     pub(super) fn begin_anew(&mut self, now: Now) {
-        self.over_since_us = self.over_since_us.map(|_| now.mono_us);
+        self.over_since_us = self.over_since_us.map(|_| now.mono_us());
     }
 }
 

@@ -12,7 +12,7 @@ impl Engine {
     #[cold]
     pub(crate) fn sample_rates(&mut self, now: Now) {
         let [cycles, busy_us] = self.event_loop();
-        self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out, cycles, busy_us]);
+        self.rates.sample(now.mono_us(), [self.stats.commands, self.stats.net_in, self.stats.net_out, cycles, busy_us]);
     }
 
     /// Rounds of the event loop and their microseconds, since the start or the last `CONFIG RESETSTAT`.

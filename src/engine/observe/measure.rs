@@ -30,7 +30,7 @@ impl Engine {
         }
         self.timing.stopwatch = stopwatch;
         self.timing.looked_ns = at_ns;
-        if self.rates.due(now.mono_us) {
+        if self.rates.due(now.mono_us()) {
             self.sample_rates(now);
         }
     }
@@ -204,7 +204,7 @@ impl Engine {
 
     /// Announces that the driver has carried out the actions of the last requests.
     pub fn finish_actions(&mut self, now: Now) {
-        if self.rates.due(now.mono_us) {
+        if self.rates.due(now.mono_us()) {
             self.sample_rates(now);
         }
         if self.timing.unfinished.is_some() {

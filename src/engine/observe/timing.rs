@@ -61,6 +61,6 @@ impl Timing {
 
     /// The stopwatch's time, in nanoseconds; without a stopwatch, the engine's.
     pub(super) fn look(&self, now: Now) -> u64 {
-        self.stopwatch.map_or(now.mono_us.saturating_mul(1000), |look| look())
+        self.stopwatch.map_or(now.mono_us().saturating_mul(1000), |look| look())
     }
 }

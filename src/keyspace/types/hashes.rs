@@ -187,7 +187,7 @@ impl<'a> Db<'a> {
         self.note_lookup(key, !matches!(place, Ok(None)));
         let Some(place) = place? else { return Ok(None) };
         self.touch(place);
-        let now_ms = self.now.mono_ms();
+        let now_ms = self.now.ended_ms();
         let space = &self.keyspace.space;
         Ok(match space.get(self.dict, place).value() {
             ValueRef::Boxed(Value::Hash(hash)) => Some(HashView {
@@ -228,7 +228,7 @@ impl<'a> Db<'a> {
     fn locate_hash(&mut self, key: &[u8]) -> Result<(KeyHash, Option<Place>)> {
         let (key_hash, place) = self.locate(key);
         let Some(place) = place else { return Ok((key_hash, None)) };
-        let now_ms = self.now.mono_ms();
+        let now_ms = self.now.ended_ms();
         let has_expired = match self.keyspace.space.get(self.dict, place).value() {
             ValueRef::Boxed(Value::Hash(hash)) => hash.has_expired_fields(now_ms),
             ValueRef::Count { .. } => false,
@@ -258,7 +258,7 @@ impl<'a> Db<'a> {
 
     /// Removes at most `budget` expired fields, and the key with the last one. Returns false if the key is gone.
     fn remove_expired_fields(&mut self, place: Place, budget: &mut u32) -> bool {
-        let (now, db, now_ms) = (self.now, self.index, self.now.mono_ms());
+        let (now, db, now_ms) = (self.now, self.index, self.now.ended_ms());
         let Keyspace { space, changes, stats, .. } = &mut *self.keyspace;
         let hasher = space.hasher().clone();
         let key = space.get(self.dict, place).key().to_vec();
@@ -313,7 +313,7 @@ impl HashEdit<'_, '_> {
             ValueRef::Count { field, count } if field == name => counted(field, count),
             _ => return None,
         };
-        (!field.is_expired(self.db.now.mono_ms())).then_some(field)
+        (!field.is_expired(self.db.now.ended_ms())).then_some(field)
     }
 
     /// Converts the hash to the form for these fields and values, as Redis predicts it from their number and lengths.
@@ -477,7 +477,7 @@ impl HashEdit<'_, '_> {
 
     /// Removes a field if it has expired, so that the next step does not find it.
     fn remove_if_expired(&mut self, name: &[u8]) {
-        let now_ms = self.db.now.mono_ms();
+        let now_ms = self.db.now.ended_ms();
         let Some(hash) = self.place.and_then(|place| self.db.hash_at(place)) else { return };
         if hash.has_expired_fields(now_ms)
             && hash.get(self.db.keyspace.space.hasher(), name).is_some_and(|field| field.is_expired(now_ms))

@@ -182,25 +182,23 @@ impl StreamEdit<'_, '_> {
         true
     }
 
-    /// Records a read by a consumer. Creates the consumer if it does not exist, and returns true then.
-    pub fn touch_consumer(&mut self, group: &[u8], name: &[u8]) -> bool {
-        let now_ms = self.now_ms();
+    /// Records a read by a consumer, at a time in Unix milliseconds. Creates the consumer if it does not exist, and returns true then.
+    pub fn touch_consumer(&mut self, group: &[u8], name: &[u8], at_ms: i64) -> bool {
         let Some(of) = self.stream_mut().group_mut(group) else { return false };
         let old = of.consumer(name).map(|consumer| consumer.active_ms);
-        of.set_consumer(name, now_ms, old.flatten());
+        of.set_consumer(name, at_ms, old.flatten());
         if old.is_none() {
-            self.emit(Effect::ConsumerSet { group, consumer: name, seen_ms: now_ms, active_ms: None });
+            self.emit(Effect::ConsumerSet { group, consumer: name, seen_ms: at_ms, active_ms: None });
             self.event(Event::XGROUP_CREATECONSUMER);
         }
         old.is_none()
     }
 
-    /// Records a delivery to a consumer.
-    pub fn activate_consumer(&mut self, group: &[u8], name: &[u8]) {
-        let now_ms = self.now_ms();
+    /// Records a delivery to a consumer, at a time in Unix milliseconds.
+    pub fn activate_consumer(&mut self, group: &[u8], name: &[u8], at_ms: i64) {
         let Some(of) = self.stream_mut().group_mut(group) else { return };
-        of.set_consumer(name, now_ms, Some(now_ms));
-        self.emit(Effect::ConsumerSet { group, consumer: name, seen_ms: now_ms, active_ms: Some(now_ms) });
+        of.set_consumer(name, at_ms, Some(at_ms));
+        self.emit(Effect::ConsumerSet { group, consumer: name, seen_ms: at_ms, active_ms: Some(at_ms) });
     }
 
     /// Removes a consumer and its pending entries. Returns the number of those; `None` if the consumer does not exist.

@@ -169,7 +169,7 @@ impl Locks {
                 self.lose(keys, now, (db, name), lock, grant, Reason::Session);
             }
         }
-        while let Some(grant) = lock.holders.take_ended(now.mono_ms()) {
+        while let Some(grant) = lock.holders.take_ended(now.ended_ms()) {
             self.stats.expiries += 1;
             let reason = grant.end_reason();
             self.lose(keys, now, (db, name), lock, grant, reason);

@@ -29,7 +29,7 @@ impl Locks {
 
     /// How long the waiters have waited, in microseconds, the longest wait first.
     fn present_waits_us(&self, now: Now) -> impl Iterator<Item = u64> {
-        self.queues.waiters_by_age().map(move |waiter| now.mono_us.saturating_sub(waiter.since_us))
+        self.queues.waiters_by_age().map(move |waiter| now.mono_us().saturating_sub(waiter.since_us))
     }
 
     /// How long the longest present wait for a name lasts, in milliseconds; 0 without waiters.
@@ -39,6 +39,6 @@ impl Locks {
 
     /// As [`Locks::oldest_wait_ms`], in microseconds.
     pub fn oldest_wait_us(&self, now: Now, queue: u32) -> u64 {
-        self.queues.oldest_since_us(queue).map_or(0, |since_us| now.mono_us.saturating_sub(since_us))
+        self.queues.oldest_since_us(queue).map_or(0, |since_us| now.mono_us().saturating_sub(since_us))
     }
 }

@@ -51,7 +51,7 @@ impl Locks {
                 break;
             }
             let request = &Request { owner: &owner, client, wanted, id: id.as_deref() };
-            let waited_us = now.mono_us.saturating_sub(since_us);
+            let waited_us = now.mono_us().saturating_sub(since_us);
             let granting = Granting { now, place: (db, name), queue: Some(queue), request, waited_us: Some(waited_us) };
             let names: SmallVec<[(u32, Box<[u8]>); 4]> = if all {
                 let of = |queue| self.queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
@@ -118,7 +118,7 @@ impl Locks {
                 continue;
             }
             let (client, wanted, token, id) = (waiter.client, waiter.wanted, grant.token, waiter.request.clone());
-            let waited_us = now.mono_us.saturating_sub(waiter.since_us);
+            let waited_us = now.mono_us().saturating_sub(waiter.since_us);
             self.withdraw(number);
             self.reenter(now, (db, name), lock, &Request { owner, client, wanted, id: id.as_deref() }, true);
             self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);

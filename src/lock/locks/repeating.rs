@@ -120,7 +120,7 @@ impl Locks {
     ) -> bool {
         let Some(found) = self.queues.waiter_mut(waiter) else { return false };
         let (client, all, serial, before_ms) = (found.client, found.all, found.serial, found.deadline_ms);
-        let waited_ms = now.mono_us.saturating_sub(found.since_us) / 1000;
+        let waited_ms = now.mono_us().saturating_sub(found.since_us) / 1000;
         self.outcomes.push(Outcome::TimedOut { client, all, waited_ms });
         let Some(deadline_ms) = wait else {
             self.end_wait(keys, now, waiter, What::Left);

@@ -131,7 +131,7 @@ impl Locks {
             }
             return Err(Refusal::Deadlock(graph::describe(&cycle)));
         }
-        let waiter = self.queues.enter(request, (deadline_ms, now.mono_us), (upgrade, all), queues);
+        let waiter = self.queues.enter(request, (deadline_ms, now.mono_us()), (upgrade, all), queues);
         if let Some(deadline_ms) = deadline_ms {
             let serial = self.queues.waiter(waiter).map_or(0, |waiter| waiter.serial);
             self.deadlines.insert((deadline_ms, Due::Waiter(serial, waiter)));
@@ -210,5 +210,5 @@ impl Locks {
 }
 
 fn waited_ms(now: Now, since_us: u64) -> u64 {
-    now.mono_us.saturating_sub(since_us) / 1000
+    now.mono_us().saturating_sub(since_us) / 1000
 }

@@ -644,7 +644,7 @@ impl World {
     }
 
     pub(super) fn tick(&mut self) -> Result<(), TestCaseError> {
-        self.now.mono_us += 1000;
+        self.now.advance_us(1000);
         self.map.now_ms += 1;
         self.locks.end_due(&mut self.map, self.now, &mut 1000);
         // The wheel ends leases of names without a queue; those of contended names were seen to.

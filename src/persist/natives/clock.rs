@@ -48,7 +48,7 @@ impl Moment {
 
     /// The monotonic deadline of a Unix time, which may have passed; never 0, which often stands for none.
     pub fn deadline_ms(&self, unix_ms: i64) -> u64 {
-        let at_ms = i128::from(unix_ms) - i128::from(self.now.wall_offset_ms);
+        let at_ms = i128::from(unix_ms) - i128::from(self.now.wall_offset_ms());
         at_ms.clamp(1, u64::MAX.into()) as u64
     }
 }
@@ -135,9 +135,9 @@ mod tests {
             let boot_ms = (90_000_000 + boot_us + passed_us) / 1000;
             let reader = Moment { now: Now::new(1_000_000 + reader_us, 0), boot: BootClock { id: BOOT, now_ms: boot_ms } };
             let end_ms = 5_100;
-            let left_us = end_ms * 1000 - writer.now.mono_us - passed_us;
+            let left_us = end_ms * 1000 - writer.now.mono_us() - passed_us;
             let at_ms = Written::at(&writer).monotonic_ms(&reader, writer.distance_ms(end_ms));
-            let late_us = at_ms as i64 * 1000 - (reader.now.mono_us + left_us) as i64;
+            let late_us = at_ms as i64 * 1000 - (reader.now.mono_us() + left_us) as i64;
             assert!((0..4_000).contains(&late_us), "{late_us} µs late");
         }
     }
@@ -147,7 +147,7 @@ mod tests {
         // The wall clock has the fraction of the monotonic one.
         for (writer_us, passed_us) in (0..10_000u64).map(|n| (n * 37 % 1_000, 2_000 + n * 7 % 3_000)) {
             let writer = Moment { now: Now::new(5_000_000 + writer_us, 0), boot: BootClock::default() };
-            let reader = Moment { now: Now::new(writer.now.mono_us + passed_us, 0), boot: BootClock::default() };
+            let reader = Moment { now: Now::new(writer.now.mono_us() + passed_us, 0), boot: BootClock::default() };
             let end_ms = 5_100;
             let at_ms = Written::at(&writer).monotonic_ms(&reader, writer.distance_ms(end_ms));
             assert!((end_ms..end_ms + 4).contains(&at_ms), "{at_ms} instead of {end_ms}");

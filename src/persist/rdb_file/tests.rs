@@ -179,7 +179,7 @@ fn expired_keys_are_neither_written_nor_loaded_unless_commands_follow() {
     let mut h = Harness::new();
     h.script(&[("DEBUG SET-ACTIVE-EXPIRE 0", "+OK"), ("SET a 1 PX 10", "+OK"), ("SET b 2 PX 1000", "+OK"), ("SET c 3", "+OK")]);
     let all = file(&h);
-    h.now.mono_us += 10_000;
+    h.now.advance_us(10_000);
     let fewer = file(&h);
     let mut other = Harness::new();
     assert_eq!(load(&mut other, &fewer).unwrap().loaded, 2);
@@ -211,7 +211,7 @@ fn expired_fields_of_hashes_are_kept_where_commands_follow() {
     for keep_expired in [false, true] {
         let mut other = Harness::new();
         other.now = h.now;
-        other.now.mono_us += 50_000;
+        other.now.advance_us(50_000);
         // As while a file is loaded, nothing expires until all is there.
         let mut reader = Reader::new(None, true, 0);
         reader.feed(&file);
@@ -257,7 +257,7 @@ fn a_hash_whose_fields_have_all_expired_is_not_loaded() {
     let file = file(&h);
     let mut other = Harness::new();
     other.now = h.now;
-    other.now.mono_us += 50_000;
+    other.now.advance_us(50_000);
     assert_eq!(load(&mut other, &file).unwrap(), Tally { loaded: 1, expired: 1, ..Tally::default() });
     other.script(&[("EXISTS h", ":0"), ("DBSIZE", ":1")]);
 }

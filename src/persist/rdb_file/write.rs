@@ -287,7 +287,7 @@ impl Writer {
                 out.extend_from_slice(&[opcode::FREQ, counter]);
             }
         }
-        let version = put_value(out, Some(key), entry.value(), self.version, self.now.mono_ms(), unix_of);
+        let version = put_value(out, Some(key), entry.value(), self.version, self.now.ended_ms(), unix_of);
         if version > self.version { Err(Changed) } else { Ok(()) }
     }
 }

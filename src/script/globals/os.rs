@@ -15,7 +15,7 @@ pub(super) unsafe extern "C-unwind" fn clock(lua: *mut lua_State) -> c_int {
         let interpreter = Interpreter::of(lua);
         fuel::consume(lua, interpreter, CLOCK_COST);
         let frame = &raw const (*interpreter).frame;
-        let began_ns = (*frame).now.mono_us.saturating_mul(1000);
+        let began_ns = (*frame).now.mono_us().saturating_mul(1000);
         lua_pushnumber(lua, began_ns.saturating_add((*frame).fuel.elapsed_ns()) as f64 / 1e9);
     }
     1

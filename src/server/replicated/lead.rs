@@ -191,7 +191,7 @@ impl Shell {
     fn lead(&mut self, id: LeaderId) {
         self.apply_all();
         let Some(replicated) = &mut self.replicated else { return };
-        let before_us = self.clock.now().mono_us;
+        let before_us = self.clock.now().mono_us();
         let clock = &mut self.clock;
         let finished = replicated.part.finish(Purpose::TakeOver, |time| {
             clock.set_us(time.us);
@@ -338,7 +338,7 @@ impl Shell {
     /// and is not about keys moves with it, so that no connection seems idle for days, and nothing is due only in days. `before_us`:
     /// what the clock showed before, in microseconds.
     fn clock_was_set(&mut self, before_us: u64) {
-        let by_us = self.clock.now().mono_us as i64 - before_us as i64;
+        let by_us = self.clock.now().mono_us() as i64 - before_us as i64;
         self.engine.move_marks(by_us);
         self.forget_marks();
     }

@@ -239,7 +239,7 @@ impl Leadership {
         self.proposed.push_back((number, batch.len() as u64, now_ns));
         // The header is for files: a record of the quorum has a checksum of its own.
         let bytes = if batch.is_empty() { Bytes::new() } else { Bytes::from(batch).slice(HEADER..) };
-        let time = ClusterTime { us: now.mono_us, wall_offset_ms: now.wall_offset_ms };
+        let time = ClusterTime { us: now.mono_us(), wall_offset_ms: now.wall_offset_ms() };
         Batch { origin: self.origin, number, time, bytes }
     }
 
@@ -429,7 +429,7 @@ mod tests {
         follower.set_time(ClusterTime { us: 9_000_000, wall_offset_ms: 0 });
         let mut part = Part::Follows(Box::new(follower));
         let (_, now) = part.finish(Purpose::TakeOver, |time| Now::new(time.us, 0)).unwrap();
-        assert_eq!(now.mono_us, 9_000_000);
+        assert_eq!(now.mono_us(), 9_000_000);
         assert!(matches!(part, Part::Empty));
     }
 

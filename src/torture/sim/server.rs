@@ -130,7 +130,7 @@ fn connect(engine: &mut Engine, at: Now) -> SessionId {
 fn execute(engine: &mut Engine, at: Now, id: SessionId, command: &Command) {
     advance(engine, at);
     let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
-    engine.begin_batch(at, at.mono_us * 1000, None);
+    engine.begin_batch(at, at.mono_us() * 1000, None);
     engine.execute(at, id, &args);
     engine.end_batch(at);
     engine.take_actions();

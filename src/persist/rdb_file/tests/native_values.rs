@@ -1,6 +1,7 @@
 //! Native locks and what belongs to them, written and loaded.
 
 use super::*;
+use crate::base::time::Now;
 use crate::keyspace::rdb::parts::put_string;
 use crate::lock::grant::Owner;
 use crate::lock::requests::{Answer, Answered, Remembered};
@@ -135,7 +136,7 @@ fn a_grant_of_a_connection_ends_with_the_process_and_its_delay_begins() {
 fn rest_of_a_lease(boots: (u8, u8), boot_us: u64, wall_us: i64, fractions: [u64; 3]) -> [i64; 2] {
     let [mono_before, boot_before, mono_after] = fractions;
     let mut h = Harness::new();
-    h.now.mono_us = h.now.mono_us / 1000 * 1000 + mono_before;
+    h.now = Now::new(h.now.mono_us() / 1000 * 1000 + mono_before, h.now.wall_offset_ms());
     h.run("LOCK.ACQUIRE l me 60000");
     let boot = |id, us: u64| BootClock { id: [id; 16], now_ms: us / 1000 };
     let options = Options { boot: boot(boots.0, 1_000_000 + boot_before), ..PLAIN };
@@ -148,7 +149,7 @@ fn rest_of_a_lease(boots: (u8, u8), boot_us: u64, wall_us: i64, fractions: [u64;
     [h, other].map(|h| {
         let images = h.engine.keyspace.images(None);
         let end_ms = images[&(0, b"l"[..].into())].lock().unwrap().holders.only().unwrap().end_ms;
-        end_ms as i64 * 1000 - h.now.mono_us as i64
+        end_ms as i64 * 1000 - h.now.mono_us() as i64
     })
 }
 
@@ -184,7 +185,7 @@ fn deadlines_of_latches_and_guards_are_those_of_the_wall_clock() {
     let file = slices(&h, Options { boot: BootClock { id: [1; 16], now_ms: 1000 }, ..PLAIN }, 1 << 20).concat();
     let mut other = Harness::new();
     other.now = h.now;
-    other.now.wall_offset_ms += 15_000;
+    other.now = Now::new(other.now.mono_us(), other.now.wall_offset_ms() + 15_000);
     let boot = BootClock { id: [1; 16], now_ms: 1000 };
     load_in_pieces(&mut other, &file, LoadOptions { boot, ..LoadOptions::default() }, 1000).unwrap();
     // By the boot clock, no time has passed.

@@ -441,7 +441,7 @@ impl Process {
         };
         let number = leading.gate.take();
         leading.log.begin_file(0);
-        node.propose(leadership.propose(number, batch, now, now.mono_us * 1000), leadership.id);
+        node.propose(leadership.propose(number, batch, now, now.mono_us() * 1000), leadership.id);
         match flaw {
             Flaw::AcknowledgeBeforeMajority => leading.gate.settle(number).into_iter().map(|(id, _)| id).collect(),
             _ => Vec::new(),
