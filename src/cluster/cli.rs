@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
 use crate::cluster::trial::Trial;
-use crate::cluster::{change, recover, status, survey, trial};
+use crate::cluster::{change, recover, secret, status, survey, trial};
 
 const AFTER: &str = "\
 URL is that of any node for clients, redis://[user][:password@]host[:port] or rediss://…; several are separated by commas, and the first \
@@ -24,6 +24,7 @@ const STATUS: &str = "Shows all nodes. The exit code is 1 if none leads, or one 
 const ADD: &str = "Adds a running node, and waits until it votes";
 const REMOVE: &str = "Removes a node, which hands its leadership over first";
 const HAND_OVER: &str = "Hands the leadership over to a node, or to the one that has most of the log";
+const SECRET: &str = "Prints a new secret for --cluster-secret";
 const RECOVER: &str =
     "After the loss of a majority: makes a stopped node the only member of its cluster. May lose writes and locks";
 
@@ -59,6 +60,7 @@ fn with_subcommands(command: Command) -> Command {
         .subcommand(
             Command::new("try").about(TRY).arg(port).arg(folder("keep", "Folder that is kept, and taken again the next time")),
         )
+        .subcommand(Command::new("secret").about(SECRET))
         .subcommand(Command::new("status").about(STATUS).arg(urls()).arg(flag("json", "Prints JSON")))
         .subcommand(Command::new("add").about(ADD).arg(urls()).arg(id(true)).arg(address))
         .subcommand(Command::new("remove").about(REMOVE).arg(urls()).arg(id(true)))
@@ -95,6 +97,7 @@ async fn dispatch(matches: &ArgMatches) -> Result<ExitCode, String> {
             let trial = Trial { port: matches.get_one("port").copied(), keep: matches.get_one("keep").cloned() };
             return trial::run(&trial).await.map(|()| ExitCode::SUCCESS);
         }
+        "secret" => secret::draw(),
         "status" => return show(text("url"), matches.get_flag("json")).await,
         "add" => change::add(text("url"), id().unwrap_or(0), text("address")).await,
         "remove" => change::remove(text("url"), id().unwrap_or(0)).await,

@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::processes::{self, NodeStart, Place, free_ports};
+use crate::cluster::secret;
 use crate::cluster::survey::survey;
 
 /// Number of nodes.
@@ -87,9 +88,11 @@ impl Drop for Nodes {
 impl Nodes {
     fn start(place: &Place, ports: &[Ports]) -> Result<Nodes, String> {
         let peers = processes::peers(ports.iter().map(|(_, port)| *port));
+        // Other users of this machine reach the ports, too.
+        let secret = [secret::file_in(&place.folder)?.to_string_lossy().into_owned()];
         let mut nodes = Nodes(Vec::new());
         for (node, (port, _)) in (1..).zip(ports) {
-            let start = NodeStart { node, peers: &peers, port: *port, more: &[], limited: false };
+            let start = NodeStart { node, peers: &peers, port: *port, more: &secret, limited: false };
             nodes.0.push(Some(processes::spawn(place, start)?));
         }
         Ok(nodes)

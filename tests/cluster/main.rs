@@ -11,6 +11,7 @@
 //! - `rolling`: all nodes are restarted under load;
 //! - `recovered`: what is left of a lost majority;
 //! - `encrypted`: TLS among the nodes;
+//! - `strangers`: frames behind the handshake that make no sense;
 //! - `trial`: `portcullis cluster try`;
 //! - `partitions`, `proxies`: cuts between the nodes, full disks, pauses and lost disks under load;
 //! - `clocks`: wall clocks that are wrong and jump;
@@ -45,5 +46,6 @@ mod recovered;
 mod rolling;
 mod session;
 mod shown;
+mod strangers;
 mod trial;
 mod waits;

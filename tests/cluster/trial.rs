@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -93,6 +94,10 @@ fn a_folder_is_kept_and_a_node_that_dies_is_told_of() {
     let keep = folder.to_string_lossy().into_owned();
     let trial = Trial::start(&["--keep", &keep]);
     assert_eq!(trial.ask(&["SET", "a", "1"]), "+OK");
+    // Its nodes share a secret, which no other user of the machine reads.
+    let secret = folder.join("secret.conf");
+    assert_eq!(std::fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(&secret).unwrap().len(), "cluster-secret ".len() + 64 + 1);
     let clients = trial.clients.clone();
     kill_process(process_id(clients[1]), Signal::KILL).unwrap();
     until("the node ends", || ask_briefly(clients[1], &["PING"]).is_err());

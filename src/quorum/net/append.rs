@@ -22,6 +22,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use crate::quorum::net::frame::{Kind, decode_message, encode_message};
 use crate::quorum::net::link::{Answer, Link, Peer};
 use crate::quorum::runtime;
+use crate::quorum::sane;
 use crate::quorum::types::{Entry, LogId, NodeId, Types, Vote};
 
 type Append = AppendEntriesRequest<Types>;
@@ -69,20 +70,19 @@ impl Sent {
     /// Polls for the answer.
     pub fn poll(&mut self, peer: &Peer, cx: &mut Context<'_>) -> Poll<Result<AppendEntriesResponse<Types>, Failure>> {
         let answered = ready!(Pin::new(&mut self.answer).poll(cx));
-        Poll::Ready(read_answer(peer.node(), answered).inspect(|response: &AppendEntriesResponse<Types>| {
+        Poll::Ready(read_answer(peer.node(), answered).and_then(|response: AppendEntriesResponse<Types>| {
+            peer.judge(sane::appended(&response, self.prev.as_ref(), self.last.as_ref()))
+                .map_err(|nonsense| NetworkError::new(&nonsense))?;
             peer.traffic().appends.record(self.at.elapsed());
             if !matches!(response, AppendEntriesResponse::HigherVote(_)) {
                 peer.acks().record(peer.node(), &self.vote, self.at);
             }
+            Ok(response)
         }))
     }
 
-    fn result(self, response: AppendEntriesResponse<Types>) -> Result<StreamAppendResult<Types>, Failure> {
-        // Nothing conflicts with the beginning of the log. An answer that says so would end the process in openraft.
-        if response.is_conflict() && self.prev.is_none() {
-            return Err(NetworkError::from_string("a conflict with nothing").into());
-        }
-        Ok(response.into_stream_result(self.prev, self.last))
+    fn result(self, response: AppendEntriesResponse<Types>) -> StreamAppendResult<Types> {
+        response.into_stream_result(self.prev, self.last)
     }
 }
 
@@ -233,7 +233,7 @@ impl<S: Stream<Item = Append> + Unpin> Appends<S> {
                 self.progress = Instant::now();
                 let Some(sent) = self.sent.pop_front() else { return Poll::Ready(None) };
                 self.sent_bytes -= sent.bytes;
-                Poll::Ready(Some(answer.and_then(|response| sent.result(response))))
+                Poll::Ready(Some(answer.map(|response| sent.result(response))))
             }
         }
     }

@@ -28,6 +28,7 @@ use crate::quorum::net::hello::Purpose;
 use crate::quorum::net::keeper::Shared;
 use crate::quorum::net::link::{Link, Peer};
 use crate::quorum::net::snapshot::{self, Unsent};
+use crate::quorum::sane::{self, Nonsense};
 use crate::quorum::types::{NodeId, Peer as Member, SnapshotFile, Types, Vote};
 
 /// Minimum time that a stream of appends waits for a connection, or for the next answer. openraft's own limit is the interval of
@@ -101,6 +102,12 @@ impl Client {
         timeout_at(deadline, request(link)).await.map_err(|_| self.late(action, time))?
     }
 
+    /// An answer, unless it makes no sense.
+    fn judged<A>(&self, answer: A, check: impl FnOnce(&A) -> Result<(), Nonsense>) -> Result<A, Failure> {
+        self.peer.judge(check(&answer)).map_err(|nonsense| NetworkError::new(&nonsense))?;
+        Ok(answer)
+    }
+
     async fn ask<Q, A>(&self, kind: Kind, action: RPCTypes, request: Q, option: &RPCOption) -> Result<A, Failure>
     where
         Q: Serialize,
@@ -148,11 +155,13 @@ impl RaftNetworkV2<Types> for Client {
     }
 
     async fn vote(&mut self, request: VoteRequest<Types>, option: RPCOption) -> Result<VoteResponse<Types>, Failure> {
-        self.ask(Kind::Vote, RPCTypes::Vote, request, &option).await
+        let response = self.ask(Kind::Vote, RPCTypes::Vote, request, &option).await?;
+        self.judged(response, sane::voted)
     }
 
     async fn pre_vote(&mut self, request: VoteRequest<Types>, option: RPCOption) -> Result<VoteResponse<Types>, Failure> {
-        self.ask(Kind::PreVote, RPCTypes::Vote, request, &option).await
+        let response = self.ask(Kind::PreVote, RPCTypes::Vote, request, &option).await?;
+        self.judged(response, sane::voted)
     }
 
     async fn full_snapshot(
@@ -166,9 +175,13 @@ impl RaftNetworkV2<Types> for Client {
         let sending = async {
             let dialled = self.shared.dial(node, &addr, Purpose::Snapshot).await;
             let mut wire = dialled.map_err(|failure| StreamingError::Unreachable(Unreachable::new(&failure)))?;
-            snapshot::send(&mut wire, vote, snapshot).await.map_err(|unsent| match unsent {
+            let sent = snapshot::send(&mut wire, vote, snapshot).await.map_err(|unsent| match unsent {
                 Unsent::Io(error) => StreamingError::Network(NetworkError::new(&error)),
                 Unsent::Refused(reason) => StreamingError::Unreachable(Unreachable::from_string(reason)),
+            });
+            sent.and_then(|response| {
+                let checked = self.peer.judge(sane::answered(&response.vote));
+                checked.map(|()| response).map_err(|nonsense| StreamingError::Network(NetworkError::new(&nonsense)))
             })
         };
         tokio::select! {

@@ -1,14 +1,16 @@
 //! What answers the requests of other nodes.
 
-use openraft::Raft;
 use openraft::alias::SnapshotOf;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse, VoteRequest,
     VoteResponse,
 };
 use openraft::storage::RaftStateMachine;
+use openraft::{Raft, RaftState};
 
-use crate::quorum::types::{SnapshotFile, Types, Vote};
+use crate::quorum::leader::{Here, Said, fits};
+use crate::quorum::sane::Nonsense;
+use crate::quorum::types::{LogId, SnapshotFile, Types, Vote};
 
 /// A snapshot with what it is of.
 pub type Snapshot = SnapshotOf<Types, SnapshotFile>;
@@ -18,6 +20,15 @@ pub type Failed = String;
 
 /// Answers the requests of other nodes. Several may be under way; appends are begun in the order in which they were sent.
 pub trait Handler: Send + Sync + 'static {
+    /// Expects that what a leader says of its log contradicts nothing that is committed here, and nothing up to `matched`; see [`fits`].
+    /// Returns what is committed.
+    fn fits(
+        &self,
+        vote: Vote,
+        said: Said,
+        matched: Option<LogId>,
+    ) -> impl Future<Output = Result<Result<Option<LogId>, Nonsense>, Failed>> + Send;
+
     /// Appends entries to the log.
     ///
     /// # Errors
@@ -51,6 +62,16 @@ impl<M> Handler for Raft<Types, M>
 where
     M: RaftStateMachine<Types, SnapshotData = SnapshotFile>,
 {
+    async fn fits(&self, vote: Vote, said: Said, matched: Option<LogId>) -> Result<Result<Option<LogId>, Nonsense>, Failed> {
+        let look = move |state: &RaftState<Types>| {
+            let at = |index| state.log_ids.get(index);
+            let here =
+                Here { vote: state.vote_ref(), committed: state.local_committed(), matched, last: state.log_ids.last(), at };
+            fits(&said, &vote, &here)
+        };
+        self.with_raft_state(look).await.map_err(|error| error.to_string())
+    }
+
     async fn append_entries(&self, request: AppendEntriesRequest<Types>) -> Result<AppendEntriesResponse<Types>, Failed> {
         Raft::append_entries(self, request).await.map_err(|error| error.to_string())
     }

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use crate::quorum::cluster::{Cluster, Foreign, Pair, Side, Standing};
 use crate::quorum::net::frame::{FRAME_MAX, Frame, HEAD, Kind, LENGTH, Malformed, decode_beginning, encode};
 use crate::quorum::net::wire::Wire;
+use crate::quorum::sane::{Nonsense, expect_name};
 use crate::quorum::types::{ClusterId, NodeId};
 
 /// First bytes of each hello.
@@ -77,6 +78,14 @@ impl Hello {
         let Hello { cluster, blank, votes, .. } = *self;
         let parent = self.greeting.map_or(0, |greeting| greeting.parent);
         Standing { cluster, parent, blank, votes, ..Standing::default() }
+    }
+
+    /// Expects names of a sane length in what a node says again. What it says at first has a small frame.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), Nonsense> {
+        expect_name(self.client.host.len().max(self.program.len()))
     }
 
     /// Whether the node runs a version that knows that clusters have ids.

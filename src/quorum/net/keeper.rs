@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::quorum::leader::Leader;
 use crate::quorum::net::dial::{self, Security};
 use crate::quorum::net::directory::Directory;
 use crate::quorum::net::frame::{FRAME_MAX, Kind, encode};
@@ -39,12 +40,15 @@ pub struct Shared {
     /// Takes the messages of other nodes. Without it they are dropped.
     pub on_message: OnceLock<OnMessage>,
     peers: Mutex<BTreeMap<NodeId, Arc<Peer>>>,
+    /// What the last leader has said of its log, over all its connections.
+    pub leader: Leader,
 }
 
 impl Shared {
     /// A transport that knows no other node.
     pub fn new(me: Identity, security: Security, shutdown: watch::Receiver<()>) -> Shared {
-        Shared { me, directory: Arc::default(), security, shutdown, on_message: OnceLock::new(), peers: Mutex::default() }
+        let (directory, on_message) = (Arc::default(), OnceLock::new());
+        Shared { me, directory, security, shutdown, on_message, peers: Mutex::default(), leader: Leader::default() }
     }
 
     /// Waits until everything is to end.
@@ -173,10 +177,16 @@ async fn stay_connected(shared: &Arc<Shared>, peer: &Peer, addr: &str, quiet: &Q
         Err(failure) if failure.lasts() => return (failure.to_string(), Told::Once),
         Err(failure) => return (failure.to_string(), Told::Often),
     };
+    peer.nonsense.send_replace(None);
+    let mut nonsense = peer.nonsense.subscribe();
     let (link, requests) = Link::new();
     peer.link.send_replace(Some(link));
     shared.directory.set_connected(peer.node(), Ok(()));
     quiet.reset();
     tracing::info!("Connected to node {} at {addr}", peer.node());
-    (link::carry(&mut wire, peer, &shared.me, &shared.directory, requests).await, Told::Often)
+    let reason = tokio::select! {
+        reason = link::carry(&mut wire, peer, &shared.me, &shared.directory, requests) => reason,
+        Ok(nonsense) = nonsense.wait_for(Option::is_some) => nonsense.as_ref().map(ToString::to_string).unwrap_or_default(),
+    };
+    (reason, Told::Often)
 }

@@ -15,6 +15,7 @@ use crate::quorum::net::directory::{Directory, Traffic};
 use crate::quorum::net::frame::{Frame, Kind, decode_beginning, encode_message, set_id};
 use crate::quorum::net::hello::{Hello, Identity, Refusal, reason};
 use crate::quorum::net::wire::Wire;
+use crate::quorum::sane::Nonsense;
 use crate::quorum::types::NodeId;
 
 /// Interval of pings.
@@ -116,13 +117,15 @@ pub struct Peer {
     pub addr: watch::Sender<Option<String>>,
     /// The connection, if there is one.
     pub link: watch::Sender<Option<Link>>,
+    /// What was wrong with an answer: the connection is to end.
+    pub nonsense: watch::Sender<Option<Nonsense>>,
 }
 
 impl Peer {
     /// A node without a connection.
     pub fn new(node: NodeId, addr: String, directory: &Directory) -> Peer {
-        let (addr, link) = (watch::Sender::new(Some(addr)), watch::Sender::new(None));
-        Peer { node, traffic: directory.traffic(node), acks: directory.acks.clone(), addr, link }
+        let (addr, link, nonsense) = (watch::Sender::new(Some(addr)), watch::Sender::new(None), watch::Sender::new(None));
+        Peer { node, traffic: directory.traffic(node), acks: directory.acks.clone(), addr, link, nonsense }
     }
 
     /// Its number.
@@ -138,6 +141,11 @@ impl Peer {
     /// When nodes are known to have followed this one.
     pub fn acks(&self) -> &Acks {
         &self.acks
+    }
+
+    /// Passes on what was found of an answer. One that makes no sense ends the connection.
+    pub fn judge(&self, checked: Result<(), Nonsense>) -> Result<(), Nonsense> {
+        checked.inspect_err(|nonsense| _ = self.nonsense.send_replace(Some(nonsense.clone())))
     }
 
     /// The connection, as soon as there is one, but within this time.
@@ -255,6 +263,7 @@ impl Carrier<'_> {
                     self.peer.traffic().pings.record(sent.elapsed());
                 }
                 let hello: Hello = decode_beginning(&frame.body).map_err(|malformed| malformed.to_string())?;
+                hello.check().map_err(|nonsense| nonsense.to_string())?;
                 check(self.me, &hello, self.peer.node, Side::Connector)?;
                 self.directory.set_dialled(hello);
             }

@@ -14,7 +14,7 @@ mod client;
 mod dial;
 mod directory;
 mod frame;
-mod handler;
+pub(super) mod handler;
 mod hello;
 mod keeper;
 mod link;

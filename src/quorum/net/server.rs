@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest, VoteResponse};
+use openraft::entry::RaftEntry;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse};
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -15,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::quorum::admission::{Admission, Part};
 use crate::quorum::cluster::{Side, Standing};
+use crate::quorum::leader::Leader;
 use crate::quorum::net::dial;
 use crate::quorum::net::directory::Inbound;
 use crate::quorum::net::frame::{Frame, Kind, Malformed, decode_beginning, decode_message, encode, encode_message};
@@ -26,7 +28,8 @@ use crate::quorum::net::quiet::Quiet;
 use crate::quorum::net::snapshot::{self, SnapshotSink};
 use crate::quorum::net::transport::HandOver;
 use crate::quorum::net::wire::Wire;
-use crate::quorum::types::Types;
+use crate::quorum::sane::{self, Nonsense};
+use crate::quorum::types::{LogId, NodeId, Types, Vote};
 
 /// Maximum number of requests of a connection that are under way, and of their bytes. No more is read until answers are there.
 const UNDER_WAY_MAX: (usize, usize) = (256, 64 << 20);
@@ -145,7 +148,7 @@ async fn connection<H: Handler, K: SnapshotSink>(
             Ok(_place) if !service.admission.permits(Part::Follows) => Err("this node does not take part yet".to_owned()),
             Ok(_place) => {
                 tracing::info!("Receiving a snapshot from node {node}");
-                let received = snapshot::receive(&mut wire, &service.handler, &service.sink).await;
+                let received = snapshot::receive(&mut wire, node, &shared.leader, &service.handler, &service.sink).await;
                 received.map_err(|error| format!("its snapshot was not installed: {error}"))
             }
             Err(_) => Err("too many snapshots are being received".to_owned()),
@@ -198,6 +201,7 @@ async fn requests<H: Handler, K>(
     let mut own = Standing::default();
     let mut under_way = FuturesUnordered::new();
     let mut bytes = 0;
+    let mut expected = Expected { sender: hello.node, appended: None };
     let mut silent = 0;
     let mut ticks = interval(SILENCE.0);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -233,15 +237,16 @@ async fn requests<H: Handler, K>(
                     }
                     _ => {
                         let request = read(&frame)?;
+                        let is_behind = expected.check(&request, &shared.leader).map_err(|nonsense| nonsense.to_string())?;
                         bytes += length;
-                        let answer = perform(&service.handler, &service.admission, id, request);
+                        let answer = perform(service, id, request, is_behind);
                         under_way.push(async move { (length, answer.await) });
                     }
                 }
             }
             Some((length, answer)) = under_way.next() => {
                 bytes -= length;
-                wire.push(answer);
+                wire.push(answer?);
             }
             _ = ticks.tick() => {
                 if silent >= SILENCE.1 {
@@ -260,6 +265,7 @@ fn is_end(error: &io::Error) -> bool {
 /// Notes what the other node says of itself now, and answers the same.
 fn pong(frame: &Frame, known: &mut Hello, shared: &Shared) -> Result<Vec<u8>, String> {
     let mut hello: Hello = decode_beginning(&frame.body).map_err(|malformed| malformed.to_string())?;
+    hello.check().map_err(|nonsense| nonsense.to_string())?;
     hello.greeting = known.greeting;
     link::check(&shared.me, &hello, known.node, Side::Acceptor)?;
     *known = hello.clone();
@@ -278,21 +284,53 @@ fn read(frame: &Frame) -> Result<Request, String> {
     request.map_err(|malformed: Malformed| malformed.to_string())
 }
 
-/// Has a request answered, and encodes the answer.
-async fn perform(handler: &impl Handler, admission: &Admission, id: u64, request: Request) -> Vec<u8> {
+/// What this node expects of the requests on a connection.
+struct Expected {
+    sender: NodeId,
+    /// The vote of the last append with entries, and the last of these.
+    appended: Option<(Vote, LogId)>,
+}
+
+impl Expected {
+    /// Returns whether the request is an append that comes behind the one before it.
+    ///
+    /// # Errors
+    /// Why the connection must end.
+    fn check(&mut self, request: &Request, leader: &Leader) -> Result<bool, Nonsense> {
+        let append = match request {
+            Request::Append(append) => append,
+            Request::Vote(vote) | Request::PreVote(vote) => return sane::vote(vote, self.sender).map(|()| false),
+            Request::TransferLeader(transfer) => return sane::transfer(transfer, self.sender).map(|()| false),
+        };
+        sane::append(append, self.sender)?;
+        let ids = append.prev_log_id.into_iter().chain(append.entries.iter().map(RaftEntry::log_id));
+        leader.note(&append.vote, ids.chain(append.leader_commit))?;
+        let of_vote = |id| (append.vote, id);
+        let is_behind = self.appended.is_some() && self.appended == append.prev_log_id.map(of_vote);
+        // A heartbeat has no entries, and may come between two appends.
+        if let Some(last) = append.entries.last().map(RaftEntry::log_id) {
+            self.appended = Some(of_vote(last));
+        }
+        Ok(is_behind)
+    }
+}
+
+/// Has a request answered, and encodes the answer. `is_behind` says that it is an append that comes behind the one before it.
+///
+/// # Errors
+/// Why the connection must end.
+async fn perform<H: Handler, K>(service: &Service<H, K>, id: u64, request: Request, is_behind: bool) -> Result<Vec<u8>, String> {
     const NO_VOTE: &str =
         "it does not lead before it has caught up, because it has lost its log or a part of it, or never had one";
     const NO_PART: &str = "it takes part in nothing yet, because it has lost its log or a part of it, or never had one";
+    let Service { handler, admission, .. } = service;
     let needs = if matches!(request, Request::TransferLeader(_)) { Part::Votes } else { Part::Follows };
     if !admission.permits(needs) {
         let reason = if needs == Part::Follows { NO_PART } else { NO_VOTE };
-        return encode(Kind::Failed, id, reason.as_bytes());
+        return Ok(encode(Kind::Failed, id, reason.as_bytes()));
     }
-    if let Request::Append(request) = &request {
-        admission.hear(request);
-    }
-    match request {
-        Request::Append(request) => answer(id, handler.append_entries(request).await),
+    Ok(match request {
+        Request::Append(request) => answer(id, append(service, request, is_behind).await?),
         Request::Vote(request) | Request::PreVote(request) if !admission.gives_vote(&request) => {
             // It says what it has, and gives nothing.
             let response = handler.pre_vote(request).await;
@@ -301,7 +339,27 @@ async fn perform(handler: &impl Handler, admission: &Admission, id: u64, request
         Request::Vote(request) => answer(id, handler.vote(request).await),
         Request::PreVote(request) => answer(id, handler.pre_vote(request).await),
         Request::TransferLeader(request) => answer(id, handler.transfer_leader(request).await),
+    })
+}
+
+/// Has an append answered in its turn.
+///
+/// # Errors
+/// Why the connection must end.
+async fn append<H: Handler, K>(
+    service: &Service<H, K>,
+    mut request: AppendEntriesRequest<Types>,
+    is_behind: bool,
+) -> Result<Result<AppendEntriesResponse<Types>, Failed>, String> {
+    let leader = &service.shared.leader;
+    let (vote, ids) = (request.vote, sane::ids(&request));
+    let _turn = leader.turn(&mut request, &ids, is_behind, &service.handler).await?;
+    service.admission.hear(&request);
+    let answered = service.handler.append_entries(request).await;
+    if let Ok(AppendEntriesResponse::Success) = answered {
+        leader.note_match(&vote, &ids);
     }
+    Ok(answered)
 }
 
 fn answer<T: Serialize>(id: u64, answer: Result<T, Failed>) -> Vec<u8> {

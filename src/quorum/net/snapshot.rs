@@ -15,11 +15,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::quorum::leader::{Leader, Said};
 use crate::quorum::net::frame::{Frame, Kind, decode_message, encode, encode_message};
 use crate::quorum::net::handler::{Handler, Snapshot};
 use crate::quorum::net::hello::reason;
 use crate::quorum::net::wire::Wire;
-use crate::quorum::types::{SnapshotFile, SnapshotMeta, Types, Vote};
+use crate::quorum::sane;
+use crate::quorum::types::{NodeId, SnapshotFile, SnapshotMeta, Types, Vote};
 
 /// Length of a chunk in bytes.
 const CHUNK: usize = 256 << 10;
@@ -141,8 +143,14 @@ async fn within<T>(time: Duration, step: impl Future<Output = io::Result<T>>) ->
 ///
 /// # Errors
 /// What came of it, if it is not installed.
-pub async fn receive(wire: &mut Wire, handler: &impl Handler, sink: &impl SnapshotSink) -> io::Result<()> {
-    let received = receive_whole(wire, handler, sink).await;
+pub async fn receive(
+    wire: &mut Wire,
+    sender: NodeId,
+    leader: &Leader,
+    handler: &impl Handler,
+    sink: &impl SnapshotSink,
+) -> io::Result<()> {
+    let received = receive_whole(wire, sender, leader, handler, sink).await;
     let frame = match &received {
         Ok(response) => encode_message(Kind::Answer, 1, response, 64).unwrap_or_default(),
         Err(error) => encode(Kind::Failed, 1, error.to_string().as_bytes()),
@@ -152,13 +160,21 @@ pub async fn receive(wire: &mut Wire, handler: &impl Handler, sink: &impl Snapsh
     received.map(drop)
 }
 
-async fn receive_whole(wire: &mut Wire, handler: &impl Handler, sink: &impl SnapshotSink) -> io::Result<SnapshotResponse<Types>> {
+async fn receive_whole(
+    wire: &mut Wire,
+    sender: NodeId,
+    leader: &Leader,
+    handler: &impl Handler,
+    sink: &impl SnapshotSink,
+) -> io::Result<SnapshotResponse<Types>> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     let first = within(STEP_TIME, wire.next()).await?;
     if first.kind != Kind::SnapshotBegin {
         return Err(invalid("a snapshot was expected"));
     }
     let Begin { vote, meta, len } = decode_message(&first.body).map_err(io::Error::other)?;
+    sane::snapshot(&vote, &meta, sender).map_err(io::Error::other)?;
+    leader.note(&vote, meta.last_log_id).map_err(io::Error::other)?;
     let mut writer = sink.begin(&meta, len).await?;
     wire.push(encode(Kind::Answer, 1, &[]));
     let (mut checksum, mut rest) = (Xxh3::new(), len);
@@ -178,6 +194,10 @@ async fn receive_whole(wire: &mut Wire, handler: &impl Handler, sink: &impl Snap
     if rest != 0 || end.checksum != checksum.digest() {
         return Err(invalid("the snapshot did not arrive whole"));
     }
-    let snapshot = Snapshot { meta, snapshot: writer.finish().await? };
-    handler.install_snapshot(vote, snapshot).await.map_err(io::Error::other)
+    let snapshot = Snapshot { meta: meta.clone(), snapshot: writer.finish().await? };
+    let said = Said { ids: meta.last_log_id.into_iter().collect(), commit: None };
+    let (_turn, _) = leader.turn_alone(vote, said, handler).await.map_err(io::Error::other)?;
+    let response = handler.install_snapshot(vote, snapshot).await.map_err(io::Error::other)?;
+    leader.note_match(&vote, meta.last_log_id.as_slice());
+    Ok(response)
 }

@@ -1,6 +1,7 @@
 //! What the executor is told of leaders and members.
 
 use openraft::async_runtime::WatchReceiver;
+use openraft::storage::RaftStateMachine;
 use openraft::vote::RaftLeaderId;
 
 use crate::persist::disk::Disk;
@@ -8,6 +9,7 @@ use crate::quorum::net::Neighbours;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::{Machine, Status};
 use crate::quorum::store::LogStore;
+use crate::quorum::types::Types;
 
 /// What a node can say of its cluster now.
 pub fn status<D, M>(raft: &Raft<D, M>, log: &LogStore) -> Status
@@ -74,10 +76,15 @@ where
             }
         };
         if ended {
-            if let Err(error) = raft.metrics().borrow_watched().running_state.clone() {
-                machine.failed(error.to_string());
-            }
+            machine.failed(why_ended(&raft));
             return;
         }
     }
+}
+
+/// Why openraft, which tells nothing any more, has ended. It says so itself, unless it has panicked: then the process would look alive and
+/// be none of the cluster.
+pub fn why_ended<M: RaftStateMachine<Types>>(raft: &openraft::Raft<Types, M>) -> String {
+    let said = raft.metrics().borrow_watched().running_state.clone();
+    said.map_or_else(|error| error.to_string(), |()| "a defect has ended its part in the cluster, see what is above".to_owned())
 }

@@ -1,6 +1,6 @@
 //! Starts a server as a node.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
 
 use crate::engine::config::Config;
@@ -37,6 +37,25 @@ fn security(config: &Config) -> Result<Security, String> {
     Err("tls-cluster: this build has no TLS".to_owned())
 }
 
+/// Expects that the address for the other nodes is protected if other machines reach it.
+///
+/// # Errors
+/// In words, with what mends it: it is not.
+fn expect_protected(config: &Config, listened: &str) -> Result<(), String> {
+    let protected = !config.cluster_secret.is_empty() || config.tls_cluster || config.tls_replication;
+    // An address that is not one is refused when it is bound.
+    let mut addresses = listened.to_socket_addrs().into_iter().flatten();
+    if protected || addresses.all(|address| address.ip().is_loopback()) {
+        return Ok(());
+    }
+    Err(format!(
+        "other machines can reach {listened}, and this node would obey whoever connects there as if it were one of the cluster. Make a \
+         secret with `portcullis cluster secret`, and start each node with it: `portcullis serve --cluster-secret SECRET …`. Or set \
+         tls-cluster yes, or choose an address of this machine alone, such as 127.0.0.1:{}",
+        listened.rsplit(':').next().unwrap_or_default()
+    ))
+}
+
 /// Starts the node that the configuration describes: `node-id`, `peers`, `dir`.
 ///
 /// # Errors
@@ -59,6 +78,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let disks = (disk()?, disk()?);
     let lock = FolderLock::acquire(&folder)?;
     let listened = if config.peer_listen.is_empty() { &addr } else { &config.peer_listen };
+    expect_protected(&config, listened)?;
     let listener =
         TcpListener::bind(listened).map_err(|error| format!("Can't listen on {listened} for the other nodes: {error}"))?;
     let announced = Some(config.cluster_announce_ip.clone()).filter(|host| !host.is_empty());

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use futures_util::{Stream, TryStreamExt};
+use openraft::async_runtime::WatchReceiver;
 use openraft::storage::{
     EntryResponder, IOFlushed, LogState, RaftLogReader, RaftLogStorage, RaftSnapshotBuilder, RaftStateMachine,
 };
@@ -16,6 +17,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::quorum::node::watch::why_ended;
 use crate::quorum::types::Vote as Promise;
 
 /// The time between two heartbeats.
@@ -387,4 +389,25 @@ fn round_trips() -> Vec<Duration> {
         }
         took
     })
+}
+
+#[test]
+fn a_node_that_has_panicked_in_openraft_says_that_it_has_ended() {
+    let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let why = |panics: bool| {
+        let member = Member::start(1, listen());
+        let raft = member.raft.clone();
+        member.site.run(async move {
+            let mut metrics = raft.server_metrics();
+            if panics {
+                let _ = raft.with_raft_state(|_| -> () { panic!("on purpose") }).await;
+            } else {
+                raft.shutdown().await.unwrap();
+            }
+            while metrics.changed().await.is_ok() {}
+            why_ended(&raft)
+        })
+    };
+    assert!(why(true).contains("a defect has ended its part"));
+    assert!(why(false).contains("stopped"), "{}", why(false));
 }

@@ -3,6 +3,7 @@
 mod cluster;
 mod greetings;
 mod messages;
+mod nonsense;
 mod requests;
 mod snapshots;
 
@@ -27,6 +28,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::quorum::admission::{Admission, Part};
+use crate::quorum::leader::Said;
 use crate::quorum::net::client::Client;
 use crate::quorum::net::directory::PeerInfo;
 use crate::quorum::net::handler::{Failed, Handler};
@@ -34,6 +36,7 @@ use crate::quorum::net::transport::Shutdown;
 use crate::quorum::net::{
     ClientAddress, Cluster, Directory, Neighbours, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
 };
+use crate::quorum::sane::Nonsense;
 use crate::quorum::types::{Batch, ClusterTime, Entry, LogId, NodeId, Peer, SnapshotFile, SnapshotMeta, Types};
 
 /// Longer than anything takes on a busy machine.
@@ -105,6 +108,15 @@ struct Answers {
 }
 
 impl Handler for Arc<Answers> {
+    async fn fits(
+        &self,
+        _: Vote<openraft::alias::LeaderIdOf<Types>>,
+        said: Said,
+        _: Option<LogId>,
+    ) -> Result<Result<Option<LogId>, Nonsense>, Failed> {
+        Ok(Ok(said.commit))
+    }
+
     async fn append_entries(&self, request: AppendEntriesRequest<Types>) -> Result<AppendEntriesResponse<Types>, Failed> {
         let commit = request.leader_commit.map(|at| at.index);
         self.commits.lock().unwrap().push((request.entries.len(), commit));

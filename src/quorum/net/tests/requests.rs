@@ -14,15 +14,17 @@ fn vote() -> VoteRequest<Types> {
 #[tokio::test]
 async fn appends_overlap_and_their_results_keep_the_order() {
     const COUNT: u64 = 40;
-    // The last append is answered first: each waits for all that come after it.
-    let answers = Answers { turn: Some(watch::Sender::new(COUNT)), ..Answers::default() };
+    let answers = Answers { turn: Some(watch::Sender::new(1)), ..Answers::default() };
     let two = TestNode::with(2, Setup { answers, ..Setup::default() }).await;
     let one = TestNode::start(1).await;
     let mut client = one.client(2, two.addr).await;
-    let input = stream::iter((1..=COUNT).map(|index| append(index, 1_000)));
+    assert!(soon(client.append_entries(append(1, 1), option())).await.is_ok());
+    // The last append is answered first: each waits for all that come after it.
+    two.answers.turn.as_ref().unwrap().send_replace(COUNT);
+    let input = stream::iter((2..=COUNT).map(|index| append(index, 1_000)));
     let results = client.stream_append(input, option()).await.unwrap();
     let results: Vec<_> = soon(results.collect()).await;
-    let expected: Vec<_> = (1..=COUNT).map(|index| Ok(Ok(Some(log_id(index))))).collect();
+    let expected: Vec<_> = (2..=COUNT).map(|index| Ok(Ok(Some(log_id(index))))).collect();
     assert_eq!(results, expected);
     assert_eq!(*two.answers.appends.lock().unwrap(), (1..=COUNT).collect::<Vec<_>>(), "they begin in order");
     assert_eq!(one.directory().get(2).unwrap().appends.count, COUNT);
@@ -129,21 +131,22 @@ async fn errors_say_whether_to_wait() {
 
 #[tokio::test]
 async fn a_lost_connection_fails_what_is_under_way_and_a_slow_answer_is_late() {
-    let answers = Answers { turn: Some(watch::Sender::new(0)), ..Answers::default() };
+    let answers = Answers { turn: Some(watch::Sender::new(4)), ..Answers::default() };
     let mut two = TestNode::with(2, Setup { answers, ..Setup::default() }).await;
     let one = TestNode::start(1).await;
     let mut client = one.client(2, two.addr).await;
     known(one.directory(), 2, |info| info.connected).await;
+    assert!(soon(client.append_entries(append(4, 1), option())).await.is_ok());
     let late = soon(client.append_entries(append(5, 1), RPCOption::new(Duration::from_millis(20)))).await;
     assert!(matches!(late, Err(RPCError::Timeout(_))), "{late:?}");
     let arrived = async {
-        while two.answers.appends.lock().unwrap().len() < 2 {
+        while two.answers.appends.lock().unwrap().len() < 3 {
             tokio::task::yield_now().await;
         }
         two.shutdown = None;
     };
     let lost = async {
-        let mut results = client.stream_append(stream::iter([append(5, 1)]), option()).await.unwrap();
+        let mut results = client.stream_append(stream::iter([append(6, 1)]), option()).await.unwrap();
         (results.next().await, results.next().await)
     };
     let ((lost, end), ()) = soon(async { tokio::join!(lost, arrived) }).await;

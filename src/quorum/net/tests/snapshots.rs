@@ -4,6 +4,7 @@ use openraft::errors::{ReplicationClosed, StreamingError};
 use openraft::network::RaftNetworkV2;
 
 use super::*;
+use crate::quorum::leader::Leader;
 
 /// A snapshot file of several MiB. It is removed with the guard.
 struct File(PathBuf);
@@ -16,7 +17,10 @@ impl File {
     }
 
     fn snapshot(&self, len: u64) -> Snapshot {
-        let meta = SnapshotMeta { last_log_id: Some(log_id(9)), ..SnapshotMeta::default() };
+        let nodes = BTreeMap::from([(1, Peer { addr: "a:1".to_owned() })]);
+        let members = openraft::Membership::new(vec![[1].into()], nodes).unwrap();
+        let last_membership = crate::quorum::types::Membership::new(Some(log_id(0)), members);
+        let meta = SnapshotMeta { last_log_id: Some(log_id(9)), last_membership };
         Snapshot { meta, snapshot: SnapshotFile { path: self.0.clone(), len } }
     }
 }
@@ -118,9 +122,9 @@ async fn connections_for_requests_take_no_place_of_snapshots_whose_number_is_bou
         clients.push(sender.client(2, two.addr).await);
         known(sender.directory(), 2, |info| info.connected).await;
     }
-    let mut sending = clients.into_iter().map(|mut client| {
-        let snapshot = file.snapshot(3);
-        tokio::spawn(async move { client.full_snapshot(vote(), snapshot, pending(), option()).await })
+    let mut sending = clients.into_iter().zip(3..).map(|(mut client, sender)| {
+        let (snapshot, vote) = (file.snapshot(3), Vote::new_committed(1, sender));
+        tokio::spawn(async move { client.full_snapshot(vote, snapshot, pending(), option()).await })
     });
     let (first, second) = (sending.next().unwrap(), sending.next().unwrap());
     soon(async {
@@ -146,14 +150,14 @@ async fn a_changed_byte_is_found() {
 
     let (near, far) = tokio::io::duplex(1 << 20);
     let (mut near, mut far) = (Wire::new(Box::new(near)), Wire::new(Box::new(far)));
-    let meta = SnapshotMeta::default();
+    let meta = File::new("changed", b"").snapshot(0).meta;
     near.push(encode_message(Kind::SnapshotBegin, 1, &(vote(), meta, 3u64), 0).unwrap());
     near.push(encode(Kind::SnapshotChunk, 1, b"abd"));
     let checksum = xxhash_rust::xxh3::xxh3_64(b"abc");
     near.push(encode_message(Kind::SnapshotEnd, 1, &checksum, 0).unwrap());
     near.flush().await.unwrap();
     let (answers, memory) = (Arc::new(Answers::default()), Memory::default());
-    let received = soon(receive(&mut far, &answers, &memory)).await;
+    let received = soon(receive(&mut far, 1, &Leader::default(), &answers, &memory)).await;
     assert_eq!(received.unwrap_err().to_string(), "the snapshot did not arrive whole");
     assert_eq!(memory.written.lock().unwrap()[..], [(b"abd".to_vec(), Some(false))]);
     assert_eq!(near.next().await.unwrap().kind, Kind::Answer);
