@@ -427,6 +427,10 @@ fn apply_config(
         }
         durable::switch::check(&durable::load::folder_of(config)).map_err(|text| ("appendonly", text))?;
     }
+    #[cfg(feature = "quorum")]
+    if config.node_id > 0 {
+        replicated::check_requests(config)?;
+    }
     if names.iter().any(|name| matches!(*name, "bind" | "port" | "tls-port")) {
         let addresses = listening.rebind(config, names)?;
         environment::listen_on(environment, &addresses);

@@ -583,7 +583,8 @@ fn worth_moving(left: usize, written: usize) -> bool {
     written > left && (left <= MOVED_MAX || (written >= WRITTEN_MAX && written / 8 > left))
 }
 
-fn limits_of(config: &Config) -> Limits {
+/// What a client may send.
+pub(super) fn limits_of(config: &Config) -> Limits {
     Limits { max_bulk_len: config.proto_max_bulk_len, ..Limits::default() }
 }
 

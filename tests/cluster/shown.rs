@@ -1,5 +1,8 @@
 //! What clients of each node are told.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use crate::nodes::{Cluster, ask, info, said};
 
 #[test]
@@ -42,4 +45,22 @@ fn the_leadership_is_handed_over_without_a_loss() {
     cluster.wait("the new leader", |cluster| (cluster.leader() == to).then_some(()));
     cluster.until_follows(old);
     assert_eq!(cluster.ask_leader(&["GET", "a"]), "1");
+}
+
+#[test]
+fn a_request_that_is_too_long_for_the_other_nodes_is_refused_and_disturbs_nobody() {
+    let mut cluster = Cluster::start();
+    let leader = cluster.leader();
+    let addr = cluster.clients[leader];
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(b"*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n$80000000\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "-ERR Protocol error: invalid bulk length\r\n");
+    for directive in ["proto-max-bulk-len", "client-query-buffer-limit"] {
+        let refused = ask(addr, &["CONFIG", "SET", directive, "1gb"]).unwrap();
+        assert!(refused.contains("a node passes on at most"), "{refused}");
+    }
+    assert_eq!(ask(addr, &["EXISTS", "long"]).unwrap(), ":0");
+    assert_eq!(cluster.leader(), leader);
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::quorum::leader::Leader;
 use crate::quorum::net::dial::{self, Security};
 use crate::quorum::net::directory::Directory;
-use crate::quorum::net::frame::{FRAME_MAX, Kind, encode};
+use crate::quorum::net::frame::{Kind, encode};
 use crate::quorum::net::hello::{self, Identity, Purpose};
 use crate::quorum::net::link::{self, Link, Peer};
 use crate::quorum::net::quiet::Quiet;
@@ -23,6 +23,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 
 /// A connection that has lasted so long makes the next pause the first one again.
 const LASTING: Duration = Duration::from_secs(2);
+
+/// Maximum length of a message in bytes.
+const MESSAGE_MAX: usize = 32 << 20;
 
 /// Takes the messages of other nodes.
 pub type OnMessage = Box<dyn Fn(Bytes) + Send + Sync>;
@@ -70,7 +73,7 @@ impl Shared {
 
     /// Sends a message to each member that is connected.
     pub fn tell_all(&self, message: &[u8]) {
-        if message.len() > FRAME_MAX / 2 {
+        if message.len() > MESSAGE_MAX {
             return tracing::warn!(bytes = message.len(), "a message is too long for the other nodes");
         }
         let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -30,6 +30,7 @@ mod relay;
 mod start;
 mod status;
 
+pub(in crate::server) use start::check_requests;
 pub(crate) use start::{FOLDER, start};
 
 use std::sync::Arc;

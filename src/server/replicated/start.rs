@@ -15,7 +15,7 @@ use crate::server::replicated::leadership::Part;
 use crate::server::replicated::machine::ShellMachine;
 use crate::server::replicated::messages::Messages;
 use crate::server::replicated::{Replicated, members, peers};
-use crate::server::shell::Shell;
+use crate::server::shell::{Shell, limits_of};
 
 /// Below `dir`: the node's log, votes and snapshots.
 pub(crate) const FOLDER: &str = "quorum";
@@ -35,6 +35,32 @@ fn security(config: &Config) -> Result<Security, String> {
     }
     #[cfg(not(feature = "tls"))]
     Err("tls-cluster: this build has no TLS".to_owned())
+}
+
+/// Greatest values of `proto-max-bulk-len` and `client-query-buffer-limit` on a node. A request is one entry of the log: while a long one is
+/// on its way, the other nodes hear nothing else of the leader, and elect another one.
+const REQUEST_MAX: [(&str, u64); 2] = [("proto-max-bulk-len", 32 << 20), ("client-query-buffer-limit", 64 << 20)];
+
+/// Lowers what a client may send to what a node can pass on.
+fn limit_requests(shell: &mut Shell) {
+    let config = &mut shell.engine.config;
+    let values = [&mut config.proto_max_bulk_len, &mut config.client_query_buffer_limit];
+    for (value, (_, most)) in values.into_iter().zip(REQUEST_MAX) {
+        *value = most.min(*value);
+    }
+    shell.limits = limits_of(&shell.engine.config);
+}
+
+/// Expects that `CONFIG SET` permits no client to send more than a node can pass on.
+///
+/// # Errors
+/// The directive that would, and why that is refused.
+pub(in crate::server) fn check_requests(config: &Config) -> Result<(), (&'static str, String)> {
+    let values = [config.proto_max_bulk_len, config.client_query_buffer_limit];
+    match values.into_iter().zip(REQUEST_MAX).find(|(value, (_, most))| value > most) {
+        Some((_, (name, most))) => Err((name, format!("a node passes on at most {}mb at once", most >> 20))),
+        None => Ok(()),
+    }
 }
 
 /// Expects that the address for the other nodes is protected if other machines reach it.
@@ -61,6 +87,7 @@ fn expect_protected(config: &Config, listened: &str) -> Result<(), String> {
 /// # Errors
 /// In words: the configuration is wrong, the files cannot be used, or the address cannot be listened on.
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), String> {
+    limit_requests(shell);
     let config = shell.engine.config.clone();
     let (id, members) = (config.node_id, peers::parse(&config.peers)?);
     let addr =
