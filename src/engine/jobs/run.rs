@@ -69,6 +69,7 @@ impl Engine {
             let mut writer = WireReply::new(&mut head, session.protocol);
             match kind {
                 ReplyKind::Array(found) => writer.array(found),
+                ReplyKind::Whole => {}
                 _ => {
                     writer.verbatim_head(*b"txt", reply.len() - HEADROOM);
                     reply.extend_from_slice(b"\r\n");

@@ -54,6 +54,27 @@ fn keys_of_a_large_database_are_walked_over_a_few_a_turn() {
 }
 
 #[test]
+fn a_common_subsequence_of_long_strings_is_sought_in_slices() {
+    let mut h = Harness::new();
+    for (key, unit) in ["abc", "cba"].iter().enumerate() {
+        h.args(&[b"SET", format!("k{key}").as_bytes(), unit.repeat(1_000).as_bytes()]);
+    }
+    let whole = ["LEN", "", "IDX"].map(|option| h.run(&format!("LCS k0 k1 {option}")));
+    for (option, whole) in ["LEN", "", "IDX"].into_iter().zip(whole) {
+        ask(&mut h, &format!("LCS k0 k1 {option}"));
+        let mut turns = 0;
+        while blocked(&h) {
+            assert_eq!(replied(&mut h), "");
+            h.engine.advance(h.now);
+            h.engine.check_invariants();
+            turns += 1;
+        }
+        assert!(turns > 60, "{turns} turns for nine million cells");
+        assert_eq!(replied(&mut h).trim_end().replace("\r\n", " "), whole);
+    }
+}
+
+#[test]
 fn it_is_one_step_in_a_transaction_and_without_a_clock() {
     let mut h = Harness::new();
     (0..2000).for_each(|n| drop(h.args(&[b"SET", format!("k{n}").as_bytes(), b"v"])));
