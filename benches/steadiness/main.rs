@@ -1,5 +1,5 @@
 //! How long one client's large request holds up other clients, side by side with redis-server: `cargo bench --bench steadiness
-//! [-- --quick] [--only WORD] [--no-redis]`.
+//! [-- --quick] [--only WORD] [--no-redis]`. With `--commands`: the longest turn of each command, see `commands.rs`.
 //!
 //! For each row a server is filled. One client then sends one request (or many), and another one sends a PING every 200 µs until
 //! the server has done all deferred work of the request. The figure is the longest wait of that other client. Beside it are the
@@ -7,6 +7,8 @@
 //! resident memory before the server was filled and at the end.
 //!
 //! On a busy machine the waits are those of its scheduler. `chrt -f 10 cargo bench --bench steadiness`, as root, avoids that.
+
+mod commands;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -58,17 +60,32 @@ impl Client {
 
     /// Reads a reply. Returns its text, or the text of its last element. Panics on an error reply.
     fn read(&mut self) -> String {
+        self.read_all().unwrap_or_else(|error| panic!("{error}")).pop().unwrap_or_default()
+    }
+
+    /// Reads a reply. Returns the texts of all its elements, or the last error among them.
+    fn read_all(&mut self) -> Result<Vec<String>, String> {
         let line = self.line();
         let (kind, rest) = line.split_at(1);
         match kind {
-            "-" => panic!("{line}"),
+            "-" => Err(line),
             "$" if rest != "-1" => {
                 let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
                 self.reader.read_exact(&mut bytes).expect("a bulk");
-                String::from_utf8_lossy(&bytes[..bytes.len() - 2]).into_owned()
+                Ok(vec![String::from_utf8_lossy(&bytes[..bytes.len() - 2]).into_owned()])
             }
-            "*" if rest != "-1" => (0..rest.parse::<usize>().expect("a length")).fold(String::new(), |_, _| self.read()),
-            _ => rest.to_owned(),
+            "*" if rest != "-1" => {
+                let mut all = Ok(Vec::new());
+                for _ in 0..rest.parse::<usize>().expect("a length") {
+                    match (self.read_all(), &mut all) {
+                        (Ok(more), Ok(texts)) => texts.extend(more),
+                        (Err(error), _) => all = Err(error),
+                        _ => {}
+                    }
+                }
+                all
+            }
+            _ => Ok(vec![rest.to_owned()]),
         }
     }
 
@@ -335,8 +352,17 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
     let only = args.iter().position(|arg| arg == "--only").and_then(|at| args.get(at + 1)).map(String::as_str).unwrap_or("");
-    let n = if has("--quick") { 100_000 } else { 1_000_000 };
+    let n = if has("--quick") {
+        100_000
+    } else if has("--tiny") {
+        3_000
+    } else {
+        1_000_000
+    };
     raise_file_limit(20_000);
+    if has("--commands") {
+        return commands::run(n, only);
+    }
     println!("{n} keys or elements; milliseconds\n");
     println!("| | longest turn | another client's longest wait | without a processor | on redis-server | MiB before and after |");
     println!("| --- | ---: | ---: | ---: | ---: | ---: |");
