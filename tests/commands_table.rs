@@ -4,11 +4,13 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use common::wire::Frame;
 use portcullis::commands;
+use portcullis::commands::reference::forms::{self, Slot};
 use portcullis::commands::reference::missing;
 use portcullis::commands::reference::syntax;
 use portcullis::commands::reference::syntax::{Arg, Kind, Type};
@@ -175,11 +177,11 @@ fn keys_are_within_bounds_and_are_what_the_syntax_names() {
                 first as usize >= words && step >= 1 && (first as usize) < least && bounded
             }
             Keys::Counted { numkeys, step } => numkeys >= words && numkeys < least && step >= 1,
-            Keys::Specified(specs) => specs.iter().all(|spec| match spec.begin {
+            Keys::Specified(specs) | Keys::Parsed { shown: specs, .. } => specs.iter().all(|spec| match spec.begin {
                 Begin::Index(index) => index >= words && index < least,
                 Begin::Keyword { word, from } => from >= words && command.syntax.contains(word),
                 // The option may be missing, or no argument names the keys.
-                Begin::Option { .. } | Begin::Nowhere => true,
+                Begin::Option | Begin::Nowhere => true,
             }),
         };
         if !fits {
@@ -274,6 +276,132 @@ fn what_is_missing_is_said() {
         }
     }
     report(wrong);
+}
+
+/// As `COMMAND GETKEYSANDFLAGS` of the row replies.
+fn keys_of(row: &Command, request: &[Vec<u8>]) -> String {
+    const USES: [(KeyUse, &str); 5] = [
+        (KeyUse::ACCESS, "access"),
+        (KeyUse::UPDATE, "update"),
+        (KeyUse::INSERT, "insert"),
+        (KeyUse::DELETE, "delete"),
+        (KeyUse::NOT_KEY, "not_key"),
+    ];
+    let args: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+    let keys = match row.checked_key_positions(&args) {
+        Ok(keys) => keys,
+        Err(error) => return String::from_utf8_lossy(error.text()).into_owned(),
+    };
+    let each = keys.iter().map(|key| {
+        let access = match key.access {
+            Access::Read => "RO",
+            Access::ReadWrite => "RW",
+            Access::Overwrite => "OW",
+            Access::Remove => "RM",
+        };
+        let access = if key.uses.contains(KeyUse::UNKNOWN) { "" } else { access };
+        let uses = USES.iter().filter(|(flag, _)| key.uses.contains(*flag)).map(|(_, name)| *name);
+        let flags: Vec<&str> = [access].into_iter().filter(|access| !access.is_empty()).chain(uses).collect();
+        format!("{}:{}", request[key.position].escape_ascii(), flags.join(","))
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+/// The same of a reply.
+fn keys_in(reply: &Frame) -> String {
+    let text = |frame: &Frame| frame.text().unwrap_or_default().escape_ascii().to_string();
+    let Some(keys) = reply.elements() else { return text(reply) };
+    let each = keys.iter().filter_map(|key| {
+        let [key, flags] = key.elements()? else { return None };
+        Some(format!("{}:{}", text(key), flags.elements()?.iter().map(text).collect::<Vec<_>>().join(",")))
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+/// Why the installed redis-server (7.0 to 7.4.10, if it is one of these) names other keys for a request; `None` if it must not.
+fn names_other_keys(name: &str, request: &[Vec<u8>]) -> Option<&'static str> {
+    let count = |words: &[&str]| {
+        let is = |arg: &[u8]| words.iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
+        request.iter().skip(2).filter(|arg| is(arg)).count()
+    };
+    // An odd number of arguments follows STREAMS, or it is an argument of the option before it.
+    let streams = || {
+        let at = request.iter().position(|arg| arg.eq_ignore_ascii_case(b"STREAMS")).unwrap_or(0);
+        let takes = |arg: &Vec<u8>| ["BLOCK", "COUNT", "GROUP"].iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
+        (request.len() - at).is_multiple_of(2) || request[at.saturating_sub(2)..at].iter().any(takes)
+    };
+    match name {
+        "xread" | "xreadgroup" if count(&["STREAMS"]) > 1 || streams() => {
+            Some("it takes the first STREAMS, an argument of an option too")
+        }
+        "georadius" | "georadiusbymember" if count(&["STORE", "STOREDIST"]) > 1 || count(&["COUNT"]) > 0 => {
+            Some("it takes the first STORE and the first STOREDIST, arguments of options too")
+        }
+        "sort" if count(&["STORE"]) > 1 => Some("it reads the argument of STORE as an option"),
+        "set" if count(&["IFEQ", "IFNE", "IFDEQ", "IFDNE"]) > 0 => {
+            Some("it has no such options; a comparison tells of the value")
+        }
+        "sinterstore" => Some("7.0 says that it reads its destination"),
+        _ => None,
+    }
+}
+
+/// `COMMAND GETKEYSANDFLAGS` of the installed redis-server names the keys that the rows name, for options in every order.
+#[test]
+fn keys_are_those_that_redis_names() {
+    let Some(program) = common::servers::on_path("redis-server") else {
+        assert!(std::env::var_os("PORTCULLIS_REQUIRE_REDIS").is_none(), "there is no redis-server on the PATH");
+        println!("SKIPPED: there is no redis-server on the PATH");
+        return;
+    };
+    let server = common::servers::Server::redis(&program).unwrap();
+    let mut wire = common::wire::Wire::connect(server.addr).unwrap();
+    let random = RefCell::new(common::random::Random::new(8));
+    let (mut wrong, mut compared, mut others) = (Vec::new(), 0, BTreeMap::new());
+    for (name, _, row) in rows().into_iter().filter(|(_, _, row)| row.subcommands.is_empty() && row.has_keys()) {
+        let names: Vec<&str> = name.split('|').collect();
+        if wire.call(&["COMMAND", "INFO", &name]).unwrap().frame.elements().unwrap()[0].elements().is_none() {
+            continue;
+        }
+        let forms = forms::orders(&names, row, 2).unwrap();
+        let words: Vec<&String> = forms
+            .iter()
+            .flat_map(|form| &form.slots)
+            .filter_map(|slot| if let Slot::Word(word) = slot { Some(word) } else { None })
+            .collect();
+        let requests: Vec<Vec<Vec<u8>>> = forms
+            .iter()
+            .cycle()
+            .take(forms.len().clamp(100, 1000))
+            .map(|form| {
+                let word = |or: &str| {
+                    let random = &mut *random.borrow_mut();
+                    if random.one_in(3) { random.pick(&words).as_bytes().to_vec() } else { or.as_bytes().to_vec() }
+                };
+                form.request(std::iter::from_fn(|| Some(word("key"))), |_| word("1"))
+            })
+            .collect();
+        for requests in requests.chunks(100) {
+            for request in requests {
+                let head = ["COMMAND", "GETKEYSANDFLAGS"].map(|word| word.as_bytes().to_vec());
+                wire.queue(&[&head[..], request].concat());
+            }
+            wire.flush().unwrap();
+            for request in requests {
+                let (theirs, ours) = (keys_in(&wire.reply().unwrap().frame), keys_of(row, request));
+                compared += 1;
+                match names_other_keys(&name, request) {
+                    _ if theirs == ours => {}
+                    Some(why) => *others.entry(why).or_insert(0) += 1,
+                    None => wrong.push(format!("{}: {theirs} is {ours} here", request.join(&b' ').escape_ascii())),
+                }
+            }
+        }
+    }
+    println!("{compared} requests; on purpose: {others:?}");
+    wrong.truncate(40);
+    report(wrong);
+    assert!(compared > 10_000, "{compared}");
 }
 
 /// The values of all `token` entries in a reply to `COMMAND DOCS`, without those of subcommands.

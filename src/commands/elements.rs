@@ -9,6 +9,7 @@ use std::ops::Range;
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::keys::scan::{self, ScanOptions};
+use crate::engine::command::keys::{CountFault, counted};
 use crate::engine::context::Context;
 use crate::keyspace::types::collection::{Collection, Pick};
 use crate::resp::reply::{Protocol, Sink};
@@ -196,16 +197,16 @@ pub struct PopRequest<'k, E> {
 }
 
 impl<'k, E> PopRequest<'k, E> {
-    /// Parses the arguments from the number of keys on.
-    pub fn parse(args: &'k [&'k [u8]], parse_end: fn(&[u8]) -> Result<E>) -> Result<Self> {
+    /// Parses a request whose number of keys is at position `numkeys`.
+    pub fn parse(args: &'k [&'k [u8]], numkeys: usize, parse_end: fn(&[u8]) -> Result<E>) -> Result<Self> {
         let positive = |text: &[u8]| parse_i64(text).filter(|&n| n > 0).and_then(|n| usize::try_from(n).ok());
-        let numkeys = positive(args[0]).ok_or(Error::NUMKEYS_POSITIVE)?;
-        if numkeys >= args.len() - 1 {
-            return Err(Error::SYNTAX);
-        }
-        let (keys, rest) = args[1..].split_at(numkeys);
-        let end = parse_end(rest[0])?;
-        let count = match &rest[1..] {
+        let (keys, rest) = counted(args, numkeys, 1).map_err(|fault| match fault {
+            CountFault::NoInteger | CountFault::NotPositive => Error::NUMKEYS_POSITIVE,
+            CountFault::TooMany(_) => Error::SYNTAX,
+        })?;
+        let [end, rest @ ..] = rest else { return Err(Error::SYNTAX) };
+        let end = parse_end(end)?;
+        let count = match rest {
             [] => 1,
             [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
                 let count = positive(count).ok_or(Error::COUNT_POSITIVE)?;

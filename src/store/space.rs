@@ -7,12 +7,14 @@ mod counts;
 mod freeing;
 mod invariants;
 mod key_cache;
+mod names;
 
 use std::cell::Cell;
 
 use counts::Counts;
 use freeing::Unfreed;
 use key_cache::{CachedHash, CachedPlace, NO_DICT};
+use names::Names;
 
 use crate::lock::Origin;
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
@@ -69,6 +71,8 @@ pub struct Space {
     slots: Option<Box<SlotIndex>>,
     /// Who wrote signed entries.
     writers: Writers,
+    /// In tests of key positions, the names that were looked up or added.
+    pub(crate) names: Names,
 }
 
 impl Space {
@@ -89,6 +93,7 @@ impl Space {
             freed: 0,
             slots: None,
             writers: Writers::default(),
+            names: Names::default(),
         }
     }
 
@@ -199,12 +204,14 @@ impl Space {
     /// The place of a key, expired or not.
     #[inline]
     pub fn find(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<Place> {
+        self.names.note(key);
         self.dicts[dict].find(hash, key)
     }
 
     /// The place of a key, expired or not, and its entry.
     #[inline(always)]
     pub fn find_entry(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<(Place, EntryRef<'_>)> {
+        self.names.note(key);
         self.dicts[dict].find_entry(hash, key)
     }
 
@@ -228,6 +235,7 @@ impl Space {
 
     /// Adds a new entry, whose key does not exist.
     pub fn insert_entry(&mut self, dict: usize, hash: KeyHash, mut entry: Entry) -> Place {
+        self.names.note(entry.read().key());
         let (new, address) = (entry.read(), entry.read().address());
         assert!(new.timer() == 0, "another entry's timer");
         self.searched_dict.set(NO_DICT);

@@ -189,6 +189,54 @@ fn scripts_may_do_what_their_user_may() {
     assert!(inside.starts_with("-ERR ACL failure in script: No permissions to access a key"), "{inside}");
 }
 
+/// Redis up to 7.2.15 and 7.4.10 looks for keys in another way than its commands do: redis/redis#15478, valkey-io/valkey#3971.
+#[test]
+fn words_of_options_hide_no_key() {
+    let (mut bare, root, id) = with_user("bob", "~mine ~mine2 ~STREAMS ~BY ~GET ~LIMIT +@all");
+    bare.script(
+        root,
+        &[
+            ("XADD secret 1-1 a b", "$3 1-1"),
+            ("XGROUP CREATE secret g 0", "+OK"),
+            ("XGROUP CREATE STREAMS g 0 MKSTREAM", "+OK"),
+            ("SADD mine 1", ":1"),
+            ("GEOADD places 13 38 a", ":1"),
+            ("COPY places mine2", ":1"),
+        ],
+    );
+    let requests = [
+        "XREADGROUP NOACK GROUP g STREAMS STREAMS secret >",
+        "XREADGROUP GROUP STREAMS STREAMS STREAMS secret 0",
+        "XREADGROUP COUNT 1 GROUP g STREAMS STREAMS STREAMS secret > >",
+        "XREAD STREAMS STREAMS secret 0 0",
+        "SORT mine STORE BY STORE secret",
+        "SORT mine STORE GET STORE secret",
+        "SORT mine STORE LIMIT STORE secret LIMIT 0 1",
+        "GEORADIUS mine2 13 38 1 km STORE mine STORE secret",
+        "GEORADIUS mine2 13 38 1 km STOREDIST mine STORE secret",
+        "GEORADIUSBYMEMBER mine2 a 1 km STORE mine STOREDIST secret",
+        "GEORADIUSBYMEMBER BY a 1 km STORE mine STORE secret",
+    ];
+    for request in requests {
+        assert_eq!(bare.run(id, request), format!("{NO_KEY}\r\n"), "{request}");
+        bare.script(id, &[("MULTI", "+OK")]);
+        assert_eq!(bare.run(id, request), format!("{NO_KEY}\r\n"), "{request}");
+        assert!(bare.run(id, "EXEC").starts_with("-EXECABORT"), "{request}");
+        let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+        let script = [b"EVAL".as_slice(), b"return redis.call(unpack(ARGV))", b"0"];
+        let reply = bare.args(id, &[&script, &words[..]].concat());
+        assert!(reply.starts_with("-ERR ACL failure in script: No permissions to access a key"), "{request}: {reply}");
+        let dry = bare.run(root, &format!("ACL DRYRUN bob {request}"));
+        assert!(dry.contains("has no permissions to access the '"), "{request}: {dry}");
+    }
+    bare.script(root, &[("TYPE secret", "+stream"), ("XPENDING secret g", "*4 :0 $-1 $-1 *-1")]);
+    for request in
+        ["SORT mine STORE BY", "SORT mine STORE secret STORE GET", "GEORADIUS mine2 13 38 1 km STORE secret STORE mine"]
+    {
+        assert_eq!(bare.run(id, request), ":1\r\n", "{request}");
+    }
+}
+
 /// The shortest request for a row, with arguments that are keys and channels of no user.
 fn request_for(container: Option<&'static Command>, row: &'static Command) -> Vec<Vec<u8>> {
     let mut args: Vec<Vec<u8>> = container.into_iter().chain([row]).map(|row| row.name.as_bytes().to_vec()).collect();

@@ -494,6 +494,32 @@ const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "keys that options decide",
+        why: Why::Version(
+            "up to 7.2.15 and 7.4.10, STREAMS, STORE and STOREDIST are found where they are no options, the first one counts, and \
+             so do all of several destinations: users may reach keys that are not theirs",
+        ),
+        equal: |case| {
+            let asked = match (case.name, case.arg(1).as_str()) {
+                ("COMMAND", "GETKEYS" | "GETKEYSANDFLAGS") => 2,
+                ("ACL", "DRYRUN") => 3,
+                _ => return false,
+            };
+            let count =
+                |words: &[&str]| case.call.iter().skip(asked + 1).filter(|arg| words.contains(&upper(arg).as_str())).count();
+            let words: Vec<String> = case.call.iter().skip(asked + 1).map(|arg| upper(arg)).collect();
+            let streams = words.iter().position(|word| word == "STREAMS").unwrap_or(0);
+            let is_argument =
+                words[streams.saturating_sub(2)..streams].iter().any(|word| ["BLOCK", "COUNT", "GROUP"].contains(&&**word));
+            match case.arg(asked).as_str() {
+                "XREAD" | "XREADGROUP" => count(&["STREAMS"]) != 1 || is_argument || (words.len() - streams) % 2 == 0,
+                "GEORADIUS" | "GEORADIUSBYMEMBER" => count(&["STORE", "STOREDIST"]) > 0,
+                "SORT" => count(&["STORE"]) > 0,
+                _ => false,
+            }
+        },
+    },
+    Rule {
         name: "ranges of bits",
         why: Why::Version(
             "BITCOUNT and BITPOS: 7.0 looks at the key before it reads its other arguments, later versions after that",

@@ -13,8 +13,9 @@ use std::ops::Range;
 use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score};
 use crate::engine::cluster::key_slot;
-use crate::engine::command::keys::{SORT_KEYS, SORT_RO_KEYS};
-use crate::engine::command::{Categories, Command, Flags, Group, Keys};
+use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse};
+use crate::engine::command::options::{self, words};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
 use crate::engine::context::{Context, Origin};
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;
@@ -39,12 +40,35 @@ const SORT: Command = Command {
     ..Command::DEFAULT
 };
 
+/// The options of `SORT`.
+const OPTIONS: options::Options = &[(STORE, 1), ("ASC", 0), ("DESC", 0), ("ALPHA", 0), ("LIMIT", 2), ("GET", 1), ("BY", 1)];
+/// Those of `SORT_RO`.
+const OPTIONS_RO: options::Options = OPTIONS.split_at(1).1;
+const STORE: &str = "STORE";
+
+/// The sorted key.
+const SORTED: KeySpec = KeySpec {
+    access: Access::Read,
+    uses: KeyUse::ACCESS,
+    begin: Begin::Index(1),
+    find: Find::Range { last: 0, step: 1, limit: 0 },
+};
+/// The keys that patterns refer to.
+const REFERRED: KeySpec = KeySpec { begin: Begin::Nowhere, ..SORTED };
+const STORED: KeySpec = KeySpec { access: Access::Overwrite, uses: KeyUse::UPDATE, begin: Begin::Option, ..SORTED };
+
+/// The sorted key and the destination, of which the last one counts.
+fn find_keys(args: &[&[u8]]) -> Option<KeyPositions> {
+    let store = words(args, 2, OPTIONS).filter(|word| word.name == STORE).last();
+    (args.len() > 1).then(|| std::iter::once(KeyAt::read(1)).chain(store.map(|word| word.destination())).collect())
+}
+
 /// The rows.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "sort",
         flags: Flags::WRITE.union(Flags::DENYOOM),
-        keys: Keys::Specified(SORT_KEYS),
+        keys: Keys::Parsed { shown: &[SORTED, REFERRED, STORED], find: find_keys },
         key_notes: &["", PATTERNS_NOTE, "STORE may be at any position after the key."],
         summary: "Sorts the elements of a list, a set or a sorted set. Returns or stores them, or the values of keys derived from them.",
         syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
@@ -55,7 +79,10 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "sort_ro",
         flags: Flags::READONLY,
-        keys: Keys::Specified(SORT_RO_KEYS),
+        keys: Keys::Parsed {
+            shown: &[SORTED, REFERRED],
+            find: |args| (args.len() > 1).then(|| [KeyAt::read(1)].into_iter().collect()),
+        },
         key_notes: &["", PATTERNS_NOTE],
         since: "7.0.0",
         summary: "Sorts the elements of a list, a set or a sorted set. Returns them, or the values of keys derived from them.",
@@ -135,28 +162,16 @@ impl<'a> Options<'a> {
         let every_key = cx.engine.permits_reading_every_key(cx.session, cx.command, args);
         let slot = cx.engine.in_cluster().then(|| key_slot(args[1]));
         let elsewhere = |pattern: &[u8]| slot.is_some() && pattern_slot(pattern) != slot;
-        let mut rest = &args[2..];
-        while let [word, following @ ..] = rest {
-            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-            rest = match following {
-                _ if is("asc") || is("desc") => {
-                    options.descending = is("desc");
-                    following
-                }
-                _ if is("alpha") => {
-                    options.alpha = true;
-                    following
-                }
-                [offset, count, after @ ..] if is("limit") => {
+        for word in words(args, 2, if read_only { OPTIONS_RO } else { OPTIONS }) {
+            match (word.name, word.args) {
+                ("ASC" | "DESC", _) => options.descending = word.name == "DESC",
+                ("ALPHA", _) => options.alpha = true,
+                ("LIMIT", [offset, count]) => {
                     let number = |text| parse_i64(text).ok_or(Error::NOT_INTEGER);
                     options.limit = Some((number(offset)?, number(count)?));
-                    after
                 }
-                [key, after @ ..] if is("store") && !read_only => {
-                    options.store = Some(key);
-                    after
-                }
-                [text, after @ ..] if is("by") => {
+                (STORE, [key]) => options.store = Some(key),
+                ("BY", [text]) => {
                     let pattern = Pattern::parse(text);
                     if !matches!(pattern, Pattern::Key { .. }) {
                         options.unsorted = true;
@@ -166,9 +181,8 @@ impl<'a> Options<'a> {
                         return Err(Error::SORT_BY_DENIED);
                     }
                     options.by = Some(pattern);
-                    after
                 }
-                [pattern, after @ ..] if is("get") => {
+                ("GET", [pattern]) => {
                     if elsewhere(pattern) {
                         return Err(Error::SORT_GET_ELSEWHERE);
                     }
@@ -176,10 +190,9 @@ impl<'a> Options<'a> {
                         return Err(Error::SORT_GET_DENIED);
                     }
                     options.get.push(Pattern::parse(pattern));
-                    after
                 }
                 _ => return Err(Error::SYNTAX),
-            };
+            }
         }
         Ok(options)
     }

@@ -101,7 +101,7 @@ fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
 }
 
 fn blmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let request = PopRequest::parse(&args[2..], parse_end)?;
+    let request = PopRequest::parse(args, 2, parse_end)?;
     let deadline = deadline(cx.now, args[1])?;
     if !pop_first(cx, &request)? {
         cx.block_or_reply(args, request.keys, Wake::LIST, deadline, |reply| reply.null_array());

@@ -265,7 +265,7 @@ pub(crate) fn pop_first(cx: &mut Context<'_>, request: &PopRequest<'_, End>) -> 
 }
 
 fn lmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let request = PopRequest::parse(&args[1..], parse_end)?;
+    let request = PopRequest::parse(args, 1, parse_end)?;
     if !pop_first(cx, &request)? {
         cx.reply.null_array();
     }

@@ -3,6 +3,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::engine::command::keys::{CountFault, counted};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
 use crate::engine::context::Context;
 use crate::engine::locks::refusal_error;
@@ -222,15 +223,18 @@ fn refused(cx: &mut Context<'_>, refusal: &Refusal, name: &[u8], owner: &[u8], l
 }
 
 fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let count = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
-    let count = usize::try_from(count).ok().filter(|count| (1..=NAMES_MAX).contains(count));
-    let count = count.ok_or_else(|| Error::new(format!("ERR numnames must be between 1 and {NAMES_MAX}")))?;
-    if args.len() < count + 4 {
-        return Err(Error::SYNTAX);
+    let many = || Error::new(format!("ERR numnames must be between 1 and {NAMES_MAX}"));
+    let (names, rest) = counted(args, 1, 1).map_err(|fault| match fault {
+        CountFault::NoInteger => Error::NOT_INTEGER,
+        CountFault::TooMany(count) if count <= NAMES_MAX => Error::SYNTAX,
+        CountFault::NotPositive | CountFault::TooMany(_) => many(),
+    })?;
+    if names.len() > NAMES_MAX {
+        return Err(many());
     }
-    let (names, owner) = (&args[2..count + 2], args[count + 2]);
-    let lease_ms = milliseconds(args[count + 3], 1, "lease")?;
-    let options = Options::parse(cx, &args[count + 4..], true)?;
+    let [owner, lease, words @ ..] = rest else { return Err(Error::SYNTAX) };
+    let lease_ms = milliseconds(lease, 1, "lease")?;
+    let options = Options::parse(cx, words, true)?;
     let mut sorted = names.to_vec();
     sorted.sort_unstable();
     if sorted.windows(2).any(|pair| pair[0] == pair[1]) {

@@ -84,6 +84,60 @@ pub fn forms(words: &[&str], command: &'static Command) -> Result<Vec<Form>, Str
     Ok(all)
 }
 
+/// Forms with up to `most` options in every order, each any number of times. An option is a part that begins with a word, or that
+/// may be missing. Options that a request needs follow the others if they do not occur among them.
+pub fn orders(words: &[&str], command: &'static Command, most: usize) -> Result<Vec<Form>, String> {
+    let args = parse(command.syntax).map_err(|error| format!("{}: the syntax is wrong: {error}", command.name))?;
+    let head = Form { slots: words.iter().map(|word| Slot::Word((*word).to_owned())).collect(), picks: BTreeSet::new() };
+    let first = args.iter().position(is_option).unwrap_or(args.len());
+    let (before, after) = args.split_at(first);
+    let options: Vec<&Arg<'static>> = after.iter().filter(|arg| is_option(arg)).collect();
+    let tail: Vec<Arg<'static>> = after.iter().filter(|arg| !is_option(arg)).cloned().collect();
+    let mut all = Vec::new();
+    for times in [1, 2] {
+        let heads: Vec<Form> = sequence(before, times, "").iter().map(|form| head.then(form)).collect();
+        let tail = sequence(&tail, times, "").swap_remove(0);
+        let each =
+            |(at, arg): (usize, &&Arg<'static>)| one(arg, times, "").into_iter().map(move |form| (at, form)).collect::<Vec<_>>();
+        let choices: Vec<(usize, Form)> =
+            options.iter().enumerate().flat_map(each).filter(|(_, form)| !form.slots.is_empty()).collect();
+        let mut chosen: Vec<Vec<usize>> = vec![Vec::new()];
+        let mut from = 0;
+        // The second time, only what is repeated differs.
+        for _ in 0..if times == 1 { most } else { most.min(2) } {
+            let end = chosen.len();
+            for at in from..end {
+                let longer = (0..choices.len()).map(|choice| chosen[at].iter().copied().chain([choice]).collect());
+                let longer: Vec<Vec<usize>> = longer.collect();
+                chosen.extend(longer);
+            }
+            from = end;
+        }
+        for chosen in &chosen {
+            let missing = options
+                .iter()
+                .enumerate()
+                .filter(|(at, arg)| !arg.optional && !chosen.iter().any(|&choice| choices[choice].0 == *at));
+            let needed: Vec<Form> = missing.map(|(_, arg)| one(arg, times, "").swap_remove(0)).collect();
+            let parts = || chosen.iter().map(|&choice| &choices[choice].1).chain(&needed).chain([&tail]);
+            // Whatever precedes the options varies only where there are few of them.
+            for head in &heads[..if chosen.len() < 2 { heads.len() } else { 1 }] {
+                let form = parts().fold(head.clone(), |form, part| form.then(part));
+                if command.takes(form.slots.len()) {
+                    all.push(form);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a part may be at another place than the syntax shows it at.
+fn is_option(arg: &Arg<'_>) -> bool {
+    let begins_with_word = |arg: &Arg<'_>| arg.token.is_some() && arg.kind != Kind::PureToken;
+    arg.optional || begins_with_word(arg) || arg.children().iter().any(begins_with_word)
+}
+
 /// The forms of a sequence of arguments: the plain one, those with one part that is not plain, and those with two.
 fn sequence(args: &[Arg<'static>], times: usize, path: &str) -> Vec<Form> {
     let parts: Vec<Vec<Form>> = args.iter().enumerate().map(|(at, arg)| one(arg, times, &format!("{path}/{at}"))).collect();

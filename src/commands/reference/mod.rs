@@ -1,7 +1,7 @@
 //! Documentation generated from the rows: the syntax notation, the tables of the guide and the replies to `HELP`; and requests in
 //! all forms, for tests.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "internals"))]
 pub mod forms;
 pub mod help;
 #[cfg(any(test, feature = "internals"))]

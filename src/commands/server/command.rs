@@ -261,7 +261,7 @@ fn write_key_spec(reply: &mut dyn Sink, spec: &KeySpec, note: &str) {
     match spec.begin {
         Begin::Index(index) => write_search(reply, "index", &[("index", index as i64)]),
         Begin::Keyword { word, from } => write_keyword(reply, word, from),
-        Begin::Option { .. } | Begin::Nowhere => {
+        Begin::Option | Begin::Nowhere => {
             write_search(reply, "unknown", &[]);
             reply.bulk(b"find_keys");
             write_search(reply, "unknown", &[]);
@@ -308,12 +308,15 @@ fn write_search(reply: &mut dyn Sink, kind: &str, spec: &[(&str, i64)]) {
 fn write_info(reply: &mut dyn Sink, full_name: &str, command: &'static Command) {
     let (first, last, step) = match command.keys {
         Keys::Range { first, last, step } => (first, last, step),
-        Keys::Specified([KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, .. }, .. }, ..]) => {
-            (*index as i32, *index as i32 + last, *step)
-        }
-        Keys::None | Keys::Counted { .. } | Keys::Specified(_) => (0, 0, 0),
+        Keys::Specified(specs) | Keys::Parsed { shown: specs, .. } => match specs {
+            [KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, .. }, .. }, ..] => {
+                (*index as i32, *index as i32 + last, *step)
+            }
+            _ => (0, 0, 0),
+        },
+        Keys::None | Keys::Counted { .. } => (0, 0, 0),
     };
-    let movable = matches!(command.keys, Keys::Counted { .. } | Keys::Specified(_));
+    let movable = matches!(command.keys, Keys::Counted { .. } | Keys::Specified(_) | Keys::Parsed { .. });
     let movable = if movable { Flags::MOVABLEKEYS } else { Flags::empty() };
     let flags = command.flags | movable;
     reply.array(10);
@@ -389,6 +392,14 @@ mod tests {
             ("COMMAND GETKEYS ping", "-ERR The command has no key arguments"),
             ("COMMAND GETKEYS spublish c m", "-ERR The command has no key arguments"),
             ("COMMAND GETKEYS get", "-ERR Invalid number of arguments specified for command"),
+            ("COMMAND GETKEYS xreadgroup NOACK GROUP g STREAMS STREAMS secret >", "*1 $6 secret"),
+            ("COMMAND GETKEYS xread streams a b 0", "-ERR Invalid arguments specified for command"),
+            ("COMMAND GETKEYS sort mine STORE BY STORE secret", "*2 $4 mine $6 secret"),
+            ("COMMAND GETKEYS sort mine GET STORE STORE LIMIT LIMIT 0 1", "*2 $4 mine $5 LIMIT"),
+            ("COMMAND GETKEYS sort_ro mine STORE secret", "*1 $4 mine"),
+            ("COMMAND GETKEYS georadius mine 1 1 1 m STORE mine2 STORE secret", "*2 $4 mine $6 secret"),
+            ("COMMAND GETKEYS georadiusbymember mine m 1 m STORE mine2 STOREDIST secret", "*2 $4 mine $6 secret"),
+            ("COMMAND GETKEYSANDFLAGS set a b IFEQ get", "*1 *2 $1 a *3 +RW +access +update"),
             ("COMMAND GETKEYSANDFLAGS set a b", "*1 *2 $1 a *2 +OW +update"),
             ("COMMAND GETKEYSANDFLAGS set a b NX get", "*1 *2 $1 a *3 +RW +access +update"),
             ("COMMAND GETKEYSANDFLAGS rename a b", "*2 *2 $1 a *3 +RW +access +delete *2 $1 b *2 +OW +update"),

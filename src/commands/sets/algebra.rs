@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::sets::members::{SET, write_member};
-use crate::engine::command::keys::uses;
+use crate::engine::command::keys::{CountFault, counted, uses};
 use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -190,9 +190,10 @@ fn sinter(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn sintercard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let numkeys = parse_i64(args[1]).filter(|&n| n > 0).ok_or(Error::NUMKEYS_POSITIVE)?;
-    let numkeys = usize::try_from(numkeys).ok().filter(|&n| n <= args.len() - 2).ok_or(Error::MORE_KEYS_THAN_ARGUMENTS)?;
-    let (keys, options) = args[2..].split_at(numkeys);
+    let (keys, options) = counted(args, 1, 1).map_err(|fault| match fault {
+        CountFault::NoInteger | CountFault::NotPositive => Error::NUMKEYS_POSITIVE,
+        CountFault::TooMany(_) => Error::MORE_KEYS_THAN_ARGUMENTS,
+    })?;
     let mut limit = 0;
     let mut options = options.iter();
     while let Some(option) = options.next() {

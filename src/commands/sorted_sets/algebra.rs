@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score};
 use crate::commands::elements::{write_element, write_head};
 use crate::commands::sorted_sets::members::{READ, ZSET};
-use crate::engine::command::keys::STORE_OF_COUNTED;
+use crate::engine::command::keys::{CountFault, STORE_OF_COUNTED, counted};
 use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -139,14 +139,13 @@ fn number(score: f64) -> f64 {
 /// The keys and the arguments after them.
 type KeysAndOptions<'r, 'a> = (&'r [&'a [u8]], &'r [&'a [u8]]);
 
-/// Splits `numkeys key [key ...] …` into the keys and the options after them.
-fn split<'r, 'a>(cx: &Context<'_>, args: &'r [&'a [u8]]) -> Result<KeysAndOptions<'r, 'a>> {
-    let numkeys = parse_i64(args[0]).ok_or(Error::NOT_INTEGER)?;
-    if numkeys < 1 {
-        return Err(Error::no_input_keys(cx.command.name));
-    }
-    let numkeys = usize::try_from(numkeys).unwrap_or(usize::MAX);
-    if numkeys > args.len() - 1 { Err(Error::SYNTAX) } else { Ok(args[1..].split_at(numkeys)) }
+/// Splits `numkeys key [key ...] …` into the keys and the options after them; `at` is the position of the number.
+fn split<'r, 'a>(cx: &Context<'_>, args: &'r [&'a [u8]], at: usize) -> Result<KeysAndOptions<'r, 'a>> {
+    counted(args, at, 1).map_err(|fault| match fault {
+        CountFault::NoInteger => Error::NOT_INTEGER,
+        CountFault::NotPositive => Error::no_input_keys(cx.command.name),
+        CountFault::TooMany(_) => Error::SYNTAX,
+    })
 }
 
 /// Options of a set operation.
@@ -267,7 +266,7 @@ fn diff<'a>(sources: &[Option<Source<'a>>], state: FixedState) -> Vec<Item<'a>> 
 }
 
 fn reply_combined(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) -> Result {
-    let (keys, options) = split(cx, &args[1..])?;
+    let (keys, options) = split(cx, args, 1)?;
     let (mut db, reply) = cx.db_and_reply();
     let state = db.zset_form().0.state();
     let mut digits = Vec::new();
@@ -280,7 +279,7 @@ fn reply_combined(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) ->
 }
 
 fn store(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation, event: &'static str) -> Result {
-    let (keys, options) = split(cx, &args[2..])?;
+    let (keys, options) = split(cx, args, 2)?;
     let mut db = cx.db();
     let (hasher, limits) = db.zset_form();
     let mut digits = Vec::new();
@@ -294,7 +293,7 @@ fn store(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation, event: &'st
 }
 
 fn zintercard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (keys, options) = split(cx, &args[1..])?;
+    let (keys, options) = split(cx, args, 1)?;
     let (mut db, reply) = cx.db_and_reply();
     let mut digits = Vec::new();
     let sources = db.sources(keys, &mut digits)?;

@@ -56,7 +56,7 @@ fn bzpop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
 }
 
 fn bzmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let request = PopRequest::parse(&args[2..], parse_end)?;
+    let request = PopRequest::parse(args, 2, parse_end)?;
     let deadline = deadline(cx.now, args[1])?;
     pop_or_wait(cx, args, &request, Form::KeyPairs, deadline)
 }

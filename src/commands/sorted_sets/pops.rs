@@ -138,7 +138,7 @@ pub(crate) fn pop_first(cx: &mut Context<'_>, request: &PopRequest<'_, End>, for
 }
 
 fn zmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let request = PopRequest::parse(&args[1..], parse_end)?;
+    let request = PopRequest::parse(args, 1, parse_end)?;
     if !pop_first(cx, &request, Form::KeyPairs)? {
         cx.reply.null_array();
     }

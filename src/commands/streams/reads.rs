@@ -5,35 +5,42 @@ use smallvec::SmallVec;
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::streams::entries::{STREAM, parse_count, parse_id, write_entry, write_id};
-use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
-use crate::engine::command::{Access, Command, Flags, Keys, Positions};
+use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse};
+use crate::engine::command::options::{Options, REST, words};
+use crate::engine::command::{Access, Command, Flags, Keys};
 use crate::engine::context::Context;
 use crate::keyspace::databases::Db;
 use crate::keyspace::waits::Wake;
 use crate::resp::reply::{Protocol, Sink};
 use crate::store::values::stream::StreamId;
 
+/// The options of both commands; each refuses those that it does not have.
+const OPTIONS: Options = &[("BLOCK", 1), ("COUNT", 1), ("GROUP", 2), ("NOACK", 0), (STREAMS, REST)];
+const STREAMS: &str = "STREAMS";
+
 const fn streams_from(from: usize) -> KeySpec {
     KeySpec {
         access: Access::Read,
         uses: KeyUse::ACCESS,
-        begin: Begin::Keyword { word: "STREAMS", from },
+        begin: Begin::Keyword { word: STREAMS, from },
         find: Find::Range { last: -1, step: 1, limit: 2 },
     }
 }
 
-const XREAD_KEYS: &[KeySpec] = &[streams_from(1)];
-const XREADGROUP_KEYS: &[KeySpec] = &[streams_from(4)];
+/// The streams of a request; `None` if there are none, or not an id for each.
+fn find_streams(args: &[&[u8]]) -> Option<KeyPositions> {
+    let streams = words(args, 1, OPTIONS).find(|word| word.name == STREAMS)?;
+    let (keys, ids) = streams.args.split_at(streams.args.len() / 2);
+    (keys.len() == ids.len()).then(|| (streams.at..streams.at + keys.len()).map(KeyAt::read).collect())
+}
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "xread",
-        slot_args: Some(slot_args),
-
         arity: -4,
         flags: Flags::READONLY.union(Flags::BLOCKING),
-        keys: Keys::Specified(XREAD_KEYS),
+        keys: Keys::Parsed { shown: &[streams_from(1)], find: find_streams },
         access: Access::Read,
         summary: "Returns the entries of streams after the given IDs. Optionally blocks until there is one.",
         complexity: "O(log(N)+M) for each stream, for N entries and M returned",
@@ -43,11 +50,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xreadgroup",
-        slot_args: Some(slot_args),
-
         arity: -7,
         flags: Flags::WRITE.union(Flags::BLOCKING),
-        keys: Keys::Specified(XREADGROUP_KEYS),
+        keys: Keys::Parsed { shown: &[streams_from(4)], find: find_streams },
         access: Access::Read,
         summary: "Returns entries of streams that no consumer of the group has received, or those that this consumer has not acknowledged. Optionally blocks until there is one.",
         complexity: "O(log(N)+M*log(P)) for each stream, for N entries, M returned and P pending",
@@ -99,48 +104,26 @@ pub struct Request<'r, 'a> {
 }
 
 impl<'r, 'a> Request<'r, 'a> {
-    /// Parses the arguments after the command's name. A wait must not end after the largest unix time in milliseconds; `now_ms`
+    /// Parses a request. A wait must not end after the largest unix time in milliseconds; `now_ms`
     /// is the current unix time.
     pub fn parse(args: &'r [&'a [u8]], grouped: bool, now_ms: i64) -> Result<Self> {
         let mut request = Request { count: usize::MAX, block_ms: None, group: None, no_ack: false, keys: &[], ids: &[] };
         let mut streams = None;
-        let mut at = 0;
-        while at < args.len() {
-            let more = &args[at + 1..];
-            let is = |name: &[u8]| args[at].eq_ignore_ascii_case(name);
-            match more {
-                [milliseconds, ..] if is(b"BLOCK") => {
-                    request.block_ms = Some(parse_block(milliseconds, now_ms)?);
-                    at += 1;
-                }
-                [count, ..] if is(b"COUNT") => {
+        for word in words(args, 1, OPTIONS) {
+            match (word.name, word.args) {
+                ("BLOCK", [milliseconds]) => request.block_ms = Some(parse_block(milliseconds, now_ms)?),
+                ("COUNT", [count]) => {
                     let count = parse_count(count, 0)?;
                     request.count = if count == 0 { usize::MAX } else { usize::try_from(count).unwrap_or(usize::MAX) };
-                    at += 1;
                 }
-                [_, ..] if is(b"STREAMS") => {
-                    if more.len() % 2 == 1 {
-                        return Err(unbalanced(grouped));
-                    }
-                    streams = Some(more.split_at(more.len() / 2));
-                    break;
-                }
-                [group, consumer, ..] if is(b"GROUP") => {
-                    if !grouped {
-                        return Err(Error::XREAD_GROUP);
-                    }
-                    request.group = Some((group, consumer));
-                    at += 2;
-                }
-                _ if is(b"NOACK") => {
-                    if !grouped {
-                        return Err(Error::XREAD_NOACK);
-                    }
-                    request.no_ack = true;
-                }
+                (STREAMS, named) if named.len() % 2 == 1 => return Err(unbalanced(grouped)),
+                (STREAMS, named) => streams = Some(named.split_at(named.len() / 2)),
+                ("GROUP", [group, consumer]) if grouped => request.group = Some((group, consumer)),
+                ("GROUP", _) => return Err(Error::XREAD_GROUP),
+                ("NOACK", _) if grouped => request.no_ack = true,
+                ("NOACK", _) => return Err(Error::XREAD_NOACK),
                 _ => return Err(Error::SYNTAX),
             }
-            at += 1;
         }
         (request.keys, request.ids) = streams.ok_or(Error::SYNTAX)?;
         if grouped && request.group.is_none() {
@@ -241,26 +224,6 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
     Ok(true)
 }
 
-/// The streams, for the hash slot of a request. As in Redis, a request with an odd number of arguments after `STREAMS` has no
-/// keys; the command refuses it.
-fn slot_args(args: &[&[u8]]) -> Positions {
-    let mut at = 1;
-    while let Some(arg) = args.get(at) {
-        let is = |word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
-        at += match () {
-            () if is("NOACK") => 1,
-            () if is("BLOCK") || is("COUNT") => 2,
-            () if is("GROUP") => 3,
-            () => {
-                let named = args.len() - at - 1;
-                let paired = is("STREAMS") && named > 0 && named.is_multiple_of(2);
-                return if paired { (at + 1..=at + named / 2).collect() } else { Positions::new() };
-            }
-        };
-    }
-    Positions::new()
-}
-
 /// Delivers a consumer's pending entries again. An entry that was deleted has no fields.
 fn deliver_pending(
     db: &mut Db<'_>,
@@ -330,7 +293,7 @@ fn deliver_new(
 }
 
 fn xread(cx: &mut Context<'_>, args: &[&[u8]], grouped: bool) -> Result {
-    let request = Request::parse(&args[1..], grouped, cx.now.unix_ms())?;
+    let request = Request::parse(args, grouped, cx.now.unix_ms())?;
     let (mut db, reply) = cx.db_and_reply();
     let positions = request.positions(&mut db)?;
     if serve(&mut db, reply, &request, &positions)? {

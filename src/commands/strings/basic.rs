@@ -5,7 +5,8 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::keys::deadline::Unit;
 use crate::commands::strings::bitmaps::check_growth;
-use crate::engine::command::keys::uses;
+use crate::engine::command::keys::{CountFault, counted, uses};
+use crate::engine::command::options::{Options, Word, words};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -123,7 +124,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Counted { numkeys: 1, step: 2 },
         access: Access::Overwrite,
         since: "8.4.0",
-        only_creates: |args| options_of_msetex(args).any(|option| option.eq_ignore_ascii_case(b"NX")),
+        only_creates: msetex_creates,
         summary: "Sets the string values of several keys atomically, with a common expiration and an optional condition.",
         complexity: "O(N) for N keys",
         syntax: "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
@@ -372,35 +373,33 @@ fn msetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The arguments after the pairs; none if the number of pairs is invalid.
-fn options_of_msetex<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
-    let pairs = parse_i64(args[1]).and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
-    args.iter().copied().skip(pairs.saturating_mul(2).saturating_add(2))
+/// The pairs of `MSETEX` and its options.
+fn split_msetex<'r, 'a>(args: &'r [&'a [u8]]) -> Result<(&'r [&'a [u8]], impl Iterator<Item = Word<'r, 'a>>)> {
+    const OPTIONS: Options = &[("NX", 0), ("XX", 0), ("KEEPTTL", 0), ("EX", 1), ("PX", 1), ("EXAT", 1), ("PXAT", 1)];
+    let (pairs, options) = counted(args, 1, 2).map_err(|fault| match fault {
+        CountFault::TooMany(count) if i32::try_from(count).is_ok() => Error::arity("msetex"),
+        _ => Error::INVALID_NUMKEYS,
+    })?;
+    Ok((pairs, words(args, args.len() - options.len(), OPTIONS)))
+}
+
+/// Whether a request sets only keys that do not exist.
+fn msetex_creates(args: &[&[u8]]) -> bool {
+    split_msetex(args).is_ok_and(|(_, mut options)| options.any(|word| word.name == "NX"))
 }
 
 fn msetex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let numkeys = parse_i64(args[1]).filter(|&n| n > 0 && n <= i64::from(i32::MAX)).ok_or(Error::INVALID_NUMKEYS)? as usize;
-    let options = 2 + numkeys * 2;
-    if options > args.len() {
-        return Err(Error::arity("msetex"));
-    }
-    let pairs = &args[2..options];
+    let (pairs, options) = split_msetex(args)?;
     let (mut condition, mut ttl) = (None, None);
-    let mut rest = args[options..].iter();
-    while let Some(option) = rest.next() {
-        if option.eq_ignore_ascii_case(b"NX") && condition.is_none() {
-            condition = Some(false);
-        } else if option.eq_ignore_ascii_case(b"XX") && condition.is_none() {
-            condition = Some(true);
-        } else if option.eq_ignore_ascii_case(b"KEEPTTL") && ttl.is_none() {
-            ttl = Some(Ttl::Keep);
-        } else if let Some(unit) = Unit::of_option(option)
-            && ttl.is_none()
-        {
-            let number = rest.next().ok_or(Error::SYNTAX)?;
-            ttl = Some(Ttl::At(unit.positive_deadline(cx.now, number, "msetex")?));
-        } else {
-            return Err(Error::SYNTAX);
+    for word in options {
+        match (word.name, word.args) {
+            ("NX" | "XX", _) if condition.is_none() => condition = Some(word.name == "XX"),
+            ("KEEPTTL", _) if ttl.is_none() => ttl = Some(Ttl::Keep),
+            (name, [number]) if ttl.is_none() => {
+                let unit = Unit::of_option(name.as_bytes()).ok_or(Error::SYNTAX)?;
+                ttl = Some(Ttl::At(unit.positive_deadline(cx.now, number, "msetex")?));
+            }
+            _ => return Err(Error::SYNTAX),
         }
     }
     let mut db = cx.db();

@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::strings::bitmaps::{BITMAP, SETBIT, WRITE, check_growth, parse_offset};
 use crate::engine::command::keys::{KeyUse, uses};
+use crate::engine::command::options::{Options, words};
 use crate::engine::command::{Access, Command, Flags, Natives};
 use crate::engine::context::Context;
 use crate::store::entry::Form;
@@ -17,7 +18,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         since: "3.2.0",
         key_uses: uses::SET_OR_READ,
-        use_in: |args| if only_gets(&args[2..]) { (Access::Read, KeyUse::ACCESS) } else { CHANGES },
+        use_in: |args| if only_gets(args) { (Access::Read, KeyUse::ACCESS) } else { CHANGES },
         natives: Natives::Checked,
         key_notes: &["Reads, writes or both, depending on the operations."],
         summary: "Reads, sets and increments integers of any width at bit offsets of a string value.",
@@ -47,16 +48,12 @@ pub const COMMANDS: &[Command] = &[
 
 const CHANGES: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));
 
+/// The operations, and `OVERFLOW`.
+const OPERATIONS: Options = &[("GET", 2), ("SET", 3), ("INCRBY", 3), ("OVERFLOW", 1)];
+
 /// Whether all operations of `BITFIELD` are reads. An invalid operation counts as a write.
-fn only_gets(mut operations: &[&[u8]]) -> bool {
-    loop {
-        operations = match operations {
-            [] => return true,
-            [word, _, _, rest @ ..] if word.eq_ignore_ascii_case(b"get") => rest,
-            [word, _, rest @ ..] if word.eq_ignore_ascii_case(b"overflow") => rest,
-            _ => return false,
-        };
-    }
+fn only_gets(args: &[&[u8]]) -> bool {
+    words(args, 2, OPERATIONS).all(|word| matches!(word.name, "GET" | "OVERFLOW"))
 }
 
 /// As in Redis's documentation, the choice is written twice: the second one stands for any number of repetitions.
@@ -164,27 +161,20 @@ impl Encoding {
 fn parse(cx: &Context<'_>, args: &[&[u8]]) -> Result<Vec<Operation>> {
     let mut operations = Vec::new();
     let mut overflow = Overflow::Wrap;
-    let mut rest = &args[2..];
-    while let [word, following @ ..] = rest {
-        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-        match following {
-            [kind, after @ ..] if is("overflow") => {
+    for word in words(args, 2, OPERATIONS) {
+        match (word.name, word.args) {
+            ("OVERFLOW", [kind]) => {
                 let kinds = [("wrap", Overflow::Wrap), ("sat", Overflow::Saturate), ("fail", Overflow::Fail)];
                 let known = kinds.iter().find(|(name, _)| kind.eq_ignore_ascii_case(name.as_bytes()));
                 overflow = known.ok_or(Error::BITFIELD_OVERFLOW)?.1;
-                rest = after;
             }
-            [encoding, offset, after @ ..] if is("get") || (!after.is_empty() && (is("set") || is("incrby"))) => {
+            (name, [encoding, offset, value @ ..]) => {
                 let encoding = Encoding::parse(encoding).ok_or(Error::BITFIELD_TYPE)?;
                 let offset = parse_offset(cx, offset, Some(encoding.bits))?;
                 let mut change = None;
-                rest = after;
-                if let [value, after @ ..] = after
-                    && !is("get")
-                {
+                if let [value] = value {
                     let value = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
-                    change = Some((if is("set") { Change::Set(value) } else { Change::Increment(value) }, overflow));
-                    rest = after;
+                    change = Some((if name == "SET" { Change::Set(value) } else { Change::Increment(value) }, overflow));
                 }
                 operations.push(Operation { encoding, offset, change });
             }

@@ -6,6 +6,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::error::{Error, Result};
+use crate::base::time::Now;
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::{KeyUse, uses};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, Replies, Traits};
@@ -26,9 +27,12 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
         key_uses: uses::SET_OR_READ,
-        use_in: |args| if has_option(args, b"GET") { GETS } else { SETS },
-        key_notes: &["Reads the old value only with GET."],
-        only_creates: |args| has_option(args, b"NX"),
+        use_in: |args| if reads(args) { GETS } else { SETS },
+        key_notes: &["Reads the old value only with GET, IFEQ, IFNE, IFDEQ or IFDNE."],
+        only_creates: |args| {
+            Options::parse(args.get(3..).unwrap_or_default())
+                .is_ok_and(|options| matches!(options.condition, Some(Condition::Absent)))
+        },
         summary: "Sets the string value of a key, optionally on a condition and with an expiration. Replaces a value of any type.",
         syntax: "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         handler: set,
@@ -38,7 +42,9 @@ pub const COMMANDS: &[Command] = &[
         name: "delex",
         arity: -2,
         flags: Flags::WRITE.union(Flags::FAST),
-        access: Access::Remove,
+        key_uses: &[(Access::ReadWrite, COMPARED.1.union(KeyUse::VARIABLE))],
+        use_in: |args| if args.len() > 2 { COMPARED } else { (Access::Remove, KeyUse::DELETE) },
+        key_notes: &["Reads the value only with a condition."],
         since: "8.4.0",
         summary: "Deletes a key, optionally only if its string value meets a condition.",
         complexity: "O(1), or O(N) for the digest of N bytes",
@@ -50,7 +56,7 @@ pub const COMMANDS: &[Command] = &[
         name: "delifeq",
         arity: 3,
         flags: Flags::WRITE.union(Flags::FAST),
-        access: Access::Remove,
+        key_uses: &[(Access::Remove, COMPARED.1)],
         since: "9.0.0",
         summary: "Deletes a key only if its string value equals the given one (Valkey).",
         syntax: "key value",
@@ -72,11 +78,17 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 const GETS: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));
+/// A comparison tells of the value: who may not read it could guess it.
+const COMPARED: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::DELETE));
 const SETS: (Access, KeyUse) = (Access::Overwrite, KeyUse::UPDATE);
 
-/// Whether the options of a `SET` contain this word.
-fn has_option(args: &[&[u8]], word: &[u8]) -> bool {
-    args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(word))
+/// Whether a `SET` tells something of the old value. For one that will be refused, as in Redis, whether it has the word `GET`.
+fn reads(args: &[&[u8]]) -> bool {
+    let options = args.get(3..).unwrap_or_default();
+    match Options::parse(options) {
+        Ok(options) => options.get || options.condition.is_some_and(Condition::compares),
+        Err(_) => options.iter().any(|arg| arg.eq_ignore_ascii_case(b"GET")),
+    }
 }
 
 /// Condition on the key's present value.
@@ -138,12 +150,14 @@ fn parse_digest(argument: &[u8]) -> Result<u64> {
 struct Options<'a> {
     condition: Option<Condition<'a>>,
     get: bool,
-    ttl: Ttl,
+    /// `KEEPTTL`.
+    keep: bool,
+    expiry: Option<(Unit, &'a [u8])>,
 }
 
 impl<'a> Options<'a> {
-    #[inline]
-    fn parse(cx: &Context<'_>, args: &[&'a [u8]]) -> Result<Self> {
+    #[inline(always)]
+    fn parse(args: &[&'a [u8]]) -> Result<Self> {
         let (mut condition, mut get, mut keep) = (None, false, false);
         let mut expiry: Option<(Unit, &[u8])> = None;
         let mut rest = args.iter().copied();
@@ -170,12 +184,17 @@ impl<'a> Options<'a> {
                 _ => return Err(Error::SYNTAX),
             }
         }
-        let ttl = match expiry {
-            Some((unit, argument)) => Ttl::At(unit.positive_deadline(cx.now, argument, "set")?),
-            None if keep => Ttl::Keep,
+        Ok(Options { condition, get, keep, expiry })
+    }
+
+    /// What happens to the key's deadline.
+    #[inline(always)]
+    fn ttl(&self, now: Now) -> Result<Ttl> {
+        Ok(match self.expiry {
+            Some((unit, argument)) => Ttl::At(unit.positive_deadline(now, argument, "set")?),
+            None if self.keep => Ttl::Keep,
             None => Ttl::Clear,
-        };
-        Ok(Options { condition, get, ttl })
+        })
     }
 }
 
@@ -186,7 +205,8 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.ok();
         return Ok(());
     }
-    let options = Options::parse(cx, &args[3..])?;
+    let options = Options::parse(&args[3..])?;
+    let ttl = options.ttl(cx.now)?;
     // A string that is set on a condition, or in exchange for another one, may be a lock.
     let (mut db, reply) = cx.signing_db_and_reply(options.condition.is_some() || options.get);
     let (hash, place) = db.locate_here(key);
@@ -223,8 +243,8 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         reply.null();
     }
     if met {
-        db.put_string_at(hash, place, key, value, options.ttl, Event::SET)?;
-        if let Ttl::At(_) = options.ttl {
+        db.put_string_at(hash, place, key, value, ttl, Event::SET)?;
+        if let Ttl::At(_) = ttl {
             db.also(key, Event::EXPIRE);
         }
     }

@@ -4,6 +4,8 @@
 
 use smallvec::SmallVec;
 
+use crate::base::number::parse_i64;
+
 /// Positions of arguments; 0 is the command's name.
 pub type Positions = SmallVec<[usize; 4]>;
 
@@ -11,7 +13,7 @@ pub type Positions = SmallVec<[usize; 4]>;
 pub type Finds = fn(&[&[u8]]) -> Positions;
 
 /// Positions of a command's keys; position 0 is the command's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Keys {
     /// No keys.
     None,
@@ -33,6 +35,13 @@ pub enum Keys {
     },
     /// Explicit key specifications, with access and use, for keys whose positions do not follow one rule.
     Specified(&'static [KeySpec]),
+    /// The options decide: the parser of the command finds the keys.
+    Parsed {
+        /// What `COMMAND INFO` shows. Clients cannot find all keys of every request with it, and the engine does not use it for that.
+        shown: &'static [KeySpec],
+        /// The keys of a request; `None` if they cannot be determined. Must go through the request as the handler does.
+        find: fn(&[&[u8]]) -> Option<KeyPositions>,
+    },
 }
 
 impl Keys {
@@ -164,20 +173,16 @@ pub enum Find {
 pub enum Begin {
     /// At this position; 0 is the command's name.
     Index(usize),
-    /// After the first occurrence of this word, searched from a position on.
+    /// After the first occurrence of this word, searched from a position on. For [`Keys::Parsed`]: the word may be an argument of
+    /// an option, and an option may come twice.
     Keyword {
         /// The word, in upper case.
         word: &'static str,
         /// Position at which the search begins.
         from: usize,
     },
-    /// After the last occurrence of this word as an option: `STORE` of `SORT`. Shown to clients as unknown.
-    Option {
-        /// The word, in upper case.
-        word: &'static str,
-        /// The options that take arguments, and how many.
-        others: &'static [(&'static str, usize)],
-    },
+    /// After an option that no rule finds: `STORE` of `SORT`. For [`Keys::Parsed`]. Shown to clients as unknown.
+    Option,
     /// Not among the arguments: the keys depend on the content of other keys. Shown as unknown.
     Nowhere,
 }
@@ -206,8 +211,39 @@ pub struct KeyAt {
     pub uses: KeyUse,
 }
 
+impl KeyAt {
+    /// A key whose value is read.
+    pub const fn read(position: usize) -> KeyAt {
+        KeyAt { position, access: Access::Read, uses: KeyUse::ACCESS }
+    }
+}
+
 /// Positions of the keys of one request; usually few enough to avoid the heap.
 pub type KeyPositions = SmallVec<[KeyAt; 4]>;
+
+/// Why a number of keys is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountFault {
+    /// It is no integer.
+    NoInteger,
+    /// It is less than 1.
+    NotPositive,
+    /// Fewer arguments follow.
+    TooMany(usize),
+}
+
+/// Splits `numkeys key [key ...] …` into the keys, or into keys and values if there are `step` arguments for each key, and what
+/// follows them. `numkeys` is its position in the request.
+pub fn counted<'r, 'a>(
+    args: &'r [&'a [u8]],
+    numkeys: usize,
+    step: usize,
+) -> Result<(&'r [&'a [u8]], &'r [&'a [u8]]), CountFault> {
+    let [count, rest @ ..] = args.get(numkeys..).unwrap_or_default() else { return Err(CountFault::NoInteger) };
+    let count = parse_i64(count).ok_or(CountFault::NoInteger)?;
+    let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(CountFault::NotPositive)?;
+    rest.split_at_checked(count.saturating_mul(step)).ok_or(CountFault::TooMany(count))
+}
 
 /// A destination that is overwritten, followed by a counted list of keys to read: `ZUNIONSTORE`.
 pub const STORE_OF_COUNTED: &[KeySpec] = &[
@@ -218,27 +254,4 @@ pub const STORE_OF_COUNTED: &[KeySpec] = &[
         find: Find::Range { last: 0, step: 1, limit: 0 },
     },
     KeySpec { access: Access::Read, uses: KeyUse::ACCESS, begin: Begin::Index(2), find: Find::Counted { step: 1 } },
-];
-
-/// The keys that `SORT` reads: its first argument and the keys that its patterns refer to.
-const SORTED: KeySpec = KeySpec {
-    access: Access::Read,
-    uses: KeyUse::ACCESS,
-    begin: Begin::Index(1),
-    find: Find::Range { last: 0, step: 1, limit: 0 },
-};
-
-/// `SORT_RO`.
-pub const SORT_RO_KEYS: &[KeySpec] = &[SORTED, KeySpec { begin: Begin::Nowhere, ..SORTED }];
-
-/// `SORT`.
-pub const SORT_KEYS: &[KeySpec] = &[
-    SORTED,
-    KeySpec { begin: Begin::Nowhere, ..SORTED },
-    KeySpec {
-        access: Access::Overwrite,
-        uses: KeyUse::UPDATE,
-        begin: Begin::Option { word: "STORE", others: &[("LIMIT", 2), ("GET", 1), ("BY", 1)] },
-        ..SORTED
-    },
 ];

@@ -6,6 +6,7 @@
 mod categories;
 pub mod flags;
 pub mod keys;
+pub mod options;
 mod positions;
 
 use crate::base::error::{Error, Result};
@@ -43,7 +44,7 @@ pub struct Command {
     pub only_creates: fn(&[&[u8]]) -> bool,
     /// Which arguments are channels.
     pub channels: Channels,
-    /// The arguments that determine the cluster slot, if those are not the keys.
+    /// The arguments that determine the cluster slot, if those are not the keys but shard channels.
     pub slot_args: Option<Finds>,
     /// The arguments that are secrets. `MONITOR` and the slow log do not show them.
     pub secrets: Finds,

@@ -3,37 +3,9 @@
 use smallvec::SmallVec;
 
 use crate::base::error::Error;
-use crate::base::number::parse_i64;
 use crate::engine::command::Command;
 use crate::engine::command::flags::{Flags, Runs};
-use crate::engine::command::keys::{Access, Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse, Keys};
-
-impl Begin {
-    /// The beginning of the search in a request.
-    fn position(self, args: &[&[u8]]) -> Option<usize> {
-        match self {
-            Begin::Index(index) => Some(index),
-            Begin::Nowhere => None,
-            Begin::Option { word, others } => {
-                let (mut at, mut found) = (2, None);
-                while let Some(arg) = args.get(at) {
-                    let is = |name: &str| arg.eq_ignore_ascii_case(name.as_bytes());
-                    if is(word) && at + 1 < args.len() {
-                        found = Some(at + 1);
-                    }
-                    at += 1 + others.iter().find(|(name, _)| is(name)).map_or(0, |(_, arguments)| *arguments);
-                }
-                found
-            }
-            Begin::Keyword { word, from } => {
-                // No key follows the last argument.
-                let words = args.get(from..args.len() - 1)?;
-                let at = words.iter().position(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))?;
-                Some(from + at + 1)
-            }
-        }
-    }
-}
+use crate::engine::command::keys::{Access, Begin, CountFault, Find, KeyAt, KeyPositions, KeySpec, KeyUse, Keys, counted};
 
 /// The use that follows from the access alone, for rows without uses of their own.
 const fn implied(access: Access) -> KeyUse {
@@ -52,7 +24,8 @@ impl Command {
             Keys::None => 0,
             Keys::Range { first, .. } => first.max(1) as usize,
             Keys::Counted { numkeys, .. } => numkeys + 1,
-            Keys::Specified(specs) => match specs.first().map(|spec| (spec.begin, spec.find)) {
+            Keys::Specified(specs) | Keys::Parsed { shown: specs, .. } => match specs.first().map(|spec| (spec.begin, spec.find))
+            {
                 Some((Begin::Index(index), Find::Range { .. })) => index,
                 Some((Begin::Index(index), Find::Counted { .. })) => index + 1,
                 _ => 0,
@@ -62,7 +35,7 @@ impl Command {
 
     /// Whether the command takes keys. Arguments that are only hashed like keys do not count.
     pub fn has_keys(&self) -> bool {
-        self.keys != Keys::None && !self.key_uses.iter().any(|(_, uses)| uses.contains(KeyUse::NOT_KEY))
+        !matches!(self.keys, Keys::None) && !self.key_uses.iter().any(|(_, uses)| uses.contains(KeyUse::NOT_KEY))
     }
 
     /// The key specifications. If `key_uses` has several entries, each key of a range gets a specification of its own, and the
@@ -73,7 +46,7 @@ impl Command {
         let mut specs = SmallVec::new();
         match self.keys {
             Keys::None => {}
-            Keys::Specified(listed) => specs.extend_from_slice(listed),
+            Keys::Specified(listed) | Keys::Parsed { shown: listed, .. } => specs.extend_from_slice(listed),
             Keys::Counted { numkeys, step } => {
                 let (access, uses) = uses[0];
                 specs.push(KeySpec { access, uses, begin: Begin::Index(numkeys), find: Find::Counted { step } });
@@ -111,25 +84,27 @@ impl Command {
         if !self.has_keys() {
             return Some(keys);
         }
+        if let Keys::Parsed { find, .. } = self.keys {
+            return find(args);
+        }
         for mut spec in self.key_specs() {
-            // Without the word, its keys are absent: that is an error only if there are no others.
-            let Some(index) = spec.begin.position(args) else { continue };
+            let Begin::Index(index) = spec.begin else { return None };
             let (first, last, step) = match spec.find {
-                Find::Range { last: -1, step, limit } if limit > 1 => {
-                    let keys = args.len().saturating_sub(index) / limit as usize;
-                    (index, index as i64 + keys as i64 - 1, step)
-                }
                 Find::Range { last, step, .. } => {
                     let last = if last < 0 { args.len() as i64 + last as i64 } else { index as i64 + last as i64 };
                     (index, last, step)
                 }
                 Find::Counted { step } => {
-                    let (count, proper) = parse_count(args.get(index)?).filter(|&(count, _)| count < args.len() as i64)?;
-                    if !proper {
-                        spec.uses = KeyUse::UNKNOWN;
-                    }
+                    let count = match counted(args, index, step as usize) {
+                        Ok((keys, _)) => keys.len() / step as usize,
+                        Err(CountFault::NoInteger) => {
+                            spec.uses = KeyUse::UNKNOWN;
+                            beginning_count(args.get(index)?).filter(|&count| count < args.len())?
+                        }
+                        Err(CountFault::NotPositive | CountFault::TooMany(_)) => return None,
+                    };
                     let first = index + 1;
-                    (first, first as i64 + (count - 1) * step as i64, step)
+                    (first, first as i64 + (count as i64 - 1) * i64::from(step), step)
                 }
             };
             if last < first as i64 && first == args.len() && !keys.is_empty() {
@@ -170,14 +145,18 @@ fn refine(command: &Command, spec: KeySpec, args: &[&[u8]]) -> (Access, KeyUse) 
     if spec.uses.contains(KeyUse::VARIABLE) { (command.use_in)(args) } else { (spec.access, spec.uses) }
 }
 
-/// Parses the positive number that a text begins with, and whether the whole text is a number: if it is not, Redis uses `atoi`.
-fn parse_count(text: &[u8]) -> Option<(i64, bool)> {
+/// The positive number that a text begins with, which is no integer as a whole: `COMMAND GETKEYS` of Redis uses `atoi`.
+fn beginning_count(text: &[u8]) -> Option<usize> {
     let start = text.iter().take_while(|b| b.is_ascii_whitespace()).count();
     let start = start + usize::from(text.get(start) == Some(&b'+'));
     let digits = text[start..].iter().take_while(|b| b.is_ascii_digit()).count();
     let count: i64 = std::str::from_utf8(&text[start..start + digits]).ok()?.parse().ok()?;
-    (count > 0).then_some((count, parse_i64(text).is_some()))
+    usize::try_from(count).ok().filter(|&count| count > 0)
 }
+
+#[cfg(test)]
+#[path = "touched_tests.rs"]
+mod touched;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -227,27 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_stands_before_counted_keys_and_a_word_before_others() {
+    fn a_destination_stands_before_counted_keys() {
         let store = Command { keys: Keys::Specified(STORE_OF_COUNTED), ..Command::DEFAULT };
         assert_eq!(positions(&store, "zunionstore d 2 a b weights 1 2"), Some(vec![1, 3, 4]));
         assert_eq!(positions(&store, "zunionstore d 3 a b"), None);
-        const STREAMS: &[KeySpec] = &[KeySpec {
-            access: Access::Read,
-            uses: KeyUse::ACCESS,
-            begin: Begin::Keyword { word: "STREAMS", from: 1 },
-            find: Find::Range { last: -1, step: 1, limit: 2 },
-        }];
-        let read = Command { keys: Keys::Specified(STREAMS), ..Command::DEFAULT };
-        assert_eq!(positions(&read, "xread count 2 streams a b 0 0"), Some(vec![4, 5]));
-        assert_eq!(positions(&read, "xread streams a"), None);
-        assert_eq!(positions(&read, "xread a b"), None);
-        assert_eq!(positions(&read, "xread a b streams"), None);
-        let index = KeySpec { begin: Begin::Index(1), find: Find::Range { last: 0, step: 1, limit: 0 }, ..STREAMS[0] };
-        let word = KeySpec { begin: Begin::Keyword { word: "STORE", from: 2 }, ..index };
-        let specs: &'static [KeySpec] = Box::leak(Box::new([index, word]));
-        let stored = Command { keys: Keys::Specified(specs), ..Command::DEFAULT };
-        assert_eq!(positions(&stored, "search a b store c"), Some(vec![1, 4]));
-        assert_eq!(positions(&stored, "search a b store"), Some(vec![1]));
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl Space {
     /// The hash of a key, and its place, expired or not, with its entry.
     #[inline(always)]
     pub fn locate(&self, dict: usize, key: &[u8]) -> (KeyHash, Option<(Place, EntryRef<'_>)>) {
+        self.names.note(key);
         let cached = self.has_cached_hash(key);
         if cached && self.searched_dict.get() == dict {
             return (self.hashed.hash, self.cached_place(dict, key));

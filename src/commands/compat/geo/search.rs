@@ -4,8 +4,9 @@ use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score};
 use crate::commands::compat::geo::geohash::{Area, Point, Shape};
 use crate::commands::compat::geo::points::{GEO, parse_point, parse_unit, place, write_distance, write_point};
-use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse, uses};
-use crate::engine::command::{Access, Command, Flags, Keys, Positions};
+use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse, uses};
+use crate::engine::command::options::{self, Word, words};
+use crate::engine::command::{Access, Command, Flags, Keys};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
@@ -21,10 +22,16 @@ const fn key_after(word: &'static str, from: usize) -> KeySpec {
     KeySpec { access: Access::Overwrite, uses: KeyUse::UPDATE, begin: Begin::Keyword { word, from }, find: ONE }
 }
 
-/// The keys of commands whose options STORE and STOREDIST name a destination.
-const fn stored_by_options(from: usize) -> [KeySpec; 3] {
+/// The keys of a form whose options STORE and STOREDIST name a destination.
+const fn stored_by_options(form: Form) -> [KeySpec; 3] {
     let source = KeySpec { access: Access::Read, uses: KeyUse::ACCESS, begin: Begin::Index(1), find: ONE };
-    [source, key_after("STORE", from), key_after("STOREDIST", from)]
+    [source, key_after("STORE", form.first_option()), key_after("STOREDIST", form.first_option())]
+}
+
+/// The source and the destination, of which the last one counts.
+fn find_keys(form: Form, args: &[&[u8]]) -> Option<KeyPositions> {
+    let store = form.words(args).filter(|word| matches!(word.name, "STORE" | "STOREDIST")).last();
+    (args.len() > 1).then(|| std::iter::once(KeyAt::read(1)).chain(store.map(|word| word.destination())).collect())
 }
 
 /// The rows.
@@ -58,16 +65,14 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "georadius",
-        slot_args: Some(slot_args),
-
         arity: -6,
         flags: STORING,
-        keys: Keys::Specified(&stored_by_options(6)),
+        keys: Keys::Parsed { shown: &stored_by_options(Form::Radius), find: |args| find_keys(Form::Radius, args) },
         summary: "Returns or stores the members within a distance of a position.",
         complexity: SEARCH_COST,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
                  [ASC | DESC] [STORE storekey:key | STOREDIST storedistkey:key]",
-        handler: |cx, args| search(cx, args, Form::Radius { stores: true }),
+        handler: |cx, args| search(cx, args, Form::Radius),
         ..GEO
     },
     Command {
@@ -77,21 +82,22 @@ pub const COMMANDS: &[Command] = &[
         summary: "Returns the members within a distance of a position.",
         complexity: SEARCH_COST,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
-        handler: |cx, args| search(cx, args, Form::Radius { stores: false }),
+        handler: |cx, args| search(cx, args, Form::RadiusRo),
         ..GEO
     },
     Command {
         name: "georadiusbymember",
-        slot_args: Some(slot_args),
-
         arity: -5,
         flags: STORING,
-        keys: Keys::Specified(&stored_by_options(5)),
+        keys: Keys::Parsed {
+            shown: &stored_by_options(Form::RadiusByMember),
+            find: |args| find_keys(Form::RadiusByMember, args),
+        },
         summary: "Returns or stores the members within a distance of a member.",
         complexity: SEARCH_COST,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] \
                  [STORE storekey:key | STOREDIST storedistkey:key]",
-        handler: |cx, args| search(cx, args, Form::RadiusByMember { stores: true }),
+        handler: |cx, args| search(cx, args, Form::RadiusByMember),
         ..GEO
     },
     Command {
@@ -101,34 +107,40 @@ pub const COMMANDS: &[Command] = &[
         summary: "Returns the members within a distance of a member.",
         complexity: SEARCH_COST,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
-        handler: |cx, args| search(cx, args, Form::RadiusByMember { stores: false }),
+        handler: |cx, args| search(cx, args, Form::RadiusByMemberRo),
         ..GEO
     },
 ];
 
 const STORING: Flags = Flags::WRITE.union(Flags::DENYOOM);
 
-/// The source and the last destination, from which Redis determines the slots.
-fn slot_args(args: &[&[u8]]) -> Positions {
-    let (mut at, mut positions) = (5, Positions::from_slice(&[1]));
-    while at + 1 < args.len() {
-        if args[at].eq_ignore_ascii_case(b"STORE") || args[at].eq_ignore_ascii_case(b"STOREDIST") {
-            at += 1;
-            positions.truncate(1);
-            positions.push(at);
-        }
-        at += 1;
-    }
-    positions
-}
+/// The options of all forms, the shape and the center of a search, and where to store, in the order in which forms have them.
+const OPTIONS: options::Options = &[
+    ("STORE", 1),
+    ("STOREDIST", 1),
+    ("WITHDIST", 0),
+    ("WITHHASH", 0),
+    ("WITHCOORD", 0),
+    ("ANY", 0),
+    ("ASC", 0),
+    ("DESC", 0),
+    ("COUNT", 1),
+    ("FROMMEMBER", 1),
+    ("FROMLONLAT", 2),
+    ("BYRADIUS", 2),
+    ("BYBOX", 3),
+    ("STOREDIST", 0),
+];
 
 /// The command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Search,
     SearchStore,
-    Radius { stores: bool },
-    RadiusByMember { stores: bool },
+    Radius,
+    RadiusRo,
+    RadiusByMember,
+    RadiusByMemberRo,
 }
 
 impl Form {
@@ -137,12 +149,34 @@ impl Form {
         matches!(self, Form::Search | Form::SearchStore)
     }
 
-    fn takes_store(self) -> bool {
-        matches!(self, Form::Radius { stores: true } | Form::RadiusByMember { stores: true })
-    }
-
     fn event(self) -> Event {
         Event::new(Classes::ZSET, if self.is_search() { "geosearchstore" } else { "georadiusstore" })
+    }
+
+    /// The position of the source.
+    fn source(self) -> usize {
+        if self == Form::SearchStore { 2 } else { 1 }
+    }
+
+    /// The position of the first option.
+    const fn first_option(self) -> usize {
+        match self {
+            Form::Search => 2,
+            Form::SearchStore => 3,
+            Form::RadiusByMember | Form::RadiusByMemberRo => 5,
+            Form::Radius | Form::RadiusRo => 6,
+        }
+    }
+
+    /// The options of a request.
+    fn words<'r, 'a>(self, args: &'r [&'a [u8]]) -> impl Iterator<Item = Word<'r, 'a>> {
+        let options = match self {
+            Form::Search => &OPTIONS[2..13],
+            Form::SearchStore => &OPTIONS[2..],
+            Form::Radius | Form::RadiusByMember => &OPTIONS[..9],
+            Form::RadiusRo | Form::RadiusByMemberRo => &OPTIONS[2..9],
+        };
+        words(args, self.first_option(), options)
     }
 }
 
@@ -197,80 +231,63 @@ fn parse_member(zset: ZSetView<'_>, member: &[u8]) -> Result<Point> {
 }
 
 impl<'a> Options<'a> {
-    /// Parses the arguments after the source key, which holds `zset`.
+    /// Parses a request whose source key holds `zset`.
     fn parse(form: Form, args: &[&'a [u8]], zset: Option<ZSetView<'_>>) -> Result<Self> {
         let mut options = Options::default();
-        let mut rest = match form {
-            Form::Radius { .. } => {
+        match form {
+            Form::Radius | Form::RadiusRo => {
                 options.center = Some(parse_point(args[2], args[3])?);
                 options.shape = Some(parse_circle(args[4], args[5])?);
-                &args[6..]
             }
-            Form::RadiusByMember { .. } => {
+            Form::RadiusByMember | Form::RadiusByMemberRo => {
                 if let Some(zset) = zset {
                     options.center = Some(parse_member(zset, args[2])?);
                     options.shape = Some(parse_circle(args[3], args[4])?);
                 }
-                &args[5..]
             }
-            Form::Search => &args[2..],
-            Form::SearchStore => {
-                options.store = Some(args[1]);
-                &args[3..]
-            }
-        };
-        while let [option, more @ ..] = rest {
-            let taken = options.parse_one(form, &option.to_ascii_lowercase(), more, zset)?;
-            rest = more.get(taken..).ok_or(Error::SYNTAX)?;
+            Form::Search => {}
+            Form::SearchStore => options.store = Some(args[1]),
+        }
+        for word in form.words(args) {
+            options.parse_one(word, zset)?;
         }
         options.check(form, args[0])?;
         Ok(options)
     }
 
-    /// Parses one option. Returns the number of arguments that it takes.
-    fn parse_one(&mut self, form: Form, option: &[u8], more: &[&'a [u8]], zset: Option<ZSetView<'_>>) -> Result<usize> {
+    fn parse_one(&mut self, word: Word<'_, 'a>, zset: Option<ZSetView<'_>>) -> Result {
         let circle = matches!(self.shape, Some((Shape::Circle { .. }, _)));
         let rectangle = matches!(self.shape, Some((Shape::Rectangle { .. }, _)));
-        match (option, more) {
-            (b"withdist", _) => self.with_distance = true,
-            (b"withhash", _) => self.with_hash = true,
-            (b"withcoord", _) => self.with_point = true,
-            (b"any", _) => self.any = true,
-            (b"asc", _) => self.order = Some(Order::Ascending),
-            (b"desc", _) => self.order = Some(Order::Descending),
-            (b"count", [count, ..]) => {
+        match (word.name, word.args) {
+            ("WITHDIST", _) => self.with_distance = true,
+            ("WITHHASH", _) => self.with_hash = true,
+            ("WITHCOORD", _) => self.with_point = true,
+            ("ANY", _) => self.any = true,
+            ("ASC", _) => self.order = Some(Order::Ascending),
+            ("DESC", _) => self.order = Some(Order::Descending),
+            ("COUNT", [count]) => {
                 let count = parse_i64(count).ok_or(Error::NOT_INTEGER)?;
                 self.count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(Error::GEO_COUNT)?;
-                return Ok(1);
             }
-            (b"store" | b"storedist", [key, ..]) if form.takes_store() => {
+            ("STORE" | "STOREDIST", [key]) => {
                 self.store = Some(key);
-                self.store_distance = option == b"storedist";
-                return Ok(1);
+                self.store_distance = word.name == "STOREDIST";
             }
-            (b"storedist", _) if form == Form::SearchStore => self.store_distance = true,
-            (b"frommember", [member, ..]) if form.is_search() && (self.from_member || self.center.is_none()) => {
+            ("STOREDIST", _) => self.store_distance = true,
+            ("FROMMEMBER", [member]) if self.from_member || self.center.is_none() => {
                 self.from_member = true;
                 if let Some(zset) = zset {
                     self.center = Some(parse_member(zset, member)?);
                 }
-                return Ok(1);
             }
-            (b"fromlonlat", [longitude, latitude, ..]) if form.is_search() && !self.from_member => {
+            ("FROMLONLAT", [longitude, latitude]) if !self.from_member => {
                 self.center = Some(parse_point(longitude, latitude)?);
-                return Ok(2);
             }
-            (b"byradius", [radius, unit, ..]) if form.is_search() && !rectangle => {
-                self.shape = Some(parse_circle(radius, unit)?);
-                return Ok(2);
-            }
-            (b"bybox", [width, height, unit, ..]) if form.is_search() && !circle => {
-                self.shape = Some(parse_rectangle(width, height, unit)?);
-                return Ok(3);
-            }
+            ("BYRADIUS", [radius, unit]) if !rectangle => self.shape = Some(parse_circle(radius, unit)?),
+            ("BYBOX", [width, height, unit]) if !circle => self.shape = Some(parse_rectangle(width, height, unit)?),
             _ => return Err(Error::SYNTAX),
         }
-        Ok(0)
+        Ok(())
     }
 
     fn check(&self, form: Form, name: &[u8]) -> Result {
@@ -318,7 +335,7 @@ fn find<'a>(zset: ZSetView<'a>, area: &Area, limit: usize) -> Vec<Found<'a>> {
 
 fn search(cx: &mut Context<'_>, args: &[&[u8]], form: Form) -> Result {
     let (mut db, reply) = cx.db_and_reply();
-    let source = args[if form == Form::SearchStore { 2 } else { 1 }];
+    let source = args[form.source()];
     let (hasher, limits) = db.zset_form();
     let zset = db.zset(source)?;
     let options = Options::parse(form, args, zset)?;
