@@ -322,13 +322,15 @@ fn keys_in(reply: &Frame) -> String {
 fn names_other_keys(name: &str, request: &[Vec<u8>]) -> Option<&'static str> {
     let count = |words: &[&str]| {
         let is = |arg: &[u8]| words.iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
-        request.iter().skip(2).filter(|arg| is(arg)).count()
+        request.iter().skip(1).filter(|arg| is(arg)).count()
     };
-    // An odd number of arguments follows STREAMS, or it is an argument of the option before it.
+    // An odd number of arguments follows STREAMS, or it is an argument of the option before it, or it comes before GROUP.
     let streams = || {
         let at = request.iter().position(|arg| arg.eq_ignore_ascii_case(b"STREAMS")).unwrap_or(0);
         let takes = |arg: &Vec<u8>| ["BLOCK", "COUNT", "GROUP"].iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
-        (request.len() - at).is_multiple_of(2) || request[at.saturating_sub(2)..at].iter().any(takes)
+        (request.len() - at).is_multiple_of(2)
+            || name == "xreadgroup" && at < 4
+            || request[at.saturating_sub(2)..at].iter().any(takes)
     };
     match name {
         "xread" | "xreadgroup" if count(&["STREAMS"]) > 1 || streams() => {
@@ -341,6 +343,11 @@ fn names_other_keys(name: &str, request: &[Vec<u8>]) -> Option<&'static str> {
         "set" if count(&["IFEQ", "IFNE", "IFDEQ", "IFDNE"]) > 0 => {
             Some("it has no such options; a comparison tells of the value")
         }
+        "set" if count(&["GET"]) > 0 && count(&["EX", "PX", "EXAT", "PXAT"]) > 0 => {
+            Some("it takes GET for an option that is the argument of one")
+        }
+        "xclaim" | "xautoclaim" => Some("it says that it reads nothing, and shows the entries"),
+        "zrank" | "zrevrank" => Some("7.0 has no WITHSCORE and refuses the number of arguments"),
         "sinterstore" => Some("7.0 says that it reads its destination"),
         _ => None,
     }

@@ -494,6 +494,23 @@ const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "commands that tell of a value",
+        why: Why::Version(
+            "XCLAIM and XAUTOCLAIM show entries, and comparisons tell of a value: here that takes the permission to read, in no \
+             version of Redis so far",
+        ),
+        equal: |case| {
+            let asked = match (case.name, case.arg(1).as_str()) {
+                ("COMMAND", "GETKEYSANDFLAGS" | "INFO") => 2,
+                ("ACL", "DRYRUN") => 3,
+                _ => return false,
+            };
+            let tells = |arg: &Vec<u8>| ["XCLAIM", "XAUTOCLAIM", "DELEX"].contains(&upper(arg).as_str());
+            let compares = |arg: &Vec<u8>| ["IFEQ", "IFNE", "IFDEQ", "IFDNE"].contains(&upper(arg).as_str());
+            case.call.iter().skip(asked).any(|arg| tells(arg) || compares(arg))
+        },
+    },
+    Rule {
         name: "keys that options decide",
         why: Why::Version(
             "up to 7.2.15 and 7.4.10, STREAMS, STORE and STOREDIST are found where they are no options, the first one counts, and \
@@ -512,7 +529,9 @@ const RULES: &[Rule] = &[
             let is_argument =
                 words[streams.saturating_sub(2)..streams].iter().any(|word| ["BLOCK", "COUNT", "GROUP"].contains(&&**word));
             match case.arg(asked).as_str() {
-                "XREAD" | "XREADGROUP" => count(&["STREAMS"]) != 1 || is_argument || (words.len() - streams) % 2 == 0,
+                "XREAD" | "XREADGROUP" => {
+                    count(&["STREAMS"]) != 1 || is_argument || (words.len() - streams) % 2 == 0 || streams < 3
+                }
                 "GEORADIUS" | "GEORADIUSBYMEMBER" => count(&["STORE", "STOREDIST"]) > 0,
                 "SORT" => count(&["STORE"]) > 0,
                 _ => false,

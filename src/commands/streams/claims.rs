@@ -3,8 +3,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::streams::entries::{STREAM, WRITE_FAST, parse_id, parse_start, write_entry, write_id};
-use crate::engine::command::Command;
 use crate::engine::command::keys::uses;
+use crate::engine::command::{Access, Command};
 use crate::engine::context::Context;
 use crate::keyspace::types::streams::StreamEdit;
 use crate::resp::reply::Sink;
@@ -16,7 +16,7 @@ pub const COMMANDS: &[Command] = &[
         name: "xclaim",
         arity: -6,
         flags: WRITE_FAST,
-        key_uses: uses::CHANGED,
+        access: Access::ReadWrite,
         summary: "Makes a consumer the owner of pending entries.",
         complexity: "O(log(P)) for each ID, for P pending entries",
         syntax: "key group consumer min-idle-time id [id ...] [IDLE ms:integer] [TIME unix-time-milliseconds] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[
         name: "xautoclaim",
         arity: -6,
         flags: WRITE_FAST,
-        key_uses: uses::REMOVED_FROM,
+        key_uses: uses::TAKEN,
         since: "6.2.0",
         summary: "Makes a consumer the owner of entries that have been pending for a minimum time.",
         complexity: "O(log(P)*M) for P pending entries and M examined, at most ten times COUNT",
