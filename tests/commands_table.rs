@@ -348,6 +348,7 @@ fn names_other_keys(name: &str, request: &[Vec<u8>]) -> Option<&'static str> {
         }
         "xclaim" | "xautoclaim" => Some("it says that it reads nothing, and shows the entries"),
         "zrank" | "zrevrank" => Some("7.0 has no WITHSCORE and refuses the number of arguments"),
+        "pfmerge" if request.len() == 2 => Some("it finds no destination without sources"),
         "sinterstore" => Some("7.0 says that it reads its destination"),
         _ => None,
     }

@@ -237,6 +237,30 @@ fn words_of_options_hide_no_key() {
     }
 }
 
+/// Whoever may only write a key could guess its value, or read it, with these.
+#[test]
+fn what_tells_of_a_value_takes_the_permission_to_read() {
+    let (mut bare, root, id) = with_user("bob", "%W~* +@all");
+    bare.script(root, &[("SET k v", "+OK"), ("XADD s 1-1 a b", "$3 1-1"), ("XGROUP CREATE s g 0", "+OK")]);
+    for request in [
+        "SET k x IFEQ v",
+        "SET k x IFNE v",
+        "SET k x GET",
+        "SET k x XX IFEQ",
+        "DELEX k IFEQ v",
+        "DELEX k IFNE x",
+        "DELIFEQ k v",
+        "XCLAIM s g c 0 1-1 FORCE",
+        "XAUTOCLAIM s g c 0 0",
+    ] {
+        let refused = if request.ends_with("XX IFEQ") { "-ERR syntax error" } else { NO_KEY };
+        bare.script(id, &[(request, refused)]);
+    }
+    bare.script(id, &[("SET k get", "+OK"), ("SET k x NX", "$-1"), ("SET k IFEQ XX", "+OK"), ("DELEX k", ":1")]);
+    let (mut bare, _, id) = with_user("bob", "~* +@all");
+    bare.script(id, &[("SET k GET", "+OK"), ("SET k x IFEQ GET", "+OK"), ("SET k NX IFEQ x", "+OK"), ("DELIFEQ k NX", ":1")]);
+}
+
 /// The shortest request for a row, with arguments that are keys and channels of no user.
 fn request_for(container: Option<&'static Command>, row: &'static Command) -> Vec<Vec<u8>> {
     let mut args: Vec<Vec<u8>> = container.into_iter().chain([row]).map(|row| row.name.as_bytes().to_vec()).collect();
