@@ -74,6 +74,7 @@ pub mod commands;
 mod engine;
 #[cfg(feature = "internals")]
 pub mod engine;
+mod files;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(not(feature = "internals"))]

@@ -106,6 +106,104 @@ fn the_engine_side_names_no_clock_thread_socket_file_or_source_of_randomness() {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
+/// The file whose functions create files.
+const FILES: &str = "src/files.rs";
+
+/// What the modules `fs` of std have that creates no file.
+const CREATES_NOTHING: [&str; 21] = [
+    "self",
+    "DirEntry",
+    "File",
+    "FileExt",
+    "FileTypeExt",
+    "Metadata",
+    "MetadataExt",
+    "Permissions",
+    "PermissionsExt",
+    "create_dir",
+    "create_dir_all",
+    "metadata",
+    "read",
+    "read_dir",
+    "read_to_string",
+    "remove_dir",
+    "remove_dir_all",
+    "remove_file",
+    "rename",
+    "set_permissions",
+    "symlink_metadata",
+];
+
+/// What creates a file by another way than a function of a module `fs`. Types that are not std's have the name `File`, too.
+const CREATES: [&str; 12] = [
+    "File::create",
+    "File::create_new",
+    "File::create_buffered",
+    "File::options",
+    "OpenOptions",
+    "create_new",
+    "rustix::fs::open",
+    "rustix::fs::openat",
+    "rustix::fs::mknodat",
+    "libc::open",
+    "libc::creat",
+    "libc::fopen",
+];
+
+/// What creates files, in code without comments.
+fn creations(code: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for (at, _) in code.match_indices("fs::").filter(|(at, _)| !code[..*at].ends_with("rustix::")) {
+        let rest = &code[at..];
+        let statement = code[..at].rsplit([';', '}', '{']).next().unwrap_or_default();
+        let end = match names(statement, "use") {
+            Some(_) => rest.find(';'),
+            None => rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':'),
+        };
+        use_paths(&rest[..end.unwrap_or(rest.len())], &[], &mut paths);
+    }
+    let creates = |path: &&Module| path.get(1).is_some_and(|name| !CREATES_NOTHING.contains(&name.as_str()));
+    let functions = paths.iter().filter(creates).map(|path| path.join("::"));
+    functions.chain(CREATES.iter().filter(|word| names(code, word).is_some()).map(|&word| word.to_owned())).collect()
+}
+
+#[test]
+fn files_are_created_in_one_place() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILES);
+    assert!(!creations(&code_without_tests(&own)).is_empty(), "it creates files");
+    for path in modules().into_values().filter(|path| *path != own) {
+        let found = creations(&code_without_tests(&path));
+        assert!(found.is_empty(), "{} has {}: see {FILES}", path.display(), found.join(", "));
+    }
+}
+
+#[test]
+fn what_creates_files_is_found() {
+    for creates in [
+        "let file = File::create(path)?;",
+        "std::fs::File::create_new(path)",
+        "File::options().write(true).open(path)",
+        "use std::fs::{File, OpenOptions};",
+        "use std::fs::{read, write};",
+        "std::fs::write(path, text)?;",
+        "fs::copy(from, to)?;",
+        "std::fs::set_permissions(path, mode)?;",
+        "fn f() { std::fs::hard_link(a, b) }",
+        "std::os::unix::fs::symlink(a, b)",
+        "rustix::fs::openat(CWD, path, flags, mode)",
+        "options.create_new(true)",
+    ] {
+        assert!(!creations(creates).is_empty(), "{creates}");
+    }
+    for harmless in [
+        "let file = File::open(path)?; self.created(file); disk.create(name)?;",
+        "use std::fs::{self, File}; fn f() { fs::create_dir(path) } use std::os::unix::fs::FileExt; use rustix::fs::{FlockOperation, flock};",
+        "std::fs::rename(from, to)?; fs::read_dir(path)?; manifest::File::new(name)",
+    ] {
+        assert_eq!(creations(harmless), Vec::<String>::new(), "{harmless}");
+    }
+}
+
 #[test]
 fn lock_algorithms_reach_the_outside_through_their_world_alone() {
     const LIVE: &str = "live.rs";
@@ -140,23 +238,27 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("store", &["base", "lock"]),
     ("keyspace", &["base", "resp", "lock", "store"]),
     ("persist", &["base", "resp", "lock", "store", "keyspace"]),
-    ("quorum", &["base", "persist"]),
+    ("quorum", &["base", "files", "persist"]),
     ("engine", &["base", "resp", "lock", "store", "keyspace"]),
     ("script", &["base", "resp", "keyspace", "engine"]),
     ("commands", &["base", "resp", "lock", "store", "keyspace", "engine", "script"]),
     ("client", &[]),
     ("ports", &[]),
+    ("files", &[]),
     ("http", &["client"]),
-    ("server", &["base", "resp", "lock", "store", "keyspace", "persist", "quorum", "engine", "script", "commands", "http"]),
+    (
+        "server",
+        &["base", "files", "resp", "lock", "store", "keyspace", "persist", "quorum", "engine", "script", "commands", "http"],
+    ),
     ("testing", &["base", "resp", "engine", "server", "client"]),
     ("recipes", &["client"]),
-    ("bench", &["resp", "client", "ports", "recipes"]),
-    ("cluster", &["base", "client", "ports", "quorum", "server"]),
+    ("bench", &["files", "resp", "client", "ports", "recipes"]),
+    ("cluster", &["base", "files", "client", "ports", "quorum", "server"]),
     (
         "torture",
         &[
-            "base", "resp", "keyspace", "persist", "quorum", "engine", "commands", "server", "client", "ports", "recipes",
-            "bench", "cluster",
+            "base", "files", "resp", "keyspace", "persist", "quorum", "engine", "commands", "server", "client", "ports",
+            "recipes", "bench", "cluster",
         ],
     ),
     ("top", &["base", "client"]),

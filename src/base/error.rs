@@ -60,6 +60,8 @@ texts! {
     NO_AUTH = "NOAUTH Authentication required.";
     /// The user and the password do not match.
     WRONG_PASS = "WRONGPASS invalid username-password pair or user is disabled.";
+    /// A login in a transaction from an address whose logins wait.
+    LOGIN_MUST_WAIT = "ERR Too many logins from this address have failed: a login has to wait, and cannot do so in a transaction";
     /// A key for which the user lacks the permission.
     NO_PERMISSION_KEY = "NOPERM No permissions to access a key";
     /// A channel for which the user lacks the permission.

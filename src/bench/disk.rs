@@ -1,10 +1,10 @@
 //! The disk below a bench: what an append and its flush take there, without any server.
 
-use std::fs::File;
 use std::io::{Result, Write};
 use std::time::Instant;
 
 use crate::bench::report::statistics::quantile;
+use crate::files;
 
 /// Appends of a measurement.
 const APPENDS: usize = 100;
@@ -22,9 +22,8 @@ impl Disk {
     /// Those of the file.
     pub fn measure(&mut self) -> Result<()> {
         // Its name begins as those of servers' folders do, so that it is removed after a signal, too.
-        let folder = std::env::temp_dir().join(format!("portcullis-bench-{}-disk", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        let mut file = File::create(folder.join("appended"))?;
+        let folder = files::temporary_folder(&format!("portcullis-bench-{}-disk", std::process::id()))?;
+        let mut file = files::create_private(&folder.join("appended"))?;
         let mut append = || {
             let began = Instant::now();
             file.write_all(&[b'x'; 4096])?;

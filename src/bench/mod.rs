@@ -36,6 +36,7 @@ use crate::bench::plan::Plan;
 use crate::bench::report::outcome::Outcome;
 use crate::bench::report::run_facts::RunFacts;
 use crate::bench::servers::process;
+use crate::files;
 
 /// Measures a plan, prints the outcomes and writes them into the files of the plan. The exit code is a failure if a measurement failed or mutual
 /// exclusion was broken.
@@ -92,7 +93,7 @@ pub fn is_stdout(path: &Path) -> bool {
 pub fn check_writable(path: Option<&Path>) -> Result<(), String> {
     let Some(path) = path.filter(|path| !is_stdout(path)) else { return Ok(()) };
     let existed = path.exists();
-    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path).map(drop);
+    let opened = files::append(path).map(drop);
     // The run may write nothing in the end, so a file that this check created is removed.
     let checked = if existed { opened } else { opened.and_then(|()| std::fs::remove_file(path)) };
     checked.map_err(|error| format!("{}: {error}", path.display()))
@@ -106,7 +107,7 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), String> {
     if is_stdout(path) {
         return print(text);
     }
-    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+    files::output(path, text.as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Writes text to standard output.

@@ -1,10 +1,10 @@
 //! Nodes as child processes of this program, on loopback: those of `cluster try`, and those that `torture --live` harms.
 
-use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::files;
 use crate::ports;
 
 /// Runs a program that ignores the signal for a file that exceeds the limit: the program gets an error of the write instead, as from
@@ -36,11 +36,13 @@ impl Place {
     /// In words: it cannot be made.
     pub fn of(keep: Option<&Path>, prefix: &str) -> Result<Place, String> {
         let unique = format!("{prefix}-{}", std::process::id());
-        let folder = keep.map_or_else(|| std::env::temp_dir().join(unique), Path::to_owned);
-        let folder = std::path::absolute(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let made = if keep.is_some() { std::fs::create_dir_all(&folder) } else { std::fs::create_dir(&folder) };
-        made.map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(Place { folder, temporary: keep.is_none() })
+        let Some(folder) = keep else {
+            let folder = files::temporary_folder(&unique).and_then(std::path::absolute);
+            return folder.map(|folder| Place { folder, temporary: true }).map_err(|error| format!("{unique}: {error}"));
+        };
+        let made = std::path::absolute(folder).and_then(|folder| std::fs::create_dir_all(&folder).map(|()| folder));
+        let folder = made.map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(Place { folder, temporary: false })
     }
 
     /// The `dir` of a node, counted from 1.
@@ -99,7 +101,7 @@ pub fn spawn(place: &Place, start: NodeStart<'_>) -> Result<Child, String> {
     command.args(["--port", &start.port.to_string(), "--end-with-stdin"]).args(start.more);
     command.arg("--dir").arg(dir);
     let log = place.log(start.node);
-    let log = File::options().create(true).append(true).open(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let log = files::append(&log).map_err(|error| format!("{}: {error}", log.display()))?;
     // Ctrl-C is for this process alone.
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
     command.spawn().map_err(|error| format!("{}: {error}", program.display()))

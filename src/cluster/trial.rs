@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::cluster::processes::{self, NodeStart, Place, free_ports};
 use crate::cluster::secret;
 use crate::cluster::survey::survey;
+use crate::files;
 
 /// Number of nodes.
 const NODES: u16 = 3;
@@ -53,7 +54,7 @@ fn ports_of(place: &Place, first: Option<u16>) -> Result<Vec<Ports>, String> {
     };
     let ports = ports.ok_or_else(|| "there are not enough ports".to_owned())?;
     let text: String = ports.iter().map(|(client, node)| format!("{client} {node}\n")).collect();
-    std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+    files::replace(&file, text.as_bytes()).map_err(|error| format!("{}: {error}", file.display()))?;
     Ok(ports)
 }
 

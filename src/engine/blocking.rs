@@ -97,6 +97,11 @@ impl Context<'_> {
         self.wait(args, std::iter::empty(), Wake::empty(), None, TimeOut::Driver);
     }
 
+    /// Blocks a login until it may be tried, in monotonic milliseconds.
+    pub(super) fn block_for_login(&mut self, args: &[&[u8]], due: u64) {
+        self.wait(args, std::iter::empty(), Wake::empty(), Some(due), TimeOut::Login);
+    }
+
     fn wait<'k>(
         &mut self,
         args: &[&[u8]],
@@ -229,13 +234,18 @@ impl Engine {
         if number == NIL {
             return self.unblock_from_locks(now, id, error);
         }
-        // Nobody but the driver knows how it ends.
-        !self.waits_for_driver(number) && self.end_wait(now, number, error)
+        // Nobody but the driver knows how it ends, and a login is not tried sooner.
+        let is_fixed = self.waits_for_driver(number) || matches!(self.time_out_of(number), Some(TimeOut::Login));
+        !is_fixed && self.end_wait(now, number, error)
+    }
+
+    fn time_out_of(&self, number: u32) -> Option<TimeOut> {
+        let waiter = self.keyspace.changes.waits.interests.owner(number).and_then(Option::as_ref);
+        waiter.map(|waiter| waiter.time_out)
     }
 
     fn waits_for_driver(&self, number: u32) -> bool {
-        let waiter = self.keyspace.changes.waits.interests.owner(number).and_then(Option::as_ref);
-        waiter.is_some_and(|waiter| matches!(waiter.time_out, TimeOut::Driver))
+        matches!(self.time_out_of(number), Some(TimeOut::Driver))
     }
 
     /// Holds a request back until a leader is known ([`Engine::resume_for_leader`]), or until the patience ends.
@@ -286,12 +296,20 @@ impl Engine {
     }
 
     pub(super) fn end_wait(&mut self, now: Now, number: u32, error: Option<&Error>) -> bool {
-        let waiter = self.keyspace.changes.waits.interests.owner(number).and_then(Option::as_ref);
-        if let Some(TimeOut::Leader { answers }) = waiter.map(|waiter| waiter.time_out) {
-            self.give_up_leader(now, number, answers);
-            self.keyspace.changes.update_observed();
-            return true;
+        match self.time_out_of(number) {
+            Some(TimeOut::Leader { answers }) => self.give_up_leader(now, number, answers),
+            Some(TimeOut::Login) => {
+                self.users.guesses.has_waited = true;
+                self.resume_waiter(now, number);
+                self.users.guesses.has_waited = false;
+            }
+            _ => return self.end_other_wait(now, number, error),
         }
+        self.keyspace.changes.update_observed();
+        true
+    }
+
+    fn end_other_wait(&mut self, now: Now, number: u32, error: Option<&Error>) -> bool {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return false };
         self.keyspace.changes.update_observed();
         // The command was counted when it began to wait, and the count was undone then, because a served request is executed

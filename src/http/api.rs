@@ -23,6 +23,8 @@ use crate::http::{events, figures, gate, health, json, metrics, page, recent};
 
 /// Maximum number of bytes of a request's body.
 const BODY_MAX: usize = 8 << 10;
+/// Maximum number of connections at a time.
+pub const CONNECTIONS_MAX: usize = 64;
 /// Default and maximum number of locks or nodes in an answer.
 const COUNT: u64 = 100;
 const COUNT_MAX: u64 = 200;
@@ -89,6 +91,16 @@ pub fn router(app: Arc<App>) -> Router {
         .fallback(async || Trouble::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
         .method_not_allowed_fallback(async || Trouble::new(StatusCode::METHOD_NOT_ALLOWED, "the path takes another method"))
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), gate::pass))
+        .with_state(app)
+}
+
+/// The routes of a connection beyond the maximum.
+pub fn health_router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .fallback(async || Trouble::unavailable(format!("{CONNECTIONS_MAX} connections are open already")))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), gate::pass))
         .with_state(app)
 }

@@ -1,6 +1,6 @@
 //! What every request passes: the checks that keep other web sites out, the time limit, and the headers of every response.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ pub async fn pass(State(app): State<Arc<App>>, request: Request, next: Next) -> 
         Ok(()) if needs_credentials(&app, &request) => {
             Trouble::new(StatusCode::UNAUTHORIZED, "NOAUTH Authentication required.").into_response()
         }
-        Ok(()) => match timeout(REQUEST_TIME, next.run(request)).await {
-            Ok(response) => response,
-            Err(_) => Trouble::new(StatusCode::REQUEST_TIMEOUT, "the request took too long").into_response(),
+        Ok(()) => match guesser(&request) {
+            Some(from) => slowed(&app, from, request, next).await,
+            None => run(request, next).await,
         },
     };
     let headers = response.headers_mut();
@@ -45,11 +45,38 @@ pub async fn pass(State(app): State<Arc<App>>, request: Request, next: Next) -> 
     response
 }
 
+async fn run(request: Request, next: Next) -> Response {
+    let late = |_| Trouble::new(StatusCode::REQUEST_TIMEOUT, "the request took too long").into_response();
+    timeout(REQUEST_TIME, next.run(request)).await.unwrap_or_else(late)
+}
+
+/// The client of a request that may be a guess of a password: it has one, and comes from another machine.
+fn guesser(request: &Request) -> Option<IpAddr> {
+    let from = request.extensions().get::<SocketAddr>()?.ip().to_canonical();
+    let is_guess = request.headers().contains_key(AUTHORIZATION) && !is_health(request) && !from.is_loopback();
+    is_guess.then_some(from)
+}
+
+/// Answers a request when its client may try a password, and has the server remember a wrong one.
+async fn slowed(app: &App, from: IpAddr, request: Request, next: Next) -> Response {
+    if let Err(trouble) = app.link.await_login(from).await {
+        return trouble.into_response();
+    }
+    let response = run(request, next).await;
+    if response.status() == StatusCode::UNAUTHORIZED {
+        app.link.login_failed(from);
+    }
+    response
+}
+
+fn is_health(request: &Request) -> bool {
+    matches!(request.uri().path(), "/healthz" | "/readyz")
+}
+
 /// Beyond loopback nobody does without credentials, except for health. At the start there were passwords; should they be taken away
 /// later, the endpoint is not open.
 fn needs_credentials(app: &App, request: &Request) -> bool {
-    let is_health = matches!(request.uri().path(), "/healthz" | "/readyz");
-    app.beyond_loopback && !is_health && !request.headers().contains_key(AUTHORIZATION)
+    app.beyond_loopback && !is_health(request) && !request.headers().contains_key(AUTHORIZATION)
 }
 
 /// Refuses what a page of another site may have caused: under a name that its owner has pointed at this machine, or from another
@@ -90,7 +117,80 @@ fn is_known(host: &str, name: Option<&str>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    use axum::body::Body;
+    use axum::routing::get;
+    use axum::{Extension, Router, middleware};
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+
     use super::*;
+    use crate::http::link::{Inside, Serves, State as Health};
+
+    const WAIT: Duration = Duration::from_millis(40);
+
+    /// A server whose logins wait, and that remembers what it was asked.
+    #[derive(Default)]
+    struct Slow(Mutex<Vec<String>>);
+
+    impl Slow {
+        fn note(&self, what: String) {
+            self.0.lock().expect("nothing panics").push(what);
+        }
+    }
+
+    impl Inside for Slow {
+        fn connect(&self, _: Serves) -> io::Result<UnixStream> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn state(&self, _: Box<dyn FnOnce(Health) + Send>) {}
+
+        fn login(&self, from: IpAddr, tell: Box<dyn FnOnce(Duration) + Send>) {
+            self.note(format!("login from {from}"));
+            tell(WAIT);
+        }
+
+        fn login_failed(&self, from: IpAddr) {
+            self.note(format!("failure from {from}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn passwords_from_other_machines_wait_and_wrong_ones_are_counted() {
+        let server = Arc::new(Slow::default());
+        let app = Arc::new(App::new(Arc::clone(&server) as Arc<dyn Inside>, None, false, true, 0));
+        let wrong = async || Trouble::new(StatusCode::UNAUTHORIZED, "WRONGPASS");
+        let router = Router::new()
+            .route("/right", get(async || "ok"))
+            .route("/wrong", get(wrong))
+            .route("/healthz", get(async || "ok"))
+            .layer(middleware::from_fn_with_state(app, pass));
+        for (from, path, password, waits, told) in [
+            ("192.0.2.1:5", "/wrong", true, true, &["login from 192.0.2.1", "failure from 192.0.2.1"][..]),
+            ("[::ffff:192.0.2.1]:5", "/right", true, true, &["login from 192.0.2.1"]),
+            ("192.0.2.1:5", "/right", false, false, &[]),
+            ("192.0.2.1:5", "/healthz", true, false, &[]),
+            ("127.0.0.1:5", "/wrong", true, false, &[]),
+            ("[::1]:5", "/wrong", true, false, &[]),
+        ] {
+            let from: SocketAddr = from.parse().expect("an address");
+            let service = TowerToHyperService::new(router.clone().layer(Extension(from)));
+            let mut request = Request::builder().uri(path).header(HOST, "127.0.0.1");
+            if password {
+                request = request.header(AUTHORIZATION, "Basic YTpi");
+            }
+            let begin = Instant::now();
+            let response = service.call(request.body(Body::empty()).expect("a request")).await.expect("an answer");
+            assert!(!waits || begin.elapsed() >= WAIT, "{from} {path}");
+            let seen = std::mem::take(&mut *server.0.lock().expect("nothing panics"));
+            assert_eq!(seen, told, "{from} {path}: {}", response.status());
+        }
+    }
 
     #[test]
     fn hosts_are_addresses_or_known_names() {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::client::{Command, Decoder, Value};
 use crate::http::credentials::Who;
@@ -47,6 +47,12 @@ pub trait Inside: Send + Sync + 'static {
 
     /// Asks for the state. `tell` is dropped if the server has ended.
     fn state(&self, tell: Box<dyn FnOnce(State) + Send>);
+
+    /// Asks how long a login of a client at this address must wait. `tell` is dropped if the server has ended.
+    fn login(&self, from: IpAddr, tell: Box<dyn FnOnce(Duration) + Send>);
+
+    /// Tells the server that a login of a client at this address has failed.
+    fn login_failed(&self, from: IpAddr);
 }
 
 /// The name of the connections in `CLIENT LIST`.
@@ -210,6 +216,30 @@ impl Link {
             told.await.map_err(|_| Trouble::unavailable("the server has ended"))
         })
         .await
+    }
+
+    /// Waits for as long as a login of a client at this address must. Passwords of requests are looked at only afterwards.
+    ///
+    /// # Errors
+    /// The executor does not answer.
+    pub async fn await_login(&self, from: IpAddr) -> Result<(), Trouble> {
+        let wait = within(ANSWER_TIME, async {
+            let (tell, told) = oneshot::channel();
+            self.inside.login(
+                from,
+                Box::new(move |wait| {
+                    let _ = tell.send(wait);
+                }),
+            );
+            told.await.map_err(|_| Trouble::unavailable("the server has ended"))
+        });
+        sleep(wait.await?).await;
+        Ok(())
+    }
+
+    /// Tells the server that a login has failed.
+    pub fn login_failed(&self, from: IpAddr) {
+        self.inside.login_failed(from);
     }
 
     fn take(&self) -> Result<Wire, Trouble> {

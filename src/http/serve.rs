@@ -1,5 +1,6 @@
 //! Accepts connections and serves them with hyper, within bounds.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,19 +11,17 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::http::api;
-use crate::http::api::App;
+use crate::http::api::{App, CONNECTIONS_MAX};
 use crate::http::tls;
 use crate::http::tls::Acceptor;
 
-/// Maximum number of connections at a time.
-const CONNECTIONS_MAX: usize = 64;
 /// Maximum number of bytes of a request's head.
 const HEAD_MAX: usize = 16 << 10;
 /// Time for the head of a request to arrive, from its first byte, and for a TLS handshake.
@@ -31,10 +30,11 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 const STILL_TIME: Duration = Duration::from_secs(30);
 /// Rest after `accept` fails for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The answer to a client beyond the maximum.
-const FULL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 44\r\nConnection: close\r\n\
-\r\n{\"error\":\"64 connections are open already\"}\n";
+/// Maximum number of connections beyond these, which get health alone: clients that take all the others do not make the server look
+/// dead. The oldest one gives way to a new one.
+const RESERVED_MAX: usize = 32;
+/// Time for such a connection to be answered.
+const RESERVED_TIME: Duration = Duration::from_secs(5);
 
 /// Serves until the system refuses the socket. Dropping the future closes all connections.
 ///
@@ -42,9 +42,10 @@ const FULL: &[u8] =
 /// The socket cannot be used.
 pub async fn serve(listener: std::net::TcpListener, acceptor: Option<Acceptor>, app: Arc<App>) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let router = api::router(Arc::clone(&app));
+    let (router, health) = (api::router(Arc::clone(&app)), api::health_router(Arc::clone(&app)));
     let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
+    let mut reserved: VecDeque<AbortHandle> = VecDeque::new();
     connections.spawn(api::watch(app));
     loop {
         let accepted = listener.accept().await;
@@ -57,37 +58,45 @@ pub async fn serve(listener: std::net::TcpListener, acceptor: Option<Acceptor>, 
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&free).try_acquire_owned() else {
-            refuse(stream, acceptor.is_none()).await;
-            continue;
-        };
         let _ = stream.set_nodelay(true);
-        let (router, acceptor) = (router.clone().layer(Extension(from)), acceptor.clone());
-        connections.spawn(async move {
-            let stream = Timed::new(stream);
-            match acceptor {
-                None => converse(stream, router).await,
-                Some(acceptor) => {
-                    if let Ok(Ok(stream)) = timeout(HEAD_TIME, tls::accept(&acceptor, stream)).await {
-                        converse(stream, router).await;
-                    }
-                }
+        let (from, acceptor) = (Extension(from), acceptor.clone());
+        if let Ok(permit) = Arc::clone(&free).try_acquire_owned() {
+            let talk = converse(stream, acceptor, router.clone().layer(from), true);
+            connections.spawn(async move {
+                talk.await;
+                drop(permit);
+            });
+            continue;
+        }
+        reserved.retain(|connection| !connection.is_finished());
+        if reserved.len() == RESERVED_MAX
+            && let Some(oldest) = reserved.pop_front()
+        {
+            oldest.abort();
+        }
+        let talk = timeout(RESERVED_TIME, converse(stream, acceptor, health.clone().layer(from), false));
+        reserved.push_back(connections.spawn(async { drop(talk.await) }));
+        // Its request may be there. It is answered before others that wait to be accepted displace it.
+        yield_now().await;
+    }
+}
+
+/// Answers the requests of a connection: one, or as many as it has time for.
+async fn converse(stream: TcpStream, acceptor: Option<Acceptor>, router: Router, keep_alive: bool) {
+    let stream = Timed::new(stream);
+    match acceptor {
+        None => answer(stream, router, keep_alive).await,
+        Some(acceptor) => {
+            if let Ok(Ok(stream)) = timeout(HEAD_TIME, tls::accept(&acceptor, stream)).await {
+                answer(stream, router, keep_alive).await;
             }
-            drop(permit);
-        });
+        }
     }
 }
 
-/// Tells a client that there are too many, as far as its socket takes it at once.
-async fn refuse(mut stream: TcpStream, plain: bool) {
-    if plain {
-        let _ = timeout(Duration::from_millis(10), stream.write_all(FULL)).await;
-    }
-}
-
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, router: Router) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, router: Router, keep_alive: bool) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_MAX);
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_MAX).keep_alive(keep_alive);
     // A client that leaves or talks nonsense has been answered as far as possible.
     let _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
 }

@@ -83,6 +83,8 @@ pub enum TimeOut {
     Null,
     /// OK, for what the driver does, such as `SAVE`. It has no deadline: the driver ends it.
     Driver,
+    /// Nothing: a login from an address where others have failed is tried then.
+    Login,
     /// 0: no replica has acknowledged.
     NoReplica,
     /// Whether the log is durable up to this position (never for `None`), and 0 for the replicas.
@@ -127,7 +129,7 @@ impl TimeOut {
             TimeOut::NullArray => reply.null_array(),
             TimeOut::Null => reply.null(),
             TimeOut::Driver => reply.ok(),
-            TimeOut::Leader { .. } => {}
+            TimeOut::Leader { .. } | TimeOut::Login => {}
             TimeOut::NoReplica => reply.integer(0),
             TimeOut::Acknowledged(position) => {
                 reply.array(2);

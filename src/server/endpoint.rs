@@ -1,14 +1,16 @@
 //! The HTTP endpoint of a server: whether it may be offered at its address, and its connections to the executor.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 pub use crate::http::Endpoint;
 
 use crate::engine::config::Config;
 use crate::engine::users::Users;
+use crate::engine::users::guesses::Source;
 use crate::http::{Inside, Serves, Settings, State};
 use crate::server::net::control::Control;
 use crate::server::net::listener;
@@ -151,6 +153,23 @@ impl Inside for Executor {
             shell.after_order();
         });
         Ok(ours)
+    }
+
+    fn login(&self, from: IpAddr, tell: Box<dyn FnOnce(Duration) + Send>) {
+        self.send(move |shell| {
+            let now = shell.clock.now();
+            let due = Source::of(from).and_then(|source| shell.engine.login_due(now, source));
+            tell(Duration::from_millis(due.map_or(0, |due| due.saturating_sub(now.mono_ms()))));
+        });
+    }
+
+    fn login_failed(&self, from: IpAddr) {
+        self.send(move |shell| {
+            let now = shell.clock.now();
+            if let Some(source) = Source::of(from) {
+                shell.engine.login_failed(now, source);
+            }
+        });
     }
 
     fn state(&self, tell: Box<dyn FnOnce(State) + Send>) {

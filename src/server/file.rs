@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::engine::config::{Config, Directive, IGNORED};
+use crate::files::replace_durably;
 use crate::resp::request::{Limits, RequestParser};
 
 /// Maximum depth of nested `include` directives.
@@ -147,11 +148,7 @@ fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
 pub fn rewrite(path: &Path, config: &Config, users: &[Vec<u8>]) -> io::Result<()> {
     let old = std::fs::read(path)?;
     let text = rewritten(&old, config, users);
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".rewriting");
-    std::fs::write(&fresh, text)?;
-    std::fs::set_permissions(&fresh, std::fs::metadata(path)?.permissions())?;
-    std::fs::rename(&fresh, path).inspect_err(|_| drop(std::fs::remove_file(&fresh)))
+    replace_durably(path, &text)
 }
 
 /// Returns the text of a file after [`rewrite`]; `old` is its text before.

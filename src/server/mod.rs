@@ -28,6 +28,7 @@ pub mod replicated;
 pub mod shell;
 mod turns;
 pub mod users_file;
+mod warnings;
 
 use std::fmt;
 use std::io;
@@ -157,6 +158,9 @@ impl Prepared {
         let endpoint = PreparedEndpoint::new(&config, &users).map_err(StartError::Http)?;
         let mut bound = listeners.addresses(&config);
         bound.http = endpoint.as_ref().map(PreparedEndpoint::address);
+        for line in warnings::of(&config, &users, &bound) {
+            tracing::warn!("{line}");
+        }
         config.port = bound.port;
         let addresses = Arc::new(Mutex::new(bound.clone()));
         let seed = match options.seed {

@@ -1,13 +1,13 @@
 //! The users at the start, and the file of `ACL LOAD` and `ACL SAVE`.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use crate::commands;
 use crate::engine::config::Config;
 use crate::engine::users::Users;
 use crate::engine::users::file::UsersFile;
+use crate::files::replace_durably;
 use crate::server::file::UserLine;
 
 const BOTH: &str = "Users are declared in the configuration and aclfile is set as well. This setup is very likely to lead to \
@@ -45,33 +45,8 @@ pub fn open(config: &Config) -> Option<UsersFile> {
     Some(UsersFile {
         path: config.aclfile.clone(),
         load: Box::new(move || std::fs::read(&from).map_err(|error| plain(&error))),
-        save: Box::new(move |text| replace(&to, text).map_err(|error| plain(&error))),
+        save: Box::new(move |text| replace_durably(&to, text).map_err(|error| plain(&error))),
     })
-}
-
-/// Replaces a file's whole content, atomically and durably.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".tmp-{}", std::process::id()));
-    let fresh = PathBuf::from(fresh);
-    let written = write(&fresh, path, text);
-    if written.is_err() {
-        let _ = std::fs::remove_file(&fresh);
-    }
-    written
-}
-
-fn write(fresh: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = File::create(fresh)?;
-    if let Ok(old) = std::fs::metadata(path) {
-        // The file contains hashes of passwords, so a private file stays private.
-        file.set_permissions(old.permissions())?;
-    }
-    file.write_all(text)?;
-    file.sync_all()?;
-    std::fs::rename(fresh, path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
 }
 
 /// The system's message for an error, without its number.

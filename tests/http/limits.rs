@@ -47,16 +47,14 @@ fn connections_are_bounded_and_free_again_when_they_end() {
         stream.read_exact(&mut first).unwrap();
         assert_eq!(&first, b"HTTP/1.1 200 OK");
     }
-    let mut beyond = connect(addr);
-    let mut bytes = Vec::new();
-    let _ = beyond.read_to_end(&mut bytes);
-    let answer = Answer::read(&bytes);
+    let answer = get(addr, "/metrics");
     assert_eq!((answer.status, answer.error().as_str()), (503, "64 connections are open already"));
+    assert_eq!(answer.header("connection"), Some("close"));
     drop(open);
     let begin = std::time::Instant::now();
     loop {
         let mut stream = connect(addr);
-        let _ = stream.write_all(text(addr, "GET /healthz", &[], "").as_bytes());
+        let _ = stream.write_all(text(addr, "GET /metrics", &[], "").as_bytes());
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
         if bytes.starts_with(b"HTTP/1.1 200") {
@@ -65,4 +63,31 @@ fn connections_are_bounded_and_free_again_when_they_end() {
         assert!(begin.elapsed() < crate::client::PATIENCE, "no place becomes free");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+#[test]
+fn health_answers_while_slow_clients_take_all_connections() {
+    let (_server, addr) = start(builder());
+    let mut slow: Vec<_> = (0..64).map(|_| connect(addr)).collect();
+    for stream in &mut slow {
+        stream.write_all(text(addr, "GET /api/events", &[], "").as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 15]).unwrap();
+    }
+    // More than are reserved. They give way to each other.
+    for number in 0..200 {
+        slow.push(connect(addr));
+        let sent = ["", "GET /healthz HTT", "GET /api/locks HTTP/1.1\r\n"][number % 3];
+        let _ = slow[64 + number].write_all(sent.as_bytes());
+    }
+    for path in ["/healthz", "/readyz", "/healthz"] {
+        let answer = get(addr, path);
+        assert_eq!((answer.status, answer.body.as_str()), (200, "ok\n"), "{path}");
+        assert_eq!(get(addr, "/metrics").status, 503, "there is no other connection");
+    }
+    let mut kept = connect(addr);
+    kept.write_all(text(addr, "GET /healthz", &[], "").replace("Connection: close\r\n", "").as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    let _ = kept.read_to_end(&mut bytes);
+    assert!(bytes.starts_with(b"HTTP/1.1 200"), "a reserved connection ends with its answer");
+    drop(slow);
 }

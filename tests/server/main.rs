@@ -3,6 +3,7 @@
 //! - `program`: bytes over TCP, flags, signals, and the process from its start to its end;
 //! - `connection`, `listening`, `tls`, `client_eviction`: the life of connections;
 //! - `noticed`, `service_manager`: what the log tells an operator, and the socket a service manager;
+//! - `files`: links that others put where the server writes;
 //! - `pages`: shell completions and man pages;
 //! - `busy`, `hostile`: long scripts, and hostile input.
 
@@ -16,6 +17,7 @@ mod common;
 mod busy;
 mod client_eviction;
 mod connection;
+mod files;
 mod hostile;
 mod listening;
 mod noticed;

@@ -94,7 +94,7 @@ fn what_happens_to_locks_is_told() {
     assert_eq!(ann.reply().unwrap().frame.integer(), Some(1));
     has(
         &lines(&server, "a lock was broken")[0],
-        &["\"lock\":\"a\"", "\"owner\":\"ann\"", "\"reason\":\"it hangs\\\\n\"", &format!("\"token\":{}", &token[1..])],
+        &["\"lock\":\"a\"", "\"owner\":\"ann\"", "\"reason\":\"it hangs\\n\"", &format!("\"token\":{}", &token[1..])],
     );
     assert!(eve.reply().unwrap().frame.integer().is_some(), "the waiter was granted");
     // A lease that ends while another one waits, and one that nobody waits for.
@@ -110,4 +110,81 @@ fn what_happens_to_locks_is_told() {
     let told = lines(&server, "a session ended with locks");
     assert_eq!(told.len(), 1, "{told:?}");
     has(&told[0], &["\"locks\":3", "\"owner\":\"eve\""]);
+}
+
+/// What a client would send to make a line of its own, or to hide one.
+const FORGED: &str = "x\n2026-01-01T00:00:00.000000Z  WARN forged by=root\r\n\u{85}\u{2028}\u{1b}[2K\u{8}\u{202e}\0 user=\"a b\"";
+
+#[test]
+fn no_client_forges_a_line() {
+    let args = ["--enable-debug-command", "yes", "--requirepass", "secret"];
+    let server = Server::portcullis_with(Path::new(env!("CARGO_BIN_EXE_portcullis")), &args).unwrap();
+    let mut wires: Vec<Wire> = (0..3).map(|_| Wire::connect(server.addr).unwrap()).collect();
+    let mut ask = |wire: usize, words: &[&str], is_answered: bool| {
+        wires[wire].queue(words);
+        wires[wire].flush().unwrap();
+        if is_answered {
+            let reply = wires[wire].reply().unwrap();
+            return String::from_utf8_lossy(&reply.raw).into_owned();
+        }
+        String::new()
+    };
+    for wire in 0..3 {
+        assert!(ask(wire, &["AUTH", FORGED, FORGED], true).starts_with("-WRONGPASS"));
+        assert_eq!(ask(wire, &["AUTH", "secret"], true), "+OK\r\n");
+        assert_eq!(ask(wire, &["CLIENT", "SETNAME", "a\"=\\b"], true), "+OK\r\n");
+    }
+    ask(0, &["EVAL", "redis.log(redis.LOG_WARNING, ARGV[1])", "0", FORGED], true);
+    ask(0, &["DEBUG", "LOG", FORGED], true);
+    ask(0, &["ACL", "SETUSER", "u", &format!("+get|{FORGED}").replace(' ', "_")], true);
+    ask(0, &["CONFIG", "SET", "appendfilename", FORGED, "dbfilename", FORGED], true);
+    ask(0, &["CONFIG", "SET", "dbfilename", FORGED], true);
+    ask(0, &[FORGED, FORGED], true);
+    // A lock that is broken, a deadlock, a lease that ends while another one waits, and a session that ends with a lock.
+    let [first, second] = ["1", "2"].map(|number| format!("{FORGED}{number}"));
+    let token = ask(0, &["LOCK.ACQUIRE", &first, &first, "600000"], true);
+    ask(1, &["LOCK.ACQUIRE", &second, &second, "600000"], true);
+    ask(1, &["LOCK.ACQUIRE", &first, &second, "600000", "WAIT", "0"], false);
+    let waits = |server: &Server| {
+        let mut wire = Wire::connect(server.addr).unwrap();
+        call(&mut wire, "AUTH secret");
+        until(&mut wire, "INFO locks", "lock_waiters:1");
+    };
+    waits(&server);
+    assert!(ask(0, &["LOCK.ACQUIRE", &second, &first, "600000", "WAIT", "0"], true).starts_with("-DEADLOCK"));
+    ask(0, &["LOCK.BREAK", &first, "TOKEN", token[1..].trim(), "REASON", FORGED], true);
+    ask(0, &["LOCK.ACQUIRE", &format!("{FORGED}3"), FORGED, "30"], true);
+    assert!(ask(2, &["LOCK.ACQUIRE", &format!("{FORGED}3"), "other", "600000", "SESSION", "WAIT", "0"], true).starts_with(':'));
+    assert!(ask(2, &["LOCK.ACQUIRE", &format!("{FORGED}4"), FORGED, "600000", "SESSION"], true).starts_with(':'));
+    ask(2, &["QUIT"], true);
+    let told = [
+        "a login failed",
+        "script: x",
+        "DEBUG LOG: x",
+        "a lock was broken",
+        "a deadlock was refused",
+        "a session ended with locks",
+        "a lease ended while others waited",
+        "the configuration was changed",
+    ];
+    let mut log = String::new();
+    for _ in 0..500 {
+        log = server.log();
+        if told.iter().all(|message| log.contains(message)) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    for message in told {
+        let line = log.lines().find(|line| line.contains(message)).unwrap_or_else(|| panic!("{message}: {log}"));
+        assert!(line.contains("x\\n2026-01-01T00:00:00.000000Z  WARN forged by=root\\r\\n\\u{85}\\u{2028}\\u{1b}[2K"), "{line}");
+        assert!(!message.starts_with("a ") || line.contains("=\"x\\n"), "a text with blanks is quoted: {line}");
+    }
+    assert!(log.contains(r#"name="a\"=\\b""#), "{log}");
+    for line in log.lines().filter(|line| !line.starts_with("portcullis ")) {
+        let (time, rest) = line.split_at(27);
+        assert!(time.ends_with('Z') && !time.starts_with("2026-01-01T00:00:00.0"), "{line}");
+        assert!(["INFO ", "WARN ", "ERROR "].iter().any(|level| rest.trim_start().starts_with(level)), "{line}");
+        assert!(!line.contains(|c: char| c.is_control() || ['\u{2028}', '\u{202e}'].contains(&c)), "{line:?}");
+    }
 }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::files;
+
 /// Maximum time from the start of a server until it accepts connections.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -28,8 +30,7 @@ impl Process {
     /// # Errors
     /// Those of the folder and of starting the process.
     pub fn spawn(mut command: Command, port: u16) -> Result<Process> {
-        let folder = std::env::temp_dir().join(format!("{}{port}", folder_prefix()));
-        std::fs::create_dir_all(&folder)?;
+        let folder = files::temporary_folder(&format!("{}{port}", folder_prefix()))?;
         command.current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match command.spawn() {
             Ok(child) => Ok(Process { child, folder, addr: SocketAddr::from(([127, 0, 0, 1], port)) }),

@@ -176,6 +176,9 @@ fn auth(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         [_, user, password] => (user, password),
         _ => return Err(Error::SYNTAX),
     };
+    if cx.await_login(args)? {
+        return Ok(());
+    }
     cx.engine.log_in(cx.now, cx.session, user, password, args[0])?;
     cx.reply.ok();
     Ok(())
@@ -206,6 +209,9 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
 
     if let Some((user, password)) = credentials {
+        if cx.await_login(args)? {
+            return Ok(());
+        }
         cx.engine.log_in(cx.now, cx.session, user, password, args[0])?;
     }
     let session = cx.session();

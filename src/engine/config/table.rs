@@ -96,6 +96,7 @@ directives! {
     Network "http-metrics-locks" => http_metrics_locks: u32 = 20, Integer(0, 1000), fixed, "Maximum number of locks with metrics of their own: those that are waited for longest.";
 
     Security "requirepass" => requirepass: Vec<u8> = Vec::new(), Secret, live, "Password of the default user.";
+    Security "login-delay-max" => login_delay_max: u32 = 1000, Integer(0, 60_000), live, "Maximum milliseconds for which a login waits after failed ones from the same address; 0: none waits. Clients on the same machine never wait.";
     Security "protected-mode" => protected_mode: bool = true, Bool, live, "Refuse clients from other machines while there is no password.";
 
     Security "aclfile" => aclfile: String = String::new(), Text, fixed, "File with the users. ACL LOAD reads it, and ACL SAVE writes it.";

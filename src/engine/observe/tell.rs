@@ -24,7 +24,10 @@ impl Engine {
         let user = session.and_then(|session| self.users.name(session.user)).map(Shown).map(tracing::field::display);
         let name = session.and_then(|session| session.name.as_deref()).map(Shown).map(tracing::field::display);
         match notice {
-            Notice::LoginFailed { user } => info!(client, addr, name, user = %Shown(user), left_out, "a login failed"),
+            Notice::LoginFailed { user, wait_ms } => {
+                let wait_ms = (wait_ms > 0).then_some(wait_ms);
+                info!(client, addr, name, user = %Shown(user), wait_ms, left_out, "a login failed");
+            }
             Notice::ClientRefused { addr, why } => info!(addr, why, left_out, "a connection was refused"),
             Notice::OutOfMemory { command, maxmemory } => {
                 info!(client, addr, user, name, command, maxmemory, left_out, "a command was refused: maxmemory is used up");

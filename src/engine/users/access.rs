@@ -11,10 +11,12 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
+use crate::engine::context::Context;
 use crate::engine::observe::client_line;
 use crate::engine::observe::notices::Notice;
 use crate::engine::pubsub::Kind;
 use crate::engine::session::SessionFlags;
+use crate::engine::users::guesses::Source;
 use crate::engine::users::log::{Denied, Place, Reason};
 use crate::engine::users::selector::{Denial, Permission, Selector};
 use crate::engine::users::user::User;
@@ -144,7 +146,8 @@ impl Engine {
         let Some(user) = found else {
             let place = self.place(id);
             self.note_denied(now, id, Reason::Auth, place, asked_by.into(), name.into());
-            self.notice(now, Some(id), Notice::LoginFailed { user: name });
+            let wait_ms = self.source(id).map_or(0, |source| self.login_failed(now, source));
+            self.notice(now, Some(id), Notice::LoginFailed { user: name, wait_ms });
             return Err(Error::WRONG_PASS);
         };
         let session = &mut self.sessions[id.0 as usize];
@@ -152,6 +155,27 @@ impl Engine {
         session.flags |= SessionFlags::AUTHENTICATED;
         self.renew_access(id);
         Ok(())
+    }
+
+    /// Where a session's logins come from; `None` for one of this machine.
+    fn source(&self, id: SessionId) -> Option<Source> {
+        let session = &self.sessions[id.0 as usize];
+        if session.flags.contains(SessionFlags::UNIX_SOCKET) { None } else { Source::of_client(&session.addr) }
+    }
+
+    /// The monotonic millisecond at which a login that comes now may be tried; `None`: at once. See [`Guesses::due`].
+    ///
+    /// [`Guesses::due`]: crate::engine::users::guesses::Guesses::due
+    pub fn login_due(&mut self, now: Now, source: Source) -> Option<u64> {
+        self.users.guesses.due(now.mono_ms(), source, self.config.login_delay_max.into())
+    }
+
+    /// Records a failed login. Returns the milliseconds for which the next one from there waits.
+    pub fn login_failed(&mut self, now: Now, source: Source) -> u64 {
+        match self.config.login_delay_max {
+            0 => 0,
+            max_ms => self.users.guesses.failed(now.mono_ms(), source, max_ms.into()),
+        }
     }
 
     /// Resets a session to the default user, as when it connected.
@@ -299,6 +323,28 @@ impl Engine {
             assert_eq!(marked, self.unrestricted(SessionId(number as u32)), "UNRESTRICTED matches the user's rules");
             assert!(session.user == UserId::INSIDE || self.users.get(session.user).is_some(), "a session's user is there");
         }
+    }
+}
+
+impl Context<'_> {
+    /// Has a login wait if others from its address have failed. Returns whether it waits; then the request is executed again.
+    ///
+    /// # Errors
+    /// It would have to wait, and cannot: in a transaction, or while a script runs long.
+    pub fn await_login(&mut self, args: &[&[u8]]) -> Result<bool, Error> {
+        if self.engine.users.guesses.has_waited {
+            return Ok(false);
+        }
+        let Some(source) = self.engine.source(self.session) else { return Ok(false) };
+        let Some(due) = self.engine.login_due(self.now, source) else { return Ok(false) };
+        if let Some(run) = &self.engine.long_run {
+            return Err(run.busy());
+        }
+        if !self.may_block() {
+            return Err(Error::LOGIN_MUST_WAIT);
+        }
+        self.block_for_login(args, due);
+        Ok(true)
     }
 }
 

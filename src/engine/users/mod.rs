@@ -6,6 +6,7 @@
 pub mod access;
 pub mod categories;
 pub mod file;
+pub mod guesses;
 pub mod log;
 pub mod selector;
 pub mod user;
@@ -16,6 +17,7 @@ use std::collections::btree_map::Entry;
 use slab::Slab;
 
 use crate::engine::table::CommandTable;
+use crate::engine::users::guesses::Guesses;
 use crate::engine::users::log::Log;
 use crate::engine::users::selector::{Refusal, has_space};
 use crate::engine::users::user::{User, merge_selectors};
@@ -50,6 +52,8 @@ pub struct Users {
     names: BTreeMap<Box<[u8]>, u32>,
     /// The log of denied requests.
     pub log: Log,
+    /// Failed logins by address.
+    pub guesses: Guesses,
     /// Whether new users may access all channels by default (`acl-pubsub-default`).
     pub all_channels: bool,
 }
@@ -69,7 +73,14 @@ impl Users {
         let mut all = Slab::new();
         let default = all.insert(Named { name: DEFAULT_NAME.into(), user: User::superuser(table) }) as u32;
         debug_assert_eq!(default, UserId::DEFAULT.0, "an empty slab begins with 0");
-        Users { all, names: BTreeMap::from([(DEFAULT_NAME.into(), default)]), log: Log::default(), all_channels, table }
+        Users {
+            all,
+            names: BTreeMap::from([(DEFAULT_NAME.into(), default)]),
+            log: Log::default(),
+            guesses: Guesses::default(),
+            all_channels,
+            table,
+        }
     }
 
     /// The user with this name.
@@ -273,6 +284,7 @@ impl Users {
 
     /// Panics if the state violates an invariant.
     pub fn check_invariants(&self) {
+        self.guesses.check_invariants();
         assert_eq!(self.names.len(), self.all.len(), "a name for each user");
         assert_eq!(self.find(DEFAULT_NAME), Some(UserId::DEFAULT), "the default user is there");
         for (name, number) in &self.names {
@@ -281,5 +293,7 @@ impl Users {
     }
 }
 
+#[cfg(test)]
+mod login_tests;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::files::open_lock_file;
+
 /// The file that is locked while a node uses the folder.
 pub const LOCK_FILE: &str = "quorum.lock";
 
@@ -24,7 +26,7 @@ impl FolderLock {
     pub fn acquire(folder: &Path) -> Result<FolderLock, String> {
         let path = folder.join(LOCK_FILE);
         let describe = |error: std::io::Error| format!("Can't lock {}: {error}", path.display());
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(describe)?;
+        let mut file = open_lock_file(&path).map_err(describe)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {

@@ -98,9 +98,9 @@ unsafe extern "C-unwind" fn log(lua: *mut lua_State) -> c_int {
         let parts: Vec<_> = (2..=count).filter_map(|index| bytes(lua, index)).map(String::from_utf8_lossy).collect();
         let text = parts.join(" ");
         match level {
-            0 | 1 => tracing::debug!(target: "script", "{text}"),
-            2 => tracing::info!(target: "script", "{text}"),
-            _ => tracing::warn!(target: "script", "{text}"),
+            0 | 1 => tracing::debug!(target: "script", "script: {text}"),
+            2 => tracing::info!(target: "script", "script: {text}"),
+            _ => tracing::warn!(target: "script", "script: {text}"),
         }
     }
     0

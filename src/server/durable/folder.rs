@@ -1,7 +1,7 @@
 //! The folder of the append-only file, on a disk of the system.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
+use crate::files;
 use crate::persist::disk::{Disk, DiskError, Result};
 
 /// Interval between looks at whether a disk that hangs for a test answers again.
@@ -91,7 +92,7 @@ impl Disk for Folder {
     type File = File;
 
     fn open(&mut self, name: &[u8]) -> Result<Option<(File, u64)>> {
-        match OpenOptions::new().read(true).append(true).open(self.join(name)) {
+        match files::open_to_append(&self.join(name)) {
             Ok(file) => {
                 let len = file.metadata().map_err(failed)?.len();
                 Ok(Some((file, len)))
@@ -103,9 +104,7 @@ impl Disk for Folder {
 
     fn create(&mut self, name: &[u8]) -> Result<File> {
         self.until_answered();
-        let file = OpenOptions::new().read(true).append(true).create(true).open(self.join(name)).map_err(failed)?;
-        file.set_len(0).map_err(failed)?;
-        Ok(file)
+        files::create_anew(&self.join(name)).map_err(failed)
     }
 
     fn read_at(&mut self, file: &mut File, offset: u64, into: &mut [u8]) -> Result<usize> {

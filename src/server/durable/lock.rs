@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::files::open_lock_file;
 use crate::server::durable::folder::words;
 
 /// The file that is locked while a server uses the folder.
@@ -48,7 +49,7 @@ impl FolderLock {
 pub fn lock(path: &Path) -> Result<File, String> {
     let path = path.join(LOCK_FILE);
     let describe = |error: std::io::Error| format!("Can't lock {}: {}", path.display(), words(&error));
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(describe)?;
+    let mut file = open_lock_file(&path).map_err(describe)?;
     if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
         if error != rustix::io::Errno::WOULDBLOCK {
             return Err(describe(error.into()));

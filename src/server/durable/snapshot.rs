@@ -8,16 +8,14 @@
 //! No command waits for a snapshot but `SAVE`. A snapshot has the keys of the moment at which the copy was whole, not of that at
 //! which it began.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{FlockOperation, flock};
-
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::Engine;
+use crate::files::{Temporary, remove_remnants, sync_folder_of};
 use crate::persist::natives::clock::Moment;
 use crate::persist::rdb_file::write::{Options, Writer};
 use crate::server::durable::boot;
@@ -211,16 +209,7 @@ pub fn remove_temporary(folder: &Path) {
         let numbers = name.strip_prefix("temp-").and_then(|rest| rest.strip_suffix(".rdb")?.split_once('-'));
         numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
     };
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_free = |path: &Path| {
-            let file = File::open(path);
-            file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
-        };
-        let path = entry.path();
-        if entry.file_name().to_str().is_some_and(is_ours) && is_free(&path) && std::fs::remove_file(&path).is_ok() {
-            tracing::info!("removed {}, which was not finished", path.display());
-        }
-    }
+    remove_remnants(folder, is_ours, |path| tracing::info!("removed {}, which was not finished", path.display()));
 }
 
 /// What kind of an RDB file is written.
@@ -243,39 +232,27 @@ pub fn write(
     kind: Kind,
     goes_on: impl Fn() -> bool,
 ) -> Result<u64, String> {
-    let made = write_temporary(engine, moment, temporary, kind, &goes_on).and_then(|len| {
-        if !goes_on() {
-            return Err(UNWANTED.to_owned());
-        }
-        let failed =
-            |error: std::io::Error| format!("Can't rename {} to {}: {}", temporary.display(), path.display(), words(&error));
-        std::fs::rename(temporary, path).map_err(failed)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
-        Ok(len)
-    });
-    made.inspect_err(|_| _ = std::fs::remove_file(temporary))
-}
-
-fn write_temporary(engine: &Engine, moment: Moment, path: &Path, kind: Kind, goes_on: &impl Fn() -> bool) -> Result<u64, String> {
-    let describe = |error: std::io::Error| format!("Can't write {}: {}", path.display(), words(&error));
-    let mut file = File::create(path).map_err(describe)?;
-    // By this the start of another server in this folder sees that the file is no remnant.
-    let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let describe = |error: std::io::Error| format!("Can't write {}: {}", temporary.display(), words(&error));
+    let mut into = Temporary::create(temporary, path).map_err(describe)?;
     let mut unsynced = 0;
     let len = write_to(engine, moment, kind, |chunk| {
         if !goes_on() {
             return Err(UNWANTED.to_owned());
         }
-        file.write_all(chunk).map_err(describe)?;
+        into.file().write_all(chunk).map_err(describe)?;
         unsynced += chunk.len();
         if unsynced >= SYNC_EVERY {
-            file.sync_data().map_err(describe)?;
+            into.file().sync_data().map_err(describe)?;
             unsynced = 0;
         }
         Ok(())
     })?;
-    file.sync_data().map_err(describe)?;
+    into.file().sync_data().map_err(describe)?;
+    if !goes_on() {
+        return Err(UNWANTED.to_owned());
+    }
+    let failed = |error: std::io::Error| format!("Can't rename {} to {}: {}", temporary.display(), path.display(), words(&error));
+    into.rename(path).and_then(|()| sync_folder_of(path)).map_err(failed)?;
     Ok(len)
 }
 

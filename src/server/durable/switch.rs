@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, channel};
 use crate::engine::Engine;
 use crate::engine::persistence::{Figures, Position};
 use crate::engine::session::SessionFlags;
+use crate::files::remove_remnants;
 use crate::persist::append::log::AppendLog;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::Moment;
@@ -276,12 +277,8 @@ impl Shell {
 /// Removes the temporary files that a crash has left in a locked folder. Nothing reads them.
 fn remove_temporary(path: &Path, name: &[u8]) {
     let manifest = [b"temp-", &*manifest_name(name)].concat();
-    for name in [TEMPORARY.as_bytes(), rewrite::TEMPORARY.as_bytes(), &manifest] {
-        let path = path.join(String::from_utf8_lossy(name).as_ref());
-        if std::fs::remove_file(&path).is_ok() {
-            tracing::info!("removed {}, which was not finished", path.display());
-        }
-    }
+    let is_ours = |name: &str| [TEMPORARY.as_bytes(), rewrite::TEMPORARY.as_bytes(), &manifest].contains(&name.as_bytes());
+    remove_remnants(path, is_ours, |path| tracing::info!("removed {}, which was not finished", path.display()));
 }
 
 /// The manifest of a folder, with all of its files in history: what the server has now replaces them.

@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+use crate::files;
 use crate::server::heap::allocator;
 use crate::server::net::descriptors;
 use crate::server::program::cli::Invocation;
@@ -176,11 +177,8 @@ struct ReadyFile {
 impl ReadyFile {
     fn write(path: PathBuf, address: &str) -> Result<Self, String> {
         let fail = |error: io::Error| format!("--ready-file {}: {error}", path.display());
-        let mut fresh = path.as_os_str().to_owned();
-        fresh.push(".writing");
         // Readers must see the whole content or no file.
-        std::fs::write(&fresh, format!("{address}\n")).map_err(fail)?;
-        std::fs::rename(&fresh, &path).map_err(fail)?;
+        files::replace(&path, format!("{address}\n").as_bytes()).map_err(fail)?;
         Ok(ReadyFile { path })
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::config::Config;
+use crate::files::open_to_change;
 use crate::persist::append::manifest::{File as Named, Manifest};
 use crate::quorum::types::{Batch, ClusterTime, SnapshotFile};
 use crate::server::durable::load::pace::Pace;
@@ -87,7 +88,7 @@ pub fn compact(
         Some(snapshot) => Some((File::open(&snapshot.path).map_err(|error| describe(&snapshot.path, error))?, snapshot)),
         None => None,
     };
-    let file = File::options().write(true).truncate(true).open(into).map_err(|error| describe(into, error))?;
+    let file = open_to_change(into).and_then(|file| file.set_len(0).map(|()| file)).map_err(|error| describe(into, error))?;
     compact_into(config, previous, batches, file)
 }
 

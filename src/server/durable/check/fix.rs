@@ -4,10 +4,11 @@
 //!   lock ─▶ check all ─▶ say what is lost ─▶ ask ─▶ copy of the end, synced ─▶ folder synced ─▶ cut, synced ─▶ check again
 //! ```
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use crate::files;
 use crate::persist::append::damage::Damage;
 use crate::server::durable::check::inspect::{Checked, Verdict};
 use crate::server::durable::check::tail::rest_of;
@@ -123,8 +124,7 @@ fn cut(check: &mut Check<'_>, checked: &Checked, is_log: bool, fix: Fix) -> Resu
         return refuse(check, "the file is no append-only file");
     }
     let is_torn = matches!(checked.verdict, Verdict::Torn(_));
-    let mut file =
-        OpenOptions::new().read(true).write(true).open(&checked.path).map_err(|error| describe(&checked.path, &error))?;
+    let mut file = files::open_to_change(&checked.path).map_err(|error| describe(&checked.path, &error))?;
     let salt = checked.requests.and_then(|requests| requests.facts.salt);
     let rest =
         rest_of(&file, damage.whole, salt, damage.offset, &check.moment).map_err(|error| describe(&checked.path, &error))?;
@@ -195,7 +195,7 @@ fn create_copy(path: &Path, offset: u64) -> Result<(PathBuf, File), String> {
     for number in 0..COPIES_MAX {
         let end = if number == 0 { format!("{CUT}{offset}") } else { format!("{CUT}{offset}.{number}") };
         let copy = beside(path, &end);
-        match OpenOptions::new().write(true).create_new(true).open(&copy) {
+        match files::create_private(&copy) {
             Ok(file) => return Ok((copy, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(describe(&copy, &error)),

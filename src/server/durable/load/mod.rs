@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Engine;
 use crate::engine::config::Config;
+use crate::files::open_to_change;
 use crate::keyspace::rdb::parts::crc64_of_more;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::manifest::Manifest;
@@ -474,7 +475,7 @@ impl<R: Read + Seek> Source<R> {
             Ending::Torn(damage) if truncates => {
                 tracing::warn!("{path} is cut off at offset {} of {len}: {damage}", damage.whole);
                 if is_base {
-                    let cut = File::options().write(true).open(&self.input.path);
+                    let cut = open_to_change(&self.input.path);
                     let cut = cut.and_then(|file| file.set_len(damage.whole).and_then(|()| file.sync_all()));
                     cut.map_err(|error| format!("Can't cut off {path}: {}", words(&error)))?;
                 }

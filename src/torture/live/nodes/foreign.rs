@@ -5,6 +5,7 @@ use std::process::Child;
 
 use crate::cluster::processes::{self, NodeStart, Place};
 use crate::engine::config::Config;
+use crate::files;
 use crate::quorum::store::{Options, Owner};
 use crate::quorum::types::NodeId;
 use crate::server::durable::folder::Folder;
@@ -46,7 +47,7 @@ impl Foreign {
         let copied = fs::create_dir_all(&to).and_then(|()| {
             for file in fs::read_dir(&from)? {
                 let file = file?;
-                fs::copy(file.path(), to.join(file.file_name()))?;
+                files::copy(&file.path(), &to.join(file.file_name()))?;
             }
             Ok(())
         });
