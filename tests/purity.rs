@@ -187,7 +187,6 @@ fn what_creates_files_is_found() {
         "use std::fs::{read, write};",
         "std::fs::write(path, text)?;",
         "fs::copy(from, to)?;",
-        "std::fs::set_permissions(path, mode)?;",
         "fn f() { std::fs::hard_link(a, b) }",
         "std::os::unix::fs::symlink(a, b)",
         "rustix::fs::openat(CWD, path, flags, mode)",

@@ -9,6 +9,7 @@ use std::time::Duration;
 pub use crate::http::Endpoint;
 
 use crate::engine::config::Config;
+use crate::engine::observe::notices::Notice;
 use crate::engine::users::Users;
 use crate::engine::users::guesses::Source;
 use crate::http::{Inside, Serves, Settings, State};
@@ -167,7 +168,8 @@ impl Inside for Executor {
         self.send(move |shell| {
             let now = shell.clock.now();
             if let Some(source) = Source::of(from) {
-                shell.engine.login_failed(now, source);
+                let wait_ms = shell.engine.login_failed(now, source);
+                shell.engine.notice(now, None, Notice::HttpLoginFailed { addr: &from.to_string(), wait_ms });
             }
         });
     }

@@ -137,8 +137,7 @@ fn no_client_forges_a_line() {
     ask(0, &["EVAL", "redis.log(redis.LOG_WARNING, ARGV[1])", "0", FORGED], true);
     ask(0, &["DEBUG", "LOG", FORGED], true);
     ask(0, &["ACL", "SETUSER", "u", &format!("+get|{FORGED}").replace(' ', "_")], true);
-    ask(0, &["CONFIG", "SET", "appendfilename", FORGED, "dbfilename", FORGED], true);
-    ask(0, &["CONFIG", "SET", "dbfilename", FORGED], true);
+    assert_eq!(ask(0, &["CONFIG", "SET", "tls-ca-cert-dir", FORGED], true), "+OK\r\n");
     ask(0, &[FORGED, FORGED], true);
     // A lock that is broken, a deadlock, a lease that ends while another one waits, and a session that ends with a lock.
     let [first, second] = ["1", "2"].map(|number| format!("{FORGED}{number}"));
@@ -178,7 +177,7 @@ fn no_client_forges_a_line() {
     for message in told {
         let line = log.lines().find(|line| line.contains(message)).unwrap_or_else(|| panic!("{message}: {log}"));
         assert!(line.contains("x\\n2026-01-01T00:00:00.000000Z  WARN forged by=root\\r\\n\\u{85}\\u{2028}\\u{1b}[2K"), "{line}");
-        assert!(!message.starts_with("a ") || line.contains("=\"x\\n"), "a text with blanks is quoted: {line}");
+        assert!(!message.starts_with("a ") || line.contains("=\""), "a text with blanks is quoted: {line}");
     }
     assert!(log.contains(r#"name="a\"=\\b""#), "{log}");
     for line in log.lines().filter(|line| !line.starts_with("portcullis ")) {

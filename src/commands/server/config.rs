@@ -125,7 +125,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     cx.engine.reconfigure(config, wanted.iter().map(|(directive, _, _)| directive.name));
     let shown = |(_, name, value): &(&Directive, &'static str, &[u8])| match redact::is_secret(name.as_bytes()) {
         true => format!("{name}=(redacted)"),
-        false => format!("{name}={}", value.escape_ascii()),
+        false => format!("{name}={}", String::from_utf8_lossy(value)),
     };
     let directives = wanted.iter().map(shown).collect::<Vec<_>>().join(" ");
     let (now, by) = (cx.now, Some(cx.session));

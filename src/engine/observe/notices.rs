@@ -16,7 +16,7 @@ pub const SLOW_NS: u64 = 10_000_000;
 const SHOWN_MAX: usize = 256;
 
 /// Number of kinds.
-const KINDS: usize = 11;
+const KINDS: usize = 12;
 
 /// What happened.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,13 @@ pub enum Notice<'a> {
     LoginFailed {
         /// The name.
         user: &'a [u8],
+        /// For how long the next login from there waits, in milliseconds.
+        wait_ms: u64,
+    },
+    /// A request over HTTP from another machine had a wrong password or an unknown name.
+    HttpLoginFailed {
+        /// The client's address.
+        addr: &'a str,
         /// For how long the next login from there waits, in milliseconds.
         wait_ms: u64,
     },
@@ -134,6 +141,7 @@ impl Notice<'_> {
             Notice::Deadlock { .. } => 8,
             Notice::SessionEnded { .. } => 9,
             Notice::LeaseEnded { .. } => 10,
+            Notice::HttpLoginFailed { .. } => 11,
         }
     }
 }

@@ -28,6 +28,10 @@ impl Engine {
                 let wait_ms = (wait_ms > 0).then_some(wait_ms);
                 info!(client, addr, name, user = %Shown(user), wait_ms, left_out, "a login failed");
             }
+            Notice::HttpLoginFailed { addr, wait_ms } => {
+                let wait_ms = (wait_ms > 0).then_some(wait_ms);
+                info!(addr, wait_ms, left_out, "a login over HTTP failed");
+            }
             Notice::ClientRefused { addr, why } => info!(addr, why, left_out, "a connection was refused"),
             Notice::OutOfMemory { command, maxmemory } => {
                 info!(client, addr, user, name, command, maxmemory, left_out, "a command was refused: maxmemory is used up");
