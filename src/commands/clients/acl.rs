@@ -10,6 +10,7 @@ use crate::engine::context::Context;
 use crate::engine::users::DEFAULT_NAME;
 use crate::engine::users::categories::{CATEGORIES, category};
 use crate::engine::users::selector::{Denial, Selector, has_space};
+use crate::engine::users::user::User;
 use crate::resp::reply::Sink;
 
 const LOOKING: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
@@ -144,6 +145,12 @@ fn cat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         _ => return Err(Error::subcommand_syntax(args)),
     }
     Ok(())
+}
+
+/// Whether a user may give users any rules, itself too.
+pub fn may_set_users(user: &User) -> bool {
+    let request: [&[u8]; 3] = [b"ACL", b"SETUSER", b"any"];
+    commands::table().named(&request).is_some_and(|command| user.check(command, &request).is_ok())
 }
 
 fn setuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
