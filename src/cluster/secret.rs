@@ -1,9 +1,9 @@
 //! Secrets that the nodes of a cluster share.
 
-use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::files;
 
 /// 256 random bits, in hexadecimal.
 ///
@@ -23,7 +23,7 @@ pub fn draw() -> Result<String, String> {
 pub fn file_in(folder: &Path) -> Result<PathBuf, String> {
     let path = folder.join("secret.conf");
     let describe = |error: std::io::Error| format!("{}: {error}", path.display());
-    match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+    match files::create_private(&path) {
         Ok(mut file) => file.write_all(format!("cluster-secret {}\n", draw()?).as_bytes()).map_err(describe)?,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(describe(error)),
