@@ -89,6 +89,8 @@ pub enum StartError {
     Tls(String),
     /// The HTTP endpoint cannot be offered.
     Http(String),
+    /// The server would run alone, and is meant to be one of several nodes.
+    Alone(&'static str),
     /// The system provided no thread or no randomness.
     System(io::Error),
 }
@@ -98,6 +100,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Bind(error) => error.fmt(f),
             StartError::Users(reason) => f.write_str(reason),
+            StartError::Alone(reason) => f.write_str(reason),
             StartError::Tls(reason) => write!(f, "TLS cannot be configured: {reason}"),
             StartError::Http(reason) => write!(f, "http: {reason}"),
             StartError::System(error) => write!(f, "Could not start: {error}."),
@@ -106,6 +109,15 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+/// Checks that a server that is meant to be a node can be one: on its own, it would lose what the others would keep.
+fn refuse_to_run_alone(config: &Config) -> Result<(), &'static str> {
+    match config.node_id {
+        0 if !config.peers.is_empty() => Err("peers: node-id has to say which of them this node is"),
+        1.. if cfg!(not(feature = "quorum")) => Err("node-id: this build has no replication"),
+        _ => Ok(()),
+    }
+}
 
 /// A running server.
 pub struct Server {
@@ -149,6 +161,7 @@ impl Prepared {
 
     /// Binds and returns. Clients can connect from here on; their connections wait for [`Server::accept`].
     pub fn start(self, mut config: Config, options: ServerOptions) -> Result<Server, StartError> {
+        refuse_to_run_alone(&config).map_err(StartError::Alone)?;
         let users = crate::server::users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
         let tls = match config.tls_port {
             0 => None,
