@@ -16,6 +16,7 @@ use portcullis::commands::reference::syntax;
 use portcullis::commands::reference::syntax::{Arg, Kind, Type};
 use portcullis::engine::command::keys::{Begin, KeyUse};
 use portcullis::engine::command::{Access, Command, Flags, Group, Keys};
+use portcullis::engine::config;
 
 /// Every row with its full name and the number of words in the name.
 fn rows() -> Vec<(String, usize, &'static Command)> {
@@ -220,13 +221,15 @@ fn shows(path: &str, text: impl FnOnce(&str) -> String) {
 }
 
 #[test]
-fn the_guide_shows_the_table() {
-    const START: &str = "<!-- commands -->\n";
-    const END: &str = "<!-- /commands -->";
+fn the_guide_shows_the_tables() {
     shows("guide/compatibility.md", |page| {
-        let start = page.find(START).expect("the page has the marker <!-- commands -->") + START.len();
-        let end = start + page[start..].find(END).expect("the page has the marker <!-- /commands -->");
-        format!("{}{}{}", &page[..start], commands::markdown_names(), &page[end..])
+        let tables = [("commands", commands::markdown_names()), ("directives", config::foreign::markdown())];
+        tables.into_iter().fold(page.to_owned(), |page, (mark, table)| {
+            let [start, end] = ["", "/"].map(|slash| format!("<!-- {slash}{mark} -->"));
+            let (before, rest) = page.split_once(&start).expect("the page has the marker at the start of the table");
+            let (_, after) = rest.split_once(&end).expect("the page has the marker at the end of the table");
+            format!("{before}{start}\n{table}{end}{after}")
+        })
     });
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::engine::config::{Config, Directive, IGNORED};
+use crate::engine::config::{Config, Directive, did_you_mean, nearest};
 use crate::files::replace_durably;
 use crate::resp::request::{Limits, RequestParser};
 
@@ -53,8 +53,6 @@ impl std::error::Error for FileErrors {}
 /// Contents of a configuration file besides the values of directives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
-    /// Directives without a meaning here.
-    pub ignored: Vec<String>,
     /// The words of each `user` line after the first: a name and rules.
     pub users: Vec<UserLine>,
 }
@@ -121,16 +119,9 @@ fn load_nested(path: &Path, config: &mut Config, extra: &mut Extra, errors: &mut
                     errors.push(fail(index + 1, format!("{shown}: {reason}")));
                 }
             }
-            None if is_ignored(name) => extra.ignored.push(shown),
-            None => errors.push(fail(index + 1, format!("{shown}: no such directive"))),
+            None => errors.push(fail(index + 1, format!("{shown}: no such directive{}", did_you_mean(nearest(name))))),
         }
     }
-}
-
-fn is_ignored(name: &[u8]) -> bool {
-    let name = name.to_ascii_lowercase();
-    IGNORED.iter().any(|known| known.as_bytes() == name)
-        || [&b"cluster-"[..], b"min-replicas-", b"replica-announce", b"repl-"].iter().any(|family| name.starts_with(family))
 }
 
 /// Splits a line into words, with the quotes and escapes of an inline request; `None` if quotes do not match.
@@ -253,7 +244,8 @@ mod tests {
             ),
         );
         let mut config = Config::default();
-        assert_eq!(load(&path, &mut config).unwrap().ignored, ["rdbcompression", "tls-dh-params-file"]);
+        load(&path, &mut config).unwrap();
+        assert_eq!(config.foreign, [("tls-dh-params-file", b"x".to_vec())].into(), "rdbcompression has its default");
         assert_eq!((config.port, config.timeout, config.maxclients), (7000, 10, 50));
         assert_eq!(config.requirepass, b"a b!");
         assert_eq!(config.bind, ["127.0.0.1", "::1"]);
@@ -266,6 +258,19 @@ mod tests {
         let dir = directory("mistakes");
         for (text, told) in [
             ("port 1\nnosuch 2\n", "line 2: nosuch: no such directive"),
+            ("cluster-secrets x\n", "line 1: cluster-secrets: no such directive; did you mean 'cluster-secret'?"),
+            (
+                "min-replicas-to-writ 0\n",
+                "line 1: min-replicas-to-writ: no such directive; did you mean 'min-replicas-to-write'?",
+            ),
+            ("min-slaves-to-write 1\n", "line 1: min-slaves-to-write: A server alone has no replicas to wait for"),
+            ("repl-nonsense 1\n", "line 1: repl-nonsense: no such directive"),
+            ("replica-announced-ip x\n", "did you mean 'replica-announce-ip'?"),
+            ("replicaof 10.0.0.1 6379\n", "line 1: replicaof: Replication is not supported in this form"),
+            ("rename-command CONFIG \"\"\n", "line 1: rename-command: Commands keep their names"),
+            ("loadmodule /a.so x y\n", "line 1: loadmodule: There are no modules"),
+            ("log-format logfmt\n", "line 1: log-format: The flag --log-format chooses the format of the log"),
+            ("hz x\n", "line 1: hz: argument couldn't be parsed into an integer"),
             ("port x\n", "line 1: port: argument couldn't be parsed into an integer"),
             ("port\n", "line 1: port: wrong number of arguments"),
             ("requirepass \"a\n", "line 1: unbalanced quotes"),
@@ -285,6 +290,25 @@ mod tests {
         std::fs::write(&path, format!("include {}\n", path.display())).unwrap();
         assert!(load(&path, &mut Config::default()).unwrap_err().to_string().contains("too deeply"));
         assert!(load(&dir.join("missing.conf"), &mut Config::default()).is_err());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn directives_of_redis_that_have_no_effect_are_kept() {
+        let dir = directory("foreign");
+        let text = "# mine\nhz 10\nslave-priority 5\nrdbcompression no\nmin-replicas-to-write 0\noom-score-adj-values 0 1 2\n";
+        let path = write(&dir, "a.conf", text);
+        let mut config = Config::default();
+        load(&path, &mut config).unwrap();
+        assert_eq!(String::from_utf8(rewritten(text.as_bytes(), &config, &[])).unwrap(), text);
+        config.set("hz", b"20").unwrap();
+        config.set("repl-timeout", b"7").unwrap();
+        config.set("pidfile", b"/a b").unwrap();
+        let text = rewritten(text.as_bytes(), &config, &[]);
+        let path = write(&dir, "b.conf", std::str::from_utf8(&text).unwrap());
+        let mut again = Config::default();
+        load(&path, &mut again).unwrap();
+        assert_eq!((again.get("hz").unwrap(), again.foreign), (b"20".to_vec(), config.foreign));
         std::fs::remove_dir_all(dir).unwrap();
     }
 

@@ -126,7 +126,8 @@ impl Page {
                     Some(("not run", reason)) => not_run = Some(reason.to_owned()),
                     Some(("time", "real")) => page.real_time = true,
                     None if comment == "figures vary" => figures_vary = true,
-                    None if ["commands", "torture", "durable", "compare"].contains(&comment.trim_start_matches('/')) => {}
+                    None if ["commands", "directives", "torture", "durable", "compare"]
+                        .contains(&comment.trim_start_matches('/')) => {}
                     _ => fault(&format!("the test does not know the comment '{comment}'")),
                 }
             } else if (not_run.is_some() || figures_vary) && !line.trim().is_empty() {

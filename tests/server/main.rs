@@ -1,6 +1,7 @@
 //! The server as a process with sockets: which connections are accepted and closed, and that no client can harm others.
 //!
 //! - `program`: bytes over TCP, flags, signals, and the process from its start to its end;
+//! - `configuration`: the directives of Redis and Valkey;
 //! - `connection`, `listening`, `tls`, `client_eviction`: the life of connections;
 //! - `noticed`, `service_manager`: what the log tells an operator, and the socket a service manager;
 //! - `files`: links that others put where the server writes;
@@ -16,6 +17,7 @@ mod common;
 
 mod busy;
 mod client_eviction;
+mod configuration;
 mod connection;
 mod files;
 mod hostile;

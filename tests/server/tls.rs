@@ -470,7 +470,7 @@ fn what_cannot_work_does_not_start() {
         (pair.to_vec(), "Either tls-ca-cert-file or tls-ca-cert-dir must be specified"),
         (vec!["--tls-cert-file", &server, "--tls-key-file", &client_key, "--tls-ca-cert-file", &ca], "tls-key-file"),
         ([&pair[..], &["--tls-ca-cert-file", &ca, "--tls-protocols", "TLSv1.1"]].concat(), "only TLSv1.2 and TLSv1.3"),
-        (vec!["--tls-key-file-pass", "x"], "encrypted private keys are not supported"),
+        (vec!["--tls-key-file-pass", "x"], "Encrypted private keys are not supported"),
         (vec!["--tls-ciphers", "x"], "cannot be configured"),
     ] {
         let output = Command::new(program())

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::commands::reference::help;
 use crate::engine::command::{Command, Flags, Group, Positions};
-use crate::engine::config::{Config, Directive, Section};
+use crate::engine::config::{Config, Directive, Section, did_you_mean, nearest};
 use crate::engine::context::Context;
 use crate::engine::observe::notices::Notice;
 use crate::engine::observe::redact;
@@ -63,20 +63,25 @@ fn secret_values(args: &[&[u8]]) -> Positions {
     (2..args.len()).step_by(2).filter(|&at| redact::is_secret(args[at])).map(|at| at + 1).filter(|&at| at < args.len()).collect()
 }
 
+/// Finds a directive of `CONFIG`.
+fn find(name: &[u8]) -> Option<(&'static Directive, &'static str)> {
+    Directive::find(name).filter(|(directive, _)| directive.section != Section::File)
+}
+
 fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut found: Vec<(&[u8], &Directive)> = Vec::new();
     for &pattern in &args[2..] {
         if !pattern.iter().any(|b| b"[*?".contains(b)) {
             // A name that is not a pattern is returned as the client wrote it.
-            if let Some((directive, _)) = Directive::find(pattern)
+            if let Some((directive, _)) = find(pattern)
                 && !found.iter().any(|(name, _)| name.eq_ignore_ascii_case(pattern))
             {
                 found.push((pattern, directive));
             }
             continue;
         }
-        for directive in Directive::all().iter().filter(|directive| directive.section != Section::Testing) {
-            for name in [Some(directive.name), directive.alias].into_iter().flatten().map(str::as_bytes) {
+        for directive in Directive::all().iter().filter(|row| !matches!(row.section, Section::Testing | Section::File)) {
+            for name in directive.names().map(str::as_bytes) {
                 if glob::matches(pattern, name, true) && !found.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
                     found.push((name, directive));
                 }
@@ -101,8 +106,10 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     // All names are checked before any value.
     let mut wanted: Vec<(&Directive, &'static str, &[u8])> = Vec::new();
     for pair in args[2..].chunks_exact(2) {
-        let Some((directive, name)) = Directive::find(pair[0]) else {
-            return Err(Error::quoting("ERR Unknown option or number of arguments for CONFIG SET - '", pair[0], "'"));
+        let Some((directive, name)) = find(pair[0]) else {
+            let near = nearest(pair[0]).filter(|known| find(known.as_bytes()).is_some());
+            let end = format!("'{}", did_you_mean(near));
+            return Err(Error::quoting("ERR Unknown option or number of arguments for CONFIG SET - '", pair[0], &end));
         };
         if directive.fixed {
             let kind = if directive.protected { "protected" } else { "immutable" };
@@ -219,6 +226,32 @@ mod tests {
             ("config set timeout 1 hz", "-ERR syntax error"),
             ("config rewrite", "-ERR The server is running without a config file"),
         ]);
+    }
+
+    #[test]
+    fn a_typing_error_is_told_and_what_redis_alone_has_is_taken_or_refused_with_a_reason() {
+        let mut h = Harness::new();
+        h.script(&[
+            (
+                "config set requirepas x",
+                "-ERR Unknown option or number of arguments for CONFIG SET - 'requirepas'; did you mean 'requirepass'?",
+            ),
+            ("config set rename-command x", "-ERR Unknown option or number of arguments for CONFIG SET - 'rename-command'"),
+            ("config get rename-command log-format watchdog-peri* loadmod*", "*0"),
+            ("config get watchdog-period", "*2 $15 watchdog-period $1 0"),
+            ("config get min-*-to-write", "*4 $21 min-replicas-to-write $1 0 $19 min-slaves-to-write $1 0"),
+            ("config set min-replicas-to-write 0 hz 20 repl-backlog-size 1kb", "+OK"),
+            ("config get hz REPL-backlog-size", "*4 $2 hz $2 20 $17 REPL-backlog-size $4 1024"),
+            (
+                "config set hz 30 min-slaves-to-write 1",
+                "-ERR CONFIG SET failed (possibly related to argument 'min-slaves-to-write') - A server alone has no replicas to wait \
+                 for, and of nodes that replicate a majority always has each write; it can only be 0",
+            ),
+            ("config get hz", "*2 $2 hz $2 20"),
+            ("config set io-threads 1", "-ERR CONFIG SET failed (possibly related to argument 'io-threads') - can't set immutable config"),
+        ]);
+        let text = h.run("info server");
+        assert!(text.contains(" hz:20 configured_hz:20 "), "{text}");
     }
 
     #[test]

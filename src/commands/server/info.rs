@@ -157,8 +157,9 @@ fn server(r: &mut Report<'_>) {
     r.line("uptime_in_seconds", uptime_s);
     r.line("uptime_in_days", uptime_s / 86_400);
     // There are no periodic jobs, but some clients divide by this value.
-    r.line("hz", r.engine.config.hz);
-    r.line("configured_hz", r.engine.config.hz);
+    let hz = String::from_utf8_lossy(&r.engine.config.get("hz").unwrap_or_default()).into_owned();
+    r.line("hz", &hz);
+    r.line("configured_hz", &hz);
     r.line("lru_clock", (r.now.unix_ms() / 1000) & 0xff_ffff);
     r.line("executable", &environment.executable);
     r.line("config_file", &environment.config_file);

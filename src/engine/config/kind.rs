@@ -79,14 +79,14 @@ pub enum Kind {
     Rules,
     /// Pairs of seconds and numbers of changes. Several lines in a file accumulate; an empty word clears them.
     SavePoints,
-    /// The only value of a directive that is not implemented. Others are refused with this reason.
-    Only(&'static str, &'static str),
+    /// Plain words, at least one.
+    Words,
 }
 
 impl Kind {
     /// Whether a value with spaces consists of several words.
     pub fn takes_words(self) -> bool {
-        matches!(self, Kind::Addresses | Kind::Percentiles | Kind::OutputLimits | Kind::Rules | Kind::SavePoints)
+        matches!(self, Kind::Addresses | Kind::Words | Kind::Percentiles | Kind::OutputLimits | Kind::Rules | Kind::SavePoints)
     }
 
     /// Whether values in a file or in flags accumulate. `CONFIG SET` replaces all of them.
@@ -135,7 +135,8 @@ impl Kind {
                 found.map(|known| Raw::Choice(known)).ok_or_else(refusal)
             }
             Kind::Addresses if words.len() > ADDRESSES_MAX => Err("Too many bind addresses specified.".to_owned()),
-            Kind::Addresses => {
+            Kind::Words if words.is_empty() => Err("wrong number of arguments".to_owned()),
+            Kind::Addresses | Kind::Words => {
                 // CONFIG GET and CONFIG REWRITE write the words unquoted, separated by spaces.
                 let plain = |word: &str| word.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'\\'));
                 let word = |word: &&[u8]| std::str::from_utf8(word).ok().filter(|word| plain(word)).map(str::to_owned);
@@ -179,8 +180,6 @@ impl Kind {
                 let old = if let Raw::Words(old) = old { old.clone() } else { Vec::new() };
                 Ok(Raw::Words(old.into_iter().chain(pairs.into_iter().flatten()).collect()))
             }
-            Kind::Only(value, _) if word.eq_ignore_ascii_case(value.as_bytes()) => Ok(Raw::Choice(value)),
-            Kind::Only(_, reason) => Err(reason.to_owned()),
         }
     }
 

@@ -2,14 +2,22 @@
 //!
 //! [`table`] has one row per directive. `CONFIG GET` and `SET`, the program's flags, its configuration file and `CONFIG REWRITE`
 //! all use that row; code that acts on a directive reads the typed field of [`Config`]. Names, defaults and error texts are those
-//! of Redis if Redis has the directive. A directive that Portcullis does not implement has only the one value that is true.
+//! of Redis if Redis has the directive. [`foreign`] has the directives of Redis that Portcullis does not have, and what follows
+//! when they are set. All other names are unknown and refused.
 
+pub mod foreign;
 pub mod kind;
+mod nearest;
 pub mod rules;
 pub mod table;
 
+pub use foreign::Fate;
 pub use kind::{Kind, OutputLimit, Raw};
-pub use table::{Config, IGNORED, SCRIPT_MEMORY};
+pub use nearest::{did_you_mean, nearest};
+pub use table::{Config, SCRIPT_MEMORY};
+
+use foreign::FOREIGN;
+use table::DIRECTIVES;
 
 use crate::store::values::hash::Limits;
 use crate::store::values::list;
@@ -33,11 +41,33 @@ pub enum Section {
     Persistence,
     /// For tests of the server itself. As in Redis, patterns of `CONFIG GET` do not match them.
     Testing,
-    /// Accepted because clients expect them; they have a single value, or only determine how values are encoded.
+    /// Accepted because clients and files have them; they only determine how values are encoded, or are in [`foreign`].
     Compatibility,
+    /// Lines of a configuration file, and flags, which `CONFIG` does not know, as in Redis.
+    File,
 }
 
-/// One row of the table.
+/// Where the value of a directive is.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// In a field of [`Config`].
+    Field {
+        /// Reads the field.
+        read: fn(&Config) -> Raw,
+        /// Writes the field. Returns whether the value fits.
+        write: fn(&mut Config, Raw) -> bool,
+    },
+    /// In [`Config::foreign`]: Portcullis does not have the directive.
+    Foreign {
+        /// The value as long as it is not set.
+        default: &'static str,
+        /// What follows when it is set.
+        fate: Fate,
+    },
+}
+
+/// One row of a table.
+#[derive(Clone, Copy)]
 pub struct Directive {
     /// Its name.
     pub name: &'static str,
@@ -53,35 +83,85 @@ pub struct Directive {
     pub section: Section,
     /// A one-line description, including units.
     pub help: &'static str,
-    pub(crate) read: fn(&Config) -> Raw,
-    pub(crate) write: fn(&mut Config, Raw) -> bool,
+    pub(crate) place: Place,
 }
+
+/// The rows of both tables.
+static ALL: [Directive; DIRECTIVES.len() + FOREIGN.len()] = {
+    let mut all = [DIRECTIVES[0]; DIRECTIVES.len() + FOREIGN.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < DIRECTIVES.len() { DIRECTIVES[at] } else { FOREIGN[at - DIRECTIVES.len()] };
+        at += 1;
+    }
+    all
+};
 
 impl Directive {
     /// Finds a directive by name, case-insensitive. Returns it with the name (its own or its alias) in lower case.
     pub fn find(name: &[u8]) -> Option<(&'static Directive, &'static str)> {
-        table::DIRECTIVES.iter().find_map(|directive| {
-            [Some(directive.name), directive.alias]
-                .into_iter()
-                .flatten()
-                .find(|known| known.as_bytes().eq_ignore_ascii_case(name))
-                .map(|known| (directive, known))
+        ALL.iter().find_map(|directive| {
+            directive.names().find(|known| known.as_bytes().eq_ignore_ascii_case(name)).map(|known| (directive, known))
         })
     }
 
-    /// All directives, in the order of the table.
+    /// All directives, in the order of the tables.
     pub fn all() -> &'static [Directive] {
-        table::DIRECTIVES
+        &ALL
+    }
+
+    /// Its name and its alias.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        [Some(self.name), self.alias].into_iter().flatten()
+    }
+
+    /// What follows when it is set, if it is one that Portcullis does not have.
+    pub fn fate(&self) -> Option<Fate> {
+        match self.place {
+            Place::Field { .. } => None,
+            Place::Foreign { fate, .. } => Some(fate),
+        }
+    }
+
+    fn read(&self, config: &Config) -> Raw {
+        match self.place {
+            Place::Field { read, .. } => read(config),
+            Place::Foreign { default, .. } => {
+                Raw::Text(config.foreign.get(self.name).map_or(default.as_bytes(), Vec::as_slice).to_vec())
+            }
+        }
+    }
+
+    fn write(&self, config: &mut Config, raw: Raw) -> Result<(), String> {
+        match self.place {
+            Place::Field { write, .. } => write(config, raw).then_some(()).ok_or_else(|| "value out of range".to_owned()),
+            Place::Foreign { default, .. } => {
+                let value = self.kind.show(&raw);
+                if value == default.as_bytes() {
+                    config.foreign.remove(self.name);
+                } else {
+                    config.foreign.insert(self.name, value);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn parse(&self, words: &[&[u8]], old: &Raw) -> Result<Raw, String> {
+        if let Some(fate) = self.fate() {
+            fate.admit(words, self.help)?;
+        }
+        self.kind.parse(words, old)
     }
 
     /// Its value as `CONFIG GET` shows it.
     pub fn get(&self, config: &Config) -> Vec<u8> {
-        self.kind.show(&(self.read)(config))
+        self.kind.show(&self.read(config))
     }
 
     /// Its value as it follows the name in the lines of a configuration file.
     pub fn lines(&self, config: &Config) -> Vec<Vec<u8>> {
-        match (self.read)(config) {
+        match self.read(config) {
             Raw::Rules(rules) if !rules.is_empty() => rules.shown(),
             raw => vec![self.kind.show(&raw)],
         }
@@ -90,15 +170,15 @@ impl Directive {
     /// Sets it to `words`, the arguments after its name in a configuration file, or adds them to its value if its values
     /// accumulate. On an error, nothing changes.
     pub fn set(&self, config: &mut Config, words: &[&[u8]]) -> Result<(), String> {
-        let raw = self.kind.parse(words, &(self.read)(config))?;
-        if (self.write)(config, raw) { Ok(()) } else { Err("value out of range".to_owned()) }
+        let raw = self.parse(words, &self.read(config))?;
+        self.write(config, raw)
     }
 
     /// Sets it from one value, in which several words are separated by spaces, as `CONFIG SET` does.
     pub fn set_from_value(&self, config: &mut Config, value: &[u8]) -> Result<(), String> {
         if self.kind.accumulates() {
-            let raw = self.kind.parse(&[value], &(self.read)(&Config::default()))?;
-            return if (self.write)(config, raw) { Ok(()) } else { Err("value out of range".to_owned()) };
+            let raw = self.parse(&[value], &self.read(&Config::default()))?;
+            return self.write(config, raw);
         }
         if self.kind.takes_words() && !value.is_empty() {
             let words: Vec<&[u8]> = value.split(|&b| b == b' ').collect();
@@ -115,7 +195,8 @@ impl Config {
     /// # Errors
     /// The reason in Redis's words; the configuration is unchanged.
     pub fn set(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
-        let (directive, _) = Directive::find(name.as_bytes()).ok_or("no such directive")?;
+        let unknown = || format!("no such directive{}", did_you_mean(nearest(name.as_bytes())));
+        let (directive, _) = Directive::find(name.as_bytes()).ok_or_else(unknown)?;
         directive.set_from_value(self, value)
     }
 
@@ -176,7 +257,7 @@ mod tests {
 
     #[test]
     fn every_default_reads_back_as_itself_and_every_row_says_what_it_does() {
-        for directive in Directive::all() {
+        for directive in Directive::all().iter().filter(|directive| directive.section != Section::File) {
             let mut config = Config::default();
             let shown = directive.get(&config);
             directive.set_from_value(&mut config, &shown).unwrap_or_else(|e| panic!("{}: {e}", directive.name));
@@ -187,9 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn no_name_is_given_twice_and_none_is_both_known_and_ignored() {
-        let mut names: Vec<&str> =
-            Directive::all().iter().flat_map(|d| [Some(d.name), d.alias]).flatten().chain(IGNORED.iter().copied()).collect();
+    fn no_name_is_given_twice() {
+        let mut names: Vec<&str> = Directive::all().iter().flat_map(Directive::names).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

@@ -1,8 +1,10 @@
 //! The table of directives. A row is a field of [`Config`], with its name, type, default, bounds and help text.
 
+use std::collections::BTreeMap;
+
 use super::kind::{Field, Kind, OutputLimit};
 use super::rules::Rules;
-use super::{Directive, Section};
+use super::{Directive, Place, Section};
 use crate::keyspace::change::Classes;
 use crate::keyspace::eviction::POLICY_NAMES;
 
@@ -25,11 +27,13 @@ macro_rules! directives {
         #[derive(Clone, Debug)]
         pub struct Config {
             $(#[doc = concat!("`", $name, "`: ", $help)] pub $field: $type,)*
+            /// Values of directives that Portcullis does not have, by name; those that are not here have their defaults.
+            pub foreign: BTreeMap<&'static str, Vec<u8>>,
         }
 
         impl Default for Config {
             fn default() -> Self {
-                Config { $($field: $default,)* }
+                Config { $($field: $default,)* foreign: BTreeMap::new() }
             }
         }
 
@@ -43,13 +47,15 @@ macro_rules! directives {
                 protected: directives!(@protected $fixed),
                 section: Section::$section,
                 help: $help,
-                read: |config| Field::to_raw(&config.$field),
-                write: |config, raw| match Field::from_raw(raw) {
-                    Some(value) => {
-                        config.$field = value;
-                        true
-                    }
-                    None => false,
+                place: Place::Field {
+                    read: |config| Field::to_raw(&config.$field),
+                    write: |config, raw| match Field::from_raw(raw) {
+                        Some(value) => {
+                            config.$field = value;
+                            true
+                        }
+                        None => false,
+                    },
                 },
             },
         )*];
@@ -63,8 +69,8 @@ macro_rules! directives {
 }
 
 use Kind::{
-    Addresses, Bool, Choice, Events, FileName, Integer, Memory, MemoryOrPercent, Octal, Only, OutputLimits, Percentiles,
-    SavePoints, Secret, Text,
+    Addresses, Bool, Choice, Events, FileName, Integer, Memory, MemoryOrPercent, Octal, OutputLimits, Percentiles, SavePoints,
+    Secret, Text,
 };
 
 directives! {
@@ -85,9 +91,6 @@ directives! {
     Network "tls-protocols" => tls_protocols: String = String::new(), Text, live, "TLS versions: TLSv1.2, TLSv1.3 or both. Empty: both.";
     Network "tls-prefer-server-ciphers" => tls_prefer_server_ciphers: bool = false, Bool, live, "Prefer the server's order of ciphers to the client's.";
     Network "tls-session-caching" => tls_session_caching: bool = true, Bool, live, "Let clients resume their sessions with tickets.";
-    Compatibility "tls-key-file-pass" => tls_key_file_pass: &'static str = "", Only("", "encrypted private keys are not supported; decrypt the key file and make it readable only for the server"), live, "Always empty: encrypted private keys are not supported.";
-    Compatibility "tls-ciphers" => tls_ciphers: &'static str = "", Only("", "the ciphers of TLSv1.2 cannot be configured: all offered ones are secure"), live, "Always empty: the ciphers of TLSv1.2 cannot be configured.";
-    Compatibility "tls-ciphersuites" => tls_ciphersuites: &'static str = "", Only("", "the ciphers of TLSv1.3 cannot be configured: all offered ones are secure"), live, "Always empty: the ciphers of TLSv1.3 cannot be configured.";
     Network "tls-replication" => tls_replication: bool = false, Bool, fixed, "The same as tls-cluster.";
     Network "tls-cluster" => tls_cluster: bool = false, Bool, fixed, "Encrypt what replicated servers send each other. Each proves by its certificate (tls-cert-file) that it is one of them; tls-ca-cert-file signs all of these.";
 
@@ -123,7 +126,6 @@ directives! {
     Compatibility "hash-max-listpack-entries" / "hash-max-ziplist-entries" => hash_max_listpack_entries: u64 = 512, Integer(0, LONG), live, "Maximum number of fields of a hash with the encoding listpack.";
     Compatibility "hash-max-listpack-value" / "hash-max-ziplist-value" => hash_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Maximum bytes of a field or value of a hash with the encoding listpack.";
     Compatibility "list-max-listpack-size" / "list-max-ziplist-size" => list_max_listpack_size: i64 = -2, Integer(-INT - 1, INT), live, "Maximum size of a list in one buffer and of a node of a longer list: a number of elements, or -1 to -5 for 4 to 64 KiB.";
-    Compatibility "list-compress-depth" => list_compress_depth: u32 = 0, Integer(0, INT), live, "Accepted; nodes of lists are not compressed.";
     Compatibility "set-max-intset-entries" => set_max_intset_entries: u64 = 512, Integer(0, LONG), live, "Maximum number of members of a set with the encoding intset.";
     Compatibility "set-max-listpack-entries" => set_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Maximum number of members of a set with the encoding listpack.";
     Compatibility "set-max-listpack-value" => set_max_listpack_value: u64 = 64, Integer(0, LONG), live, "Maximum bytes of a member of a set with the encoding listpack.";
@@ -132,8 +134,8 @@ directives! {
     Compatibility "zset-max-listpack-value" / "zset-max-ziplist-value" => zset_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Maximum bytes of a member of a sorted set with the encoding listpack.";
     Behaviour "stream-node-max-bytes" => stream_node_max_bytes: u64 = 4096, Memory(0, LONG), live, "Maximum bytes of a block of a stream; 0 for no limit.";
     Behaviour "stream-node-max-entries" => stream_node_max_entries: u64 = 100, Integer(0, LONG), live, "Maximum entries of a block of a stream; 0 for no limit.";
-    Behaviour "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Microseconds from which a request is logged in the slow log; -1 never. Below 1000, every request is timed on its own.";
-    Behaviour "slowlog-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Maximum number of entries in the slow log.";
+    Behaviour "slowlog-log-slower-than" / "commandlog-execution-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Microseconds from which a request is logged in the slow log; -1 never. Below 1000, every request is timed on its own.";
+    Behaviour "slowlog-max-len" / "commandlog-slow-execution-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Maximum number of entries in the slow log.";
     Behaviour "lock-slowlog-log-slower-than" => lock_slowlog_log_slower_than: i64 = 1000, Integer(-1, LONG), live, "Milliseconds from which a wait for a native lock is logged in LOCK.SLOWLOG; 0 always, -1 never.";
     Behaviour "lock-slowlog-max-len" => lock_slowlog_max_len: u64 = 128, Integer(0, 65_536), live, "Maximum number of entries in LOCK.SLOWLOG.";
     Behaviour "lock-history-max-names" => lock_history_max_names: u64 = 4096, Integer(0, 16_777_216), live, "Maximum number of native locks, the most recently used ones, with a history for LOCK.WHY. 0: no history, and NOTHELD errors have no cause.";
@@ -148,6 +150,7 @@ directives! {
 
     Logging "loglevel" => loglevel: &'static str = "notice", Choice(LOG_LEVELS), live, "Minimum level of logged events.";
     Logging "logfile" => logfile: String = String::new(), Text, fixed, "File to which the log is appended. Empty: standard error.";
+    Logging "hide-user-data-from-log" => hide_user_data_from_log: bool = false, Bool, live, "Leave out of the log what clients have sent: names of keys, locks, owners and clients, and reasons.";
 
     Persistence "appendonly" => appendonly: bool = false, Bool, live, "Write each change to an append-only file, and start from it.";
     Persistence "appendfsync" => appendfsync: &'static str = "everysec", Choice(&["everysec", "always", "no"]), live, "When the append-only file is synced. always: replies wait until what they show is durable. everysec: once a second. no: when the system likes.";
@@ -165,7 +168,6 @@ directives! {
     Persistence "auto-aof-rewrite-min-size" => auto_aof_rewrite_min_size: u64 = 64 << 20, Memory(0, LONG), live, "Make no new base before the files have this many bytes.";
     Persistence "save" => save: Vec<String> = Vec::new(), SavePoints, live, "Pairs of seconds and changes: write an RDB snapshot when that many keys have changed in that time, and when the server ends. Empty: never.";
     Persistence "stop-writes-on-bgsave-error" => stop_writes_on_bgsave_error: bool = true, Bool, live, "Refuse writes if there are save points and the last snapshot failed.";
-    Compatibility "daemonize" => daemonize: &'static str = "no", Only("no", "Portcullis stays in the foreground; run it in the background with systemd, a container or a shell's &"), fixed, "Always no: the server stays in the foreground.";
     Behaviour "cluster-enabled" => cluster_enabled: bool = false, Bool, fixed, "Act as a cluster with one shard, for clients that require a cluster: of this node, or of the replicated ones.";
     Behaviour "cluster-announce-ip" => cluster_announce_ip: String = String::new(), Text, live, "Address that clients of a cluster of one node are told. Empty: the address to which they are connected.";
     Behaviour "cluster-announce-port" => cluster_announce_port: u16 = 0, Integer(0, 65535), live, "Port that clients of a cluster of one node are told; 0 for the port to which they are connected.";
@@ -174,102 +176,10 @@ directives! {
     Behaviour "peers" => peers: String = String::new(), Text, fixed, "All nodes of a new cluster, this one included, with their addresses among themselves: 1=host:port,2=host:port,3=host:port.";
     Behaviour "peer-listen" => peer_listen: String = String::new(), Text, fixed, "Address on which this node listens for the other nodes, as host:port, if it is not the one that they have of it in peers: in a container, or behind a proxy.";
     Behaviour "cluster-secret" => cluster_secret: Vec<u8> = Vec::new(), Secret, fixed, "Secret that the nodes of a cluster share. Nodes that do not know it are refused. Empty: none.";
-    Compatibility "io-threads" => io_threads: &'static str = "1", Only("1", "Portcullis executes commands and serves sockets on one thread"), fixed, "Always 1: one thread executes commands and serves sockets.";
-    Compatibility "replicaof" / "slaveof" => replicaof: &'static str = "", Only("", "replication is not supported"), fixed, "Always empty: there is no replication.";
-    Compatibility "replica-read-only" / "slave-read-only" => replica_read_only: bool = true, Bool, live, "Accepted; there is no replication.";
-    Compatibility "repl-ping-replica-period" / "repl-ping-slave-period" => repl_ping_replica_period: u32 = 10, Integer(1, INT), live, "Accepted; there is no replication.";
-    Compatibility "masterauth" => masterauth: Vec<u8> = Vec::new(), Secret, live, "Accepted; there is no replication.";
-    Compatibility "hz" => hz: u32 = 10, Integer(0, INT), live, "Accepted; there are no periodic jobs.";
-    Compatibility "dynamic-hz" => dynamic_hz: bool = true, Bool, live, "Accepted; there are no periodic jobs.";
-    Compatibility "activerehashing" => activerehashing: bool = true, Bool, live, "Accepted; tables always grow in small steps.";
-    Compatibility "active-expire-effort" => active_expire_effort: u32 = 1, Integer(1, 10), live, "Accepted; every key expires on its millisecond.";
-    Compatibility "lazyfree-lazy-eviction" => lazyfree_lazy_eviction: bool = false, Bool, live, "Accepted; memory is always freed in small steps.";
-    Compatibility "lazyfree-lazy-expire" => lazyfree_lazy_expire: bool = false, Bool, live, "Accepted; memory is always freed in small steps.";
-    Compatibility "lazyfree-lazy-server-del" => lazyfree_lazy_server_del: bool = false, Bool, live, "Accepted; memory is always freed in small steps.";
-    Compatibility "lazyfree-lazy-user-del" => lazyfree_lazy_user_del: bool = false, Bool, live, "Accepted; memory is always freed in small steps.";
-    Compatibility "lazyfree-lazy-user-flush" => lazyfree_lazy_user_flush: bool = false, Bool, live, "Accepted; memory is always freed in small steps.";
 }
 
 const OUTPUT_LIMITS: [OutputLimit; 3] = [
     OutputLimit { hard: 0, soft: 0, seconds: 0 },
     OutputLimit { hard: 256 << 20, soft: 64 << 20, seconds: 60 },
     OutputLimit { hard: 32 << 20, soft: 8 << 20, seconds: 60 },
-];
-
-/// Directives of Redis that a configuration file may contain and that are ignored: they concern files, replicas, clusters, TLS or
-/// internals of Redis.
-pub const IGNORED: &[&str] = &[
-    "active-defrag-cycle-max",
-    "active-defrag-cycle-min",
-    "active-defrag-ignore-bytes",
-    "active-defrag-max-scan-fields",
-    "active-defrag-threshold-lower",
-    "active-defrag-threshold-upper",
-    "activedefrag",
-    "always-show-logo",
-    "aof-rewrite-cpulist",
-    "aof-rewrite-incremental-fsync",
-    "aof-use-rdb-preamble",
-    "aof_rewrite_cpulist",
-    "availability-zone",
-    "bgsave-cpulist",
-    "bgsave_cpulist",
-    "bind-source-addr",
-    "bio-cpulist",
-    "bio_cpulist",
-    "crash-log-enabled",
-    "crash-memcheck-enabled",
-    "disable-thp",
-    "dual-channel-replication-enabled",
-    "enable-module-command",
-    "enable-protected-configs",
-    "extended-redis-compatibility",
-    "hide-user-data-from-log",
-    "ignore-warnings",
-    "io-threads-do-reads",
-    "jemalloc-bg-thread",
-    "locale-collate",
-    "log-timestamp-format",
-    "max-new-connections-per-cycle",
-    "max-new-tls-connections-per-cycle",
-    "no-appendfsync-on-rewrite",
-    "oom-score-adj",
-    "oom-score-adj-values",
-    "pidfile",
-    "prefetch-batch-max-size",
-    "proc-title-template",
-    "propagation-error-behavior",
-    "rdb-del-sync-files",
-    "rdb-save-incremental-fsync",
-    "rdbcompression",
-    "repl-backlog-size",
-    "repl-backlog-ttl",
-    "repl-disable-tcp-nodelay",
-    "repl-diskless-load",
-    "repl-diskless-sync",
-    "repl-diskless-sync-delay",
-    "repl-diskless-sync-max-replicas",
-    "replica-ignore-disk-write-errors",
-    "replica-ignore-maxmemory",
-    "replica-lazy-flush",
-    "replica-priority",
-    "replica-serve-stale-data",
-    "sanitize-dump-payload",
-    "server-cpulist",
-    "server_cpulist",
-    "set-proc-title",
-    "shutdown-on-sigint",
-    "shutdown-on-sigterm",
-    "shutdown-timeout",
-    "socket-mark-id",
-    "supervised",
-    "syslog-enabled",
-    "syslog-facility",
-    "syslog-ident",
-    "tls-client-cert-file",
-    "tls-client-key-file",
-    "tls-client-key-file-pass",
-    "tls-dh-params-file",
-    "tls-session-cache-size",
-    "tls-session-cache-timeout",
 ];

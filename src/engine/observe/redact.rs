@@ -3,16 +3,14 @@
 use smallvec::SmallVec;
 
 use crate::engine::command::Command;
+use crate::engine::config::{Directive, Kind};
 
-/// The replacement for secrets.
-const REDACTED: &[u8] = b"(redacted)";
+/// The replacement for secrets, and for what `hide-user-data-from-log` hides.
+pub(super) const REDACTED: &[u8] = b"(redacted)";
 
-/// Directives whose values are secrets.
-const SECRETS: [&[u8]; 4] = [b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass"];
-
-/// Whether the value of a directive is a secret.
+/// Whether the value of a directive is a secret. An unknown name may be that of a secret with a typing error.
 pub fn is_secret(directive: &[u8]) -> bool {
-    SECRETS.iter().any(|secret| secret.eq_ignore_ascii_case(directive))
+    Directive::find(directive).is_none_or(|(directive, _)| directive.kind == Kind::Secret)
 }
 
 /// The arguments of a request without its secrets.
@@ -39,6 +37,11 @@ mod tests {
             ("HELLO 3 AUTH alice", "HELLO 3 AUTH alice"),
             ("ACL SETUSER alice >secret", "ACL SETUSER (redacted) (redacted)"),
             ("CONFIG SET maxclients 5 requirepass secret", "CONFIG SET maxclients 5 requirepass (redacted)"),
+            (
+                "CONFIG SET cluster-secret secret PrimaryAuth secret",
+                "CONFIG SET cluster-secret (redacted) PrimaryAuth (redacted)",
+            ),
+            ("CONFIG SET requirepas secret timeout 1", "CONFIG SET requirepas (redacted) timeout 1"),
             ("SET requirepass secret", "SET requirepass secret"),
         ] {
             let args: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();

@@ -90,9 +90,10 @@ pub fn command() -> Command {
         (Section::Persistence, "Persistence"),
         (Section::Testing, "Testing"),
         (Section::Compatibility, "Compatibility"),
+        (Section::File, "Compatibility"),
     ] {
         command = command.next_help_heading(heading);
-        for directive in Directive::all().iter().filter(|directive| directive.section == section) {
+        for directive in Directive::all().iter().filter(|directive| directive.section == section && is_flag(directive)) {
             command = command.arg(flag(directive, &defaults));
         }
         if section == Section::Security {
@@ -107,6 +108,11 @@ pub fn command() -> Command {
         }
     }
     command
+}
+
+/// Whether a directive is a flag. One is not: the program has a flag of that name.
+fn is_flag(directive: &Directive) -> bool {
+    directive.name != "log-format"
 }
 
 fn flag(directive: &'static Directive, defaults: &Config) -> Arg {
@@ -132,7 +138,7 @@ fn flag(directive: &'static Directive, defaults: &Config) -> Arg {
 
 /// Whether `--help` leaves out a directive.
 fn is_hidden(directive: &Directive) -> bool {
-    matches!(directive.section, Section::Compatibility | Section::Testing)
+    matches!(directive.section, Section::Compatibility | Section::Testing | Section::File)
 }
 
 fn value_name(kind: Kind) -> &'static str {
@@ -150,7 +156,8 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Rules => "RULES...",
         Kind::SavePoints => "SECONDS CHANGES...",
         Kind::FileName(_) => "NAME",
-        Kind::Text | Kind::Secret | Kind::Only(..) => "TEXT",
+        Kind::Words => "WORD...",
+        Kind::Text | Kind::Secret => "TEXT",
     }
 }
 
@@ -238,8 +245,8 @@ impl Given {
                 return Some(());
             }
             _ => {
-                let index =
-                    Directive::all().iter().position(|directive| directive.name == name || directive.alias == Some(name))?;
+                let is_named = |directive: &Directive| is_flag(directive) && directive.names().any(|known| known == name);
+                let index = Directive::all().iter().position(is_named)?;
                 let values = self.directives.entry(index).or_default();
                 if !Directive::all()[index].kind.accumulates() {
                     values.clear();
@@ -256,7 +263,8 @@ impl Given {
     pub fn of(matches: &ArgMatches) -> Given {
         let one = |name: &str| matches.get_one::<String>(name).cloned();
         let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
-        let directives = Directive::all().iter().map(|directive| all(directive.name)).enumerate();
+        let directives = Directive::all().iter().enumerate().filter(|(_, directive)| is_flag(directive));
+        let directives = directives.map(|(index, directive)| (index, all(directive.name)));
         Given {
             file: one("config-file"),
             directives: directives.filter(|(_, values)| !values.is_empty()).collect(),
@@ -419,6 +427,15 @@ mod tests {
     #[test]
     fn mistakes_are_told() {
         assert!(parse("serve --nosuch 1").is_err_and(|error| error.contains("--nosuch")));
+        let told = |line: &str| parse(line).map(|_| ()).unwrap_err();
+        assert!(told("serve --clutser-secret x").contains("a similar argument exists: '--cluster-secret'"));
+        assert!(told("serve --min-replicas-to-write 1").contains("A server alone has no replicas"));
+        assert!(told("serve --replicaof 10.0.0.1 6379 --port 1").contains("Replication is not supported"));
+        assert!(told("serve --rename-command FLUSHALL ''").contains("Commands keep their names"));
+        assert!(told("serve --log-format legacy").contains("--log-format"));
+        let given = parse("serve --repl-backlog-size 1mb --min-slaves-to-write 0 --oom-score-adj-values 0 1 2 --hz 7").unwrap();
+        assert_eq!(given.config.foreign.len(), 2);
+        assert_eq!(given.config.get("oom-score-adj-values").unwrap(), b"0 1 2");
         assert!(parse("serve --port x").is_err_and(|error| error.contains("--port") && error.contains("integer")));
         assert!(parse("serve --daemonize yes").is_err_and(|error| error.contains("foreground")));
         assert!(parse("serve nosuch.conf").is_err_and(|error| error.contains("nosuch.conf")));

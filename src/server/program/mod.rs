@@ -53,11 +53,9 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     descriptors::make_room(config.maxclients);
     let prepared = Prepared::new().map_err(|error| error.to_string())?;
     log::start(config.loglevel, &config.logfile, log_format).map_err(|error| format!("{}: {error}", config.logfile))?;
-    if !extra.ignored.is_empty() {
-        tracing::info!(
-            directives = extra.ignored.join(" "),
-            "ignoring directives of the configuration file that have no meaning here"
-        );
+    if !config.foreign.is_empty() {
+        let directives = config.foreign.keys().copied().collect::<Vec<_>>().join(" ");
+        tracing::info!(directives, "these directives of Redis have no effect here; the guide says why");
     }
     if test_mode {
         tracing::warn!("test mode: clients may move the clock and inject faults");
