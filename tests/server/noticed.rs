@@ -187,3 +187,24 @@ fn no_client_forges_a_line() {
         assert!(!line.contains(|c: char| c.is_control() || ['\u{2028}', '\u{202e}'].contains(&c)), "{line:?}");
     }
 }
+
+#[test]
+fn what_clients_have_sent_is_left_out_of_the_log_on_demand() {
+    let (server, mut ann) = start(&["--hide-user-data-from-log", "yes"]);
+    let token = call(&mut ann, "LOCK.ACQUIRE payroll alice 600000");
+    ann.queue(&["LOCK.BREAK", "payroll", "TOKEN", &token[1..], "REASON", "bankrupt"]);
+    ann.flush().unwrap();
+    assert_eq!(ann.reply().unwrap().frame.integer(), Some(1));
+    let told = lines(&server, "a lock was broken");
+    let hidden = ["lock", "owner", "reason", "name"].map(|field| format!("\"{field}\":\"(redacted)\""));
+    has(&told[0], &hidden.each_ref().map(String::as_str));
+    has(&told[0], &[&format!("\"token\":{}", &token[1..]), "\"user\":\"default\""]);
+    assert!(call(&mut Wire::connect(server.addr).unwrap(), "AUTH eve wrong").starts_with("-WRONGPASS"));
+    has(&lines(&server, "a login failed")[0], &["\"user\":\"(redacted)\""]);
+    for text in ["payroll", "alice", "bankrupt", "ann", "eve"] {
+        assert!(!server.log().contains(&format!("\"{text}\"")), "{text} in {}", server.log());
+    }
+    assert_eq!(call(&mut ann, "CONFIG SET hide-user-data-from-log no"), "+OK");
+    assert!(call(&mut Wire::connect(server.addr).unwrap(), "AUTH eve wrong").starts_with("-WRONGPASS"));
+    has(&lines(&server, "a login failed")[1], &["\"user\":\"eve\""]);
+}

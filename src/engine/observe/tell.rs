@@ -6,6 +6,7 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::observe::notices::{Notice, Shown};
+use crate::engine::observe::redact::REDACTED;
 use crate::engine::observe::turns::Task;
 
 impl Engine {
@@ -18,15 +19,17 @@ impl Engine {
         }
         let Some(left_out) = self.notices.admit(now, &notice) else { return };
         let left_out = (left_out > 0).then_some(left_out);
+        let hides = self.config.hide_user_data_from_log;
+        let sent = |text| Shown(if hides { REDACTED } else { text });
         let session = by.and_then(|id| self.sessions.get(id.0 as usize));
         let client = session.map(|session| session.id);
         let addr = session.map(|session| &*session.addr);
         let user = session.and_then(|session| self.users.name(session.user)).map(Shown).map(tracing::field::display);
-        let name = session.and_then(|session| session.name.as_deref()).map(Shown).map(tracing::field::display);
+        let name = session.and_then(|session| session.name.as_deref()).map(sent).map(tracing::field::display);
         match notice {
             Notice::LoginFailed { user, wait_ms } => {
                 let wait_ms = (wait_ms > 0).then_some(wait_ms);
-                info!(client, addr, name, user = %Shown(user), wait_ms, left_out, "a login failed");
+                info!(client, addr, name, user = %sent(user), wait_ms, left_out, "a login failed");
             }
             Notice::HttpLoginFailed { addr, wait_ms } => {
                 let wait_ms = (wait_ms > 0).then_some(wait_ms);
@@ -37,7 +40,7 @@ impl Engine {
                 info!(client, addr, user, name, command, maxmemory, left_out, "a command was refused: maxmemory is used up");
             }
             Notice::Slow { command, addr, name, us } => {
-                let name = (!name.is_empty()).then(|| tracing::field::display(Shown(name)));
+                let name = (!name.is_empty()).then(|| tracing::field::display(sent(name)));
                 info!(addr, name, command = %Shown(command), us, left_out, "a slow command; SLOWLOG GET has its arguments");
             }
             Notice::LongTurn { task, us, cpu_us } => info!(task, us, cpu_us, left_out, "all clients waited for other work"),
@@ -45,18 +48,18 @@ impl Engine {
                 info!(client, addr, user, name, directives, left_out, "the configuration was changed")
             }
             Notice::Broken { db, lock, owner, token, reason } => {
-                let (lock, owner, reason) = (Shown(lock), Shown(owner), Shown(reason));
+                let (lock, owner, reason) = (sent(lock), sent(owner), sent(reason));
                 info!(client, addr, user, name, db, %lock, %owner, token, %reason, left_out, "a lock was broken");
             }
             Notice::Deadlock { cycle } => {
-                info!(client, addr, user, name, cycle = %Shown(cycle), left_out, "a deadlock was refused")
+                info!(client, addr, user, name, cycle = %sent(cycle), left_out, "a deadlock was refused")
             }
             Notice::SessionEnded { of, locks, lock, owner } => {
-                let (lock, owner) = (Shown(lock), Shown(owner));
+                let (lock, owner) = (sent(lock), sent(owner));
                 info!(client = of, locks, %lock, %owner, left_out, "a session ended with locks");
             }
             Notice::LeaseEnded { db, lock, owner, token, of, waiters } => {
-                let (lock, owner) = (Shown(lock), Shown(owner));
+                let (lock, owner) = (sent(lock), sent(owner));
                 info!(client = of, db, %lock, %owner, token, waiters, left_out, "a lease ended while others waited");
             }
             Notice::Flushed { db: Some(db), keys } => {

@@ -35,6 +35,8 @@ pub struct Options {
     pub boot: BootClock,
     /// Nothing is logged about what goes well: the file is not one that anybody wrote.
     pub quiet: bool,
+    /// The log names no keys.
+    pub hide_keys: bool,
 }
 
 /// Numbers of keys in a file.
@@ -311,7 +313,7 @@ impl Loader {
             Some(Loaded::Value(value)) => Ok(Some(value)),
             None => Err(key.fault(Reason::Malformed)),
             Some(Loaded::Empty) => {
-                if self.tally.empty < EMPTY_NAMED_MAX {
+                if self.tally.empty < EMPTY_NAMED_MAX && !self.options.hide_keys {
                     tracing::warn!("rdbLoadObject skipping empty key: {}", key.name.escape_ascii());
                 }
                 self.tally.empty += 1;

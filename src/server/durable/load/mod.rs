@@ -20,6 +20,7 @@ use crate::persist::append::clock::Moment;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::append::read::{Ending, Extent, Reader, Step};
 use crate::persist::rdb_file;
+use crate::persist::rdb_file::fault::Fault;
 use crate::persist::rdb_file::load::{Loader, Tally};
 use crate::persist::rdb_file::read::Event;
 use crate::persist::resume::{Last, manifest_name};
@@ -333,6 +334,13 @@ impl<R: Read + Seek> Source<R> {
         Ok(Source { input, format, reading, tally: None, used_memory: None })
     }
 
+    fn bad_rdb(&self, mut fault: Fault, hides_user_data: bool) -> String {
+        if hides_user_data {
+            fault.hide_user_data();
+        }
+        self.bad(&fault)
+    }
+
     fn bad(&self, what: &dyn std::fmt::Display) -> String {
         format!("Bad file format reading the {} {}: {what}", self.format.name(), self.input.path.display())
     }
@@ -411,11 +419,12 @@ impl<R: Read + Seek> Source<R> {
         replay: &mut Replay<E>,
         pace: &mut Pace,
     ) -> Result<bool, String> {
+        let hides = replay.hides_user_data();
         while !reader.has_ended() {
             if pace.is_over() {
                 return Ok(false);
             }
-            match reader.next().map_err(|fault| self.bad(&fault))? {
+            match reader.next().map_err(|fault| self.bad_rdb(fault, hides))? {
                 Some(event) => {
                     let is_key = matches!(event, Event::Key(_));
                     if let Event::Aux { name, value, .. } = &event
@@ -423,7 +432,7 @@ impl<R: Read + Seek> Source<R> {
                     {
                         self.used_memory = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                     }
-                    replay.rdb_event(loader, event).map_err(|fault| self.bad(&fault))?;
+                    replay.rdb_event(loader, event).map_err(|fault| self.bad_rdb(fault, hides))?;
                     if is_key {
                         pace.loaded(replay.key_load_delay());
                     }
@@ -431,7 +440,7 @@ impl<R: Read + Seek> Source<R> {
                 None => {
                     let bytes = self.input.read()?;
                     if bytes.is_empty() {
-                        reader.check_end().map_err(|fault| self.bad(&fault))?;
+                        reader.check_end().map_err(|fault| self.bad_rdb(fault, hides))?;
                         return Ok(true);
                     }
                     reader.feed(bytes);

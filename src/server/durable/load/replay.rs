@@ -104,6 +104,11 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         self.engine.config.rdbchecksum
     }
 
+    /// `hide-user-data-from-log`.
+    pub fn hides_user_data(&self) -> bool {
+        self.engine.config.hide_user_data_from_log
+    }
+
     /// `key-load-delay`.
     #[inline]
     pub fn key_load_delay(&self) -> i64 {
@@ -160,7 +165,12 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             self.refusals.requests += 1;
             if self.refusals.named.len() < REFUSALS_NAMED_MAX {
                 let error = out.trim_ascii_end().escape_ascii();
-                tracing::warn!("a request of the append-only file is refused: {error}");
+                // The error may quote the request.
+                if self.hides_user_data() {
+                    tracing::warn!("a request of the append-only file is refused");
+                } else {
+                    tracing::warn!("a request of the append-only file is refused: {error}");
+                }
                 let name = args.first().copied().unwrap_or_default();
                 self.refusals.named.push(format!("{}: {error}", name.escape_ascii()));
             }
@@ -256,7 +266,8 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
     pub fn begin_rdb(&mut self, keep_expired: bool, quiet: bool) -> Loader {
         self.rdb_db = 0;
         let session_grace_ms = self.engine.config.lock_session_grace;
-        Loader::new(self.now(), Options { keep_expired, session_grace_ms, boot: self.moment.boot, quiet })
+        let hide_keys = self.hides_user_data();
+        Loader::new(self.now(), Options { keep_expired, session_grace_ms, boot: self.moment.boot, quiet, hide_keys })
     }
 
     /// Applies what a reader of an RDB returned.
