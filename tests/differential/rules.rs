@@ -530,7 +530,7 @@ const RULES: &[Rule] = &[
                 words[streams.saturating_sub(2)..streams].iter().any(|word| ["BLOCK", "COUNT", "GROUP"].contains(&&**word));
             match case.arg(asked).as_str() {
                 "XREAD" | "XREADGROUP" => {
-                    count(&["STREAMS"]) != 1 || is_argument || (words.len() - streams) % 2 == 0 || streams < 3
+                    count(&["STREAMS"]) != 1 || is_argument || (words.len() - streams).is_multiple_of(2) || streams < 3
                 }
                 "GEORADIUS" | "GEORADIUSBYMEMBER" => count(&["STORE", "STOREDIST"]) > 0,
                 "SORT" => count(&["STORE"]) > 0,

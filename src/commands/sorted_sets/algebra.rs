@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score};
 use crate::commands::elements::{write_element, write_head};
 use crate::commands::sorted_sets::members::{READ, ZSET};
-use crate::engine::command::keys::{CountFault, STORE_OF_COUNTED, counted};
+use crate::engine::command::keys::{CountFault, Counted, STORE_OF_COUNTED, counted};
 use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -136,11 +136,8 @@ fn number(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// The keys and the arguments after them.
-type KeysAndOptions<'r, 'a> = (&'r [&'a [u8]], &'r [&'a [u8]]);
-
 /// Splits `numkeys key [key ...] …` into the keys and the options after them; `at` is the position of the number.
-fn split<'r, 'a>(cx: &Context<'_>, args: &'r [&'a [u8]], at: usize) -> Result<KeysAndOptions<'r, 'a>> {
+fn split<'r, 'a>(cx: &Context<'_>, args: &'r [&'a [u8]], at: usize) -> Result<Counted<'r, 'a>> {
     counted(args, at, 1).map_err(|fault| match fault {
         CountFault::NoInteger => Error::NOT_INTEGER,
         CountFault::NotPositive => Error::no_input_keys(cx.command.name),

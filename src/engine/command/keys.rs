@@ -232,13 +232,12 @@ pub enum CountFault {
     TooMany(usize),
 }
 
+/// The keys that a number counts, and what follows them.
+pub type Counted<'r, 'a> = (&'r [&'a [u8]], &'r [&'a [u8]]);
+
 /// Splits `numkeys key [key ...] …` into the keys, or into keys and values if there are `step` arguments for each key, and what
 /// follows them. `numkeys` is its position in the request.
-pub fn counted<'r, 'a>(
-    args: &'r [&'a [u8]],
-    numkeys: usize,
-    step: usize,
-) -> Result<(&'r [&'a [u8]], &'r [&'a [u8]]), CountFault> {
+pub fn counted<'r, 'a>(args: &'r [&'a [u8]], numkeys: usize, step: usize) -> Result<Counted<'r, 'a>, CountFault> {
     let [count, rest @ ..] = args.get(numkeys..).unwrap_or_default() else { return Err(CountFault::NoInteger) };
     let count = parse_i64(count).ok_or(CountFault::NoInteger)?;
     let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(CountFault::NotPositive)?;

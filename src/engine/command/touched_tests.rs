@@ -547,7 +547,8 @@ fn a_user_touches_only_keys_that_its_rules_allow() {
         };
         done.names.iter().filter(|key| may(key) == (false, false)).for_each(|key| tell("touched", key));
         let keeps = KEEPING.iter().any(|(other, _)| *other == name);
-        done.changed.iter().filter(|key| !may(key).1 && !(keeps && may(key).0)).for_each(|key| tell("written", key));
+        let may_change = |key: &[u8]| may(key).1 || keeps && may(key).0;
+        done.changed.iter().filter(|key| !may_change(key)).for_each(|key| tell("written", key));
         scene.shown_in(&done.reply, request).filter(|key| !may(key.as_bytes()).0).for_each(|key| tell("shown", key.as_bytes()));
         served += usize::from(!done.names.is_empty() && !done.reply.starts_with(b"-"));
         scene.restore(&done);
