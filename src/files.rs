@@ -40,7 +40,6 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// The system's.
-#[cfg_attr(not(feature = "torture"), allow(dead_code))]
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     io::copy(&mut File::open(from)?, &mut create_private(to)?).map(drop)
 }
