@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router, middleware};
 use serde_json::{Value as Reply, json};
+use tokio::sync::Semaphore;
 
 use crate::client::{Command, Value};
 use crate::http::credentials::Who;
@@ -25,6 +26,8 @@ use crate::http::{events, figures, gate, health, json, metrics, page, recent};
 const BODY_MAX: usize = 8 << 10;
 /// Maximum number of connections at a time.
 pub const CONNECTIONS_MAX: usize = 64;
+/// Maximum number of connections whose logins wait: the others are for clients who guess nothing.
+pub const LOGINS_MAX: usize = CONNECTIONS_MAX / 2;
 /// Default and maximum number of locks or nodes in an answer.
 const COUNT: u64 = 100;
 const COUNT_MAX: u64 = 200;
@@ -44,6 +47,8 @@ pub struct App {
     pub metrics_locks: usize,
     pub history: Mutex<History>,
     pub hub: Mutex<Hub>,
+    /// Places for logins that wait because others from their address have failed.
+    pub logins: Semaphore,
     /// Number of scrapes, and of microseconds that they took.
     pub scrapes: AtomicU64,
     pub scrapes_us: AtomicU64,
@@ -67,6 +72,7 @@ impl App {
             metrics_locks,
             history: Mutex::default(),
             hub: Mutex::default(),
+            logins: Semaphore::new(LOGINS_MAX),
             scrapes: AtomicU64::new(0),
             scrapes_us: AtomicU64::new(0),
             scrapes_refused: AtomicU64::new(0),

@@ -10,7 +10,7 @@ use axum::http::header::{X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::http::api::App;
 use crate::http::trouble::Trouble;
@@ -59,8 +59,15 @@ fn guesser(request: &Request) -> Option<IpAddr> {
 
 /// Answers a request when its client may try a password, and has the server remember a wrong one.
 async fn slowed(app: &App, from: IpAddr, request: Request, next: Next) -> Response {
-    if let Err(trouble) = app.link.await_login(from).await {
-        return trouble.into_response();
+    match app.link.login_wait(from).await {
+        Err(trouble) => return trouble.into_response(),
+        Ok(Duration::ZERO) => {}
+        Ok(wait) => {
+            let Ok(_place) = app.logins.try_acquire() else {
+                return Trouble::new(StatusCode::TOO_MANY_REQUESTS, "too many logins wait already").into_response();
+            };
+            sleep(wait).await;
+        }
     }
     let response = run(request, next).await;
     if response.status() == StatusCode::UNAUTHORIZED {
@@ -129,6 +136,7 @@ mod tests {
     use hyper_util::service::TowerToHyperService;
 
     use super::*;
+    use crate::http::api::LOGINS_MAX;
     use crate::http::link::{Inside, Serves, State as Health};
 
     const WAIT: Duration = Duration::from_millis(40);
@@ -169,7 +177,7 @@ mod tests {
             .route("/right", get(async || "ok"))
             .route("/wrong", get(wrong))
             .route("/healthz", get(async || "ok"))
-            .layer(middleware::from_fn_with_state(app, pass));
+            .layer(middleware::from_fn_with_state(Arc::clone(&app), pass));
         for (from, path, password, waits, told) in [
             ("192.0.2.1:5", "/wrong", true, true, &["login from 192.0.2.1", "failure from 192.0.2.1"][..]),
             ("[::ffff:192.0.2.1]:5", "/right", true, true, &["login from 192.0.2.1"]),
@@ -190,6 +198,13 @@ mod tests {
             let seen = std::mem::take(&mut *server.0.lock().expect("nothing panics"));
             assert_eq!(seen, told, "{from} {path}: {}", response.status());
         }
+        // Logins that wait leave connections to others.
+        let places = app.logins.try_acquire_many(LOGINS_MAX as u32).expect("nobody waits");
+        let service = TowerToHyperService::new(router.layer(Extension(SocketAddr::from(([192, 0, 2, 1], 5)))));
+        let request = Request::builder().uri("/right").header(HOST, "127.0.0.1").header(AUTHORIZATION, "Basic YTpi");
+        let response = service.call(request.body(Body::empty()).expect("a request")).await.expect("an answer");
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        drop(places);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::client::{Command, Decoder, Value};
 use crate::http::credentials::Who;
@@ -218,12 +218,12 @@ impl Link {
         .await
     }
 
-    /// Waits for as long as a login of a client at this address must. Passwords of requests are looked at only afterwards.
+    /// How long a login of a client at this address must wait before its password is looked at.
     ///
     /// # Errors
     /// The executor does not answer.
-    pub async fn await_login(&self, from: IpAddr) -> Result<(), Trouble> {
-        let wait = within(ANSWER_TIME, async {
+    pub async fn login_wait(&self, from: IpAddr) -> Result<Duration, Trouble> {
+        within(ANSWER_TIME, async {
             let (tell, told) = oneshot::channel();
             self.inside.login(
                 from,
@@ -232,9 +232,8 @@ impl Link {
                 }),
             );
             told.await.map_err(|_| Trouble::unavailable("the server has ended"))
-        });
-        sleep(wait.await?).await;
-        Ok(())
+        })
+        .await
     }
 
     /// Tells the server that a login has failed.
