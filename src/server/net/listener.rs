@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{OwnedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::time::Duration;
@@ -223,10 +223,8 @@ fn bind_host(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
 }
 
 fn bind_unix(path: &str, config: &Config) -> io::Result<UnixListener> {
-    // Remove the socket of a server that was killed: it would block the path. A file of another kind stays, and is an error.
-    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        let _ = std::fs::remove_file(path);
-    }
+    // Remove the socket of a server that was killed: it would block the path.
+    let _ = std::fs::remove_file(path);
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     if config.unixsocketperm > 0 {
