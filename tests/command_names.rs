@@ -14,11 +14,12 @@ const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.nam
 const FOLDERS: [&str; 8] = ["base", "lock", "store", "keyspace", "engine", "script", "server", "commands"];
 
 /// Names of commands that have another meaning in a file.
-const OTHER_WORDS: [(&str, &[&str], &str); 20] = [
+const OTHER_WORDS: [(&str, &[&str], &str); 21] = [
     ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
-    ("engine/command/keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
+    ("commands/strings/bitfields.rs", &["get"], "an operation of BITFIELD"),
     ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
     ("engine/config/table.rs", &["debug", "save", "replicaof", "slaveof"], "a log level, and directives"),
+    ("engine/config/foreign.rs", &["replicaof", "slaveof", "sentinel", "swapdb", "sync"], "directives and their values"),
     ("keyspace/eviction.rs", &["ttl"], "an eviction policy"),
     ("engine/faults/rules.rs", &["restart", "reset", "client"], "words of a fault's rule"),
     ("engine/observe/latency.rs", &["command"], "an event of the latency monitor"),

@@ -47,7 +47,8 @@ impl Unit {
         if self.absolute {
             return Ok(now.deadline_at(ms));
         }
-        if ms.checked_add(now.unix_ms()).is_none() {
+        // The sum is asked for only where it could be too large.
+        if ms > i64::MAX / 2 && ms.checked_add(now.unix_ms()).is_none() {
             return Err(Error::invalid_expire(command));
         }
         Ok(if ms > 0 { Some(now.deadline_in(ms as u64)) } else { None })

@@ -4,8 +4,6 @@
 //! refused without which a protection would be missing that somebody relies on. The others can be set, and change nothing.
 //! Defaults and bounds are those of Redis. The guide shows this table.
 
-use std::fmt::Write;
-
 use super::kind::Kind;
 use super::{Directive, Place, Section};
 
@@ -348,7 +346,10 @@ foreign! {
 }
 
 /// This table in Markdown, for the guide: a line for each reason.
+#[cfg(any(test, feature = "internals"))]
 pub fn markdown() -> String {
+    use std::fmt::Write;
+
     let mut text = String::from("\n| directives | when set | why |\n| --- | --- | --- |\n");
     for rows in FOREIGN.chunk_by(|one, next| (one.help, one.fate()) == (next.help, next.fate())) {
         let names = rows.iter().flat_map(|row| [Some(row.name), row.alias]).flatten();
