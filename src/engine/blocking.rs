@@ -244,6 +244,15 @@ impl Engine {
         waiter.map(|waiter| waiter.time_out)
     }
 
+    /// Tries the logins that wait. The clock by which they would be due is no longer the clock.
+    pub(super) fn try_waiting_logins(&mut self, now: Now) {
+        let waiting = self.sessions.iter().map(|(_, session)| session.waiter);
+        let logins: Vec<u32> = waiting.filter(|number| matches!(self.time_out_of(*number), Some(TimeOut::Login))).collect();
+        for number in logins {
+            self.end_wait(now, number, None);
+        }
+    }
+
     fn waits_for_driver(&self, number: u32) -> bool {
         matches!(self.time_out_of(number), Some(TimeOut::Driver))
     }

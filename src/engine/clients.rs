@@ -30,7 +30,7 @@ impl Engine {
     /// Moves what is noted by the monotonic clock and is not about keys: the driver has set its clock by so many microseconds, back
     /// or forth.
     #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "only a server that joins others sets its clock"))]
-    pub fn move_marks(&mut self, by_us: i64) {
+    pub fn move_marks(&mut self, now: Now, by_us: i64) {
         let by_ms = by_us / 1000;
         for (_, session) in &mut self.sessions {
             session.created_ms = session.created_ms.saturating_add_signed(by_ms);
@@ -39,6 +39,8 @@ impl Engine {
         self.started.shift_us(by_us);
         self.pause.move_end(by_ms);
         self.ended_clients.move_marks(by_ms);
+        self.users.guesses.move_marks(by_ms);
+        self.try_waiting_logins(now);
     }
 
     /// Removes a session whose connection is closed.

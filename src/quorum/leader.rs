@@ -5,8 +5,11 @@
 //!
 //! | append | what it is checked against |
 //! | --- | --- |
-//! | behind the one before it on its connection, and a heartbeat | what the leader has said; any number are under way |
-//! | any other | the log of this node, too, while no other is under way |
+//! | without entries, behind nothing or behind what is known to be here: a heartbeat | what the leader has said. It waits for nobody |
+//! | behind the one before it on its connection | what the leader has said. Any number are under way |
+//! | any other, and a snapshot | the log of this node, too, while no other is under way |
+//!
+//! A heartbeat removes nothing, and is answered while a snapshot is being installed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -176,7 +179,7 @@ impl Leader {
     }
 
     /// Waits for the turn of an append, of the entries `ids`, and checks it. `is_behind` says that it comes behind the one before it.
-    /// Leaves in it what may be taken to be committed.
+    /// Leaves in it what may be taken to be committed. A heartbeat needs no turn, and gets `None`.
     ///
     /// # Errors
     /// Why the connection must end: it does not fit to the log of this node.
@@ -186,20 +189,20 @@ impl Leader {
         ids: &[LogId],
         is_behind: bool,
         handler: &impl Handler,
-    ) -> Result<Turn<'_>, String> {
+    ) -> Result<Option<Turn<'_>>, String> {
+        let (vote, prev) = (&append.vote, append.prev_log_id.as_ref());
+        if append.entries.is_empty() && prev.is_none_or(|prev| self.log().has(vote, prev)) {
+            return Ok(None);
+        }
         let turn = self.turns.read().await;
-        if let Some(prev) = &append.prev_log_id {
-            let log = self.log();
-            let removes_nothing = append.entries.is_empty() && log.has(&append.vote, prev);
-            if removes_nothing || is_behind && log.matched(&append.vote).as_ref() <= Some(prev) {
-                return Ok(Either::Left(turn));
-            }
+        if is_behind && self.log().matched(vote).as_ref() <= prev {
+            return Ok(Some(Either::Left(turn)));
         }
         drop(turn);
         let said = Said { ids: ids.to_vec(), commit: append.leader_commit };
         let (turn, commit) = self.turn_alone(append.vote, said, handler).await?;
         append.leader_commit = commit;
-        Ok(turn)
+        Ok(Some(turn))
     }
 
     /// Waits for the turn of what must fit to the log of this node. Returns what may be taken to be committed, too.

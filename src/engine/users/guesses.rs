@@ -106,6 +106,15 @@ impl Guesses {
         wait_ms
     }
 
+    /// Moves the times when the clock was set, by milliseconds.
+    pub(in crate::engine) fn move_marks(&mut self, by_ms: i64) {
+        for slowed in self.sources.values_mut() {
+            slowed.last_ms = slowed.last_ms.saturating_add_signed(by_ms);
+            slowed.next_ms = slowed.next_ms.saturating_add_signed(by_ms);
+        }
+        self.by_last = self.sources.iter().map(|(source, slowed)| (slowed.last_ms, *source)).collect();
+    }
+
     fn forget(&mut self, now_ms: u64) {
         while let Some(&(last_ms, source)) = self.by_last.first()
             && last_ms.saturating_add(FORGOTTEN_MS) <= now_ms

@@ -5,6 +5,7 @@
 use crate::base::ids::SessionId;
 use crate::engine::harness::Harness;
 use crate::engine::session::{Peer, SessionFlags};
+use crate::engine::users::guesses::Source;
 
 /// An engine with a password, and a session on this machine.
 fn start() -> Harness {
@@ -123,4 +124,24 @@ fn a_login_waits_a_bounded_time_among_many_guesses() {
     h.pass(1000);
     assert_eq!(h.outbox(right), "+OK");
     assert!(guessers.into_iter().all(|id| h.outbox(id) == WRONG));
+}
+
+#[test]
+fn a_clock_that_is_set_holds_nobody_back_and_forgets_no_failure() {
+    for by_us in [86_400_000_000, -100_000_000] {
+        let mut h = start();
+        h.pass(200_000);
+        fail_often(&mut h, "192.0.2.1:1");
+        let first = connect(&mut h, "192.0.2.1:2");
+        assert_eq!(ask(&mut h, first, "AUTH right"), "");
+        let mut now = h.now;
+        now.shift_us(by_us);
+        h.engine.move_marks(now, by_us);
+        h.engine.check_invariants();
+        assert!(!waits(&h, first), "it is tried");
+        assert_eq!(h.outbox(first), "+OK");
+        assert!(h.engine.login_due(now, Source::of_client("192.0.2.1:3").unwrap()).is_some(), "the next one waits, as before");
+        now.shift_us(61_000_000);
+        assert!(h.engine.login_due(now, Source::of_client("192.0.2.1:3").unwrap()).is_none(), "a minute later it does not");
+    }
 }

@@ -338,8 +338,8 @@ impl Shell {
     /// and is not about keys moves with it, so that no connection seems idle for days, and nothing is due only in days. `before_us`:
     /// what the clock showed before, in microseconds.
     fn clock_was_set(&mut self, before_us: u64) {
-        let by_us = self.clock.now().mono_us() as i64 - before_us as i64;
-        self.engine.move_marks(by_us);
+        let now = self.clock.now();
+        self.engine.move_marks(now, now.mono_us() as i64 - before_us as i64);
         self.forget_marks();
     }
 }
