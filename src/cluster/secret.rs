@@ -15,8 +15,8 @@ pub fn draw() -> Result<String, String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The configuration file in a folder that has a secret. It is made if it is not there, and only its owner may read it. Unlike an
-/// argument, nobody else sees it in the list of processes.
+/// The configuration file in a folder that has a secret. It is made if it is not there, and only its owner may read it. The list
+/// of processes shows arguments to everybody, and the content of files to nobody.
 ///
 /// # Errors
 /// In words: it cannot be written.

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use crate::common::servers::{Server, on_path};
 use crate::common::talk::call;
 use crate::common::wire::Wire;
+use crate::program::Folder;
 use portcullis::engine::config::Directive;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_portcullis");
@@ -98,27 +99,11 @@ const LATER: [(&str, &str); 3] = [
     ),
 ];
 
-/// A folder that is removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("portcullis-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Writes a file in a folder. Returns its path.
+fn written(folder: &Folder, name: &str, text: &str) -> String {
+    let path = folder.file(name);
+    std::fs::write(&path, text).unwrap();
+    path
 }
 
 /// Runs `serve` with these arguments, which it has to refuse. Returns what it says.
@@ -136,7 +121,7 @@ fn the_files_of_redis_and_valkey_start_as_they_are_shipped() {
     let folder = Folder::new("shipped");
     for (version, later) in LATER {
         let text = format!("{SHIPPED}{later}");
-        let file = folder.file("shipped.conf", &text);
+        let file = written(&folder, "shipped.conf", &text);
         let server = Server::portcullis_with(Path::new(PROGRAM), &[&file]).unwrap_or_else(|error| panic!("{version}: {error}"));
         let mut wire = Wire::connect(server.addr).unwrap();
         for name in text.lines().filter_map(|line| line.split(' ').next()).filter(|name| !name.is_empty()) {
@@ -212,8 +197,8 @@ fn a_typing_error_or_a_missing_protection_ends_the_start() {
         ("cluster-replica-no-failover", "yes", "may become its leader"),
     ] {
         let line = format!("{name} {value}\n");
-        let included = folder.file("included.conf", &line);
-        let file = folder.file("file.conf", &format!("timeout 0\ninclude {included}\n"));
+        let included = written(&folder, "included.conf", &line);
+        let file = written(&folder, "file.conf", &format!("timeout 0\ninclude {included}\n"));
         for args in [&[&included[..]][..], &[&file], &[&format!("--{name}"), value], &[&format!("--{name}={value}")]] {
             let text = refusal(args);
             assert!(text.contains(told) && text.contains(name), "{args:?}: {text}");

@@ -393,17 +393,18 @@ fn traffic_is_counted() {
     assert!(info(&server, "total_net_output_bytes") >= 7);
 }
 
-/// A folder for one test.
-struct Folder(PathBuf);
+/// A folder for one test, which is removed at its end.
+pub struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("portcullis-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
 
-    fn file(&self, name: &str) -> String {
+    /// The path of a file in it.
+    pub fn file(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 }

@@ -1,7 +1,7 @@
 //! The table of directives that Redis (7.0 to 8.2) or Valkey has and Portcullis does not.
 //!
-//! A name that is in neither table is refused, so that a typing error switches nothing off. Of the names in this table, those are
-//! refused without which a protection would be missing that somebody relies on. The others can be set, and change nothing.
+//! A name that is in neither table is refused, so that a typing error switches nothing off. A name in this table is refused if somebody
+//! may rely on it for a protection or a service. The other names can be set, and change nothing.
 //! Defaults and bounds are those of Redis. The guide shows this table.
 
 use super::kind::Kind;
