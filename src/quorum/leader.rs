@@ -5,7 +5,8 @@
 //!
 //! | append | what it is checked against |
 //! | --- | --- |
-//! | without entries, behind nothing or behind what is known to be here: a heartbeat | what the leader has said. It waits for nobody |
+//! | a heartbeat behind what is known to be here | what the leader has said. It waits for nobody |
+//! | a heartbeat behind nothing | the log of this node, too. It waits for nobody |
 //! | behind the one before it on its connection | what the leader has said. Any number are under way |
 //! | any other, and a snapshot | the log of this node, too, while no other is under way |
 //!
@@ -190,17 +191,23 @@ impl Leader {
         is_behind: bool,
         handler: &impl Handler,
     ) -> Result<Option<Turn<'_>>, String> {
-        let (vote, prev) = (&append.vote, append.prev_log_id.as_ref());
-        if append.entries.is_empty() && prev.is_none_or(|prev| self.log().has(vote, prev)) {
+        let (vote, prev) = (append.vote, append.prev_log_id);
+        if append.entries.is_empty() && prev.is_some_and(|prev| self.log().has(&vote, &prev)) {
             return Ok(None);
         }
-        let turn = self.turns.read().await;
-        if is_behind && self.log().matched(vote).as_ref() <= prev {
-            return Ok(Some(Either::Left(turn)));
+        let commit = append.leader_commit;
+        let said = || Said { ids: ids.to_vec(), commit };
+        if append.entries.is_empty() && prev.is_none() {
+            append.leader_commit = self.fits(vote, said(), handler).await?;
+            return Ok(None);
         }
-        drop(turn);
-        let said = Said { ids: ids.to_vec(), commit: append.leader_commit };
-        let (turn, commit) = self.turn_alone(append.vote, said, handler).await?;
+        if is_behind {
+            let turn = self.turns.read().await;
+            if self.log().matched(&vote) <= prev {
+                return Ok(Some(Either::Left(turn)));
+            }
+        }
+        let (turn, commit) = self.turn_alone(vote, said(), handler).await?;
         append.leader_commit = commit;
         Ok(Some(turn))
     }
@@ -211,8 +218,12 @@ impl Leader {
     /// Why the connection must end: it does not fit.
     pub async fn turn_alone(&self, vote: Vote, said: Said, handler: &impl Handler) -> Result<(Turn<'_>, Option<LogId>), String> {
         let turn = self.turns.write().await;
-        let matched = self.log().matched(&vote);
-        let commit = handler.fits(vote, said, matched).await?.map_err(|nonsense| nonsense.to_string())?;
+        let commit = self.fits(vote, said, handler).await?;
         Ok((Either::Right(turn), commit))
+    }
+
+    async fn fits(&self, vote: Vote, said: Said, handler: &impl Handler) -> Result<Option<LogId>, String> {
+        let matched = self.log().matched(&vote);
+        handler.fits(vote, said, matched).await?.map_err(|nonsense| nonsense.to_string())
     }
 }
