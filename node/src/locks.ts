@@ -63,7 +63,7 @@ export class Locks implements AsyncDisposable {
   /** @internal Use `connect`. */
   constructor(core: Core) {
     this.#core = core
-    INTERNALS.set(this, { pool: core.pool, grants: () => core.renewals.grants as Grant[], settled: () => core.settled() })
+    INTERNALS.set(this, { pool: core.pool, grants: () => core.renewals.grants as Grant[], settled: () => keepProcessDuring(core.settled()) })
   }
 
   /**
@@ -219,7 +219,7 @@ export class Locks implements AsyncDisposable {
 export interface Internals {
   readonly pool: Pool
   grants(): Grant[]
-  /** Resolves when no work goes on without a caller. */
+  /** Resolves when no work goes on without a caller. Keeps the process alive until then. */
   settled(): Promise<void>
 }
 

@@ -214,12 +214,17 @@ test('a wait that asks again after a silence counts once', async () => {
   for (const wait of waits) await wait.then((granted) => granted.release())
 })
 
-test('idle connections and renewals do not keep the process', () => {
-  const program = fileURLToPath(new URL('./idle.mjs', import.meta.url))
-  const { status, stdout, stderr } = spawnSync(process.execPath, [program, server.url], { encoding: 'utf8', timeout: 10_000 })
-  assert.equal(status, 0, stderr)
-  assert.equal(stdout, 'done\n')
-})
+for (const [name, file] of [
+  ['idle connections and renewals do not keep the process', 'idle.mjs'],
+  ['the end of a test keeps the process until all is cleaned up', 'settled.mjs'],
+]) {
+  test(name, () => {
+    const program = fileURLToPath(new URL(`./${file}`, import.meta.url))
+    const { status, stdout, stderr } = spawnSync(process.execPath, [program, server.url], { encoding: 'utf8', timeout: 10_000 })
+    assert.equal(status, 0, stderr)
+    assert.equal(stdout, 'done\n')
+  })
+}
 
 test("names with odd texts reach the server as they are", async () => {
   for (const name of ['a b', "it's", 'ü\r\n', '{x}']) {

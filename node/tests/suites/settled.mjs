@@ -1,0 +1,14 @@
+// A test ends while a request that it gave up is cleaned up, and each attempt at that fails. Nothing else keeps this process.
+import assert from 'node:assert/strict'
+import { UnreachableError } from 'portcullis-lock'
+import { driver, startServer } from './setup.mjs'
+
+const server = await startServer()
+const locks = server.locks({ driver, timeout: 200 })
+await server.faults.add('lost', 'DROP-REPLY', { on: 'lock.acquire', times: 1 })
+await assert.rejects(locks.lock('a', { wait: 100 }), UnreachableError)
+await server.faults.add('closed', 'CLOSE', { on: 'multi', times: 4 })
+await server.endTest()
+assert.equal(await server.faults.fired('closed'), 4)
+await server.stop()
+console.log('done')
