@@ -167,3 +167,90 @@ fn scripts_and_transactions_find_memory_as_it_was_when_they_began() {
     assert!(wire.call(&["EXEC"]).unwrap().frame.is_error("EXECABORT Transaction discarded because of previous errors."));
     assert_eq!(wire.call(&["GET", "new"]).unwrap().raw, b"$1\r\nv\r\n");
 }
+
+/// Sends requests one after another, a hundred at a time.
+fn pipeline(wire: &mut Wire, requests: impl Iterator<Item = Vec<Vec<u8>>>) {
+    let mut waiting = 0;
+    for request in requests {
+        wire.queue(&request);
+        waiting += 1;
+        if waiting == 100 {
+            wire.flush().unwrap();
+            (0..waiting).for_each(|_| drop(wire.reply().unwrap()));
+            waiting = 0;
+        }
+    }
+    wire.flush().unwrap();
+    (0..waiting).for_each(|_| drop(wire.reply().unwrap()));
+}
+
+/// An hour of a user who may only use locks, with the longest texts that it may send.
+#[test]
+fn one_user_of_locks_has_no_write_of_others_refused() {
+    const BUDGET: u64 = 16 * MIB;
+    let server = start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    wire.call(&["ACL", "SETUSER", "mallory", "on", ">pw", "~m:*", "-@all", "+@lock"]).unwrap();
+    set(&mut wire, "lock-slowlog-log-slower-than", "0");
+    set(&mut wire, "lock-slowlog-max-len", "65536");
+    set(&mut wire, "slowlog-log-slower-than", "0");
+    set(&mut wire, "slowlog-max-len", "1000000");
+    set(&mut wire, "acllog-max-len", "1000000");
+    let login = |name: &str| {
+        let mut wire = Wire::connect(server.addr()).unwrap();
+        let reply = wire.call(&["HELLO", "2", "AUTH", "mallory", "pw", "SETNAME", name]).unwrap();
+        assert!(!reply.frame.is_error("ERR"), "{:?}", reply.frame);
+        wire
+    };
+    let text = |number: usize, length: usize| format!("{number:0length$}").into_bytes();
+    let before = used(&mut wire);
+    set(&mut wire, "maxmemory", &(64 * MIB).to_string());
+    for minute in 0..60 {
+        let (mut first, mut second) = (login(&"n".repeat(100_000)), login(&"n".repeat(100_000)));
+        pipeline(
+            &mut first,
+            (0..300).flat_map(|n| {
+                let (name, owner) = ([b"m:", &text(minute * 300 + n, 4000)[..]].concat(), text(minute * 300 + n, 1024));
+                let id = text(n, 64);
+                let acquire = [&b"LOCK.ACQUIRE"[..], &name, &owner, b"900000", b"REQUEST", &id];
+                let release = [&b"LOCK.RELEASE"[..], &name, &owner, b"REQUEST", &id];
+                let denied = [&b"LOCK.INFO"[..], &owner];
+                let login = [&b"AUTH"[..], &name, &name];
+                [&acquire[..], &release, &denied, &login].map(|args| args.iter().map(|arg| arg.to_vec()).collect())
+            }),
+        );
+        // Many events of one name, a break by nobody, owners that are too long, and waits.
+        pipeline(
+            &mut first,
+            (0..300).map(|n| {
+                let args = [&b"LOCK.ACQUIRE"[..], b"m:one", &text(n, 1024), b"50"];
+                args.iter().map(|arg| arg.to_vec()).collect()
+            }),
+        );
+        let long = text(minute, 1 << 20);
+        let refused = first.call(&[&b"LOCK.ACQUIRE"[..], b"m:long", &long, b"900000"]).unwrap().frame;
+        assert!(refused.is_error("ERR owner is too long"), "{refused:?}");
+        first.call(&[&b"LOCK.ACQUIRE"[..], b"m:wait", &text(minute, 1024), b"900000"]).unwrap();
+        second.queue(&[&b"LOCK.ACQUIRE"[..], b"m:wait", &text(minute + 1, 1024), b"900000", b"WAIT", b"1000"]);
+        second.flush().unwrap();
+        first.call(&["LOCK.LIST"]).unwrap();
+        server.clock().advance(Duration::from_secs(60));
+        second.reply().unwrap();
+        first.call(&[&b"LOCK.RELEASE"[..], b"m:wait", &text(minute, 1024)]).unwrap();
+        drop((first, second));
+        let reply = wire.call(&["SET", "others", "value"]).unwrap();
+        assert_eq!(reply.raw, b"+OK\r\n", "after {minute} minutes");
+    }
+    server.clock().advance(Duration::from_secs(120));
+    let not_counted = figure(&mut wire, "memory", "mem_not_counted_for_evict");
+    let more = used(&mut wire) - before;
+    assert!((BUDGET * 9 / 10..=BUDGET).contains(&not_counted), "{not_counted}");
+    assert!(
+        more <= BUDGET + 2 * MIB && more.abs_diff(not_counted) <= 2 * MIB,
+        "{more} bytes, of which {not_counted} are counted"
+    );
+    // With everything that is remembered, others have all of the limit.
+    set(&mut wire, "maxmemory", &(used(&mut wire) - not_counted + MIB).to_string());
+    assert_eq!(fill(&mut wire, "data", 50, None), 0);
+    server.check_invariants();
+}

@@ -148,7 +148,7 @@ export class Locks implements AsyncDisposable {
    * Ends one grant of somebody, for an administrator; the next waiter is served at once.
    *
    * @param token Of the grant, as `info` shows it.
-   * @param reason At most 256 bytes; the server's LOCK.WHY shows it.
+   * @param reason The server's LOCK.WHY shows its first 128 bytes.
    * @throws NotHeldError if there is no such grant.
    */
   async break(name: string, token: number, reason?: string): Promise<void> {

@@ -20,6 +20,8 @@ macro_rules! texts {
 }
 
 texts! {
+    /// The owner of a lock, or the id of a holder of permits, has more bytes than it may have.
+    OWNER_TOO_LONG = "ERR owner is too long";
     /// The key holds another type.
     WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value";
     /// An unknown option, or a combination of options that is not allowed.

@@ -7,6 +7,7 @@ pub mod error;
 pub mod glob;
 pub mod ids;
 pub mod integer;
+pub mod kept;
 pub mod number;
 pub mod prefetch;
 pub mod rate;

@@ -7,6 +7,20 @@ const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
+/// Maximum number of bytes that are shown and remembered of a client's name, and of the reason that it gives.
+pub const BRIEF_MAX: usize = 128;
+
+/// The first [`BRIEF_MAX`] bytes of a text. A character of UTF-8 is not cut in two.
+pub fn brief(text: &[u8]) -> &[u8] {
+    if text.len() <= BRIEF_MAX {
+        return text;
+    }
+    let goes_on = |at: usize| text[at] & 0xc0 == 0x80;
+    // A character has at most four bytes. Other texts are cut at the bound.
+    let end = (BRIEF_MAX - 3..=BRIEF_MAX).rev().find(|&at| !goes_on(at)).unwrap_or(BRIEF_MAX);
+    &text[..end]
+}
+
 /// A duration of milliseconds in a sentence: `250 ms`, `3.2 s`, `45 s`, `3 min`, `2 h 5 min`, `3 d 4 h`.
 pub fn long(ms: u64) -> String {
     let two = |count: u64, unit: &str, rest: u64, rest_unit: &str| match rest {
@@ -78,6 +92,13 @@ mod tests {
         let shown = [0, 999, 1_050, 45_000, 180_000, 7_500_000, 274_000_000].map(long);
         assert_eq!(shown, ["0 ms", "999 ms", "1.0 s", "45 s", "3 min", "2 h 5 min", "3 d 4 h"]);
         assert_eq!((counted(1, "client"), counted(24, "client")), ("1 client".to_owned(), "24 clients".to_owned()));
+    }
+
+    #[test]
+    fn a_brief_text_ends_with_a_whole_character() {
+        let long = |start: &str| [start.as_bytes(), "\u{1f512}".repeat(100).as_bytes()].concat();
+        assert_eq!([&b""[..], &[b'x'; 128], &[b'x'; 129], &[0xbf; 200]].map(|text| brief(text).len()), [0, 128, 128, 128]);
+        assert_eq!(["", "1", "12", "123"].map(|start| brief(&long(start)).len()), [128, 125, 126, 127]);
     }
 
     #[test]

@@ -70,6 +70,9 @@ impl Engine {
         if self.scripts_touched {
             self.free_scripts(&mut budget);
         }
+        if self.diagnosis_exceeds {
+            self.bound_diagnosis();
+        }
         self.settle_journal();
         self.mark_journal(false);
         if self.keyspace.changes.attention || self.pause.held() > 0 {
@@ -115,7 +118,7 @@ impl Engine {
         let clients_go = self.counts_clients() && self.clients_exceed();
         let unfreed =
             (self.scripts_touched && self.scripts.has_garbage()) || !self.discards.is_empty() || self.pubsub.has_retired();
-        let unfreed = unfreed || self.has_client_work();
+        let unfreed = unfreed || self.has_client_work() || self.diagnosis_exceeds;
         if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);
         }

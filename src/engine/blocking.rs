@@ -144,6 +144,7 @@ impl Engine {
         self.settle_journal();
         self.serve_ready(now);
         self.attend_locks(now);
+        self.attend_diagnosis();
         self.settle_journal();
         self.resume_held(now);
     }

@@ -263,6 +263,8 @@ pub struct Engine {
     pub started: Now,
     /// The last connections that have acquired locks and ended.
     pub(crate) ended_clients: EndedClients,
+    /// Whether the memories of diagnosis have more than their budget, and go on to forget.
+    diagnosis_exceeds: bool,
     /// In a cluster, while `EXEC` runs: the slot that all its requests share, if they have keys.
     exec_slot: Option<u16>,
     /// The deadline of a blocked request while that request is executed again.
@@ -310,6 +312,7 @@ impl Engine {
             monitors: Vec::new(),
             slow_path: SlowPath::empty(),
             ended_clients: EndedClients::default(),
+            diagnosis_exceeds: false,
             exec_slot: None,
             resumed: None,
             executing: (0, 0),

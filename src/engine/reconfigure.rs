@@ -39,6 +39,7 @@ impl Engine {
         self.keyspace.changes.tracking.keys_max = self.config.tracking_table_max_keys;
         self.update_timing();
         self.bound_lock_records();
+        self.bound_diagnosis();
         self.scripts.set_memory_limit(self.config.script_memory_limit);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::base::words::brief;
 use crate::engine::transaction::Transaction;
 use crate::engine::users::UserId;
 use crate::keyspace::interests::NIL;
@@ -159,6 +160,11 @@ impl Session {
             pushed: 0,
             held: 0,
         }
+    }
+
+    /// The beginning of its name, as everything but its own commands shows and remembers it; empty for none.
+    pub fn brief_name(&self) -> &[u8] {
+        brief(self.name.as_deref().unwrap_or_default())
     }
 
     /// Whether replies, but not pushes, are discarded.

@@ -5,6 +5,9 @@ use smallvec::SmallVec;
 /// The name of an owner; most are a UUID and the number of a thread.
 pub type Owner = SmallVec<[u8; 40]>;
 
+/// Maximum number of bytes of an owner's name.
+pub const OWNER_MAX: usize = 1024;
+
 /// Fencing tokens and numbers of sessions are below this: a double, as JSON and Lua have it, holds them exactly.
 pub const TOKEN_END: u64 = 1 << 53;
 
@@ -180,7 +183,7 @@ const HEAD: usize = 33;
 /// Maximum number of bytes of a packed grant.
 const PACKED_MAX: usize = 128;
 /// Maximum number of bytes of the owner in it.
-const OWNER_MAX: usize = PACKED_MAX - HEAD - 6 - 4;
+const PACKED_OWNER_MAX: usize = PACKED_MAX - HEAD - 6 - 4;
 const MAX_END: u8 = 1;
 const DELAY: u8 = 2;
 const CONNECTION: u8 = 4;
@@ -221,7 +224,7 @@ impl Packed {
 /// other holder. Returns whether it was packed.
 #[inline]
 pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
-    let owner_max = if let Bound::Session(_) = grant.bound { OWNER_MAX - SESSION_BYTES } else { OWNER_MAX };
+    let owner_max = if let Bound::Session(_) = grant.bound { PACKED_OWNER_MAX - SESSION_BYTES } else { PACKED_OWNER_MAX };
     let fits = grant.mode == Mode::Exclusive
         && grant.permits == 1
         && grant.holds <= u32::from(u8::MAX)
@@ -307,7 +310,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_packed_comes_out_as_it_was(
-            owner in prop_oneof![proptest::collection::vec(any::<u8>(), 0..60), proptest::collection::vec(any::<u8>(), OWNER_MAX - 2..OWNER_MAX + 2)],
+            owner in prop_oneof![proptest::collection::vec(any::<u8>(), 0..60), proptest::collection::vec(any::<u8>(), PACKED_OWNER_MAX - 2..PACKED_OWNER_MAX + 2)],
             (token, holds, granted_ms, end_ms) in (1u64..1 << 53, 1u32..300, 0u64..1 << 45, 0u64..1 << 50),
             (max_end_ms, delay_ms) in (prop_oneof![Just(0), 1u64..1 << 45], prop_oneof![Just(0), any::<u32>()]),
             bound in prop_oneof![Just(Bound::Lease), Just(Bound::Connection), (1u64..1 << 53).prop_map(|number| Bound::Session(SessionNumber::new(number)))],
@@ -323,7 +326,7 @@ mod tests {
                 prop_assert_eq!(unpack(packed.bytes()), Some(grant));
             } else {
                 let named = if matches!(bound, Bound::Session(_)) { SESSION_BYTES } else { 0 };
-                prop_assert!(shared || holds > 255 || end_ms >> 48 != 0 || grant.owner.len() + named > OWNER_MAX);
+                prop_assert!(shared || holds > 255 || end_ms >> 48 != 0 || grant.owner.len() + named > PACKED_OWNER_MAX);
             }
         }
 

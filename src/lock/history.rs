@@ -12,6 +12,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 use crate::base::chunks::Chunks;
+use crate::base::kept::Memory;
 use crate::base::prefetch::prefetch;
 use crate::base::segments::Segments;
 use crate::lock::Origin;
@@ -24,6 +25,8 @@ use crate::lock::history::record::Record;
 pub const NAMES: usize = 4096;
 /// Default number of events kept of a name.
 pub const EVENTS: usize = 16;
+/// Maximum number of bytes of a name that is remembered: longer ones would push the others out.
+pub const NAME_MAX: usize = 4096;
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +122,8 @@ pub struct Counts {
 }
 
 const NIL: u32 = u32::MAX;
+/// Bytes of a record's place and of its number in the index.
+const PLACE: usize = size_of::<Record>() + 16;
 /// Capacity that a reused record keeps for its next name, in bytes, and for that name's events.
 const KEPT_NAME: usize = 64;
 const KEPT_EVENTS: usize = 2;
@@ -134,6 +139,12 @@ pub struct History {
     names_max: usize,
     /// Maximum number of events of each name.
     events_max: usize,
+    /// Bytes of the records besides their places.
+    record_bytes: usize,
+    /// Bytes that the history and its lists may have before the engine is asked to apply the budget of all memories of diagnosis.
+    bytes_max: usize,
+    /// Whether the engine is asked to apply that budget.
+    is_over: bool,
     /// Who broke locks.
     pub breaks: Breaks,
     /// The latest events of all names that an operator asks about.
@@ -151,6 +162,9 @@ impl History {
             newest: NIL,
             names_max: NAMES,
             events_max: EVENTS,
+            record_bytes: 0,
+            bytes_max: usize::MAX,
+            is_over: false,
             breaks: Breaks::default(),
             recent: Recent::default(),
         }
@@ -164,6 +178,33 @@ impl History {
             // Without a history, there are no latest events either.
             self.recent = Recent::default();
         }
+    }
+
+    /// Whether the budget of all memories of diagnosis is to be applied.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Sets how many bytes the budget leaves the history, and ends [`History::is_over`].
+    pub fn settle(&mut self, bytes_max: usize) {
+        (self.bytes_max, self.is_over) = (bytes_max, false);
+    }
+
+    /// Bytes of the names and events, of the breaks and of the latest events.
+    pub fn all_bytes(&self) -> usize {
+        self.bytes() + self.breaks.0.bytes() + self.recent.bytes()
+    }
+
+    /// Asks the engine to apply the budget: another memory has grown.
+    pub fn ask_for_budget(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Must be called when memory was added.
+    #[cold]
+    fn check_budget(&mut self) {
+        self.is_over |= self.all_bytes() > self.bytes_max;
     }
 
     /// Whether more names are remembered than allowed.
@@ -244,7 +285,10 @@ impl History {
             let behind = record.events.iter().skip(from + 1).position(later).map_or(record.events.len(), |at| from + 1 + at);
             let event = Event { at_ms, what, owner: Owner::from_slice(owner), client };
             self.recent.note(db, name, &event);
+            let before = record.bytes;
             record.insert(behind, event, events_max);
+            self.record_bytes = self.record_bytes + record.bytes - before;
+            self.check_budget();
         } else if self.events(db, name).next_back().is_none_or(|last| last.at_ms <= at_ms) {
             self.note_notable(db, name, at_ms, what, owner, client);
         }
@@ -252,8 +296,9 @@ impl History {
 
     /// Records a refused deadlock, or the end of a grant without a release: an event that an operator asks about.
     pub fn note_notable(&mut self, db: u32, name: &[u8], at_ms: u64, what: What, owner: &[u8], client: Client) {
-        if self.names_max > 0 {
+        if self.names_max > 0 && name.len() <= NAME_MAX {
             self.recent.note(db, name, &Event { at_ms, what, owner: Owner::from_slice(owner), client });
+            self.check_budget();
         }
         self.note(db, name, at_ms, what, owner, client);
     }
@@ -267,6 +312,7 @@ impl History {
             let hash = self.hash(db, name);
             let number = match self.find_by(hash, db, name) {
                 Some(number) => number,
+                None if name.len() > NAME_MAX => return,
                 None => self.begin(hash, db, name),
             };
             if self.newest != number {
@@ -281,7 +327,12 @@ impl History {
             _ => {}
         }
         let owner = Owner::from_slice(owner);
+        let before = record.bytes;
         record.push(Event { at_ms, what, owner, client }, self.events_max);
+        if record.bytes != before {
+            self.record_bytes = self.record_bytes + record.bytes - before;
+            self.check_budget();
+        }
     }
 
     /// Creates the record of a new name. Reuses the oldest record when there are enough.
@@ -302,14 +353,23 @@ impl History {
             if record.events.capacity() > KEPT_EVENTS {
                 record.events.shrink_to(KEPT_EVENTS);
             }
-            let next = record.newer;
+            let (next, before) = (record.newer, record.bytes);
+            record.bytes = record.measure();
+            self.record_bytes = self.record_bytes + record.bytes - before;
+            let grows = record.bytes > before;
             self.names.insert(hash, oldest);
             self.prefetch(next);
+            if grows {
+                self.check_budget();
+            }
             return oldest;
         }
-        let number = self.records.insert(Record::new(db, name.into(), hash, VecDeque::with_capacity(KEPT_EVENTS)));
+        let record = Record::new(db, name.into(), hash, VecDeque::with_capacity(KEPT_EVENTS));
+        self.record_bytes += record.bytes;
+        let number = self.records.insert(record);
         self.names.insert(hash, number);
         self.link(number);
+        self.check_budget();
         number
     }
 
@@ -319,16 +379,6 @@ impl History {
             prefetch(next.name.as_ptr());
             prefetch(next.events.as_slices().0.as_ptr().cast());
             self.records.prefetch(next.newer);
-        }
-    }
-
-    fn forget_oldest(&mut self) {
-        let number = self.oldest;
-        if self.records.get(number).is_some() {
-            self.unlink(number);
-            if let Some(record) = self.records.try_remove(number) {
-                self.names.remove(record.hash, number);
-            }
         }
     }
 
@@ -384,6 +434,29 @@ impl History {
             (at, count) = (record.newer, count + 1);
         }
         assert_eq!(count, self.records.len(), "all records are in line");
+        assert_eq!(self.records.iter().map(|(_, record)| record.bytes).sum::<usize>(), self.record_bytes, "bytes are counted");
+    }
+}
+
+/// The names and their events. The breaks and the latest events are memories of their own.
+impl Memory for History {
+    fn bytes(&self) -> usize {
+        self.record_bytes + self.records.len() * PLACE
+    }
+
+    fn oldest_ms(&self) -> Option<u64> {
+        self.records.get(self.oldest).and_then(|record| record.events.back()).map(|event| event.at_ms)
+    }
+
+    fn forget_oldest(&mut self) {
+        let number = self.oldest;
+        if self.records.get(number).is_some() {
+            self.unlink(number);
+            if let Some(record) = self.records.try_remove(number) {
+                self.names.remove(record.hash, number);
+                self.record_bytes -= record.bytes;
+            }
+        }
     }
 }
 

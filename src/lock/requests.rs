@@ -7,7 +7,7 @@
 //!
 //! A client names an attempt by an id (`REQUEST id`). The last few answers of each owner and name are kept for as long as the
 //! owner's grant lives, and for [`KEPT_MS`] after it. The number of records of ended grants is bounded: beyond the bound, those
-//! that ended first are forgotten early, and counted.
+//! that ended first are forgotten early, and counted. So is their memory: see [`AVERAGE_MAX`].
 
 use std::hash::BuildHasher;
 
@@ -15,6 +15,7 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use crate::base::chunks::Chunks;
+use crate::base::kept::block;
 use crate::base::segments::Segments;
 
 /// Maximum number of bytes of an id.
@@ -25,6 +26,12 @@ pub const KEPT_MS: u64 = 60_000;
 pub const ANSWERS: usize = 4;
 /// Default number of records of ended grants that are kept.
 pub const ENDED_MAX: usize = 100_000;
+/// The records of ended grants have at most as many bytes as the allowed number of records with this many bytes each.
+pub const AVERAGE_MAX: usize = 256;
+/// A record with more bytes is forgotten with its grant: few locks have names of such a length, and they would push all others out.
+const RECORD_MAX: usize = 8192;
+/// Maximum number of records that are forgotten early at the end of a grant: as many small ones as one large one needs.
+const FORGOTTEN_AT_ONCE: usize = 64;
 
 const NIL: u32 = u32::MAX;
 
@@ -83,9 +90,19 @@ struct Record {
     whose: Whose,
     hash: u32,
     remembered: Remembered,
+    /// Bytes by which it counts in the line of the ended.
+    bytes: usize,
     /// Neighbours in the line of the ended.
     older: u32,
     newer: u32,
+}
+
+impl Record {
+    fn measure(&self) -> usize {
+        let ids = self.remembered.answers.iter().map(|answered| block(answered.id.len())).sum::<usize>();
+        let answers = if self.remembered.answers.spilled() { block(ANSWERS * size_of::<Answered>()) } else { 0 };
+        size_of::<Record>() + block(self.whose.name.len()) + block(self.whose.owner.len()) + answers + ids
+    }
 }
 
 /// A change of a record, for the change log.
@@ -106,6 +123,7 @@ pub struct Requests {
     oldest: u32,
     newest: u32,
     ended: usize,
+    ended_bytes: usize,
     ended_max: usize,
     /// Milliseconds for which answers are kept after the end of their grant: [`KEPT_MS`].
     pub kept_ms: u64,
@@ -125,6 +143,7 @@ impl Requests {
             oldest: NIL,
             newest: NIL,
             ended: 0,
+            ended_bytes: 0,
             ended_max: ENDED_MAX,
             kept_ms: KEPT_MS,
             forgotten_early: 0,
@@ -135,6 +154,11 @@ impl Requests {
     /// Sets the maximum number of records of ended grants. It applies from the next end of a grant.
     pub fn set_bound(&mut self, ended_max: usize) {
         self.ended_max = ended_max;
+    }
+
+    /// Bytes of the records of ended grants.
+    pub fn ended_bytes(&self) -> usize {
+        self.ended_bytes
     }
 
     /// Number of records.
@@ -221,7 +245,7 @@ impl Requests {
             return number;
         }
         let whose = Whose { home, name: name.into(), owner: owner.into() };
-        let record = Record { whose, hash, remembered: Remembered::default(), older: NIL, newer: NIL };
+        let record = Record { whose, hash, remembered: Remembered::default(), bytes: 0, older: NIL, newer: NIL };
         let number = self.records.insert(record);
         self.index.insert(hash, number);
         number
@@ -306,12 +330,18 @@ impl Requests {
     fn end(&mut self, number: u32, ended_ms: u64) {
         self.revive(number);
         self.line_up(number, ended_ms.saturating_add(self.kept_ms));
-        // At most two: a lowered bound takes effect step by step.
-        for _ in 0..2 {
-            if self.ended > self.ended_max {
-                self.forgotten_early += 1;
-                self.forget(self.oldest);
+        if self.records.get(number).is_some_and(|record| record.bytes > RECORD_MAX) {
+            self.forgotten_early += 1;
+            self.forget(number);
+        }
+        for step in 0..FORGOTTEN_AT_ONCE {
+            // Two for one: a lowered bound takes effect step by step.
+            let too_many = step < 2 && self.ended > self.ended_max;
+            if !too_many && self.ended_bytes <= self.ended_max.saturating_mul(AVERAGE_MAX) {
+                break;
             }
+            self.forgotten_early += 1;
+            self.forget(self.oldest);
         }
     }
 
@@ -326,6 +356,8 @@ impl Requests {
         if let Some(record) = self.records.get_mut(number) {
             (record.older, record.newer) = (newest, NIL);
             record.remembered.forget_ms = forget_ms.max(last_ms).max(1);
+            record.bytes = record.measure();
+            self.ended_bytes += record.bytes;
         }
         self.ended += 1;
     }
@@ -333,6 +365,7 @@ impl Requests {
     fn leave_line(&mut self, number: u32) {
         let Some(record) = self.records.get_mut(number) else { return };
         record.remembered.forget_ms = 0;
+        self.ended_bytes -= record.bytes;
         let (older, newer) = (record.older, record.newer);
         (record.older, record.newer) = (NIL, NIL);
         match self.records.get_mut(older) {
@@ -356,14 +389,17 @@ impl Requests {
 
     /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
-        let (mut at, mut before, mut count, mut last_ms) = (self.oldest, NIL, 0, 0);
+        let (mut at, mut before, mut count, mut last_ms, mut bytes) = (self.oldest, NIL, 0, 0, 0);
         while let Some(record) = self.records.get(at) {
             let forget_ms = record.remembered.forget_ms;
             assert!(forget_ms != 0 && forget_ms >= last_ms, "the ended are forgotten in the order of their line");
             assert_eq!(record.older, before, "neighbours know each other");
+            assert_eq!(record.bytes, record.measure(), "a record counts by its size");
+            bytes += record.bytes;
             (before, at, count, last_ms) = (at, record.newer, count + 1, forget_ms);
         }
         assert_eq!((before, count), (self.newest, self.ended), "all are in line");
+        assert_eq!(bytes, self.ended_bytes, "bytes are counted");
         assert_eq!(self.records.iter().filter(|(_, record)| record.remembered.forget_ms != 0).count(), count);
         for (number, record) in self.records.iter() {
             let Whose { home, name, owner } = &record.whose;
@@ -425,9 +461,29 @@ mod tests {
         requests.set_bound(0);
         requests.ended(0, b"a", b"y", 6);
         requests.check_invariants();
-        assert_eq!(requests.len(), 1, "two at a time");
+        assert_eq!(requests.len(), 0, "none may have any memory");
         requests.clear();
         requests.check_invariants();
         assert!(requests.is_empty());
+    }
+
+    #[test]
+    fn long_names_are_bounded_by_their_bytes() {
+        let mut requests = Requests::new(1);
+        requests.set_bound(1000);
+        let end = |requests: &mut Requests, at: usize, length: usize| {
+            let name = format!("{at:0length$}");
+            requests.answered((0, name.as_bytes(), b"x"), b"r", Answer::Granted(at as u64), None);
+            requests.ended(0, name.as_bytes(), b"x", at as u64);
+            requests.granted(0, name.as_bytes(), b"x", b"r").is_some()
+        };
+        assert!((0..1000).all(|at| end(&mut requests, at, 20)));
+        requests.check_invariants();
+        assert_eq!(requests.forgotten_early, 0, "ordinary ones are bounded by their number");
+        assert!(!end(&mut requests, 1, 9000));
+        assert_eq!((requests.ended, requests.forgotten_early), (1000, 1), "a very long one pushes no other out");
+        assert!((0..1000).all(|at| end(&mut requests, at, 7000)));
+        requests.check_invariants();
+        assert!((30..40).contains(&requests.ended) && requests.ended_bytes <= 256_000, "{}", requests.ended);
     }
 }

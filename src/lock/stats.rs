@@ -1,6 +1,6 @@
 //! Totals of all locks, the distribution of waiting times, and the longest waits.
 
-use std::collections::VecDeque;
+use crate::base::kept::{Dated, Kept, block};
 
 /// Buckets per power of two of microseconds: percentiles are accurate to 12.5 %.
 const SUB: u64 = 8;
@@ -38,7 +38,8 @@ pub struct Stats {
     waits: Box<[u64]>,
     /// The longest of the waits, in microseconds.
     longest_us: u64,
-    long: VecDeque<LongWait>,
+    /// The last long waits.
+    pub long: Kept<LongWait>,
     long_max: usize,
     next_id: u64,
 }
@@ -64,6 +65,16 @@ pub struct LongWait {
     pub granted: bool,
 }
 
+impl Dated for LongWait {
+    fn at_ms(&self) -> u64 {
+        self.at_ms
+    }
+
+    fn heap_bytes(&self) -> usize {
+        block(self.name.len()) + block(self.owner.len())
+    }
+}
+
 impl Default for Stats {
     fn default() -> Self {
         Stats {
@@ -81,7 +92,7 @@ impl Default for Stats {
             longest_queue: 0,
             waits: vec![0; BUCKETS].into(),
             longest_us: 0,
-            long: VecDeque::new(),
+            long: Kept::default(),
             long_max: LONG_MAX,
             next_id: 0,
         }
@@ -137,30 +148,13 @@ impl Stats {
     pub fn keep_long(&mut self, mut wait: LongWait) {
         wait.id = self.next_id;
         self.next_id += 1;
-        self.long.push_back(wait);
-        self.forget_oldest();
+        self.long.push(wait, self.long_max);
     }
 
     /// Sets how many long waits are kept. Forgets the excess at once.
     pub fn set_long_max(&mut self, long_max: usize) {
         self.long_max = long_max;
-        self.forget_oldest();
-        self.long.shrink_to(long_max);
-    }
-
-    fn forget_oldest(&mut self) {
-        let excess = self.long.len().saturating_sub(self.long_max);
-        self.long.drain(..excess);
-    }
-
-    /// The long waits, newest first.
-    pub fn long_waits(&self) -> impl ExactSizeIterator<Item = &LongWait> {
-        self.long.iter().rev()
-    }
-
-    /// Forgets the long waits.
-    pub fn forget_long_waits(&mut self) {
-        self.long.clear();
+        self.long.bound(long_max);
     }
 
     /// Resets the totals; long waits stay.
@@ -199,18 +193,18 @@ mod tests {
         let wait =
             LongWait { id: 0, at_ms: 0, waited_ms: 0, db: 0, name: Vec::new(), owner: Vec::new(), client: 0, granted: true };
         (0..200).for_each(|waited_ms| stats.keep_long(LongWait { waited_ms, ..wait.clone() }));
-        assert_eq!(stats.long_waits().len(), LONG_MAX);
-        assert_eq!(stats.long_waits().next().map(|wait| (wait.id, wait.waited_ms)), Some((199, 199)));
+        assert_eq!(stats.long.latest().len(), LONG_MAX);
+        assert_eq!(stats.long.latest().next().map(|wait| (wait.id, wait.waited_ms)), Some((199, 199)));
         stats.reset();
-        assert_eq!(stats.long_waits().len(), LONG_MAX);
+        assert_eq!(stats.long.latest().len(), LONG_MAX);
         stats.set_long_max(2);
-        assert_eq!(stats.long_waits().map(|wait| wait.id).collect::<Vec<_>>(), [199, 198]);
+        assert_eq!(stats.long.latest().map(|wait| wait.id).collect::<Vec<_>>(), [199, 198]);
         stats.keep_long(wait.clone());
-        assert_eq!(stats.long_waits().map(|wait| wait.id).collect::<Vec<_>>(), [200, 199]);
+        assert_eq!(stats.long.latest().map(|wait| wait.id).collect::<Vec<_>>(), [200, 199]);
         stats.set_long_max(0);
         stats.keep_long(wait);
-        assert_eq!(stats.long_waits().len(), 0);
-        stats.forget_long_waits();
-        assert_eq!(stats.long_waits().len(), 0);
+        assert_eq!(stats.long.latest().len(), 0);
+        stats.long.clear();
+        assert_eq!(stats.long.latest().len(), 0);
     }
 }

@@ -112,9 +112,10 @@ fn what_cannot_be_broken_is_refused_and_unchanged() {
     );
     let server = TestServer::builder().frozen(true).start();
     let mut wire = Wire::connect(server.addr()).unwrap();
-    let long = "x".repeat(257);
-    let refused = call(&mut wire, &format!("LOCK.BREAK a TOKEN 1 REASON {long}"));
-    assert_eq!(refused, "-ERR reason must have at most 256 bytes");
+    let held = token(&mut wire, "LOCK.ACQUIRE a x 1000");
+    assert_eq!(call(&mut wire, &format!("LOCK.BREAK a TOKEN {held} REASON {}", "x".repeat(129))), ":1");
+    let why = call(&mut wire, "LOCK.WHY a");
+    assert!(why.ends_with(&format!("$6 reason $128 {}", "x".repeat(128))), "{why}");
     for (how, request, cause) in [
         ("a", "LOCK.RELEASE a x", "released 3 ms ago"),
         ("b", "DEL b", "deleted by client"),

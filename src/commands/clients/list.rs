@@ -8,12 +8,12 @@ use crate::commands::clients::client::{Type, by_age};
 use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
-use crate::engine::observe::client_line::describe;
+use crate::engine::observe::client_line::{describe, describe_own};
 use crate::engine::session::SessionFlags;
 
 pub(crate) fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let mut text = String::new();
-    describe_to(&mut text, cx, cx.session);
+    describe_own(&mut text, cx.engine, cx.now, cx.session, cx.db);
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }

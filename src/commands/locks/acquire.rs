@@ -10,6 +10,7 @@ use crate::engine::locks::refusal_error;
 use crate::engine::observe::notices::Notice;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
+use crate::lock::grant::OWNER_MAX;
 use crate::lock::queue::Wanted;
 use crate::lock::{Acquired, AllAcquired, Bound, Claim, Client, Mode, Refusal, Request, requests};
 use crate::store::entry::ValueRef;
@@ -130,6 +131,12 @@ impl<'a> Options<'a> {
     }
 }
 
+/// Checks the length of an owner's name.
+#[inline]
+pub(crate) fn check_owner(owner: &[u8]) -> Result {
+    if owner.len() <= OWNER_MAX { Ok(()) } else { Err(Error::OWNER_TOO_LONG) }
+}
+
 /// Parses a client's id of a request.
 pub(crate) fn request_id(text: &[u8]) -> Result<&[u8]> {
     if !(1..=requests::ID_MAX).contains(&text.len()) {
@@ -164,6 +171,7 @@ pub(crate) fn wait(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
 }
 
 fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check_owner(args[2])?;
     let lease_ms = milliseconds(args[3], 1, "lease")?;
     let options = Options::parse(cx, &args[4..], false)?;
     owner_returns(cx, &args[1..2], args[2]);
@@ -233,6 +241,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(many());
     }
     let [owner, lease, words @ ..] = rest else { return Err(Error::SYNTAX) };
+    check_owner(owner)?;
     let lease_ms = milliseconds(lease, 1, "lease")?;
     let options = Options::parse(cx, words, true)?;
     let mut sorted = names.to_vec();
@@ -265,6 +274,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// `LOCK.RELEASE` and `SEM.RELEASE`.
 pub(crate) fn release(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
+    check_owner(args[2])?;
     let (mut all, mut held_by, mut id) = (semaphore, None, None);
     let mut rest = args[3..].iter();
     while let Some(word) = rest.next() {
@@ -287,6 +297,7 @@ pub(crate) fn release(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> 
 
 /// `LOCK.RENEW` and `SEM.RENEW`.
 pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
+    check_owner(args[2])?;
     let keeps = args[3].eq_ignore_ascii_case(b"KEEP");
     let lease_ms = if keeps { None } else { Some(milliseconds(args[3], 1, "lease")?) };
     let held_by = match args[4..] {

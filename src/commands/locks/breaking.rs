@@ -1,13 +1,13 @@
 //! `LOCK.BREAK`: an administrator ends a grant.
 
 use crate::base::error::{Error, Result};
-use crate::base::words::pasteable;
+use crate::base::words::{brief, pasteable};
 use crate::commands::locks::acquire::{LOCK, token};
 use crate::engine::command::{Categories, Command, Flags};
 use crate::engine::context::Context;
 use crate::engine::locks::refusal_error;
 use crate::engine::observe::notices::Notice;
-use crate::lock::history::breaks::{Breaker, REASON_MAX};
+use crate::lock::history::breaks::Breaker;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {
@@ -30,15 +30,12 @@ fn break_lock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         if word.eq_ignore_ascii_case(b"TOKEN") {
             of = Some(token(value)?);
         } else if word.eq_ignore_ascii_case(b"REASON") {
-            reason = value;
+            reason = brief(value);
         } else {
             return Err(Error::SYNTAX);
         }
     }
     let of = of.ok_or(Error::SYNTAX)?;
-    if reason.len() > REASON_MAX {
-        return Err(Error::new(format!("ERR reason must have at most {REASON_MAX} bytes")));
-    }
     if cx.db().peek(args[1]).is_some_and(|entry| !entry.is_native()) {
         let name = pasteable(args[1]);
         return Err(Error::new(format!("WRONGTYPE {name} is a plain key, which has no grant to break: DEL {name} ends it")));

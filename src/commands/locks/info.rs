@@ -381,7 +381,7 @@ fn waiting_for_latch(engine: &Engine, now: Now, db: u32, name: &[u8]) -> Vec<Wai
             left_ms: waiter.deadline.map(|deadline| now.left_ms(deadline)),
             client: waiter.client,
             addr: session.addr.clone(),
-            client_name: session.name.clone().unwrap_or_default(),
+            client_name: session.brief_name().into(),
         })
     };
     waiters.filter_map(of).collect()

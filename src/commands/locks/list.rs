@@ -7,6 +7,7 @@ use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::base::time::Now;
+use crate::commands::locks::acquire::check_owner;
 use crate::commands::locks::info::{Extra, Most, READ, Shown, may_read, shown_with, write};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
@@ -99,7 +100,10 @@ fn parse<'a>(words: &[&'a [u8]]) -> Result<(Filter<'a>, usize)> {
         let positive = || usize::try_from(number()?).ok().filter(|&number| number > 0).ok_or(Error::SYNTAX);
         match option {
             b"MATCH" => filter.pattern = Some(value),
-            b"OWNER" => filter.owner = Some(value),
+            b"OWNER" => {
+                check_owner(value)?;
+                filter.owner = Some(value);
+            }
             b"KIND" => filter.kind = Some(value),
             b"WAITING" => filter.waiting_ms = Some(number()?),
             b"HELD" => filter.held_ms = Some(number()?),

@@ -2,7 +2,9 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::locks::acquire::{LOCK, acquire_one, bound, milliseconds, owner_returns, release, renew, request_id, wait};
+use crate::commands::locks::acquire::{
+    LOCK, acquire_one, bound, check_owner, milliseconds, owner_returns, release, renew, request_id, wait,
+};
 use crate::engine::command::{Access, Command, Flags};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -79,6 +81,7 @@ const DOWN: Event = Event::new(Classes::LOCK, "latch.down");
 const LIMIT_MAX: i64 = 1 << 20;
 
 fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check_owner(args[2])?;
     let lease_ms = milliseconds(args[3], 1, "lease")?;
     let (mut limit, mut permits, mut waits, mut session, mut request) = (None, 1, None, false, None);
     let mut rest = args[4..].iter();

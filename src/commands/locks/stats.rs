@@ -213,9 +213,9 @@ fn slowlog(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let reply = &mut *cx.reply;
     let is = |word: &[u8]| args[1].eq_ignore_ascii_case(word);
     match args[2..] {
-        [] if is(b"LEN") => reply.integer(locks.stats.long_waits().len() as i64),
+        [] if is(b"LEN") => reply.integer(locks.stats.long.len() as i64),
         [] if is(b"RESET") => {
-            locks.stats.forget_long_waits();
+            locks.stats.long.clear();
             reply.ok();
         }
         [] | [_] if is(b"GET") => {
@@ -226,7 +226,7 @@ fn slowlog(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                     count => usize::try_from(count).map_err(|_| Error::new("ERR count should be greater than or equal to -1"))?,
                 },
             };
-            let waits: Vec<_> = locks.stats.long_waits().take(count).collect();
+            let waits: Vec<_> = locks.stats.long.latest().take(count).collect();
             reply.array(waits.len());
             for wait in waits {
                 reply.map(8);

@@ -279,7 +279,9 @@ fn memory(r: &mut Report<'_>) {
     let fragmentation = if usage.allocated == 0 { 1.0 } else { ratio(usage.resident, usage.allocated) };
     r.line("mem_fragmentation_ratio", format!("{fragmentation:.2}"));
     r.line("mem_fragmentation_bytes", usage.resident as i64 - usage.allocated as i64);
-    r.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog", "mem_total_replication_buffers"]);
+    let not_counted = r.engine.not_counted();
+    r.line("mem_not_counted_for_evict", not_counted);
+    r.zeros(&["mem_replication_backlog", "mem_total_replication_buffers"]);
     // Tables grow incrementally and are never held twice.
     r.zeros(&["mem_overhead_db_hashtable_rehashing", "mem_clients_slaves"]);
     r.line("mem_clients_normal", overhead.clients);
@@ -535,7 +537,7 @@ fn locks(r: &mut Report<'_>) {
         ("lock_contended", locks.queues.contended() as u64),
         ("lock_longest_queue", u64::from(stats.longest_queue)),
         ("lock_last_fence", locks.next_token() - 1),
-        ("lock_slowlog_len", stats.long_waits().len() as u64),
+        ("lock_slowlog_len", stats.long.len() as u64),
         ("lock_remembered_names", locks.history.len() as u64),
         ("lock_expiry_publish_rules", r.engine.config.lock_expiry_publish.all().len() as u64),
     ];

@@ -142,6 +142,7 @@ directives! {
     Behaviour "lock-session-grace" => lock_session_grace: u64 = 5000, Integer(0, 86_400_000), live, "Minimum milliseconds for which a named lock session waits for its client after a restart. Its own GRACE may be longer.";
     Behaviour "lock-requests-max" => lock_requests_max: u64 = 100_000, Integer(0, 16_777_216), live, "Maximum number of owners of ended grants whose REQUEST ids are remembered, for up to a minute. Beyond it, those that ended first are forgotten.";
     Behaviour "lock-history-max-events" => lock_history_max_events: u64 = 16, Integer(1, 1024), live, "Maximum number of events in the history of a lock.";
+    Limits "diagnostics-max-memory" => diagnostics_max_memory: u64 = 16 << 20, Memory(0, ULONG), live, "Maximum bytes of all that is remembered for diagnosis together: SLOWLOG, ACL LOG, LOCK.SLOWLOG, the histories of locks, their latest events, and clients that have ended. Beyond it, the oldest of all is forgotten. It does not count against maxmemory.";
     Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Milliseconds from which a latency event is recorded for LATENCY; 0 never.";
     Behaviour "latency-tracking" => latency_tracking: bool = true, Bool, live, "Record the execution times of each command for INFO latencystats and LATENCY HISTOGRAM.";
     Behaviour "latency-tracking-info-percentiles" => latency_percentiles: Vec<String> = vec!["50".into(), "99".into(), "99.9".into()], Percentiles, live, "Percentiles in INFO latencystats.";

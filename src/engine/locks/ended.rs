@@ -2,13 +2,11 @@
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::base::words::brief;
 use crate::engine::Engine;
-use crate::engine::session::SessionFlags;
+use crate::engine::session::{Session, SessionFlags};
 use crate::lock::Client;
 use crate::lock::ended_clients::KnownClient;
-
-/// Maximum number of bytes of a client's name and of its user's name that are remembered.
-const NAME_MAX: usize = 256;
 
 impl Engine {
     /// Remembers a connection that ends, if it has acquired locks.
@@ -17,14 +15,9 @@ impl Engine {
         if !session.flags.contains(SessionFlags::ACQUIRED) {
             return;
         }
-        let cut = |text: &[u8]| Box::from(&text[..text.len().min(NAME_MAX)]);
-        let known = KnownClient {
-            name: cut(session.name.as_deref().unwrap_or_default()),
-            addr: session.addr.clone(),
-            user: cut(self.users.name(session.user).unwrap_or_default()),
-            ended_ms: Some(now.mono_ms()),
-        };
-        self.ended_clients.add(session.id, known);
+        let (number, known) = (session.id, KnownClient { ended_ms: Some(now.mono_ms()), ..self.describe_client(session) });
+        self.ended_clients.add(number, known);
+        self.bound_diagnosis();
     }
 
     /// The number of the client that wrote a key, of which the key has the last 32 bits, and what is known of the client. Visits
@@ -42,13 +35,17 @@ impl Engine {
     pub(crate) fn known_client(&self, client: Client) -> KnownClient {
         let session = self.sessions.get(client.slot as usize).filter(|session| session.id == client.id);
         match session {
-            Some(session) => KnownClient {
-                name: session.name.clone().unwrap_or_default(),
-                addr: session.addr.clone(),
-                user: self.users.name(session.user).unwrap_or_default().into(),
-                ended_ms: None,
-            },
+            Some(session) => self.describe_client(session),
             None => self.ended_clients.get(client.id).cloned().unwrap_or_default(),
+        }
+    }
+
+    fn describe_client(&self, session: &Session) -> KnownClient {
+        KnownClient {
+            name: session.brief_name().into(),
+            addr: session.addr.clone(),
+            user: brief(self.users.name(session.user).unwrap_or_default()).into(),
+            ended_ms: None,
         }
     }
 }

@@ -194,7 +194,7 @@ impl Keyspace {
         let remembered = self.space.set_place_caching(true);
         let done = work(&mut locks, &mut KeyspaceKeys { keyspace: self, now });
         self.space.set_place_caching(remembered);
-        self.changes.attention |= locks.has_work();
+        self.changes.attention |= locks.has_work() | locks.history.is_over();
         self.changes.locks_due_ms = locks.next_ms();
         let news = locks.has_news();
         self.changes.locks = Some(locks);

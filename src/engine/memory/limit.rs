@@ -132,13 +132,13 @@ impl Engine {
     fn has_room(&mut self, now: Now, wanted: usize) -> bool {
         let max = self.config.maxmemory;
         if let Some(allocated) = self.environment.allocated {
-            return allocated().saturating_add(wanted as u64) <= max;
+            return allocated().saturating_sub(self.not_counted()).saturating_add(wanted as u64) <= max;
         }
         let full = |guard: &MemoryGuard| guard.measured.saturating_add(guard.since).saturating_add(wanted as u64) > max;
         let age_ms = now.mono_ms() - self.memory.measured_ms.min(now.mono_ms());
         if age_ms >= MEASURE_MS || (full(&self.memory) && age_ms > 0) {
             self.memory.measured = match self.environment.usage {
-                Some(_) => self.usage().allocated,
+                Some(_) => self.usage().allocated.saturating_sub(self.not_counted()),
                 None => self.keyspace.bytes() as u64,
             };
             (self.memory.measured_ms, self.memory.since) = (now.mono_ms(), 0);

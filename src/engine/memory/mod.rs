@@ -7,7 +7,8 @@
 //!                                                      └─▶ nothing can go: -OOM, if it may need memory
 //! ```
 //! All allocations of the executor's thread count, including buffers of clients, as in Redis, which excludes only those of
-//! replicas and of the append-only file.
+//! replicas and of the append-only file. What is remembered for diagnosis does not count, and has a budget of its own:
+//! see [`diagnosis`](crate::engine::observe::diagnosis).
 //!
 //! This file has the state of the limit. `limit.rs` checks it and evicts keys. `clients` bounds the memory of clients, and
 //! `discard.rs` frees large buffers in steps.

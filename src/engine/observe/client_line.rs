@@ -4,17 +4,29 @@ use std::fmt::Write;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::base::words::brief;
 use crate::engine::Engine;
 use crate::engine::session::{Session, SessionFlags};
 use crate::keyspace::tracking::Options;
 use crate::resp::reply::Protocol;
 
-/// Appends a session's line, with this database. Fields without a meaning here are 0.
+/// Appends a session's line, as others see it, with this database: of long names, it has the beginning.
 pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: SessionId, db: u32) {
+    describe_with(line, engine, now, id, db, brief);
+}
+
+/// As [`describe`], with the whole names: the session asks for its own line.
+pub(crate) fn describe_own(line: &mut String, engine: &Engine, now: Now, id: SessionId, db: u32) {
+    describe_with(line, engine, now, id, db, |name| name);
+}
+
+/// Fields without a meaning here are 0.
+fn describe_with(line: &mut String, engine: &Engine, now: Now, id: SessionId, db: u32, cut: fn(&[u8]) -> &[u8]) {
     let session = &engine.sessions[id.0 as usize];
     let seconds = |since_ms: u64| now.mono_ms().saturating_sub(since_ms) / 1000;
     let (name, version) = session.lib.as_deref().map_or(("", ""), |lib| (lib.0.as_str(), lib.1.as_str()));
-    let own_name = session.name.as_deref().map_or(&b""[..], shown);
+    let [name, version] = [name, version].map(|text| String::from_utf8_lossy(cut(text.as_bytes())));
+    let own_name = cut(session.name.as_deref().map_or(&b""[..], shown));
     let user = engine.users.name(session.user).unwrap_or(b"(superuser)");
     let watches = &engine.keyspace.changes.watches;
     let waits = &engine.keyspace.changes.waits;

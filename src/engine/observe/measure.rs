@@ -103,8 +103,14 @@ impl Engine {
         if !names.is_empty() {
             let entry = Entry::of_group(now, names);
             self.notice_slow(now, &entry, us * 1000);
-            self.slowlog.push(entry, us, self.config.slowlog_max_len);
+            self.log_slow(entry, us);
         }
+    }
+
+    #[cold]
+    fn log_slow(&mut self, entry: Entry, us: u64) {
+        self.slowlog.push(entry, us, self.config.slowlog_max_len);
+        self.bound_diagnosis();
     }
 
     /// Tells the log's reader of a slow request.
@@ -231,7 +237,7 @@ impl Engine {
         self.note_pause(event, now, ns);
         if ns >= self.timing.slow_ns && !flags.contains(Flags::SKIP_SLOWLOG) {
             self.notice_slow(now, &entry, ns);
-            self.slowlog.push(entry, ns / 1000, self.config.slowlog_max_len);
+            self.log_slow(entry, ns / 1000);
         }
     }
 

@@ -4,6 +4,7 @@
 
 pub mod client_line;
 pub mod command_stats;
+pub mod diagnosis;
 pub mod figures;
 pub mod histogram;
 pub mod latency;

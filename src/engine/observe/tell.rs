@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::engine::observe::notices::{Notice, Shown};
 use crate::engine::observe::redact::REDACTED;
 use crate::engine::observe::turns::Task;
+use crate::engine::session::Session;
 
 impl Engine {
     /// Writes a line to the log, unless there were too many of its kind. `by` is the client that has caused it. What is loaded from files
@@ -25,7 +26,7 @@ impl Engine {
         let client = session.map(|session| session.id);
         let addr = session.map(|session| &*session.addr);
         let user = session.and_then(|session| self.users.name(session.user)).map(Shown).map(tracing::field::display);
-        let name = session.and_then(|session| session.name.as_deref()).map(sent).map(tracing::field::display);
+        let name = session.map(Session::brief_name).filter(|name| !name.is_empty()).map(sent).map(tracing::field::display);
         match notice {
             Notice::LoginFailed { user, wait_ms } => {
                 let wait_ms = (wait_ms > 0).then_some(wait_ms);

@@ -119,21 +119,23 @@ impl Engine {
     }
 
     fn note_denial(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], denial: Denial, place: Place) {
-        let user = self.users.name(self.sessions[id.0 as usize].user).unwrap_or_default().into();
+        let user = self.users.name(self.sessions[id.0 as usize].user).unwrap_or_default().to_vec();
+        let name = self.commands.full_name(command);
         let (reason, object) = match denial {
-            Denial::Command => (Reason::Command, self.commands.full_name(command).as_bytes().into()),
-            Denial::Key(position) => (Reason::Key, args[position].into()),
-            Denial::Channel(position) => (Reason::Channel, args[position].into()),
+            Denial::Command => (Reason::Command, name.as_bytes()),
+            Denial::Key(position) => (Reason::Key, args[position]),
+            Denial::Channel(position) => (Reason::Channel, args[position]),
         };
-        self.note_denied(now, id, reason, place, object, user);
+        self.note_denied(now, id, reason, place, object, &user);
     }
 
-    fn note_denied(&mut self, now: Now, id: SessionId, reason: Reason, place: Place, object: Box<[u8]>, user: Box<[u8]>) {
+    fn note_denied(&mut self, now: Now, id: SessionId, reason: Reason, place: Place, object: &[u8], user: &[u8]) {
         let mut client = String::new();
         client_line::describe(&mut client, self, now, id, self.sessions[id.0 as usize].db);
         let client = client.trim_end().into();
         let entries_max = usize::try_from(self.config.acllog_max_len).unwrap_or(usize::MAX);
-        self.users.log.add(Denied { reason, place, object, user, client }, now, entries_max);
+        self.users.log.add(Denied::new(reason, place, object, user, client), now, entries_max);
+        self.bound_diagnosis();
     }
 
     /// Authenticates a session as the user with this name if the password is right; otherwise leaves it unchanged. `asked_by` is
@@ -145,7 +147,7 @@ impl Engine {
         let found = self.users.find(name).filter(|user| self.users.get(*user).is_some_and(|user| user.admits(password)));
         let Some(user) = found else {
             let place = self.place(id);
-            self.note_denied(now, id, Reason::Auth, place, asked_by.into(), name.into());
+            self.note_denied(now, id, Reason::Auth, place, asked_by, name);
             let wait_ms = self.source(id).map_or(0, |source| self.login_failed(now, source));
             self.notice(now, Some(id), Notice::LoginFailed { user: name, wait_ms });
             return Err(Error::WRONG_PASS);

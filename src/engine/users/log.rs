@@ -1,12 +1,13 @@
 //! The log of denied requests, newest first, as `ACL LOG` shows it.
 
-use std::collections::VecDeque;
+use crate::base::kept::{Dated, Kept, block};
+use crate::base::words::brief;
 
 /// Number of entries searched for one with the same content.
 const LOOKED_AT: usize = 10;
 /// Maximum age of such an entry, in milliseconds, for its counter to be incremented.
 const MERGED_WITHIN_MS: u64 = 60_000;
-/// Maximum number of bytes of a key, channel or name in an entry. Redis keeps all of them; a log that clients can fill needs a
+/// Maximum number of bytes of a key or channel in an entry. Redis keeps all of them; a log that clients can fill needs a
 /// bound.
 const OBJECT_MAX: usize = 1024;
 
@@ -72,6 +73,14 @@ pub struct Denied {
     pub client: Box<str>,
 }
 
+impl Denied {
+    /// A denied request, of whose key or channel and user the entry has the beginning.
+    pub fn new(reason: Reason, place: Place, object: &[u8], user: &[u8], client: Box<str>) -> Denied {
+        let object = object[..object.len().min(OBJECT_MAX)].into();
+        Denied { reason, place, object, user: brief(user).into(), client }
+    }
+}
+
 /// An entry: the same request, denied one or more times.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -89,24 +98,33 @@ pub struct Entry {
     pub updated_unix_ms: i64,
 }
 
+impl Dated for Entry {
+    fn at_ms(&self) -> u64 {
+        self.updated_ms
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let Denied { object, user, client, .. } = &self.denied;
+        [object.len(), user.len(), client.len()].into_iter().map(block).sum()
+    }
+}
+
 /// The log.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    entries: VecDeque<Entry>,
+    /// The entries, in the order of their last denials.
+    pub kept: Kept<Entry>,
     next_id: u64,
     denied: [u64; 4],
 }
 
 impl Log {
     /// Records a denial, and keeps at most `entries_max` entries.
-    pub fn add(&mut self, mut denied: Denied, now: crate::base::time::Now, entries_max: usize) {
+    pub fn add(&mut self, denied: Denied, now: crate::base::time::Now, entries_max: usize) {
         self.denied[denied.reason as usize] += 1;
         if entries_max == 0 {
-            self.entries.clear();
+            self.kept.clear();
             return;
-        }
-        if denied.object.len() > OBJECT_MAX {
-            denied.object = denied.object[..OBJECT_MAX].into();
         }
         let (now_ms, unix_ms) = (now.mono_ms(), now.unix_ms());
         let same = |entry: &Entry| {
@@ -117,8 +135,8 @@ impl Log {
                 && known.user == denied.user
                 && now_ms.saturating_sub(entry.updated_ms) <= MERGED_WITHIN_MS
         };
-        let found = self.entries.iter().take(LOOKED_AT).position(same).and_then(|at| self.entries.remove(at));
-        let entry = match found {
+        let found = self.kept.latest().take(LOOKED_AT).position(same);
+        let entry = match found.and_then(|later| self.kept.take(later)) {
             Some(mut entry) => {
                 entry.denied.client = denied.client;
                 entry.count += 1;
@@ -131,18 +149,17 @@ impl Log {
                 Entry { denied, count: 1, id, updated_ms: now_ms, created_unix_ms: unix_ms, updated_unix_ms: unix_ms }
             }
         };
-        self.entries.push_front(entry);
-        self.entries.truncate(entries_max);
+        self.kept.push(entry, entries_max);
     }
 
     /// The entries, newest first.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
-        self.entries.iter()
+        self.kept.latest()
     }
 
     /// Removes all entries; the totals stay.
     pub fn clear(&mut self) {
-        self.entries = VecDeque::new();
+        self.kept.clear();
     }
 
     /// Number of denials since the start for each [`Reason`], in their order.
@@ -157,13 +174,7 @@ mod tests {
     use crate::base::time::Now;
 
     fn denied(object: &str) -> Denied {
-        Denied {
-            reason: Reason::Key,
-            place: Place::TopLevel,
-            object: object.as_bytes().into(),
-            user: b"bob".as_slice().into(),
-            client: "".into(),
-        }
+        Denied::new(Reason::Key, Place::TopLevel, object.as_bytes(), b"bob", "".into())
     }
 
     fn shown(log: &Log) -> Vec<(u64, String, u64)> {

@@ -1,11 +1,9 @@
 //! Who broke which lock, and why: the last breaks of all locks.
 
-use std::collections::VecDeque;
+use crate::base::kept::{Dated, Kept, block};
 
 /// Number of breaks that are remembered.
 const BREAKS: usize = 1024;
-/// Maximum number of bytes of a reason.
-pub const REASON_MAX: usize = 256;
 
 /// Who broke a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,22 +20,39 @@ pub struct Breaker {
     pub reason: Box<[u8]>,
 }
 
+/// The break of a grant.
+#[derive(Debug)]
+pub struct Break {
+    at_ms: u64,
+    /// The token of the grant.
+    token: u64,
+    by: Breaker,
+}
+
+impl Dated for Break {
+    fn at_ms(&self) -> u64 {
+        self.at_ms
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let Breaker { user, name, addr, reason, .. } = &self.by;
+        [user.len(), name.len(), addr.len(), reason.len()].into_iter().map(block).sum()
+    }
+}
+
 /// The last breaks.
 #[derive(Debug, Default)]
-pub struct Breaks(VecDeque<(u64, Breaker)>);
+pub struct Breaks(pub Kept<Break>);
 
 impl Breaks {
     /// Remembers who broke the grant with a token.
-    pub fn note(&mut self, token: u64, by: Breaker) {
-        if self.0.len() >= BREAKS {
-            self.0.pop_front();
-        }
-        self.0.push_back((token, by));
+    pub fn note(&mut self, at_ms: u64, token: u64, by: Breaker) {
+        self.0.push(Break { at_ms, token, by }, BREAKS);
     }
 
     /// Who broke the grant with a token, as far as that is remembered. Looks at no more than 1,024 breaks.
     pub fn of(&self, token: u64) -> Option<&Breaker> {
-        self.0.iter().rev().find(|(of, _)| *of == token).map(|(_, by)| by)
+        self.0.latest().find(|broken| broken.token == token).map(|broken| &broken.by)
     }
 }
 
@@ -49,7 +64,7 @@ mod tests {
     fn the_last_breaks_are_remembered() {
         let mut breaks = Breaks::default();
         for token in 0..BREAKS as u64 + 2 {
-            breaks.note(token, Breaker { client: token + 5, ..Breaker::default() });
+            breaks.note(0, token, Breaker { client: token + 5, ..Breaker::default() });
         }
         assert_eq!(breaks.of(1), None);
         assert_eq!(breaks.of(2).map(|by| by.client), Some(7));

@@ -1,8 +1,8 @@
 //! The latest events of all locks that an operator asks about: broken grants, refused deadlocks, ended leases and sessions.
 
-use std::collections::VecDeque;
 use std::iter::Peekable;
 
+use crate::base::kept::{Dated, Kept, Memory, block};
 use crate::lock::grant::Reason;
 use crate::lock::history::{Event, What};
 
@@ -24,13 +24,27 @@ pub struct Notable {
     pub event: Event,
 }
 
+impl Dated for Notable {
+    fn at_ms(&self) -> u64 {
+        self.event.at_ms
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let owner = if self.event.owner.spilled() { block(self.event.owner.len()) } else { 0 };
+        block(self.name.capacity()) + owner
+    }
+}
+
 /// The latest events. Each kind has places of its own: leases that end, and clients that try again after a deadlock, push no break
 /// out.
 #[derive(Debug, Default)]
 pub struct Recent {
-    ends: VecDeque<Notable>,
-    breaks: VecDeque<Notable>,
-    deadlocks: VecDeque<Notable>,
+    /// Ended leases and sessions.
+    pub ends: Kept<Notable>,
+    /// Breaks.
+    pub breaks: Kept<Notable>,
+    /// Refused deadlocks.
+    pub deadlocks: Kept<Notable>,
 }
 
 impl Recent {
@@ -46,9 +60,14 @@ impl Recent {
         add(events, max, (db, name, event));
     }
 
+    /// Bytes of the events.
+    pub fn bytes(&self) -> usize {
+        self.ends.bytes() + self.breaks.bytes() + self.deadlocks.bytes()
+    }
+
     /// The events, the latest first.
     pub fn latest(&self) -> impl Iterator<Item = &Notable> {
-        let mut kinds = [&self.breaks, &self.deadlocks, &self.ends].map(|events| events.iter().rev().peekable());
+        let mut kinds = [&self.breaks, &self.deadlocks, &self.ends].map(|events| events.latest().peekable());
         std::iter::from_fn(move || {
             let latest = kinds.iter_mut().filter_map(|kind| kind.peek().map(|notable| notable.event.at_ms)).max()?;
             let is_it = |kind: &mut Peekable<_>| kind.peek().is_some_and(|notable: &&Notable| notable.event.at_ms == latest);
@@ -58,13 +77,13 @@ impl Recent {
     }
 }
 
-fn add(events: &mut VecDeque<Notable>, max: usize, (db, name, event): (u32, &[u8], &Event)) {
-    let free = if events.len() >= max { events.pop_front() } else { None };
+fn add(events: &mut Kept<Notable>, max: usize, (db, name, event): (u32, &[u8], &Event)) {
+    let free = if events.len() >= max { events.pop_oldest() } else { None };
     let mut kept = free.map(|oldest| oldest.name).unwrap_or_default();
     kept.clear();
     kept.shrink_to(KEPT_NAME);
     kept.extend_from_slice(name);
-    events.push_back(Notable { db, name: kept, event: event.clone() });
+    events.push(Notable { db, name: kept, event: event.clone() }, max);
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::base::kept::block;
 use crate::lock::history::{Counts, Event, What};
 
 /// Maximum number of present grants whose events are kept beyond the last events.
@@ -19,6 +20,10 @@ pub(super) struct Record {
     ends: u32,
     /// Events before those, the oldest first: the grants of present holders, and the last end of a grant if there is no later one.
     kept: Vec<Event>,
+    /// Bytes of the owners of all events that are too long to be within the events.
+    owners: usize,
+    /// All bytes of the record besides its place, as [`Record::measure`] counts them.
+    pub(super) bytes: usize,
     pub(super) counts: Counts,
     /// Neighbours in the order of last use.
     pub(super) older: u32,
@@ -28,7 +33,43 @@ pub(super) struct Record {
 impl Record {
     /// A record without events.
     pub(super) fn new(db: u32, name: Vec<u8>, hash: u32, events: VecDeque<Event>) -> Record {
-        Record { db, name, hash, events, ends: 0, kept: Vec::new(), counts: Counts::default(), older: u32::MAX, newer: u32::MAX }
+        let (kept, counts) = (Vec::new(), Counts::default());
+        let mut record =
+            Record { db, name, hash, events, ends: 0, kept, owners: 0, bytes: 0, counts, older: u32::MAX, newer: u32::MAX };
+        record.bytes = record.measure();
+        record
+    }
+
+    /// Bytes of the name, of the events and of their owners.
+    pub(super) fn measure(&self) -> usize {
+        let events = |places: usize| block(places * size_of::<Event>());
+        block(self.name.capacity()) + events(self.events.capacity()) + events(self.kept.capacity()) + self.owners
+    }
+
+    /// Counts the owner of an event that is added.
+    #[inline]
+    fn count_owner(&mut self, event: &Event) {
+        if event.owner.spilled() {
+            self.owners += block(event.owner.len());
+            self.bytes = self.measure();
+        }
+    }
+
+    /// Stops counting the owner of an event that is dropped.
+    #[inline]
+    fn uncount_owner(&mut self, event: &Event) {
+        if event.owner.spilled() {
+            self.owners -= block(event.owner.len());
+            self.bytes = self.measure();
+        }
+    }
+
+    /// Makes room for one more event. Beyond the bound there is one, until the oldest is dropped.
+    #[cold]
+    fn grow(&mut self, events_max: usize) {
+        let places = (2 * self.events.len()).min(events_max + 1).max(self.events.len() + 1);
+        self.events.reserve_exact(places - self.events.len());
+        self.bytes = self.measure();
     }
 
     /// Forgets all events.
@@ -36,6 +77,7 @@ impl Record {
         self.events.clear();
         self.ends = 0;
         self.kept = Vec::new();
+        self.owners = 0;
     }
 
     /// Adds an event behind all others.
@@ -44,7 +86,7 @@ impl Record {
         if !self.kept.is_empty() {
             self.outdate(event.what, &event.owner);
         }
-        self.ends += u32::from(event.what.is_end());
+        self.make_room(&event, events_max);
         self.events.push_back(event);
         while self.events.len() > events_max {
             self.drop_oldest();
@@ -54,10 +96,19 @@ impl Record {
     /// Adds an event before the one at an index.
     pub(super) fn insert(&mut self, at: usize, event: Event, events_max: usize) {
         self.outdate(event.what, &event.owner);
-        self.ends += u32::from(event.what.is_end());
+        self.make_room(&event, events_max);
         self.events.insert(at, event);
         while self.events.len() > events_max {
             self.drop_oldest();
+        }
+    }
+
+    #[inline]
+    fn make_room(&mut self, event: &Event, events_max: usize) {
+        self.ends += u32::from(event.what.is_end());
+        self.count_owner(event);
+        if self.events.len() == self.events.capacity() {
+            self.grow(events_max);
         }
     }
 
@@ -71,9 +122,10 @@ impl Record {
             _ => (false, false),
         };
         self.ends -= u32::from(end);
-        let oldest = self.events.pop_front();
-        if let Some(oldest) = oldest.filter(|_| needed) {
-            self.keep(oldest);
+        match self.events.pop_front() {
+            Some(oldest) if needed => self.keep(oldest),
+            Some(oldest) => self.uncount_owner(&oldest),
+            None => {}
         }
     }
 
@@ -94,19 +146,28 @@ impl Record {
     #[cold]
     fn keep(&mut self, event: Event) {
         if event.what.is_end() {
-            self.kept.retain(|kept| !kept.what.is_end());
+            self.retain_kept(|kept| !kept.what.is_end());
         } else if self.kept.len() > KEPT_MAX {
             let oldest = self.kept.iter().position(|kept| !kept.what.is_end()).unwrap_or(0);
-            self.kept.remove(oldest);
+            let oldest = self.kept.remove(oldest);
+            self.uncount_owner(&oldest);
         }
         self.kept.push(event);
+        self.bytes = self.measure();
+    }
+
+    fn retain_kept(&mut self, stays: impl Fn(&Event) -> bool) {
+        let gone = self.kept.iter().filter(|kept| kept.owner.spilled() && !stays(kept));
+        self.owners -= gone.map(|kept| block(kept.owner.len())).sum::<usize>();
+        self.kept.retain(stays);
+        self.bytes = self.measure();
     }
 
     /// Removes the kept events that a new one makes unimportant.
     #[cold]
     fn outdate(&mut self, what: What, owner: &[u8]) {
         let (end, grant) = (what.is_end(), matches!(what, What::Granted { .. }));
-        self.kept.retain(|kept| match kept.what {
+        self.retain_kept(|kept| match kept.what {
             What::Granted { .. } => !(end || grant) || kept.owner[..] != *owner,
             _ => !end,
         });
@@ -118,6 +179,8 @@ impl Record {
         assert_eq!(self.ends as usize, self.events.iter().filter(|event| event.what.is_end()).count(), "ends are counted");
         let events = || self.kept.iter().chain(&self.events);
         assert!(events().is_sorted_by_key(|event| event.at_ms), "events are in order");
+        let owners: usize = events().filter(|event| event.owner.spilled()).map(|event| block(event.owner.len())).sum();
+        assert_eq!((self.owners, self.bytes), (owners, self.measure()), "bytes are counted");
     }
 
     /// All events, the oldest first, without those beyond a bound that was lowered.

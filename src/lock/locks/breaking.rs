@@ -33,7 +33,7 @@ impl Locks {
         };
         let owner = grant.owner.clone();
         self.stats.broken += 1;
-        self.history.breaks.note(token, by);
+        self.history.breaks.note(now.mono_ms(), token, by);
         self.lose_by(keys, now, (db, name), &mut lock, grant, (Reason::Broken, client));
         self.grant_waiters(keys, now, (db, name), &mut lock);
         self.close(keys, (db, name), &mut lock);

@@ -6,7 +6,7 @@ use super::{Due, Found, Keys, Locks, Outcome, Refusal, Request};
 use crate::base::time::Now;
 use crate::lock::grant::Client;
 use crate::lock::graph::{self, PendingWait};
-use crate::lock::history::What;
+use crate::lock::history::{NAME_MAX, What};
 use crate::lock::holders::Lock;
 use crate::lock::queue::Queues;
 use crate::lock::stats::LongWait;
@@ -188,9 +188,10 @@ impl Locks {
         waited_ms: u64,
         granted: bool,
     ) {
-        if self.long_wait_ms.is_some_and(|long_ms| waited_ms >= long_ms) {
+        if self.long_wait_ms.is_some_and(|long_ms| waited_ms >= long_ms) && name.len() <= NAME_MAX {
             let (name, owner, client) = (name.to_vec(), owner.to_vec(), client.id);
             self.stats.keep_long(LongWait { id: 0, at_ms: now.mono_ms(), waited_ms, db, name, owner, client, granted });
+            self.history.ask_for_budget();
         }
     }
 

@@ -10,7 +10,7 @@ use crate::top::screen::{Effect, Overlay, Screen, edit, moved};
 /// Maximum number of broken grants that are remembered.
 const BREAKS_MAX: usize = 50;
 /// Maximum length of a reason, in bytes: what `LOCK.BREAK` takes.
-const REASON_MAX: usize = 256;
+const REASON_MAX: usize = 128;
 
 /// The dialog that breaks a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -422,7 +422,7 @@ fn what_cannot_be_broken_is_said() {
     let mut screen = self::screen(&jam());
     screen.act(Action::Break);
     type_text(&mut screen, &long);
-    assert!(matches!(screen.act(Action::Accept), Some(Effect::Break { reason, .. }) if reason.len() <= 256));
+    assert!(matches!(screen.act(Action::Accept), Some(Effect::Break { reason, .. }) if reason.len() <= 128));
 }
 
 #[test]

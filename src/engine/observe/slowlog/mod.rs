@@ -2,8 +2,7 @@
 
 mod request;
 
-use std::collections::VecDeque;
-
+use crate::base::kept::{Dated, Kept, block};
 use crate::base::time::Now;
 
 /// Maximum number of arguments kept; if there are more, the last one kept says how many.
@@ -14,6 +13,8 @@ const ARGUMENTS_MAX: usize = 32;
 pub struct Entry {
     /// Its id, which is never reused.
     pub id: u64,
+    /// Monotonic milliseconds.
+    pub at_ms: u64,
     /// Unix time, in seconds.
     pub unix_s: i64,
     /// Its duration, in microseconds.
@@ -34,15 +35,27 @@ impl Entry {
         names.dedup();
         names.truncate(ARGUMENTS_MAX - 1);
         names.push(format!("... ({count} commands, timed together)").into_bytes());
-        Entry { id: 0, unix_s: now.unix_ms().div_euclid(1000), us: 0, args: names, addr: String::new(), name: Vec::new() }
+        let unix_s = now.unix_ms().div_euclid(1000);
+        Entry { id: 0, at_ms: now.mono_ms(), unix_s, us: 0, args: names, addr: String::new(), name: Vec::new() }
+    }
+}
+
+impl Dated for Entry {
+    fn at_ms(&self) -> u64 {
+        self.at_ms
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let args = self.args.iter().map(|arg| block(arg.capacity())).sum::<usize>();
+        block(self.args.capacity() * size_of::<Vec<u8>>()) + args + block(self.addr.capacity()) + block(self.name.capacity())
     }
 }
 
 /// The log.
 #[derive(Debug, Default)]
 pub struct SlowLog {
-    /// Entries, the newest first.
-    entries: VecDeque<Entry>,
+    /// The entries.
+    pub kept: Kept<Entry>,
     next_id: u64,
 }
 
@@ -51,17 +64,16 @@ impl SlowLog {
     pub fn push(&mut self, mut entry: Entry, us: u64, max: u64) {
         (entry.id, entry.us) = (self.next_id, us);
         self.next_id += 1;
-        self.entries.push_front(entry);
-        self.entries.truncate(usize::try_from(max).unwrap_or(usize::MAX));
+        self.kept.push(entry, usize::try_from(max).unwrap_or(usize::MAX));
     }
 
     /// The entries, the newest first.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
-        self.entries.iter()
+        self.kept.latest()
     }
 
     /// Removes all entries.
     pub fn reset(&mut self) {
-        self.entries = VecDeque::new();
+        self.kept.clear();
     }
 }

@@ -27,11 +27,12 @@ impl Entry {
         }
         Entry {
             id: 0,
+            at_ms: now.mono_ms(),
             unix_s: now.unix_ms().div_euclid(1000),
             us: 0,
             args: shown,
             addr: session.addr.to_string(),
-            name: session.name.as_deref().unwrap_or_default().to_vec(),
+            name: session.brief_name().to_vec(),
         }
     }
 }
