@@ -188,6 +188,7 @@ fn pipeline(wire: &mut Wire, requests: impl Iterator<Item = Vec<Vec<u8>>>) {
 #[test]
 fn one_user_of_locks_has_no_write_of_others_refused() {
     const BUDGET: u64 = 16 * MIB;
+    const PER_MINUTE: usize = 60;
     let server = start();
     let mut wire = Wire::connect(server.addr()).unwrap();
     wire.call(&["ACL", "SETUSER", "mallory", "on", ">pw", "~m:*", "-@all", "+@lock"]).unwrap();
@@ -209,8 +210,9 @@ fn one_user_of_locks_has_no_write_of_others_refused() {
         let (mut first, mut second) = (login(&"n".repeat(100_000)), login(&"n".repeat(100_000)));
         pipeline(
             &mut first,
-            (0..300).flat_map(|n| {
-                let (name, owner) = ([b"m:", &text(minute * 300 + n, 4000)[..]].concat(), text(minute * 300 + n, 1024));
+            (0..PER_MINUTE).flat_map(|n| {
+                let (name, owner) =
+                    ([b"m:", &text(minute * PER_MINUTE + n, 4000)[..]].concat(), text(minute * PER_MINUTE + n, 1024));
                 let id = text(n, 64);
                 let acquire = [&b"LOCK.ACQUIRE"[..], &name, &owner, b"900000", b"REQUEST", &id];
                 let release = [&b"LOCK.RELEASE"[..], &name, &owner, b"REQUEST", &id];
@@ -222,12 +224,12 @@ fn one_user_of_locks_has_no_write_of_others_refused() {
         // Many events of one name, a break by nobody, owners that are too long, and waits.
         pipeline(
             &mut first,
-            (0..300).map(|n| {
+            (0..PER_MINUTE).map(|n| {
                 let args = [&b"LOCK.ACQUIRE"[..], b"m:one", &text(n, 1024), b"50"];
                 args.iter().map(|arg| arg.to_vec()).collect()
             }),
         );
-        let long = text(minute, 1 << 20);
+        let long = vec![b'x'; 1 << 20];
         let refused = first.call(&[&b"LOCK.ACQUIRE"[..], b"m:long", &long, b"900000"]).unwrap().frame;
         assert!(refused.is_error("ERR owner is too long"), "{refused:?}");
         first.call(&[&b"LOCK.ACQUIRE"[..], b"m:wait", &text(minute, 1024), b"900000"]).unwrap();
@@ -250,7 +252,8 @@ fn one_user_of_locks_has_no_write_of_others_refused() {
         "{more} bytes, of which {not_counted} are counted"
     );
     // With everything that is remembered, others have all of the limit.
-    set(&mut wire, "maxmemory", &(used(&mut wire) - not_counted + MIB).to_string());
+    let max = used(&mut wire) - not_counted + MIB;
+    set(&mut wire, "maxmemory", &max.to_string());
     assert_eq!(fill(&mut wire, "data", 50, None), 0);
     server.check_invariants();
 }

@@ -16,7 +16,7 @@ fn names_and_owners_are_any_bytes() {
     let server = TestServer::builder().frozen(true).start();
     let mut wire = Wire::connect(server.addr()).unwrap();
     let long = vec![0xff; 70_000];
-    for (name, owner) in [(&b""[..], &b""[..]), (b"\r\n\0", b"\xfe '\x80"), (b"n", &long), (&long, b"o")] {
+    for (name, owner) in [(&b""[..], &b""[..]), (b"\r\n\0", b"\xfe '\x80"), (b"n", &long[..1024]), (&long, b"o")] {
         let acquired = wire.call(&[b"LOCK.ACQUIRE", name, owner, b"1000"]).unwrap();
         assert!(acquired.frame.integer().is_some(), "{}", String::from_utf8_lossy(&acquired.raw));
         assert_eq!(wire.call(&[b"LOCK.ACQUIRE", name, b"other", b"1000"]).unwrap().raw, b"$-1\r\n");
@@ -24,6 +24,8 @@ fn names_and_owners_are_any_bytes() {
         assert_eq!(wire.call(&[b"LOCK.RENEW", name, owner, b"7"]).unwrap().raw, b":7\r\n");
         assert_eq!(wire.call(&[b"LOCK.RELEASE", name, owner]).unwrap().raw, b":0\r\n");
     }
+    let refused = wire.call(&[&b"LOCK.ACQUIRE"[..], b"n", &long[..1025], b"1000"]).unwrap();
+    assert_eq!(refused.raw, b"-ERR owner is too long\r\n");
     server.check_invariants();
 }
 

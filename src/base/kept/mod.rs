@@ -22,9 +22,9 @@ pub trait Dated {
     fn heap_bytes(&self) -> usize;
 }
 
-/// Bytes that the allocator takes for a block of this many bytes.
+/// Bytes that the allocator takes for a block of this many bytes, approximately: sizes of blocks are multiples of 16.
 pub fn block(bytes: usize) -> usize {
-    if bytes == 0 { 0 } else { (bytes.saturating_add(8 + 15) & !15).max(32) }
+    bytes.next_multiple_of(16)
 }
 
 /// A list whose memory is kept while it has at most this many places.
