@@ -65,11 +65,11 @@ export class NotHeldError extends LockError {
 /** One owner of a cycle, and what it waits for. */
 export interface Wait {
   owner: string
-  /** The lock that the owner waits for. */
+  /** The lock that the owner waits for; empty for one that the user may not see, or several. */
   lock: string
   /** The owner that it waits for. */
   behind: string
-  /** Whether that owner holds the lock; otherwise it is ahead in the queue. */
+  /** Whether that owner is known to hold the lock; otherwise it may be ahead in the queue. */
   held: boolean
 }
 
@@ -217,7 +217,8 @@ function notPortcullis(error: ServerError): NotPortcullisError {
 }
 
 /** Parses `'x' waits for 'a' held by 'y', who waits for 'b' asked for before by 'x'`. */
-export function cycle(text: string): Wait[] {
+export function cycle(reply: string): Wait[] {
+  const text = reply.replaceAll(" waits for a lock that you may not see behind '", " waits for '' asked for before by '")
   const start = /^'(.*?)' waits for '/.exec(text)
   if (!start || !text.endsWith("'")) return []
   const first = start[1] as string

@@ -188,11 +188,11 @@ pub struct Deadlock {
 pub struct Wait {
     /// The owner.
     pub owner: String,
-    /// The lock that the owner waits for.
+    /// The lock that the owner waits for; empty for one that the user may not see, or several.
     pub lock: String,
     /// The owner that it waits for.
     pub behind: String,
-    /// Whether the blocking owner holds the lock; otherwise it is ahead in the queue.
+    /// Whether the blocking owner is known to hold the lock; otherwise it may be ahead in the queue.
     pub held: bool,
 }
 
@@ -209,6 +209,7 @@ impl Deadlock {
     }
 
     fn steps(text: &str) -> Option<Vec<Wait>> {
+        let text = text.replace(" waits for a lock that you may not see behind '", " waits for '' asked for before by '");
         let (first, rest) = text.strip_prefix('\'')?.split_once("' waits for '")?;
         let mut owner = first.to_owned();
         let mut cycle = Vec::new();
@@ -255,6 +256,9 @@ mod tests {
             held,
         };
         assert_eq!(deadlock.cycle, [wait("x", "b", "y", true), wait("y", "a", "x", false)]);
+        let text = "DEADLOCK 'x' waits for 'b' held by 'y', who waits for a lock that you may not see behind 'x'";
+        let Error::Deadlock(deadlock) = Error::from(ReplyError::new(text.as_bytes())) else { panic!("no deadlock") };
+        assert_eq!(deadlock.cycle, [wait("x", "b", "y", true), wait("y", "", "x", false)]);
         let odd = "DEADLOCK 'it' waits for 'x' waits for 'y'";
         let Error::Deadlock(deadlock) = Error::from(ReplyError::new(odd.as_bytes())) else { panic!("no deadlock") };
         assert!(deadlock.cycle.is_empty() && deadlock.text() == "'it' waits for 'x' waits for 'y'");

@@ -6,6 +6,7 @@ use crate::base::words::brief;
 use crate::engine::transaction::Transaction;
 use crate::engine::users::UserId;
 use crate::keyspace::interests::NIL;
+use crate::lock::UserKey;
 use crate::resp::reply::Protocol;
 
 bitflags::bitflags! {
@@ -79,6 +80,8 @@ pub struct Session {
     pub id: u64,
     /// The user whose rules apply.
     pub user: UserId,
+    /// Tells the owners of locks that are this user's from those of others.
+    pub user_key: UserKey,
     /// Selected database.
     pub db: u32,
     /// The protocol.
@@ -135,6 +138,7 @@ impl Session {
         Session {
             id,
             user: UserId::DEFAULT,
+            user_key: UserKey::default(),
             db: 0,
             protocol: Protocol::Resp2,
             flags: if peer.unix { SessionFlags::UNIX_SOCKET } else { SessionFlags::empty() },

@@ -9,7 +9,7 @@ use crate::engine::command::{Command, Flags};
 use crate::engine::context::Origin;
 use crate::engine::pubsub::subscriptions::is_of_leader;
 use crate::engine::pubsub::{self, Kind};
-use crate::engine::session::Session;
+use crate::engine::session::{Session, SessionFlags};
 use crate::keyspace::interests::NIL;
 use crate::keyspace::tracking::{Client, Message, Options, Told};
 use crate::resp::reply::{Protocol, Sink, WireReply};
@@ -127,10 +127,27 @@ impl Engine {
             let mut frames: [Option<Vec<u8>>; 2] = [None, None];
             for (tracker, client) in to {
                 let Some((id, protocol)) = self.receiver(tracker, client) else { continue };
+                if let Some(seen) = self.seen_of(tracker, &told) {
+                    if !seen.is_empty() {
+                        pubsub::push_to(self, id, &encode(&Told::Keys(seen), protocol));
+                    }
+                    continue;
+                }
                 let frame = frames[(protocol == Protocol::Resp3) as usize].get_or_insert_with(|| encode(&told, protocol));
                 pubsub::push_to(self, id, frame);
             }
         }
+    }
+
+    /// Of a message about keys that the tracker has not read: those that its user may see. `None` if that is the whole message.
+    fn seen_of(&self, number: u32, told: &Told) -> Option<Vec<Box<[u8]>>> {
+        let Told::Keys(keys) = told else { return None };
+        let tracker = self.keyspace.changes.tracking.get(number)?;
+        let session = self.sessions.get(tracker.client.id.0 as usize)?;
+        if !tracker.options.contains(Options::BCAST) || session.flags.contains(SessionFlags::UNRESTRICTED) {
+            return None;
+        }
+        Some(keys.iter().filter(|key| self.users.lets_see(session, key)).cloned().collect())
     }
 
     /// The session that receives a tracker's messages, and its protocol: the redirection target or the tracker itself. `None` if

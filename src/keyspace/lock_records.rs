@@ -70,7 +70,7 @@ impl Keyspace {
             for (number, mut session) in records.sessions {
                 session.end_ms = later(session.end_ms, later_ms);
                 let client = match coming {
-                    Coming::Copied if session.end_ms == 0 => Some(Client { id: number, slot: u32::MAX }),
+                    Coming::Copied if session.end_ms == 0 => Some(Client { id: number, slot: u32::MAX, ..Client::default() }),
                     _ => session.client.filter(|&client| connected(client)),
                 };
                 let fresh_ms = |min_ms: u64| now.deadline_in(session.grace_ms.max(min_ms)).max(1);

@@ -36,6 +36,11 @@ impl Mode {
     }
 }
 
+/// Tells users apart in the search for deadlocks, where owners of different users are different owners. It follows from the user's
+/// name, so that it means the same after a restart and on every node. 0 is the default user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserKey(pub u32);
+
 /// A connection that acquires locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Client {
@@ -43,6 +48,15 @@ pub struct Client {
     pub id: u64,
     /// The index of its session in the engine, while that exists.
     pub slot: u32,
+    /// Its user.
+    pub user: UserKey,
+}
+
+impl Client {
+    /// This connection for what an owner has as another user.
+    pub fn as_user(self, user: UserKey) -> Client {
+        Client { user, ..self }
+    }
 }
 
 /// What ends a grant besides its lease and its release.
@@ -129,7 +143,7 @@ pub struct Grant {
     pub delay_ms: u32,
     /// What it ends with besides its lease.
     pub bound: Bound,
-    /// The connection that acquired it.
+    /// The connection that acquired it, or has taken it over. The user stays the one that acquired it.
     pub client: Client,
 }
 
@@ -137,6 +151,11 @@ impl Grant {
     /// Whether its lease has ended.
     pub fn ended(&self, now_ms: u64) -> bool {
         now_ms >= self.end_ms
+    }
+
+    /// Gives the grant to another connection.
+    pub fn move_to(&mut self, client: Client) {
+        self.client = client.as_user(self.client.user);
     }
 
     /// Restarts the lease, up to its maximum.
@@ -183,11 +202,14 @@ const HEAD: usize = 33;
 /// Maximum number of bytes of a packed grant.
 const PACKED_MAX: usize = 128;
 /// Maximum number of bytes of the owner in it.
-const PACKED_OWNER_MAX: usize = PACKED_MAX - HEAD - 6 - 4;
+const PACKED_OWNER_MAX: usize = PACKED_MAX - HEAD - 6 - 4 - 4;
 const MAX_END: u8 = 1;
 const DELAY: u8 = 2;
 const CONNECTION: u8 = 4;
 const SESSION: u8 = 8;
+const USER: u8 = 16;
+/// What has a field of its own behind the head.
+const OPTIONAL: u8 = MAX_END | DELAY | SESSION | USER;
 /// Bytes of a session's number.
 const SESSION_BYTES: usize = 7;
 const U48: u64 = (1 << 48) - 1;
@@ -240,7 +262,8 @@ pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
         Bound::Connection => CONNECTION,
         Bound::Session(_) => SESSION,
     };
-    let flags = flag(grant.max_end_ms != 0, MAX_END) | flag(grant.delay_ms != 0, DELAY) | bound;
+    let user = flag(grant.client.user != UserKey::default(), USER);
+    let flags = flag(grant.max_end_ms != 0, MAX_END) | flag(grant.delay_ms != 0, DELAY) | bound | user;
     packed.len = HEAD;
     let head = &mut packed.bytes;
     (head[0], head[1]) = (flags, grant.holds as u8);
@@ -251,14 +274,19 @@ pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
     head[21..29].copy_from_slice(&grant.client.id.to_le_bytes());
     head[27..31].copy_from_slice(&grant.client.slot.to_le_bytes());
     head[31..33].copy_from_slice(&grant.renewed.to_le_bytes());
-    if flags & MAX_END != 0 {
-        packed.push(&grant.max_end_ms.to_le_bytes()[..6]);
-    }
-    if flags & DELAY != 0 {
-        packed.push(&grant.delay_ms.to_le_bytes());
-    }
-    if let Bound::Session(number) = grant.bound {
-        packed.push(&number.0);
+    if flags & OPTIONAL != 0 {
+        if flags & MAX_END != 0 {
+            packed.push(&grant.max_end_ms.to_le_bytes()[..6]);
+        }
+        if flags & DELAY != 0 {
+            packed.push(&grant.delay_ms.to_le_bytes());
+        }
+        if let Bound::Session(number) = grant.bound {
+            packed.push(&number.0);
+        }
+        if flags & USER != 0 {
+            packed.push(&grant.client.user.0.to_le_bytes());
+        }
     }
     packed.push(&grant.owner);
     true
@@ -272,19 +300,25 @@ pub fn unpack(bytes: &[u8]) -> Option<Grant> {
         let word: [u8; 8] = std::array::from_fn(|i| head[at + i]);
         u64::from_le_bytes(word) & mask
     };
-    let (mut max_end_ms, mut delay_ms) = (0, 0);
-    if head[0] & MAX_END != 0 {
-        let (taken, left) = rest.split_first_chunk::<6>()?;
-        (max_end_ms, rest) = (u64::from_le_bytes([taken[0], taken[1], taken[2], taken[3], taken[4], taken[5], 0, 0]), left);
-    }
-    if head[0] & DELAY != 0 {
-        let (taken, left) = rest.split_first_chunk::<4>()?;
-        (delay_ms, rest) = (u32::from_le_bytes(*taken), left);
-    }
+    let (mut max_end_ms, mut delay_ms, mut user) = (0, 0, 0);
     let mut bound = if head[0] & CONNECTION != 0 { Bound::Connection } else { Bound::Lease };
-    if head[0] & SESSION != 0 {
-        let (taken, left) = rest.split_first_chunk::<SESSION_BYTES>()?;
-        (bound, rest) = (Bound::Session(SessionNumber(*taken)), left);
+    if head[0] & OPTIONAL != 0 {
+        if head[0] & MAX_END != 0 {
+            let (taken, left) = rest.split_first_chunk::<6>()?;
+            (max_end_ms, rest) = (u64::from_le_bytes([taken[0], taken[1], taken[2], taken[3], taken[4], taken[5], 0, 0]), left);
+        }
+        if head[0] & DELAY != 0 {
+            let (taken, left) = rest.split_first_chunk::<4>()?;
+            (delay_ms, rest) = (u32::from_le_bytes(*taken), left);
+        }
+        if head[0] & SESSION != 0 {
+            let (taken, left) = rest.split_first_chunk::<SESSION_BYTES>()?;
+            (bound, rest) = (Bound::Session(SessionNumber(*taken)), left);
+        }
+        if head[0] & USER != 0 {
+            let (taken, left) = rest.split_first_chunk::<4>()?;
+            (user, rest) = (u32::from_le_bytes(*taken), left);
+        }
     }
     Some(Grant {
         owner: Owner::from_slice(rest),
@@ -298,7 +332,11 @@ pub fn unpack(bytes: &[u8]) -> Option<Grant> {
         max_end_ms,
         delay_ms,
         bound,
-        client: Client { id: word(21, U48), slot: u32::from_le_bytes([head[27], head[28], head[29], head[30]]) },
+        client: Client {
+            id: word(21, U48),
+            slot: u32::from_le_bytes([head[27], head[28], head[29], head[30]]),
+            user: UserKey(user),
+        },
     })
 }
 
@@ -315,10 +353,11 @@ mod tests {
             (max_end_ms, delay_ms) in (prop_oneof![Just(0), 1u64..1 << 45], prop_oneof![Just(0), any::<u32>()]),
             bound in prop_oneof![Just(Bound::Lease), Just(Bound::Connection), (1u64..1 << 53).prop_map(|number| Bound::Session(SessionNumber::new(number)))],
             (id, slot, shared, renewed) in (1u64..1 << 48, any::<u32>(), any::<bool>(), any::<u16>()),
+            user in prop_oneof![Just(0), any::<u32>()],
         ) {
             let mode = if shared { Mode::Shared } else { Mode::Exclusive };
             let owner = Owner::from_slice(&owner);
-            let client = Client { id, slot };
+            let client = Client { id, slot, user: UserKey(user) };
             let grant = Grant { owner, token, holds, mode, permits: 1, renewed, granted_ms, end_ms, max_end_ms, delay_ms, bound, client };
             let mut packed = Packed::default();
             if pack(&grant, &mut packed) {

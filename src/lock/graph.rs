@@ -17,7 +17,7 @@ pub mod forest;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lock::grant::Mode;
+use crate::lock::grant::{Mode, UserKey};
 use crate::lock::queue::{Link, Queues};
 
 /// One owner of a cycle, and what it waits for.
@@ -34,6 +34,8 @@ pub struct Step {
 /// A wait that is about to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingWait<'a> {
+    /// The user of the owner.
+    pub user: UserKey,
     /// The owner.
     pub owner: &'a [u8],
     /// The mode in which it wants the names.
@@ -65,7 +67,7 @@ const LIFTED: u32 = 1 << 16;
 
 /// The cycle that a wait would close, beginning with its owner; `None` if it closes none.
 pub fn find_cycle(queues: &mut Queues, pending: PendingWait<'_>) -> Option<Vec<Step>> {
-    let wanting = queues.find_owner(pending.owner)?;
+    let wanting = queues.find_owner(pending.user, pending.owner)?;
     let known = queues.owner(wanting)?;
     if known.holds.is_empty() && known.waits.is_empty() {
         return None;
@@ -329,20 +331,31 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A cycle in words: `'x' waits for 'a' held by 'y', who waits for 'b' held by 'x'`.
-pub fn describe(cycle: &[Step]) -> Vec<u8> {
+/// A cycle in words: `'x' waits for 'a' held by 'y', who waits for 'b' held by 'x'`. Of locks that are not seen, and of owners that
+/// have to do with no others, it says only that there are any: `'y', who waits for a lock that you may not see behind 'x'`.
+pub fn describe(cycle: &[Step], sees: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut text = Vec::new();
     for (at, step) in cycle.iter().enumerate() {
+        let seen = sees(&step.waits_for);
+        if at > 0 && !seen && !sees(&cycle[at - 1].waits_for) {
+            continue;
+        }
         if at == 0 {
             text.extend_from_slice(b"'");
             text.extend_from_slice(&step.owner);
-            text.extend_from_slice(b"' waits for '");
+            text.extend_from_slice(b"' waits for ");
         } else {
-            text.extend_from_slice(b", who waits for '");
+            text.extend_from_slice(b", who waits for ");
         }
-        text.extend_from_slice(&step.waits_for);
-        text.extend_from_slice(if step.held { b"' held by '" } else { b"' asked for before by '" });
-        text.extend_from_slice(&cycle[(at + 1) % cycle.len()].owner);
+        let last = if seen { at } else { at + cycle[at..].iter().take_while(|step| !sees(&step.waits_for)).count() - 1 };
+        if seen {
+            text.extend_from_slice(b"'");
+            text.extend_from_slice(&step.waits_for);
+            text.extend_from_slice(if step.held { b"' held by '" } else { b"' asked for before by '" });
+        } else {
+            text.extend_from_slice(b"a lock that you may not see behind '");
+        }
+        text.extend_from_slice(&cycle[(last + 1) % cycle.len()].owner);
         text.extend_from_slice(b"'");
     }
     text
@@ -362,9 +375,11 @@ mod tests {
         format!("{kind}{number}").into_bytes()
     }
 
+    const NOBODY: UserKey = UserKey(0);
+
     fn hold(queues: &mut Queues, what: &[u8], owner: &[u8], mode: Mode) {
         let queue = queues.find_or_make(0, what);
-        queues.hold(queue, owner, mode);
+        queues.hold(queue, (NOBODY, owner), mode);
     }
 
     fn wait(queues: &mut Queues, what: &[u8], owner: &[u8]) {
@@ -375,14 +390,14 @@ mod tests {
 
     fn cycle_of(queues: &mut Queues, what: &[u8], owner: &[u8]) -> Option<Vec<Step>> {
         let queue = queues.find_or_make(0, what);
-        find_cycle(queues, PendingWait { owner, mode: Mode::Exclusive, upgrade: false, queues: &[queue] })
+        find_cycle(queues, PendingWait { user: NOBODY, owner, mode: Mode::Exclusive, upgrade: false, queues: &[queue] })
     }
 
     /// Whether at most this many steps suffice to see that there is no cycle.
     fn is_seen_within(queues: &mut Queues, what: &[u8], owner: &[u8], steps: u32) -> bool {
         let wanted = [queues.find_or_make(0, what)];
-        let pending = PendingWait { owner, mode: Mode::Exclusive, upgrade: false, queues: &wanted };
-        let Some(wanting) = queues.find_owner(owner) else { return true };
+        let pending = PendingWait { user: NOBODY, owner, mode: Mode::Exclusive, upgrade: false, queues: &wanted };
+        let Some(wanting) = queues.find_owner(NOBODY, owner) else { return true };
         let awaited = Awaited { queues, pending, wanting, also: &[], seen: BTreeSet::new(), next: Vec::new(), steps };
         matches!(awaited.leads_to_pending(), Ok(false))
             || matches!(Search::new(queues, pending, wanting, steps).cycle(), Ok(None))
@@ -450,7 +465,7 @@ mod tests {
         let shared = [queues.find_or_make(0, b"shared")];
         for n in 0..3 {
             let owner = name("sharer", n);
-            let number = queues.find_owner(&owner).expect("it holds");
+            let number = queues.find_owner(NOBODY, &owner).expect("it holds");
             assert_eq!(queues.is_below(number, &shared), n > 0, "{n}");
             assert_eq!(cycle_of(&mut queues, b"shared", &owner), None);
             wait(&mut queues, b"shared", &owner);
@@ -458,5 +473,60 @@ mod tests {
         }
         // One that closes the cycle is found all the same.
         assert_eq!(cycle_of(&mut queues, &name("chain", 0), b"end").map(|cycle| cycle.len()), Some(MANY + 1));
+    }
+
+    #[test]
+    fn owners_of_different_users_are_different_owners() {
+        // A stranger holds one of its own locks as `alice`, and waits for it as `bob`.
+        let stranger = UserKey(7);
+        let mut queues = Queues::new(1);
+        let own = queues.find_or_make(0, b"own");
+        queues.hold(own, (stranger, b"alice"), Mode::Exclusive);
+        let client = Client::default().as_user(stranger);
+        queues.enter(&Request { owner: b"bob", client, wanted: WANTED, id: None }, (None, 0), (false, false), &[own]);
+        hold(&mut queues, b"work", b"bob", Mode::Exclusive);
+        assert_eq!(cycle_of(&mut queues, b"work", b"alice"), None);
+        wait(&mut queues, b"work", b"alice");
+        assert!(queues.has_namesakes());
+        queues.check_invariants();
+        // Whoever shares names of locks is found all the same.
+        let step = |owner: &[u8], lock: &[u8]| Step { owner: owner.to_vec(), waits_for: lock.to_vec(), held: true };
+        hold(&mut queues, b"shared", b"alice", Mode::Exclusive);
+        let shared = queues.find_or_make(0, b"shared");
+        queues.enter(&Request { owner: b"alice", client, wanted: WANTED, id: None }, (None, 0), (false, false), &[shared]);
+        queues.check_invariants();
+        let cycle = cycle_of(&mut queues, b"own", b"bob");
+        assert_eq!(cycle, Some(vec![step(b"bob", b"own"), step(b"alice", b"shared"), step(b"alice", b"work")]));
+        queues.unhold_all(own);
+        assert_eq!(queues.waits_of(b"alice").len(), 2);
+        queues.check_invariants();
+    }
+
+    #[test]
+    fn a_cycle_names_what_is_seen() {
+        let step = |owner: &str, lock: &str, held| Step { owner: owner.into(), waits_for: lock.into(), held };
+        let cycle = [
+            step("x", "a:1", true),
+            step("y", "v:1", true),
+            step("secret", "v:2", false),
+            step("z", "a:2", false),
+            step("w", "v:3", true),
+        ];
+        let text = |sees: fn(&[u8]) -> bool, cycle: &[Step]| String::from_utf8(describe(cycle, sees)).unwrap();
+        let of_a = |name: &[u8]| name.starts_with(b"a:");
+        assert_eq!(
+            text(|_| true, &cycle[..3]),
+            "'x' waits for 'a:1' held by 'y', who waits for 'v:1' held by 'secret', who waits for 'v:2' asked for before by 'x'"
+        );
+        assert_eq!(
+            text(of_a, &cycle),
+            "'x' waits for 'a:1' held by 'y', who waits for a lock that you may not see behind 'z', who waits for 'a:2' asked for \
+             before by 'w', who waits for a lock that you may not see behind 'x'"
+        );
+        assert_eq!(text(of_a, &cycle[1..3]), "'y' waits for a lock that you may not see behind 'y'");
+        assert_eq!(
+            text(of_a, &cycle[1..4]),
+            "'y' waits for a lock that you may not see behind 'z', who waits for 'a:2' asked for before by 'y'"
+        );
     }
 }

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::lock::grant::{Client, Owner, Reason};
+use crate::lock::graph::Step;
 use crate::lock::history::breaks::Breaks;
 use crate::lock::history::{Event, What};
 use crate::lock::holders::Lock;
@@ -115,7 +116,7 @@ pub enum Refusal {
         at_most_ms: u64,
     },
     /// The wait would close this cycle. Empty: the cycle may go through overdue leases; end them and try again.
-    Deadlock(Vec<u8>),
+    Deadlock(Vec<Step>),
     /// The owner that wants to release or renew does not hold the lock.
     NotHeld(Cause),
     /// The lock has no grant with the token that is to be broken.

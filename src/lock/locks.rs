@@ -233,6 +233,8 @@ impl Locks {
             return Ok(Acquired::Busy);
         };
         let queue = self.contend(db, name, &lock);
+        let user = lock.holders.get(request.owner).map_or(client.user, |grant| grant.client.user);
+        let request = &Request { client: client.as_user(user), ..*request };
         let waits = self.wait(keys, now, request, deadline_ms, (upgrade, false), &[queue]);
         self.close_unchanged(keys, (db, name), &mut lock, plain);
         if plain {
@@ -381,7 +383,7 @@ impl Locks {
             }
             let taken_over = grant.client != by && grant.bound == Bound::Lease && !is_connected(grant.client);
             if taken_over {
-                grant.client = by;
+                grant.move_to(by);
             }
             (grant.end_ms, first, taken_over)
         });

@@ -53,7 +53,7 @@ pub mod stats;
 #[cfg(test)]
 mod model_tests;
 
-pub use grant::{Bound, Client, Grant, Mode};
+pub use grant::{Bound, Client, Grant, Mode, UserKey};
 pub use holders::{Holders, Lock};
 pub use interface::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Request};
 pub use locks::Locks;

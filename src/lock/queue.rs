@@ -12,6 +12,7 @@
 
 mod levels;
 
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
@@ -19,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::base::chunks::Chunks;
 use crate::base::segments::Segments;
-use crate::lock::grant::{Bound, Client, Mode, Owner};
+use crate::lock::grant::{Bound, Client, Mode, Owner, UserKey};
 use crate::lock::interface::Request;
 use crate::lock::owner_queues::OwnerQueues;
 
@@ -115,8 +116,10 @@ pub struct Queue {
 /// An owner that waits, or that holds names that have a queue.
 #[derive(Clone, Debug)]
 pub struct OwnerNode {
-    /// Its name.
+    /// Its name, which other users' owners may have, too.
     pub name: Owner,
+    /// Its user.
+    pub user: UserKey,
     hash: u32,
     /// The numbers of its waiters.
     pub waits: SmallVec<[u32; 1]>,
@@ -135,6 +138,8 @@ pub struct Queues {
     waiters: Chunks<Waiter>,
     owner_names: Segments,
     owners: Chunks<OwnerNode>,
+    /// Number of owners besides the first of each name.
+    namesakes: usize,
     order: i64,
     /// Number of queues with waiters.
     contended: usize,
@@ -154,6 +159,7 @@ impl Queues {
             waiters: Chunks::default(),
             owner_names: Segments::default(),
             owners: Chunks::default(),
+            namesakes: 0,
             order: 0,
             contended: 0,
             oldest: NIL,
@@ -251,22 +257,63 @@ impl Queues {
         self.owners.get(owner)
     }
 
-    /// The number of an owner, if it has waits or holds here.
-    pub fn find_owner(&self, name: &[u8]) -> Option<u32> {
+    /// The number of a user's owner, if it has waits or holds here.
+    pub fn find_owner(&self, user: UserKey, name: &[u8]) -> Option<u32> {
         if self.owners.is_empty() {
             return None;
         }
-        let hash = self.hash((NIL, name));
-        self.owner_names.find(hash, |number| self.owners.get(number).is_some_and(|owner| owner.name[..] == *name))
+        self.look_for_owner(self.hash((NIL, name)), user, name).0
     }
 
-    fn owner_of(&mut self, name: &[u8]) -> u32 {
-        if let Some(owner) = self.find_owner(name) {
+    /// The number of a user's owner, and whether an owner of this name and another user was met.
+    fn look_for_owner(&self, hash: u32, user: UserKey, name: &[u8]) -> (Option<u32>, bool) {
+        let mut namesake = false;
+        let is_it = |number: u32| {
+            let is_named = |owner: &&OwnerNode| owner.name[..] == *name;
+            self.owners.get(number).filter(is_named).is_some_and(|owner| {
+                namesake |= owner.user != user;
+                owner.user == user
+            })
+        };
+        (self.owner_names.find(hash, is_it), namesake)
+    }
+
+    /// The numbers of the owners of this name, each of another user.
+    fn owners_named(&self, name: &[u8]) -> SmallVec<[u32; 1]> {
+        let mut owners = SmallVec::new();
+        if self.owners.is_empty() {
+            return owners;
+        }
+        self.owner_names.find(self.hash((NIL, name)), |number| {
+            if self.owners.get(number).is_some_and(|owner| owner.name[..] == *name) {
+                owners.push(number);
+            }
+            // Where names are unique, the first is the only one.
+            self.namesakes == 0 && !owners.is_empty()
+        });
+        owners
+    }
+
+    /// The numbers of the waiters of all owners of this name.
+    pub fn waits_of(&self, name: &[u8]) -> SmallVec<[u32; 1]> {
+        let owners = self.owners_named(name);
+        owners.into_iter().filter_map(|owner| self.owners.get(owner)).flat_map(|owner| owner.waits.iter().copied()).collect()
+    }
+
+    /// Whether owners of different users have the same name.
+    pub fn has_namesakes(&self) -> bool {
+        self.namesakes > 0
+    }
+
+    fn owner_of(&mut self, user: UserKey, name: &[u8]) -> u32 {
+        let hash = self.hash((NIL, name));
+        let (found, namesake) = self.look_for_owner(hash, user, name);
+        if let Some(owner) = found {
             return owner;
         }
-        let hash = self.hash((NIL, name));
+        self.namesakes += usize::from(namesake);
         let (waits, holds) = (SmallVec::new(), OwnerQueues::default());
-        let node = OwnerNode { name: Owner::from_slice(name), hash, waits, holds, level: 0 };
+        let node = OwnerNode { name: Owner::from_slice(name), user, hash, waits, holds, level: 0 };
         let number = self.owners.insert(node);
         self.owner_names.insert(hash, number);
         number
@@ -276,14 +323,17 @@ impl Queues {
     fn release_owner(&mut self, owner: u32) {
         let Some(node) = self.owners.get(owner) else { return };
         if node.waits.is_empty() && node.holds.is_empty() {
+            if self.namesakes > 0 && self.owners_named(&node.name).len() > 1 {
+                self.namesakes -= 1;
+            }
             self.owner_names.remove(node.hash, owner);
             self.owners.try_remove(owner);
         }
     }
 
-    /// Records that an owner holds a name that has a queue.
-    pub fn hold(&mut self, queue: u32, name: &[u8], mode: Mode) {
-        let owner = self.owner_of(name);
+    /// Records that a user's owner holds a name that has a queue.
+    pub fn hold(&mut self, queue: u32, (user, name): (UserKey, &[u8]), mode: Mode) {
+        let owner = self.owner_of(user, name);
         let (Some(node), Some(queue_of)) = (self.owners.get_mut(owner), self.queues.get_mut(queue)) else { return };
         match queue_of.holders.iter_mut().find(|holder| holder.0 == owner) {
             Some(holder) => holder.1 = mode,
@@ -298,8 +348,8 @@ impl Queues {
     }
 
     /// Records that an owner does not hold a name any more.
-    pub fn unhold(&mut self, queue: u32, name: &[u8]) {
-        let Some(owner) = self.find_owner(name) else { return };
+    pub fn unhold(&mut self, queue: u32, (user, name): (UserKey, &[u8])) {
+        let Some(owner) = self.find_owner(user, name) else { return };
         if let Some(found) = self.queues.get_mut(queue)
             && let Some(at) = found.holders.iter().position(|holder| holder.0 == owner)
         {
@@ -393,7 +443,7 @@ impl Queues {
         (upgrade, all): (bool, bool),
         queues: &[u32],
     ) -> u32 {
-        let owner = self.owner_of(owner);
+        let owner = self.owner_of(client.user, owner);
         let links = SmallVec::new();
         let serial = self.order + 1;
         let request = id.map(Box::from);
@@ -542,12 +592,14 @@ impl Queues {
         let by_age: Vec<i64> = self.waiters_by_age().map(|waiter| waiter.serial).collect();
         assert_eq!(by_age.len(), self.waiters.len(), "all waiters are in line");
         assert!(by_age.is_sorted_by(|a, b| a < b), "waiters are in the order in which they began");
+        let names: BTreeSet<&[u8]> = self.owners.iter().map(|(_, owner)| &owner.name[..]).collect();
+        assert_eq!(self.owners.iter().count() - names.len(), self.namesakes, "namesakes are counted");
         for (number, waiter) in self.waiters.iter() {
             let owner = self.owners.get(waiter.owner);
             assert!(owner.is_some_and(|owner| owner.waits.contains(&number)), "an owner knows what it waits for");
         }
         for (number, owner) in self.owners.iter() {
-            assert_eq!(self.find_owner(&owner.name), Some(number));
+            assert_eq!(self.find_owner(owner.user, &owner.name), Some(number));
             assert!(!owner.waits.is_empty() || !owner.holds.is_empty(), "nothing is known of others");
             for held in owner.holds.iter() {
                 let queue = self.queues.get(held);

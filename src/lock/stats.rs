@@ -204,7 +204,7 @@ mod tests {
         stats.set_long_max(0);
         stats.keep_long(wait);
         assert_eq!(stats.long.latest().len(), 0);
-        stats.long.clear();
+        stats.long.retain(|_| false);
         assert_eq!(stats.long.latest().len(), 0);
     }
 }

@@ -230,15 +230,23 @@ pub struct Node {
     pub is_partial: bool,
 }
 
-/// A lock of another database, and the owner that waits for it.
+/// A lock of another database, or one that the user may not see, and the owner that waits for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// The database.
-    pub db: u64,
-    /// The lock's name.
-    pub name: Name,
+    /// The database and the lock's name, if the user may see them.
+    pub lock: Option<(u64, Name)>,
     /// The owner.
     pub owner: Name,
+}
+
+impl Elsewhere {
+    /// The lock in words. `shown` is how a name is shown.
+    pub fn in_words(&self, shown: impl Fn(&Name) -> String) -> String {
+        match &self.lock {
+            Some((db, name)) => format!("{} in database {db}", shown(name)),
+            None => "a lock that you may not see".to_owned(),
+        }
+    }
 }
 
 /// Everything.
@@ -517,8 +525,7 @@ impl Node {
             holders: read::maps(reply, "holders").iter().map(Holder::of).collect(),
             cut: read::is(reply, "cut"),
             elsewhere: read::map(reply, "elsewhere").map(|there| Elsewhere {
-                db: read::number(there, "db").unwrap_or(0),
-                name: read::name(there, "name"),
+                lock: read::number(there, "db").map(|db| (db, read::name(there, "name"))),
                 owner: read::name(there, "owner"),
             }),
             is_partial: read::is(reply, "partial"),

@@ -138,9 +138,8 @@ fn several(roots: &[Root<'_>], least: &str, blocked: u64) -> String {
     format!("{holder} blocks {least}{clients} with {locks}: {named}{rest}{}", elsewhere.unwrap_or_default())
 }
 
-/// A lock of another database.
 fn of(there: &Elsewhere) -> String {
-    format!("{} in database {}", there.name, there.db)
+    there.in_words(Name::to_string)
 }
 
 fn wait(clients: u64) -> String {

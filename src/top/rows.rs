@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::client::Value;
-use crate::top::facts::{Absence, Elsewhere, Event, Facts, Holder, Lock, Node, main_holder};
+use crate::top::facts::{Absence, Event, Facts, Holder, Lock, Node, main_holder};
 use crate::top::names::Name;
 use crate::top::words::{counted, long, short, short_us};
 
@@ -144,8 +144,8 @@ fn said(node: &Node) -> String {
     if node.blocked > node.waiters {
         text.push_str(&format!(", {} with those below", node.blocked));
     }
-    if let Some(Elsewhere { db, name, owner }) = &node.elsewhere {
-        text.push_str(&format!("; {} waits for {} in database {db}", brief(owner), brief(name)));
+    if let Some(there) = &node.elsewhere {
+        text.push_str(&format!("; {} waits for {}", brief(&there.owner), there.in_words(brief)));
     }
     match (speaker(node), &node.via) {
         (Some(holder), via) => {

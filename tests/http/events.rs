@@ -8,12 +8,12 @@ use serde_json::Value;
 use crate::client::{Talk, builder, connect, get, send, start, text};
 
 /// An open stream.
-struct Stream(BufReader<TcpStream>);
+pub struct Stream(BufReader<TcpStream>);
 
 impl Stream {
     /// Opens it. The answer must be one of events.
     #[track_caller]
-    fn open(addr: SocketAddr, path: &str, headers: &[&str]) -> Stream {
+    pub fn open(addr: SocketAddr, path: &str, headers: &[&str]) -> Stream {
         let mut stream = connect(addr);
         stream.write_all(text(addr, &format!("GET {path}"), headers, "").as_bytes()).unwrap();
         let mut stream = Stream(BufReader::new(stream));
@@ -30,7 +30,7 @@ impl Stream {
     }
 
     /// The next event: its name, and its data. `None` at the end of the stream.
-    fn next(&mut self) -> Option<(String, Value)> {
+    pub fn next(&mut self) -> Option<(String, Value)> {
         let mut name = String::new();
         loop {
             let mut line = String::new();

@@ -8,6 +8,7 @@
 //! - `limits`: bounds of requests and connections;
 //! - `metrics`: the names of redis_exporter, and the metrics of locks;
 //! - `monitoring`: the dashboard and the alerts of the guide;
+//! - `neighbours`: what users see of the locks of others;
 //! - `tls`: HTTP over TLS.
 
 #![allow(clippy::unwrap_used)]
@@ -23,4 +24,5 @@ mod health;
 mod limits;
 mod metrics;
 mod monitoring;
+mod neighbours;
 mod tls;

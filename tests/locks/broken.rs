@@ -149,8 +149,16 @@ fn who_may_take_locks_may_not_break_them() {
     assert!(names(ask(&mut admin, "ACL CAT")).contains(&"lockadmin".to_owned()));
     assert_eq!(names(ask(&mut admin, "ACL CAT lockadmin")), ["lock.recent", "lock.leaks", "lock.break"]);
     let info = ask(&mut admin, "COMMAND INFO lock.break");
-    assert_eq!(names(info.elements().unwrap()[0].elements().unwrap()[6].clone()), ["@write", "@slow", "@lockadmin"]);
+    assert_eq!(
+        names(info.elements().unwrap()[0].elements().unwrap()[6].clone()),
+        ["@write", "@slow", "@dangerous", "@lockadmin"]
+    );
     assert_eq!(call(&mut admin, "ACL SETUSER app on nopass ~* &* -@all +@lock"), "+OK");
+    // Nor may whoever has what is left without administration.
+    assert_eq!(call(&mut admin, "ACL SETUSER most on nopass ~* &* +@all -@admin -@dangerous"), "+OK");
+    for request in ["LOCK.BREAK order TOKEN 1", "LOCK.RECENT", "LOCK.LEAKS", "LOCK.SLOWLOG GET"] {
+        assert!(call(&mut admin, &format!("ACL DRYRUN most {request}")).contains("has no permissions to run"), "{request}");
+    }
     assert_eq!(call(&mut admin, "ACL SETUSER keeper on nopass ~order* &* -@all +@lockadmin"), "+OK");
     assert_eq!(call(&mut user, "AUTH app x"), "+OK");
     let held = token(&mut user, "LOCK.ACQUIRE order x 1000");

@@ -45,10 +45,11 @@ class Wait:
 
     owner: str
     lock: str
+    """Empty for a lock that the user may not see, or several."""
     behind: str
     """The owner that holds the lock, or that is ahead in its queue."""
     held: bool
-    """Whether `behind` holds the lock."""
+    """Whether `behind` is known to hold the lock."""
 
 
 class DeadlockError(LockError):
@@ -140,6 +141,7 @@ def is_unknown_command(error: redis.exceptions.ResponseError) -> bool:
 
 def cycle_of(text: str) -> list[Wait]:
     """Parses `'x' waits for 'a' held by 'y', who waits for 'b' asked for before by 'x'`."""
+    text = text.replace(" waits for a lock that you may not see behind '", " waits for '' asked for before by '")
     first, found, rest = text.removeprefix("'").partition("' waits for '")
     if not found or not rest.endswith("'"):
         return []

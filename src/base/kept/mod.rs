@@ -83,9 +83,25 @@ impl<T: Dated> Kept<T> {
         self.entries.iter().rev()
     }
 
+    /// Forgets the entries for which `keeps` is false.
+    pub fn retain(&mut self, keeps: impl FnMut(&T) -> bool) {
+        self.entries.retain(keeps);
+        self.heap_bytes = self.entries.iter().map(T::heap_bytes).sum();
+        self.shrink();
+    }
+
     /// Forgets all entries.
     pub fn clear(&mut self) {
         *self = Kept::default();
+    }
+}
+
+impl<T> Kept<T> {
+    fn shrink(&mut self) {
+        let (len, places) = (self.entries.len(), self.entries.capacity());
+        if len == 0 || (places > PLACES_MIN && len < places / 4) {
+            self.entries.shrink_to(2 * len);
+        }
     }
 }
 
@@ -100,10 +116,7 @@ impl<T: Dated> Memory for Kept<T> {
 
     fn forget_oldest(&mut self) {
         self.pop_oldest();
-        let (len, places) = (self.entries.len(), self.entries.capacity());
-        if len == 0 || (places > PLACES_MIN && len < places / 4) {
-            self.entries.shrink_to(2 * len);
-        }
+        self.shrink();
     }
 }
 

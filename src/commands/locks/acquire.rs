@@ -6,13 +6,13 @@ use crate::base::number::parse_i64;
 use crate::engine::command::keys::{CountFault, counted};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
 use crate::engine::context::Context;
-use crate::engine::locks::refusal_error;
+use crate::engine::locks::{deadlock_error, refusal_error};
 use crate::engine::observe::notices::Notice;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
 use crate::lock::grant::OWNER_MAX;
 use crate::lock::queue::Wanted;
-use crate::lock::{Acquired, AllAcquired, Bound, Claim, Client, Mode, Refusal, Request, requests};
+use crate::lock::{Acquired, AllAcquired, Bound, Claim, Client, Mode, Refusal, Request, graph, requests};
 use crate::store::entry::ValueRef;
 use crate::store::values::value::Value;
 
@@ -184,7 +184,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         delay_ms: options.delay_ms,
         bound: bound(cx, options.session),
     };
-    acquire_one(cx, (args[1], args[2]), wanted, options.wait, options.request)
+    acquire_one(cx, args, wanted, options.wait, options.request)
 }
 
 /// Binds grants of an owner to its connection, if it is not known whether their connection lives.
@@ -195,15 +195,17 @@ pub(crate) fn owner_returns(cx: &mut Context<'_>, names: &[&[u8]], owner: &[u8])
     }
 }
 
-/// Acquires a lock or permits of a semaphore, or blocks the session until they are granted.
+/// Acquires a lock or permits of a semaphore, or blocks the session until they are granted. The first arguments are the name and the
+/// owner.
 pub(crate) fn acquire_one(
     cx: &mut Context<'_>,
-    (name, owner): (&[u8], &[u8]),
+    args: &[&[u8]],
     wanted: Wanted,
     wait: Option<Option<u64>>,
     id: Option<&[u8]>,
 ) -> Result {
     let wait = if cx.may_block() { wait } else { None };
+    let (name, owner) = (args[1], args[2]);
     let (now, place) = (cx.now, (cx.db, name));
     let request = Request { owner, client: cx.engine.acquiring_client(cx.session), wanted, id };
     let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
@@ -215,17 +217,19 @@ pub(crate) fn acquire_one(
         Ok(Acquired::Granted(token)) => cx.reply.integer(token as i64),
         Ok(Acquired::Busy) => cx.reply.null(),
         Ok(Acquired::Waits(waiter)) => cx.engine.wait_for_locks(cx.session, waiter),
-        Err(refusal) => return Err(refused(cx, &refusal, name, owner, wanted.limit)),
+        Err(refusal) => return Err(refused(cx, args, &refusal, name, owner, wanted.limit)),
     }
     Ok(())
 }
 
 /// The error of a refusal. The log tells of a deadlock.
 #[cold]
-fn refused(cx: &mut Context<'_>, refusal: &Refusal, name: &[u8], owner: &[u8], limit: u32) -> Error {
+fn refused(cx: &mut Context<'_>, args: &[&[u8]], refusal: &Refusal, name: &[u8], owner: &[u8], limit: u32) -> Error {
     if let Refusal::Deadlock(cycle) = refusal {
         let (now, by) = (cx.now, Some(cx.session));
-        cx.engine.notice(now, by, Notice::Deadlock { cycle });
+        cx.engine.notice(now, by, Notice::Deadlock { cycle: &graph::describe(cycle, |_| true) });
+        let sight = cx.sight(args);
+        return deadlock_error(cycle, |name| sight.sees(name));
     }
     refusal_error(refusal, name, owner, limit)
 }
@@ -267,7 +271,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         Ok(AllAcquired::Waits(waiter)) => cx.engine.wait_for_locks(cx.session, waiter),
         Ok(AllAcquired::Busy) => cx.reply.null_array(),
-        Err(refusal) => return Err(refused(cx, &refusal, names[0], owner, 0)),
+        Err(refusal) => return Err(refused(cx, args, &refusal, names[0], owner, 0)),
     }
     Ok(())
 }

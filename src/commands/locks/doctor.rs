@@ -7,7 +7,9 @@ use crate::base::words::{counted, long, pasteable};
 use crate::commands::locks::info::{Holder, Most, READ, Shown, shown_with};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
-use crate::lock::graph::forest::{self, Node, Trees};
+use crate::engine::users::sight::Sight;
+use crate::lock::graph::forest::{self, Among, Node, Trees};
+use crate::lock::queue::Queue;
 
 /// Number of roots of trees that are looked at, of troubles that are told, and of locks of each.
 const ROOTS: usize = 100;
@@ -26,7 +28,7 @@ pub const COMMANDS: &[Command] = &[Command {
     arity: 1,
     flags: Flags::READONLY,
     keys: Keys::None,
-    summary: "Says in sentences which locks the most clients of the database wait for, who holds them, whether those holders are connected, and which command ends their grants.",
+    summary: "Says in sentences which locks the most clients of the database wait for, who holds them, whether those holders are connected, and which command ends their grants. Shows only locks that the user may read.",
     complexity: "O(N) for N holders and waiters, of which at most 100,000 are followed",
     handler: doctor,
     ..READ
@@ -40,7 +42,7 @@ struct Root {
     blocked: u64,
     /// Whether more wait than were followed.
     cut: bool,
-    /// That a holder waits for a lock of another database, in words.
+    /// That a holder waits for a lock of another database, or for one that is not seen, in words.
     elsewhere: Option<String>,
     shown: Shown,
 }
@@ -58,15 +60,23 @@ impl Root {
     }
 }
 
-fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let groups = groups(roots(cx));
+fn doctor(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let sight = cx.sight(args);
+    let groups = groups(roots(cx, &sight));
     let mut lines = Vec::new();
     for group in groups.iter().take(NAMED) {
         describe(cx, group, &mut lines);
     }
     let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
-    let (waiters, contended, held) = (locks.queues.waiters() as u64, locks.queues.contended() as u64, locks.held.total());
-    if groups.is_empty() {
+    let (held, all) = (locks.held.total(), locks.queues.iter().map(|(_, queue)| queue));
+    let seen: Vec<&Queue> = all.filter(|queue| queue.len > 0 && sight.sees(&queue.name)).collect();
+    let (waiters, contended) = match sight.is_all() {
+        true => (locks.queues.waiters() as u64, locks.queues.contended() as u64),
+        false => (seen.iter().map(|queue| u64::from(queue.len)).sum(), seen.len() as u64),
+    };
+    if groups.is_empty() && !sight.is_all() {
+        lines.push("Nobody waits for a lock in this database that you may see.".to_owned());
+    } else if groups.is_empty() {
         let grants = counted(held.grants, "grant");
         let longest = locks.held.oldest_ms().map(|since_ms| long(cx.now.mono_ms().saturating_sub(since_ms)));
         lines.push(match longest {
@@ -78,8 +88,7 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     }
     if waiters > 0 {
         let in_all = format!("{} for {}", wait(waiters), counted(contended, "lock"));
-        let databases: BTreeSet<u32> =
-            locks.queues.iter().filter(|(_, queue)| queue.len > 0).map(|(_, queue)| queue.db).collect();
+        let databases: BTreeSet<u32> = seen.iter().map(|queue| queue.db).collect();
         let others: Vec<String> = databases.into_iter().filter(|&db| db != cx.db).map(|db| format!("SELECT {db}")).collect();
         let there = if others.is_empty() { String::new() } else { format!(", also behind {}", others.join(", ")) };
         lines.push(format!(
@@ -93,14 +102,19 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 /// The locks at the roots, those with the most clients behind them first.
-fn roots(cx: &mut Context<'_>) -> Vec<Root> {
+fn roots(cx: &mut Context<'_>, sight: &Sight) -> Vec<Root> {
     let Some(locks) = &cx.engine.keyspace.changes.locks else { return Vec::new() };
-    let Trees { nodes, is_partial } = forest::roots(&locks.queues, cx.db, ROOTS);
+    let among = Among { db: cx.db, sees: &|name| sight.sees(name) };
+    let Trees { nodes, is_partial } = forest::roots(&locks.queues, among, ROOTS);
     let named = |node: Node| {
         let queue = locks.queues.get(node.queue?)?;
         let elsewhere = node.elsewhere.and_then(|(other, owner)| {
             let (other, owner) = (locks.queues.get(other)?, locks.queues.owner(owner)?);
-            Some(format!("{} waits for {} in database {}", pasteable(&owner.name), pasteable(&other.name), other.db))
+            let (owner, lock, db) = (pasteable(&owner.name), pasteable(&other.name), other.db);
+            Some(match sight.sees(&other.name) {
+                true => format!("{owner} waits for {lock} in database {db}: LOCK.DOCTOR there says what holds it up."),
+                false => format!("{owner} waits for a lock that you may not see."),
+            })
         });
         Some((queue.name.to_vec(), u64::from(queue.len), node.blocked, node.cut || is_partial, elsewhere))
     };
@@ -168,7 +182,7 @@ fn describe(cx: &Context<'_>, group: &[Root], lines: &mut Vec<String>) {
         };
         lines.push(format!("    {} is held by {}{others}.", pasteable(&root.name), holder.in_words(cx.now)));
         if let Some(elsewhere) = &root.elsewhere {
-            lines.push(format!("    {elsewhere}: LOCK.DOCTOR there says what holds it up."));
+            lines.push(format!("    {elsewhere}"));
         }
         let (name, token) = (pasteable(&root.name), holder.token());
         lines.push(format!("    To end that grant and no later one: LOCK.BREAK {name} TOKEN {token} REASON \"why\""));

@@ -1,12 +1,13 @@
-//! `LOCK.GRAPH`: which lock blocks which.
+//! `LOCK.GRAPH`: which lock blocks which, of those that the user may see.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::locks::info::{Most, READ, Shown, field, shown_with, text, write_holders};
+use crate::commands::locks::info::{Holder, Most, READ, Shown, field, field_if, shown_with, text, write_holders};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
+use crate::engine::users::sight::Sight;
 use crate::lock::grant::Owner;
-use crate::lock::graph::forest::{Asked, Node, Trees, forest};
+use crate::lock::graph::forest::{Among, Asked, Node, Trees, forest};
 use crate::lock::queue::Queues;
 
 /// Number of nodes that are returned without `COUNT`.
@@ -21,9 +22,9 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "lock.graph",
     arity: -1,
     flags: Flags::READONLY,
-    // The name is one of locks' names, whose neighbours are shown, too: `LOCK.LIST` shows them as well.
+    // The name is one of those that may be shown, not a key that is accessed: to a user who may not read it, it is no lock.
     keys: Keys::None,
-    summary: "Returns which locks block which, as trees: first the locks whose holders wait for nothing, with all that they block below them. With a name, the paths to that lock and what is below it. Says which holders wait in another database, and whether there may be more than it shows.",
+    summary: "Returns which locks block which, as trees: first the locks whose holders wait for nothing, with all that they block below them. With a name, the paths to that lock and what is below it. Says which holders wait in another database or for a lock that the user may not read, and whether there may be more than it shows. Shows only locks that the user may read.",
     complexity: "O(N) for N holders and waiters, of which at most 100,000 are followed",
     syntax: "[name] [COUNT count]",
     handler: graph,
@@ -46,10 +47,11 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         _ => return Err(Error::SYNTAX),
     };
+    let sight = cx.sight(args);
     let asked = match name {
         None => None,
-        Some(name) => match shown_with(cx, name, MOST) {
-            Some(shown) => Some((name, shown.holders().iter().map(|holder| holder.owner().clone()).collect::<Vec<Owner>>())),
+        Some(name) => match sight.sees(name).then(|| shown_with(cx, name, MOST)).flatten() {
+            Some(shown) => Some((name, shown.holders().iter().map(Holder::owner_of_user).collect::<Vec<_>>())),
             None => {
                 cx.reply.array(0);
                 return Ok(());
@@ -59,8 +61,9 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (now, db) = (cx.now, cx.db);
     let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
     let asked = asked.as_ref().map(|(name, holders)| Asked { name, holders });
-    let Trees { nodes, is_partial } = forest(&locks.queues, db, asked, count);
-    let named: Vec<Named> = nodes.into_iter().map(|node| Named::of(&locks.queues, node, name)).collect();
+    let among = Among { db, sees: &|name| sight.sees(name) };
+    let Trees { nodes, is_partial } = forest(&locks.queues, among, asked, count);
+    let named: Vec<Named> = nodes.into_iter().map(|node| Named::of(&locks.queues, &sight, node, name)).collect();
     let all: Vec<(Option<Shown>, _)> = named.into_iter().map(|named| (shown_with(cx, &named.name, MOST), named)).collect();
     cx.reply.array(all.len());
     for (shown, Named { name, via, waiters, elsewhere, node }) in &all {
@@ -87,10 +90,15 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         reply.boolean(node.cut);
         reply.bulk(b"elsewhere");
         match elsewhere {
-            Some((db, name, owner)) => {
+            Some((place, owner)) => {
+                let (db, name) = place.as_ref().map(|(db, name)| (u64::from(*db), name)).unzip();
                 reply.map(3);
-                field(reply, "db", u64::from(*db));
-                text(reply, "name", name);
+                field_if(reply, "db", db);
+                reply.bulk(b"name");
+                match name {
+                    Some(name) => reply.bulk(name),
+                    None => reply.null(),
+                }
                 text(reply, "owner", owner);
             }
             None => reply.null(),
@@ -107,19 +115,19 @@ struct Named {
     /// The owner that holds the lock and waits for the one above.
     via: Option<Owner>,
     waiters: u64,
-    /// The database and the name of another lock that a holder waits for, and that holder.
-    elsewhere: Option<(u32, Vec<u8>, Owner)>,
+    /// The database and the name of another lock that a holder waits for, if it is seen, and that holder.
+    elsewhere: Option<(Option<(u32, Vec<u8>)>, Owner)>,
     node: Node,
 }
 
 impl Named {
     /// `asked`: the name of a lock without a queue.
-    fn of(queues: &Queues, node: Node, asked: Option<&[u8]>) -> Named {
+    fn of(queues: &Queues, sight: &Sight, node: Node, asked: Option<&[u8]>) -> Named {
         let queue = node.queue.and_then(|queue| queues.get(queue));
         let owner = |number: u32| queues.owner(number).map(|owner| owner.name.clone());
         let elsewhere = node.elsewhere.and_then(|(queue, by)| {
             let queue = queues.get(queue)?;
-            Some((queue.db, queue.name.to_vec(), owner(by)?))
+            Some((sight.sees(&queue.name).then(|| (queue.db, queue.name.to_vec())), owner(by)?))
         });
         Named {
             name: queue.map(|queue| queue.name.to_vec()).or_else(|| asked.map(<[u8]>::to_vec)).unwrap_or_default(),

@@ -13,7 +13,7 @@ use crate::keyspace::lru::idle_seconds;
 use crate::keyspace::waits::Wake;
 use crate::lock::grant::{Owner, Reason};
 use crate::lock::history::{Counts, What};
-use crate::lock::{Bound, Client, Grant, Locks};
+use crate::lock::{Bound, Client, Grant, Locks, UserKey};
 use crate::resp::reply::Sink;
 use crate::store::entry::{EntryRef, ValueRef};
 use crate::store::values::value::Value;
@@ -59,6 +59,11 @@ impl Holder {
     /// The owner.
     pub(super) fn owner(&self) -> &Owner {
         &self.grant.owner
+    }
+
+    /// The owner as the graph of waits knows it.
+    pub(super) fn owner_of_user(&self) -> (UserKey, Owner) {
+        (self.grant.client.user, self.grant.owner.clone())
     }
 
     /// The connection that it is known by.
@@ -182,18 +187,6 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Hides the value of a plain key.
-    pub(super) fn hide_value(&mut self) {
-        if let Held::Plain(plain) = &mut self.held {
-            plain.hide_value();
-        }
-    }
-
-    /// Whether a value is shown.
-    pub(super) fn has_value(&self) -> bool {
-        matches!(&self.held, Held::Plain(plain) if plain.has_value())
-    }
-
     /// How long the longest present wait lasts, in milliseconds.
     pub(super) fn oldest_wait_ms(&self) -> u64 {
         self.oldest_wait_ms
@@ -241,13 +234,6 @@ impl Shown {
         let free = matches!(&self.held, Held::Lock { held_back_ms: 0, all, .. } if all.count == 0);
         free && self.waiters == 0
     }
-}
-
-/// Whether the user may see the value of a key.
-pub(super) fn may_read(cx: &Context<'_>, name: &[u8]) -> bool {
-    let request: [&[u8]; 2] = [b"lock.info", name];
-    let row = cx.engine.commands.lookup(request[0]);
-    row.is_some_and(|row| cx.engine.permits(cx.session, row, &request).is_ok())
 }
 
 /// Collects everything shown of a name; `None` if it holds nothing and nobody waits for it.
@@ -345,7 +331,7 @@ fn holder(engine: &Engine, locks: &Locks, now: Now, grant: &Grant) -> Holder {
     let known = engine.known_client(if client == Client::default() { grant.client } else { client });
     let unseen = locks.is_unseen_grant(grant);
     let gone_ms = known.ended_ms.filter(|_| !unseen).map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
-    let grant = Grant { client, ..grant.clone() };
+    let grant = Grant { client: client.as_user(grant.client.user), ..grant.clone() };
     Holder { grant, session, client_name: known.name, addr: known.addr, user: known.user, gone_ms, unseen }
 }
 

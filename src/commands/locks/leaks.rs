@@ -1,7 +1,7 @@
 //! `LOCK.LEAKS` and `FAULT LEAKS`: the locks that are still held, native ones and plain keys that look like locks.
 
 use crate::base::error::Result;
-use crate::commands::locks::info::{READ, may_read};
+use crate::commands::locks::info::READ;
 use crate::engine::command::{Categories, Command, Flags, Keys};
 use crate::engine::context::Context;
 use crate::engine::faults::leaks::Leak;
@@ -15,13 +15,12 @@ pub const COMMANDS: &[Command] = &[Command {
     arity: -1,
     flags: Flags::READONLY,
     keys: Keys::None,
-    categories: Categories::LOCKADMIN.union(Categories::DANGEROUS),
-    summary: "Returns the locks that are held in all databases: native locks, and plain keys that match a pattern or, without patterns, look like locks.",
+    categories: Categories::LOCKADMIN,
+    summary: "Returns the locks that are held in all databases: native locks, and plain keys that match a pattern or, without patterns, look like locks. Shows only locks that the user may read.",
     complexity: "O(N) for N keys, of which at most 100,000 are examined",
     syntax: "[pattern [pattern ...]]",
     handler: |cx, args| {
-        let leaks = cx.engine.leaks_among(cx.now, &patterns(&args[1..]), WALK_MAX);
-        write(cx, leaks);
+        leaks(cx, args, &args[1..], WALK_MAX);
         Ok(())
     },
     ..READ
@@ -29,22 +28,19 @@ pub const COMMANDS: &[Command] = &[Command {
 
 /// `FAULT LEAKS`: examines all keys.
 pub(crate) fn all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let leaks = cx.engine.leaks(cx.now, &patterns(&args[2..]));
-    write(cx, leaks);
+    leaks(cx, args, &args[2..], usize::MAX);
     Ok(())
 }
 
-fn patterns(words: &[&[u8]]) -> Vec<Vec<u8>> {
-    words.iter().map(|pattern| pattern.to_vec()).collect()
+fn leaks(cx: &mut Context<'_>, args: &[&[u8]], patterns: &[&[u8]], keys_max: usize) {
+    let patterns: Vec<Vec<u8>> = patterns.iter().map(|pattern| pattern.to_vec()).collect();
+    let leaks = cx.engine.leaks_among(cx.now, &patterns, &cx.sight(args), keys_max);
+    write(cx, leaks);
 }
 
 fn write(cx: &mut Context<'_>, leaks: Vec<Leak>) {
     cx.reply.array(leaks.len());
-    for mut leak in leaks {
-        // The holder of a plain key is its value.
-        if leak.token.is_none() && !may_read(cx, &leak.name) {
-            leak.holder = None;
-        }
+    for leak in leaks {
         cx.reply.map(12);
         let text = leak.to_string();
         let (id, peer, gone_ms) = leak.client.map_or((None, None, None), |client| (Some(client.id), client.peer, client.gone_ms));

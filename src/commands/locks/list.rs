@@ -1,4 +1,4 @@
-//! `LOCK.LIST`: the locks of a database, chosen by what they are and by how long they are held or waited for.
+//! `LOCK.LIST`: the locks of a database that the user may see, chosen by what they are and by how long they are held or waited for.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -8,9 +8,10 @@ use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::acquire::check_owner;
-use crate::commands::locks::info::{Extra, Most, READ, Shown, may_read, shown_with, write};
+use crate::commands::locks::info::{Extra, Most, READ, Shown, shown_with, write};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
+use crate::engine::users::sight::Sight;
 use crate::lock::grant::{self, Grant};
 use crate::lock::{Lock, Locks};
 use crate::store::entry::{EntryRef, ValueRef};
@@ -27,7 +28,7 @@ pub const COMMANDS: &[Command] = &[Command {
     arity: -1,
     flags: Flags::READONLY,
     keys: Keys::None,
-    summary: "Returns the locks of a database: those with the most waiters first, or with WAITING those with the longest wait. SHOW limits how many holders and waiters are shown of each, and adds their numbers. OWNER selects those that an owner holds or waits for, HELD those with a grant of at least this age.",
+    summary: "Returns the locks of a database that the user may read: those with the most waiters first, or with WAITING those with the longest wait. SHOW limits how many holders and waiters are shown of each, and adds their numbers. OWNER selects those that an owner holds or waits for, HELD those with a grant of at least this age.",
     complexity: "O(N) for N keys, of which at most 100,000 are examined, and N contended locks. No keys are examined with CONTENDED, WAITING or, up to 10,000 semaphores in a database, KIND semaphore.",
     syntax: "[MATCH pattern] [CONTENDED] [OWNER owner] [KIND kind] [WAITING milliseconds] [HELD milliseconds] [SHOW most] [COUNT count]",
     handler: list,
@@ -35,8 +36,8 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 /// Which locks are wanted.
-#[derive(Default)]
 struct Filter<'a> {
+    sight: Sight,
     pattern: Option<&'a [u8]>,
     contended: bool,
     owner: Option<&'a [u8]>,
@@ -49,7 +50,7 @@ struct Filter<'a> {
 
 impl Filter<'_> {
     fn has_name(&self, name: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false)) && self.sight.sees(name)
     }
 
     fn has_kind(&self, kind: &str) -> bool {
@@ -82,8 +83,10 @@ fn first_grant(entry: Option<EntryRef<'_>>) -> Option<Grant> {
     }
 }
 
-fn parse<'a>(words: &[&'a [u8]]) -> Result<(Filter<'a>, usize)> {
-    let (mut filter, mut count) = (Filter::default(), COUNT);
+fn parse<'a>(sight: Sight, words: &[&'a [u8]]) -> Result<(Filter<'a>, usize)> {
+    let (pattern, contended, owner, kind, waiting_ms, held_ms, most) = (None, false, None, None, None, None, None);
+    let mut filter = Filter { sight, pattern, contended, owner, kind, waiting_ms, held_ms, most };
+    let mut count = COUNT;
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
@@ -115,7 +118,7 @@ fn parse<'a>(words: &[&'a [u8]]) -> Result<(Filter<'a>, usize)> {
 }
 
 fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (filter, count) = parse(&args[1..])?;
+    let (filter, count) = parse(cx.sight(args), &args[1..])?;
     let most = filter.most.map_or(Most::ALL, |most| Most { holders: most, waiters: most });
     let names = contended(cx, &filter, count);
     let mut all: Vec<(Vec<u8>, Shown)> = Vec::new();
@@ -127,11 +130,8 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             break;
         }
         if seen.insert(name.clone())
-            && let Some(mut shown) = shown_with(cx, &name, most)
+            && let Some(shown) = shown_with(cx, &name, most)
         {
-            if shown.has_value() && !may_read(cx, &name) {
-                shown.hide_value();
-            }
             all.push((name, shown));
         }
     }
@@ -181,8 +181,7 @@ fn ranked(locks: &Locks, now: Now, db: u32, filter: &Filter<'_>) -> BinaryHeap<(
 }
 
 fn waits_in(locks: &Locks, owner: &[u8], queue: u32) -> bool {
-    let node = locks.queues.find_owner(owner).and_then(|owner| locks.queues.owner(owner));
-    node.is_some_and(|node| node.waits.iter().any(|&waiter| locks.queues.queues_of(waiter).any(|of| of == queue)))
+    locks.queues.waits_of(owner).into_iter().any(|waiter| locks.queues.queues_of(waiter).any(|of| of == queue))
 }
 
 /// Wanted semaphores, if all of them are known by name.

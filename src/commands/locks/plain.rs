@@ -26,8 +26,8 @@ pub(super) struct Plain {
 
 /// What is shown of a plain key's value.
 enum Content {
-    /// Nothing: it is of another type, or the user may not see it.
-    Hidden,
+    /// Nothing: it is of another type.
+    Other,
     /// The string.
     Text(Vec<u8>),
     /// The first fields and values of a hash, as locks of Redis clients have it.
@@ -53,7 +53,7 @@ impl Plain {
                 let fields = hash.iter().filter(|field| !field.is_expired(now.ended_ms())).take(FIELDS_MAX);
                 Content::Fields(fields.map(|field| (cut(field.name), cut(field.value))).collect())
             }
-            _ => Content::Hidden,
+            _ => Content::Other,
         };
         Plain { content, idle_s, writer: None }
     }
@@ -67,14 +67,9 @@ impl Plain {
         });
     }
 
-    /// Hides the value.
-    pub(super) fn hide_value(&mut self) {
-        self.content = Content::Hidden;
-    }
-
     /// Whether a value is shown.
     pub(super) fn has_value(&self) -> bool {
-        !matches!(self.content, Content::Hidden)
+        !matches!(self.content, Content::Other)
     }
 
     /// A sentence about the client that wrote it last, with a space before it; empty if that is not known.
@@ -92,7 +87,7 @@ impl Plain {
     /// Writes the value, if it is shown, as the field `value` or `fields`; and the field `idle`.
     pub(super) fn write_value(&self, reply: &mut dyn Sink) {
         match &self.content {
-            Content::Hidden => {}
+            Content::Other => {}
             Content::Text(value) => text(reply, "value", value),
             Content::Fields(fields) => {
                 reply.bulk(b"fields");

@@ -117,7 +117,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     owner_returns(cx, &args[1..2], args[2]);
     let bound = bound(cx, session);
     let wanted = Wanted { mode, permits, limit, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
-    acquire_one(cx, (args[1], args[2]), wanted, waits, request)
+    acquire_one(cx, args, wanted, waits, request)
 }
 
 /// Returns a latch's remaining count; `None` if there is no such key.

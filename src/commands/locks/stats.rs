@@ -11,6 +11,7 @@ use crate::lock::grant::Reason;
 use crate::lock::history::breaks::Breaker;
 use crate::lock::history::recent::Notable;
 use crate::lock::history::{Event, What};
+use crate::lock::stats::LongWait;
 use crate::resp::reply::Sink;
 
 /// The rows.
@@ -41,7 +42,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::None,
         // It shows the names of all databases, and who broke grants.
         categories: Categories::LOCKADMIN,
-        summary: "Returns the latest events of the locks of all databases that an operator asks about, the latest first: broken grants, refused deadlocks, ended leases and sessions.",
+        summary: "Returns the latest events of the locks of all databases that an operator asks about, the latest first: broken grants, refused deadlocks, ended leases and sessions. Shows only locks that the user may read.",
         complexity: "O(N) for N events, of which there are at most 256",
         syntax: "[COUNT count]",
         handler: recent,
@@ -52,7 +53,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::ADMIN,
         keys: Keys::None,
-        summary: "Returns, counts or clears the last long waits for locks.",
+        summary: "Returns, counts or clears the last long waits for locks that the user may read.",
         syntax: "<GET [count] | LEN | RESET>",
         handler: slowlog,
         ..READ
@@ -161,8 +162,9 @@ fn recent(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         _ => return Err(Error::SYNTAX),
     };
+    let sight = cx.sight(args);
     let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
-    let events: Vec<_> = locks.history.recent.latest().take(count).collect();
+    let events: Vec<_> = locks.history.recent.latest().filter(|event| sight.sees(&event.name)).take(count).collect();
     let reply = &mut *cx.reply;
     reply.array(events.len());
     for Notable { db, name, event } in events {
@@ -208,14 +210,15 @@ fn grants(cx: &mut Context<'_>, name: &[u8]) -> Vec<Shown> {
 }
 
 fn slowlog(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let now = cx.now;
+    let (now, sight) = (cx.now, cx.sight(args));
     let Some(locks) = &mut cx.engine.keyspace.changes.locks else { return Ok(()) };
     let reply = &mut *cx.reply;
+    let seen = |wait: &&LongWait| sight.sees(&wait.name);
     let is = |word: &[u8]| args[1].eq_ignore_ascii_case(word);
     match args[2..] {
-        [] if is(b"LEN") => reply.integer(locks.stats.long.len() as i64),
+        [] if is(b"LEN") => reply.integer(locks.stats.long.latest().filter(seen).count() as i64),
         [] if is(b"RESET") => {
-            locks.stats.long.clear();
+            locks.stats.long.retain(|wait| !sight.sees(&wait.name));
             reply.ok();
         }
         [] | [_] if is(b"GET") => {
@@ -226,7 +229,7 @@ fn slowlog(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                     count => usize::try_from(count).map_err(|_| Error::new("ERR count should be greater than or equal to -1"))?,
                 },
             };
-            let waits: Vec<_> = locks.stats.long.latest().take(count).collect();
+            let waits: Vec<_> = locks.stats.long.latest().filter(seen).take(count).collect();
             reply.array(waits.len());
             for wait in waits {
                 reply.map(8);

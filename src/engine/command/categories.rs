@@ -11,6 +11,10 @@ impl Command {
         if self.subcommands.is_empty() && !all.contains(Categories::LOCKADMIN) {
             all |= of_group(self.group);
         }
+        // `+@all -@admin -@dangerous` is what administrators give to services.
+        if all.contains(Categories::LOCKADMIN) {
+            all |= Categories::DANGEROUS;
+        }
         let by_flag = [
             (Flags::WRITE, Categories::WRITE),
             (Flags::ADMIN, Categories::ADMIN | Categories::DANGEROUS),

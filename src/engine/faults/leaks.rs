@@ -6,6 +6,7 @@ use std::fmt;
 use crate::base::glob;
 use crate::base::time::Now;
 use crate::engine::Engine;
+use crate::engine::users::sight::Sight;
 use crate::keyspace::databases::ended;
 use crate::keyspace::lru::idle_seconds;
 use crate::keyspace::natives::lock_of;
@@ -113,16 +114,16 @@ impl Engine {
     /// All held native locks and semaphores, with each of their holders, and all plain keys that are locks: those whose names
     /// match one of the patterns or, without patterns, look like locks. Ordered by name. Visits all keys.
     pub fn leaks(&self, now: Now, patterns: &[Vec<u8>]) -> Vec<Leak> {
-        self.leaks_among(now, patterns, usize::MAX)
+        self.leaks_among(now, patterns, &Sight::ALL, usize::MAX)
     }
 
-    /// As [`Engine::leaks`], but visits at most so many keys.
-    pub(crate) fn leaks_among(&self, now: Now, patterns: &[Vec<u8>], mut keys_max: usize) -> Vec<Leak> {
+    /// As [`Engine::leaks`] among the keys that are seen, but visits at most so many keys.
+    pub(crate) fn leaks_among(&self, now: Now, patterns: &[Vec<u8>], sight: &Sight, mut keys_max: usize) -> Vec<Leak> {
         let mut leaks = Vec::new();
         for (index, &dict) in self.keyspace.numbers.iter().enumerate() {
             for entry in self.keyspace.space.dict(dict as usize).iter().take(keys_max) {
                 keys_max -= 1;
-                if !ended(entry, now) {
+                if !ended(entry, now) && sight.sees(entry.key()) {
                     self.find_leaks(now, index as u32, entry, patterns, &mut leaks);
                 }
             }
@@ -183,9 +184,11 @@ impl Engine {
         if writers.peek().is_none() {
             return;
         }
-        let ended = self.ended_clients.ids().map(|id| (id as u32, Client { id, slot: u32::MAX }));
-        let connected =
-            self.sessions.iter().map(|(slot, session)| (session.id as u32, Client { id: session.id, slot: slot as u32 }));
+        let ended = self.ended_clients.ids().map(|id| (id as u32, Client { id, slot: u32::MAX, ..Client::default() }));
+        let connected = self
+            .sessions
+            .iter()
+            .map(|(slot, session)| (session.id as u32, Client { id: session.id, slot: slot as u32, ..Client::default() }));
         let by_number: BTreeMap<u32, Client> = ended.chain(connected).collect();
         for writer in writers {
             if let Some(client) = by_number.get(&(writer.id as u32)) {
@@ -276,7 +279,7 @@ mod tests {
         let leak = h.engine.leaks(h.now, &[]).swap_remove(1);
         assert_eq!(leak.client, Some(gone));
         assert!(leak.to_string().ends_with(", 'worker', which closed 20 ms ago"), "{leak}");
-        assert_eq!(h.engine.leaks_among(h.now, &[], 0), []);
+        assert_eq!(h.engine.leaks_among(h.now, &[], &Sight::ALL, 0), []);
 
         // A plain key tells who wrote it.
         let mut h = Harness::new();

@@ -25,7 +25,7 @@ impl Engine {
     pub(crate) fn known_writer(&self, number: u32) -> (u64, KnownClient) {
         let session = self.sessions.iter().find(|(_, session)| session.id as u32 == number);
         if let Some((slot, session)) = session {
-            return (session.id, self.known_client(Client { id: session.id, slot: slot as u32 }));
+            return (session.id, self.known_client(Client { id: session.id, slot: slot as u32, ..Client::default() }));
         }
         let ended = self.ended_clients.latest(number);
         ended.map_or((u64::from(number), KnownClient::default()), |(id, client)| (id, client.clone()))

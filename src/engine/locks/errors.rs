@@ -2,6 +2,7 @@
 
 use crate::base::error::Error;
 use crate::lock::Refusal;
+use crate::lock::graph::{self, Step};
 use crate::lock::locks::Cause;
 
 /// Converts a refusal to an error reply; `wanted` is the requested limit.
@@ -13,7 +14,8 @@ pub(crate) fn refusal_error(refusal: &Refusal, name: &[u8], owner: &[u8], wanted
             let held = Error::quoting(&format!("ERR MAXHOLD {at_most_ms} is over: '"), owner, "' has held lock '");
             Error::quoting(&held.to_string(), name, &format!("' for {for_ms} ms"))
         }
-        Refusal::Deadlock(cycle) => Error::quoting("DEADLOCK ", cycle, ""),
+        // Only a request is refused so, and says what its user may see.
+        Refusal::Deadlock(cycle) => deadlock_error(cycle, |_| false),
         Refusal::Ended(name, cause) => refusal_error(&Refusal::NotHeld(cause.clone()), name, owner, wanted),
         Refusal::NotHeld(cause) => {
             let held = Error::quoting("NOTHELD lock '", name, "' is not held by '");
@@ -25,6 +27,11 @@ pub(crate) fn refusal_error(refusal: &Refusal, name: &[u8], owner: &[u8], wanted
             Error::quoting(&none.to_string(), described(cause, owner).as_bytes(), "")
         }
     }
+}
+
+/// The error of a wait that would close a cycle, with the names that its user may see.
+pub(crate) fn deadlock_error(cycle: &[Step], sees: impl Fn(&[u8]) -> bool) -> Error {
+    Error::quoting("DEADLOCK ", &graph::describe(cycle, sees), "")
 }
 
 /// A cause in words. `owner` is the one that it is about.

@@ -39,7 +39,7 @@ use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Entry, NewValue, ValueRef};
 use crate::store::values::value::Value;
 
-pub(crate) use errors::refusal_error;
+pub(crate) use errors::{deadlock_error, refusal_error};
 
 /// Maximum number of grants of a closed connection that end in one step.
 pub(crate) const ENDED_AT_ONCE: u32 = 1024;
@@ -258,7 +258,8 @@ impl Keyspace {
 impl Engine {
     /// The session's connection, as locks identify it.
     pub(crate) fn lock_client(&self, id: SessionId) -> Client {
-        Client { id: self.sessions[id.0 as usize].id, slot: id.0 }
+        let session = &self.sessions[id.0 as usize];
+        Client { id: session.id, slot: id.0, user: session.user_key }
     }
 
     /// As [`Engine::lock_client`] for a session that acquires a lock: its name and address are remembered when it ends.
@@ -266,7 +267,7 @@ impl Engine {
     pub(crate) fn acquiring_client(&mut self, id: SessionId) -> Client {
         let session = &mut self.sessions[id.0 as usize];
         session.flags |= SessionFlags::ACQUIRED;
-        Client { id: session.id, slot: id.0 }
+        Client { id: session.id, slot: id.0, user: session.user_key }
     }
 
     /// Binds grants of an owner that has come back on this session's connection, if it is not known whether their connection lives:

@@ -10,6 +10,7 @@ use crate::engine::observe::stats::Stats;
 use crate::engine::pubsub::registry::Registry;
 use crate::engine::pubsub::subscriptions::{Kind, PubSub};
 use crate::engine::session::{Session, SessionFlags};
+use crate::engine::users::Users;
 use crate::resp::reply::{Protocol, Sink, WireReply};
 
 /// Buffers that grew beyond this many elements are freed when they are empty again.
@@ -18,6 +19,7 @@ pub(super) const KEPT: usize = 4096;
 /// What delivery may change, besides the registries.
 struct Outboxes<'a> {
     sessions: &'a mut Slab<Session>,
+    users: &'a Users,
     dirty: &'a mut Vec<SessionId>,
     stats: &'a mut Stats,
     /// Size at which an outbox is too full, in bytes; 0 for no limit.
@@ -25,6 +27,20 @@ struct Outboxes<'a> {
 }
 
 impl Outboxes<'_> {
+    /// Appends a push to the outboxes of these sessions, except those whose users may not see the key that it is about. Returns the
+    /// number of receivers.
+    fn append_to(&mut self, ids: impl Iterator<Item = SessionId>, about: Option<&[u8]>, frame: &mut [u8]) -> usize {
+        let mut receivers = 0;
+        for id in ids {
+            let sees = |key: &[u8]| self.sessions.get(id.0 as usize).is_some_and(|session| self.users.lets_see(session, key));
+            if about.is_none_or(sees) {
+                self.append(id, frame);
+                receivers += 1;
+            }
+        }
+        receivers
+    }
+
     /// Appends a push to a session's outbox. `frame` begins with the type of a RESP3 push, which becomes an array for RESP2.
     fn append(&mut self, id: SessionId, frame: &mut [u8]) {
         let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
@@ -66,17 +82,26 @@ impl Outboxes<'_> {
 /// Appends unsolicited bytes to a session's outbox. Closes the session if its outbox is too full.
 pub(in crate::engine) fn push_to(engine: &mut Engine, id: SessionId, bytes: &[u8]) {
     let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
-    let Engine { sessions, dirty, stats, .. } = engine;
-    Outboxes { sessions, dirty, stats, hard_limit }.append_as_it_is(id, bytes);
+    let Engine { sessions, users, dirty, stats, .. } = engine;
+    Outboxes { sessions, users, dirty, stats, hard_limit }.append_as_it_is(id, bytes);
 }
 
 /// Delivers a message to the subscribers of the channel and, unless it is a shard channel, of the patterns that match it. Returns
 /// the number of receivers.
 pub fn publish(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+    deliver(engine, kind, channel, message, None)
+}
+
+/// As [`publish`] for a message of the server about a key: only subscribers that may see the key receive it.
+pub fn publish_about(engine: &mut Engine, key: &[u8], channel: &[u8], message: &[u8]) -> usize {
+    deliver(engine, Kind::Channel, channel, message, Some(key))
+}
+
+fn deliver(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8], about: Option<&[u8]>) -> usize {
     let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
     let PubSub { registries: [channels, patterns, shards], frame, .. } = &mut engine.pubsub;
-    let mut outboxes =
-        Outboxes { sessions: &mut engine.sessions, dirty: &mut engine.dirty, stats: &mut engine.stats, hard_limit };
+    let (sessions, users) = (&mut engine.sessions, &engine.users);
+    let mut outboxes = Outboxes { sessions, users, dirty: &mut engine.dirty, stats: &mut engine.stats, hard_limit };
     let (registry, patterns, word): (_, Option<&Registry>, &[u8]) = match kind {
         Kind::Shard => (&*shards, None, b"smessage"),
         Kind::Channel | Kind::Pattern => (&*channels, Some(patterns), b"message"),
@@ -84,19 +109,13 @@ pub fn publish(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8]) 
     let mut receivers = 0;
     if let Some(topic) = registry.find(channel) {
         encode(frame, &[word, channel, message]);
-        for id in registry.listeners(&registry.topics[topic]) {
-            outboxes.append(id, frame);
-            receivers += 1;
-        }
+        receivers += outboxes.append_to(registry.listeners(&registry.topics[topic]), about, frame);
     }
     if let Some(patterns) = patterns {
         for (_, topic) in patterns.topics() {
             if glob::matches(&topic.name, channel, false) {
                 encode(frame, &[b"pmessage", &topic.name, channel, message]);
-                for id in patterns.listeners(topic) {
-                    outboxes.append(id, frame);
-                    receivers += 1;
-                }
+                receivers += outboxes.append_to(patterns.listeners(topic), about, frame);
             }
         }
     }

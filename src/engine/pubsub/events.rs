@@ -1,9 +1,8 @@
-//! Keyspace events as messages.
+//! Keyspace events as messages. A subscriber whose user may not read a key hears nothing of it.
 
 use crate::engine::Engine;
-use crate::engine::pubsub::deliver::{KEPT, publish};
+use crate::engine::pubsub::deliver::{KEPT, publish_about};
 use crate::engine::pubsub::lock_expiry;
-use crate::engine::pubsub::subscriptions::Kind;
 use crate::keyspace::change::Classes;
 
 /// Publishes the pending keyspace events in order: for each, first the message on the key's channel, then that on the event's.
@@ -18,11 +17,11 @@ pub fn publish_pending(engine: &mut Engine) {
         };
         if notify.contains(Classes::KEYSPACE) {
             name_channel(&mut channel, b"__keyspace@", waiting.db, &waiting.key);
-            publish(engine, Kind::Channel, &channel, event.name.as_bytes());
+            publish_about(engine, &waiting.key, &channel, event.name.as_bytes());
         }
         if notify.contains(Classes::KEYEVENT) {
             name_channel(&mut channel, b"__keyevent@", waiting.db, event.name.as_bytes());
-            publish(engine, Kind::Channel, &channel, &waiting.key);
+            publish_about(engine, &waiting.key, &channel, &waiting.key);
         }
     }
     if channel.capacity() <= KEPT {

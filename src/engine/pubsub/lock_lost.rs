@@ -2,11 +2,12 @@
 //!
 //! A RESP3 connection gets the push `lock-lost`. Client libraries with RESP2, or without a way to receive pushes, subscribe to a
 //! channel instead, as they do for client tracking: another connection subscribes to `__portcullis__:lock-lost:<id>`, where the id is
-//! the one that `CLIENT ID` answers on the connection that acquires. The message is `<token> <reason> <name>`.
+//! the one that `CLIENT ID` answers on the connection that acquires. The message is `<token> <reason> <name>`. A subscriber whose
+//! user may not read the lock does not get it.
 
 use crate::engine::Engine;
-use crate::engine::pubsub::deliver::publish;
-use crate::engine::pubsub::subscriptions::{Kind, LOST};
+use crate::engine::pubsub::deliver::publish_about;
+use crate::engine::pubsub::subscriptions::LOST;
 use crate::lock::grant::Client;
 
 /// Publishes that a grant has ended without its release. Stays on this node, as keyspace events do. Without subscribers it costs
@@ -19,6 +20,6 @@ pub(in crate::engine) fn publish_lost(engine: &mut Engine, client: Client, name:
     let channel = [LOST, number.format(client.id).as_bytes()].concat();
     if engine.pubsub.may_reach(&channel) {
         let message = [number.format(token).as_bytes(), b" ", reason.as_bytes(), b" ", name].concat();
-        publish(engine, Kind::Channel, &channel, &message);
+        publish_about(engine, name, &channel, &message);
     }
 }

@@ -15,12 +15,13 @@ use crate::engine::context::Context;
 use crate::engine::observe::client_line;
 use crate::engine::observe::notices::Notice;
 use crate::engine::pubsub::Kind;
-use crate::engine::session::SessionFlags;
+use crate::engine::session::{Session, SessionFlags};
 use crate::engine::users::guesses::Source;
 use crate::engine::users::log::{Denied, Place, Reason};
 use crate::engine::users::selector::{Denial, Permission, Selector};
+use crate::engine::users::sight::Sight;
 use crate::engine::users::user::User;
-use crate::engine::users::{Replaced, UserId};
+use crate::engine::users::{Replaced, UserId, Users};
 
 impl Engine {
     /// Whether the session must authenticate before it is served.
@@ -104,6 +105,15 @@ impl Engine {
         let session = &self.sessions[id.0 as usize];
         session.flags.contains(SessionFlags::UNRESTRICTED)
             || self.users.get(session.user).is_none_or(|user| user.check_with_every_key(command, args, Permission::READ))
+    }
+
+    /// The keys that a request of a session shows besides those that it names.
+    pub fn sight(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Sight {
+        let session = &self.sessions[id.0 as usize];
+        if session.flags.contains(SessionFlags::UNRESTRICTED) {
+            return Sight::ALL;
+        }
+        self.users.get(session.user).map_or(Sight::ALL, |user| user.sight(command, args))
     }
 
     fn denial_error(&self, id: SessionId, command: &'static Command, denial: Denial) -> Error {
@@ -211,7 +221,9 @@ impl Engine {
 
     fn renew_access(&mut self, id: SessionId) {
         let unrestricted = self.unrestricted(id);
-        self.sessions[id.0 as usize].flags.set(SessionFlags::UNRESTRICTED, unrestricted);
+        let session = &mut self.sessions[id.0 as usize];
+        session.flags.set(SessionFlags::UNRESTRICTED, unrestricted);
+        session.user_key = self.users.key(session.user);
     }
 
     fn sessions_of(&self, user: UserId) -> Vec<SessionId> {
@@ -323,6 +335,7 @@ impl Engine {
         for (number, session) in &self.sessions {
             let marked = session.flags.contains(SessionFlags::UNRESTRICTED);
             assert_eq!(marked, self.unrestricted(SessionId(number as u32)), "UNRESTRICTED matches the user's rules");
+            assert_eq!(session.user_key, self.users.key(session.user), "a session has the key of its user");
             assert!(session.user == UserId::INSIDE || self.users.get(session.user).is_some(), "a session's user is there");
         }
     }
@@ -347,6 +360,20 @@ impl Context<'_> {
         }
         self.block_for_login(args, due);
         Ok(true)
+    }
+}
+
+impl Users {
+    /// Whether a message to a session may name a key.
+    pub fn lets_see(&self, session: &Session, key: &[u8]) -> bool {
+        session.flags.contains(SessionFlags::UNRESTRICTED) || self.get(session.user).is_none_or(|user| user.may_read(key))
+    }
+}
+
+impl Context<'_> {
+    /// The keys that this request shows besides those that it names.
+    pub fn sight(&self, args: &[&[u8]]) -> Sight {
+        self.engine.sight(self.session, self.command, args)
     }
 }
 

@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(of(Flags::READONLY, Group::Scripting, Categories::empty()), ["slow", "scripting"]);
         assert_eq!(of(Flags::WRITE, Group::Generic, Categories::KEYSPACE), ["keyspace", "write", "slow"]);
         assert_eq!(of(Flags::WRITE | Flags::FAST, Group::Lock, Categories::empty()), ["write", "fast", "lock"]);
-        assert_eq!(of(Flags::WRITE, Group::Lock, Categories::LOCKADMIN), ["write", "slow", "lockadmin"]);
+        assert_eq!(of(Flags::WRITE, Group::Lock, Categories::LOCKADMIN), ["write", "slow", "dangerous", "lockadmin"]);
     }
 
     #[test]

@@ -9,11 +9,13 @@ pub mod file;
 pub mod guesses;
 pub mod log;
 pub mod selector;
+pub mod sight;
 pub mod user;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use sha2::{Digest, Sha256};
 use slab::Slab;
 
 use crate::engine::table::CommandTable;
@@ -21,6 +23,7 @@ use crate::engine::users::guesses::Guesses;
 use crate::engine::users::log::Log;
 use crate::engine::users::selector::{Refusal, has_space};
 use crate::engine::users::user::{User, merge_selectors};
+use crate::lock::UserKey;
 
 /// Identifies a user as long as it exists; may be reused for another one later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,6 +44,16 @@ pub const DEFAULT_NAME: &[u8] = b"default";
 struct Named {
     name: Box<[u8]>,
     user: User,
+    key: UserKey,
+}
+
+impl Named {
+    fn new(name: &[u8], user: User) -> Named {
+        // The digest makes equal keys of different names unlikely, whoever chooses the names.
+        let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(name));
+        let key = if name == DEFAULT_NAME { 0 } else { u32::from_be_bytes([a, b, c, d]).max(1) };
+        Named { name: name.into(), user, key: UserKey(key) }
+    }
 }
 
 /// All users, by number and by name.
@@ -71,7 +84,7 @@ impl Users {
     /// Only the default user, who may do everything.
     pub fn new(table: &'static CommandTable, all_channels: bool) -> Users {
         let mut all = Slab::new();
-        let default = all.insert(Named { name: DEFAULT_NAME.into(), user: User::superuser(table) }) as u32;
+        let default = all.insert(Named::new(DEFAULT_NAME, User::superuser(table))) as u32;
         debug_assert_eq!(default, UserId::DEFAULT.0, "an empty slab begins with 0");
         Users {
             all,
@@ -96,6 +109,11 @@ impl Users {
     /// The name of a user; `None` only for [`UserId::INSIDE`].
     pub fn name(&self, id: UserId) -> Option<&[u8]> {
         self.all.get(id.0 as usize).map(|named| &*named.name)
+    }
+
+    /// Tells the owners of a user from those of others. A caller inside the process has those of the default user.
+    pub fn key(&self, id: UserId) -> UserKey {
+        self.all.get(id.0 as usize).map(|named| named.key).unwrap_or_default()
     }
 
     /// All users, ordered by name.
@@ -142,7 +160,7 @@ impl Users {
                 self.all[*known.get() as usize].user = user;
                 UserId(*known.get())
             }
-            Entry::Vacant(new) => UserId(*new.insert(self.all.insert(Named { name: name.into(), user }) as u32)),
+            Entry::Vacant(new) => UserId(*new.insert(self.all.insert(Named::new(name, user)) as u32)),
         }
     }
 

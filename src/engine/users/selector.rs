@@ -348,7 +348,8 @@ impl Selector {
         self.first_arguments.iter().any(|(of, word)| *of == number && word.eq_ignore_ascii_case(given))
     }
 
-    fn allows_key(&self, key: &[u8], needed: Permission) -> bool {
+    /// Whether this permission is granted on a key.
+    pub fn allows_key(&self, key: &[u8], needed: Permission) -> bool {
         let fits = |known: &&KeyPattern| known.permission.contains(needed);
         self.all_keys || self.keys.iter().filter(fits).any(|known| glob::matches(&known.pattern, key, false))
     }
@@ -356,6 +357,11 @@ impl Selector {
     /// Whether this permission is granted on all keys.
     pub fn allows_every_key(&self, needed: Permission) -> bool {
         self.all_keys || self.keys.iter().any(|known| known.permission.contains(needed) && glob::is_all(&known.pattern))
+    }
+
+    /// The patterns that grant this permission, if it is not granted on all keys.
+    pub fn key_patterns(&self, needed: Permission) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().filter(move |known| known.permission.contains(needed)).map(|known| &*known.pattern)
     }
 
     /// Whether all channels are allowed.

@@ -7,6 +7,7 @@ use crate::engine::command::Command;
 use crate::engine::command::keys::KeyPositions;
 use crate::engine::table::CommandTable;
 use crate::engine::users::selector::{Denial, Permission, Refusal, Selector};
+use crate::engine::users::sight::Sight;
 use crate::resp::request::split_words;
 
 /// The SHA-256 of a password.
@@ -154,6 +155,17 @@ impl User {
     pub fn check_with_every_key(&self, command: &'static Command, args: &[&[u8]], needed: Permission) -> bool {
         let keys = keys_of(command, args);
         self.selectors.iter().any(|selector| selector.allows_every_key(needed) && selector.check(command, args, &keys).is_ok())
+    }
+
+    /// The keys that a request shows: each by a selector that allows the request and lets it read the key.
+    pub fn sight(&self, command: &'static Command, args: &[&[u8]]) -> Sight {
+        let keys = keys_of(command, args);
+        Sight::of(self.selectors.iter().filter(|selector| selector.check(command, args, &keys).is_ok()))
+    }
+
+    /// Whether any selector lets the user read a key.
+    pub fn may_read(&self, key: &[u8]) -> bool {
+        self.selectors.iter().any(|selector| selector.allows_key(key, Permission::READ))
     }
 
     /// All rules, in a form that can be applied again.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Only locks with waiters are nodes, and the lock that is asked for. A semaphore with several permits is a root: none of its
-//! holders blocks its waiters alone. A tree has the locks of one database. A node says if a holder of its lock waits for one of
-//! another database.
+//! holders blocks its waiters alone. A tree has the locks of one database that the user may see. A node says if a holder of its lock
+//! waits for another one.
 //!
 //! The work is bounded. What is beyond the bound is left out: the node above it is marked as cut, and the forest as partial. Each
 //! part of the work has a share of the bound, so that what was found can always be shown.
@@ -18,8 +18,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use foldhash::fast::FixedState;
 
-use crate::lock::grant::Owner;
-use crate::lock::queue::{NIL, Queues};
+use crate::lock::grant::{Owner, UserKey};
+use crate::lock::queue::{NIL, Queue, Queues};
 
 /// Maximum numbers of holders and waiters that are looked at, 100,000 together: to find the locks whose holders wait for nothing;
 /// to climb to them from the locks that were found, if there are too many to look at all; to count who waits behind each; and to
@@ -42,7 +42,7 @@ pub struct Node {
     pub blocked: u64,
     /// Whether what is below it is shown elsewhere or left out.
     pub cut: bool,
-    /// A queue of another database that a holder of the lock waits in, and the number of that holder.
+    /// A queue of another database, or of a lock that is not seen, that a holder of the lock waits in, and the number of that holder.
     pub elsewhere: Option<(u32, u32)>,
 }
 
@@ -61,13 +61,22 @@ pub struct Asked<'a> {
     /// Its name.
     pub name: &'a [u8],
     /// Its holders, or some of them.
-    pub holders: &'a [Owner],
+    pub holders: &'a [(UserKey, Owner)],
+}
+
+/// The locks that trees are made of: those of a database that are seen. A lock that is not seen is like one of another database.
+#[derive(Clone, Copy)]
+pub struct Among<'a> {
+    /// The database.
+    pub db: u32,
+    /// Whether a name is seen.
+    pub sees: &'a dyn Fn(&[u8]) -> bool,
 }
 
 /// The trees of a database, those with the most blocked waiters first, and then those with the longest wait; with a lock that is
 /// asked for, the paths from the roots to it, and what is below it. At most `count` nodes.
-pub fn forest(queues: &Queues, db: u32, asked: Option<Asked<'_>>, count: usize) -> Trees {
-    let mut forest = Forest::new(queues, db);
+pub fn forest(queues: &Queues, among: Among<'_>, asked: Option<Asked<'_>>, count: usize) -> Trees {
+    let mut forest = Forest::new(queues, among);
     let roots = match asked {
         Some(asked) => forest.roots_above(asked),
         None => forest.all_roots(),
@@ -79,8 +88,8 @@ pub fn forest(queues: &Queues, db: u32, asked: Option<Asked<'_>>, count: usize) 
 
 /// The roots of the trees of a database, in the same order, each without what is below it. At most `count` roots; the result is
 /// partial if there are more.
-pub fn roots(queues: &Queues, db: u32, count: usize) -> Trees {
-    let mut forest = Forest::new(queues, db);
+pub fn roots(queues: &Queues, among: Among<'_>, count: usize) -> Trees {
+    let mut forest = Forest::new(queues, among);
     let all = forest.all_roots();
     let first = forest.first(&all, count, |&root| root);
     let left_out = first.len() < all.len();
@@ -98,7 +107,7 @@ type Edge = (u32, u32);
 
 struct Forest<'a> {
     queues: &'a Queues,
-    db: u32,
+    among: Among<'a>,
     /// What is left of the present share of the work.
     steps: u32,
     /// Whether a share was too small.
@@ -107,7 +116,7 @@ struct Forest<'a> {
     asked: Option<u32>,
     /// The locks above that one.
     above: BTreeSet<u32>,
-    /// The edges from the lock that is asked for, if it has no queue, and one to another database.
+    /// The edges from the lock that is asked for, if it has no queue, and one to a lock that trees do not show.
     asked_parents: Vec<Edge>,
     asked_elsewhere: Option<Edge>,
     /// Waiters at and below each lock, counted once for each path.
@@ -117,10 +126,10 @@ struct Forest<'a> {
 }
 
 impl<'a> Forest<'a> {
-    fn new(queues: &'a Queues, db: u32) -> Self {
+    fn new(queues: &'a Queues, among: Among<'a>) -> Self {
         Forest {
             queues,
-            db,
+            among,
             steps: FIND_MAX,
             is_partial: false,
             asked: None,
@@ -148,11 +157,16 @@ impl<'a> Forest<'a> {
         self.steps += steps;
     }
 
+    /// A queue of a lock that is among those that trees are made of.
+    fn shown(&self, queue: u32) -> Option<&'a Queue> {
+        self.queues.get(queue).filter(|found| found.db == self.among.db && (self.among.sees)(&found.name))
+    }
+
     fn len(&self, queue: u32) -> u64 {
         self.queues.get(queue).map_or(0, |queue| u64::from(queue.len))
     }
 
-    /// The locks for which an owner waits. Returns one of another database.
+    /// The locks for which an owner waits. Returns one that trees do not show.
     fn awaited_by(&mut self, owner: u32, into: &mut Vec<Edge>) -> Option<Edge> {
         let (queues, mut elsewhere) = (self.queues, None);
         let node = queues.owner(owner)?;
@@ -161,8 +175,7 @@ impl<'a> Forest<'a> {
                 if !self.step() {
                     return elsewhere;
                 }
-                let in_db = queues.get(queue).is_some_and(|found| found.db == self.db);
-                if !in_db {
+                if self.shown(queue).is_none() {
                     elsewhere = elsewhere.or(Some((queue, owner)));
                 } else if into.iter().all(|&(known, _)| known != queue) {
                     into.push((queue, owner));
@@ -172,7 +185,7 @@ impl<'a> Forest<'a> {
         elsewhere
     }
 
-    /// The locks for which holders of a lock wait, and one of another database.
+    /// The locks for which holders of a lock wait, and one that trees do not show.
     fn awaited_by_holders(&mut self, queue: u32) -> (Vec<Edge>, Option<Edge>) {
         if queue == NIL {
             return (self.asked_parents.clone(), self.asked_elsewhere);
@@ -192,7 +205,7 @@ impl<'a> Forest<'a> {
         self.awaited_by_holders(queue).0
     }
 
-    /// A lock of another database that a holder of a lock waits for.
+    /// A lock that trees do not show, and that a holder of a lock waits for.
     fn elsewhere(&mut self, queue: u32) -> Option<Edge> {
         self.awaited_by_holders(queue).1
     }
@@ -206,7 +219,7 @@ impl<'a> Forest<'a> {
                 if !self.step() {
                     return (children, false);
                 }
-                let shown = queues.get(held).is_some_and(|found| found.db == self.db && found.len > 0);
+                let shown = self.shown(held).is_some_and(|found| found.len > 0);
                 if shown && held != queue && seen.insert(held) {
                     children.push((held, owner));
                 }
@@ -223,8 +236,14 @@ impl<'a> Forest<'a> {
 
     fn all_roots(&mut self) -> Vec<u32> {
         let (mut roots, mut all, mut awaited) = (Vec::new(), Vec::new(), Vec::new());
-        let (queues, db) = (self.queues, self.db);
+        let (queues, db) = (self.queues, self.among.db);
         for (number, _) in queues.iter().filter(|(_, queue)| queue.db == db && queue.len > 0) {
+            if self.shown(number).is_none() {
+                if self.step() {
+                    continue;
+                }
+                break;
+            }
             let parents = self.parents(number);
             let is_last = !self.step();
             // It is not known whether all of its holders were looked at, and it is no root if one of them waits.
@@ -280,11 +299,11 @@ impl<'a> Forest<'a> {
     }
 
     fn roots_above(&mut self, asked: Asked<'_>) -> Vec<u32> {
-        let start = self.queues.find(self.db, asked.name).filter(|&queue| self.len(queue) > 0).unwrap_or(NIL);
+        let start = self.queues.find(self.among.db, asked.name).filter(|&queue| self.len(queue) > 0).unwrap_or(NIL);
         self.asked = Some(start);
         if start == NIL {
             let mut parents = Vec::new();
-            for owner in asked.holders.iter().filter_map(|owner| self.queues.find_owner(owner)) {
+            for owner in asked.holders.iter().filter_map(|(user, owner)| self.queues.find_owner(*user, owner)) {
                 let elsewhere = self.awaited_by(owner, &mut parents);
                 self.asked_elsewhere = self.asked_elsewhere.or(elsewhere);
             }
@@ -424,13 +443,17 @@ mod tests {
     use crate::lock::interface::Request;
     use crate::lock::queue::Wanted;
 
+    fn all(db: u32) -> Among<'static> {
+        Among { db, sees: &|_| true }
+    }
+
     fn hold(queues: &mut Queues, name: &str, owner: &str) {
         hold_in(queues, 0, name, owner);
     }
 
     fn hold_in(queues: &mut Queues, db: u32, name: &str, owner: &str) {
         let queue = queues.find_or_make(db, name.as_bytes());
-        queues.hold(queue, owner.as_bytes(), Mode::Exclusive);
+        queues.hold(queue, (UserKey(0), owner.as_bytes()), Mode::Exclusive);
     }
 
     fn wait(queues: &mut Queues, name: &str, owner: &str) {
@@ -450,8 +473,8 @@ mod tests {
     }
 
     fn shown(queues: &Queues, asked: Option<(&str, &[&str])>, count: usize) -> Vec<String> {
-        let holders: Vec<Owner> =
-            asked.into_iter().flat_map(|(_, owners)| owners).map(|owner| Owner::from_slice(owner.as_bytes())).collect();
+        let owners = asked.into_iter().flat_map(|(_, owners)| owners);
+        let holders: Vec<_> = owners.map(|owner| (UserKey(0), Owner::from_slice(owner.as_bytes()))).collect();
         let asked = asked.map(|(name, _)| Asked { name: name.as_bytes(), holders: &holders });
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let line = |node: Node| {
@@ -459,7 +482,7 @@ mod tests {
             let via = node.via.and_then(|owner| queues.owner(owner)).map(|owner| text(&owner.name)).unwrap_or_default();
             format!("{}{name} {via}({}){}", " ".repeat(node.depth as usize), node.blocked, if node.cut { " cut" } else { "" })
         };
-        forest(queues, 0, asked, count).nodes.into_iter().map(line).collect()
+        forest(queues, all(0), asked, count).nodes.into_iter().map(line).collect()
     }
 
     /// `ann` holds `root`, for which `bob` waits, who holds `mid`, for which `cy` waits, who holds `low`, for which two wait.
@@ -535,7 +558,7 @@ mod tests {
         hold(&mut below, "hub", "middle");
         hold(&mut below, "root", "ann");
         wait(&mut below, "root", "middle");
-        let trees = forest(&below, 0, None, 5);
+        let trees = forest(&below, all(0), None, 5);
         assert!(trees.is_partial);
         let names = |nodes: &[Node]| -> Vec<String> {
             let name = |node: &Node| below.get(node.queue?).map(|queue| String::from_utf8_lossy(&queue.name).into_owned());
@@ -544,7 +567,7 @@ mod tests {
         assert_eq!(names(&trees.nodes)[..2], ["root", "hub"], "the root is found from below");
         assert_eq!(trees.nodes.len(), 5);
         assert!(trees.nodes[0].blocked > 50_000 && trees.nodes[0].blocked < 100_001, "{:?}", trees.nodes[0]);
-        let roots = roots(&below, 0, 100);
+        let roots = roots(&below, all(0), 100);
         assert_eq!((names(&roots.nodes), roots.is_partial), (vec!["root".to_owned()], true));
 
         // As many without any chain: each is shown whole.
@@ -553,10 +576,10 @@ mod tests {
             hold(&mut apart, &format!("lock{n}"), &format!("owner{n}"));
             wait(&mut apart, &format!("lock{n}"), &format!("waiter{n}"));
         }
-        let trees = forest(&apart, 0, None, 50);
+        let trees = forest(&apart, all(0), None, 50);
         assert!(trees.is_partial && trees.nodes.len() == 50);
         assert!(trees.nodes.iter().all(|node| !node.cut && node.blocked == 1 && node.depth == 0));
-        assert!(!forest(&chain(), 0, None, 50).is_partial);
+        assert!(!forest(&chain(), all(0), None, 50).is_partial);
 
         // One lock whose holder waits for more than is looked at.
         let mut one = Queues::new(1);
@@ -564,7 +587,7 @@ mod tests {
         wait(&mut one, "one", "last");
         let many: Vec<u32> = (0..70_000).map(|n| one.find_or_make(1, format!("lock{n}").as_bytes())).collect();
         enter(&mut one, "boss", &many);
-        let trees = forest(&one, 0, None, 50);
+        let trees = forest(&one, all(0), None, 50);
         assert!(trees.is_partial && trees.nodes.len() == 1, "{trees:?}");
     }
 
@@ -586,12 +609,30 @@ mod tests {
             nodes.into_iter().map(|node| node.elsewhere.map(one)).collect()
         };
         let there = Some((1, "there".to_owned(), "bob".to_owned()));
-        assert_eq!(told(forest(&queues, 0, None, 50).nodes), [there.clone(), None]);
-        assert_eq!(told(roots(&queues, 0, 50).nodes), [there.clone(), None]);
-        assert_eq!(told(forest(&queues, 1, None, 50).nodes), [None]);
+        assert_eq!(told(forest(&queues, all(0), None, 50).nodes), [there.clone(), None]);
+        assert_eq!(told(roots(&queues, all(0), 50).nodes), [there.clone(), None]);
+        assert_eq!(told(forest(&queues, all(1), None, 50).nodes), [None]);
         // A lock without waiters.
-        let holders = [Owner::from_slice(b"bob")];
+        let holders = [(UserKey(0), Owner::from_slice(b"bob"))];
         let idle = Asked { name: b"idle", holders: &holders };
-        assert_eq!(told(forest(&queues, 0, Some(idle), 50).nodes), [there]);
+        assert_eq!(told(forest(&queues, all(0), Some(idle), 50).nodes), [there]);
+    }
+
+    #[test]
+    fn a_lock_that_is_not_seen_is_only_waited_for() {
+        let queues = chain();
+        let among = Among { db: 0, sees: &|name| name != b"mid" };
+        let line = |node: &Node| {
+            let name = |queue| String::from_utf8_lossy(&queues.get(queue).unwrap().name).into_owned();
+            (node.depth, node.queue.map(name), node.blocked, node.elsewhere.map(|(queue, _)| name(queue)))
+        };
+        let named =
+            |depth, lock: &str, blocked, behind: Option<&str>| (depth, Some(lock.to_owned()), blocked, behind.map(str::to_owned));
+        let all = [named(0, "root", 2, None), named(0, "low", 2, Some("mid")), named(0, "other", 1, None)];
+        assert_eq!(forest(&queues, among, None, 100).nodes.iter().map(line).collect::<Vec<_>>(), all);
+        assert_eq!(roots(&queues, among, 100).nodes.iter().map(line).collect::<Vec<_>>(), all);
+        let holders = [(UserKey(0), Owner::from_slice(b"cy"))];
+        let low = Asked { name: b"low", holders: &holders };
+        assert_eq!(forest(&queues, among, Some(low), 100).nodes.iter().map(line).collect::<Vec<_>>(), all[1..2]);
     }
 }

@@ -44,7 +44,7 @@ impl Locks {
             if self.open(keys, now, (db, &name), &mut lock) == Found::Lock {
                 let owner = lock.holders.with_token(token).map(|grant| grant.owner.clone());
                 if let Some(mut grant) = owner.and_then(|owner| lock.holders.remove(&owner)) {
-                    grant.client = told.unwrap_or(grant.client);
+                    grant.move_to(told.unwrap_or(grant.client));
                     self.stats.session_ends += 1;
                     self.lose(keys, now, (db, &name), &mut lock, grant, Reason::Session);
                     // Waiters are served once all of its grants have ended, because it may have several of one name.
@@ -100,7 +100,7 @@ impl Locks {
             self.requests.ended(self.home(db), name, &grant.owner, ended_ms);
         }
         if let Some(queue) = self.queues.find(db, name) {
-            self.queues.unhold(queue, &grant.owner);
+            self.queues.unhold(queue, (grant.client.user, &grant.owner));
         }
     }
 
@@ -164,7 +164,7 @@ impl Locks {
                 lock.holders.iter().filter_map(|grant| Some((grant.owner.clone(), self.ending_of(grant)?.1))).collect();
             for (owner, told) in ending {
                 let Some(mut grant) = lock.holders.remove(&owner) else { continue };
-                grant.client = told.unwrap_or(grant.client);
+                grant.move_to(told.unwrap_or(grant.client));
                 self.stats.session_ends += 1;
                 self.lose(keys, now, (db, name), lock, grant, Reason::Session);
             }

@@ -40,7 +40,8 @@ impl Locks {
             let (wanted, client, all, since_us) = (waiter.wanted, waiter.client, waiter.all, waiter.since_us);
             let id = waiter.request.clone();
             let Some(node) = self.queues.owner(waiter.owner) else { break };
-            let (owner, waits_again) = (Owner::from_slice(&node.name), node.waits.len() > 1);
+            let owner = Owner::from_slice(&node.name);
+            let waits_again = node.waits.len() > 1 || self.queues.has_namesakes();
             if !lock.is_free()
                 && let Err(refusal) = fits(lock, &wanted)
             {
@@ -94,8 +95,7 @@ impl Locks {
     /// Schedules the queue of a lock for its new owner, which may also wait for the lock on other connections. [`Locks::work`]
     /// grants these waits.
     pub(super) fn schedule_same_owner(&mut self, queue: u32, owner: &[u8]) {
-        let node = self.queues.find_owner(owner).and_then(|owner| self.queues.owner(owner));
-        if node.is_some_and(|node| !node.waits.is_empty()) {
+        if !self.queues.waits_of(owner).is_empty() {
             self.again.push((queue, Owner::from_slice(owner)));
             self.todo.push(queue);
         }
@@ -103,8 +103,7 @@ impl Locks {
 
     /// Grants the lock to waiters in other connections of the owner that was just granted it.
     fn grant_same_owner(&mut self, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock, owner: &[u8]) {
-        let Some(waits) = self.queues.find_owner(owner).and_then(|owner| self.queues.owner(owner)) else { return };
-        let mut waits = waits.waits.clone();
+        let mut waits = self.queues.waits_of(owner);
         // In their order in the queue.
         waits.sort_by_key(|&waiter| {
             let link = self.queues.waiter(waiter).and_then(|waiter| waiter.links.first().copied());
@@ -219,6 +218,7 @@ impl Locks {
             }
         }
         grant.renew(end_ms);
+        let user = grant.client.user;
         self.bind((db, name), &grant);
         (lock.limit, lock.held_back_ms) = (wanted.limit, 0);
         lock.holders.insert(grant);
@@ -226,7 +226,7 @@ impl Locks {
         if let Some(queue) = queue
             && wanted.limit <= 1
         {
-            self.queues.hold(queue, owner, wanted.mode);
+            self.queues.hold(queue, (user, owner), wanted.mode);
         }
         self.stats.grants += 1;
         let what = What::Granted { token, waited_ms: waited_us.unwrap_or(0) / 1000 };
@@ -244,6 +244,7 @@ impl Locks {
         grant.holds = shared.holds.saturating_add(1);
         grant.max_end_ms = [grant.max_end_ms, shared.max_end_ms].into_iter().filter(|&at| at != 0).min().unwrap_or(0);
         grant.delay_ms = grant.delay_ms.max(shared.delay_ms);
+        grant.client.user = shared.client.user;
         if grant.bound == Bound::Lease {
             grant.bound = self.usable(shared.bound);
         }
@@ -276,7 +277,8 @@ impl Locks {
             grant.delay_ms = grant.delay_ms.max(wanted.delay_ms);
             let newly = bound != Bound::Lease && grant.bound == Bound::Lease;
             if newly {
-                (grant.bound, grant.client) = (bound, client);
+                grant.bound = bound;
+                grant.move_to(client);
             }
             newly
         });

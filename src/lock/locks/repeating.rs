@@ -99,13 +99,12 @@ impl Locks {
     }
 
     fn waiting_by(&self, db: u32, names: &[&[u8]], request: &Request<'_>, id: &[u8], all: bool) -> Option<u32> {
-        let owner = self.queues.owner(self.queues.find_owner(request.owner)?)?;
         let is_it = |number: u32| {
             let waiter = self.queues.waiter(number);
             waiter.is_some_and(|waiter| waiter.all == all && waiter.request.as_deref() == Some(id))
                 && self.queues.queues_of(number).map(Some).eq(names.iter().map(|name| self.queues.find(db, name)))
         };
-        owner.waits.iter().copied().find(|&number| is_it(number))
+        self.queues.waits_of(request.owner).into_iter().find(|&number| is_it(number))
     }
 
     /// Moves a waiter's place to another connection, whose wait limit applies. Returns false if that request does not wait; the
@@ -127,7 +126,7 @@ impl Locks {
             self.work(keys, now);
             return false;
         };
-        (found.client, found.deadline_ms) = (request.client, deadline_ms);
+        (found.client, found.deadline_ms) = (request.client.as_user(client.user), deadline_ms);
         if request.wanted.bound != Bound::Lease {
             found.wanted.bound = request.wanted.bound;
         }
@@ -180,7 +179,7 @@ impl Locks {
                 }
                 // The connection that has the reply is told of a loss. A grant that is bound to another one ends with that.
                 if bound != Bound::Lease || grant.bound == Bound::Lease {
-                    grant.client = request.client;
+                    grant.move_to(request.client);
                 }
                 (before, grant.clone())
             });

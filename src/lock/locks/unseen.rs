@@ -63,7 +63,8 @@ impl Locks {
         let bound = self.bound_of(by);
         let after = lock.holders.find(owner).and_then(|holder| {
             lock.holders.change(holder, |grant| {
-                (grant.bound, grant.client) = (bound, by);
+                grant.bound = bound;
+                grant.move_to(by);
                 grant.clone()
             })
         });

@@ -32,7 +32,7 @@ impl Locks {
     pub(super) fn mirror(&mut self, queue: u32, lock: &Lock) {
         if lock.limit <= 1 && self.queues.get(queue).is_some_and(|queue| queue.holders.is_empty()) {
             for grant in lock.holders.iter() {
-                self.queues.hold(queue, &grant.owner, grant.mode);
+                self.queues.hold(queue, (grant.client.user, &grant.owner), grant.mode);
             }
         }
     }
@@ -113,7 +113,7 @@ impl Locks {
         let &Request { owner, client, wanted, .. } = request;
         let name_of = |queues: &Queues, queue| queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
         let cycle = if wanted.limit <= 1 {
-            graph::find_cycle(&mut self.queues, PendingWait { owner, mode: wanted.mode, upgrade, queues })
+            graph::find_cycle(&mut self.queues, PendingWait { user: client.user, owner, mode: wanted.mode, upgrade, queues })
         } else {
             None
         };
@@ -129,7 +129,7 @@ impl Locks {
                     keys.happened(db, &name, What::Deadlock);
                 }
             }
-            return Err(Refusal::Deadlock(graph::describe(&cycle)));
+            return Err(Refusal::Deadlock(cycle));
         }
         let waiter = self.queues.enter(request, (deadline_ms, now.mono_us()), (upgrade, all), queues);
         if let Some(deadline_ms) = deadline_ms {

@@ -17,7 +17,7 @@ use crate::lock::queue::Wanted;
 use crate::lock::*;
 
 /// Who renews grants here, where no connection ends without its grants.
-const CONNECTED: (Client, fn(Client) -> bool) = (Client { id: 78, slot: 0 }, |_| true);
+const CONNECTED: (Client, fn(Client) -> bool) = (Client { id: 78, slot: 0, user: UserKey(0) }, |_| true);
 
 /// The names as a map.
 #[derive(Default)]
@@ -270,7 +270,7 @@ impl World {
         if self.is_waiting(new.client) {
             return Ok(());
         }
-        let client = Client { id: new.client, slot: 0 };
+        let client = Client { id: new.client, slot: 0, user: UserKey(0) };
         let wanted = Wanted {
             mode: new.mode,
             permits: new.permits,
@@ -344,9 +344,9 @@ impl World {
                 let at = if upgrade { 0 } else { self.reference.waiting.len() };
                 self.reference.waiting.insert(at, new);
             }
-            Err(Refusal::Deadlock(text)) => {
+            Err(Refusal::Deadlock(cycle)) => {
                 prop_assert!(!can && wait.is_some() && self.reference.closes_cycle(&new), "no cycle: {new:?}");
-                let text = String::from_utf8_lossy(&text).into_owned();
+                let text = String::from_utf8_lossy(&graph::describe(&cycle, |_| true)).into_owned();
                 let begins = format!("'{}' waits for '", new.owner);
                 prop_assert!(text.starts_with(&begins) && text.ends_with(&format!("by '{}'", new.owner)), "{}", text);
             }
@@ -466,7 +466,7 @@ impl World {
             Op::Break { name, owner, token } => {
                 let (name, owner) = (NAMES[name], OWNERS[owner]);
                 let Some(token) = self.token(name, owner, token) else { return Ok(()) };
-                let by = (Client { id: 77, slot: 0 }, Breaker { client: 77, ..Breaker::default() });
+                let by = (Client { id: 77, slot: 0, user: UserKey(0) }, Breaker { client: 77, ..Breaker::default() });
                 let got = self.locks.break_grant(&mut self.map, self.now, (0, name.as_bytes()), token, by);
                 let now = self.reference.now;
                 let tokens = self.reference.tokens.clone();
@@ -515,7 +515,7 @@ impl World {
                 }
                 let id = SESSIONS[session];
                 let of = (id.as_bytes(), &b"user"[..]);
-                let got = self.locks.name_session(self.now, Client { id: client, slot: 0 }, of, grace);
+                let got = self.locks.name_session(self.now, Client { id: client, slot: 0, user: UserKey(0) }, of, grace);
                 self.locks.end_over(&mut self.map, self.now, &mut 1000);
                 let known = self.reference.named(id);
                 let left = self.reference.session_of(client).filter(|&number| Some(number) != known);
@@ -538,7 +538,12 @@ impl World {
                 (named.client, named.grace) = (Some(client), grace.unwrap_or(named.grace));
                 prop_assert_eq!(got, Ok(self.reference.grants_of(Tie::Session(number)) as u64));
                 over.into_iter().for_each(|number| self.reference.end_tied(Tie::Session(number)));
-                let other = self.locks.name_session(self.now, Client { id: 99, slot: 0 }, (id.as_bytes(), b"other"), None);
+                let other = self.locks.name_session(
+                    self.now,
+                    Client { id: 99, slot: 0, user: UserKey(0) },
+                    (id.as_bytes(), b"other"),
+                    None,
+                );
                 prop_assert!(other.is_err(), "another user takes it over");
             }
             Op::EndSession { session } => {
@@ -576,7 +581,7 @@ impl World {
             Op::TakeOver => self.take_over(),
             Op::ComeBack { name, owner, client, other_user } => {
                 let (client, user) = (self.connection(client), if other_user { "other" } else { "user" });
-                let by = (Client { id: client, slot: 0 }, user.as_bytes());
+                let by = (Client { id: client, slot: 0, user: UserKey(0) }, user.as_bytes());
                 self.locks.come_back(&mut self.map, self.now, (0, NAMES[name].as_bytes()), OWNERS[owner].as_bytes(), by);
                 self.locks.work(&mut self.map, self.now);
                 self.reference.come_back(NAMES[name], OWNERS[owner], client, other_user);

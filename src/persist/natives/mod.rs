@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   name                  payload
-//!   PORTCULLIS.LOCK       moment · name · limit · end of the delay · { owner · token · holds · mode · permits · times · delay · bound }
+//!   PORTCULLIS.LOCK       moment · name · limit · end of the delay · { owner · token · holds · mode · permits · times · delay · bound · user }
 //!   PORTCULLIS.LATCH      name · count · deadline
 //!   PORTCULLIS.GUARD      name · token · deadline
 //!   PORTCULLIS.REQUESTS   moment · name · owner · when they are forgotten · { id · answer }

@@ -5,17 +5,20 @@ use smallvec::SmallVec;
 use crate::lock::grant::{Owner, SessionNumber, TOKEN_END};
 use crate::lock::requests::{Answer, Answered, Remembered};
 use crate::lock::sessions::{ID_MAX, Session};
-use crate::lock::{Bound, Client, Grant, Lock, Mode};
+use crate::lock::{Bound, Client, Grant, Lock, Mode, UserKey};
 use crate::persist::natives::Refusal;
 use crate::persist::natives::clock::{BootClock, Moment, Written};
 
-/// The version of payloads that we write, and the newest that we read.
+/// The version of most payloads that we write, and that of locks with the users of their owners, which is the newest that we read.
 const VERSION: u8 = 1;
+const WITH_USERS: u8 = 2;
 
 /// Bounds of grants.
 const LEASE: u8 = 0;
 const CONNECTION: u8 = 1;
 const SESSION: u8 = 2;
+/// Added to the bound of a grant whose user follows: any but the default one.
+const USER: u8 = 4;
 
 /// Answers of remembered requests.
 const GRANTED: u8 = 0;
@@ -96,13 +99,19 @@ impl Payload {
         self.time(moment, grant.end_ms);
         self.optional_time(moment, grant.max_end_ms);
         self.number(grant.delay_ms.into());
+        let user = grant.client.user;
+        let with_user = if user == UserKey::default() { 0 } else { USER };
         match grant.bound {
-            Bound::Lease => self.0.push(LEASE),
-            Bound::Connection => self.0.push(CONNECTION),
+            Bound::Lease => self.0.push(LEASE | with_user),
+            Bound::Connection => self.0.push(CONNECTION | with_user),
             Bound::Session(number) => {
-                self.0.push(SESSION);
+                self.0.push(SESSION | with_user);
                 self.number(number.get());
             }
+        }
+        if with_user != 0 {
+            self.0[0] = WITH_USERS;
+            self.number(user.0.into());
         }
     }
 }
@@ -172,8 +181,8 @@ impl<'a> Fields<'a> {
     /// Begins to read a payload of a version that is known.
     pub fn open(payload: &'a [u8]) -> Result<Fields<'a>, Refusal> {
         match payload.split_first() {
-            Some((&VERSION, rest)) => Ok(Fields(rest)),
-            Some((&version, _)) if version > VERSION => Err(Refusal::Newer(version)),
+            Some((&(VERSION..=WITH_USERS), rest)) => Ok(Fields(rest)),
+            Some((&version, _)) if version > WITH_USERS => Err(Refusal::Newer(version)),
             _ => Err(Refusal::Malformed),
         }
     }
@@ -255,7 +264,7 @@ impl<'a> Fields<'a> {
     }
 
     fn grant(&mut self, written: &Written, reader: &Moment) -> Option<Grant> {
-        Some(Grant {
+        let mut grant = Grant {
             owner: Owner::from_slice(self.string()?),
             token: self.token_or_session()?,
             holds: self.number32()?,
@@ -266,14 +275,20 @@ impl<'a> Fields<'a> {
             end_ms: self.time(written, reader)?,
             max_end_ms: self.optional_time(written, reader)?,
             delay_ms: self.number32()?,
-            bound: match self.byte()? {
-                LEASE => Bound::Lease,
-                CONNECTION => Bound::Connection,
-                SESSION => Bound::Session(SessionNumber::new(self.token_or_session()?)),
-                _ => return None,
-            },
+            bound: Bound::Lease,
             client: Client::default(),
-        })
+        };
+        let bound = self.byte()?;
+        grant.bound = match bound & !USER {
+            LEASE => Bound::Lease,
+            CONNECTION => Bound::Connection,
+            SESSION => Bound::Session(SessionNumber::new(self.token_or_session()?)),
+            _ => return None,
+        };
+        if bound & USER != 0 {
+            grant.client.user = UserKey(self.number32()?);
+        }
+        Some(grant)
     }
 
     pub(super) fn lock(mut self, reader: &Moment) -> Option<(&'a [u8], Lock)> {

@@ -4,7 +4,7 @@ use super::*;
 use crate::base::time::Now;
 use crate::lock::grant::{Owner, SessionNumber};
 use crate::lock::requests::{ANSWERS, Answer, Answered, ID_MAX};
-use crate::lock::{Bound, Client, Grant, Mode};
+use crate::lock::{Bound, Client, Grant, Mode, UserKey};
 use crate::persist::natives::clock::BootClock;
 
 fn moment() -> Moment {
@@ -17,7 +17,7 @@ fn read_payload<'a>(name: &'static [u8], payload: &'a [u8]) -> Result<Native<'a>
 
 fn grant(owner: &str, token: u64, mode: Mode, permits: u32) -> Grant {
     let owner = Owner::from_slice(owner.as_bytes());
-    let (bound, client) = (Bound::Lease, Client { id: 7, slot: 3 });
+    let (bound, client) = (Bound::Lease, Client { id: 7, slot: 3, user: UserKey(9) });
     Grant {
         owner,
         token,
@@ -80,10 +80,10 @@ fn only_locks_that_operations_make_are_read() {
 }
 
 #[test]
-fn a_grant_has_no_connection_after_a_restart() {
+fn a_grant_has_its_user_and_no_connection_after_a_restart() {
     let lock = read_lock(0, &[Grant { bound: Bound::Connection, ..grant("a", 5, Mode::Exclusive, 1) }]).unwrap();
     let read = lock.holders.only().unwrap();
-    assert_eq!((read.bound, read.client), (Bound::Connection, Client::default()));
+    assert_eq!((read.bound, read.client), (Bound::Connection, Client::default().as_user(UserKey(9))));
 }
 
 #[test]

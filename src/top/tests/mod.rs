@@ -292,6 +292,10 @@ fn what_the_tree_leaves_out_is_told() {
         "{}",
         text(&facts)
     );
+    let unseen = json!({ "db": null, "name": null, "owner": "bob" });
+    let facts = of(json!([node("here", "bob", unseen, false)]));
+    assert!(headline(&facts).text.ends_with("by bob (billing, 10.0.0.3:40112), who waits for a lock that you may not see"));
+    assert!(text(&facts).contains("; bob waits for a lock that you may not see; bob holds it for 9.0s"), "{}", text(&facts));
     let other = of(json!([node("here", "ann", there.clone(), false)]));
     assert!(headline(&other).text.ends_with(", of whom bob waits for there in database 1"), "{}", headline(&other).text);
     let both = of(json!([node("a", "bob", there.clone(), false), node("b", "bob", serde_json::Value::Null, false)]));

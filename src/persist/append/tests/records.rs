@@ -147,7 +147,7 @@ fn all_other_records_are_read_as_they_were() {
             other => panic!("{other:?}"),
         });
     }
-    for (client, end_ms) in [(Some(Client { id: 7, slot: 3 }), 0), (None, 4_000_100)] {
+    for (client, end_ms) in [(Some(Client { id: 7, slot: 3, ..Client::default() }), 0), (None, 4_000_100)] {
         let session = Session { id: b"id"[..].into(), user: b"u"[..].into(), grace_ms: 30_000, client, end_ms, grants: 3 };
         bytes.clear();
         native::put_session(&mut bytes, &moment, 12, &session);
@@ -180,7 +180,7 @@ fn what_is_not_a_record_is_refused() {
     assert_eq!(refused(&[b"PORTCULLIS.LOCK"]), Refusal::Malformed);
     assert_eq!(refused(&[b"PORTCULLIS.LOCK", b""]), Refusal::Malformed);
     assert_eq!(refused(&[b"PORTCULLIS.LOCK", b"\x00"]), Refusal::Malformed);
-    assert_eq!(refused(&[b"PORTCULLIS.LOCK", b"\x02"]), Refusal::Newer(2));
+    assert_eq!(refused(&[b"PORTCULLIS.LOCK", b"\x03"]), Refusal::Newer(3));
     assert_eq!(refused(&[b"PORTCULLIS.ENDSESSION", b"id", b"-1"]), Refusal::Malformed);
     assert_eq!(refused(&[b"PORTCULLIS.ENDSESSION", b"id", b"9007199254740992"]), Refusal::Malformed);
     assert_eq!(refused(&[b"PORTCULLIS.ENDSESSION", b"id", b"18446744073709551616"]), Refusal::Malformed);

@@ -278,13 +278,13 @@ fn fields_of_ours_in_another_form_are_refused() {
     let mut newer = file.clone();
     // Behind the name and the length of the payload, which takes two bytes.
     let version = at + name::LOCK.len() + 1 + usize::from(newer[at + name::LOCK.len()] >= 0x40);
-    newer[version] += 1;
+    newer[version] += 2;
     let mut other = Harness::new();
     let fault = load(&mut other, &newer).unwrap_err();
-    assert_eq!(fault.reason, Reason::Native("PORTCULLIS.LOCK".to_owned(), Refusal::Newer(2)));
+    assert_eq!(fault.reason, Reason::Native("PORTCULLIS.LOCK".to_owned(), Refusal::Newer(3)));
     assert_eq!(
         fault.reason.to_string(),
-        "Portcullis: a record in version 2 of its format, from a newer version of Portcullis (PORTCULLIS.LOCK)"
+        "Portcullis: a record in version 3 of its format, from a newer version of Portcullis (PORTCULLIS.LOCK)"
     );
     let reason = |name: &[u8], payload: &[u8]| fault_of(&sealed("0010", &aux(name, payload))).reason;
     let refused = |name: &str, refusal| Reason::Native(name.to_owned(), refusal);
