@@ -7,7 +7,6 @@
 //! As for all of a request, one selector must allow both the command and the key.
 
 use crate::base::glob;
-use crate::engine::users::selector::{Permission, Selector};
 
 /// The keys that a request shows to its user.
 #[derive(Clone, Debug)]
@@ -20,15 +19,8 @@ impl Sight {
     /// All keys.
     pub const ALL: Sight = Sight { patterns: None };
 
-    /// The keys that may be read by any of these selectors.
-    pub fn of<'a>(selectors: impl Iterator<Item = &'a Selector>) -> Sight {
-        let mut patterns = Vec::new();
-        for selector in selectors {
-            if selector.allows_every_key(Permission::READ) {
-                return Sight::ALL;
-            }
-            patterns.extend(selector.key_patterns(Permission::READ).map(Box::from));
-        }
+    /// The keys that match one of these patterns.
+    pub fn of(patterns: Vec<Box<[u8]>>) -> Sight {
         Sight { patterns: Some(patterns) }
     }
 

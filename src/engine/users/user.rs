@@ -159,8 +159,14 @@ impl User {
 
     /// The keys that a request shows: each by a selector that allows the request and lets it read the key.
     pub fn sight(&self, command: &'static Command, args: &[&[u8]]) -> Sight {
-        let keys = keys_of(command, args);
-        Sight::of(self.selectors.iter().filter(|selector| selector.check(command, args, &keys).is_ok()))
+        let (keys, mut patterns) = (keys_of(command, args), Vec::new());
+        for selector in self.selectors.iter().filter(|selector| selector.check(command, args, &keys).is_ok()) {
+            if selector.allows_every_key(Permission::READ) {
+                return Sight::ALL;
+            }
+            patterns.extend(selector.key_patterns(Permission::READ).map(Box::from));
+        }
+        Sight::of(patterns)
     }
 
     /// Whether any selector lets the user read a key.
