@@ -90,8 +90,8 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         reply.boolean(node.cut);
         reply.bulk(b"elsewhere");
         match elsewhere {
-            Some((place, owner)) => {
-                let (db, name) = place.as_ref().map(|(db, name)| (u64::from(*db), name)).unzip();
+            Some(Elsewhere { lock, owner }) => {
+                let (db, name) = lock.as_ref().map(|(db, name)| (u64::from(*db), name)).unzip();
                 reply.map(3);
                 field_if(reply, "db", db);
                 reply.bulk(b"name");
@@ -115,9 +115,15 @@ struct Named {
     /// The owner that holds the lock and waits for the one above.
     via: Option<Owner>,
     waiters: u64,
-    /// The database and the name of another lock that a holder waits for, if it is seen, and that holder.
-    elsewhere: Option<(Option<(u32, Vec<u8>)>, Owner)>,
+    elsewhere: Option<Elsewhere>,
     node: Node,
+}
+
+/// A lock that is not in the tree, and the holder that waits for it.
+struct Elsewhere {
+    /// Its database and its name, if it is seen.
+    lock: Option<(u32, Vec<u8>)>,
+    owner: Owner,
 }
 
 impl Named {
@@ -127,7 +133,8 @@ impl Named {
         let owner = |number: u32| queues.owner(number).map(|owner| owner.name.clone());
         let elsewhere = node.elsewhere.and_then(|(queue, by)| {
             let queue = queues.get(queue)?;
-            Some((sight.sees(&queue.name).then(|| (queue.db, queue.name.to_vec())), owner(by)?))
+            let lock = sight.sees(&queue.name).then(|| (queue.db, queue.name.to_vec()));
+            Some(Elsewhere { lock, owner: owner(by)? })
         });
         Named {
             name: queue.map(|queue| queue.name.to_vec()).or_else(|| asked.map(<[u8]>::to_vec)).unwrap_or_default(),
