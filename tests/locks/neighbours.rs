@@ -305,8 +305,8 @@ fn nothing_of_other_keys_is_told_by_any_command() {
     let (mut wrong, mut asked) = (Vec::new(), 0);
     for (name, command) in rows() {
         // What reads, or writes keys that it names, leaves what is not the user's as it is.
-        let is_kept =
-            !command.flags.contains(Flags::ADMIN) && (command.keys != Keys::None || !command.flags.contains(Flags::WRITE));
+        let is_kept = !command.flags.contains(Flags::ADMIN)
+            && (!matches!(command.keys, Keys::None) || !command.flags.contains(Flags::WRITE));
         let mut stores: Option<[Store; 2]> = None;
         for request in requests(&name, command) {
             for way in WAYS.into_iter().take(if request.len() <= 4 { WAYS.len() } else { 2 }) {

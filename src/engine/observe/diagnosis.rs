@@ -23,8 +23,11 @@ const FORGOTTEN_AT_ONCE: usize = 512;
 /// The part of the budget that is free after it was applied.
 const SPARE: u64 = 64;
 
+/// Finds a memory, if there is one.
+type Find = fn(&mut Engine) -> Option<&mut dyn Memory>;
+
 /// All memories of diagnosis.
-const MEMORIES: [fn(&mut Engine) -> Option<&mut dyn Memory>; 9] = [
+const MEMORIES: [Find; 9] = [
     |engine| Some(&mut engine.slowlog.kept),
     |engine| Some(&mut engine.users.log.kept),
     |engine| Some(&mut engine.ended_clients),
