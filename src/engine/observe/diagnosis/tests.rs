@@ -97,7 +97,7 @@ fn an_hour_of_the_longest_texts_is_bounded_and_has_no_write_of_others_refused() 
     let mut h = Harness::new();
     h.engine.environment.usage = Some(|| Usage { allocated: ALLOCATED.load(Relaxed), ..Usage::default() });
     h.run("ACL SETUSER mallory on >pw ~m:* -@all +@lock +@lockadmin");
-    h.configure("slowlog-log-slower-than 0 slowlog-max-len 1000000 acllog-max-len 1000000");
+    h.configure("slowlog-log-slower-than 0 slowlog-max-len 1000000 acllog-max-len 1000000 login-delay-max 0");
     h.configure("lock-slowlog-log-slower-than 0 lock-slowlog-max-len 65536 lock-requests-max 1000");
     h.configure(&format!("diagnostics-max-memory {BUDGET} maxmemory 64mb"));
     let mut filled = [false; 9];
