@@ -23,11 +23,11 @@ const FORGOTTEN_AT_ONCE: usize = 512;
 /// The part of the budget that is free after it was applied.
 const SPARE: u64 = 64;
 
-/// Finds a memory, if there is one.
-type Find = fn(&mut Engine) -> Option<&mut dyn Memory>;
+/// Where a memory is in the engine.
+type Place = fn(&mut Engine) -> Option<&mut dyn Memory>;
 
 /// All memories of diagnosis.
-const MEMORIES: [Find; 9] = [
+const MEMORIES: [Place; 9] = [
     |engine| Some(&mut engine.slowlog.kept),
     |engine| Some(&mut engine.users.log.kept),
     |engine| Some(&mut engine.ended_clients),
@@ -67,7 +67,7 @@ impl Engine {
             if bytes <= wanted {
                 break;
             }
-            let oldest = |of: &fn(&mut Engine) -> Option<&mut dyn Memory>, engine: &mut Engine| of(engine)?.oldest_ms();
+            let oldest = |of: &Place, engine: &mut Engine| of(engine)?.oldest_ms();
             let all = MEMORIES.iter().filter_map(|of| Some((oldest(of, self)?, of)));
             let Some((_, of)) = all.min_by_key(|(at_ms, _)| *at_ms) else { break };
             let Some(memory) = of(self) else { break };
