@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::base::error::Result;
 use crate::base::words::{counted, long, pasteable};
-use crate::commands::locks::info::{Holder, Most, READ, Shown, shown_with};
+use crate::commands::locks::info::{Holder, Most, READ, Shown, shown};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
 use crate::engine::users::sight::Sight;
@@ -120,7 +120,7 @@ fn roots(cx: &mut Context<'_>, sight: &Sight) -> Vec<Root> {
     };
     let roots: Vec<_> = nodes.into_iter().filter_map(named).collect();
     let of = |(name, direct, blocked, cut, elsewhere): (Vec<u8>, _, _, _, _)| {
-        let shown = shown_with(cx, &name, MOST)?;
+        let shown = shown(cx.engine, cx.now, (cx.db, &name), MOST)?;
         Some(Root { name, direct, blocked, cut, elsewhere, shown })
     };
     roots.into_iter().filter_map(of).collect()

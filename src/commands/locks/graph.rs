@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::locks::info::{Holder, Most, READ, Shown, field, field_if, shown_with, text, write_holders};
+use crate::commands::locks::info::{Holder, Most, READ, Shown, field, field_if, shown, text, write_holders};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
 use crate::engine::users::sight::Sight;
@@ -50,7 +50,7 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let sight = cx.sight(args);
     let asked = match name {
         None => None,
-        Some(name) => match sight.sees(name).then(|| shown_with(cx, name, MOST)).flatten() {
+        Some(name) => match sight.sees(name).then(|| shown(cx.engine, cx.now, (cx.db, name), MOST)).flatten() {
             Some(shown) => Some((name, shown.holders().iter().map(Holder::owner_of_user).collect::<Vec<_>>())),
             None => {
                 cx.reply.array(0);
@@ -64,7 +64,8 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let among = Among { db, sees: &|name| sight.sees(name) };
     let Trees { nodes, is_partial } = forest(&locks.queues, among, asked, count);
     let named: Vec<Named> = nodes.into_iter().map(|node| Named::of(&locks.queues, &sight, node, name)).collect();
-    let all: Vec<(Option<Shown>, _)> = named.into_iter().map(|named| (shown_with(cx, &named.name, MOST), named)).collect();
+    let all: Vec<(Option<Shown>, _)> =
+        named.into_iter().map(|named| (shown(cx.engine, cx.now, (cx.db, &named.name), MOST), named)).collect();
     cx.reply.array(all.len());
     for (shown, Named { name, via, waiters, elsewhere, node }) in &all {
         let reply = &mut *cx.reply;

@@ -236,15 +236,10 @@ impl Shown {
     }
 }
 
-/// Collects everything shown of a name; `None` if it holds nothing and nobody waits for it.
-pub(super) fn shown(cx: &mut Context<'_>, name: &[u8]) -> Option<Shown> {
-    shown_with(cx, name, Most::ALL)
-}
-
-/// As [`shown`] with at most so many holders and waiters.
-pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Option<Shown> {
-    let (now, db) = (cx.now, cx.db);
-    let lock = cx.engine.keyspace.with_locks(now, |locks, keys| {
+/// Collects everything shown of a name of a database, with at most so many holders and waiters; `None` if it holds nothing and nobody
+/// waits for it.
+pub(super) fn shown(engine: &mut Engine, now: Now, (db, name): (u32, &[u8]), most: Most) -> Option<Shown> {
+    let lock = engine.keyspace.with_locks(now, |locks, keys| {
         let lock = locks.look(keys, now, (db, name), |lock| {
             lock.map(|lock| {
                 let grants: Vec<Grant> = lock.holders.iter().take(most.holders).cloned().collect();
@@ -257,13 +252,14 @@ pub(super) fn shown_with(cx: &mut Context<'_>, name: &[u8], most: Most) -> Optio
         lock
     });
     let second = now.second();
-    let counted = cx.engine.keyspace.lru.counted;
-    let other = cx.db().peek(name).filter(|entry| !entry.is_lock()).map(|entry| {
+    let counted = engine.keyspace.lru.counted;
+    let mut keys = engine.keyspace.db(db, now);
+    let other = keys.peek(name).filter(|entry| !entry.is_lock()).map(|entry| {
         let idle_s = (!counted).then(|| idle_seconds(entry, second));
         (entry.type_name(), of_entry(entry, now, idle_s), entry.deadline())
     });
-    let writer = cx.db().writer_of(name);
-    let engine = &*cx.engine;
+    let writer = keys.writer_of(name);
+    let engine = &*engine;
     let locks = engine.keyspace.changes.locks.as_ref()?;
     let queue = locks.queues.find(db, name);
     let mut waiting = waiting(engine, locks, now, queue, most.waiters);
@@ -555,7 +551,7 @@ fn info(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
             return Err(Error::WRONG_TYPE);
         }
     }
-    match shown(cx, args[1]) {
+    match shown(cx.engine, cx.now, (cx.db, args[1]), Most::ALL) {
         Some(shown) => write(&mut *cx.reply, cx.now, args[1], &shown, Extra::None),
         None => cx.reply.null(),
     }

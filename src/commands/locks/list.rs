@@ -8,7 +8,7 @@ use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::acquire::check_owner;
-use crate::commands::locks::info::{Extra, Most, READ, Shown, shown_with, write};
+use crate::commands::locks::info::{Extra, Most, READ, Shown, shown, write};
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
 use crate::engine::users::sight::Sight;
@@ -130,7 +130,7 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             break;
         }
         if seen.insert(name.clone())
-            && let Some(shown) = shown_with(cx, &name, most)
+            && let Some(shown) = shown(cx.engine, cx.now, (cx.db, &name), most)
         {
             all.push((name, shown));
         }
