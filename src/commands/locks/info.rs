@@ -220,6 +220,11 @@ impl Shown {
         }
     }
 
+    /// Number of holders and waiters that are shown.
+    pub(super) fn elements(&self) -> usize {
+        self.holders().len() + self.waiting.len()
+    }
+
     /// The holders.
     pub(super) fn holders(&self) -> &[Holder] {
         if let Held::Lock { holders, .. } = &self.held { holders } else { &[] }

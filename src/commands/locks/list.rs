@@ -1,26 +1,40 @@
 //! `LOCK.LIST`: the locks of a database that the user may see, chosen by what they are and by how long they are held or waited for.
+//!
+//! In a large database it is a job:
+//!
+//! ```text
+//!   all queues ─▶ the best `count` of those with waiters ─▶ keys, until there are `count` ─▶ a part of the reply for each
+//! ```
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
+use crate::base::ids::SessionId;
 use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::acquire::check_owner;
 use crate::commands::locks::info::{Extra, Most, READ, Shown, shown, write};
+use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
+use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::users::sight::Sight;
 use crate::lock::grant::{self, Grant};
 use crate::lock::{Lock, Locks};
+use crate::resp::reply::WireReply;
 use crate::store::entry::{EntryRef, ValueRef};
 use crate::store::values::value::Value;
 
 /// Number of locks that are returned without `COUNT`.
 const COUNT: usize = 100;
+/// Maximum number of locks that are returned.
+const COUNT_MAX: usize = 10_000;
 /// Maximum number of keys that are scanned for locks without waiters.
 const WALK_MAX: usize = 100_000;
+/// To show a lock takes as long as to look at so many keys or queues; so do this many of its holders and waiters.
+const SHOW_COST: usize = 8;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {
@@ -36,30 +50,30 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 /// Which locks are wanted.
-struct Filter<'a> {
+struct Filter {
     sight: Sight,
-    pattern: Option<&'a [u8]>,
+    pattern: Option<Box<[u8]>>,
     contended: bool,
-    owner: Option<&'a [u8]>,
-    kind: Option<&'a [u8]>,
+    owner: Option<Box<[u8]>>,
+    kind: Option<Box<[u8]>>,
     waiting_ms: Option<u64>,
     held_ms: Option<u64>,
     /// Maximum number of holders, and of waiters, that are shown of each lock.
     most: Option<usize>,
 }
 
-impl Filter<'_> {
+impl Filter {
     fn has_name(&self, name: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false)) && self.sight.sees(name)
+        self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, name, false)) && self.sight.sees(name)
     }
 
     fn has_kind(&self, kind: &str) -> bool {
-        self.kind.is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind.as_bytes()))
+        self.kind.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind.as_bytes()))
     }
 
     /// Whether the holders in an entry are as wanted. `waits`: whether the wanted owner waits for the name.
     fn has_holders(&self, now: Now, entry: Option<EntryRef<'_>>, waits: bool) -> bool {
-        let by_owner = self.owner.is_none_or(|owner| waits || has_grant(entry, |lock| lock.holders.get(owner), owner));
+        let by_owner = self.owner.as_ref().is_none_or(|owner| waits || has_grant(entry, |lock| lock.holders.get(owner), owner));
         // Holders are in the order of their grants.
         let is_old = |grant: &Grant| self.held_ms.is_none_or(|ms| now.mono_ms().saturating_sub(grant.granted_ms) >= ms);
         by_owner && (self.held_ms.is_none() || first_grant(entry).is_some_and(|grant| is_old(&grant)))
@@ -83,7 +97,7 @@ fn first_grant(entry: Option<EntryRef<'_>>) -> Option<Grant> {
     }
 }
 
-fn parse<'a>(sight: Sight, words: &[&'a [u8]]) -> Result<(Filter<'a>, usize)> {
+fn parse(sight: Sight, words: &[&[u8]]) -> Result<(Filter, usize)> {
     let (pattern, contended, owner, kind, waiting_ms, held_ms, most) = (None, false, None, None, None, None, None);
     let mut filter = Filter { sight, pattern, contended, owner, kind, waiting_ms, held_ms, most };
     let mut count = COUNT;
@@ -102,127 +116,241 @@ fn parse<'a>(sight: Sight, words: &[&'a [u8]]) -> Result<(Filter<'a>, usize)> {
         };
         let positive = || usize::try_from(number()?).ok().filter(|&number| number > 0).ok_or(Error::SYNTAX);
         match option {
-            b"MATCH" => filter.pattern = Some(value),
+            b"MATCH" => filter.pattern = Some(value.into()),
             b"OWNER" => {
                 check_owner(value)?;
-                filter.owner = Some(value);
+                filter.owner = Some(value.into());
             }
-            b"KIND" => filter.kind = Some(value),
+            b"KIND" => filter.kind = Some(value.into()),
             b"WAITING" => filter.waiting_ms = Some(number()?),
             b"HELD" => filter.held_ms = Some(number()?),
             b"SHOW" => filter.most = Some(positive()?),
             _ => count = positive()?,
         }
     }
+    if count > COUNT_MAX {
+        return Err(Error::new(format!("ERR count must be between 1 and {COUNT_MAX}")));
+    }
     Ok((filter, count))
+}
+
+/// A contended lock. The greatest is the first of the reply: by the number of waiters, or with `WAITING` by the longest wait; then by
+/// the longest wait.
+type Rank = (u32, Reverse<u64>, Reverse<u32>, Box<[u8]>);
+
+/// Where the work is.
+enum Stage {
+    /// At the queue of this number.
+    Queues(u32),
+    /// At a semaphore of which the name is known. Those that are left.
+    Semaphores(std::vec::IntoIter<Box<[u8]>>),
+    /// At this cursor, after so many keys.
+    Keys { cursor: u64, walked: usize },
+    /// At this name.
+    Show(usize),
+}
+
+/// The work of the command.
+struct Search {
+    db: u32,
+    filter: Filter,
+    count: usize,
+    stage: Stage,
+    /// The best contended locks so far, the worst of them first.
+    best: BinaryHeap<Reverse<Rank>>,
+    /// The names to show. The contended ones are in `contended`, too, once all are known.
+    names: Vec<Box<[u8]>>,
+    contended: BTreeSet<Box<[u8]>>,
+    /// Number of locks that were shown.
+    shown: usize,
+}
+
+impl Search {
+    fn new(db: u32, filter: Filter, count: usize) -> Search {
+        let (best, names, contended) = (BinaryHeap::new(), Vec::new(), BTreeSet::new());
+        Search { db, filter, count, stage: Stage::Queues(0), best, names, contended, shown: 0 }
+    }
+
+    /// Whether locks without waiters are wanted.
+    fn wants_idle(&self, engine: &Engine) -> bool {
+        !self.filter.contended && self.filter.waiting_ms.is_none() && engine.keyspace.natives
+    }
+
+    /// An upper bound for the number of queues and keys to look at, and of locks to show as as many of them.
+    fn elements(&self, engine: &mut Engine, now: Now) -> usize {
+        let queues = engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.places() as usize);
+        let keys = if self.wants_idle(engine) { engine.keyspace.db(self.db, now).len().min(WALK_MAX) } else { 0 };
+        queues + keys + self.count.min(queues + keys) * SHOW_COST
+    }
+
+    fn extra(&self) -> Extra {
+        if self.filter.most.is_some() { Extra::NameAndNumbers } else { Extra::Name }
+    }
+
+    /// Looks at about so many queues and keys more. Returns whether all names are found.
+    fn find(&mut self, engine: &mut Engine, now: Now, budget: usize) -> bool {
+        match &mut self.stage {
+            Stage::Queues(_) => self.find_contended(engine, now, budget),
+            Stage::Semaphores(_) => self.find_semaphores(engine, now, budget),
+            Stage::Keys { .. } => self.find_idle(engine, now, budget),
+            Stage::Show(_) => {}
+        }
+        matches!(self.stage, Stage::Show(_))
+    }
+
+    fn find_contended(&mut self, engine: &mut Engine, now: Now, budget: usize) {
+        let Stage::Queues(next) = &mut self.stage else { return };
+        let keyspace = &mut engine.keyspace;
+        let places = keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.places());
+        let end = places.min(next.saturating_add(u32::try_from(budget).unwrap_or(u32::MAX)));
+        for number in *next..end {
+            let Some(locks) = &keyspace.changes.locks else { break };
+            let Some(rank) = rank(locks, now, self.db, number, &self.filter) else { continue };
+            if self.best.len() >= self.count && self.best.peek().is_some_and(|Reverse(worst)| rank < *worst) {
+                continue;
+            }
+            let waits = self.filter.owner.as_ref().is_some_and(|owner| waits_in(locks, owner, number));
+            let mut db = keyspace.db(self.db, now);
+            let entry = db.peek(&rank.3);
+            let kind = entry.map_or("lock", EntryRef::type_name);
+            if self.filter.has_kind(kind) && self.filter.has_holders(now, entry, waits) {
+                self.best.push(Reverse(rank));
+                if self.best.len() > self.count {
+                    self.best.pop();
+                }
+            }
+        }
+        *next = end;
+        if end == places {
+            let best = std::mem::take(&mut self.best).into_sorted_vec();
+            self.names = best.into_iter().map(|Reverse((.., name))| name).collect();
+            self.stage = self.after_contended(engine);
+        }
+    }
+
+    fn after_contended(&mut self, engine: &Engine) -> Stage {
+        if !self.wants_idle(engine) || self.names.len() >= self.count {
+            return Stage::Show(0);
+        }
+        self.contended = self.names.iter().cloned().collect();
+        if self.filter.kind.as_ref().is_some_and(|kind| kind.eq_ignore_ascii_case(b"semaphore"))
+            && let Some(known) = engine.keyspace.changes.locks.as_ref().and_then(|locks| locks.held.semaphores(self.db))
+        {
+            return Stage::Semaphores(known.map(Box::from).collect::<Vec<_>>().into_iter());
+        }
+        Stage::Keys { cursor: 0, walked: 0 }
+    }
+
+    /// Looks at semaphores, if all of them are known by name.
+    fn find_semaphores(&mut self, engine: &mut Engine, now: Now, budget: usize) {
+        let Stage::Semaphores(left) = &mut self.stage else { return };
+        let mut db = engine.keyspace.db(self.db, now);
+        for name in left.by_ref().take(budget) {
+            let is_wanted = self.filter.has_name(&name) && self.filter.has_holders(now, db.peek(&name), false);
+            if is_wanted && !self.contended.contains(&name) {
+                self.names.push(name);
+            }
+        }
+        if left.len() == 0 || self.names.len() >= self.count {
+            self.stage = Stage::Show(0);
+        }
+    }
+
+    /// Looks at keys, in no order. Without `KIND`, only locks and semaphores are wanted.
+    fn find_idle(&mut self, engine: &mut Engine, now: Now, budget: usize) {
+        let Stage::Keys { cursor, walked } = &mut self.stage else { return };
+        let db = engine.keyspace.db(self.db, now);
+        let end = walked.saturating_add(budget).min(WALK_MAX);
+        while *walked < end {
+            *cursor = db.scan(*cursor, (end - *walked).min(100), |entry| {
+                *walked += 1;
+                let native = if self.filter.kind.is_some() { entry.is_native() } else { entry.is_lock() };
+                if native
+                    && self.filter.has_kind(entry.type_name())
+                    && self.filter.has_name(entry.key())
+                    && self.filter.has_holders(now, Some(entry), false)
+                    && !self.contended.contains(entry.key())
+                {
+                    self.names.push(entry.key().into());
+                }
+            });
+            if *cursor == 0 || self.names.len() >= self.count {
+                self.stage = Stage::Show(0);
+                return;
+            }
+        }
+        if *walked >= WALK_MAX {
+            self.stage = Stage::Show(0);
+        }
+    }
+
+    /// The next lock to show.
+    fn next(&mut self, engine: &mut Engine, now: Now) -> Option<(Box<[u8]>, Shown)> {
+        let Stage::Show(at) = &mut self.stage else { return None };
+        let most = self.filter.most.map_or(Most::ALL, |most| Most { holders: most, waiters: most });
+        while self.shown < self.count {
+            let name = std::mem::take(self.names.get_mut(*at)?);
+            *at += 1;
+            if let Some(shown) = shown(engine, now, (self.db, &name), most) {
+                self.shown += 1;
+                return Some((name, shown));
+            }
+        }
+        None
+    }
+}
+
+impl Work for Search {
+    fn go_on(&mut self, engine: &mut Engine, now: Now, id: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
+        let mut budget = count as usize;
+        if !self.find(engine, now, budget) {
+            return false;
+        }
+        while let Some((name, shown)) = self.next(engine, now) {
+            let mut reply = WireReply::new(reply, engine.sessions[id.0 as usize].protocol);
+            write(&mut reply, now, &name, &shown, self.extra());
+            budget = budget.saturating_sub(SHOW_COST + shown.elements());
+            if budget == 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn kind(&self) -> ReplyKind {
+        ReplyKind::Array(self.shown)
+    }
 }
 
 fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (filter, count) = parse(cx.sight(args), &args[1..])?;
-    let most = filter.most.map_or(Most::ALL, |most| Most { holders: most, waiters: most });
-    let names = contended(cx, &filter, count);
-    let mut all: Vec<(Vec<u8>, Shown)> = Vec::new();
-    let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
-    let may_be_idle = !filter.contended && filter.waiting_ms.is_none() && cx.engine.keyspace.natives;
-    let idle = if may_be_idle && names.len() < count { uncontended(cx, &filter, count) } else { Vec::new() };
-    for name in names.into_iter().chain(idle) {
-        if all.len() >= count {
-            break;
-        }
-        if seen.insert(name.clone())
-            && let Some(shown) = shown(cx.engine, cx.now, (cx.db, &name), most)
-        {
-            all.push((name, shown));
-        }
+    let mut search = Search::new(cx.db, filter, count);
+    let elements = search.elements(cx.engine, cx.now);
+    if cx.may_start_job(elements) {
+        cx.start_job(search);
+        return Ok(());
+    }
+    while !search.find(cx.engine, cx.now, usize::MAX) {}
+    let mut all = Vec::new();
+    while let Some(one) = search.next(cx.engine, cx.now) {
+        all.push(one);
     }
     cx.reply.array(all.len());
-    let extra = if filter.most.is_some() { Extra::NameAndNumbers } else { Extra::Name };
     for (name, shown) in &all {
-        write(&mut *cx.reply, cx.now, name, shown, extra);
+        write(&mut *cx.reply, cx.now, name, shown, search.extra());
     }
     Ok(())
 }
 
-/// Up to `count` wanted names with waiters, in the order of the reply.
-fn contended(cx: &mut Context<'_>, filter: &Filter<'_>, count: usize) -> Vec<Vec<u8>> {
-    let (now, db) = (cx.now, cx.db);
-    let mut ranked = match &cx.engine.keyspace.changes.locks {
-        Some(locks) => ranked(locks, now, db, filter),
-        None => return Vec::new(),
-    };
-    let mut wanted = Vec::new();
-    while wanted.len() < count
-        && let Some((.., Reverse(queue))) = ranked.pop()
-    {
-        let Some(locks) = &cx.engine.keyspace.changes.locks else { break };
-        let Some(name) = locks.queues.get(queue).map(|queue| queue.name.to_vec()) else { continue };
-        let waits = filter.owner.is_some_and(|owner| waits_in(locks, owner, queue));
-        let mut db = cx.db();
-        let entry = db.peek(&name);
-        let kind = entry.map_or("lock", EntryRef::type_name);
-        if filter.has_kind(kind) && filter.has_holders(now, entry, waits) {
-            wanted.push(name);
-        }
-    }
-    wanted
-}
-
-/// The queues of wanted names with waiters: by the number of waiters, or with `WAITING` by the longest wait; then by the longest
-/// wait. Only the first ones are usually taken, so they are not sorted.
-fn ranked(locks: &Locks, now: Now, db: u32, filter: &Filter<'_>) -> BinaryHeap<(u32, u64, Reverse<u32>)> {
-    let queues = locks.queues.iter().filter(|(_, queue)| queue.db == db && queue.len > 0 && filter.has_name(&queue.name));
-    let ranked = queues.filter_map(|(number, queue)| {
-        let wait_us = locks.oldest_wait_us(now, number);
-        let waits_enough = filter.waiting_ms.is_none_or(|ms| wait_us / 1000 >= ms);
-        let waiters = if filter.waiting_ms.is_some() { 0 } else { queue.len };
-        waits_enough.then_some((waiters, wait_us, Reverse(number)))
-    });
-    ranked.collect()
+/// The rank of a queue, if it has waiters and its name is wanted.
+fn rank(locks: &Locks, now: Now, db: u32, number: u32, filter: &Filter) -> Option<Rank> {
+    let queue = locks.queues.get(number).filter(|queue| queue.db == db && queue.len > 0 && filter.has_name(&queue.name))?;
+    let since_us = locks.queues.oldest_since_us(number).unwrap_or(u64::MAX);
+    let waits_enough = filter.waiting_ms.is_none_or(|ms| now.mono_us().saturating_sub(since_us) / 1000 >= ms);
+    let waiters = if filter.waiting_ms.is_some() { 0 } else { queue.len };
+    waits_enough.then(|| (waiters, Reverse(since_us), Reverse(number), queue.name.clone()))
 }
 
 fn waits_in(locks: &Locks, owner: &[u8], queue: u32) -> bool {
     locks.queues.waits_of(owner).into_iter().any(|waiter| locks.queues.queues_of(waiter).any(|of| of == queue))
-}
-
-/// Wanted semaphores, if all of them are known by name.
-fn semaphores(cx: &mut Context<'_>, filter: &Filter<'_>, count: usize) -> Option<Vec<Vec<u8>>> {
-    let now = cx.now;
-    let known = cx.engine.keyspace.changes.locks.as_ref()?.held.semaphores(cx.db)?;
-    let names: Vec<Vec<u8>> = known.filter(|name| filter.has_name(name)).map(<[u8]>::to_vec).collect();
-    let mut db = cx.db();
-    let is_wanted = |name: &Vec<u8>| filter.has_holders(now, db.peek(name), false);
-    Some(names.into_iter().filter(is_wanted).take(count).collect())
-}
-
-/// Wanted locks among the keys, in no order. Without `KIND`, only locks and semaphores. There may be some with waiters among
-/// them: so many more may be found than are wanted.
-fn uncontended(cx: &mut Context<'_>, filter: &Filter<'_>, count: usize) -> Vec<Vec<u8>> {
-    let now = cx.now;
-    let contended = cx.engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.contended());
-    let most = count.saturating_add(contended.min(count));
-    if filter.kind.is_some_and(|kind| kind.eq_ignore_ascii_case(b"semaphore"))
-        && let Some(names) = semaphores(cx, filter, most)
-    {
-        return names;
-    }
-    let db = cx.db();
-    let mut names = Vec::new();
-    let (mut cursor, mut seen) = (0, 0);
-    while names.len() < most && seen < WALK_MAX {
-        cursor = db.scan(cursor, 100, |entry| {
-            seen += 1;
-            let native = if filter.kind.is_some() { entry.is_native() } else { entry.is_lock() };
-            if native
-                && filter.has_kind(entry.type_name())
-                && filter.has_name(entry.key())
-                && filter.has_holders(now, Some(entry), false)
-            {
-                names.push(entry.key().to_vec());
-            }
-        });
-        if cursor == 0 {
-            break;
-        }
-    }
-    names
 }

@@ -74,6 +74,89 @@ fn a_common_subsequence_of_long_strings_is_sought_in_slices() {
     }
 }
 
+/// Waits until the session's job has ended. Returns the number of turns that it took.
+fn turns(h: &mut Harness) -> usize {
+    let mut turns = 0;
+    while blocked(h) {
+        assert_eq!(replied(h), "");
+        h.engine.advance(h.now);
+        if turns % 16 == 0 {
+            h.engine.check_invariants();
+        }
+        turns += 1;
+    }
+    turns
+}
+
+/// 1,000 locks, with waiters for each tenth; 10 semaphores; and 1,000 plain keys.
+fn locks() -> Harness {
+    let mut h = Harness::new();
+    for n in 0..1_000 {
+        h.run(&format!("LOCK.ACQUIRE lock:{n} owner:{} 100000", n % 7));
+        h.run(&format!("SET plain:{n} x"));
+        if n % 100 == 0 {
+            h.run(&format!("SEM.ACQUIRE pool:{n} owner 100000 LIMIT 2"));
+        }
+        for waiter in (0..n % 3 + 1).filter(|_| n % 10 == 0) {
+            let other = h.engine.connect(h.now, Default::default());
+            let owner = format!("waiter:{n}:{waiter}");
+            h.now.advance_us(10);
+            h.engine.execute(
+                h.now,
+                other,
+                &[b"LOCK.ACQUIRE", format!("lock:{n}").as_bytes(), owner.as_bytes(), b"1", b"WAIT", b"99999"],
+            );
+        }
+    }
+    h
+}
+
+#[test]
+fn locks_of_a_large_database_are_listed_in_slices() {
+    let mut h = locks();
+    for (options, found) in [
+        ("COUNT 10000", 1_010),
+        ("COUNT 400", 400),
+        ("", 100),
+        ("CONTENDED COUNT 10000", 100),
+        ("CONTENDED SHOW 1 COUNT 70", 70),
+        ("WAITING 0 COUNT 10000", 100),
+        ("OWNER owner:3 COUNT 10000 SHOW 1", 143),
+        ("OWNER waiter:30:0", 1),
+        ("KIND semaphore COUNT 7", 7),
+        ("KIND lock MATCH lock:*5 COUNT 10000", 100),
+        ("MATCH nosuch COUNT 10000", 0),
+    ] {
+        let request = format!("LOCK.LIST {options}");
+        h.engine.begin_batch(h.now, 0, None);
+        let whole = h.run(&request);
+        assert!(whole.starts_with(&format!("*{found}")), "{request}: {}", &whole[..40.min(whole.len())]);
+        ask(&mut h, &request);
+        assert!(turns(&mut h) > 1, "{request}");
+        assert_eq!(replied(&mut h).trim_end().replace("\r\n", " "), whole, "{request}");
+    }
+    assert_eq!(h.run("LOCK.LIST COUNT 10001"), "-ERR count must be between 1 and 10000");
+}
+
+#[test]
+fn locks_that_end_while_they_are_listed_are_not_shown() {
+    let mut h = locks();
+    ask(&mut h, "LOCK.LIST COUNT 10000");
+    let other = h.engine.connect(h.now, Default::default());
+    for n in 0..950 {
+        if n % 200 == 0 {
+            h.engine.advance(h.now);
+        }
+        h.engine.execute(h.now, other, &[b"DEL", format!("lock:{n}").as_bytes()]);
+    }
+    h.engine.execute(h.now, other, &[b"FLUSHALL"]);
+    h.engine.execute(h.now, other, &[b"LOCK.ACQUIRE", b"last", b"owner", b"1000"]);
+    turns(&mut h);
+    let reply = replied(&mut h);
+    let shown: usize = reply[1..].lines().next().and_then(|count| count.parse().ok()).unwrap_or(usize::MAX);
+    assert_eq!(reply.matches("\r\nname\r\n").count(), shown);
+}
+
 #[test]
 fn it_is_one_step_in_a_transaction_and_without_a_clock() {
     let mut h = Harness::new();
