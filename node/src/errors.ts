@@ -65,7 +65,7 @@ export class NotHeldError extends LockError {
 /** One owner of a cycle, and what it waits for. */
 export interface Wait {
   owner: string
-  /** The lock that the owner waits for; empty for one that the user may not see, or several. */
+  /** The lock that the owner waits for; empty for one that the user may not see, or several that the server left out. */
   lock: string
   /** The owner that it waits for. */
   behind: string
@@ -218,7 +218,7 @@ function notPortcullis(error: ServerError): NotPortcullisError {
 
 /** Parses `'x' waits for 'a' held by 'y', who waits for 'b' asked for before by 'x'`. */
 export function cycle(reply: string): Wait[] {
-  const text = reply.replaceAll(" waits for a lock that you may not see behind '", " waits for '' asked for before by '")
+  const text = reply.replace(/ waits for (a lock that you may not see|locks that are not shown here) behind '/g, " waits for '' asked for before by '")
   const start = /^'(.*?)' waits for '/.exec(text)
   if (!start || !text.endsWith("'")) return []
   const first = start[1] as string

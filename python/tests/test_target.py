@@ -66,6 +66,8 @@ def test_error_replies_become_errors():
     assert cycle == [errors.Wait("x", "b", "y", True), errors.Wait("y", "a", "x", False)]
     cycle = errors.cycle_of("'x' waits for 'b' held by 'y', who waits for a lock that you may not see behind 'x'")
     assert cycle == [errors.Wait("x", "b", "y", True), errors.Wait("y", "", "x", False)]
+    cycle = errors.cycle_of("'x' waits for 'b' held by 'y', who waits for locks that are not shown here behind 'x'")
+    assert cycle == [errors.Wait("x", "b", "y", True), errors.Wait("y", "", "x", False)]
     assert errors.cycle_of("'it' waits for 'x' waits for 'y'") == []
 
 

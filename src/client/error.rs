@@ -188,7 +188,7 @@ pub struct Deadlock {
 pub struct Wait {
     /// The owner.
     pub owner: String,
-    /// The lock that the owner waits for; empty for one that the user may not see, or several.
+    /// The lock that the owner waits for; empty for one that the user may not see, or several that the server left out.
     pub lock: String,
     /// The owner that it waits for.
     pub behind: String,
@@ -209,7 +209,8 @@ impl Deadlock {
     }
 
     fn steps(text: &str) -> Option<Vec<Wait>> {
-        let text = text.replace(" waits for a lock that you may not see behind '", " waits for '' asked for before by '");
+        let unnamed = [" waits for a lock that you may not see behind '", " waits for locks that are not shown here behind '"];
+        let text = unnamed.iter().fold(text.to_owned(), |text, part| text.replace(part, " waits for '' asked for before by '"));
         let (first, rest) = text.strip_prefix('\'')?.split_once("' waits for '")?;
         let mut owner = first.to_owned();
         let mut cycle = Vec::new();
@@ -257,6 +258,9 @@ mod tests {
         };
         assert_eq!(deadlock.cycle, [wait("x", "b", "y", true), wait("y", "a", "x", false)]);
         let text = "DEADLOCK 'x' waits for 'b' held by 'y', who waits for a lock that you may not see behind 'x'";
+        let Error::Deadlock(deadlock) = Error::from(ReplyError::new(text.as_bytes())) else { panic!("no deadlock") };
+        assert_eq!(deadlock.cycle, [wait("x", "b", "y", true), wait("y", "", "x", false)]);
+        let text = "DEADLOCK 'x' waits for 'b' held by 'y', who waits for locks that are not shown here behind 'x'";
         let Error::Deadlock(deadlock) = Error::from(ReplyError::new(text.as_bytes())) else { panic!("no deadlock") };
         assert_eq!(deadlock.cycle, [wait("x", "b", "y", true), wait("y", "", "x", false)]);
         let odd = "DEADLOCK 'it' waits for 'x' waits for 'y'";

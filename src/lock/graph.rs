@@ -15,7 +15,9 @@
 
 pub mod forest;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::FixedState;
 
 use crate::lock::grant::{Mode, UserKey};
 use crate::lock::queue::{Link, Queues};
@@ -61,6 +63,9 @@ struct Node {
 /// Maximum number of steps of the first turn of the search. Small in tests, so that several turns happen.
 const STEPS: u32 = if cfg!(test) { 3 } else { 64 };
 
+/// Maximum number of links of a cycle in words.
+const LINKS_MAX: usize = 16;
+
 /// Maximum number of steps for lifting levels after a search. Eight times the bound of the search's last turn is a second
 /// maximum.
 const LIFTED: u32 = 1 << 16;
@@ -91,7 +96,8 @@ fn search(queues: &Queues, pending: PendingWait<'_>, wanting: u32, steps: &mut u
     let also: Vec<u32> = waits.iter().flat_map(|&waiter| queues.queues_of(waiter)).collect();
     // Both searches start again at each turn: all earlier turns together take a third of the steps of the last one.
     loop {
-        let awaited = Awaited { queues, pending, wanting, also: &also, seen: BTreeSet::new(), next: Vec::new(), steps: *steps };
+        let awaited =
+            Awaited { queues, pending, wanting, also: &also, seen: HashSet::default(), next: Vec::new(), steps: *steps };
         match awaited.leads_to_pending() {
             Ok(false) => return None,
             Ok(true) => *steps = u32::MAX,
@@ -120,7 +126,7 @@ struct Awaited<'a> {
     wanting: u32,
     /// The owner's present queues, if an upgrade makes others wait for it.
     also: &'a [u32],
-    seen: BTreeSet<u32>,
+    seen: HashSet<u32, FixedState>,
     next: Vec<u32>,
     steps: u32,
 }
@@ -181,7 +187,7 @@ struct Search<'a> {
     wanting: u32,
     nodes: Vec<Node>,
     /// How far each queue was searched, separately for exclusive and for shared waits.
-    seen: BTreeMap<(u32, bool), i64>,
+    seen: HashMap<(u32, bool), i64, FixedState>,
     steps: u32,
 }
 
@@ -202,7 +208,7 @@ impl<'a> Search<'a> {
             };
             nodes.extend(links.map(node));
         }
-        Search { queues, pending, wanting, nodes, seen: BTreeMap::new(), steps }
+        Search { queues, pending, wanting, nodes, seen: HashMap::default(), steps }
     }
 
     fn cycle(mut self) -> Result<Option<Vec<Step>>, OutOfSteps> {
@@ -332,31 +338,40 @@ impl<'a> Search<'a> {
 }
 
 /// A cycle in words: `'x' waits for 'a' held by 'y', who waits for 'b' held by 'x'`. Of locks that are not seen, and of owners that
-/// have to do with no others, it says only that there are any: `'y', who waits for a lock that you may not see behind 'x'`.
+/// have to do with no others, it says only that there are any: `'y', who waits for a lock that you may not see behind 'x'`. The middle of
+/// a long cycle is one link: `'y', who waits for locks that are not shown here behind 'z'`.
 pub fn describe(cycle: &[Step], sees: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let seen: Vec<bool> = cycle.iter().map(|step| sees(&step.waits_for)).collect();
+    // A link begins here; steps to several locks that are not seen, one after the other, are one.
+    let links: Vec<usize> = (0..cycle.len()).filter(|&at| at == 0 || seen[at] || seen[at - 1]).collect();
+    let left_out = if links.len() > LINKS_MAX { LINKS_MAX / 2..links.len() + 1 - LINKS_MAX / 2 } else { 0..0 };
     let mut text = Vec::new();
-    for (at, step) in cycle.iter().enumerate() {
-        let seen = sees(&step.waits_for);
-        if at > 0 && !seen && !sees(&cycle[at - 1].waits_for) {
+    let mut put = |part: &[u8]| text.extend_from_slice(part);
+    for (number, &at) in links.iter().enumerate() {
+        if left_out.contains(&number) && number > left_out.start {
             continue;
         }
-        if at == 0 {
-            text.extend_from_slice(b"'");
-            text.extend_from_slice(&step.owner);
-            text.extend_from_slice(b"' waits for ");
+        let Step { owner, waits_for, held } = &cycle[at];
+        if number == 0 {
+            put(b"'");
+            put(owner);
+            put(b"' waits for ");
         } else {
-            text.extend_from_slice(b", who waits for ");
+            put(b", who waits for ");
         }
-        let last = if seen { at } else { at + cycle[at..].iter().take_while(|step| !sees(&step.waits_for)).count() - 1 };
-        if seen {
-            text.extend_from_slice(b"'");
-            text.extend_from_slice(&step.waits_for);
-            text.extend_from_slice(if step.held { b"' held by '" } else { b"' asked for before by '" });
+        let mut next = number + 1;
+        if number == left_out.start && !left_out.is_empty() {
+            put(b"locks that are not shown here behind '");
+            next = left_out.end;
+        } else if seen[at] {
+            put(b"'");
+            put(waits_for);
+            put(if *held { b"' held by '" } else { b"' asked for before by '" });
         } else {
-            text.extend_from_slice(b"a lock that you may not see behind '");
+            put(b"a lock that you may not see behind '");
         }
-        text.extend_from_slice(&cycle[(last + 1) % cycle.len()].owner);
-        text.extend_from_slice(b"'");
+        put(&cycle[links.get(next).copied().unwrap_or(0)].owner);
+        put(b"'");
     }
     text
 }
@@ -398,7 +413,7 @@ mod tests {
         let wanted = [queues.find_or_make(0, what)];
         let pending = PendingWait { user: NOBODY, owner, mode: Mode::Exclusive, upgrade: false, queues: &wanted };
         let Some(wanting) = queues.find_owner(NOBODY, owner) else { return true };
-        let awaited = Awaited { queues, pending, wanting, also: &[], seen: BTreeSet::new(), next: Vec::new(), steps };
+        let awaited = Awaited { queues, pending, wanting, also: &[], seen: HashSet::default(), next: Vec::new(), steps };
         matches!(awaited.leads_to_pending(), Ok(false))
             || matches!(Search::new(queues, pending, wanting, steps).cycle(), Ok(None))
     }
@@ -473,6 +488,25 @@ mod tests {
         }
         // One that closes the cycle is found all the same.
         assert_eq!(cycle_of(&mut queues, &name("chain", 0), b"end").map(|cycle| cycle.len()), Some(MANY + 1));
+    }
+
+    #[test]
+    fn the_middle_of_a_long_cycle_is_left_out() {
+        let cycle = |len: usize| -> Vec<Step> {
+            (0..len).map(|n| Step { owner: name("o", n), waits_for: name("l", n), held: true }).collect()
+        };
+        let text = |len, sees: fn(&[u8]) -> bool| String::from_utf8(describe(&cycle(len), sees)).unwrap();
+        let links = |text: &str| text.matches(" waits for ").count();
+        assert_eq!([2, 16, 17, 10_000].map(|len| links(&text(len, |_| true))), [2, 16, 16, 16]);
+        let end = ", who waits for locks that are not shown here behind 'o11', who waits for 'l11' held by 'o12'";
+        assert!(text(18, |_| true).contains(&format!(", who waits for 'l7' held by 'o8'{end}")), "{}", text(18, |_| true));
+        assert!(text(18, |_| true).ends_with(", who waits for 'l17' held by 'o0'"));
+        // What is not seen is one link, however long.
+        let all = "'o0' waits for a lock that you may not see behind 'o0'";
+        assert_eq!(text(10_000, |_| false), all);
+        let one = "'o0' waits for a lock that you may not see behind 'o500', who waits for 'l500' held by 'o501', \
+                   who waits for a lock that you may not see behind 'o0'";
+        assert_eq!(text(10_000, |name| name == b"l500"), one);
     }
 
     #[test]

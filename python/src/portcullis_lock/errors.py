@@ -45,7 +45,7 @@ class Wait:
 
     owner: str
     lock: str
-    """Empty for a lock that the user may not see, or several."""
+    """Empty for a lock that the user may not see, or several that the server left out."""
     behind: str
     """The owner that holds the lock, or that is ahead in its queue."""
     held: bool
@@ -141,7 +141,8 @@ def is_unknown_command(error: redis.exceptions.ResponseError) -> bool:
 
 def cycle_of(text: str) -> list[Wait]:
     """Parses `'x' waits for 'a' held by 'y', who waits for 'b' asked for before by 'x'`."""
-    text = text.replace(" waits for a lock that you may not see behind '", " waits for '' asked for before by '")
+    for unnamed in ("a lock that you may not see", "locks that are not shown here"):
+        text = text.replace(f" waits for {unnamed} behind '", " waits for '' asked for before by '")
     first, found, rest = text.removeprefix("'").partition("' waits for '")
     if not found or not rest.endswith("'"):
         return []

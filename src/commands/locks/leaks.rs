@@ -1,13 +1,22 @@
 //! `LOCK.LEAKS` and `FAULT LEAKS`: the locks that are still held, native ones and plain keys that look like locks.
 
 use crate::base::error::Result;
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::commands::locks::info::READ;
+use crate::engine::Engine;
 use crate::engine::command::{Categories, Command, Flags, Keys};
 use crate::engine::context::Context;
-use crate::engine::faults::leaks::Leak;
+use crate::engine::faults::leaks::{Leak, Search};
+use crate::engine::jobs::{ReplyKind, Work};
+use crate::resp::reply::{Sink, WireReply};
 
 /// Maximum number of keys that `LOCK.LEAKS` examines, in all databases together.
 const WALK_MAX: usize = 100_000;
+/// Maximum number of locks that `LOCK.LEAKS` returns.
+const SHOWN_MAX: usize = 10_000;
+/// To show a lock takes as long as to look at so many keys.
+const SHOW_COST: usize = 8;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {
@@ -17,56 +26,94 @@ pub const COMMANDS: &[Command] = &[Command {
     keys: Keys::None,
     categories: Categories::LOCKADMIN,
     summary: "Returns the locks that are held in all databases: native locks, and plain keys that match a pattern or, without patterns, look like locks. Shows only locks that the user may read.",
-    complexity: "O(N) for N keys, of which at most 100,000 are examined",
+    complexity: "O(N) for N keys, of which at most 100,000 are examined. At most 10,000 locks are returned, the first by name.",
     syntax: "[pattern [pattern ...]]",
-    handler: |cx, args| {
-        leaks(cx, args, &args[1..], WALK_MAX);
-        Ok(())
-    },
+    handler: leaks,
     ..READ
 }];
 
 /// `FAULT LEAKS`: examines all keys.
 pub(crate) fn all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    leaks(cx, args, &args[2..], usize::MAX);
+    let search = search(cx, args, &args[2..], usize::MAX, usize::MAX);
+    in_one_step(cx, search);
     Ok(())
 }
 
-fn leaks(cx: &mut Context<'_>, args: &[&[u8]], patterns: &[&[u8]], keys_max: usize) {
-    let patterns: Vec<Vec<u8>> = patterns.iter().map(|pattern| pattern.to_vec()).collect();
-    let leaks = cx.engine.leaks_among(cx.now, &patterns, &cx.sight(args), keys_max);
-    write(cx, leaks);
+fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let search = search(cx, args, &args[1..], WALK_MAX, SHOWN_MAX);
+    let space = &cx.engine.keyspace.space;
+    let keys: usize = cx.engine.keyspace.numbers.iter().map(|&dict| space.dict(dict as usize).len()).sum();
+    if cx.may_start_job(keys.min(WALK_MAX)) {
+        cx.start_job(Listing { search, shown: 0 });
+    } else {
+        in_one_step(cx, search);
+    }
+    Ok(())
 }
 
-fn write(cx: &mut Context<'_>, leaks: Vec<Leak>) {
-    cx.reply.array(leaks.len());
-    for leak in leaks {
-        cx.reply.map(12);
-        let text = leak.to_string();
-        let (id, peer, gone_ms) = leak.client.map_or((None, None, None), |client| (Some(client.id), client.peer, client.gone_ms));
-        let (addr, client_name) = peer.unzip();
-        let addr = addr.map(String::into_bytes);
-        let fields = [
-            ("db", FieldValue::Count(Some(leak.db.into()))),
-            ("name", FieldValue::Text(Some(leak.name))),
-            ("type", FieldValue::Text(Some(leak.kind.into()))),
-            ("holder", FieldValue::Text(leak.holder)),
-            ("token", FieldValue::Count(leak.token)),
-            ("age-ms", FieldValue::Count(leak.age_ms)),
-            ("ttl-ms", FieldValue::Count(leak.ttl_ms)),
-            ("client-id", FieldValue::Count(id)),
-            ("client-addr", FieldValue::Text(addr)),
-            ("client-name", FieldValue::Text(client_name)),
-            ("client-gone-ms", FieldValue::Count(gone_ms)),
-            ("text", FieldValue::Text(Some(text.into_bytes()))),
-        ];
-        for (name, value) in fields {
-            cx.reply.bulk(name.as_bytes());
-            match value {
-                FieldValue::Text(Some(bytes)) => cx.reply.bulk(&bytes),
-                FieldValue::Count(Some(number)) => cx.reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
-                FieldValue::Text(None) | FieldValue::Count(None) => cx.reply.null(),
-            }
+fn search(cx: &Context<'_>, args: &[&[u8]], patterns: &[&[u8]], keys_max: usize, most: usize) -> Search {
+    Search::new(patterns.iter().map(|pattern| pattern.to_vec()).collect(), cx.sight(args), keys_max, most)
+}
+
+fn in_one_step(cx: &mut Context<'_>, mut search: Search) {
+    while !search.go_on(cx.engine, cx.now, usize::MAX) {}
+    cx.reply.array(search.len());
+    while let Some(leak) = search.next(cx.engine, cx.now) {
+        write(&mut *cx.reply, leak);
+    }
+}
+
+/// The command in a large database, as a job.
+struct Listing {
+    search: Search,
+    shown: usize,
+}
+
+impl Work for Listing {
+    fn go_on(&mut self, engine: &mut Engine, now: Now, id: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
+        if !self.search.go_on(engine, now, count as usize) {
+            return false;
+        }
+        let mut reply = WireReply::new(reply, engine.sessions[id.0 as usize].protocol);
+        for _ in 0..(count as usize).div_ceil(SHOW_COST) {
+            let Some(leak) = self.search.next(engine, now) else { break };
+            write(&mut reply, leak);
+            self.shown += 1;
+        }
+        self.search.len() == 0
+    }
+
+    fn kind(&self) -> ReplyKind {
+        ReplyKind::Array(self.shown)
+    }
+}
+
+fn write(reply: &mut dyn Sink, leak: Leak) {
+    reply.map(12);
+    let text = leak.to_string();
+    let (id, peer, gone_ms) = leak.client.map_or((None, None, None), |client| (Some(client.id), client.peer, client.gone_ms));
+    let (addr, client_name) = peer.unzip();
+    let addr = addr.map(String::into_bytes);
+    let fields = [
+        ("db", FieldValue::Count(Some(leak.db.into()))),
+        ("name", FieldValue::Text(Some(leak.name))),
+        ("type", FieldValue::Text(Some(leak.kind.into()))),
+        ("holder", FieldValue::Text(leak.holder)),
+        ("token", FieldValue::Count(leak.token)),
+        ("age-ms", FieldValue::Count(leak.age_ms)),
+        ("ttl-ms", FieldValue::Count(leak.ttl_ms)),
+        ("client-id", FieldValue::Count(id)),
+        ("client-addr", FieldValue::Text(addr)),
+        ("client-name", FieldValue::Text(client_name)),
+        ("client-gone-ms", FieldValue::Count(gone_ms)),
+        ("text", FieldValue::Text(Some(text.into_bytes()))),
+    ];
+    for (name, value) in fields {
+        reply.bulk(name.as_bytes());
+        match value {
+            FieldValue::Text(Some(bytes)) => reply.bulk(&bytes),
+            FieldValue::Count(Some(number)) => reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
+            FieldValue::Text(None) | FieldValue::Count(None) => reply.null(),
         }
     }
 }

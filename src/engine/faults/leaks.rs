@@ -110,27 +110,90 @@ pub fn looks_like_a_lock(name: &[u8]) -> bool {
     words.iter().any(|word| WORDS.contains(&&word[..]))
 }
 
+/// The search for leaks, which may go on in steps. Of keys that come or go meanwhile it may or may not find those that are locks.
+pub(crate) struct Search {
+    patterns: Vec<Vec<u8>>,
+    sight: Sight,
+    /// Maximum number of leaks that are kept: the first in the order of the reply.
+    most: usize,
+    /// The database and the cursor where it is.
+    db: u32,
+    cursor: u64,
+    /// Number of keys that it may still visit.
+    keys_left: usize,
+    /// By database, name and token.
+    found: BTreeMap<(u32, Vec<u8>, Option<u64>), Leak>,
+    /// The clients that may have written plain keys, by the last 32 bits of their numbers, which is all that keys tell.
+    writers: Option<BTreeMap<u32, Client>>,
+}
+
+impl Search {
+    /// A search among the keys that are seen, which visits about so many of them at most and keeps so many leaks.
+    pub(crate) fn new(patterns: Vec<Vec<u8>>, sight: Sight, keys_max: usize, most: usize) -> Search {
+        Search { patterns, sight, most, db: 0, cursor: 0, keys_left: keys_max, found: BTreeMap::new(), writers: None }
+    }
+
+    /// Number of leaks found that were not returned by [`Search::next`].
+    pub(crate) fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Visits about so many keys more. Returns whether it has visited all.
+    pub(crate) fn go_on(&mut self, engine: &Engine, now: Now, mut count: usize) -> bool {
+        while let Some(&dict) = engine.keyspace.numbers.get(self.db as usize).filter(|_| self.keys_left > 0) {
+            if count == 0 {
+                return false;
+            }
+            let mut visited = 0;
+            let mut found = Vec::new();
+            self.cursor =
+                engine.keyspace.space.dict(dict as usize).scan(self.cursor, count.min(self.keys_left).min(100), |entry| {
+                    visited += 1;
+                    if !ended(entry, now) && self.sight.sees(entry.key()) {
+                        engine.find_leaks(now, self.db, entry, &self.patterns, &mut found);
+                    }
+                });
+            for leak in found {
+                self.found.insert((leak.db, leak.name.clone(), leak.token), leak);
+                if self.found.len() > self.most {
+                    self.found.pop_last();
+                }
+            }
+            // Empty databases cost something, too.
+            count = count.saturating_sub(visited.max(1));
+            self.keys_left = self.keys_left.saturating_sub(visited);
+            if self.cursor == 0 {
+                self.db += 1;
+            }
+        }
+        true
+    }
+
+    /// The next leak, in the order of databases, names and tokens.
+    pub(crate) fn next(&mut self, engine: &Engine, now: Now) -> Option<Leak> {
+        let (_, mut leak) = self.found.pop_first()?;
+        if let Some(writer) = leak.client.as_mut().filter(|_| leak.token.is_none()) {
+            let writers = self.writers.get_or_insert_with(|| engine.writers());
+            if let Some(client) = writers.get(&(writer.id as u32)) {
+                *writer = engine.leak_client(now, *client);
+            }
+        }
+        Some(leak)
+    }
+}
+
+/// The part of a text that is shown.
+fn cut(text: &[u8]) -> &[u8] {
+    &text[..text.len().min(SHOWN_MAX)]
+}
+
 impl Engine {
     /// All held native locks and semaphores, with each of their holders, and all plain keys that are locks: those whose names
     /// match one of the patterns or, without patterns, look like locks. Ordered by name. Visits all keys.
     pub fn leaks(&self, now: Now, patterns: &[Vec<u8>]) -> Vec<Leak> {
-        self.leaks_among(now, patterns, &Sight::ALL, usize::MAX)
-    }
-
-    /// As [`Engine::leaks`] among the keys that are seen, but visits at most so many keys.
-    pub(crate) fn leaks_among(&self, now: Now, patterns: &[Vec<u8>], sight: &Sight, mut keys_max: usize) -> Vec<Leak> {
-        let mut leaks = Vec::new();
-        for (index, &dict) in self.keyspace.numbers.iter().enumerate() {
-            for entry in self.keyspace.space.dict(dict as usize).iter().take(keys_max) {
-                keys_max -= 1;
-                if !ended(entry, now) && sight.sees(entry.key()) {
-                    self.find_leaks(now, index as u32, entry, patterns, &mut leaks);
-                }
-            }
-        }
-        self.find_writers(now, &mut leaks);
-        leaks.sort_by(|a, b| (a.db, &a.name, a.token).cmp(&(b.db, &b.name, b.token)));
-        leaks
+        let mut search = Search::new(patterns.to_vec(), Sight::ALL, usize::MAX, usize::MAX);
+        while !search.go_on(self, now, usize::MAX) {}
+        std::iter::from_fn(|| search.next(self, now)).collect()
     }
 
     fn find_leaks(&self, now: Now, db: u32, entry: EntryRef<'_>, patterns: &[Vec<u8>], leaks: &mut Vec<Leak>) {
@@ -159,18 +222,22 @@ impl Engine {
         }
         let (kind, holder) = match entry.value() {
             ValueRef::Boxed(Value::Hash(hash)) => {
-                let fields = hash.iter().filter(|field| !field.is_expired(now.ended_ms()));
-                ("hash", Some(fields.map(|field| [field.name, b"=", field.value].concat()).collect::<Vec<_>>().join(&b", "[..])))
+                let fields = hash.iter().take(SHOWN_MAX).filter(|field| !field.is_expired(now.ended_ms()));
+                let mut text = Vec::new();
+                for field in fields {
+                    if text.len() >= SHOWN_MAX {
+                        break;
+                    }
+                    text.extend_from_slice(if text.is_empty() { b"" } else { b", " });
+                    [cut(field.name), b"=", cut(field.value)].iter().for_each(|part| text.extend_from_slice(part));
+                }
+                ("hash", Some(cut(&text).to_vec()))
             }
-            ValueRef::Count { field, count } => ("hash", Some([field, b"=", digits(count)].concat())),
-            ValueRef::Boxed(Value::Bytes(bytes)) => ("string", Some(bytes.clone())),
+            ValueRef::Count { field, count } => ("hash", Some(cut(&[cut(field), b"=", digits(count)].concat()).to_vec())),
+            ValueRef::Boxed(Value::Bytes(bytes)) => ("string", Some(cut(bytes).to_vec())),
             ValueRef::Boxed(value) => (value.type_name(), None),
-            ValueRef::Bytes(bytes) | ValueRef::Grant(bytes) => ("string", Some(bytes.to_vec())),
+            ValueRef::Bytes(bytes) | ValueRef::Grant(bytes) => ("string", Some(cut(bytes).to_vec())),
         };
-        let holder = holder.map(|mut holder| {
-            holder.truncate(SHOWN_MAX);
-            holder
-        });
         let unused_s = (!self.keyspace.lru.counted).then(|| idle_seconds(entry, now.second()));
         let ttl_ms = entry.deadline().map(|deadline| now.left_ms(deadline));
         let writer = self.keyspace.space.writer_of(entry);
@@ -178,23 +245,14 @@ impl Engine {
         leaks.push(Leak { db, name: name.to_vec(), kind, holder, token: None, age_ms: None, unused_s, ttl_ms, client });
     }
 
-    /// Finds what is known of the writers of plain keys, of which there are the last 32 bits of their numbers.
-    fn find_writers(&self, now: Now, leaks: &mut [Leak]) {
-        let mut writers = leaks.iter_mut().filter(|leak| leak.token.is_none()).filter_map(|leak| leak.client.as_mut()).peekable();
-        if writers.peek().is_none() {
-            return;
-        }
+    /// The clients that may have written a key, by the last 32 bits of their numbers.
+    fn writers(&self) -> BTreeMap<u32, Client> {
         let ended = self.ended_clients.ids().map(|id| (id as u32, Client { id, slot: u32::MAX, ..Client::default() }));
         let connected = self
             .sessions
             .iter()
             .map(|(slot, session)| (session.id as u32, Client { id: session.id, slot: slot as u32, ..Client::default() }));
-        let by_number: BTreeMap<u32, Client> = ended.chain(connected).collect();
-        for writer in writers {
-            if let Some(client) = by_number.get(&(writer.id as u32)) {
-                *writer = self.leak_client(now, *client);
-            }
-        }
+        ended.chain(connected).collect()
     }
 
     fn leak_client(&self, now: Now, client: Client) -> LeakClient {
@@ -279,7 +337,15 @@ mod tests {
         let leak = h.engine.leaks(h.now, &[]).swap_remove(1);
         assert_eq!(leak.client, Some(gone));
         assert!(leak.to_string().ends_with(", 'worker', which closed 20 ms ago"), "{leak}");
-        assert_eq!(h.engine.leaks_among(h.now, &[], &Sight::ALL, 0), []);
+        assert!(Search::new(Vec::new(), Sight::ALL, 0, 9).go_on(&h.engine, h.now, 1));
+        // Of more leaks than are kept, the first ones are.
+        let mut search = Search::new(Vec::new(), Sight::ALL, 100, 2);
+        let mut steps = 1;
+        while !search.go_on(&h.engine, h.now, 2) {
+            steps += 1;
+        }
+        let names: Vec<_> = std::iter::from_fn(|| search.next(&h.engine, h.now)).map(|leak| leak.name).collect();
+        assert!(names == [&b"b:lock"[..], b"door"] && steps > 2, "{names:?} in {steps}");
 
         // A plain key tells who wrote it.
         let mut h = Harness::new();

@@ -139,6 +139,17 @@ fn locks_of_a_large_database_are_listed_in_slices() {
 }
 
 #[test]
+fn locks_that_are_still_held_are_sought_in_slices() {
+    let mut h = locks();
+    h.engine.begin_batch(h.now, 0, None);
+    let whole = h.run("LOCK.LEAKS");
+    assert!(whole.starts_with("*1010 "), "{}", &whole[..40]);
+    ask(&mut h, "LOCK.LEAKS");
+    assert!(turns(&mut h) > 15);
+    assert_eq!(replied(&mut h).trim_end().replace("\r\n", " "), whole);
+}
+
+#[test]
 fn locks_that_end_while_they_are_listed_are_not_shown() {
     let mut h = locks();
     ask(&mut h, "LOCK.LIST COUNT 10000");
