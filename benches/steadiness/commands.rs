@@ -18,8 +18,9 @@ use crate::Client;
 const LONG_US: u64 = 2_000;
 /// Number of native locks.
 const LOCKS: usize = 100_000;
-/// Number of clients that wait for one lock.
+/// Number of clients that wait for one lock, and of those that each wait for [`EACH`] others and hold one that nobody waits for.
 const WAITERS: usize = 2_000;
+const EACH: usize = 32;
 /// Number of times that a request is measured. The least counts: what the system does meanwhile only adds.
 const TIMES: usize = 3;
 
@@ -131,13 +132,16 @@ const REQUESTS: &[&str] = &[
     "lock.acquire crowded someone 1000",
     "lock.acquireall 2 free1 free2 someone 1000",
     "lock.check lock:5 1",
+    "lock.doctor",
     "lock.graph",
     "lock.graph crowded",
+    "lock.graph count 10000",
     "lock.info crowded",
     "lock.list",
-    "lock.list count 1000000",
-    "lock.list match *nosuch* count 1000000",
-    "lock.list contended count 1000000",
+    "lock.list count 10000",
+    "lock.list match *nosuch* count 10000",
+    "lock.list contended count 10000",
+    "lock.list kind string count 10000",
     "lock.release lock:1 owner",
     "lock.renew lock:2 owner 10000000",
     "lock.stats",
@@ -303,7 +307,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ),
     (
         "an answer of the same few words",
-        "clock command|getkeysandflags fault lock.doctor lock.guard lock.session memory|doctor memory|malloc-stats \
+        "clock command|getkeysandflags fault lock.guard lock.session memory|doctor memory|malloc-stats \
          memory|purge memory|stats sentinel lock.break lock.recent",
     ),
     ("needs another configuration", "cluster object|freq"),
@@ -350,8 +354,16 @@ fn fill(c: &mut Client, n: usize) {
         client.send(&["LOCK.ACQUIRE", "crowded", &format!("waiter:{waiter}"), "1000", "WAIT", "10000000"]);
         // It waits until the bench ends.
         std::mem::forget(client);
+        let mut client = Client::connect(addr);
+        let owner = format!("many:{waiter}");
+        client.call(&["LOCK.ACQUIRE", &format!("held:{waiter}"), &owner, "10000000"]);
+        let names: Vec<String> = (0..EACH).map(|n| format!("lock:{}", 10 + waiter * EACH + n)).collect();
+        let words = ["LOCK.ACQUIREALL".to_owned(), EACH.to_string()].into_iter().chain(names);
+        let words: Vec<String> = words.chain([&owner, "1000", "WAIT", "10000000"].map(str::to_owned)).collect();
+        client.send(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        std::mem::forget(client);
     }
-    crate::until_blocked(c, WAITERS);
+    crate::until_blocked(c, 2 * WAITERS);
 }
 
 /// The commands that an ordinary user may run.
@@ -400,7 +412,11 @@ pub fn run(n: usize, only: &str) {
         assert!(measured || without.contains(&*name) || without.contains(family) && family != name, "no request for {name}");
     }
     fill(&mut c, n);
-    println!("{n} keys and elements, {LOCKS} locks, {WAITERS} waiters; milliseconds of the longest turn\n");
+    println!(
+        "{n} keys and elements, {LOCKS} locks, {} contended, {} waiters; milliseconds of the longest turn\n",
+        EACH * WAITERS + 1,
+        2 * WAITERS
+    );
     println!("| | |\n| --- | ---: |");
     for request in REQUESTS.iter().filter(|request| request.contains(only)) {
         let best = (0..TIMES).map(|_| measure(&mut c, request, n)).min_by_key(|took| took.clone().unwrap_or(u64::MAX));
