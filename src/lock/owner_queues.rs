@@ -40,6 +40,14 @@ impl OwnerQueues {
         few.into_iter().flatten().chain(many.into_iter().flatten()).copied()
     }
 
+    /// The one at a position, which is 0 at first, and the next position. A walk over them can go on after a change.
+    pub fn next(&self, position: u32) -> Option<(u32, u32)> {
+        match self {
+            OwnerQueues::Few(few) => few.get(position as usize).map(|&queue| (queue, position + 1)),
+            OwnerQueues::Many(many) => many.range(position..).next().map(|&queue| (queue, queue.saturating_add(1))),
+        }
+    }
+
     /// Whether a queue is among them.
     pub fn contains(&self, queue: u32) -> bool {
         match self {
@@ -83,6 +91,15 @@ mod tests {
             assert!(holds.contains(queue));
         }
         assert!(holds.iter().eq(0..100));
+        let mut position = 0;
+        assert!(
+            std::iter::from_fn(|| {
+                let (queue, next) = holds.next(position)?;
+                position = next;
+                Some(queue)
+            })
+            .eq(0..100)
+        );
         (0..100).step_by(2).for_each(|queue| holds.remove(queue));
         assert!(holds.iter().eq((1..100).step_by(2)) && !holds.is_empty());
         (1..100).step_by(2).for_each(|queue| holds.remove(queue));

@@ -244,6 +244,11 @@ impl Queues {
         self.queues.iter()
     }
 
+    /// An upper bound: the numbers of all queues are below this.
+    pub fn numbers(&self) -> u32 {
+        u32::try_from(self.queues.places()).unwrap_or(NIL)
+    }
+
     /// Drops a queue without waiters, unless it is pinned.
     pub fn forget(&mut self, queue: u32) {
         let Some(found) = self.queues.get(queue) else { return };
@@ -394,6 +399,11 @@ impl Queues {
     /// The first link of a queue.
     pub fn first(&self, queue: u32) -> Option<u32> {
         self.queues.get(queue).map(|queue| queue.first).filter(|&link| link != NIL)
+    }
+
+    /// The link behind one.
+    pub fn behind(&self, link: u32) -> Option<u32> {
+        self.links.get(link).map(|link| link.next).filter(|&next| next != NIL)
     }
 
     /// The links of a queue in order.

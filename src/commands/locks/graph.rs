@@ -1,14 +1,17 @@
 //! `LOCK.GRAPH`: which lock blocks which, of those that the user may see.
 
 use crate::base::error::{Error, Result};
+use crate::base::ids::SessionId;
 use crate::base::number::parse_i64;
+use crate::base::time::Now;
 use crate::commands::locks::info::{Holder, Most, READ, Shown, field, field_if, shown, text, write_holders};
+use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Keys};
 use crate::engine::context::Context;
+use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::users::sight::Sight;
-use crate::lock::grant::Owner;
-use crate::lock::graph::forest::{Among, Asked, Node, Trees, forest};
-use crate::lock::queue::Queues;
+use crate::lock::graph::forest::{Among, Asked, Elsewhere, Forest, Node};
+use crate::resp::reply::{Sink, WireReply};
 
 /// Number of nodes that are returned without `COUNT`.
 const COUNT: usize = 100;
@@ -16,6 +19,8 @@ const COUNT: usize = 100;
 const COUNT_MAX: usize = 10_000;
 /// Maximum number of holders of a node that are shown, and that are followed from the lock that is asked for.
 const MOST: Most = Most { holders: 100, waiters: 0 };
+/// Number of holders of one node whose writing takes as long as all else of a node.
+const NODE: i64 = 8;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {
@@ -58,91 +63,106 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             }
         },
     };
-    let (now, db) = (cx.now, cx.db);
+    let asked = asked.map(|(name, holders)| Asked { name: name.into(), holders });
+    let mut graph = Graph { forest: Forest::new(asked, count), sight, db: cx.db, nodes: None };
     let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
-    let asked = asked.as_ref().map(|(name, holders)| Asked { name, holders });
-    let among = Among { db, sees: &|name| sight.sees(name) };
-    let Trees { nodes, is_partial } = forest(&locks.queues, among, asked, count);
-    let named: Vec<Named> = nodes.into_iter().map(|node| Named::of(&locks.queues, &sight, node, name)).collect();
-    let all: Vec<(Option<Shown>, _)> =
-        named.into_iter().map(|named| (shown(cx.engine, cx.now, (cx.db, &named.name), MOST), named)).collect();
-    cx.reply.array(all.len());
-    for (shown, Named { name, via, waiters, elsewhere, node }) in &all {
-        let reply = &mut *cx.reply;
-        reply.map(10);
-        field(reply, "depth", u64::from(node.depth));
-        text(reply, "name", name);
-        reply.bulk(b"via");
-        match via {
-            Some(via) => reply.bulk(via),
-            None => reply.null(),
-        }
-        field(reply, "waiters", *waiters);
-        field(reply, "oldest-wait", shown.as_ref().map_or(0, Shown::oldest_wait_ms));
-        field(reply, "blocked", node.blocked);
-        match shown {
-            Some(shown) => write_holders(reply, now, shown),
-            None => {
-                reply.bulk(b"holders");
-                reply.array(0);
-            }
-        }
-        reply.bulk(b"cut");
-        reply.boolean(node.cut);
-        reply.bulk(b"elsewhere");
-        match elsewhere {
-            Some(Elsewhere { lock, owner }) => {
-                let (db, name) = lock.as_ref().map(|(db, name)| (u64::from(*db), name)).unzip();
-                reply.map(3);
-                field_if(reply, "db", db);
-                reply.bulk(b"name");
-                match name {
-                    Some(name) => reply.bulk(name),
-                    None => reply.null(),
-                }
-                text(reply, "owner", owner);
-            }
-            None => reply.null(),
-        }
-        reply.bulk(b"partial");
-        reply.boolean(is_partial);
+    let len = locks.queues.contended() + locks.queues.waiters();
+    if cx.may_start_job(len) {
+        cx.start_job(graph);
+        return Ok(());
     }
+    while !graph.find(cx.engine, u32::MAX) {}
+    cx.reply.array(graph.forest.nodes().len());
+    while !graph.write(cx.engine, cx.now, u32::MAX, cx.reply) {}
     Ok(())
 }
 
-/// A node with the names of what it refers to.
-struct Named {
-    name: Vec<u8>,
-    /// The owner that holds the lock and waits for the one above.
-    via: Option<Owner>,
-    waiters: u64,
-    elsewhere: Option<Elsewhere>,
-    node: Node,
+/// The work of `LOCK.GRAPH`.
+struct Graph {
+    forest: Forest,
+    sight: Sight,
+    db: u32,
+    /// The nodes that are still to be written, once all are found, and the number of all.
+    nodes: Option<(std::vec::IntoIter<Node>, usize)>,
 }
 
-/// A lock that is not in the tree, and the holder that waits for it.
-struct Elsewhere {
-    /// Its database and its name, if it is seen.
-    lock: Option<(u32, Vec<u8>)>,
-    owner: Owner,
-}
+impl Graph {
+    /// Looks at about so many holders and waiters. Returns whether all nodes are found.
+    fn find(&mut self, engine: &Engine, steps: u32) -> bool {
+        let Some(locks) = &engine.keyspace.changes.locks else { return true };
+        self.forest.go_on(&locks.queues, Among { db: self.db, sees: &|name| self.sight.sees(name) }, steps)
+    }
 
-impl Named {
-    /// `asked`: the name of a lock without a queue.
-    fn of(queues: &Queues, sight: &Sight, node: Node, asked: Option<&[u8]>) -> Named {
-        let queue = node.queue.and_then(|queue| queues.get(queue));
-        let owner = |number: u32| queues.owner(number).map(|owner| owner.name.clone());
-        let elsewhere = node.elsewhere.and_then(|(queue, by)| {
-            let queue = queues.get(queue)?;
-            let lock = sight.sees(&queue.name).then(|| (queue.db, queue.name.to_vec()));
-            Some(Elsewhere { lock, owner: owner(by)? })
+    /// Writes nodes with about so many holders. Returns whether those were the last.
+    fn write(&mut self, engine: &mut Engine, now: Now, count: u32, reply: &mut dyn Sink) -> bool {
+        let forest = &mut self.forest;
+        let (nodes, _) = self.nodes.get_or_insert_with(|| {
+            let nodes = forest.take_nodes();
+            let len = nodes.len();
+            (nodes.into_iter(), len)
         });
-        Named {
-            name: queue.map(|queue| queue.name.to_vec()).or_else(|| asked.map(<[u8]>::to_vec)).unwrap_or_default(),
-            via: node.via.and_then(owner),
-            waiters: queue.map_or(0, |queue| u64::from(queue.len)),
-            elsewhere,
-            node,
+        let mut left = i64::from(count);
+        while left > 0
+            && let Some(node) = nodes.next()
+        {
+            let shown = shown(engine, now, (self.db, &node.name), MOST);
+            left -= NODE + shown.as_ref().map_or(0, |shown| shown.holders().len() as i64);
+            write_node(reply, now, &node, shown.as_ref(), forest.is_partial());
+        }
+        nodes.len() == 0
+    }
+}
+
+impl Work for Graph {
+    fn go_on(&mut self, engine: &mut Engine, now: Now, id: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
+        if self.nodes.is_none() && !self.find(engine, count) {
+            return false;
+        }
+        let protocol = engine.sessions[id.0 as usize].protocol;
+        self.write(engine, now, count, &mut WireReply::new(reply, protocol))
+    }
+
+    fn kind(&self) -> ReplyKind {
+        ReplyKind::Array(self.nodes.as_ref().map_or(0, |(_, len)| *len))
+    }
+}
+
+fn write_node(reply: &mut dyn Sink, now: Now, node: &Node, shown: Option<&Shown>, is_partial: bool) {
+    reply.map(10);
+    field(reply, "depth", u64::from(node.depth));
+    text(reply, "name", &node.name);
+    reply.bulk(b"via");
+    match &node.via {
+        Some(via) => reply.bulk(via),
+        None => reply.null(),
+    }
+    field(reply, "waiters", node.waiters);
+    field(reply, "oldest-wait", shown.map_or(0, Shown::oldest_wait_ms));
+    field(reply, "blocked", node.blocked);
+    match shown {
+        Some(shown) => write_holders(reply, now, shown),
+        None => {
+            reply.bulk(b"holders");
+            reply.array(0);
         }
     }
+    reply.bulk(b"cut");
+    reply.boolean(node.cut);
+    reply.bulk(b"elsewhere");
+    match &node.elsewhere {
+        Some(Elsewhere { lock, owner }) => {
+            let (db, name) = lock.as_ref().map(|(db, name)| (u64::from(*db), name)).unzip();
+            reply.map(3);
+            field_if(reply, "db", db);
+            reply.bulk(b"name");
+            match name {
+                Some(name) => reply.bulk(name),
+                None => reply.null(),
+            }
+            text(reply, "owner", owner);
+        }
+        None => reply.null(),
+    }
+    reply.bulk(b"partial");
+    reply.boolean(is_partial);
 }

@@ -1,9 +1,9 @@
 //! Long work: jobs over many elements, done in slices between the requests of other sessions, and scripts that run long.
 //!
-//! A job is `KEYS` in a large database, a list of thousands of clients or channels, `LCS` of long strings, or the end of very many
-//! subscriptions. The client waits until the work is done, and gets the usual reply. A list contains each element that exists during the
-//! whole job exactly once; elements that come or go meanwhile may or may not be in it. In a transaction or a script, and without a
-//! running clock (simulations), the work is one step, as in Redis.
+//! A job is `KEYS` in a large database, a list of thousands of clients or channels, `LCS` of long strings, `LOCK.GRAPH` or `LOCK.DOCTOR`
+//! with thousands of waiters, or the end of very many subscriptions. The client waits until the work is done, and gets the usual reply.
+//! A list contains each element that exists during the whole job exactly once; elements that come or go meanwhile may or may not be in
+//! it. In a transaction or a script, and without a running clock (simulations), the work is one step, as in Redis.
 //!
 //! This file has the trait [`Work`] and the list of jobs. `run.rs` begins, continues and ends jobs,
 //! `keys.rs` is the job over the keys of a database, and `long_run.rs` has the state of a script that runs long.

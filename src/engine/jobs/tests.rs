@@ -303,6 +303,68 @@ fn very_many_channels_are_listed_a_few_a_turn() {
 }
 
 #[test]
+fn very_many_waits_are_followed_a_few_a_turn() {
+    let count = 600;
+    for hello in ["HELLO 2", "HELLO 3"] {
+        let mut h = Harness::new();
+        h.run("ACL SETUSER ann on nopass ~lock1* +@all");
+        let acquire = |h: &mut Harness, name: &str, owner: &str| {
+            let id = h.engine.connect(h.now, Default::default());
+            h.engine.execute(h.now, id, &[b"LOCK.ACQUIRE", name.as_bytes(), owner.as_bytes(), b"900000", b"WAIT", b"0"]);
+            id
+        };
+        for n in 0..count {
+            acquire(&mut h, &format!("lock{n}"), &format!("owner{n}"));
+        }
+        acquire(&mut h, "lock1-idle", "owner3");
+        // Four of five holders wait for the next lock, and each lock has another waiter.
+        let waits =
+            (0..count).flat_map(|n| [(n % 5 > 0).then(|| (n, format!("owner{}", n - 1))), Some((n, format!("waiter{n}")))]);
+        let waiters: Vec<SessionId> = waits.flatten().map(|(n, owner)| acquire(&mut h, &format!("lock{n}"), &owner)).collect();
+        h.run(hello);
+        for user in ["", "AUTH ann x"] {
+            h.run(user);
+            for (words, nodes, least) in [
+                ("LOCK.GRAPH", 100, 4),
+                ("LOCK.GRAPH COUNT 10000", count, 10),
+                ("LOCK.GRAPH lock11 COUNT 500", 5, 1),
+                ("LOCK.GRAPH lock1-idle", 2, 1),
+                ("LOCK.DOCTOR", 0, 6),
+            ] {
+                let (at_once, in_many, turns) = in_one_step_and_in_many(&mut h, words);
+                assert_eq!(at_once, in_many, "{hello} {user} {words}");
+                if user.is_empty() {
+                    assert!(turns >= least, "{turns} turns for {words}");
+                    assert_eq!(at_once.matches("oldest-wait").count(), nodes, "{words}");
+                }
+            }
+        }
+        h.run("AUTH default x");
+        // Waiters leave meanwhile, and with them the locks that they wait for.
+        ask(&mut h, "LOCK.GRAPH COUNT 10000");
+        for id in waiters {
+            h.engine.advance(h.now);
+            h.engine.disconnect(h.now, id);
+        }
+        let reply = replied(&mut h);
+        let nodes = reply.matches("oldest-wait").count();
+        assert!(!blocked(&h) && nodes > 100 && nodes < count, "{nodes} nodes");
+        assert!(reply.starts_with(&format!("*{nodes}\r\n")));
+        // Who leaves ends it.
+        for n in 0..3 * count {
+            acquire(&mut h, &format!("new{}", n / 3), &format!("new-owner{n}"));
+        }
+        for words in ["LOCK.GRAPH", "LOCK.DOCTOR"] {
+            ask(&mut h, words);
+            h.engine.advance(h.now);
+            h.engine.disconnect(h.now, h.session);
+            assert!(!h.engine.has_jobs());
+            h.session = h.engine.connect(h.now, Default::default());
+        }
+    }
+}
+
+#[test]
 fn very_many_subscriptions_end_a_few_a_turn() {
     for (subscribing, word, kind) in
         [("SUBSCRIBE", "unsubscribe", 0), ("PSUBSCRIBE", "punsubscribe", 1), ("SSUBSCRIBE", "sunsubscribe", 2)]
