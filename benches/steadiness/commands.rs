@@ -4,6 +4,9 @@
 //!   a store: n keys, collections of n elements, long strings, 100,000 locks, a lock with a crowd of waiters
 //!     └─▶ each request, on the collections or on a copy of one ─▶ processor time of its longest turn
 //! ```
+//! The guide's page of measurements has a table of the commands that take longer than [`LONG_US`], with reasons. The bench fails if one takes
+//! longer that is not there.
+//!
 //! An ordinary user has `+@all -@admin -@dangerous`. Each command of theirs is in [`REQUESTS`] or in [`WITHOUT`].
 
 use std::collections::BTreeSet;
@@ -399,8 +402,17 @@ fn measure(c: &mut Client, request: &str, n: usize) -> Result<u64, String> {
     Ok(c.info("turn_longest_processor_usec").unwrap_or(0).max(c.info("turn_longest_usec").unwrap_or(0).min(1_000)))
 }
 
-/// Measures all requests that contain a word.
-pub fn run(n: usize, only: &str) {
+/// The commands that the guide says to take long.
+fn known() -> BTreeSet<String> {
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/guide/measurements.md")).expect("the guide is there");
+    let table = page.split_once("<!-- long turns -->").and_then(|(_, rest)| rest.split_once("<!-- /long turns -->"));
+    let (table, _) = table.expect("the page has markers around the table");
+    table.split('`').skip(1).step_by(2).map(str::to_lowercase).collect()
+}
+
+/// Measures all requests that contain a word. Returns whether each took at most [`LONG_US`], or is in the guide.
+pub fn run(n: usize, only: &str) -> bool {
     let program = Path::new(env!("CARGO_BIN_EXE_portcullis"));
     let server = ServerKind::Portcullis.start(program).expect("the program was built with this bench");
     let mut c = Client::connect(server.addr());
@@ -418,11 +430,21 @@ pub fn run(n: usize, only: &str) {
         2 * WAITERS
     );
     println!("| | |\n| --- | ---: |");
+    let (known, mut as_told) = (known(), true);
     for request in REQUESTS.iter().filter(|request| request.contains(only)) {
         let best = (0..TIMES).map(|_| measure(&mut c, request, n)).min_by_key(|took| took.clone().unwrap_or(u64::MAX));
+        let is_known = || known.iter().any(|name| *request == name || request.starts_with(&format!("{name} ")));
+        let mark = match &best {
+            Some(Ok(us)) if *us <= LONG_US => "",
+            Some(Ok(_)) if is_known() => " *",
+            Some(Ok(_)) => " * not in the guide",
+            _ => " failed",
+        };
+        as_told &= mark.len() <= 2;
         match best.unwrap_or(Ok(0)) {
-            Ok(us) => println!("| {request} | {:.2}{} |", us as f64 / 1000.0, if us > LONG_US { " *" } else { "" }),
-            Err(error) => println!("| {request} | {error} |"),
+            Ok(us) => println!("| {request} | {:.2}{mark} |", us as f64 / 1000.0),
+            Err(error) => println!("| {request} | {error}{mark} |"),
         }
     }
+    as_told
 }

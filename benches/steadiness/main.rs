@@ -361,7 +361,7 @@ fn main() {
     };
     raise_file_limit(20_000);
     if has("--commands") {
-        return commands::run(n, only);
+        std::process::exit(i32::from(!commands::run(n, only)));
     }
     println!("{n} keys or elements; milliseconds\n");
     println!("| | longest turn | another client's longest wait | without a processor | on redis-server | MiB before and after |");

@@ -234,11 +234,6 @@ impl Queues {
         self.queues.get_mut(queue)
     }
 
-    /// An upper bound: the numbers of all queues are below this.
-    pub fn places(&self) -> u32 {
-        u32::try_from(self.queues.places()).unwrap_or(u32::MAX)
-    }
-
     /// All queues with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Queue)> {
         self.queues.iter()

@@ -26,7 +26,7 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 /// Number of cells of the table that count as one element of a job.
-const CELLS: usize = 256;
+const CELLS: usize = 32;
 
 /// Number of bits of the table in one block. Its blocks are freed one by one.
 const BLOCK: usize = 1 << 23;

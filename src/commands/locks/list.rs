@@ -178,7 +178,7 @@ impl Search {
 
     /// An upper bound for the number of queues and keys to look at, and of locks to show as as many of them.
     fn elements(&self, engine: &mut Engine, now: Now) -> usize {
-        let queues = engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.places() as usize);
+        let queues = engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.numbers() as usize);
         let keys = if self.wants_idle(engine) { engine.keyspace.db(self.db, now).len().min(WALK_MAX) } else { 0 };
         queues + keys + self.count.min(queues + keys) * SHOW_COST
     }
@@ -201,7 +201,7 @@ impl Search {
     fn find_contended(&mut self, engine: &mut Engine, now: Now, budget: usize) {
         let Stage::Queues(next) = &mut self.stage else { return };
         let keyspace = &mut engine.keyspace;
-        let places = keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.places());
+        let places = keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.numbers());
         let end = places.min(next.saturating_add(u32::try_from(budget).unwrap_or(u32::MAX)));
         for number in *next..end {
             let Some(locks) = &keyspace.changes.locks else { break };
