@@ -27,6 +27,8 @@ pub const COMMANDS: &[Command] = &[Command {
 
 /// Number of cells of the table that count as one element of a job.
 const CELLS: usize = 32;
+/// Number of cells that take as long to fill as one step back.
+const STEP: usize = 8;
 
 /// Number of bits of the table in one block. Its blocks are freed one by one.
 const BLOCK: usize = 1 << 23;
@@ -164,7 +166,7 @@ impl Lcs {
         if self.back.is_none() {
             budget = self.fill(budget);
         }
-        self.walk(budget)
+        self.walk(budget / STEP)
     }
 
     fn reply(&mut self, reply: &mut dyn Sink) {
