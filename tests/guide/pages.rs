@@ -126,7 +126,7 @@ impl Page {
                     Some(("not run", reason)) => not_run = Some(reason.to_owned()),
                     Some(("time", "real")) => page.real_time = true,
                     None if comment == "figures vary" => figures_vary = true,
-                    None if ["commands", "directives", "torture", "durable", "compare"]
+                    None if ["commands", "directives", "torture", "durable", "compare", "long turns"]
                         .contains(&comment.trim_start_matches('/')) => {}
                     _ => fault(&format!("the test does not know the comment '{comment}'")),
                 }

@@ -277,7 +277,7 @@ fn rule_7_rings_of_any_size_are_refused_at_the_closing_wait() {
             format!("-DEADLOCK 'owner{}' waits for 'lock0' held by 'owner0', who waits for 'lock1' held by 'owner1'", size - 1);
         assert!(refused.starts_with(&closing), "{refused}");
         assert!(refused.ends_with(&format!("held by 'owner{}'", size - 1)), "{refused}");
-        assert_eq!(refused.matches("waits for").count(), size);
+        assert_eq!(refused.matches("waits for").count(), size.min(16));
         // The last holder releases its lock, and the ring unwinds.
         for at in (0..size).rev() {
             assert_eq!(call(&mut wires[at], &format!("LOCK.RELEASE lock{at} owner{at}")), ":0");
