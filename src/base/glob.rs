@@ -10,6 +10,12 @@ use smallvec::SmallVec;
 /// A pattern with more pending `*` than this matches nothing.
 const STARS_MAX: usize = 1000;
 
+/// As many short elements take as long as one that is matched with this pattern. A long pattern may have to be read whole for each
+/// byte of the text.
+pub fn cost(pattern: &[u8]) -> usize {
+    1 + pattern.len() / 64
+}
+
 /// Whether the whole text matches. An empty text matches only an empty pattern, not even `*`: callers for which `*` means
 /// everything ask [`is_all`] first.
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {

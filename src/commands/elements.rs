@@ -57,7 +57,7 @@ pub fn scan<C: Scanned>(reply: &mut dyn Sink, collection: Option<C>, cursor: u64
     let options = ScanOptions::parse(args, false, C::TAKES_NO_VALUES)?;
     let with_values = C::VALUES && !options.no_values;
     let mut found = Vec::new();
-    let next = collection.scan(cursor, options.count.min(C::VISITED_MAX), |element| {
+    let next = collection.scan(cursor, options.visited(C::VISITED_MAX), |element| {
         if options.matches(element.name(&mut itoa::Buffer::new())) {
             found.push(element);
         }

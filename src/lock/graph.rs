@@ -63,8 +63,9 @@ struct Node {
 /// Maximum number of steps of the first turn of the search. Small in tests, so that several turns happen.
 const STEPS: u32 = if cfg!(test) { 3 } else { 64 };
 
-/// Maximum number of links of a cycle in words.
+/// Maximum number of links of a cycle in words, and of bytes that are shown of a name.
 const LINKS_MAX: usize = 16;
+const NAME_MAX: usize = 1024;
 
 /// Maximum number of steps for lifting levels after a search. Eight times the bound of the search's last turn is a second
 /// maximum.
@@ -365,7 +366,7 @@ pub fn describe(cycle: &[Step], sees: impl Fn(&[u8]) -> bool) -> Vec<u8> {
             next = left_out.end;
         } else if seen[at] {
             put(b"'");
-            put(waits_for);
+            put(&waits_for[..waits_for.len().min(NAME_MAX)]);
             put(if *held { b"' held by '" } else { b"' asked for before by '" });
         } else {
             put(b"a lock that you may not see behind '");
@@ -501,6 +502,8 @@ mod tests {
         let end = ", who waits for locks that are not shown here behind 'o11', who waits for 'l11' held by 'o12'";
         assert!(text(18, |_| true).contains(&format!(", who waits for 'l7' held by 'o8'{end}")), "{}", text(18, |_| true));
         assert!(text(18, |_| true).ends_with(", who waits for 'l17' held by 'o0'"));
+        let long = Step { owner: name("o", 0), waits_for: vec![b'x'; 5_000], held: true };
+        assert!(describe(&[long.clone(), long], |_| true).len() < 2_200);
         // What is not seen is one link, however long.
         let all = "'o0' waits for a lock that you may not see behind 'o0'";
         assert_eq!(text(10_000, |_| false), all);

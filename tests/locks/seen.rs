@@ -279,12 +279,19 @@ fn lists_are_chosen_by_owner_kind_wait_and_age() {
     assert_eq!(list(&mut control, "KIND semaphore MATCH q*"), [""; 0]);
     assert_eq!(call(&mut control, "SEM.RELEASE pool dan"), ":0");
     assert_eq!(list(&mut control, "KIND semaphore"), [""; 0]);
+    for n in 0..300 {
+        token(&mut control, &format!("LOCK.ACQUIRE many reader:{n} 100000 SHARED"));
+    }
+    let why = call(&mut control, "LOCK.WHY many");
+    assert!((100..200).contains(&why.matches(" granted ").count()), "{why}");
+    let long_pattern = format!("LOCK.LIST MATCH {}", "x".repeat(1025));
     for (request, error) in [
         ("LOCK.LIST SHOW 0", "-ERR syntax error"),
         ("LOCK.LIST WAITING", "-ERR syntax error"),
         ("LOCK.LIST WAITING x", "-ERR value is not an integer or out of range"),
         ("LOCK.LIST HELD -1", "-ERR syntax error"),
         ("LOCK.LIST FOO x", "-ERR syntax error"),
+        (long_pattern.as_str(), "-ERR pattern is too long"),
     ] {
         assert_eq!(call(&mut control, request), error);
     }

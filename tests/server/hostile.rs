@@ -599,6 +599,23 @@ fn a_gigabyte_of_pipelined_requests_is_executed_among_those_of_others() {
     );
 }
 
+/// As `printf … | nc -N` does.
+#[test]
+fn a_client_that_sends_no_more_gets_the_replies_to_what_it_sent() {
+    let program = Program::start(&[]);
+    let mut stream = program.connect();
+    for n in 0..5_000 {
+        stream.write_all(format!("SET key:{n} x\r\n").as_bytes()).unwrap();
+    }
+    stream.write_all(b"KEYS *\r\nLOCK.LIST COUNT 10000\r\nSET last x\r\nECHO done\r\nBLPOP none 0\r\nPING\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).unwrap();
+    let end = replies.split_once("*5000\r\n").map_or(&replies[..], |(_, end)| end);
+    assert_eq!(end.matches("\r\nkey:").count(), 5_000);
+    assert!(end.ends_with("\r\n*0\r\n+OK\r\n$4\r\ndone\r\n"), "{}", &end[end.len().saturating_sub(100)..]);
+}
+
 #[test]
 fn what_is_pipelined_behind_a_request_that_waits_is_bounded() {
     let limit = scaled(8 << 20, 1 << 30);

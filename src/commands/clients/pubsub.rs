@@ -435,6 +435,8 @@ impl Work for ListChannels {
     fn go_on(&mut self, engine: &mut Engine, _: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
         // Bulk strings are the same in both protocols.
         let mut reply = WireReply::new(reply, Protocol::Resp2);
+        let cost = self.pattern.as_deref().map_or(1, glob::cost);
+        let count = (count / u32::try_from(cost).unwrap_or(u32::MAX)).max(1);
         engine.pubsub.walk_on(self.kind, self.cursor, count, |name| {
             if self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, name, false)) {
                 self.found += 1;

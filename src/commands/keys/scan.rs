@@ -135,6 +135,11 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
 
+    /// Number of elements to visit, of which one step may visit `most` without `MATCH`.
+    pub fn visited(&self, most: usize) -> usize {
+        self.count.min((most / self.pattern.map_or(1, glob::cost)).max(1))
+    }
+
     /// Whether a name matches `MATCH`.
     pub fn matches(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
@@ -162,7 +167,7 @@ fn scan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let cursor = parse_cursor(args[1])?;
     let options = ScanOptions::parse(&args[2..], true, false)?;
     let mut found: Vec<Box<[u8]>> = Vec::new();
-    let next = cx.db().scan(cursor, options.count, |entry| {
+    let next = cx.db().scan(cursor, options.visited(VISITED_MAX), |entry| {
         let type_fits = options.type_name.is_none_or(|name| name.eq_ignore_ascii_case(entry.type_name().as_bytes()));
         if type_fits && options.matches(entry.key()) {
             found.push(entry.key().into());

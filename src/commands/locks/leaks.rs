@@ -4,6 +4,7 @@ use crate::base::error::Result;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::commands::locks::info::READ;
+use crate::commands::locks::list::check_pattern;
 use crate::engine::Engine;
 use crate::engine::command::{Categories, Command, Flags, Keys};
 use crate::engine::context::Context;
@@ -40,6 +41,7 @@ pub(crate) fn all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    args[1..].iter().try_for_each(|pattern| check_pattern(pattern))?;
     let search = search(cx, args, &args[1..], WALK_MAX, SHOWN_MAX);
     let space = &cx.engine.keyspace.space;
     let keys: usize = cx.engine.keyspace.numbers.iter().map(|&dict| space.dict(dict as usize).len()).sum();

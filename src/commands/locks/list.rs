@@ -116,7 +116,10 @@ fn parse(sight: Sight, words: &[&[u8]]) -> Result<(Filter, usize)> {
         };
         let positive = || usize::try_from(number()?).ok().filter(|&number| number > 0).ok_or(Error::SYNTAX);
         match option {
-            b"MATCH" => filter.pattern = Some(value.into()),
+            b"MATCH" => {
+                check_pattern(value)?;
+                filter.pattern = Some(value.into());
+            }
             b"OWNER" => {
                 check_owner(value)?;
                 filter.owner = Some(value.into());
@@ -137,6 +140,17 @@ fn parse(sight: Sight, words: &[&[u8]]) -> Result<(Filter, usize)> {
 /// A contended lock. The greatest is the first of the reply: by the number of waiters, or with `WAITING` by the longest wait; then by
 /// the longest wait.
 type Rank = (u32, Reverse<u64>, Reverse<u32>, Box<[u8]>);
+
+/// The greatest length of a pattern, in bytes.
+const PATTERN_MAX: usize = 1024;
+
+/// Checks the length of a pattern, which may be matched with very many names.
+pub(super) fn check_pattern(pattern: &[u8]) -> Result {
+    if pattern.len() > PATTERN_MAX {
+        return Err(Error::new("ERR pattern is too long"));
+    }
+    Ok(())
+}
 
 /// Where the work is.
 enum Stage {
@@ -189,6 +203,7 @@ impl Search {
 
     /// Looks at about so many queues and keys more. Returns whether all names are found.
     fn find(&mut self, engine: &mut Engine, now: Now, budget: usize) -> bool {
+        let budget = (budget / self.filter.pattern.as_deref().map_or(1, glob::cost)).max(1);
         match &mut self.stage {
             Stage::Queues(_) => self.find_contended(engine, now, budget),
             Stage::Semaphores(_) => self.find_semaphores(engine, now, budget),

@@ -186,12 +186,15 @@ fn recent(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The present grants of a name as events.
+/// Number of present grants that `LOCK.WHY` shows without their events: the oldest.
+const GRANTS_MAX: usize = 100;
+
+/// The oldest present grants of a name as events.
 fn grants(cx: &mut Context<'_>, name: &[u8]) -> Vec<Shown> {
     let (now, db) = (cx.now, cx.db);
     cx.engine.keyspace.with_locks(now, |locks, keys| {
         let grants = locks.look(keys, now, (db, name), |lock| {
-            let grants = lock.into_iter().flat_map(|lock| lock.holders.iter());
+            let grants = lock.into_iter().flat_map(|lock| lock.holders.iter()).take(GRANTS_MAX);
             let of = grants.map(|grant| Shown {
                 event: Event {
                     at_ms: grant.granted_ms,

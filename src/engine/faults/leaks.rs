@@ -139,7 +139,9 @@ impl Search {
     }
 
     /// Visits about so many keys more. Returns whether it has visited all.
-    pub(crate) fn go_on(&mut self, engine: &Engine, now: Now, mut count: usize) -> bool {
+    pub(crate) fn go_on(&mut self, engine: &Engine, now: Now, count: usize) -> bool {
+        let cost: usize = self.patterns.iter().map(|pattern| glob::cost(pattern)).sum();
+        let mut count = (count / cost.max(1)).max(1);
         while let Some(&dict) = engine.keyspace.numbers.get(self.db as usize).filter(|_| self.keys_left > 0) {
             if count == 0 {
                 return false;

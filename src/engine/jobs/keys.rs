@@ -27,7 +27,8 @@ impl Work for Keys {
     fn go_on(&mut self, engine: &mut Engine, now: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
         // Bulk strings are the same in both protocols.
         let mut reply = WireReply::new(reply, Protocol::Resp2);
-        self.cursor = engine.keyspace.db(self.db, now).scan(self.cursor, count as usize, |entry| {
+        let count = (count as usize / self.pattern.as_deref().map_or(1, glob::cost)).max(1);
+        self.cursor = engine.keyspace.db(self.db, now).scan(self.cursor, count, |entry| {
             if self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, entry.key(), false)) {
                 self.found += 1;
                 reply.bulk(entry.key());

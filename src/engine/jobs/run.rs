@@ -37,6 +37,11 @@ impl Engine {
         !self.jobs.is_empty()
     }
 
+    /// Whether a session waits for a job.
+    pub fn has_job(&self, id: SessionId) -> bool {
+        self.jobs.has(id)
+    }
+
     /// Continues one of the jobs.
     #[cold]
     pub(in crate::engine) fn run_jobs(&mut self, now: Now, budget: &mut u32) {

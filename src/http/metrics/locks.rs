@@ -122,12 +122,16 @@ pub struct Contended {
     pub oldest_ms: u64,
 }
 
+/// A lock with a longer name, in bytes, is no series.
+const NAME_MAX: usize = 1024;
+
 /// The locks of `LOCK.LIST`.
 pub fn contended(db: u32, list: &Value) -> Vec<Contended> {
     let read = |lock: &Value| {
         let number = |name: &str| lock.field(name).and_then(Value::as_integer).and_then(|number| u64::try_from(number).ok());
         let (waiters, oldest_ms) = (number("waiting")?, number("oldest-wait")?);
-        let name = json::text(lock.field("name").and_then(Value::as_bytes)?);
+        let name = lock.field("name").and_then(Value::as_bytes).filter(|name| name.len() <= NAME_MAX)?;
+        let name = json::text(name);
         (waiters > 0).then_some(Contended { db, name, waiters, oldest_ms })
     };
     list.as_array().unwrap_or_default().iter().filter_map(read).collect()

@@ -178,6 +178,8 @@ pub struct Connection {
     writable: bool,
     /// Whether the socket holds more even after a read that fills less than its buffer.
     read_on: bool,
+    /// Whether the client sends no more, and waits for what it has sent.
+    ended: bool,
 }
 
 /// What happens to a connection at the end of its turn.
@@ -208,7 +210,7 @@ impl Connection {
     pub fn new(stream: Stream, id: SessionId) -> Self {
         // epoll reports what the socket holds, but does not know of bytes that TLS has already decrypted.
         let readable = !stream.tells_all();
-        Connection { stream, held: None, id, readable, writable: true, read_on: false }
+        Connection { stream, held: None, id, readable, writable: true, read_on: false, ended: false }
     }
 
     /// Records the readiness of its socket.
@@ -266,7 +268,7 @@ impl Connection {
     #[inline]
     fn read(&mut self, shell: &mut Shell) -> Result<usize, Next> {
         if !self.readable {
-            return Err(Next::Wait);
+            return Err(if self.ended { self.end_input(shell) } else { Next::Wait });
         }
         let mut buffer = std::mem::take(&mut shell.read_buffer);
         let received = self.stream.read(&mut buffer);
@@ -288,9 +290,14 @@ impl Connection {
         }
     }
 
-    /// The client sends no more. It may still read, so replies that wait for the disk are written first, as Redis does.
+    /// The client sends no more. It may still read, so replies that wait for the disk are written first, as Redis does; and so is that
+    /// of a job, which is one step in Redis, and those to what was sent behind it.
     #[cold]
     fn end_input(&mut self, shell: &mut Shell) -> Next {
+        if shell.engine.has_job(self.id) {
+            (self.readable, self.ended) = (false, true);
+            return Next::Wait;
+        }
         let flags = &mut shell.engine.sessions[self.id.0 as usize].flags;
         if !flags.contains(SessionFlags::UNSETTLED) {
             return Next::Close;
