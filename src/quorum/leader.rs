@@ -30,8 +30,6 @@ pub struct Here<'a, F> {
     pub committed: Option<&'a LogId>,
     /// Its last entry that the leader with this vote is known to have, too.
     pub matched: Option<LogId>,
-    /// Its last entry.
-    pub last: Option<&'a LogId>,
     /// Its entry at an index, if it still has that.
     pub at: F,
 }
@@ -46,8 +44,9 @@ pub struct Said {
 
 /// Expects that an append of a leader contradicts nothing that is committed here, and nothing that it has had us keep under this vote.
 /// One with an older vote is for openraft to refuse.
-/// Returns what openraft may be told to be committed: not an entry that is later than the last one here by its index and earlier by its
-/// term. It would commit that, as it compares terms first. A leader whose log was not compared yet can say such a thing, and says it again.
+/// Returns what openraft may be told to be committed: an entry that is here, or comes with the append. It keeps what it was told when the
+/// next leader comes, and compares terms first: an entry of an older term behind the end of the log it would commit then. A leader says
+/// again what is committed.
 pub fn fits(said: &Said, vote: &Vote, here: &Here<'_, impl Fn(u64) -> Option<LogId>>) -> Result<Option<LogId>, Nonsense> {
     if vote < here.vote {
         return Ok(said.commit);
@@ -70,10 +69,9 @@ pub fn fits(said: &Said, vote: &Vote, here: &Here<'_, impl Fn(u64) -> Option<Log
             }
         }
     }
-    let agrees = |commit: &LogId| match here.last {
-        Some(last) if commit.index > last.index => commit.leader_id >= last.leader_id,
-        Some(_) => (here.at)(commit.index).is_none_or(|own| own == *commit),
-        None => true,
+    let agrees = |commit: &LogId| match (here.at)(commit.index) {
+        Some(own) => own == *commit,
+        None => here.committed.is_some_and(|committed| commit.index <= committed.index) || said.ids.contains(commit),
     };
     Ok(said.commit.filter(agrees))
 }
@@ -192,12 +190,17 @@ impl Leader {
         handler: &impl Handler,
     ) -> Result<Option<Turn<'_>>, String> {
         let (vote, prev) = (append.vote, append.prev_log_id);
-        if append.entries.is_empty() && prev.is_some_and(|prev| self.log().has(&vote, &prev)) {
+        // What comes is in the leader's log. So it is committed if something later is.
+        let last = ids.last().copied();
+        let commit = append.leader_commit.map(|commit| last.filter(|last| last.index < commit.index).unwrap_or(commit));
+        append.leader_commit = commit;
+        let is_known = |id: LogId| self.log().has(&vote, &id);
+        let is_heartbeat = append.entries.is_empty() && prev.is_none_or(is_known);
+        if is_heartbeat && prev.is_some() && commit.is_none_or(is_known) {
             return Ok(None);
         }
-        let commit = append.leader_commit;
         let said = || Said { ids: ids.to_vec(), commit };
-        if append.entries.is_empty() && prev.is_none() {
+        if is_heartbeat {
             append.leader_commit = self.fits(vote, said(), handler).await?;
             return Ok(None);
         }

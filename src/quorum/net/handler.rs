@@ -65,8 +65,7 @@ where
     async fn fits(&self, vote: Vote, said: Said, matched: Option<LogId>) -> Result<Result<Option<LogId>, Nonsense>, Failed> {
         let look = move |state: &RaftState<Types>| {
             let at = |index| state.log_ids.get(index);
-            let here =
-                Here { vote: state.vote_ref(), committed: state.local_committed(), matched, last: state.log_ids.last(), at };
+            let here = Here { vote: state.vote_ref(), committed: state.local_committed(), matched, at };
             fits(&said, &vote, &here)
         };
         self.with_raft_state(look).await.map_err(|error| error.to_string())

@@ -49,11 +49,11 @@ fn an_append_is_in_the_senders_name_and_without_gaps() {
 
 #[test]
 fn an_append_contradicts_nothing_that_is_committed() {
-    let at = |index| Some(id(1, 1, index));
+    let at = |index| (index <= 12).then(|| id(1, 1, index));
     let own = Vote::new_committed(3, 1);
-    let (committed, last) = (id(2, 2, 9), id(2, 2, 12));
-    let (committed, last) = (Some(&committed), Some(&last));
-    let here = Here { vote: &own, committed, matched: None, last, at };
+    let committed = id(2, 2, 9);
+    let committed = Some(&committed);
+    let here = Here { vote: &own, committed, matched: None, at };
     let told = |term, prev: Option<LogId>, ids: &[LogId]| {
         let ids = prev.iter().chain(ids).copied().collect();
         fits(&Said { ids, commit: None }, &Vote::new_committed(term, 2), &here).is_ok()
@@ -63,14 +63,16 @@ fn an_append_contradicts_nothing_that_is_committed() {
     assert!(!told(3, Some(id(1, 1, 8)), &[id(3, 2, 9)]), "in the place of the last one");
     assert!(told(2, Some(id(1, 2, 8)), &[]), "openraft refuses the vote");
     let said = |prev: Option<LogId>, commit| Said { ids: prev.into_iter().collect(), commit };
-    let nowhere = Here { at: |_| None, vote: &own, committed, matched: None, last };
+    let nowhere = Here { at: |_| None, vote: &own, committed, matched: None };
     let purged = |term| fits(&said(Some(id(term, 2, 3)), None), &own, &nowhere).is_ok();
     assert!(purged(2) && !purged(3), "what is here no longer is no later than what is committed");
     let passed_on = |commit| fits(&said(None, Some(commit)), &own, &here).unwrap().is_some();
-    assert!(passed_on(id(2, 2, 13)) && passed_on(id(3, 1, 20)) && passed_on(id(1, 1, 10)));
-    assert!(!passed_on(id(1, 1, 1 << 25)) && !passed_on(id(2, 1, 13)), "earlier in term and later in index than what is here");
-    assert!(!passed_on(id(2, 2, 11)), "another one is here");
-    let kept = Here { vote: &own, committed, matched: Some(id(1, 1, 11)), last, at };
+    assert!(passed_on(id(1, 1, 10)) && !passed_on(id(2, 2, 11)), "another one is here");
+    for behind in [id(2, 2, 13), id(3, 1, 20), id(1, 1, 1 << 25), id(2, 1, 13)] {
+        assert!(!passed_on(behind), "{behind} is not here");
+        assert!(fits(&said(Some(behind), Some(behind)), &own, &here).unwrap().is_some(), "{behind} comes with the append");
+    }
+    let kept = Here { vote: &own, committed, matched: Some(id(1, 1, 11)), at };
     let told = |prev| fits(&said(Some(prev), None), &own, &kept).is_ok();
     assert!(told(id(1, 1, 10)) && told(id(3, 1, 12)), "what is here and what comes behind it");
     assert!(!told(id(1, 2, 10)) && !told(id(1, 2, 11)), "in the place of what the leader has had this node keep");
