@@ -21,7 +21,8 @@ use crate::Client;
 const LONG_US: u64 = 2_000;
 /// Number of native locks.
 const LOCKS: usize = 100_000;
-/// Number of clients that wait for one lock, and of those that each wait for [`EACH`] others and hold one that nobody waits for.
+/// Number of clients that wait for the lock `crowded`. As many others each wait for [`EACH`] locks that `owner` holds,
+/// and for one that the client before holds: they are a chain.
 const WAITERS: usize = 2_000;
 const EACH: usize = 32;
 /// Number of times that a request is measured. The least counts: what the system does meanwhile only adds.
@@ -360,8 +361,10 @@ fn fill(c: &mut Client, n: usize) {
         let mut client = Client::connect(addr);
         let owner = format!("many:{waiter}");
         client.call(&["LOCK.ACQUIRE", &format!("held:{waiter}"), &owner, "10000000"]);
-        let names: Vec<String> = (0..EACH).map(|n| format!("lock:{}", 10 + waiter * EACH + n)).collect();
-        let words = ["LOCK.ACQUIREALL".to_owned(), EACH.to_string()].into_iter().chain(names);
+        let before = waiter.checked_sub(1).map(|before| format!("held:{before}"));
+        let names: Vec<String> = (0..EACH).map(|n| format!("lock:{}", 10 + waiter * EACH + n)).chain(before).collect();
+        let count = names.len().to_string();
+        let words = ["LOCK.ACQUIREALL".to_owned(), count].into_iter().chain(names);
         let words: Vec<String> = words.chain([&owner, "1000", "WAIT", "10000000"].map(str::to_owned)).collect();
         client.send(&words.iter().map(String::as_str).collect::<Vec<_>>());
         std::mem::forget(client);
