@@ -429,7 +429,7 @@ pub fn run(n: usize, only: &str) -> bool {
     fill(&mut c, n);
     println!(
         "{n} keys and elements, {LOCKS} locks, {} contended, {} waiters; milliseconds of the longest turn\n",
-        EACH * WAITERS + 1,
+        (EACH + 1) * WAITERS,
         2 * WAITERS
     );
     println!("| | |\n| --- | ---: |");
