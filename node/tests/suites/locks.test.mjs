@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { DeadlockError, LockError, NotAcquiredError, NotHeldError, NotPortcullisError, StaleTokenError } from 'portcullis-lock'
-import { locks, locksOf, server, sleep, useServer } from './setup.mjs'
+import { aborted, locks, locksOf, server, sleep, useServer } from './setup.mjs'
 
 useServer({ name: 'suite' })
 
@@ -120,7 +120,7 @@ test('a release that finds the lock gone says so', async () => {
 test('withLock says when its work was not protected', async () => {
   const work = locks.withLock('a', { lease: 300 }, async (_, signal) => {
     await server.order('DEL', 'a')
-    await new Promise((resolve) => signal.addEventListener('abort', resolve))
+    await aborted(signal)
   })
   await assert.rejects(work, NotHeldError)
 })
@@ -304,7 +304,7 @@ test('close tells the work under a lock', async () => {
   let release
   const work = own.withLock('a', (grant, signal) => {
     release = () => grant.release()
-    return new Promise((resolve) => signal.addEventListener('abort', () => resolve(signal.reason)))
+    return aborted(signal)
   })
   const named = await own.lock('b', { owner: 'ann' })
   const unheard = await own.lock('c', { session: true })

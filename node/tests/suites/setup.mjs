@@ -13,6 +13,13 @@ export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 // The same, without keeping the process alive: for the longest wait of a race.
 export const atMost = (ms) => new Promise((resolve) => setTimeout(resolve, ms).unref())
 
+// Resolves with the reason when the signal is aborted, at once if it is. The news of a loss may come before the reply to what caused it, and the event
+// of a signal that is aborted comes no more.
+export const aborted = async (signal) => {
+  if (!signal.aborted) await once(signal, 'abort')
+  return signal.reason
+}
+
 // Ports that are free, below those that the system gives to connections: one of these could take a port before its server does.
 export const freePorts = async (count) => {
   const ports = new Set()

@@ -1,5 +1,6 @@
 // The snippets of guide/javascript.md about waits, loss and the other kinds of locks.
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { after, afterEach, before, beforeEach, test } from 'node:test'
 import { DeadlockError, NotAcquiredError, NotHeldError, StaleTokenError } from 'portcullis-lock'
 import { useServer } from 'portcullis-lock/testing'
@@ -45,7 +46,10 @@ try {
 })
 
 test('a lock that is lost', async () => {
-  const work = ({ signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+  const work = async ({ signal }) => {
+    if (!signal.aborted) await once(signal, 'abort')
+    throw signal.reason
+  }
 const grant = await locks.lock('report', { lease: 300 })
 grant.on('lost', (error) => console.log(`stop: ${error.cause}`))
 
