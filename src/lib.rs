@@ -71,6 +71,10 @@ mod commands;
 #[cfg(feature = "internals")]
 pub mod commands;
 #[cfg(not(feature = "internals"))]
+mod driver;
+#[cfg(feature = "internals")]
+pub mod driver;
+#[cfg(not(feature = "internals"))]
 mod engine;
 #[cfg(feature = "internals")]
 pub mod engine;

@@ -94,11 +94,11 @@ impl TestServerBuilder {
         let server = TestServer { server: Server::start(self.config, options)?, lock_keys: self.lock_keys };
         let (rules, journal) = (self.rules, self.journal);
         server.control(move |shell| {
-            shell.engine.faults.journal = journal;
+            shell.driver.engine.faults.journal = journal;
             for rule in rules {
-                assert!(shell.engine.faults.add(rule), "too many faults");
+                assert!(shell.driver.engine.faults.add(rule), "too many faults");
             }
-            shell.engine.update_journal();
+            shell.driver.engine.update_journal();
         });
         Ok(server)
     }
@@ -163,12 +163,12 @@ impl TestServer {
             let now = shell.clock.now();
             let session = inside(shell, now);
             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-            shell.engine.begin_batch(now, shell.clock.stopwatch_ns(), shell.clock.stopwatch());
-            shell.engine.execute(now, session, &args);
-            shell.engine.end_batch(now);
+            shell.driver.engine.begin_batch(now, shell.clock.stopwatch_ns(), shell.clock.stopwatch());
+            shell.driver.engine.execute(now, session, &args);
+            shell.driver.engine.end_batch(now);
             let now = shell.act(now);
-            let reply = std::mem::take(&mut shell.engine.sessions[session.0 as usize].out);
-            shell.engine.disconnect(now, session);
+            let reply = std::mem::take(&mut shell.driver.engine.sessions[session.0 as usize].out);
+            shell.driver.engine.disconnect(now, session);
             reply
         });
         if reply.is_empty() {
@@ -184,7 +184,7 @@ impl TestServer {
     pub fn keys(&self) -> Vec<String> {
         let mut keys = self.control(|shell| {
             let now = shell.clock.now();
-            let db = shell.engine.keyspace.db(0, now);
+            let db = shell.driver.engine.keyspace.db(0, now);
             let mut keys = Vec::new();
             let mut cursor = 0;
             loop {
@@ -209,7 +209,7 @@ impl TestServer {
         let key = key.as_ref().to_vec();
         self.control(move |shell| {
             let now = shell.clock.now();
-            Some(shell.engine.keyspace.db(0, now).peek(&key)?.bytes()?.to_vec())
+            Some(shell.driver.engine.keyspace.db(0, now).peek(&key)?.bytes()?.to_vec())
         })
     }
 
@@ -218,7 +218,7 @@ impl TestServer {
         let key = key.as_ref().to_vec();
         self.control(move |shell| {
             let now = shell.clock.now();
-            let deadline = shell.engine.keyspace.db(0, now).peek(&key)?.deadline()?;
+            let deadline = shell.driver.engine.keyspace.db(0, now).peek(&key)?.deadline()?;
             Some(Duration::from_millis(now.left_ms(deadline)))
         })
     }
@@ -228,7 +228,7 @@ impl TestServer {
         let key = key.as_ref().to_vec();
         self.control(move |shell| {
             let now = shell.clock.now();
-            shell.engine.keyspace.db(0, now).contains(&key)
+            shell.driver.engine.keyspace.db(0, now).contains(&key)
         })
     }
 
@@ -236,13 +236,13 @@ impl TestServer {
     pub fn dbsize(&self) -> usize {
         self.control(|shell| {
             let now = shell.clock.now();
-            shell.engine.keyspace.db(0, now).len()
+            shell.driver.engine.keyspace.db(0, now).len()
         })
     }
 
     /// Panics if the server's state violates an invariant. Visits the whole state.
     pub fn check_invariants(&self) {
-        self.control(|shell| shell.engine.check_invariants());
+        self.control(|shell| shell.driver.engine.check_invariants());
     }
 
     fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> T {
@@ -256,9 +256,9 @@ impl TestServer {
 /// Opens a trusted session for a caller inside the process.
 fn inside(shell: &mut Shell, now: Now) -> SessionId {
     let peer = Peer::default();
-    let id = shell.engine.connect(now, peer);
-    shell.engine.trust(id);
-    let session = &mut shell.engine.sessions[id.0 as usize];
+    let id = shell.driver.engine.connect(now, peer);
+    shell.driver.engine.trust(id);
+    let session = &mut shell.driver.engine.sessions[id.0 as usize];
     session.protocol = Protocol::Resp3;
     id
 }

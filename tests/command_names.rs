@@ -28,7 +28,7 @@ const OTHER_WORDS: [(&str, &[&str], &str); 21] = [
     ("engine/users/log.rs", &["auth", "command", "multi"], "reasons and places of the ACL log"),
     ("engine/users/user.rs", &["reset"], "a rule for a user"),
     (
-        "server/durable/load/replay.rs",
+        "driver/replay.rs",
         &["del", "unlink", "flushall", "flushdb", "swapdb"],
         "requests of files that end gathered locks",
     ),

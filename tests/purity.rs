@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The folders of `src/` with the engine's layers.
-const PURE: [&str; 9] = ["base", "resp", "lock", "store", "keyspace", "persist", "engine", "script", "commands"];
+const PURE: [&str; 10] = ["base", "resp", "lock", "store", "keyspace", "persist", "engine", "script", "commands", "driver"];
 
 /// Names that they must not contain, with the reason.
 const FORBIDDEN: &[(&str, &str)] = &[
@@ -241,13 +241,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("engine", &["base", "resp", "lock", "store", "keyspace"]),
     ("script", &["base", "resp", "keyspace", "engine"]),
     ("commands", &["base", "resp", "lock", "store", "keyspace", "engine", "script"]),
+    ("driver", &["base", "resp", "lock", "store", "keyspace", "persist", "quorum", "engine", "commands"]),
     ("client", &[]),
     ("ports", &[]),
     ("files", &[]),
     ("http", &["client"]),
     (
         "server",
-        &["base", "files", "resp", "lock", "store", "keyspace", "persist", "quorum", "engine", "script", "commands", "http"],
+        &[
+            "base", "files", "resp", "lock", "store", "keyspace", "persist", "quorum", "engine", "script", "commands", "driver",
+            "http",
+        ],
     ),
     ("testing", &["base", "resp", "engine", "server", "client"]),
     ("recipes", &["client"]),
@@ -256,8 +260,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "torture",
         &[
-            "base", "files", "resp", "keyspace", "persist", "quorum", "engine", "commands", "server", "client", "ports",
-            "recipes", "bench", "cluster",
+            "base", "files", "resp", "keyspace", "persist", "quorum", "engine", "commands", "driver", "server", "client",
+            "ports", "recipes", "bench", "cluster",
         ],
     ),
     ("top", &["base", "client"]),

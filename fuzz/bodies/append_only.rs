@@ -6,14 +6,14 @@
 
 use crate::allocation;
 use portcullis::base::time::Now;
+use portcullis::driver::replay::Purpose;
+use portcullis::driver::replay::Replay;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::persist::append::batch::{batch, first_line};
 use portcullis::persist::append::read::{Damage, Ending, Reader, Step};
 use portcullis::persist::append::request::put_request;
 use portcullis::persist::natives::clock::{BootClock, Moment};
-use portcullis::server::durable::load::Purpose;
-use portcullis::server::durable::load::replay::Replay;
 
 /// Maximum size of an input in bytes.
 const INPUT_MAX: usize = 16 << 10;

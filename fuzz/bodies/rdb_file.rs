@@ -5,14 +5,14 @@
 
 use crate::allocation;
 use portcullis::base::time::Now;
+use portcullis::driver::replay::Purpose;
+use portcullis::driver::replay::Replay;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::persist::natives::clock::{BootClock, Moment};
 use portcullis::persist::rdb_file::fault::Fault;
 use portcullis::persist::rdb_file::load::Tally;
 use portcullis::persist::rdb_file::read::{Event, Reader};
-use portcullis::server::durable::load::Purpose;
-use portcullis::server::durable::load::replay::Replay;
 
 /// Maximum size of an input in bytes.
 const INPUT_MAX: usize = 16 << 10;

@@ -144,11 +144,12 @@ impl Inside for Executor {
         // If the server has ended, the order is dropped, and with it the executor's end.
         self.send(move |shell| {
             let now = shell.clock.now();
-            let Some(connection) = listener::welcome(&mut shell.engine, now, Accepted::within(theirs.into(), shown)) else {
+            let Some(connection) = listener::welcome(&mut shell.driver.engine, now, Accepted::within(theirs.into(), shown))
+            else {
                 return;
             };
             if serves == Serves::Trusted {
-                shell.engine.trust(connection.id);
+                shell.driver.engine.trust(connection.id);
             }
             shell.busy.add_new_connection(connection);
             shell.after_order();
@@ -159,7 +160,7 @@ impl Inside for Executor {
     fn login(&self, from: IpAddr, tell: Box<dyn FnOnce(Duration) + Send>) {
         self.send(move |shell| {
             let now = shell.clock.now();
-            let due = Source::of(from).and_then(|source| shell.engine.login_due(now, source));
+            let due = Source::of(from).and_then(|source| shell.driver.engine.login_due(now, source));
             tell(Duration::from_millis(due.map_or(0, |due| due.saturating_sub(now.mono_ms()))));
         });
     }
@@ -168,16 +169,16 @@ impl Inside for Executor {
         self.send(move |shell| {
             let now = shell.clock.now();
             if let Some(source) = Source::of(from) {
-                let wait_ms = shell.engine.login_failed(now, source);
-                shell.engine.notice(now, None, Notice::HttpLoginFailed { addr: &from.to_string(), wait_ms });
+                let wait_ms = shell.driver.engine.login_failed(now, source);
+                shell.driver.engine.notice(now, None, Notice::HttpLoginFailed { addr: &from.to_string(), wait_ms });
             }
         });
     }
 
     fn state(&self, tell: Box<dyn FnOnce(State) + Send>) {
         self.send(move |shell| {
-            let replication = &shell.engine.replication;
-            let loading = shell.engine.persistence.loading.is_some();
+            let replication = &shell.driver.engine.replication;
+            let loading = shell.driver.engine.persistence.loading.is_some();
             // A follower names its last leader until it knows of another one, also while that is dead.
             let me = replication.state().node;
             let led = replication.leader().is_some_and(|leader| leader.id == me || leader.link_up);

@@ -9,7 +9,6 @@
 //!                 Server::control ┘ (tests, signals)
 //! ```
 
-mod bound;
 mod busy;
 pub mod clock;
 pub mod directory;
@@ -357,24 +356,24 @@ impl Executor {
         let users_file = crate::server::users_file::open(&self.config);
         let endpoints = Endpoints::of(&self.config);
         let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
-        shell.engine.users = self.users;
-        shell.engine.test_mode = self.options.test_mode;
-        shell.engine.users_file = users_file;
+        shell.driver.engine.users = self.users;
+        shell.driver.engine.test_mode = self.options.test_mode;
+        shell.driver.engine.users_file = users_file;
         if self.options.seed.is_none() {
-            shell.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
+            shell.driver.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
         }
         if let Some(path) = self.options.config_file {
             let write = move |config: &Config, users: &[Vec<u8>]| {
                 crate::server::file::rewrite(&path, config, users).map_err(|error| error.to_string())
             };
-            shell.engine.rewrite_config = Some(Box::new(write));
+            shell.driver.engine.rewrite_config = Some(Box::new(write));
         }
         shell.control = Some(self.control.clone());
         shell.save_as_configured();
         let Ok(environment) = self.accept.recv() else { return Ok(()) };
-        shell.engine.environment = environment;
+        shell.driver.engine.environment = environment;
         #[cfg(feature = "quorum")]
-        let is_node = shell.engine.config.node_id > 0;
+        let is_node = shell.driver.engine.config.node_id > 0;
         #[cfg(not(feature = "quorum"))]
         let is_node = false;
         if is_node {
@@ -388,9 +387,9 @@ impl Executor {
         let listening = Listening::new(self.listeners, endpoints, self.addresses, handshakes, poller.registry.clone())?;
         let listening = Rc::new(listening);
         let mut watch = Watch::new(Rc::clone(&shell.busy), Rc::clone(&listening), self.ending);
-        shell.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.check(engine, now, id, first)));
+        shell.driver.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.check(engine, now, id, first)));
         let (applied, orders, endpoint_tls) = (Rc::clone(&listening), self.control.clone(), self.endpoint_tls);
-        shell.engine.apply_config = Some(Box::new(move |config, names, environment| {
+        shell.driver.engine.apply_config = Some(Box::new(move |config, names, environment| {
             apply_config(&applied, endpoint_tls.as_ref(), config, names, environment)?;
             if names.contains(&"test-wall-clock-ms") {
                 let wrong_ms = config.test_wall_clock_ms;
@@ -400,8 +399,8 @@ impl Executor {
             if names.contains(&"test-disk-hangs-ms") {
                 let for_ms = config.test_disk_hangs_ms;
                 orders.send(Box::new(move |shell: &mut Shell| {
-                    if let Some(replicated) = &shell.replicated {
-                        replicated.hang(for_ms);
+                    if let Some(hang) = &shell.hang {
+                        hang.hang(for_ms);
                     }
                 }));
             }

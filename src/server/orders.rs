@@ -42,8 +42,8 @@ impl Shell {
         self.wait_for_others = true;
         let now = self.clock.now();
         let (frozen, skew_ms) = (self.clock.is_frozen(), self.clock.stepped_ms());
-        let blocked = if order == ClockOrder::Info { self.engine.blocked_clients() } else { 0 };
-        let session = &mut self.engine.sessions[id.0 as usize];
+        let blocked = if order == ClockOrder::Info { self.driver.engine.blocked_clients() } else { 0 };
+        let session = &mut self.driver.engine.sessions[id.0 as usize];
         session.last_ms = now.mono_ms();
         if session.silenced() {
             return;
@@ -70,7 +70,7 @@ impl Shell {
     /// being switched on, the server goes on, unless `force`, and the session that asked for the end gets an error.
     pub(super) fn shut_down(&mut self, session: Option<SessionId>, save: Option<bool>, force: bool) {
         // While files are loaded, what there is would replace what they have.
-        let saves = save.unwrap_or(!self.engine.config.save.is_empty()) && !self.engine.is_loading();
+        let saves = save.unwrap_or(!self.driver.engine.config.save.is_empty()) && !self.driver.engine.is_loading();
         if self.switches_log_on() && !force {
             tracing::warn!("Writing initial AOF, can't exit.");
         } else {
@@ -86,10 +86,10 @@ impl Shell {
         // Redis says this as well.
         tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
         if let Some(id) = session {
-            let session = &mut self.engine.sessions[id.0 as usize];
+            let session = &mut self.driver.engine.sessions[id.0 as usize];
             session.flags.remove(SessionFlags::CLOSE_AFTER_REPLY);
             WireReply::new(&mut session.out, session.protocol).error(Error::SHUTDOWN_FAILED.text());
-            self.engine.mark_dirty(id);
+            self.driver.engine.mark_dirty(id);
         }
     }
 
@@ -97,14 +97,14 @@ impl Shell {
     #[cold]
     pub(super) fn read_followers(&mut self) {
         #[cfg(feature = "quorum")]
-        self.look_at_followers();
+        self.drive(|driver, at| driver.look_at_followers(at));
     }
 
     /// Hands the leadership over to a node, or to the one that has most of the log.
     #[cold]
     pub(super) fn hand_over(&mut self, to: Option<NodeId>) {
         #[cfg(feature = "quorum")]
-        self.transfer_leadership(to);
+        self.drive(|driver, at| driver.transfer_leadership(at, to));
         // Without the feature no server is one of several.
         #[cfg(not(feature = "quorum"))]
         let _ = to;
@@ -114,7 +114,7 @@ impl Shell {
     #[cold]
     fn hands_over_and_ends(&mut self) -> bool {
         #[cfg(feature = "quorum")]
-        return self.hand_over_and_end();
+        return self.drive(|driver, at| driver.hand_over_and_end(at));
         #[cfg(not(feature = "quorum"))]
         false
     }
@@ -133,7 +133,7 @@ impl Shell {
     #[cold]
     pub(crate) fn restart(&mut self, last: Option<SessionId>, lose: Option<u64>) {
         let now = self.clock.now();
-        self.engine.restart(now, last, lose);
+        self.driver.engine.restart(now, last, lose);
         self.timer.reset();
     }
 

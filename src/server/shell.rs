@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::driver::{Driver, Orders, Present};
 use crate::engine::config::Config;
 #[cfg(any(test, feature = "internals"))]
 use crate::engine::session::Peer;
@@ -16,11 +17,13 @@ use crate::engine::session::SessionFlags;
 use crate::engine::{Action, Engine};
 use crate::resp::request::{Limits, RequestParser};
 use crate::server::busy::Busy;
-use crate::server::clock::Clock;
+use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
 use crate::server::durable::copy::Copying;
+#[cfg(feature = "quorum")]
+use crate::server::durable::folder::Hang;
 use crate::server::durable::load::slices::Loading;
-use crate::server::durable::{Durable, Snapshots};
+use crate::server::durable::{LogFile, Snapshots};
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
@@ -72,8 +75,8 @@ pub(super) struct Slot {
 
 /// The engine and what drives it.
 pub struct Shell {
-    /// The engine.
-    pub engine: Engine,
+    /// The engine, and where its changes go.
+    pub driver: Driver,
     /// The clock.
     pub clock: Clock,
     /// Wakes the engine at its next deadline.
@@ -101,11 +104,11 @@ pub struct Shell {
     /// The sockets of all connections, for the time when a script runs long.
     pub(super) busy: Rc<Busy>,
     pub(super) dirty: Vec<SessionId>,
-    /// The log, if the server writes one.
-    pub(super) durable: Option<Box<Durable>>,
-    /// What this server is among its nodes, if it is one of several.
+    /// Who writes the append-only file, if there is one.
+    pub(super) log_file: Option<Box<LogFile>>,
+    /// Lets the disk of this node hang, for tests.
     #[cfg(feature = "quorum")]
-    pub(super) replicated: Option<Box<crate::server::replicated::Replicated>>,
+    pub(super) hang: Option<Arc<Hang>>,
     /// The copy of the keyspace in progress, for a snapshot or a first base.
     pub(super) copying: Option<Box<Copying>>,
     /// Whether the copy is for an append-only file that is being switched on, and when that is tried again.
@@ -146,7 +149,7 @@ impl Shell {
         let now = clock.now();
         let limits = limits_of(&config);
         Ok(Shell {
-            engine: Engine::new(config, seed, now, crate::commands::table()),
+            driver: Driver::new(Engine::new(config, seed, now, crate::commands::table())),
             clock,
             timer: Timer::new()?,
             directory,
@@ -162,9 +165,9 @@ impl Shell {
             sweep_ms: None,
             busy: Rc::default(),
             dirty: Vec::new(),
-            durable: None,
+            log_file: None,
             #[cfg(feature = "quorum")]
-            replicated: None,
+            hang: None,
             copying: None,
             begins_log: false,
             log_again_ms: None,
@@ -189,7 +192,7 @@ impl Shell {
     #[cfg(any(test, feature = "internals"))]
     pub fn connect(&mut self, peer: Peer, entry: Entry) -> SessionId {
         let now = self.clock.now();
-        let id = self.engine.connect(now, peer);
+        let id = self.driver.engine.connect(now, peer);
         self.enter(id, entry);
         id
     }
@@ -203,7 +206,7 @@ impl Shell {
         }
         self.slots[id.0 as usize].connected = true;
         self.busy.watch(id, entry.fd);
-        self.directory.insert(self.engine.sessions[id.0 as usize].id, entry);
+        self.directory.insert(self.driver.engine.sessions[id.0 as usize].id, entry);
         self.expect_idle(now);
         self.finish_batch(now, None);
     }
@@ -212,35 +215,34 @@ impl Shell {
     pub fn disconnect(&mut self, id: SessionId) {
         self.slots[id.0 as usize] = Slot::default();
         self.busy.forget(id);
-        if let Some(durable) = &mut self.durable {
-            durable.gate.forget(id);
-        }
-        self.directory.remove(self.engine.sessions[id.0 as usize].id);
+        self.driver.forget(id);
+        self.directory.remove(self.driver.engine.sessions[id.0 as usize].id);
         let now = self.clock.now();
-        self.engine.disconnect(now, id);
+        self.driver.engine.disconnect(now, id);
         self.finish_batch(now, None);
     }
 
-    /// Returns the instant for a batch of requests. Settles what is due by then first.
+    /// Returns the instant for a batch of requests, and the reading of the monotonic clock for it in nanoseconds. Settles what is due by then
+    /// first.
     #[inline]
-    pub fn begin(&mut self, id: SessionId) -> Now {
+    pub fn begin(&mut self, id: SessionId) -> (Now, u64) {
         let (now, mut at_ns) = self.clock.now_and_stopwatch();
         if !self.clock.is_frozen() {
             self.note_execution(at_ns);
         }
         if self.may_be_due(now)
             && now.mono_us() >= self.help_from_us
-            && self.engine.next_deadline().is_some_and(|at| now.reached(at))
+            && self.driver.engine.next_deadline().is_some_and(|at| now.reached(at))
         {
             self.advance_engine(now);
             at_ns = self.clock.stopwatch_ns();
         }
-        self.engine.begin_batch(now, at_ns, self.clock.stopwatch());
-        let session = &mut self.engine.sessions[id.0 as usize];
+        self.driver.engine.begin_batch(now, at_ns, self.clock.stopwatch());
+        let session = &mut self.driver.engine.sessions[id.0 as usize];
         if session.out.capacity() == 0 {
             session.out = std::mem::take(&mut self.out_buffer);
         }
-        now
+        (now, at_ns)
     }
 
     /// Whether anything may be due. Nothing is due before the instant that the timer was armed for after the engine's last use.
@@ -253,7 +255,7 @@ impl Shell {
     /// The part of the session's outbox that can be written now.
     #[inline]
     pub fn unsent(&self, id: SessionId) -> Option<&[u8]> {
-        let session = &self.engine.sessions[id.0 as usize];
+        let session = &self.driver.engine.sessions[id.0 as usize];
         let rest = &session.out[session.sent..];
         if session.flags.intersects(HELD) {
             return Some(&rest[..self.passable(id)]).filter(|passing| !passing.is_empty());
@@ -264,34 +266,34 @@ impl Shell {
     /// Number of bytes that a session whose output is held back may be sent now.
     #[cold]
     fn passable(&self, id: SessionId) -> usize {
-        let session = &self.engine.sessions[id.0 as usize];
+        let session = &self.driver.engine.sessions[id.0 as usize];
         let rest = session.out.len() - session.sent;
-        let by_fault = if session.flags.contains(SessionFlags::GATED) { self.engine.passable(id) } else { rest };
-        let end = self.durable.as_ref().map_or(u64::MAX, |durable| durable.gate.end(id));
-        by_fault.min(usize::try_from(end.saturating_sub(session.net_out)).unwrap_or(usize::MAX)).min(rest)
+        let by_fault = if session.flags.contains(SessionFlags::GATED) { self.driver.engine.passable(id) } else { rest };
+        let settled = self.driver.free_output(id).saturating_sub(session.net_out);
+        by_fault.min(usize::try_from(settled).unwrap_or(usize::MAX)).min(rest)
     }
 
     /// Whether a part of the session's outbox is held back until its time, or until it is durable.
     #[inline]
     pub fn gated(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.intersects(HELD)
+        self.driver.engine.sessions[id.0 as usize].flags.intersects(HELD)
     }
 
     /// Counts bytes that were read from the session's socket.
     #[inline]
     pub fn count_read(&mut self, id: SessionId, bytes: usize) {
-        self.engine.sessions[id.0 as usize].net_in += bytes as u64;
-        self.engine.stats.net_in += bytes as u64;
-        self.engine.stats.reads += 1;
+        self.driver.engine.sessions[id.0 as usize].net_in += bytes as u64;
+        self.driver.engine.stats.net_in += bytes as u64;
+        self.driver.engine.stats.reads += 1;
     }
 
     /// Counts bytes of the session's outbox as written.
     #[inline]
     pub fn count_written(&mut self, id: SessionId, bytes: usize) {
-        let session = &mut self.engine.sessions[id.0 as usize];
+        let session = &mut self.driver.engine.sessions[id.0 as usize];
         session.net_out += bytes as u64;
-        self.engine.stats.net_out += bytes as u64;
-        self.engine.stats.writes += 1;
+        self.driver.engine.stats.net_out += bytes as u64;
+        self.driver.engine.stats.writes += 1;
         session.sent += bytes;
         if session.sent == session.out.len() {
             session.sent = 0;
@@ -301,15 +303,15 @@ impl Shell {
             session.out.drain(..session.sent);
             session.sent = 0;
         }
-        if self.engine.counts_clients() {
-            self.engine.count_client(id);
+        if self.driver.engine.counts_clients() {
+            self.driver.engine.count_client(id);
         }
     }
 
     /// Drops a buffer. The memory of a large one is freed piece by piece, when there is time.
     #[cold]
     pub(super) fn discard(&mut self, buffer: Vec<u8>) {
-        self.engine.discard(buffer);
+        self.driver.engine.discard(buffer);
         let now = self.clock.now();
         self.finish_batch(now, None);
     }
@@ -317,7 +319,7 @@ impl Shell {
     /// Takes the reply buffer back from a session that has written all of its outbox.
     #[inline]
     pub fn reclaim(&mut self, id: SessionId) {
-        let session = &mut self.engine.sessions[id.0 as usize];
+        let session = &mut self.driver.engine.sessions[id.0 as usize];
         if session.out.capacity() > 0 {
             let out = std::mem::take(&mut session.out);
             if out.capacity() > KEPT_OUT {
@@ -332,20 +334,21 @@ impl Shell {
     /// and arms the timer.
     #[inline]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
-        self.engine.take_dirty(&mut self.dirty);
+        self.driver.engine.take_dirty(&mut self.dirty);
         if self.files_active {
-            self.hold_others(id);
+            self.driver.hold_others(id, &self.dirty);
+            self.carry_out_orders();
         }
         if !self.dirty.is_empty() {
             self.wake_dirty(now, id);
         }
         if let Some(id) = id {
-            self.engine.end_batch(now);
+            self.driver.engine.end_batch(now);
             self.returns.note_request(now.mono_ms());
             let slot = &mut self.slots[id.0 as usize];
             if now.mono_ms().saturating_sub(slot.traffic_ms) >= TRAFFIC_EVERY_MS {
                 slot.traffic_ms = now.mono_ms();
-                let session = &self.engine.sessions[id.0 as usize];
+                let session = &self.driver.engine.sessions[id.0 as usize];
                 self.directory.traffic(session.id, session.net_in, session.net_out);
             }
         }
@@ -362,7 +365,7 @@ impl Shell {
             self.spans.expect(now.mono_ms());
         }
         if let Some(deadline) = self.next_wake(in_use)
-            && (!self.clock.is_frozen() || self.engine.has_client_work())
+            && (!self.clock.is_frozen() || self.driver.engine.has_client_work())
         {
             let clock = &self.clock;
             self.timer.arm(deadline, |ms| clock.raw_us_of(ms));
@@ -381,7 +384,7 @@ impl Shell {
             let took_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
             now_used.private = library();
             self.returns.done(now_used, private, took_ns);
-            self.engine.note_pause("return-memory", now, took_ns);
+            self.driver.engine.note_pause("return-memory", now, took_ns);
         }
     }
 
@@ -425,13 +428,36 @@ impl Shell {
         self.run_queue.len()
     }
 
+    /// Lets the driver act on the present, and carries out what it asks for.
+    #[cold]
+    pub(super) fn drive<T>(&mut self, act: impl FnOnce(&mut Driver, Present) -> T) -> T {
+        let at = self.present();
+        let result = act(&mut self.driver, at);
+        self.carry_out_orders();
+        self.update_files();
+        result
+    }
+
+    /// The present, as the driver needs it.
+    pub(super) fn present(&mut self) -> Present {
+        Present { now: self.clock.now(), ns: monotonic_ns(), frozen: self.clock.is_frozen() }
+    }
+
+    #[cold]
+    fn carry_out_orders(&mut self) {
+        let Orders { woken, ends, failed } = self.driver.take_orders();
+        woken.into_iter().for_each(|id| self.wake(id));
+        self.ending |= ends;
+        self.failed = self.failed.take().or(failed);
+    }
+
     /// The next deadline of the shell or the engine, in monotonic milliseconds: work that is due even if no request comes.
     /// `in_use` is [`allocator::library_balance`].
     #[inline(always)]
     fn next_wake(&self, in_use: Option<i64>) -> Option<u64> {
         let or_never = |ms: Option<u64>| ms.unwrap_or(u64::MAX);
         let memory_ms = or_never(in_use.and_then(|in_use| self.returns.next_ms(in_use)));
-        let next_ms = or_never(self.engine.next_deadline()).min(self.files_due_ms);
+        let next_ms = or_never(self.driver.engine.next_deadline()).min(self.files_due_ms);
         let next_ms = next_ms.min(or_never(self.sweep_ms)).min(or_never(self.spans.due_ms())).min(memory_ms);
         (next_ms != u64::MAX).then_some(next_ms)
     }
@@ -439,7 +465,7 @@ impl Shell {
     /// Carries out the actions that the engine asked of its driver. Returns the instant after them.
     #[inline]
     pub fn act(&mut self, now: Now) -> Now {
-        let actions = self.engine.take_actions();
+        let actions = self.driver.engine.take_actions();
         if actions.is_empty() { now } else { self.carry_out(actions) }
     }
 
@@ -467,12 +493,12 @@ impl Shell {
             }
         }
         let now = self.clock.now();
-        self.engine.finish_actions(now);
+        self.driver.engine.finish_actions(now);
         now
     }
 
     fn reconfigured(&mut self, name: &str) {
-        let config = &self.engine.config;
+        let config = &self.driver.engine.config;
         match name {
             "proto-max-bulk-len" => self.limits = limits_of(config),
             #[cfg(feature = "cli")]
@@ -519,14 +545,14 @@ impl Shell {
     fn advance_engine(&mut self, now: Now) -> bool {
         self.help_from_us = now.mono_us() + ADVANCE_EVERY_US;
         let began_ns = self.clock.stopwatch_ns();
-        if self.engine.awaits_followers() {
+        if self.driver.engine.awaits_followers() {
             // A wait may time out: its reply has the followers of this moment.
             self.read_followers();
         }
-        let more = self.engine.advance(now);
+        let more = self.driver.engine.advance(now);
         let spent_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
-        self.engine.stats.expiring_ns += spent_ns;
-        self.engine.note_pause("expire-cycle", now, spent_ns);
+        self.driver.engine.stats.expiring_ns += spent_ns;
+        self.driver.engine.note_pause("expire-cycle", now, spent_ns);
         allocator::put_in_order();
         more
     }
@@ -557,7 +583,7 @@ impl Shell {
     /// Whether the session closes once its outbox is written.
     #[inline]
     pub fn closing(&self, id: SessionId) -> bool {
-        let flags = self.engine.sessions[id.0 as usize].flags;
+        let flags = self.driver.engine.sessions[id.0 as usize].flags;
         let done =
             flags.intersection(SessionFlags::CLOSE_WHEN_DONE.union(SessionFlags::BLOCKED)) == SessionFlags::CLOSE_WHEN_DONE;
         done | flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW)
@@ -566,13 +592,13 @@ impl Shell {
     /// Whether the session is blocked in a request, so that none of its further requests run.
     #[inline]
     pub fn blocked(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED)
+        self.driver.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED)
     }
 
     /// Whether the session closes without writing anything more.
     #[inline]
     pub fn aborted(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
+        self.driver.engine.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
     }
 }
 

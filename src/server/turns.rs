@@ -130,7 +130,7 @@ impl Shell {
             cpu_ns = Some(self.processor_time(at_ns));
         }
         if !self.clock.is_frozen() {
-            self.engine.note_turn(self.clock.at(at_ns), task, at_ns.saturating_sub(began_ns), cpu_ns);
+            self.driver.engine.note_turn(self.clock.at(at_ns), task, at_ns.saturating_sub(began_ns), cpu_ns);
         }
     }
 

@@ -78,8 +78,8 @@ impl TestFaults<'_> {
     {
         let rule = read(rule);
         let added = self.server.control(move |shell| {
-            let added = shell.engine.faults.add(rule);
-            shell.engine.update_journal();
+            let added = shell.driver.engine.faults.add(rule);
+            shell.driver.engine.update_journal();
             added
         });
         assert!(added, "too many faults");
@@ -89,8 +89,8 @@ impl TestFaults<'_> {
     pub fn remove(&self, name: &str) -> bool {
         let name = name.as_bytes().to_vec();
         self.server.control(move |shell| {
-            let removed = shell.engine.faults.remove(&name);
-            shell.engine.update_journal();
+            let removed = shell.driver.engine.faults.remove(&name);
+            shell.driver.engine.update_journal();
             removed
         })
     }
@@ -98,20 +98,20 @@ impl TestFaults<'_> {
     /// Removes all rules and returns their number. Requests and replies that are already delayed stay delayed.
     pub fn clear(&self) -> usize {
         self.server.control(|shell| {
-            let removed = shell.engine.faults.clear();
-            shell.engine.update_journal();
+            let removed = shell.driver.engine.faults.clear();
+            shell.driver.engine.update_journal();
             removed
         })
     }
 
     /// Restarts the random sequence of the `PROBABILITY` option from this seed.
     pub fn seed(&self, seed: u64) {
-        self.server.control(move |shell| shell.engine.faults.seed(seed));
+        self.server.control(move |shell| shell.driver.engine.faults.seed(seed));
     }
 
     /// The rules, each with the number of times that it was checked and that it fired.
     pub fn rules(&self) -> Vec<FaultRule> {
-        self.server.control(|shell| shell.engine.faults.rules().to_vec())
+        self.server.control(|shell| shell.driver.engine.faults.rules().to_vec())
     }
 
     /// Number of times that the rule with this name has fired; 0 if there is none.
@@ -150,8 +150,8 @@ impl TestServer {
     /// If it would lose more writes than are kept: see [`TestServerBuilder::journal`].
     pub fn restart_losing(&self, writes: u64) -> usize {
         let (kept, lost) = self.control(move |shell| {
-            let kept = shell.engine.journal_limit();
-            let lost = shell.engine.keyspace.changes.journal.as_ref().map_or(0, |journal| journal.len());
+            let kept = shell.driver.engine.journal_limit();
+            let lost = shell.driver.engine.keyspace.changes.journal.as_ref().map_or(0, |journal| journal.len());
             if writes <= kept as u64 {
                 shell.restart(None, Some(writes));
             }

@@ -40,7 +40,7 @@ impl TestServer {
     pub fn snapshot(&self) -> Snapshot {
         self.control(|shell| {
             let now = shell.clock.now();
-            shell.engine.snapshot(now)
+            shell.driver.engine.snapshot(now)
         })
     }
 
@@ -64,7 +64,7 @@ impl TestServer {
         let snapshot = snapshot.clone();
         let restored = self.control(move |shell| {
             let now = shell.clock.now();
-            shell.engine.restore(now, &snapshot)
+            shell.driver.engine.restore(now, &snapshot)
         });
         if let Err(reason) = restored {
             panic!("{reason}");
@@ -77,7 +77,7 @@ impl TestServer {
         let patterns = self.lock_keys.clone();
         self.control(move |shell| {
             let now = shell.clock.now();
-            shell.engine.leaks(now, &patterns)
+            shell.driver.engine.leaks(now, &patterns)
         })
     }
 
@@ -113,7 +113,7 @@ impl TestServer {
 
     /// Number of clients blocked in the server: on keys, on locks, by a pause or by a delay.
     pub fn blocked_clients(&self) -> usize {
-        self.control(|shell| shell.engine.blocked_clients())
+        self.control(|shell| shell.driver.engine.blocked_clients())
     }
 
     /// Waits until exactly this number of clients is blocked. A test then moves the clock or frees what they wait for.

@@ -1,17 +1,19 @@
 //! One history: clients of an engine, whose log goes to a disk on which each operation is a crash point.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use portcullis::base::ids::SessionId;
 use portcullis::base::time::Now;
-use portcullis::engine::Engine;
+use portcullis::driver::gate::BatchNumber;
+use portcullis::driver::{Driver, Present};
 use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags};
 use portcullis::persist::append::clock::Moment;
 use portcullis::persist::disk::simulated::{Injected, SimulatedDisk};
-use portcullis::server::durable::gate::{BatchNumber, Executed};
 use portcullis::torture::sim::disk::{Planted, SharedDisk};
-use portcullis::torture::sim::machine::{Log, Machine, ProcessClock, make_base};
+use portcullis::torture::sim::durable::config;
+use portcullis::torture::sim::machine::{LogWriter, Machine, ProcessClock, make_base};
 
 use crate::commands::{CONNECTIONS, draw};
 use crate::random::Random;
@@ -50,15 +52,13 @@ struct History {
     seed: u64,
     random: Random,
     machine: Machine,
-    engine: Engine,
+    driver: Driver,
     clock: ProcessClock,
-    log: Log,
+    writer: LogWriter,
     at_us: u64,
     /// By how much leases may be longer than they were, after all boots so far.
     late_us: u64,
     sessions: Vec<SessionId>,
-    /// Bytes of output of each session, by session id.
-    given: Vec<u64>,
     waiting: VecDeque<Waiting>,
     /// The state at the start, and after each batch of this process.
     states: Vec<State>,
@@ -85,21 +85,20 @@ pub fn history(seed: u64, planted: Planted) -> Outcome {
     let mut random = Random::new(seed);
     let disk = SharedDisk::new(SimulatedDisk::new(random.next()), planted, true);
     let mut machine = Machine::new(disk, 0);
-    let (mut engine, clock, log) = machine.start(1_000, Config::default(), seed).expect("an empty disk is a beginning");
-    let mut first = State::of(&mut engine, clock.now(1_000), &clock);
+    let (mut driver, clock, writer) = machine.start(1_000, config(), seed).expect("an empty disk is a beginning");
+    let mut first = State::of(&mut driver.engine, clock.now(1_000), &clock);
     // No token was given.
     let first_token = std::mem::take(&mut first.next_token);
     let mut history = History {
         seed,
         random,
         machine,
-        engine,
+        driver,
         clock,
-        log,
+        writer,
         at_us: 1_000,
         late_us: 0,
         sessions: Vec::new(),
-        given: vec![0; 64],
         waiting: VecDeque::new(),
         states: vec![first],
         known: 0,
@@ -116,6 +115,28 @@ pub fn history(seed: u64, planted: Planted) -> Outcome {
 impl History {
     fn now(&self) -> Now {
         self.clock.now(self.at_us)
+    }
+
+    /// The present, in which no batch waits for others.
+    fn present(&self) -> Present {
+        Present { now: self.now(), ns: self.at_us * 1_000, frozen: true }
+    }
+
+    /// Whether a batch was handed to the disk and is not settled.
+    fn is_on_its_way(&self) -> bool {
+        self.driver.file().is_some_and(|file| file.log.gate.is_on_its_way())
+    }
+
+    /// Whether there are changes that no batch has.
+    fn has_pending(&self) -> bool {
+        self.driver.file().is_some_and(|file| file.log.records.has_pending())
+    }
+
+    /// Holds back the reply to a request of a session, which begins at `start` of its outbox.
+    fn hold_reply(&mut self, id: SessionId, args: &[&[u8]], db: u32, start: usize) {
+        let mut outbox = self.driver.engine.take_outbox(id);
+        self.driver.hold_reply(self.at_us * 1_000, &outbox, None, args, db, start);
+        outbox.put_back(&mut self.driver.engine);
     }
 
     fn moment(&self) -> Moment {
@@ -139,7 +160,7 @@ impl History {
 
     fn connect(&mut self) {
         let now = self.now();
-        self.sessions = (0..CONNECTIONS).map(|_| self.engine.connect(now, Peer::default())).collect();
+        self.sessions = (0..CONNECTIONS).map(|_| self.driver.engine.connect(now, Peer::default())).collect();
     }
 
     fn turn(&mut self, number: u64) -> Result<(), String> {
@@ -149,46 +170,42 @@ impl History {
             _ => self.random.below(900),
         };
         let now = self.now();
-        while self.engine.has_work(now) {
-            self.engine.advance(now);
+        while self.driver.engine.has_work(now) {
+            self.driver.engine.advance(now);
         }
-        self.engine.take_actions();
+        self.driver.engine.take_actions();
         self.note_output(None);
         let which = self.random.below(CONNECTIONS);
         let id = self.sessions[which as usize];
         if self.random.one_in(60) {
-            self.engine.disconnect(now, id);
-            self.engine.take_actions();
-            self.log.gate.forget(id);
+            self.driver.engine.disconnect(now, id);
+            self.driver.engine.take_actions();
+            self.driver.forget(id);
             self.waiting.retain(|waiting| waiting.id != id);
             self.note_output(None);
-            self.sessions[which as usize] = self.engine.connect(now, Peer::default());
-            self.given[id.0 as usize] = 0;
-        } else if !self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED) {
+            self.sessions[which as usize] = self.driver.engine.connect(now, Peer::default());
+        } else if !self.driver.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED) {
             for request in draw(&mut self.random, which, number) {
                 self.outcome.requests += 1;
                 let args: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-                let session = &self.engine.sessions[id.0 as usize];
+                let session = &self.driver.engine.sessions[id.0 as usize];
                 let (db, start) = (session.db, session.out.len());
-                self.engine.begin_batch(now, now.mono_us() * 1000, None);
-                self.engine.execute(now, id, &args);
-                self.engine.end_batch(now);
-                self.engine.take_actions();
-                let reply = &self.engine.sessions[id.0 as usize].out[start..];
-                let executed = Executed { commands: self.engine.commands, row: None, args: &args, db, queued: false, reply };
-                let batch = self.log.batch_of_reply(executed);
-                self.log.gate.hold(id, self.given[id.0 as usize] + start as u64, batch);
-                self.engine.mark_dirty(id);
+                self.driver.engine.begin_batch(now, now.mono_us() * 1000, None);
+                self.driver.engine.execute(now, id, &args);
+                self.driver.engine.end_batch(now);
+                self.driver.engine.take_actions();
+                self.hold_reply(id, &args, db, start);
+                self.driver.engine.mark_dirty(id);
                 self.note_output(Some(id));
             }
         }
-        if self.log.is_stuck() {
+        if self.writer.is_stuck() {
             self.submit()?;
         }
-        if self.random.below(10) < 7 && self.log.has_pending() && !self.log.gate.is_on_its_way() {
+        if self.random.below(10) < 7 && self.has_pending() && !self.is_on_its_way() {
             self.append()?;
         }
-        if self.random.below(10) < 7 && self.log.gate.is_on_its_way() && !self.ended {
+        if self.random.below(10) < 7 && self.is_on_its_way() && !self.ended {
             self.sync()?;
         }
         if self.random.one_in(70) && !self.ended {
@@ -200,23 +217,24 @@ impl History {
     /// Takes what sessions have to send; it waits for what the gate says.
     fn note_output(&mut self, requester: Option<SessionId>) {
         // What the turn changed is in the batch that is pending now.
-        let own = if self.log.has_pending() { self.log.gate.pending() } else { 0 };
-        let batch = self.log.batch_of_others(requester.is_some());
+        let own = match self.driver.file() {
+            Some(file) if file.log.records.has_pending() => file.log.gate.pending(),
+            _ => 0,
+        };
         let mut dirty = Vec::new();
-        self.engine.take_dirty(&mut dirty);
+        self.driver.engine.take_dirty(&mut dirty);
+        self.driver.hold_others(requester, &dirty);
+        self.driver.take_orders();
         for id in dirty {
-            let session = &mut self.engine.sessions[id.0 as usize];
-            let given = &mut self.given[id.0 as usize];
+            // What changed nothing shows what may be settled: only the gate knows that.
+            let waits_for = self.driver.file().map_or(0, |file| file.log.gate.last_of(id));
+            let batch = if waits_for == own { own } else { 0 };
+            let session = &mut self.driver.engine.sessions[id.0 as usize];
             if session.out.is_empty() {
                 continue;
             }
-            if Some(id) != requester {
-                self.log.gate.hold(id, *given, batch);
-            }
-            // A reply to a request that changed nothing shows what may be settled: only the gate knows that.
-            let wrote = Some(id) != requester || batch == own;
-            self.waiting.push_back(Waiting { id, at: *given, batch: if wrote { own.min(batch) } else { 0 } });
-            *given += session.out.len() as u64;
+            self.waiting.push_back(Waiting { id, at: session.net_out, batch });
+            session.net_out += session.out.len() as u64;
             session.out.clear();
         }
         self.send();
@@ -224,9 +242,9 @@ impl History {
 
     /// Sends what the gate lets go. Clients know of its batches then.
     fn send(&mut self) {
-        let (gate, known, replies) = (&self.log.gate, &mut self.known, &mut self.outcome.replies);
+        let (driver, known, replies) = (&self.driver, &mut self.known, &mut self.outcome.replies);
         self.waiting.retain(|waiting| {
-            let goes = waiting.at < gate.end(waiting.id);
+            let goes = waiting.at < driver.free_output(waiting.id);
             if goes {
                 *known = (*known).max(waiting.batch);
                 *replies += 1;
@@ -241,7 +259,7 @@ impl History {
     /// Hands a batch to the disk.
     fn append(&mut self) -> Result<(), String> {
         let now = self.now();
-        let mut state = State::of(&mut self.engine, now, &self.clock);
+        let mut state = State::of(&mut self.driver.engine, now, &self.clock);
         if state.next_token == self.first_token {
             state.next_token = self.states.last().map_or(0, |last| last.next_token);
         }
@@ -255,12 +273,12 @@ impl History {
 
     /// Appends the batch, or tries one again for which the disk had no space.
     fn submit(&mut self) -> Result<(), String> {
-        let moment = self.moment();
-        let result = self.log.submit(moment);
+        let (at, boot) = (self.present(), self.machine.boot_clock(self.at_us));
+        self.driver.submit(at, false, || boot).into_iter().for_each(|batch| self.writer.push(batch));
+        let result = self.writer.write();
         self.check_points()?;
         self.ended |= result.is_err();
         if !self.ended {
-            self.log.settle_unsynced();
             self.send();
         }
         Ok(())
@@ -272,30 +290,33 @@ impl History {
             // What of it is on the disk is not known then.
             self.machine.disk.act(|disk| disk.fail_at(disk.operations(), Injected::Failed));
         }
-        let result = self.log.sync();
+        let result = self.writer.sync(Duration::from_micros(200));
         // The machine may crash in it: nothing of it is known then.
         self.check_points()?;
-        self.ended |= result.is_err();
-        if !self.ended {
-            self.send();
+        match result {
+            Ok(number) => {
+                self.driver.settled(self.present(), number);
+                self.send();
+            }
+            Err(_) => self.ended = true,
         }
         Ok(())
     }
 
     /// Makes a new base, while requests go on.
     fn rewrite(&mut self) -> Result<(), String> {
-        if self.log.gate.is_on_its_way() {
+        if self.is_on_its_way() {
             self.sync()?;
         }
-        if self.log.has_pending() && !self.log.is_stuck() && !self.ended {
+        if self.has_pending() && !self.writer.is_stuck() && !self.ended {
             self.append()?;
             self.sync()?;
         }
-        if self.log.is_stuck() || self.ended {
+        if self.writer.is_stuck() || self.ended {
             return Ok(());
         }
         let disk = self.machine.disk.clone();
-        let files = self.log.next_increment(&mut self.engine, &disk);
+        let files = self.writer.next_increment(&mut self.driver, &disk);
         self.check_points()?;
         let Ok(files) = files else {
             self.ended = true;
@@ -308,16 +329,14 @@ impl History {
             let id = self.sessions[0];
             let value = number.to_string();
             let args: [&[u8]; 3] = [b"SET", b"k0", value.as_bytes()];
-            if self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED) || self.ended {
+            if self.driver.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED) || self.ended {
                 break;
             }
-            self.engine.execute(now, id, &args);
-            let executed = Executed { commands: self.engine.commands, row: None, args: &args, db: 0, queued: false, reply: b"" };
-            let batch = self.log.batch_of_reply(executed);
-            self.log.gate.hold(id, self.given[id.0 as usize], batch);
-            self.engine.mark_dirty(id);
+            self.driver.engine.execute(now, id, &args);
+            self.hold_reply(id, &args, 0, 0);
+            self.driver.engine.mark_dirty(id);
             self.note_output(Some(id));
-            if self.log.has_pending() && !self.log.gate.is_on_its_way() {
+            if self.has_pending() && !self.is_on_its_way() {
                 self.append()?;
                 self.sync()?;
             }
@@ -333,7 +352,7 @@ impl History {
             Err(reason) if may_pass(&reason) => return Ok(()),
             Err(reason) => return Err(reason),
         };
-        self.ended = self.log.set_base(base, len).is_err();
+        self.ended = self.writer.set_base(base, len).is_err();
         self.check_points()
     }
 
@@ -348,8 +367,8 @@ impl History {
         self.at_us += 1 + self.random.below(3_000_000);
         // After a failed sync the cache may drop what it has shown meanwhile: the start ends then, and the next one succeeds.
         let mut attempts = 0;
-        let (mut engine, clock, log) = loop {
-            match self.machine.start(self.at_us, Config::default(), self.random.next()) {
+        let (mut driver, clock, writer) = loop {
+            match self.machine.start(self.at_us, config(), self.random.next()) {
                 Ok(started) => break started,
                 Err(reason) if attempts == STARTS_MAX || !may_pass(&reason) => {
                     return Err(reason);
@@ -357,11 +376,11 @@ impl History {
                 Err(_) => attempts += 1,
             }
         };
-        let mut loaded = State::of(&mut engine, clock.now(self.at_us), &clock);
+        let mut loaded = State::of(&mut driver.engine, clock.now(self.at_us), &clock);
         self.judge(&loaded, &clock, self.at_us, self.late_us)?;
         // If the machine crashes in the start, what the process before had not made durable may be lost: nobody knew of it.
         self.check_points()?;
-        (self.engine, self.clock, self.log, self.ended) = (engine, clock, log, false);
+        (self.driver, self.clock, self.writer, self.ended) = (driver, clock, writer, false);
         self.known = 0;
         // The batch that was found may be one that no client knows and no file has: a lease that was over leaves nothing to see.
         let next_token = self.next_token.max(loaded.after_tokens());
@@ -370,7 +389,6 @@ impl History {
         // A record's times are rounded to milliseconds, by less than four in all.
         self.rounded_us += 4_000;
         self.waiting.clear();
-        self.given.fill(0);
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use portcullis::base::time::Now;
+use portcullis::driver::replay::Purpose;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::engine::session::Peer;
@@ -19,7 +20,7 @@ use portcullis::persist::natives::clock::{BootClock, Moment};
 use portcullis::persist::resume::Last;
 use portcullis::server::durable::files::{Files, Head};
 use portcullis::server::durable::folder::Folder;
-use portcullis::server::durable::load::{LoadedFiles, Purpose, load_files, read_manifest};
+use portcullis::server::durable::load::{LoadedFiles, load_files, read_manifest};
 
 use crate::allocation::{bounded, peak_of};
 use crate::common::random::Random;

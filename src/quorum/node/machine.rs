@@ -27,6 +27,15 @@ pub enum Applied {
     StartsAnew,
 }
 
+/// Told what became of committed entries. If it is dropped, the server is ending.
+pub type Done = oneshot::Sender<Applied>;
+
+/// Who tells, and who is told.
+#[cfg(test)]
+pub fn done() -> (Done, oneshot::Receiver<Applied>) {
+    oneshot::channel()
+}
+
 /// The snapshot that a new one is made from: its file. `None` is the empty state.
 pub type Previous = Option<SnapshotFile>;
 
@@ -58,8 +67,8 @@ pub struct Status {
 /// The state that committed entries change. The calls come from the node's threads. They order the work, and return at once, unless
 /// something else is said.
 pub trait Machine: Clone + Send + Sync + 'static {
-    /// Applies committed entries. `done` is told what became of them; if it is dropped, the server is ending.
-    fn apply(&self, entries: Vec<Committed>, done: oneshot::Sender<Applied>);
+    /// Applies committed entries. `done` is told what became of them.
+    fn apply(&self, entries: Vec<Committed>, done: Done);
 
     /// Replaces the whole state by a snapshot, or by the empty state. `done` is told when that has happened, or why it cannot.
     fn install(&self, snapshot: Option<SnapshotFile>, done: oneshot::Sender<Result<(), String>>);

@@ -40,7 +40,9 @@ pub use crate::quorum::lineage::draw as draw_id;
 pub use begin::{admission, is_blank};
 pub use followed::Awaited;
 pub use handle::{Node, Observer};
-pub use machine::{Applied, Committed, Machine, Status};
+#[cfg(test)]
+pub use machine::done;
+pub use machine::{Applied, Committed, Done, Machine, Status};
 pub use members::Change;
 pub use run::{Core, Options, Timing, standing, start};
 pub use sink::Sink;

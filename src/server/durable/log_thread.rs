@@ -11,43 +11,21 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use crate::base::durations::Histogram;
+use crate::driver::file::{Progress, Syncs};
+use crate::driver::gate::BatchNumber;
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{DiskError, Result};
 use crate::server::durable::files::{Files, Head};
 use crate::server::durable::folder::Folder;
-use crate::server::durable::gate::BatchNumber;
 
 /// Interval of syncs under `everysec`.
 const EVERY: Duration = Duration::from_secs(1);
 /// Pause before a batch that could not be written is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
-
-/// `appendfsync`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syncs {
-    /// After each batch; batches are settled then.
-    Always,
-    /// Once a second.
-    EverySecond,
-    /// Never: the system writes when it likes.
-    Never,
-}
-
-impl Syncs {
-    /// The value of the directive.
-    pub fn of(appendfsync: &str) -> Syncs {
-        match appendfsync {
-            "always" => Syncs::Always,
-            "everysec" => Syncs::EverySecond,
-            _ => Syncs::Never,
-        }
-    }
-}
 
 /// What the executor asks of the thread.
 pub enum Order {
@@ -84,35 +62,6 @@ pub enum Report {
     Slow(&'static str, Duration),
     /// The log has failed: it is unknown what is durable.
     Failed(DiskError),
-}
-
-/// What the thread has done, for INFO. The executor reads it at any time.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// The last batch that is in the file.
-    pub written: AtomicU64,
-    /// The last batch that is durable.
-    pub durable: AtomicU64,
-    /// Bytes of the current increment.
-    pub bytes: AtomicU64,
-    /// Bytes of the base and all increments.
-    pub total_bytes: AtomicU64,
-    /// Bytes of it that are durable.
-    pub durable_bytes: AtomicU64,
-    /// The syncs.
-    pub syncs: Histogram,
-    /// Bytes of all batches since the start that are durable.
-    pub durable_position: AtomicU64,
-    /// Whether the files are what a start would load: the first base is on the disk.
-    pub begun: AtomicBool,
-    /// Bytes that wait to be written.
-    pub queued_bytes: AtomicU64,
-    /// Whether a sync runs.
-    pub syncing: AtomicBool,
-    /// Set by the executor: whether a new base is being made.
-    pub rewriting: AtomicBool,
-    /// Set by the executor: `latency-monitor-threshold`.
-    pub latency_ms: AtomicU64,
 }
 
 /// The thread's state.

@@ -13,13 +13,15 @@ use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
+use crate::driver::file::Phase;
+use crate::driver::pace::Pace;
+use crate::driver::replay::Purpose;
+use crate::driver::replay::Replay;
 use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::persist::natives::clock::Moment;
-use crate::server::durable::load::pace::Pace;
-use crate::server::durable::load::replay::Replay;
-use crate::server::durable::load::{Files, Purpose, folder_of, read_manifest, snapshot_of};
+use crate::server::durable::boot;
+use crate::server::durable::load::{Files, folder_of, read_manifest, snapshot_of};
 use crate::server::durable::log_thread::Order;
-use crate::server::durable::{Phase, boot};
 use crate::server::shell::Shell;
 
 /// How long the executor waits until the log has written what is on its way.
@@ -31,7 +33,7 @@ impl Shell {
     /// Reloads in a turn of its own, so that the reply waits for the log as everything else that the reload causes.
     #[cold]
     pub(in crate::server) fn order_reload(&mut self, id: SessionId, from: ReloadFrom) {
-        let client = self.engine.sessions[id.0 as usize].id;
+        let client = self.driver.engine.sessions[id.0 as usize].id;
         let order = move |shell: &mut Shell| {
             shell.reload(id, client, from);
             shell.after_order();
@@ -55,49 +57,49 @@ impl Shell {
             }),
         };
         let now = self.clock.now();
-        if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-            self.engine.end_wait_for_driver(now, id, done.err().as_ref());
+        if self.driver.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
+            self.driver.engine.end_wait_for_driver(now, id, done.err().as_ref());
         }
     }
 
     fn load_snapshot(&mut self, reload: Reload) -> Result<(), String> {
-        let path = snapshot_of(&self.engine.config).ok_or("dbfilename is empty")?;
+        let path = snapshot_of(&self.driver.engine.config).ok_or("dbfilename is empty")?;
         let files = Files::of_snapshot(path.clone())?.ok_or_else(|| format!("there is no {}", path.display()))?;
-        let before = self.engine.keyspace.changes.count;
+        let before = self.driver.engine.keyspace.changes.count;
         self.load_in_place(files, reload)?;
         // What was loaded is no change.
-        let more = self.engine.keyspace.changes.count - before;
-        self.engine.persistence.snapshot.saved_changes += more;
+        let more = self.driver.engine.keyspace.changes.count - before;
+        self.driver.engine.persistence.snapshot.saved_changes += more;
         tracing::warn!("DB reloaded by DEBUG RELOAD");
         Ok(())
     }
 
     fn load_log(&mut self) -> Result<(), String> {
-        self.submit(true);
-        let files = match &self.durable {
-            Some(durable) if durable.phase != Phase::Running => return Err("it is being switched on or off".to_owned()),
-            Some(durable) => {
-                if let Some(error) = &durable.stuck {
+        self.hand_on(true);
+        let files = match (self.driver.file(), &self.log_file) {
+            (Some(log), _) if log.phase != Phase::Running => return Err("it is being switched on or off".to_owned()),
+            (Some(log), Some(file)) => {
+                if let Some(error) = &log.stuck {
                     return Err(format!("the append-only file cannot be written: {error}"));
                 }
                 let (held, manifest) = sync_channel(1);
                 // The files are opened before this is dropped: no rewriting removes one of them in between.
                 let (_until_here, until) = channel();
-                durable.send(Order::Hold(held, until));
+                file.send(Order::Hold(held, until));
                 let manifest = manifest.recv_timeout(WRITTEN_WITHIN);
                 let manifest = manifest.map_err(|_| "the append-only file is not written in time".to_owned())?;
-                Files::of_manifest(&durable.path, manifest, PURPOSE)?
+                Files::of_manifest(&file.path, manifest, PURPOSE)?
             }
-            None => {
-                let (path, name) = (folder_of(&self.engine.config), self.engine.config.appendfilename.as_bytes());
+            _ => {
+                let (path, name) = (folder_of(&self.driver.engine.config), self.driver.engine.config.appendfilename.as_bytes());
                 let manifest = read_manifest(&path, name)?;
                 let manifest = manifest.ok_or_else(|| format!("there is no append-only file in {}", path.display()))?;
                 Files::of_manifest(&path, manifest, PURPOSE)?
             }
         };
         self.load_in_place(files, Reload { flush: true, merge: false })?;
-        let changes = self.engine.keyspace.changes.count;
-        self.engine.persistence.snapshot.saved_changes = changes;
+        let changes = self.driver.engine.keyspace.changes.count;
+        self.driver.engine.persistence.snapshot.saved_changes = changes;
         tracing::warn!("Append Only File loaded by DEBUG LOADAOF");
         Ok(())
     }
@@ -106,14 +108,14 @@ impl Shell {
         // In this order: time that passes between the two makes a lease end later, not earlier.
         let boot = boot::clock();
         let moment = Moment { boot, now: self.clock.now() };
-        let mut replay = Replay::new(self.engine.empty_like_this(moment.now), moment);
+        let mut replay = Replay::new(self.driver.engine.empty_like_this(moment.now), moment);
         while !files.load_some(&mut replay, &mut Pace::unlimited())? {}
         let tally = files.tally();
         let now = self.clock.now();
         let (loaded, _) = replay.finish(now, files.purpose())?;
-        let reloaded = self.engine.reload(now, &loaded, reload);
+        let reloaded = self.driver.engine.reload(now, &loaded, reload);
         reloaded.map_err(|(db, key)| format!("RDB has duplicated key '{}' in DB {db}", key.escape_ascii()))?;
-        self.engine.persistence.last_load = [tally.expired, tally.loaded];
+        self.driver.engine.persistence.last_load = [tally.expired, tally.loaded];
         Ok(())
     }
 }

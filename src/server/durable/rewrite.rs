@@ -5,25 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::driver::replay::Purpose;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::manifest::{File, Manifest};
-use crate::server::durable::load::{Purpose, load_files};
+use crate::server::durable::load::load_files;
 use crate::server::durable::snapshot::{Kind, write, write_to};
 
 /// The new base until it is whole.
 pub const TEMPORARY: &str = "temp-rewriteaof.rdb";
-/// Number of failures in a row from which on the server waits before it tries again by itself, and the longest wait. As in Redis.
-const FAILURES_MAX: u32 = 3;
-const PAUSE_MAX: u64 = 60;
-
-/// Minutes that the server waits, after so many failures in a row to make a new base, before it makes one by itself.
-pub fn pause_minutes(failures: u32) -> u64 {
-    let more = failures.checked_sub(FAILURES_MAX);
-    more.map_or(0, |more| 1u64.checked_shl(more).map_or(PAUSE_MAX, |minutes| minutes.min(PAUSE_MAX)))
-}
-
 /// The making of a new base: what it reads, and where.
 pub struct Rewrite {
     /// The configuration of the server.
@@ -67,15 +58,4 @@ impl Rewrite {
 /// Those of `put`.
 pub fn write_base(engine: &Engine, moment: Moment, put: impl FnMut(&[u8]) -> Result<(), String>) -> Result<u64, String> {
     write_to(engine, moment, Kind { checksum: true, is_base: true }, put)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_an_hour() {
-        let pauses = [0, 1, 2, 3, 4, 5, 8, 9, 63, 66, 67, u32::MAX].map(pause_minutes);
-        assert_eq!(pauses, [0, 0, 0, 1, 2, 4, 32, 60, 60, 60, 60, 60]);
-    }
 }

@@ -40,7 +40,7 @@ impl Shell {
     /// Begins a snapshot; `SAVE` waits for it. One that is in progress goes on instead, unless `anew`.
     pub(in crate::server) fn save(&mut self, session: Option<SessionId>, anew: bool) {
         if let Some(id) = session {
-            self.snapshots.waiting.push((id, self.engine.sessions[id.0 as usize].id));
+            self.snapshots.waiting.push((id, self.driver.engine.sessions[id.0 as usize].id));
         }
         if anew {
             self.abandon_snapshot();
@@ -49,10 +49,10 @@ impl Shell {
             return;
         }
         let now = self.clock.now();
-        self.engine.persistence.snapshot.scheduled = false;
+        self.driver.engine.persistence.snapshot.scheduled = false;
         if self.copying.is_some() {
             // The append-only file is being switched on.
-            self.engine.persistence.snapshot.scheduled = true;
+            self.driver.engine.persistence.snapshot.scheduled = true;
             return;
         }
         self.snapshots.tried_ms = now.mono_ms();
@@ -63,7 +63,7 @@ impl Shell {
             Err(reason) => return self.saved(number, Err(reason)),
         };
         let Some(control) = self.control.clone() else { return };
-        let checksum = self.engine.config.rdbchecksum;
+        let checksum = self.driver.engine.config.rdbchecksum;
         let then = Box::new(move |copied: Result<(Engine, Moment), String>, shared: &Shared| {
             let made = copied.and_then(|(engine, moment)| {
                 let goes_on = || !shared.abandoned.load(Ordering::Relaxed);
@@ -75,10 +75,10 @@ impl Shell {
             Ok(shared) => {
                 tracing::info!("Background saving started");
                 self.snapshots.running = Some(shared);
-                self.engine.persistence.snapshot.since_ms = Some(now.mono_ms());
-                let keyspace = &self.engine.keyspace;
+                self.driver.engine.persistence.snapshot.since_ms = Some(now.mono_ms());
+                let keyspace = &self.driver.engine.keyspace;
                 let keys: usize = (0..keyspace.databases() as u32).map(|db| keyspace.db_len(db)).sum();
-                self.engine.persistence.snapshot.keys = [0, keys as u64];
+                self.driver.engine.persistence.snapshot.keys = [0, keys as u64];
             }
             Err(reason) => self.saved(number, Err(reason)),
         }
@@ -86,16 +86,16 @@ impl Shell {
 
     fn snapshot_path(&self) -> Result<PathBuf, String> {
         #[cfg(feature = "quorum")]
-        if self.replicated.as_ref().is_some_and(|replicated| !replicated.leads()) {
+        if self.driver.member().is_some_and(|member| !member.leads()) {
             return Err("this node does not lead, and has no keys of its own".to_owned());
         }
-        snapshot_of(&self.engine.config).ok_or_else(|| "dbfilename is empty".to_owned())
+        snapshot_of(&self.driver.engine.config).ok_or_else(|| "dbfilename is empty".to_owned())
     }
 
     fn temporary(&mut self) -> PathBuf {
         self.snapshots.files += 1;
         let name = format!("temp-{}-{}.rdb", std::process::id(), self.snapshots.files);
-        Path::new(&self.engine.config.dir).join(name)
+        Path::new(&self.driver.engine.config.dir).join(name)
     }
 
     /// Takes the failure of the snapshot in progress.
@@ -111,8 +111,8 @@ impl Shell {
         }
         let now = self.clock.now();
         self.snapshots.running = None;
-        let changes = self.engine.persistence.snapshot.copied_changes;
-        self.engine.persistence.snapshot.end(now, made.is_ok().then_some(changes));
+        let changes = self.driver.engine.persistence.snapshot.copied_changes;
+        self.driver.engine.persistence.snapshot.end(now, made.is_ok().then_some(changes));
         match &made {
             Ok(_) => tracing::info!("Background saving terminated with success"),
             Err(reason) => tracing::warn!(reason, "Background saving error"),
@@ -128,10 +128,10 @@ impl Shell {
     /// Tells those who wait for a snapshot how it ended.
     fn tell_saved(&mut self, saved: bool) {
         let now = self.clock.now();
-        self.refuse_writes();
+        self.driver.refuse_writes();
         for (id, client) in std::mem::take(&mut self.snapshots.waiting) {
-            if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-                self.engine.end_wait_for_driver(now, id, (!saved).then_some(&Error::SAVE_FAILED));
+            if self.driver.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
+                self.driver.engine.end_wait_for_driver(now, id, (!saved).then_some(&Error::SAVE_FAILED));
             }
         }
         self.go_on_saving();
@@ -141,15 +141,15 @@ impl Shell {
     #[cold]
     pub(in crate::server) fn look_at_save_points(&mut self) {
         let now = self.clock.now();
-        let config = &self.engine.config;
+        let config = &self.driver.engine.config;
         if config.save.is_empty() {
             self.snapshots.look_ms = None;
             return;
         }
         self.snapshots.look_ms = Some(now.deadline_in(LOOK_EVERY_MS));
-        let snapshot = &self.engine.persistence.snapshot;
-        let changes = snapshot.changes_since(self.engine.keyspace.changes.count);
-        let since_s = now.unix_ms() / 1000 - snapshot.last_unix_s.unwrap_or(self.engine.started.unix_ms() / 1000);
+        let snapshot = &self.driver.engine.persistence.snapshot;
+        let changes = snapshot.changes_since(self.driver.engine.keyspace.changes.count);
+        let since_s = now.unix_ms() / 1000 - snapshot.last_unix_s.unwrap_or(self.driver.engine.started.unix_ms() / 1000);
         let reached = config.save_points().find(|&(seconds, least)| changes >= least.max(1) && since_s > seconds as i64);
         let waits = snapshot.failed && now.mono_ms() < self.snapshots.tried_ms + AGAIN_MS;
         if let Some((seconds, _)) = reached
@@ -157,7 +157,7 @@ impl Shell {
             && self.snapshots.running.is_none()
             && self.copying.is_none()
             && self.loading.is_none()
-            && !self.engine.persistence.rewriting()
+            && !self.driver.engine.persistence.rewriting()
         {
             tracing::info!("{changes} changes in {seconds} seconds. Saving...");
             self.save(None, false);
@@ -167,8 +167,8 @@ impl Shell {
     /// Applies a new value of `save`, or of another directive about snapshots.
     pub(in crate::server) fn save_as_configured(&mut self) {
         self.snapshots.look_ms =
-            Some(self.clock.now().deadline_in(LOOK_EVERY_MS)).filter(|_| !self.engine.config.save.is_empty());
-        self.refuse_writes();
+            Some(self.clock.now().deadline_in(LOOK_EVERY_MS)).filter(|_| !self.driver.engine.config.save.is_empty());
+        self.driver.refuse_writes();
         self.update_files();
     }
 
@@ -177,10 +177,10 @@ impl Shell {
         self.abandon_snapshot();
         let temporary = self.temporary();
         let moment = Moment { boot: boot::clock(), now: self.clock.now() };
-        let kind = Kind { checksum: self.engine.config.rdbchecksum, is_base: false };
-        let made = self.snapshot_path().and_then(|path| write(&self.engine, moment, (&temporary, &path), kind, || true));
-        let changes = self.engine.keyspace.changes.count;
-        self.engine.persistence.snapshot.end(moment.now, made.is_ok().then_some(changes));
+        let kind = Kind { checksum: self.driver.engine.config.rdbchecksum, is_base: false };
+        let made = self.snapshot_path().and_then(|path| write(&self.driver.engine, moment, (&temporary, &path), kind, || true));
+        let changes = self.driver.engine.keyspace.changes.count;
+        self.driver.engine.persistence.snapshot.end(moment.now, made.is_ok().then_some(changes));
         match made {
             Ok(_) => tracing::info!("DB saved on disk"),
             Err(ref reason) => tracing::error!(reason, "Error trying to save the DB"),
@@ -194,8 +194,8 @@ impl Shell {
         let Some(running) = self.snapshots.running.take() else { return };
         running.abandoned.store(true, Ordering::Relaxed);
         self.snapshots.files += 1;
-        self.engine.persistence.snapshot.since_ms = None;
-        self.engine.persistence.snapshot.keys = [0; 2];
+        self.driver.engine.persistence.snapshot.since_ms = None;
+        self.driver.engine.persistence.snapshot.keys = [0; 2];
         if self.copying.as_ref().is_some_and(|copying| copying.is_for_snapshot()) {
             self.abandon_copy();
         }

@@ -1,14 +1,16 @@
 //! The start: locks the folder, loads its files or a snapshot, and begins a new increment. The load is in slices between the turns of
 //! the event loop: clients are served meanwhile, and get `LOADING` errors.
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, channel};
 use std::time::{Duration, Instant};
 
+use crate::driver::file::{FileLog, Progress, Syncs};
+use crate::driver::log::Log;
+use crate::driver::replay::Purpose;
+use crate::driver::replay::Replay;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log::AppendLog;
@@ -16,15 +18,13 @@ use crate::persist::append::manifest::Manifest;
 use crate::persist::resume::Last;
 use crate::server::durable::files::{Files as LogFiles, Head};
 use crate::server::durable::folder::Folder;
-use crate::server::durable::load::replay::Replay;
 use crate::server::durable::load::slices::{Loading, Then};
 use crate::server::durable::load::upgrade;
-use crate::server::durable::load::{Files, LoadedFiles, Purpose, folder_of, read_manifest, snapshot_of};
+use crate::server::durable::load::{Files, LoadedFiles, folder_of, read_manifest, snapshot_of};
 use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log::reporter;
-use crate::server::durable::log_thread::{Progress, Syncs};
 use crate::server::durable::snapshot::remove_temporary;
-use crate::server::durable::{Durable, Rewriting, boot};
+use crate::server::durable::{Begun, LogFile, boot};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -46,11 +46,11 @@ struct Opened {
 /// # Errors
 /// Why the server must not start, in words for its operator.
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSender<()>) -> Result<(), String> {
-    let (files, opened) = match shell.engine.config.appendonly {
+    let (files, opened) = match shell.driver.engine.config.appendonly {
         true => open_log(shell, control)?,
-        false => (open_snapshot(&shell.engine.config)?, None),
+        false => (open_snapshot(&shell.driver.engine.config)?, None),
     };
-    remove_temporary(Path::new(&shell.engine.config.dir));
+    remove_temporary(Path::new(&shell.driver.engine.config.dir));
     let source = if opened.is_some() { "append only file" } else { "disk" };
     let control = control.clone();
     let then: Then<Shell> = Box::new(move |shell, files| {
@@ -65,7 +65,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     // In this order: time that passes between the two makes a lease end later, not earlier.
     let boot = boot::clock();
     let moment = Moment { boot, now: shell.clock.now() };
-    let replay = Replay::new(shell.engine.begin_loading(moment.now, files.progress().1), moment);
+    let replay = Replay::new(shell.driver.engine.begin_loading(moment.now, files.progress().1), moment);
     let began = Instant::now();
     shell.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
     shell.update_files();
@@ -79,10 +79,10 @@ fn open_snapshot(config: &Config) -> Result<Option<Files>, String> {
 
 /// Locks the folder of a configuration, and opens its files, if it has any.
 fn open_log(shell: &mut Shell, control: &Control<Shell>) -> Result<(Option<Files>, Option<Opened>), String> {
-    let path = folder_of(&shell.engine.config);
+    let path = folder_of(&shell.driver.engine.config);
     let mut folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
     let lock = shell.lock_folder(&path, control)?;
-    let config = &shell.engine.config;
+    let config = &shell.driver.engine.config;
     let name = config.appendfilename.clone().into_bytes();
     let mut manifest = read_manifest(&path, &name)?;
     let old = Path::new(&config.dir).join(&config.appendfilename);
@@ -117,11 +117,11 @@ fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
 /// Begins to log, after the files of the folder were loaded.
 fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
     let Opened { folder, lock, path, name } = opened;
-    let syncs = Syncs::of(shell.engine.config.appendfsync);
-    let seed = shell.engine.random();
-    let log = AppendLog::new(shell.clock.now(), boot::clock(), seed);
-    let salt = shell.engine.random_salt();
-    let head = Head { salt, line: log.begin_file(salt) };
+    let syncs = Syncs::of(shell.driver.engine.config.appendfsync);
+    let seed = shell.driver.engine.random();
+    let records = AppendLog::new(shell.clock.now(), boot::clock(), seed);
+    let salt = shell.driver.engine.random_salt();
+    let head = Head { salt, line: records.begin_file(salt) };
     let files = LogFiles::begin(folder, &name, loaded.manifest, loaded.last, loaded.bytes, &head);
     let files = files.map_err(|error| unwritable(&path, &error))?;
     let (orders, received) = channel();
@@ -129,15 +129,15 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
     progress.bytes.store(files.bytes(), Ordering::Relaxed);
     progress.durable_bytes.store(files.bytes(), Ordering::Relaxed);
     progress.total_bytes.store(files.total(), Ordering::Relaxed);
-    let base_size = Rc::new(Cell::new(files.total()));
     let joins = files.manifest().increments.len() > INCREMENTS_MAX;
-    let rewrite = Rc::new(Cell::new(Rewriting::default()));
-    let mut durable = Durable::new(log, progress, orders, (path, syncs), seed, (rewrite, base_size));
-    durable.spawn(files, received, lock, reporter(control.clone()))?;
-    durable.begin();
-    shell.engine.persistence.figures = Some(durable.figures());
-    shell.durable = Some(Box::new(durable));
-    shell.record_changes();
+    let mut log = FileLog::new(Log::new(records, seed), progress, syncs, None, files.total());
+    let mut file = LogFile::new(orders, path);
+    file.spawn(Begun { files, orders: received, lock }, &log, reporter(control.clone()))?;
+    log.begin();
+    shell.driver.engine.persistence.figures = Some(log.figures());
+    shell.log_file = Some(Box::new(file));
+    shell.driver.begin_file(Box::new(log));
+    shell.update_files();
     shell.log_details_as_configured();
     if joins {
         shell.rewrite_log();
@@ -148,7 +148,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
 impl Shell {
     /// How long the next slice of a load is to be waited for; `None` if nothing is loaded.
     pub(in crate::server) fn next_load(&self) -> Option<Duration> {
-        self.loading.as_ref().map(|loading| loading.wait(self.engine.config.key_load_delay))
+        self.loading.as_ref().map(|loading| loading.wait(self.driver.engine.config.key_load_delay))
     }
 
     /// Loads a slice, if one is due, and serves what was loaded after the last one.
@@ -157,10 +157,10 @@ impl Shell {
     /// Why the server must not start, in words for its operator.
     #[cold]
     pub(in crate::server) fn load_some(&mut self) -> Result<(), String> {
-        let delay = self.engine.config.key_load_delay;
+        let delay = self.driver.engine.config.key_load_delay;
         let Some(mut loading) = self.loading.take() else { return Ok(()) };
         if !loading.wait(delay).is_zero() || !loading.load_some(delay)? {
-            if let Some(figures) = &mut self.engine.persistence.loading {
+            if let Some(figures) = &mut self.driver.engine.persistence.loading {
                 (figures.loaded_bytes, figures.used_memory) = (loading.files.progress().0, loading.files.used_memory());
             }
             self.loading = Some(loading);
@@ -169,11 +169,11 @@ impl Shell {
         let Loading { replay, files, then, source, began, .. } = *loading;
         let tally = files.tally();
         let (engine, keys) = replay.finish(self.clock.now(), files.purpose())?;
-        self.engine.end_loading(*engine);
-        self.engine.persistence.last_load = [tally.expired, tally.loaded];
+        self.driver.engine.end_loading(*engine);
+        self.driver.engine.persistence.last_load = [tally.expired, tally.loaded];
         // What was loaded is no change since the last snapshot.
-        let changes = self.engine.keyspace.changes.count;
-        self.engine.persistence.snapshot.saved_changes = changes;
+        let changes = self.driver.engine.keyspace.changes.count;
+        self.driver.engine.persistence.snapshot.saved_changes = changes;
         tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
         then(self, files.finish())?;
         self.update_files();

@@ -8,16 +8,15 @@
 //! Until the base is on the disk nothing waits for it, whatever `appendfsync` says: a crash loses what it would have lost before.
 //! The log says when the file is on. Files of an earlier time are replaced, as in Redis.
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 
+use crate::driver::file::{FileLog, Phase, Progress, Syncs};
+use crate::driver::log::Log;
 use crate::engine::Engine;
 use crate::engine::persistence::{Figures, Position};
-use crate::engine::session::SessionFlags;
 use crate::files::remove_remnants;
 use crate::persist::append::log::AppendLog;
 use crate::persist::append::manifest::Manifest;
@@ -29,9 +28,9 @@ use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::load::folder_of;
 use crate::server::durable::lock::{FolderLock, lock};
 use crate::server::durable::log::reporter;
-use crate::server::durable::log_thread::{Order, Progress, Syncs};
+use crate::server::durable::log_thread::Order;
 use crate::server::durable::snapshot::{Kind, write};
-use crate::server::durable::{Durable, Phase, Rewriting, boot, rewrite};
+use crate::server::durable::{Begun, LogFile, boot, rewrite};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -41,13 +40,6 @@ const AGAIN_MS: u64 = 5000;
 const TEMPORARY: &str = "temp-appendonly.rdb";
 /// The position of a log that has not begun: nothing is durable, and something is to be.
 const NOWHERE: Position = Position { recorded: 1, durable: 0 };
-
-/// What a log that was begun hands to its thread.
-pub(super) struct Begun {
-    files: Files,
-    orders: Receiver<Order>,
-    lock: FolderLock,
-}
 
 /// Checks that there can be a folder for the append-only file, before `CONFIG SET appendonly yes` succeeds.
 ///
@@ -67,12 +59,13 @@ impl Shell {
             // The end of the load comes back here.
             return;
         }
-        if self.durable.as_ref().is_some_and(|durable| durable.replicated) {
+        if self.driver.file().is_none() && !self.driver.keeps_nothing() {
+            // The nodes have a log of their own.
             return;
         }
         self.log_again_ms = None;
         self.awaits_folder = false;
-        match (&self.durable, self.engine.config.appendonly) {
+        match (self.driver.file().map(|log| log.phase), self.driver.engine.config.appendonly) {
             // A thread of the last log may still need its folder. Its end comes back here.
             (None, true) if self.folder_held.strong_count() > 0 && !self.begins_log => {
                 self.awaits_folder = true;
@@ -87,14 +80,14 @@ impl Shell {
                 if std::mem::take(&mut self.begins_log) {
                     self.abandon_copy();
                 }
-                self.engine.persistence.figures = None;
+                self.driver.engine.persistence.figures = None;
                 self.update_files();
                 self.go_on_saving();
             }
-            (Some(durable), false) if durable.phase != Phase::Closing => self.end_log(),
+            (Some(Phase::Closing), false) => self.driver.engine.persistence.figures = None,
             // It is switched on again when it is closed.
-            (Some(durable), true) if durable.phase == Phase::Closing => self.log_is_coming(),
-            (Some(durable), false) if durable.phase == Phase::Closing => self.engine.persistence.figures = None,
+            (Some(Phase::Closing), true) => self.log_is_coming(),
+            (Some(_), false) => self.end_log(),
             _ => {}
         }
     }
@@ -102,7 +95,7 @@ impl Shell {
     /// Shows that a log is going to be switched on.
     fn log_is_coming(&mut self) {
         let since_ms = Some(self.clock.now().mono_ms());
-        self.engine.persistence.figures =
+        self.driver.engine.persistence.figures =
             Some(Box::new(move || Figures { rewriting_since_ms: since_ms, position: NOWHERE, ..Figures::default() }));
         self.update_files();
     }
@@ -123,27 +116,27 @@ impl Shell {
         };
         let lock = FolderLock::new(lock(path)?, freed);
         self.folder_held = lock.held();
-        remove_temporary(path, self.engine.config.appendfilename.as_bytes());
+        remove_temporary(path, self.driver.engine.config.appendfilename.as_bytes());
         Ok(lock)
     }
 
     /// Whether a log is being switched on.
     pub(in crate::server) fn switches_log_on(&self) -> bool {
-        let of_log = |durable: &Durable| match durable.phase {
+        let of_log = |phase| match phase {
             Phase::Starting => true,
             Phase::Running => false,
-            Phase::Closing => self.engine.config.appendonly,
+            Phase::Closing => self.driver.engine.config.appendonly,
         };
-        self.begins_log || self.awaits_folder || self.durable.as_ref().is_some_and(|durable| of_log(durable))
+        self.begins_log || self.awaits_folder || self.driver.file().is_some_and(|log| of_log(log.phase))
     }
 
     fn begin_log(&mut self) -> Result<(), String> {
         if self.copying.is_some() {
             // A snapshot. It is made afterwards.
             self.abandon_snapshot();
-            self.engine.persistence.snapshot.scheduled = true;
+            self.driver.engine.persistence.snapshot.scheduled = true;
         }
-        let config = &self.engine.config;
+        let config = &self.driver.engine.config;
         let (path, name) = (folder_of(config), config.appendfilename.clone().into_bytes());
         let syncs = Syncs::of(config.appendfsync);
         let checksum = config.rdbchecksum;
@@ -152,16 +145,15 @@ impl Shell {
         let lock = self.lock_folder(&path, &control)?;
         let manifest = outdated(&path, &name)?;
         let now = self.clock.now();
-        let seed = self.engine.random();
-        let log = AppendLog::new(now, boot::clock(), seed);
-        let salt = self.engine.random_salt();
-        let head = Head { salt, line: log.begin_file(salt) };
+        let seed = self.driver.engine.random();
+        let records = AppendLog::new(now, boot::clock(), seed);
+        let salt = self.driver.engine.random_salt();
+        let head = Head { salt, line: records.begin_file(salt) };
         let (orders, received) = channel();
         let progress = Arc::new(Progress::default());
-        let rewriting = Rewriting { began_ms: Some(now.mono_ms()), ..Rewriting::default() };
-        let (rewrite, base_size) = (Rc::new(Cell::new(rewriting)), Rc::new(Cell::new(0)));
-        let durable = Durable::new(log, Arc::clone(&progress), orders, (path.clone(), syncs), seed, (rewrite, base_size));
-        self.engine.persistence.figures = Some(durable.figures());
+        let log = FileLog::new(Log::new(records, seed), Arc::clone(&progress), syncs, Some(now.mono_ms()), 0);
+        let file = LogFile::new(orders, path.clone());
+        self.driver.engine.persistence.figures = Some(log.figures());
         let then = Box::new(move |copied: Result<(Engine, Moment), String>, _: &Shared| {
             let begun = copied.and_then(|copied| begin_files(copied, folder, &path, &name, manifest, checksum, &head));
             if let Ok(files) = &begun {
@@ -172,7 +164,7 @@ impl Shell {
             let begun = begun.map(|files| Begun { files, orders: received, lock });
             control.send(Box::new(move |shell: &mut Shell| shell.log_begun(begun)));
         });
-        self.begin_copy(Purpose::Log(Box::new(durable)), then)?;
+        self.begin_copy(Purpose::Log(Box::new(log), Box::new(file)), then)?;
         self.begins_log = true;
         tracing::info!("AOF was enabled: a new append-only file is being made");
         Ok(())
@@ -180,36 +172,36 @@ impl Shell {
 
     /// Takes the files of a log whose base is on the disk.
     fn log_begun(&mut self, begun: Result<Begun, String>) {
-        let begun = begun.and_then(|Begun { files, orders, lock }| {
-            let Some(durable) = &mut self.durable else { return Err("it was switched off".to_owned()) };
+        let begun = begun.and_then(|begun| {
+            let (Some(log), Some(file)) = (self.driver.file(), &mut self.log_file) else {
+                return Err("it was switched off".to_owned());
+            };
             let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-            durable.spawn(files, orders, lock, reporter(control))
+            file.spawn(begun, log, reporter(control))
         });
         match begun {
             Ok(()) => {
-                if let Some(durable) = self.durable.as_mut().filter(|durable| durable.phase == Phase::Starting) {
-                    durable.begin();
+                if let Some(log) = self.driver.file_mut().filter(|log| log.phase == Phase::Starting) {
+                    log.begin();
                 }
                 self.log_details_as_configured();
                 // What was changed before the copy is in the base.
                 let now = self.clock.now();
-                self.engine.end_log_waits(now);
+                self.driver.engine.end_log_waits(now);
                 tracing::info!("the append-only file is on");
                 self.end_rewrite(true);
             }
             Err(reason) => {
                 let now = self.clock.now();
-                self.durable = None;
+                self.drop_log();
                 self.begins_log = false;
                 if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
                     // The thread has ended before the copy was whole.
                     self.abandon_copy();
                 }
-                self.record_changes();
-                self.engine.persistence.figures = None;
-                self.engine.end_log_waits(now);
-                self.refuse_writes();
-                if self.engine.config.appendonly {
+                self.driver.engine.persistence.figures = None;
+                self.driver.engine.end_log_waits(now);
+                if self.driver.engine.config.appendonly {
                     self.log_not_begun(&reason);
                 } else {
                     self.log_as_configured();
@@ -222,7 +214,7 @@ impl Shell {
     pub(super) fn log_not_begun(&mut self, reason: &str) {
         self.begins_log = false;
         tracing::error!(reason, "the append-only file cannot be switched on; it is tried again");
-        self.engine.persistence.figures =
+        self.driver.engine.persistence.figures =
             Some(Box::new(|| Figures { rewrite_failures: 1, position: NOWHERE, ..Figures::default() }));
         self.log_again_ms = Some(self.clock.now().deadline_in(AGAIN_MS));
         self.update_files();
@@ -230,39 +222,39 @@ impl Shell {
     }
 
     fn end_log(&mut self) {
-        self.submit(true);
-        let Some(durable) = &mut self.durable else { return };
-        durable.phase = Phase::Closing;
-        durable.abandon_rewrite();
-        durable.send(Order::Close);
-        self.engine.persistence.figures = None;
-        self.engine.persistence.rewrite_scheduled = false;
+        self.hand_on(true);
+        let Some(file) = &self.log_file else { return };
+        file.abandon_rewrite();
+        file.send(Order::Close);
+        self.driver.close_file();
+        self.driver.engine.persistence.figures = None;
+        self.driver.engine.persistence.rewrite_scheduled = false;
         let now = self.clock.now();
-        self.engine.end_log_waits(now);
-        self.record_changes();
+        self.driver.engine.end_log_waits(now);
+        self.update_files();
         tracing::info!("AOF was disabled");
     }
 
     /// Takes the end of a log that was switched off.
     pub(super) fn log_closed(&mut self) {
-        let Some(mut durable) = self.durable.take_if(|durable| durable.phase == Phase::Closing) else { return };
-        // It has reported its end, and lets go of the folder.
-        durable.thread.take().into_iter().for_each(|thread| _ = thread.join());
-        // Nothing waits for a file that is not written any more.
-        let last = durable.gate.last();
-        for (id, _) in durable.gate.settle(last) {
-            self.engine.sessions[id.0 as usize].flags.remove(SessionFlags::UNSETTLED);
-            self.wake(id);
+        if self.driver.file().is_none_or(|log| log.phase != Phase::Closing) {
+            return;
         }
-        // The folder is free again only without it.
-        drop(durable);
-        self.refuse_writes();
+        // It has reported its end, and lets go of the folder. The folder is free again only without it.
+        self.log_file.iter_mut().for_each(|file| file.join());
+        self.drop_log();
         self.log_as_configured();
+    }
+
+    /// Lets changes go nowhere. Nothing waits for a file that is not written any more.
+    fn drop_log(&mut self) {
+        self.log_file = None;
+        self.drive(|driver, _| driver.end_file());
     }
 
     /// Begins what was scheduled for the time when nothing else is being made.
     pub(super) fn go_on_saving(&mut self) {
-        let persistence = &mut self.engine.persistence;
+        let persistence = &mut self.driver.engine.persistence;
         if self.copying.is_some() || persistence.rewriting() || persistence.snapshot.since_ms.is_some() {
             return;
         }

@@ -294,11 +294,11 @@ impl Connection {
     /// of a job, which is one step in Redis, and those to what was sent behind it.
     #[cold]
     fn end_input(&mut self, shell: &mut Shell) -> Next {
-        if shell.engine.has_job(self.id) {
+        if shell.driver.engine.has_job(self.id) {
             (self.readable, self.ended) = (false, true);
             return Next::Wait;
         }
-        let flags = &mut shell.engine.sessions[self.id.0 as usize].flags;
+        let flags = &mut shell.driver.engine.sessions[self.id.0 as usize].flags;
         if !flags.contains(SessionFlags::UNSETTLED) {
             return Next::Close;
         }
@@ -423,7 +423,7 @@ impl Connection {
     #[cold]
     fn wait_at_gate(&mut self, shell: &Shell) -> Result<(), Next> {
         self.flush_stream()?;
-        let full = shell.engine.sessions[self.id.0 as usize].out.len() > REPLIES_PER_WRITE;
+        let full = shell.driver.engine.sessions[self.id.0 as usize].out.len() > REPLIES_PER_WRITE;
         if full || shell.closing(self.id) { Err(Next::Wait) } else { Ok(()) }
     }
 
@@ -432,7 +432,7 @@ impl Connection {
         if let Stream::Tls(stream) = &self.stream {
             tls::say_goodbye(stream);
         }
-        if shell.engine.sessions[self.id.0 as usize].flags.contains(SessionFlags::RESET_SOCKET) {
+        if shell.driver.engine.sessions[self.id.0 as usize].flags.contains(SessionFlags::RESET_SOCKET) {
             self.stream.reset_when_closed();
         }
         self.let_go(shell);
@@ -452,19 +452,19 @@ pub fn execute_input(shell: &mut Shell, id: SessionId, input: &[u8]) -> usize {
 
 /// Parses and executes requests until the input or the turn ends. Returns the number of input bytes consumed.
 fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
-    let mut now = shell.begin(id);
+    let (mut now, began_ns) = shell.begin(id);
     let mut window = std::mem::take(&mut shell.window);
-    let mut outbox = shell.engine.take_outbox(id);
-    let mut flags = shell.engine.sessions[id.0 as usize].flags;
-    let holds = shell.holds_output();
+    let mut outbox = shell.driver.engine.take_outbox(id);
+    let mut flags = shell.driver.engine.sessions[id.0 as usize].flags;
+    let holds = shell.driver.holds_output();
     let (mut done, mut arguments) = (0, 0);
     let batch = 'turn: loop {
-        let authenticated = !shell.engine.must_log_in(id);
+        let authenticated = !shell.driver.engine.must_log_in(id);
         let limits = Limits { authenticated, ..shell.limits };
         // Request limits differ before and after AUTH, so requests are parsed one by one until then.
         let ahead = if authenticated { WINDOW } else { 1 };
         let (at, stop) = window.fill(parser, input, done, ahead, &limits);
-        window.prefetch(&shell.engine, id);
+        window.prefetch(&shell.driver.engine, id);
         for (request, args) in window.requests() {
             const STOP: SessionFlags =
                 SessionFlags::CLOSE_AFTER_REPLY.union(SessionFlags::CLOSE_NOW).union(SessionFlags::BLOCKED);
@@ -483,21 +483,21 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             }
             let args = &*args;
             let known = Request { args, row: request.command, key: request.key(args) };
-            let before = holds.then(|| (outbox.bytes.len(), shell.engine.sessions[id.0 as usize].db));
-            flags = if shell.engine.faults.armed() {
-                outbox.in_place(&mut shell.engine, |engine| {
+            let before = holds.then(|| (outbox.bytes.len(), shell.driver.engine.sessions[id.0 as usize].db));
+            flags = if shell.driver.engine.faults.armed() {
+                outbox.in_place(&mut shell.driver.engine, |engine| {
                     engine.execute_with_faults(now, id, known);
                     engine.sessions[id.0 as usize].flags
                 })
             } else {
-                shell.engine.execute_next(now, known, &mut outbox)
+                shell.driver.engine.execute_next(now, known, &mut outbox)
             };
             if let Some((start, db)) = before {
-                shell.hold_reply(&outbox, request.command, args, db, start);
+                shell.driver.hold_reply(began_ns, &outbox, request.command, args, db, start);
             }
             arguments += args.len();
             done = request.end;
-            if shell.engine.has_actions() || outbox.bytes.len() > OUTBOX_FREE {
+            if shell.driver.engine.has_actions() || outbox.bytes.len() > OUTBOX_FREE {
                 (now, flags) = between_requests(shell, now, &mut outbox);
             }
         }
@@ -521,7 +521,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             Some(Err(error)) => {
                 // The parser is shared by all connections.
                 parser.reset();
-                let session = &mut shell.engine.sessions[id.0 as usize];
+                let session = &mut shell.driver.engine.sessions[id.0 as usize];
                 WireReply::new(&mut outbox.bytes, session.protocol).error(&error.text());
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 done = input.len();
@@ -531,7 +531,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         }
     };
     shell.window = window.emptied();
-    outbox.put_back(&mut shell.engine);
+    outbox.put_back(&mut shell.driver.engine);
     shell.finish_batch(now, Some(id));
     (done, batch)
 }
@@ -541,9 +541,9 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
 #[inline(never)]
 fn between_requests(shell: &mut Shell, now: Now, outbox: &mut Outbox) -> (Now, SessionFlags) {
     let id = outbox.session;
-    outbox.put_back(&mut shell.engine);
+    outbox.put_back(&mut shell.driver.engine);
     let now = shell.act(now);
     shell.check_output(id, now);
-    outbox.take_again(&mut shell.engine);
-    (now, shell.engine.sessions[id.0 as usize].flags)
+    outbox.take_again(&mut shell.driver.engine);
+    (now, shell.driver.engine.sessions[id.0 as usize].flags)
 }

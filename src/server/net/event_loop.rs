@@ -175,7 +175,7 @@ impl EventLoop {
 
     fn welcome(&mut self, accepted: Accepted) {
         let now = self.shell.clock.now();
-        if let Some(connection) = listener::welcome(&mut self.shell.engine, now, accepted) {
+        if let Some(connection) = listener::welcome(&mut self.shell.driver.engine, now, accepted) {
             self.add_connection(connection);
         }
     }

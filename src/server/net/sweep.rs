@@ -19,7 +19,7 @@ impl Shell {
     /// Schedules the sweep that closes a session which becomes idle now.
     #[inline]
     pub(crate) fn expect_idle(&mut self, now: Now) {
-        let timeout = self.engine.config.timeout;
+        let timeout = self.driver.engine.config.timeout;
         if timeout > 0 && self.sweep_ms.is_none() {
             self.sweep_ms = Some(now.mono_ms() + u64::from(timeout) * 1000 + 1);
         }
@@ -28,11 +28,11 @@ impl Shell {
     /// Sweeps the sessions: closes those that were idle, or exceeded a soft output limit, for too long.
     #[cold]
     pub(crate) fn sweep(&mut self, now: Now) {
-        let timeout_ms = u64::from(self.engine.config.timeout) * 1000;
+        let timeout_ms = u64::from(self.driver.engine.config.timeout) * 1000;
         let mut next: Option<u64> = None;
         let mut soonest = |at: u64| next = Some(next.map_or(at, |known: u64| known.min(at)));
         let mut closing = Vec::new();
-        for (index, session) in &self.engine.sessions {
+        for (index, session) in &self.driver.engine.sessions {
             let id = SessionId(index as u32);
             if session.flags.contains(SessionFlags::CLOSE_NOW) {
                 // It closes in its next turn.
@@ -50,14 +50,14 @@ impl Shell {
                 }
             }
             if let Some(since) = self.slots.get(index).and_then(|slot| slot.soft_since_ms) {
-                let due = soft_due(since.get(), self.engine.config.client_output_buffer_limit[class(session)].seconds);
+                let due = soft_due(since.get(), self.driver.engine.config.client_output_buffer_limit[class(session)].seconds);
                 if now.reached(due) {
                     tracing::warn!(
                         client = session.id,
                         addr = session.addr,
                         "closing a client that reads its replies too slowly"
                     );
-                    self.engine.stats.output_limit_disconnections += 1;
+                    self.driver.engine.stats.output_limit_disconnections += 1;
                     closing.push(id);
                 } else {
                     soonest(due);
@@ -72,15 +72,15 @@ impl Shell {
 
     /// Records how many bytes of requests are held for the session, and closes the session if they exceed the limit.
     pub(crate) fn note_held(&mut self, id: SessionId, bytes: usize) {
-        let session = &mut self.engine.sessions[id.0 as usize];
+        let session = &mut self.driver.engine.sessions[id.0 as usize];
         session.query_buffer = u32::try_from(bytes).unwrap_or(u32::MAX);
-        if bytes as u64 > self.engine.config.client_query_buffer_limit {
+        if bytes as u64 > self.driver.engine.config.client_query_buffer_limit {
             tracing::warn!(client = session.id, addr = session.addr, bytes, "closing a client whose request is too large");
-            self.engine.stats.query_limit_disconnections += 1;
+            self.driver.engine.stats.query_limit_disconnections += 1;
             self.abort(id);
         }
-        if self.engine.counts_clients() {
-            self.engine.count_client(id);
+        if self.driver.engine.counts_clients() {
+            self.driver.engine.count_client(id);
             let now = self.clock.now();
             self.finish_batch(now, None);
         }
@@ -88,9 +88,9 @@ impl Shell {
 
     /// Closes a session without writing anything more.
     pub(crate) fn abort(&mut self, id: SessionId) {
-        self.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
-        if self.engine.counts_clients() {
-            self.engine.count_client(id);
+        self.driver.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        if self.driver.engine.counts_clients() {
+            self.driver.engine.count_client(id);
         }
         self.wake(id);
     }
@@ -98,15 +98,15 @@ impl Shell {
     /// Enforces `client-output-buffer-limit`. Returns whether the session is closed for it.
     #[inline]
     pub(crate) fn check_output(&mut self, id: SessionId, now: Now) -> bool {
-        let session = &self.engine.sessions[id.0 as usize];
+        let session = &self.driver.engine.sessions[id.0 as usize];
         let unsent = session.out.len().saturating_sub(session.sent);
         unsent > OUTBOX_FREE && self.check_large_output(id, now, unsent as u64)
     }
 
     #[cold]
     fn check_large_output(&mut self, id: SessionId, now: Now, unsent: u64) -> bool {
-        let session = &self.engine.sessions[id.0 as usize];
-        let limit = self.engine.config.client_output_buffer_limit[class(session)];
+        let session = &self.driver.engine.sessions[id.0 as usize];
+        let limit = self.driver.engine.config.client_output_buffer_limit[class(session)];
         let Some(slot) = self.slots.get_mut(id.0 as usize) else { return false };
         let mut exceeded = limit.hard > 0 && unsent > limit.hard;
         if limit.soft > 0 && unsent > limit.soft {
@@ -119,7 +119,7 @@ impl Shell {
         }
         if exceeded {
             tracing::warn!(client = session.id, addr = session.addr, unsent, "closing a client that does not read its replies");
-            self.engine.stats.output_limit_disconnections += 1;
+            self.driver.engine.stats.output_limit_disconnections += 1;
             self.abort(id);
         }
         exceeded

@@ -5,16 +5,17 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use crate::base::time::Now;
+use crate::driver::pace::Pace;
+use crate::driver::replay::Purpose;
+use crate::driver::replicated::follower::Follower;
+use crate::driver::replicated::moment;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::files::open_to_change;
 use crate::persist::append::manifest::{File as Named, Manifest};
 use crate::quorum::types::{Batch, ClusterTime, SnapshotFile};
-use crate::server::durable::load::pace::Pace;
-use crate::server::durable::load::{Files, Purpose};
+use crate::server::durable::load::Files;
 use crate::server::durable::rewrite::write_base;
-use crate::server::replicated::follower::Follower;
-use crate::server::replicated::moment;
 
 /// What the file begins with; the last byte is the version of the form. The time follows, and then the RDB.
 const MAGIC: [u8; 8] = *b"PCSTATE\x01";

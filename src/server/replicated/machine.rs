@@ -7,11 +7,11 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::engine::config::Config;
-use crate::quorum::node::{Applied, Committed, Machine, Status};
+use crate::quorum::node::{Committed, Done, Machine, Status};
 use crate::quorum::types::{Batch, NodeId, SnapshotFile};
 use crate::server::durable::copy::{ENGINE_STACK, be_nice};
 use crate::server::net::control::Control;
-use crate::server::replicated::content;
+use crate::server::replicated::{content, slice};
 use crate::server::shell::Shell;
 
 /// Hands everything to the executor.
@@ -32,8 +32,8 @@ impl ShellMachine {
 }
 
 impl Machine for ShellMachine {
-    fn apply(&self, entries: Vec<Committed>, done: oneshot::Sender<Applied>) {
-        self.order(move |shell| shell.take_entries(entries, done));
+    fn apply(&self, entries: Vec<Committed>, done: Done) {
+        self.order(move |shell| shell.drive(|driver, at| driver.take_entries(at, entries, done, slice())));
     }
 
     fn install(&self, snapshot: Option<SnapshotFile>, done: oneshot::Sender<Result<(), String>>) {
@@ -67,11 +67,11 @@ impl Machine for ShellMachine {
     }
 
     fn message(&self, message: Bytes) {
-        self.order(move |shell| shell.deliver_message(&message));
+        self.order(move |shell| shell.drive(|driver, _| driver.deliver_message(&message)));
     }
 
     fn followers_reached(&self) {
-        self.order(|shell| shell.look_at_followers());
+        self.order(|shell| shell.drive(|driver, at| driver.look_at_followers(at)));
     }
 
     fn changed(&self, status: Status) {
@@ -79,10 +79,10 @@ impl Machine for ShellMachine {
     }
 
     fn hand_over(&self, to: Option<NodeId>) {
-        self.order(move |shell| shell.hand_over_own(to));
+        self.order(move |shell| shell.drive(|driver, at| driver.hand_over_own(at, to)));
     }
 
     fn failed(&self, reason: String) {
-        self.order(move |shell| shell.node_failed(&reason));
+        self.order(move |shell| shell.drive(|driver, _| driver.node_failed(&reason)));
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
+use crate::driver::replicated::leadership::hangs;
 use crate::engine::replication::members::MemberChange;
 use crate::engine::replication::report::{Disk, Known, Report};
 use crate::quorum::node::{Change, Observer};
 use crate::quorum::store::DiskNow;
 use crate::quorum::types::NodeId;
-use crate::server::replicated::leadership::hangs;
 use crate::server::shell::Shell;
 
 /// What a node knows of its cluster. `me`, `addr`: this node. `lease_max`: the length of a whole lease.
@@ -56,8 +56,8 @@ pub(super) fn report(observer: &Observer, me: NodeId, addr: &str, lease_max: Dur
 impl Shell {
     /// Has the node change the members, and replies to the session when that is done.
     pub(in crate::server) fn order_members(&mut self, id: SessionId, change: MemberChange) {
-        let client = self.engine.sessions[id.0 as usize].id;
-        let (Some(replicated), Some(control)) = (&self.replicated, self.control.clone()) else {
+        let client = self.driver.engine.sessions[id.0 as usize].id;
+        let (Some(member), Some(control)) = (self.driver.member(), self.control.clone()) else {
             return self.tell_members(id, client, Err("this server is not replicated".to_owned()));
         };
         let change = match change {
@@ -71,15 +71,15 @@ impl Shell {
                 shell.after_order();
             }));
         };
-        replicated.node.change(change, Box::new(changed));
+        member.node().change(change, Box::new(changed));
     }
 
     /// Replies to the client that has asked for a change, if it is still there.
     fn tell_members(&mut self, id: SessionId, client: u64, result: Result<(), String>) {
         let now = self.clock.now();
-        if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
+        if self.driver.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
             let error = result.err().map(|reason| Error::new(format!("ERR {reason}")));
-            self.engine.end_wait_for_driver(now, id, error.as_ref());
+            self.driver.engine.end_wait_for_driver(now, id, error.as_ref());
         }
     }
 }

@@ -3,18 +3,16 @@
 use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
 
+use crate::driver::replicated::MemberOptions;
 use crate::engine::config::Config;
 use crate::engine::replication::report::Reporter;
 use crate::quorum::net::{ClientAddress, Security};
-use crate::quorum::node::{self, Status, Timing};
+use crate::quorum::node::{self, Timing};
 use crate::quorum::store::{FolderLock, Owner};
 use crate::server::durable::folder::{Folder, Hang};
 use crate::server::net::control::Control;
-use crate::server::replicated::backlog::Backlog;
-use crate::server::replicated::leadership::Part;
 use crate::server::replicated::machine::ShellMachine;
-use crate::server::replicated::messages::Messages;
-use crate::server::replicated::{Replicated, members, peers};
+use crate::server::replicated::{TICK_MS, members, peers};
 use crate::server::shell::{Shell, limits_of};
 
 /// Below `dir`: the node's log, votes and snapshots.
@@ -43,12 +41,12 @@ const REQUEST_MAX: [(&str, u64); 2] = [("proto-max-bulk-len", 32 << 20), ("clien
 
 /// Lowers what a client may send to what a node can pass on.
 fn limit_requests(shell: &mut Shell) {
-    let config = &mut shell.engine.config;
+    let config = &mut shell.driver.engine.config;
     let values = [&mut config.proto_max_bulk_len, &mut config.client_query_buffer_limit];
     for (value, (_, most)) in values.into_iter().zip(REQUEST_MAX) {
         *value = most.min(*value);
     }
-    shell.limits = limits_of(&shell.engine.config);
+    shell.limits = limits_of(&shell.driver.engine.config);
 }
 
 /// Expects that `CONFIG SET` permits no client to send more than a node can pass on.
@@ -88,14 +86,14 @@ fn expect_protected(config: &Config, listened: &str) -> Result<(), String> {
 /// In words: the configuration is wrong, the files cannot be used, or the address cannot be listened on.
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), String> {
     limit_requests(shell);
-    let config = shell.engine.config.clone();
+    let config = shell.driver.engine.config.clone();
     let (id, members) = (config.node_id, peers::parse(&config.peers)?);
     let addr =
         members.get(&id).cloned().ok_or_else(|| format!("peers: node {id}, which is this one (node-id), is not among them"))?;
     if config.appendonly {
         return Err("appendonly must be no where node-id is set: the nodes have a log of their own".to_owned());
     }
-    if shell.engine.test_mode {
+    if shell.driver.engine.test_mode {
         return Err("a server in test mode cannot be a node: its clock and its faults are not those of the others".to_owned());
     }
     let folder = Path::new(&config.dir).join(FOLDER);
@@ -129,23 +127,9 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let machine = ShellMachine { control: control.clone(), config };
     let node = node::start(options, machine)?;
     let (observer, lease_max) = (node.observer(), node.lease_max());
-    shell.engine.replication.reporter = Some(Reporter::new(move || members::report(&observer, id, &addr, lease_max)));
-    shell.replicated = Some(Box::new(Replicated {
-        node,
-        id,
-        cluster: owner.cluster,
-        part: Part::Empty,
-        backlog: Backlog::default(),
-        status: Status::default(),
-        tick_ms: u64::MAX,
-        handing_over: None,
-        was_alone: false,
-        client,
-        messages: Messages::default(),
-        hang,
-    }));
-    // Until the node has said who leads, nothing is served.
-    shell.show_cluster();
-    shell.update_files();
-    shell.install_state(None)
+    shell.driver.engine.replication.reporter = Some(Reporter::new(move || members::report(&observer, id, &addr, lease_max)));
+    shell.hang = Some(hang);
+    let options = MemberOptions { node, id, cluster: owner.cluster, client, tick_every_ms: TICK_MS };
+    shell.drive(|driver, at| driver.begin_membership(at, options));
+    Ok(())
 }

@@ -155,9 +155,9 @@ fn own(port: u16, grant_log: &Arc<GrantLog>) -> std::result::Result<Server, Stri
         .map_err(|error| error.to_string())?;
     let log = grant_log.log();
     server.control(move |shell| {
-        shell.engine.keyspace.changes.log = Some(log);
-        shell.engine.faults.journal = JOURNAL;
-        shell.engine.update_journal();
+        shell.driver.engine.keyspace.changes.log = Some(log);
+        shell.driver.engine.faults.journal = JOURNAL;
+        shell.driver.engine.update_journal();
     });
     Ok(server)
 }

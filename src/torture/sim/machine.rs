@@ -1,31 +1,39 @@
 //! The machine of a durable server: its disk, its clocks, and the process that starts from its files.
 //!
 //! ```text
-//!   Machine ─ start: manifest, load_from, Replay ─▶ Engine ─ changes ─▶ AppendLog ─ submit ─▶ Files ─▶ SharedDisk
-//!                                                      └─ replies ─▶ CommitGate ◀── settled ── sync ──┘
+//!   Machine ─ start: manifest, load_from, Replay ─▶ Driver ─ submit: a batch ─▶ LogWriter ─▶ Files ─▶ SharedDisk
+//!                                                     ▲                            │
+//!                                                     └───────── settled ◀─ sync ──┘
 //! ```
 //!
-//! Everything but the disk and the clocks is the real server's: loading, resuming, batches, the gate, new bases. Instead of the log's
-//! thread, the caller says when a batch is synced: batches are appended in the turn that made them, and one sync is on its way at a
-//! time.
+//! Everything but the disk and the clocks is the real server's: loading, resuming, the driver, new bases. Instead of the log's thread, the
+//! caller says when a batch is synced.
 
+use std::collections::VecDeque;
 use std::io::Cursor;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::driver::Driver;
+use crate::driver::file::{FileLog, Progress, Syncs};
+use crate::driver::flaw::Flaw;
+use crate::driver::gate::BatchNumber;
+use crate::driver::log::Log;
+use crate::driver::replay::Purpose;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::batch::{FIRST_LINE, HEADER, Header, salt_of, seal};
 use crate::persist::append::clock::{BootClock, Moment};
-use crate::persist::append::log::{AppendLog, Batch};
+use crate::persist::append::log::AppendLog;
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{Disk, DiskError, append_all, read_whole};
 use crate::persist::natives::name;
 use crate::persist::resume::manifest_name;
 use crate::server::durable::files::{Files, Head};
-use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
-use crate::server::durable::load::{LoadedFiles, Purpose, load_from};
+use crate::server::durable::load::{LoadedFiles, load_from};
 use crate::server::durable::rewrite::write_base;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
@@ -160,20 +168,26 @@ impl Machine {
     ///
     /// # Errors
     /// The files are refused, in words, or the disk's errors.
-    pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, ProcessClock, Log), String> {
+    pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, LogWriter), String> {
         let (mut engine, moment, clock, loaded) = self.load_at(at_us, config, seed)?;
         let disk = self.disk.clone();
+        let syncs = Syncs::of(engine.config.appendfsync);
         let seed = engine.random();
-        let log = AppendLog::new(moment.now, moment.boot, seed);
+        let records = AppendLog::new(moment.now, moment.boot, seed);
         let salt = engine.random_salt();
-        let head = Head { salt, line: log.begin_file(salt) };
+        let head = Head { salt, line: records.begin_file(salt) };
         let files = Files::begin(disk, NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
-        engine.keyspace.changes.log = Some(Box::new(log.clone()));
-        Ok((
-            engine,
-            clock,
-            Log { log, gate: CommitGate::default(), files, stuck: None, seed, seen: 0, planted: self.disk.planted },
-        ))
+        let writer = LogWriter { files, queue: VecDeque::new(), written: 0, progress: Arc::default() };
+        writer.note();
+        let mut log = FileLog::new(Log::new(records, seed), Arc::clone(&writer.progress), syncs, None, writer.files.total());
+        log.begin();
+        engine.persistence.figures = Some(log.figures());
+        let mut driver = Driver::new(engine);
+        driver.begin_file(Box::new(log));
+        if self.disk.planted == Planted::AcknowledgeBeforeFlush {
+            driver.plant(Flaw::AcknowledgeEarly);
+        }
+        Ok((driver, clock, writer))
     }
 }
 
@@ -224,107 +238,79 @@ fn seal_again(bytes: &mut [u8]) {
     }
 }
 
-/// The log of a process, and what waits for it.
-pub struct Log {
-    log: AppendLog,
-    /// Which output waits for which batch.
-    pub gate: CommitGate,
+/// Writes the batches of a process.
+pub struct LogWriter {
     files: Files<SharedDisk>,
-    /// A batch for which the disk had no space.
-    stuck: Option<Vec<u8>>,
-    seed: u64,
-    /// The last batch that the requests of this turn have shown.
-    seen: BatchNumber,
-    planted: Planted,
+    /// Batches that are not written: for the first the disk may have had no space.
+    queue: VecDeque<(BatchNumber, Vec<u8>)>,
+    /// The last batch in the file.
+    written: BatchNumber,
+    progress: Arc<Progress>,
 }
 
-impl Log {
-    /// The batch that the reply to a request waits for.
-    pub fn batch_of_reply(&mut self, request: Executed<'_>) -> BatchNumber {
-        let batch = self.gate.batch_of_reply(&self.log, self.seed, request);
-        self.seen = self.seen.max(batch);
-        batch
-    }
-
-    /// The batch that the output of other sessions waits for, after a request or after time has passed.
-    pub fn batch_of_others(&mut self, after_request: bool) -> BatchNumber {
-        let seen = std::mem::take(&mut self.seen);
-        self.gate.batch_of_others(&self.log, after_request.then_some(seen))
-    }
-
-    /// Whether there are changes that no batch has.
-    #[cfg(any(test, feature = "internals"))]
-    pub fn has_pending(&self) -> bool {
-        self.log.has_pending()
-    }
-
-    /// Whether a batch waits for space on the disk: [`Log::submit`] tries it again.
+impl LogWriter {
+    /// Whether batches wait for space on the disk: [`LogWriter::write`] tries again.
     #[cfg(any(test, feature = "internals"))]
     pub fn is_stuck(&self) -> bool {
-        self.stuck.is_some()
+        !self.queue.is_empty()
     }
 
-    /// Appends the changes since the last batch, unless that one is still on its way. Returns whether a sync must follow.
+    /// Adds a batch to those that [`LogWriter::write`] writes.
+    pub fn push(&mut self, batch: (BatchNumber, Vec<u8>)) {
+        self.queue.push_back(batch);
+    }
+
+    /// Writes what waits. Returns whether a sync must follow.
     ///
     /// # Errors
     /// The disk's, but that it is full; the log has ended then.
-    pub fn submit(&mut self, moment: Moment) -> Result<bool, DiskError> {
-        if let Some(bytes) = self.stuck.take() {
-            return self.append(bytes);
-        }
-        if !self.log.has_pending() || self.gate.is_on_its_way() {
-            return Ok(false);
-        }
-        self.gate.note_changes(&self.log);
-        self.log.set_boot_clock(moment.now, moment.boot);
-        let Some(Batch { bytes, .. }) = self.log.take_batch(self.files.durable_bytes()) else { return Ok(false) };
-        self.gate.take();
-        self.append(bytes)
-    }
-
-    fn append(&mut self, bytes: Vec<u8>) -> Result<bool, DiskError> {
-        match self.files.append(&bytes) {
-            Ok(()) => Ok(true),
-            Err(DiskError::Full) => {
-                self.stuck = Some(bytes);
-                Ok(false)
+    pub fn write(&mut self) -> Result<bool, DiskError> {
+        let mut wrote = false;
+        while let Some((number, bytes)) = self.queue.front() {
+            match self.files.append(bytes) {
+                Ok(()) => (self.written, wrote) = (*number, true),
+                Err(DiskError::Full) => break,
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
+            self.progress.queued_bytes.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
+            self.queue.pop_front();
         }
+        self.note();
+        Ok(wrote)
     }
 
-    /// The last batch in the file.
-    fn written(&self) -> BatchNumber {
-        self.gate.pending() - 1 - u64::from(self.stuck.is_some())
-    }
-
-    /// With the fault planted: settles what is appended and not durable. Returns the sessions with more output to send.
-    pub fn settle_unsynced(&mut self) -> Vec<SessionId> {
-        if self.planted != Planted::AcknowledgeBeforeFlush {
-            return Vec::new();
-        }
-        let written = self.written();
-        self.gate.settle(written).into_iter().map(|(id, _)| id).collect()
-    }
-
-    /// Makes what was appended durable. Returns the sessions with more output to send.
+    /// Makes what was appended durable, which takes so long. Returns the last batch of it.
     ///
     /// # Errors
     /// The disk's; the log has ended then.
-    pub fn sync(&mut self) -> Result<Vec<(SessionId, bool)>, DiskError> {
+    pub fn sync(&mut self, took: Duration) -> Result<BatchNumber, DiskError> {
         self.files.sync()?;
-        let written = self.written();
-        Ok(self.gate.settle(written))
+        self.progress.syncs.record(took);
+        self.progress.durable.store(self.written, Ordering::Relaxed);
+        self.note();
+        Ok(self.written)
+    }
+
+    /// Tells the driver how far the file is.
+    fn note(&self) {
+        let figures = [
+            (&self.progress.written, self.written),
+            (&self.progress.bytes, self.files.bytes()),
+            (&self.progress.durable_bytes, self.files.durable_bytes()),
+            (&self.progress.total_bytes, self.files.total()),
+        ];
+        figures.into_iter().for_each(|(figure, value)| figure.store(value, Ordering::Relaxed));
     }
 
     /// Begins the next increment, before a new base. All batches must have been taken. Returns the files, the new increment last.
     ///
     /// # Errors
     /// The disk's; the log has ended then.
-    pub fn next_increment(&mut self, engine: &mut Engine, disk: &SharedDisk) -> Result<Manifest, DiskError> {
-        let salt = engine.random_salt();
-        let head = Head { salt, line: self.log.begin_file(salt) };
-        self.files.next_increment(disk.clone(), &head)?;
+    pub fn next_increment(&mut self, driver: &mut Driver, disk: &SharedDisk) -> Result<Manifest, DiskError> {
+        let salt = driver.engine.random_salt();
+        let line = driver.file().map(|log| log.log.records.begin_file(salt)).unwrap_or_default();
+        self.files.next_increment(disk.clone(), &Head { salt, line })?;
+        self.note();
         Ok(self.files.manifest().clone())
     }
 
@@ -333,7 +319,9 @@ impl Log {
     /// # Errors
     /// The disk's; the log has ended then.
     pub fn set_base(&mut self, base: File, len: u64) -> Result<(), DiskError> {
-        self.files.set_base(base, len)
+        let set = self.files.set_base(base, len);
+        self.note();
+        set
     }
 
     /// Number of increments.

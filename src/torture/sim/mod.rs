@@ -193,7 +193,6 @@ impl Simulation<'_> {
             Event::Synced(server, process) => self.synced(server, process),
             Event::Parcel(..)
             | Event::Lost(..)
-            | Event::ClusterTick(_)
             | Event::NobodyWaits(..)
             | Event::GoOn(_)
             | Event::Mended(_)

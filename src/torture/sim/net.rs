@@ -66,8 +66,6 @@ pub enum Event {
     Parcel(u32, u64),
     /// A node notices that a parcel of this number is lost.
     Lost(u32, u64),
-    /// A leader looks at its lease.
-    ClusterTick(u32),
     /// Nobody may wait any more at a node other than this leader, which has led since this time.
     NobodyWaits(u32, u64),
     /// A node that was stopped goes on.

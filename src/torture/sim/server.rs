@@ -10,20 +10,20 @@ use smallvec::SmallVec;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
+use crate::driver::{Driver, Orders, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionFlags};
 use crate::keyspace::change::{Change, ChangeLog};
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::resp::reply::Protocol;
-use crate::server::durable::gate::{CommitGate, Executed};
 use crate::torture::history::Stamp;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
 use crate::torture::sim::durable::Durable;
 use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient, ToServer};
-use crate::torture::sim::replica::node::{Replica, monotonic_ns};
+use crate::torture::sim::replica::node::Replica;
 use crate::torture::sim::world::{Shared, lock};
 
 /// The engine's monotonic clock at the beginning.
@@ -55,15 +55,15 @@ pub(in crate::torture::sim) struct Session {
 pub struct Server {
     pub(in crate::torture::sim) number: u32,
     pub(in crate::torture::sim) seed: u64,
-    pub(in crate::torture::sim) engine: Engine,
+    pub(in crate::torture::sim) driver: Driver,
     pub(in crate::torture::sim) up: bool,
     /// Whether the machine is down too, so that connections are not even refused.
     silent: bool,
     pub(in crate::torture::sim) sessions: BTreeMap<ConnId, Session>,
     /// The connection of each session, by session id.
     conns: Vec<ConnId>,
-    /// The engine's next deadline for which an event is scheduled, in monotonic milliseconds.
-    pub(in crate::torture::sim) tick_ms: Option<u64>,
+    /// The true time of the next tick that is scheduled.
+    pub(in crate::torture::sim) tick_us: Option<u64>,
     inbox: BytesMut,
     decoder: Decoder,
     pub(in crate::torture::sim) dirty: Vec<SessionId>,
@@ -74,8 +74,6 @@ pub struct Server {
     durable: Option<Durable>,
     /// The node, if the server is one.
     pub(in crate::torture::sim) replica: Option<Box<Replica>>,
-    /// Whether a look at the lease is due at some time.
-    pub(in crate::torture::sim) cluster_ticks: bool,
     /// Until when the server stands still.
     pub stalled_until_us: u64,
 }
@@ -149,12 +147,12 @@ impl Server {
         let mut server = Server {
             number,
             seed,
-            engine: engine(seed, 0),
+            driver: Driver::new(engine(seed, 0)),
             up: true,
             silent: false,
             sessions: BTreeMap::new(),
             conns: Vec::new(),
-            tick_ms: None,
+            tick_us: None,
             inbox: BytesMut::new(),
             decoder: Decoder::new(REPLY_MAX),
             dirty: Vec::new(),
@@ -162,7 +160,6 @@ impl Server {
             clock: ProcessClock::new(0, BEGIN_US, 0),
             durable: None,
             replica: None,
-            cluster_ticks: false,
             stalled_until_us: 0,
         };
         server.count_writes();
@@ -182,9 +179,9 @@ impl Server {
     fn start_process(&mut self, at_us: u64) -> bool {
         let Some(durable) = &mut self.durable else { return true };
         self.seed = self.seed.wrapping_add(1);
-        let (engine, clock, kept) = durable.start(at_us, self.seed);
-        (self.engine, self.clock) = (engine, clock);
-        self.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
+        let (driver, clock, kept) = durable.start(at_us, self.seed);
+        (self.driver, self.clock) = (driver, clock);
+        self.driver.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
         kept
     }
 
@@ -194,7 +191,7 @@ impl Server {
 
     fn count_writes(&mut self) {
         if let Some(journal) = &self.journal {
-            self.engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
+            self.driver.engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
         }
     }
 
@@ -232,7 +229,7 @@ impl Server {
                 }
                 let Some(session) = self.sessions.get_mut(&conn) else { return };
                 session.arrived.push_back(arrived);
-                let blocked = self.engine.sessions[session.id.0 as usize].flags.contains(SessionFlags::BLOCKED);
+                let blocked = self.driver.engine.sessions[session.id.0 as usize].flags.contains(SessionFlags::BLOCKED);
                 if blocked || !session.queue.is_empty() {
                     session.queue.push_back(command);
                 } else {
@@ -244,7 +241,7 @@ impl Server {
     }
 
     fn connect(&mut self, at_us: u64, conn: ConnId) {
-        let id = connect(&mut self.engine, self.clock.now(at_us));
+        let id = connect(&mut self.driver.engine, self.clock.now(at_us));
         if self.conns.len() <= id.0 as usize {
             self.conns.resize(id.0 as usize + 1, ConnId::MAX);
         }
@@ -254,93 +251,68 @@ impl Server {
         self.note(at_us, || Entry::Connect(conn));
     }
 
+    /// The present, as this server's clocks show it.
+    pub(in crate::torture::sim) fn present(&self, at_us: u64) -> Present {
+        let ppm = self.replica.as_ref().map_or(0, |replica| replica.ppm);
+        let ns = Clock { ppm, set_by_ms: 0 }.elapsed_us(at_us) * 1_000;
+        Present { now: self.now(at_us), ns, frozen: false }
+    }
+
     /// Executes a request. Replies go to the sessions' outboxes.
     fn execute(&mut self, at_us: u64, conn: ConnId, command: Command) {
         let Some(session) = self.sessions.get(&conn) else { return };
-        let (id, at) = (session.id, self.now(at_us));
-        if self.is_gated() {
-            self.advance(at);
-            let db = self.engine.sessions[id.0 as usize].db;
-            let start = self.engine.sessions[id.0 as usize].out.len();
-            execute(&mut self.engine, at, id, &command);
-            self.hold_reply(at_us, conn, &command, db, start);
-        } else {
-            execute(&mut self.engine, at, id, &command);
+        let (id, at) = (session.id, self.present(at_us));
+        self.advance(at.now);
+        let (db, start) = {
+            let session = &self.driver.engine.sessions[id.0 as usize];
+            (session.db, session.out.len())
+        };
+        let holds = self.driver.holds_output();
+        execute(&mut self.driver.engine, at.now, id, &command);
+        if holds {
+            let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
+            let mut outbox = self.driver.engine.take_outbox(id);
+            self.driver.hold_reply(at.ns, &outbox, None, &args, db, start);
+            outbox.put_back(&mut self.driver.engine);
         }
-        self.engine.mark_dirty(id);
+        self.driver.engine.mark_dirty(id);
+        self.hold_others(Some(id));
         self.note(at_us, || Entry::Request(conn, command));
     }
 
     /// Lets time pass in the engine. What that shows waits for its batch.
     fn advance(&mut self, at: Now) {
-        if self.engine.has_work(at) {
-            advance(&mut self.engine, at);
+        if self.driver.engine.has_work(at) {
+            advance(&mut self.driver.engine, at);
             self.hold_others(None);
-        }
-    }
-
-    /// Whether replies may wait.
-    fn is_gated(&self) -> bool {
-        self.durable.is_some() || self.replica.is_some()
-    }
-
-    /// The gate, if replies wait now.
-    fn gate(&mut self) -> Option<&mut CommitGate> {
-        match (&mut self.durable, &mut self.replica) {
-            (Some(Durable { log: Some(log), .. }), _) => Some(&mut log.gate),
-            (_, Some(replica)) => Some(&mut replica.process.as_mut()?.leading.as_mut()?.gate),
-            _ => None,
-        }
-    }
-
-    /// Holds back the reply to a request, which begins at `start` of the outbox, and what the request wrote to others.
-    fn hold_reply(&mut self, at_us: u64, conn: ConnId, command: &Command, db: u32, start: usize) {
-        let Some((id, taken)) = self.sessions.get(&conn).map(|session| (session.id, session.taken)) else { return };
-        let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
-        let reply = self.engine.sessions[id.0 as usize].out.get(start..).unwrap_or_default();
-        let request = Executed { commands: self.engine.commands, row: None, args: &args, db, queued: false, reply };
-        let batch = match (&mut self.durable, &mut self.replica) {
-            (Some(Durable { log: Some(log), .. }), _) => Some(log.batch_of_reply(request)),
-            (_, Some(replica)) => {
-                let (flaw, now_ns) = (replica.flaw, monotonic_ns(Clock { ppm: replica.ppm, set_by_ms: 0 }, at_us));
-                replica.process.as_mut().and_then(|process| process.batch_of_reply(request, now_ns, flaw))
-            }
-            _ => None,
-        };
-        if let (Some(batch), Some(gate)) = (batch, self.gate()) {
-            gate.hold(id, taken + start as u64, batch);
-            self.hold_others(Some(id));
         }
     }
 
     /// Holds back what was written to sessions other than the requester, if there is one.
     fn hold_others(&mut self, requester: Option<SessionId>) {
-        let batch = match (&mut self.durable, &mut self.replica) {
-            (Some(Durable { log: Some(log), .. }), _) => log.batch_of_others(requester.is_some()),
-            (_, Some(replica)) => {
-                let leading = replica.process.as_mut().and_then(|process| process.leading.as_mut());
-                let Some(leading) = leading else { return };
-                leading.batch_of_others(requester.is_some())
-            }
-            _ => return,
-        };
         let before = self.dirty.len();
-        self.engine.take_dirty(&mut self.dirty);
-        for at in before..self.dirty.len() {
-            let id = self.dirty[at];
-            let taken = self.conns.get(id.0 as usize).and_then(|conn| self.sessions.get(conn)).map(|session| session.taken);
-            if let (Some(taken), Some(gate)) = (taken.filter(|_| Some(id) != requester), self.gate()) {
-                gate.hold(id, taken, batch);
-            }
-        }
+        self.driver.engine.take_dirty(&mut self.dirty);
+        self.driver.hold_others(requester, &self.dirty[before..]);
+    }
+
+    /// Carries out what the driver asks for. Returns why the server must end, if it must.
+    pub(in crate::torture::sim) fn carry_out_orders(&mut self) -> Option<String> {
+        // Nobody asks for an end of a server that is in order.
+        let Orders { woken, ends: _, failed } = self.driver.take_orders();
+        self.dirty.extend(woken);
+        failed
     }
 
     /// A sync of the disk has ended, which a process of this number began.
     pub fn synced(&mut self, net: &Shared, process: u64) {
-        let Some(durable) = self.durable.as_mut().filter(|durable| self.up && durable.process == process) else { return };
-        durable.sync();
-        self.dirty.extend(durable.take_opened());
-        self.flush(&mut lock(net));
+        let (mut net, up) = (lock(net), self.up);
+        let at = self.present(net.now_us);
+        let Some(durable) = self.durable.as_mut().filter(|durable| up && durable.process == process) else { return };
+        if let Some(sync_us) = durable.synced(at, &mut self.driver) {
+            let at_us = net.now_us + sync_us;
+            net.at(at_us, Event::Synced(self.number, process));
+        }
+        self.flush(&mut net);
     }
 
     /// Ends a session, because its connection was closed or the server notices that it is broken.
@@ -359,53 +331,61 @@ impl Server {
 
     /// The connections whose clients wait in a request.
     pub(in crate::torture::sim) fn waiting(&self) -> Vec<ConnId> {
-        let waits = |session: &Session| self.engine.sessions[session.id.0 as usize].flags.contains(SessionFlags::BLOCKED);
+        let waits = |session: &Session| self.driver.engine.sessions[session.id.0 as usize].flags.contains(SessionFlags::BLOCKED);
         self.sessions.iter().filter(|(_, session)| waits(session)).map(|(conn, _)| *conn).collect()
     }
 
     /// Whether the server ends grants whose connections end: as a node, it leads as far as it knows.
     fn sees_ends(&self) -> bool {
-        let Some(replica) = &self.replica else { return true };
-        replica.process.as_ref().is_some_and(|process| process.leading.is_some())
+        self.replica.is_none() || self.driver.member().is_some_and(|member| member.leads())
     }
 
     /// Ends a session of the engine.
     fn end(&mut self, at_us: u64, id: SessionId) {
         let at = self.now(at_us);
-        if self.is_gated() {
-            self.advance(at);
-        }
-        self.engine.disconnect(at, id);
-        if let Some(gate) = self.gate() {
-            gate.forget(id);
-        }
+        self.advance(at);
+        self.driver.engine.disconnect(at, id);
+        self.driver.forget(id);
         self.hold_others(None);
     }
 
-    /// Runs the engine's deadlines.
+    /// Does what is due by now.
     pub fn tick(&mut self, net: &Shared) {
         let mut world = lock(net);
-        self.tick_ms = None;
-        if self.up {
-            let at = self.now(world.now_us);
-            if self.engine.has_work(at) {
-                self.advance(at);
-                self.engine.take_actions();
+        // Another one may be scheduled instead.
+        if self.tick_us.take_if(|tick_us| *tick_us <= world.now_us).is_some() && self.up {
+            let at = self.present(world.now_us);
+            if self.driver.engine.has_work(at.now) {
+                self.advance(at.now);
+                self.driver.engine.take_actions();
                 self.note(world.now_us, || Entry::Tick);
             }
+            self.tick_driver(world.now_us);
             self.flush(&mut world);
         }
     }
 
-    /// Sends the contents of outboxes, executes queued requests of sessions that do not block any more, and schedules the next
-    /// deadline.
+    /// Does what is due in the driver.
+    pub(in crate::torture::sim) fn tick_driver(&mut self, now_us: u64) {
+        let at = self.present(now_us);
+        if at.now.reached(self.driver.due_ms()) {
+            self.driver.tick(at);
+        }
+    }
+
+    /// Sends the contents of outboxes, executes queued requests of sessions that do not block any more, hands the changes of this turn on,
+    /// and schedules the next deadline.
     pub(in crate::torture::sim) fn flush(&mut self, net: &mut Net) {
         loop {
+            if let Some(reason) = self.carry_out_orders() {
+                self.fail(net, &reason);
+            }
             let mut dirty = std::mem::take(&mut self.dirty);
-            self.engine.take_dirty(&mut dirty);
+            self.driver.engine.take_dirty(&mut dirty);
             if dirty.is_empty() {
                 self.dirty = dirty;
-                if self.submit(net) {
+                self.hand_on(net);
+                if !self.driver.has_orders() {
                     break;
                 }
                 continue;
@@ -413,35 +393,37 @@ impl Server {
             for id in dirty.drain(..) {
                 self.flush_session(net, id);
             }
+            // What that has woken comes next.
+            dirty.append(&mut self.dirty);
             self.dirty = dirty;
         }
-        if let Some(next_ms) = self.engine.next_deadline()
-            && self.tick_ms.is_none_or(|tick_ms| next_ms < tick_ms)
-        {
-            self.tick_ms = Some(next_ms);
-            net.at(self.clock.true_us(next_ms), Event::Tick(self.number));
+        let next_ms = self.driver.engine.next_deadline().unwrap_or(u64::MAX).min(self.driver.due_ms());
+        let mut next_us = if next_ms == u64::MAX { u64::MAX } else { self.clock.true_us(next_ms) };
+        if let Some(rest) = self.driver.rest_for_others(self.present(net.now_us).ns) {
+            next_us = next_us.min(net.now_us + 1 + rest.as_micros() as u64);
+        }
+        if next_us != u64::MAX && self.tick_us.is_none_or(|tick_us| next_us < tick_us) {
+            self.tick_us = Some(next_us);
+            net.at(next_us, Event::Tick(self.number));
         }
     }
 
-    /// Hands the changes of this turn to the log. Returns false if output became free by that, which is to be sent.
-    fn submit(&mut self, net: &mut Net) -> bool {
-        if let Some(replica) = &mut self.replica {
-            let (now, flaw) = (self.clock.now(net.now_us), replica.flaw);
-            let opened = replica.process.as_mut().map(|process| process.submit(now, flaw));
-            self.dirty.extend(opened.into_iter().flatten());
-            return self.dirty.is_empty();
+    /// Hands the changes of this turn on.
+    fn hand_on(&mut self, net: &mut Net) {
+        let (at, now_us) = (self.present(net.now_us), net.now_us);
+        let Server { driver, durable, .. } = self;
+        let boot = || durable.as_ref().map(|durable| durable.boot_clock(now_us)).unwrap_or_default();
+        let Some(batch) = driver.submit(at, false, boot) else { return };
+        if let Some(durable) = durable
+            && let Some(sync_us) = durable.append(batch)
+        {
+            net.at(now_us + sync_us, Event::Synced(self.number, durable.process));
         }
-        let Some(durable) = &mut self.durable else { return true };
-        if let Some(sync_us) = durable.submit(self.clock.now(net.now_us), net.now_us) {
-            net.at(net.now_us + sync_us, Event::Synced(self.number, durable.process));
-        }
-        self.dirty.extend(durable.take_opened());
-        self.dirty.is_empty()
     }
 
     fn flush_session(&mut self, net: &mut Net, id: SessionId) {
         // It may have been closed a moment ago.
-        let Some(session) = self.engine.sessions.get_mut(id.0 as usize) else { return };
+        let Some(session) = self.driver.engine.sessions.get_mut(id.0 as usize) else { return };
         let flags = session.flags;
         let closes = self.replica.is_some() && flags.contains(SessionFlags::CLOSE_NOW);
         if closes {
@@ -449,6 +431,7 @@ impl Server {
             session.out.clear();
         }
         self.inbox.extend_from_slice(&session.out);
+        session.net_out += session.out.len() as u64;
         session.out.clear();
         let conn = self.conns[id.0 as usize];
         let Some(of) = self.sessions.get_mut(&conn) else { return self.inbox.clear() };
@@ -467,7 +450,7 @@ impl Server {
             };
             of.held.push_back((at, message));
         }
-        let end = if closes { 0 } else { self.gate().map_or(u64::MAX, |gate| gate.end(id)) };
+        let end = if closes { 0 } else { self.driver.free_output(id) };
         let Some(of) = self.sessions.get_mut(&conn) else { return };
         while of.held.front().is_some_and(|(at, _)| *at < end)
             && let Some((_, message)) = of.held.pop_front()
@@ -507,7 +490,6 @@ impl Server {
         }
         if self.replica.is_some() {
             self.dirty.clear();
-            self.cluster_ticks = false;
             return true;
         }
         match (lost, &mut self.journal) {
@@ -547,14 +529,14 @@ impl Server {
             }
             _ => {
                 self.seed = self.seed.wrapping_add(1);
-                self.engine = engine(self.seed, at_us);
+                self.driver = Driver::new(engine(self.seed, at_us));
                 if let Some(journal) = &mut self.journal {
                     journal.began_us = at_us;
                 }
                 self.count_writes();
             }
         }
-        self.tick_ms = None;
+        self.tick_us = None;
         self.flush(&mut lock(net));
         kept
     }
@@ -599,16 +581,16 @@ impl Server {
             *writes = journal.writes.get();
             last_us = *at_us;
         }
-        self.engine = engine;
+        self.driver = Driver::new(engine);
     }
 
     /// The elements of a list of numbers, at the end of an episode.
     pub fn list(&mut self, at_us: u64, key: &[u8]) -> Vec<u64> {
         let at = self.now(at_us);
-        let id = connect(&mut self.engine, at);
-        execute(&mut self.engine, at, id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
+        let id = connect(&mut self.driver.engine, at);
+        execute(&mut self.driver.engine, at, id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
         // The lines of the reply that are numbers; the others are lengths.
-        let lines = self.engine.sessions[id.0 as usize].out.split(|byte| *byte == b'\n');
+        let lines = self.driver.engine.sessions[id.0 as usize].out.split(|byte| *byte == b'\n');
         lines.filter_map(|line| std::str::from_utf8(line.strip_suffix(b"\r")?).ok()?.parse().ok()).collect()
     }
 }
@@ -635,9 +617,9 @@ mod tests {
     }
 
     fn ask(server: &mut Server, at_us: u64, command: Command) -> String {
-        let id = connect(&mut server.engine, now(at_us));
-        execute(&mut server.engine, now(at_us), id, &command);
-        String::from_utf8(server.engine.sessions[id.0 as usize].out.to_vec()).unwrap()
+        let id = connect(&mut server.driver.engine, now(at_us));
+        execute(&mut server.driver.engine, now(at_us), id, &command);
+        String::from_utf8(server.driver.engine.sessions[id.0 as usize].out.to_vec()).unwrap()
     }
 
     #[test]
@@ -650,7 +632,7 @@ mod tests {
         lock(&net).call(1, 0, None, acquire("bob").arg("WAIT").arg(0));
         // Alice's lease ends, and Bob is granted the lock.
         run(&net, &mut server, 10_500_000);
-        let next = |server: &Server| server.engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
+        let next = |server: &Server| server.driver.engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
         let of_bob = next(&server) - 1;
         let check = |token: u64| Command::new("LOCK.CHECK").arg("door").arg(token);
         assert_eq!(ask(&mut server, 10_500_000, check(of_bob)), ":1\r\n");

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use crate::driver::replay::{Refusals, Replay};
 use crate::engine::Engine;
 use crate::persist::append::damage::{Damage, Reason};
 use crate::persist::append::read::{Ending, Facts, Reader, Request, Step, Unit};
@@ -15,7 +16,6 @@ use crate::persist::rdb_file::fault::{Fault, Reason as RdbReason};
 use crate::persist::rdb_file::load::Tally;
 use crate::persist::rdb_file::read::{Checksum, Event};
 use crate::server::durable::folder::words;
-use crate::server::durable::load::replay::{Refusals, Replay};
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;

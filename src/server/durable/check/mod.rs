@@ -20,6 +20,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::commands;
+use crate::driver::replay::Purpose;
+use crate::driver::replay::Replay;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::manifest::Manifest;
@@ -30,8 +32,6 @@ use crate::server::durable::check::inspect::{Checked, Verdict, inspect};
 use crate::server::durable::check::target::{MANIFEST_END, Target};
 use crate::server::durable::check::text::Role;
 use crate::server::durable::folder::words;
-use crate::server::durable::load::Purpose;
-use crate::server::durable::load::replay::Replay;
 use crate::server::durable::lock::{LOCK_FILE, user_of};
 
 /// What `--fix` may do.

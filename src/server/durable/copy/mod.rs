@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
+use crate::driver::file::FileLog;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::live_copy::{LiveCopy, Part};
 use crate::persist::natives::clock::Moment;
-use crate::server::durable::Durable;
+use crate::server::durable::LogFile;
 use crate::server::durable::copy::received::Received;
 
 /// Bytes on the way to the thread beyond which no more keys are copied, until it has caught up.
@@ -58,8 +59,8 @@ pub type Then = Box<dyn FnOnce(Result<(Engine, Moment), String>, &Shared) + Send
 pub enum Purpose {
     /// A snapshot: the count of changes is noted.
     Snapshot,
-    /// A first base: this log records from then on.
-    Log(Box<Durable>),
+    /// A first base: this log records from then on, and this is its file.
+    Log(Box<FileLog>, Box<LogFile>),
 }
 
 /// A copy in progress.

@@ -1,14 +1,14 @@
 //! The receiving end of a [live copy](crate::persist::live_copy): applies its parts to another engine.
 
 use crate::base::time::Now;
+use crate::driver::replay::Purpose;
+use crate::driver::replay::Replay;
 use crate::engine::Engine;
 use crate::persist::append::read::{Reader, Step};
 use crate::persist::live_copy::Part;
 use crate::persist::natives::clock::Moment;
 use crate::persist::rdb_file;
 use crate::persist::rdb_file::load::Loader;
-use crate::server::durable::load::Purpose;
-use crate::server::durable::load::replay::Replay;
 
 /// An engine that becomes a copy.
 pub struct Received<'e> {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 
 use crate::engine::config::Config;
-use crate::persist::live_copy::{Both, LiveCopy};
+use crate::persist::live_copy::LiveCopy;
 use crate::persist::natives::clock::Moment;
 use crate::server::durable::boot;
 use crate::server::durable::copy::{BACKLOG_MAX, Copying, ENGINE_STACK, Message, Purpose, Shared, Then, be_nice, receive};
@@ -25,7 +25,7 @@ impl Shell {
     pub(in crate::server::durable) fn begin_copy(&mut self, purpose: Purpose, then: Then) -> Result<Arc<Shared>, String> {
         let moment = Moment { boot: boot::clock(), now: self.clock.now() };
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let config = Config { maxmemory: 0, ..self.engine.config.clone() };
+        let config = Config { maxmemory: 0, ..self.driver.engine.config.clone() };
         let (messages, received) = channel();
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
@@ -43,10 +43,11 @@ impl Shell {
             }
         });
         spawned.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let libraries = self.engine.library_sources();
-        let copy = LiveCopy::begin(&self.engine.keyspace, moment, libraries);
+        let libraries = self.driver.engine.library_sources();
+        let copy = LiveCopy::begin(&self.driver.engine.keyspace, moment, libraries);
+        self.driver.set_copy(Some(copy.clone()));
         self.copying = Some(Box::new(Copying { copy, messages, shared: Arc::clone(&shared), purpose }));
-        self.record_changes();
+        self.update_files();
         Ok(shared)
     }
 
@@ -64,28 +65,30 @@ impl Shell {
             return copying.shared.backlog.load(Ordering::Relaxed) <= BACKLOG_MAX;
         }
         let moment = Moment { boot: boot::clock(), now: self.clock.now() };
-        let more = copying.copy.step(&self.engine.keyspace, moment, ROOM).unwrap_or(false);
+        let more = copying.copy.step(&self.driver.engine.keyspace, moment, ROOM).unwrap_or(false);
         copying.copy.take().into_iter().for_each(|part| copying.send(part, moment));
         if matches!(copying.purpose, Purpose::Snapshot) {
-            self.engine.persistence.snapshot.keys[0] = copying.copy.keys();
+            self.driver.engine.persistence.snapshot.keys[0] = copying.copy.keys();
         }
-        if more || self.engine.keyspace.changes.in_unit() {
+        if more || self.driver.engine.keyspace.changes.in_unit() {
             return true;
         }
         if let Some(copying) = self.copying.take() {
-            copying.copy.finish(&self.engine.keyspace).into_iter().for_each(|part| copying.send(part, moment));
+            copying.copy.finish(&self.driver.engine.keyspace).into_iter().for_each(|part| copying.send(part, moment));
             let _ = copying.messages.send(Message::End(moment));
             match copying.purpose {
                 Purpose::Snapshot => {
-                    let changes = self.engine.keyspace.changes.count;
-                    self.engine.persistence.snapshot.copied_changes = changes;
+                    let changes = self.driver.engine.keyspace.changes.count;
+                    self.driver.engine.persistence.snapshot.copied_changes = changes;
                 }
-                Purpose::Log(durable) => {
+                Purpose::Log(log, file) => {
                     self.begins_log = false;
-                    self.durable = Some(durable);
+                    self.log_file = Some(file);
+                    self.driver.begin_file(log);
                 }
             }
-            self.record_changes();
+            self.driver.set_copy(None);
+            self.update_files();
         }
         false
     }
@@ -94,10 +97,11 @@ impl Shell {
     fn fail_copy(&mut self, reason: &str) {
         let Some(copying) = self.copying.take() else { return };
         copying.shared.abandoned.store(true, Ordering::Relaxed);
-        self.record_changes();
+        self.driver.set_copy(None);
+        self.update_files();
         match copying.purpose {
             Purpose::Snapshot => self.snapshot_failed(reason),
-            Purpose::Log(_) => self.log_not_begun(reason),
+            Purpose::Log(..) => self.log_not_begun(reason),
         }
     }
 
@@ -106,19 +110,7 @@ impl Shell {
         if let Some(copying) = self.copying.take() {
             copying.shared.abandoned.store(true, Ordering::Relaxed);
         }
-        self.record_changes();
-    }
-
-    /// Makes the engine record its changes where they are wanted now.
-    pub(in crate::server) fn record_changes(&mut self) {
-        let log = self.durable.as_ref().filter(|durable| durable.records()).map(|durable| durable.log.clone());
-        let copy = self.copying.as_ref().map(|copying| copying.copy.clone());
-        self.engine.keyspace.changes.log = match (log, copy) {
-            (None, None) => None,
-            (Some(log), None) => Some(Box::new(log)),
-            (None, Some(copy)) => Some(Box::new(copy)),
-            (Some(log), Some(copy)) => Some(Box::new(Both(log, copy))),
-        };
+        self.driver.set_copy(None);
         self.update_files();
     }
 }

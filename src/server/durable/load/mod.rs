@@ -1,7 +1,5 @@
 //! Loads files into an engine: those of a folder or a snapshot for a start, in slices; those of a folder for a new base, at once.
 
-pub mod pace;
-pub mod replay;
 pub mod slices;
 pub mod upgrade;
 
@@ -12,6 +10,8 @@ use std::ops::DerefMut;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::driver::pace::Pace;
+use crate::driver::replay::{Purpose, Replay};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::files::open_to_change;
@@ -25,8 +25,6 @@ use crate::persist::rdb_file::load::{Loader, Tally};
 use crate::persist::rdb_file::read::Event;
 use crate::persist::resume::{Last, manifest_name};
 use crate::server::durable::folder::words;
-use crate::server::durable::load::pace::Pace;
-use crate::server::durable::load::replay::Replay;
 
 /// Bytes that are read at once: a slice of a load must not take long.
 const PIECE: usize = 256 << 10;
@@ -41,20 +39,6 @@ pub fn folder_of(config: &Config) -> PathBuf {
 /// The snapshot of a configuration; `None` if `dbfilename` is empty.
 pub fn snapshot_of(config: &Config) -> Option<PathBuf> {
     if config.dbfilename.is_empty() { None } else { Some(Path::new(&config.dir).join(&config.dbfilename)) }
-}
-
-/// Why files are loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// A server starts. The connections of the last one are gone.
-    Start {
-        /// `aof-load-truncated`: the end of the last file may be torn.
-        truncates: bool,
-    },
-    /// A server leads after another one, whose connections may live.
-    TakeOver,
-    /// A new base is made, while the server that wrote the files runs.
-    Base,
 }
 
 /// What a folder had.

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::driver::pace::Pace;
+use crate::driver::replay::Replay;
 use crate::engine::Engine;
-use crate::server::durable::load::pace::Pace;
-use crate::server::durable::load::replay::Replay;
+use crate::server::clock::monotonic_ns;
 use crate::server::durable::load::{Files, LoadedFiles};
 
 /// What is done once all is loaded; `S` is the shell.
@@ -38,7 +39,7 @@ impl<S> Loading<S> {
     /// In words, with the file and the offset.
     pub fn load_some(&mut self, delay: i64) -> Result<bool, String> {
         self.replay.set_key_load_delay(delay);
-        let mut pace = Pace::slice();
+        let mut pace = Pace::slice(monotonic_ns);
         let done = self.files.load_some(&mut self.replay, &mut pace)?;
         self.resumes = Instant::now() + pace.owed();
         Ok(done)

@@ -5,10 +5,11 @@ use std::io::{self, Cursor};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::engine::config::Config;
-use crate::quorum::node::{Applied, Committed, Machine, Status};
+use crate::quorum::node::{Committed, Done, Machine, Status};
 use crate::quorum::types::{Batch, NodeId, SnapshotFile};
 use crate::server::replicated::content;
 use crate::torture::sim::replica::disk::NodeDisk;
@@ -16,11 +17,17 @@ use crate::torture::sim::replica::disk::NodeDisk;
 /// What is asked.
 pub enum Asked {
     /// See [`Machine::apply`].
-    Apply(Vec<Committed>, oneshot::Sender<Applied>),
+    Apply(Vec<Committed>, Done),
     /// See [`Machine::install`].
     Install(Option<SnapshotFile>, oneshot::Sender<Result<(), String>>),
+    /// See [`Machine::message`].
+    Message(Bytes),
+    /// See [`Machine::followers_reached`].
+    FollowersReached,
     /// See [`Machine::changed`].
     Changed(Status),
+    /// See [`Machine::hand_over`].
+    HandOver(Option<NodeId>),
     /// See [`Machine::failed`].
     Failed(String),
 }
@@ -49,7 +56,7 @@ impl SimMachine {
 }
 
 impl Machine for SimMachine {
-    fn apply(&self, entries: Vec<Committed>, done: oneshot::Sender<Applied>) {
+    fn apply(&self, entries: Vec<Committed>, done: Done) {
         self.ask(Asked::Apply(entries, done));
     }
 
@@ -76,8 +83,17 @@ impl Machine for SimMachine {
         self.ask(Asked::Changed(status));
     }
 
-    /// Nobody asks: see the simulation's transport.
-    fn hand_over(&self, _to: Option<NodeId>) {}
+    fn message(&self, message: Bytes) {
+        self.ask(Asked::Message(message));
+    }
+
+    fn followers_reached(&self) {
+        self.ask(Asked::FollowersReached);
+    }
+
+    fn hand_over(&self, to: Option<NodeId>) {
+        self.ask(Asked::HandOver(to));
+    }
 
     fn failed(&self, reason: String) {
         self.ask(Asked::Failed(reason));

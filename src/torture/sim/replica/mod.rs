@@ -32,6 +32,7 @@ pub mod runtime;
 pub mod serve;
 pub mod transport;
 
+use crate::driver;
 use crate::quorum::node::Timing;
 use crate::quorum::store::Planted;
 
@@ -115,6 +116,28 @@ impl Flaw {
             Flaw::AloneLeads => Some("alone-leads"),
             Flaw::HungDiskLeads => Some("hung-disk-leads"),
             Flaw::AnyCluster => Some("any-cluster"),
+        }
+    }
+
+    /// The fault of the driver that this one is.
+    fn of_driver(self) -> driver::flaw::Flaw {
+        use driver::flaw::Flaw as Driver;
+        match self {
+            Flaw::AcknowledgeBeforeMajority => Driver::AcknowledgeEarly,
+            Flaw::FollowerAnswers => Driver::FollowerAnswers,
+            Flaw::TokenFromClock => Driver::TokenFromClock,
+            Flaw::LeaseNotShifted => Driver::LeaseNotShifted,
+            Flaw::ReadsWithoutLease => Driver::ReadsWithoutLease,
+            Flaw::HungDiskLeads => Driver::HungDiskLeads,
+            Flaw::SessionsEnded => Driver::SessionsEnded,
+            Flaw::WaitersLeft => Driver::WaitersLeft,
+            Flaw::AloneLeads => Driver::AloneLeads,
+            Flaw::Nothing
+            | Flaw::VoteNotSynced
+            | Flaw::WriteErrorIgnored
+            | Flaw::LogUnchecked
+            | Flaw::CutVotes
+            | Flaw::AnyCluster => Driver::Nothing,
         }
     }
 

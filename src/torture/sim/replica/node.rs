@@ -5,22 +5,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::base::ids::SessionId;
-use crate::base::time::Now;
-use crate::engine::replication::{Node as Shown, Role, State};
-use crate::persist::append::log::{AppendLog, Batch};
+use crate::driver::Driver;
+use crate::driver::replicated::MemberOptions;
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
-use crate::quorum::net::Neighbours;
-use crate::quorum::node::{Core, Node, Status};
+use crate::quorum::net::ClientAddress;
+use crate::quorum::node::Core;
 use crate::quorum::node::{admission, is_blank, standing};
 use crate::quorum::store::{LogStore, Options, Owner, Snapshots, Worker};
 use crate::quorum::types::NodeId;
-use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
-use crate::server::replicated::boot_clock;
-use crate::server::replicated::leadership::{DiskStep, Leadership, Part, Wait, successor};
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
-use crate::torture::sim::clock::Clock;
 use crate::torture::sim::replica::damage::{Rot, damage};
 use crate::torture::sim::replica::disk::NodeDisk;
 use crate::torture::sim::replica::foreign::make_foreign;
@@ -83,51 +77,16 @@ pub struct Replica {
 
 /// A process.
 pub struct Process {
-    /// The node as the executor sees it.
-    pub node: Node,
     worker: Worker<NodeDisk>,
     /// What openraft asks of the server.
     pub machine: SimMachine,
     transport: Transport,
-    /// What it does for the cluster.
-    pub part: Part,
-    /// What it was told of the cluster.
-    pub status: Status,
-    /// The log and the gate of a leader.
-    pub leading: Option<Leading>,
-    /// Whether it has led, reached no majority, and known no leader since.
-    pub was_alone: bool,
     /// Whether the log works on orders.
     works: bool,
     /// Whether its disk has failed since it began: then it may be unable to go on.
     pub had_bad_disk: bool,
     /// Whether it cannot go on.
     pub failed: bool,
-}
-
-/// What a leader has besides its leadership.
-pub struct Leading {
-    log: AppendLog,
-    /// Which output waits for which batch.
-    pub gate: CommitGate,
-    seed: u64,
-    /// The last batch that the requests of this turn have shown.
-    seen: BatchNumber,
-    /// Whether a batch must be proposed even if it is empty.
-    pub confirms: bool,
-}
-
-impl Leading {
-    /// A log and a gate at the beginning of a leadership.
-    pub fn new(log: AppendLog, seed: u64) -> Leading {
-        Leading { log, gate: CommitGate::default(), seed, seen: 0, confirms: false }
-    }
-
-    /// The batch that the output of other sessions waits for, after a request or after time has passed.
-    pub fn batch_of_others(&mut self, after_request: bool) -> BatchNumber {
-        let seen = std::mem::take(&mut self.seen);
-        self.gate.batch_of_others(&self.log, after_request.then_some(seen))
-    }
 }
 
 impl Replica {
@@ -153,11 +112,6 @@ impl Replica {
             post,
             random: Random::new(seed, streams::DISK, 0),
         }
-    }
-
-    /// Number of nodes.
-    pub fn nodes(&self) -> u32 {
-        self.nodes
     }
 
     /// Lets its disk fail, or work again.
@@ -241,11 +195,11 @@ impl Replica {
         self.home.is_some()
     }
 
-    /// Starts a process from the node's files.
+    /// Starts a process from the node's files. Returns what its driver becomes a member with.
     ///
     /// # Errors
     /// The files are refused, in words.
-    pub fn start(&mut self, runtime: &mut Runtime, now_us: u64) -> Result<(), String> {
+    pub fn start(&mut self, runtime: &mut Runtime, now_us: u64) -> Result<MemberOptions, String> {
         self.number += 1;
         runtime.enter(self.index, now_us);
         let owner = self.owner();
@@ -286,27 +240,15 @@ impl Replica {
             }
         }));
         runtime.spawn(Box::pin(transport.clone().greet()));
-        let (part, status) = (Part::Empty, Status::default());
-        let (had_bad_disk, failed) = (self.bad, false);
-        let process = Process {
-            node,
-            worker,
-            machine,
-            transport,
-            part,
-            status,
-            leading: None,
-            was_alone: false,
-            works: false,
-            had_bad_disk,
-            failed,
-        };
+        let process = Process { worker, machine, transport, works: false, had_bad_disk: self.bad, failed: false };
         self.process = Some(process);
-        Ok(())
+        let client = ClientAddress { host: host(self.id()), port: 6379, tls_port: 0 };
+        Ok(MemberOptions { node, id: self.id(), cluster: CLUSTER, client, tick_every_ms: TICK_MS })
     }
 
-    /// The process ends. With `power` the machine loses its power: what was not synced may be lost, and a write may be torn.
-    pub fn end_process(&mut self, runtime: &mut Runtime, now_us: u64, power: bool) {
+    /// The process ends, and with it the `driver`'s node. With `power` the machine loses its power: what was not synced may be lost, and a write
+    /// may be torn.
+    pub fn end_process(&mut self, runtime: &mut Runtime, driver: &mut Driver, now_us: u64, power: bool) {
         let Some(mut process) = self.process.take() else { return };
         self.works_since_us = None;
         runtime.enter(self.index, now_us);
@@ -318,6 +260,7 @@ impl Replica {
         // What the end of the tasks would do to the disk is not done.
         let kept = self.disk.act(|disk| std::mem::replace(disk, SimulatedDisk::new(0)));
         drop(process);
+        driver.end_membership();
         runtime.crash(self.index);
         self.disk = NodeDisk::new(kept);
         self.disk.act(|disk| match power {
@@ -344,20 +287,14 @@ impl Replica {
         self.doubtful_until_us = up_us + DOUBT_US;
     }
 
-    /// Whether the node has all that it was given, so that another one may lose its disk. `committed` is the last index that any node
-    /// knows to be committed.
-    pub fn has_all(&self, now_us: u64, committed: u64) -> bool {
+    /// Whether the node has all that it was given, so that another one may lose its disk. `applied` says whether it has applied all that
+    /// any node knows to be committed.
+    pub fn has_all(&self, now_us: u64, applied: bool) -> bool {
         let doubtful = self.doubtful_until_us > 0;
         if self.is_away() {
             return false;
         }
-        let has_applied = || self.process.as_ref().is_some_and(|process| process.node.status().applied >= committed);
-        self.has_joined && (!doubtful || (now_us >= self.doubtful_until_us && has_applied()))
-    }
-
-    /// The last index that the node knows to be committed.
-    pub fn committed(&self) -> u64 {
-        self.process.as_ref().map_or(0, |process| process.node.status().committed)
+        self.has_joined && (!doubtful || (now_us >= self.doubtful_until_us && applied))
     }
 
     /// Looks whether there is work for the disk. Returns the time that it takes, if it begins now.
@@ -401,109 +338,4 @@ impl Replica {
             runtime.spawn(Box::pin(task));
         }
     }
-}
-
-impl Process {
-    /// The batch that the reply to a request waits for. `None` if nothing waits here.
-    pub fn batch_of_reply(&mut self, request: Executed<'_>, now_ns: u64, flaw: Flaw) -> Option<BatchNumber> {
-        let Process { node, part, leading, .. } = self;
-        let (Part::Leads(leadership), Some(leading)) = (part, leading) else { return None };
-        let batch = leading.gate.batch_of_reply(&leading.log, leading.seed, request);
-        let wait = match flaw {
-            Flaw::ReadsWithoutLease => Wait::For(batch),
-            _ => leadership.wait_of(batch, &leading.gate, &request, now_ns, || node.lease()),
-        };
-        let batch = match wait {
-            Wait::For(batch) => batch,
-            Wait::ForMajority => {
-                leading.confirms = true;
-                leading.gate.pending()
-            }
-        };
-        leading.seen = leading.seen.max(batch);
-        Some(batch)
-    }
-
-    /// Proposes the changes since the last batch, unless that one is on its way. Returns the sessions with more output to send.
-    pub fn submit(&mut self, now: Now, flaw: Flaw) -> Vec<SessionId> {
-        let Process { node, part, leading, .. } = self;
-        let (Part::Leads(leadership), Some(leading)) = (part, leading) else { return Vec::new() };
-        if !(leading.log.has_pending() || leading.confirms) || leading.gate.is_on_its_way() || leadership.out() {
-            return Vec::new();
-        }
-        leading.gate.note_changes(&leading.log);
-        leading.log.set_boot_clock(now, boot_clock(now));
-        let confirms = std::mem::take(&mut leading.confirms);
-        let batch = match leading.log.take_batch(0) {
-            Some(Batch { bytes, .. }) => bytes,
-            None if confirms => Vec::new(),
-            None => return Vec::new(),
-        };
-        let number = leading.gate.take();
-        leading.log.begin_file(0);
-        node.propose(leadership.propose(number, batch, now, now.mono_us() * 1000), leadership.id);
-        match flaw {
-            Flaw::AcknowledgeBeforeMajority => leading.gate.settle(number).into_iter().map(|(id, _)| id).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Looks at the disk, and whether a majority is out of reach. Returns whether the node has just ceased to serve.
-    pub fn look(&mut self, now_ns: u64, flaw: Flaw) -> bool {
-        let Process { node, part: Part::Leads(leadership), leading, transport, was_alone, .. } = self else { return false };
-        let lease: Duration = node.lease_max();
-        let stood_still = leadership.stood_still(now_ns, Duration::from_millis(TICK_MS), lease, || node.lease());
-        let step = match flaw {
-            Flaw::HungDiskLeads => DiskStep::Stay,
-            _ => leadership.look_at_disk(node.disk(), lease),
-        };
-        let settled = leading.as_ref().is_none_or(|leading| !leading.gate.in_flight() && !leading.log.has_pending());
-        if step == DiskStep::HandOver && settled {
-            let answers = |id| transport.directory().get(id).is_some_and(|peer| peer.connected);
-            if let Some(to) = successor(&node.status(), leadership.id.node_id, None, true, answers) {
-                node.transfer(to);
-                leadership.step_down();
-                node.set_heartbeats(false);
-                return true;
-            }
-        }
-        let changed = leadership.look(now_ns, lease, || node.lease());
-        if changed {
-            match flaw {
-                Flaw::AloneLeads | Flaw::WaitersLeft => node.set_heartbeats(!leadership.alone()),
-                _ => node.set_alone(leadership.alone()),
-            }
-            *was_alone = leadership.alone();
-        }
-        stood_still || changed && leadership.alone()
-    }
-
-    /// Begins a leadership with this log.
-    pub fn begin(&mut self, leadership: Leadership, leading: Leading) {
-        self.part = Part::Leads(leadership);
-        self.leading = Some(leading);
-    }
-
-    /// Whether it leads and reaches a majority, as far as it knows.
-    pub fn serves(&self) -> bool {
-        matches!(&self.part, Part::Leads(leadership) if !leadership.alone())
-    }
-
-    /// What clients are shown.
-    pub fn state(&self, id: NodeId, nodes: u32, flaw: Flaw) -> State {
-        let role = match self.part.role(id, self.status.leader, self.was_alone) {
-            Role::Follower { .. } if flaw == Flaw::FollowerAnswers => Role::Leader,
-            // Otherwise the engine ends the waits by an error.
-            Role::NoQuorum if flaw == Flaw::WaitersLeft => Role::Leader,
-            role => role,
-        };
-        let shown = |id: NodeId| Shown { id, host: host(id), port: 6379, voter: true, link_up: true, ..Shown::default() };
-        let nodes = (1..=NodeId::from(nodes)).map(shown).collect();
-        State { role, cluster: CLUSTER, node: id, term: self.status.term, nodes, handing_over: false }
-    }
-}
-
-/// The reading of a node's monotonic clock in nanoseconds.
-pub fn monotonic_ns(clock: Clock, now_us: u64) -> u64 {
-    clock.elapsed_us(now_us) * 1_000
 }

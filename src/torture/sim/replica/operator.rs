@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::driver::replicated::Member;
 use crate::quorum::node::{Change, Status};
 use crate::quorum::types::NodeId;
 use crate::torture::history::{EventKind, NO_CLIENT};
@@ -107,21 +108,20 @@ impl Simulation<'_> {
         // The leader of the latest term knows of all that is committed: what a leader before it began and did not end has either
         // reached it, or never happens.
         let leads = self.servers.iter().filter_map(|server| {
-            let process = server.replica.as_ref().filter(|_| server.up)?.process.as_ref()?;
-            let status = process.node.status();
+            let status = server.driver.member().filter(|_| server.up)?.node().status();
             status.leads.map(|leads| (leads.term, server.number, status))
         });
         let leader = leads.max_by_key(|(term, ..)| *term);
         let step = leader.as_ref().map_or(Step::Wait, |(_, leader, status)| {
             cluster.operator.step(now_us, NodeId::from(*leader) + 1, cluster.nodes, status)
         });
-        let process = leader.and_then(|(_, leader, _)| {
+        let node = leader.and_then(|(_, leader, _)| {
             cluster.runtime.enter(leader, now_us);
-            self.servers[leader as usize].replica.as_ref()?.process.as_ref()
+            self.servers[leader as usize].driver.member().map(Member::node)
         });
-        match (step, process) {
-            (Step::HandOver(to), Some(process)) => process.node.transfer(to),
-            (Step::Order(change), Some(process)) => {
+        match (step, node) {
+            (Step::HandOver(to), Some(node)) => node.transfer(to),
+            (Step::Order(change), Some(node)) => {
                 let order = Arc::clone(&cluster.operator.order);
                 let changed = move |result: Result<(), String>| {
                     if let Err(reason) = result {
@@ -129,7 +129,7 @@ impl Simulation<'_> {
                     }
                     drop(order);
                 };
-                process.node.change(change, Box::new(changed));
+                node.change(change, Box::new(changed));
             }
             (Step::Done, _) => {
                 cluster.operator.away = 0;

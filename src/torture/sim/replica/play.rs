@@ -54,11 +54,8 @@ impl Simulation<'_> {
         if self.cluster.as_ref().is_some_and(|cluster| cluster.operator.is_busy()) {
             return false;
         }
-        let committed = self.servers.iter().filter_map(|server| server.replica.as_ref()).map(|replica| replica.committed()).max();
-        let has_all = |server: &crate::torture::sim::server::Server| {
-            server.replica.as_ref().is_none_or(|replica| replica.has_all(now_us, committed.unwrap_or(0)))
-        };
-        self.servers.iter().all(has_all)
+        let committed = self.servers.iter().map(|server| server.committed()).max().unwrap_or(0);
+        self.servers.iter().all(|server| server.has_all(now_us, committed))
     }
 
     /// Starts all nodes.
@@ -162,7 +159,6 @@ impl Simulation<'_> {
         let server = match event {
             Event::ToServer(conn) | Event::BrokenAtServer(conn) => net.conn(conn).server,
             Event::Tick(server) | Event::Synced(server, _) | Event::Parcel(server, _) | Event::Lost(server, _) => server,
-            Event::ClusterTick(server) => server,
             _ => return false,
         };
         let until_us = self.servers[server as usize].stalled_until_us;
@@ -205,9 +201,6 @@ impl Simulation<'_> {
                 }
             }
             Event::Lost(_, number) => cluster.lost(number),
-            Event::ClusterTick(server) => {
-                self.servers[server as usize].tick_cluster(&mut lock(&self.net), &cluster.runtime);
-            }
             Event::NobodyWaits(leader, since_us) if (cluster.leader, cluster.leader_since_us) == (Some(leader), since_us) => {
                 let (nodes, mut net) = (cluster.nodes, lock(&self.net));
                 let others = self.servers[..nodes as usize].iter().filter(|server| server.number != leader);
@@ -226,7 +219,7 @@ impl Simulation<'_> {
             Event::GoOn(server) if self.servers[server as usize].stalled_until_us <= lock(&self.net).now_us => {
                 cluster.runtime.resume(server);
                 // Before it reads anything that has come meanwhile.
-                self.servers[server as usize].look_at_lease(&mut lock(&self.net), &cluster.runtime);
+                self.servers[server as usize].go_on(&mut lock(&self.net));
             }
             _ => {}
         }
@@ -239,7 +232,7 @@ impl Simulation<'_> {
         if let (Some(cluster), Some(replica)) = (&mut self.cluster, &mut of.replica) {
             cluster.runtime.resume(server);
             of.stalled_until_us = 0;
-            replica.end_process(&mut cluster.runtime, now_us, power);
+            replica.end_process(&mut cluster.runtime, &mut of.driver, now_us, power);
         }
     }
 

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
+use crate::driver::pace::Pace;
+use crate::driver::replay::Purpose;
+use crate::driver::replay::Replay;
+use crate::driver::replicated::moment;
 use crate::engine::Engine;
 use crate::persist::append::read::{Ending, Reader, Step};
 use crate::persist::natives::clock::Moment;
 use crate::quorum::node::Committed;
 use crate::quorum::types::{Batch, ClusterTime};
-use crate::server::durable::load::Purpose;
-use crate::server::durable::load::pace::Pace;
-use crate::server::durable::load::replay::Replay;
-use crate::server::replicated::moment;
 
 /// The state that is built.
 pub struct Follower {

@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::driver::gate::BatchNumber;
+use crate::driver::replicated::Member;
 use crate::engine::pubsub::Kind;
 use crate::engine::pubsub::relayed::Relayed;
-use crate::server::durable::gate::BatchNumber;
-use crate::server::replicated::Replicated;
 
 /// Messages that wait for batches.
 #[derive(Debug, Default)]
@@ -49,9 +49,9 @@ pub(super) fn decode(message: &[u8]) -> Option<Vec<Relayed>> {
     Some(wire.into_iter().map(relayed).collect())
 }
 
-impl Replicated {
+impl Member {
     /// Sends the messages that waited for this batch or an earlier one.
-    pub fn settle_messages(&mut self, settled: BatchNumber) {
+    pub(super) fn settle_messages(&mut self, settled: BatchNumber) {
         while self.messages.waiting.front().is_some_and(|(batch, _)| *batch <= settled) {
             if let Some((_, message)) = self.messages.waiting.pop_front() {
                 self.node.tell_all(&message);

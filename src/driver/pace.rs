@@ -1,6 +1,6 @@
 //! The pace of a load: how long a slice of it may take, and the delays of `key-load-delay`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a slice of a load takes, unless a single key or request takes longer.
 const SLICE: Duration = Duration::from_millis(1);
@@ -11,7 +11,8 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// Time for one slice.
 pub struct Pace {
-    until: Option<Instant>,
+    /// When it is over, in nanoseconds of a clock, and how that is read.
+    until: Option<(u64, fn() -> u64)>,
     looks: u32,
     /// What `key-load-delay` asks to wait for.
     owed: Duration,
@@ -23,25 +24,25 @@ impl Pace {
         Pace { until: None, looks: 0, owed: Duration::ZERO }
     }
 
-    /// A slice that begins now.
-    pub fn slice() -> Pace {
-        Pace::lasting(SLICE)
+    /// A slice of a load that begins now. `clock` reads a monotonic clock in nanoseconds.
+    pub fn slice(clock: fn() -> u64) -> Pace {
+        Pace::lasting(SLICE, clock)
     }
 
     /// A slice that begins now, of another length.
-    pub fn lasting(time: Duration) -> Pace {
-        Pace { until: Some(Instant::now() + time), looks: 0, owed: Duration::ZERO }
+    pub fn lasting(time: Duration, clock: fn() -> u64) -> Pace {
+        Pace { until: Some((clock() + time.as_nanos() as u64, clock)), looks: 0, owed: Duration::ZERO }
     }
 
     /// Whether the slice is over.
     #[inline]
     pub fn is_over(&mut self) -> bool {
-        let Some(until) = self.until else { return false };
+        let Some((until_ns, clock)) = self.until else { return false };
         if self.owed >= WAIT_MIN {
             return true;
         }
         self.looks += 1;
-        self.looks.is_multiple_of(LOOKS) && Instant::now() >= until
+        self.looks.is_multiple_of(LOOKS) && clock() >= until_ns
     }
 
     /// A key or a request was loaded. `delay` is `key-load-delay`: microseconds, or the number of keys for one microsecond, negated.
@@ -65,13 +66,13 @@ mod tests {
 
     #[test]
     fn delays_add_up_until_they_are_worth_a_wait() {
-        let mut pace = Pace::slice();
+        let mut pace = Pace::slice(|| 0);
         (0..999).for_each(|_| pace.loaded(1));
         assert_eq!(pace.owed(), Duration::from_micros(999));
         pace.loaded(1);
         assert!(pace.is_over());
         assert_eq!(pace.owed(), Duration::from_millis(1));
-        let mut pace = Pace::slice();
+        let mut pace = Pace::slice(|| 0);
         (0..1000).for_each(|_| pace.loaded(-10));
         assert_eq!(pace.owed(), Duration::from_micros(100));
         let mut pace = Pace::unlimited();
@@ -81,9 +82,10 @@ mod tests {
 
     #[test]
     fn a_slice_ends_by_itself() {
-        let began = Instant::now();
-        let mut pace = Pace::slice();
+        thread_local!(static CLOCK: std::cell::Cell<u64> = const { std::cell::Cell::new(5) });
+        let clock = || CLOCK.replace(CLOCK.get() + 100_000);
+        let mut pace = Pace::slice(clock);
         while !pace.is_over() {}
-        assert!(began.elapsed() >= SLICE);
+        assert_eq!(CLOCK.get(), 5 + 11 * 100_000, "it began at the first reading, and the eleventh was a millisecond later");
     }
 }

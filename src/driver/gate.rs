@@ -238,6 +238,12 @@ impl CommitGate {
         self.gates.get(&id).and_then(|gates| gates.first()).map_or(u64::MAX, |gate| gate.at)
     }
 
+    /// The last batch that output of a session waits for; 0 for none.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn last_of(&self, id: SessionId) -> BatchNumber {
+        self.gates.get(&id).and_then(|gates| gates.last()).map_or(0, |gate| gate.batch)
+    }
+
     /// Settles all batches up to this one. Returns the sessions with more output to write, each with whether it has no gate left.
     pub fn settle(&mut self, batch: BatchNumber) -> Vec<(SessionId, bool)> {
         self.settled = self.settled.max(batch);

@@ -1,19 +1,16 @@
 //! What clients are shown of the cluster.
 
-use crate::engine::replication::{Node, State};
-use crate::server::replicated::Replicated;
-use crate::server::replicated::leadership::Part;
-use crate::server::shell::Shell;
+use crate::driver::flaw::Flaw;
+use crate::driver::replicated::Member;
+use crate::driver::{Driver, Present};
+use crate::engine::replication::{Node, Role, State};
 
-impl Replicated {
+impl Member {
     /// The state that clients see. `recorded`: whether there are changes that no batch has.
     fn state(&self, recorded: bool) -> State {
         let directory = self.node.directory();
         let status = self.node.status();
-        let proposed = match &self.part {
-            Part::Leads(leadership) => leadership.proposed(),
-            _ => 0,
-        };
+        let proposed = self.leading().map_or(0, |leading| leading.leadership.proposed());
         let mut nodes: Vec<Node> = self
             .status
             .members
@@ -73,13 +70,21 @@ impl Replicated {
     }
 }
 
-impl Shell {
+impl Driver {
     /// Shows clients the present state of the cluster.
-    pub(in crate::server) fn show_cluster(&mut self) {
-        let recorded = self.durable.as_ref().is_some_and(|durable| durable.log.pending_bytes() > 0);
-        let Some(replicated) = &self.replicated else { return };
-        let state = replicated.state(recorded);
-        let now = self.clock.now();
-        self.engine.set_replication(now, state);
+    pub(super) fn show_cluster(&mut self, at: Present) {
+        let recorded = self.log().is_some_and(|log| log.records.pending_bytes() > 0);
+        let Some(member) = self.member() else { return };
+        let mut state = member.state(recorded);
+        let answers = match state.role {
+            Role::Follower { .. } => self.has_flaw(Flaw::FollowerAnswers),
+            // Otherwise the engine ends the waits by an error.
+            Role::NoQuorum => self.has_flaw(Flaw::WaitersLeft),
+            Role::Leader | Role::Single => false,
+        };
+        if answers {
+            state.role = Role::Leader;
+        }
+        self.engine.set_replication(at.now, state);
     }
 }

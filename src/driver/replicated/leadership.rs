@@ -1,5 +1,5 @@
-//! What a node decides as leader and as follower, without its server: which committed batches are its own, how long it certainly
-//! leads, when it is cut off, and what a change of leaders makes of it. The simulation of `torture` runs the same code.
+//! What a node decides as leader and as follower, beside its engine: which committed batches are its own, how long it certainly leads,
+//! when it is cut off, and what a change of leaders makes of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,6 +8,11 @@ use bytes::Bytes;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::driver::gate::{BatchNumber, CommitGate, Executed};
+use crate::driver::replay::Purpose;
+use crate::driver::replicated::follower::Follower;
+use crate::driver::replicated::leading::Leading;
+use crate::driver::replicated::moment_of;
 use crate::engine::Engine;
 use crate::engine::replication::Role;
 use crate::engine::session::SessionFlags;
@@ -15,10 +20,6 @@ use crate::persist::append::batch::HEADER;
 use crate::quorum::node::{Applied, Committed, Status};
 use crate::quorum::store::DiskNow;
 use crate::quorum::types::{Batch, ClusterTime, LeaderId, NodeId, Origin};
-use crate::server::durable::gate::{BatchNumber, CommitGate, Executed};
-use crate::server::durable::load::Purpose;
-use crate::server::replicated::follower::Follower;
-use crate::server::replicated::moment_of;
 
 /// Number of leases without contact to a majority after which a leader tells its clients so.
 const LEASES_ALONE: u32 = 3;
@@ -66,7 +67,7 @@ pub enum Part {
     /// It applies what is committed.
     Follows(Box<Follower>),
     /// It executes requests.
-    Leads(Leadership),
+    Leads(Box<Leading>),
     /// It has dropped its state, and is given it again with the next entry.
     Empty,
 }
@@ -120,7 +121,7 @@ impl Part {
                 }
                 Ok(Taken::nothing(Applied::Done))
             }
-            Part::Leads(leadership) => Ok(leadership.take(entries)),
+            Part::Leads(leading) => Ok(leading.leadership.take(entries)),
         }
     }
 
@@ -128,7 +129,7 @@ impl Part {
     /// majority, and known no leader since.
     pub fn role(&self, me: NodeId, leader: Option<NodeId>, was_alone: bool) -> Role {
         match self {
-            Part::Leads(leadership) if leadership.alone => Role::NoQuorum,
+            Part::Leads(leading) if leading.leadership.alone => Role::NoQuorum,
             Part::Leads(_) => Role::Leader,
             _ if was_alone && leader.is_none() => Role::NoQuorum,
             _ => Role::Follower { leader: leader.filter(|leader| *leader != me) },
@@ -138,7 +139,7 @@ impl Part {
     /// What becomes of this node if the cluster's leadership is `leads`, where this node has it.
     pub fn turn(&self, leads: Option<LeaderId>) -> Turn {
         let before = match self {
-            Part::Leads(leadership) => Some(leadership.id),
+            Part::Leads(leading) => Some(leading.leadership.id),
             _ => None,
         };
         Turn { ceases: before.is_some() && before != leads, begins: leads.filter(|leads| Some(*leads) != before) }
@@ -371,10 +372,17 @@ pub enum Wait {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::driver::log::Log;
     use crate::engine::config::Config;
+    use crate::persist::append::log::AppendLog;
 
     fn leadership(term: u64) -> Leadership {
         Leadership::new(LeaderId { term, node_id: 1 }, 77, 1_000)
+    }
+
+    fn leading(leadership: Leadership) -> Box<Leading> {
+        let (now, progress) = (Now::new(0, 0), Default::default());
+        Box::new(Leading::new(Log::new(AppendLog::new(now, moment_of(now).boot, 0), 0), leadership, &progress))
     }
 
     fn committed(index: u64, batch: Batch) -> Committed {
@@ -387,7 +395,7 @@ mod tests {
         let now = Now::new(5, 7);
         let own: Vec<Batch> = (1..=3).map(|number| leads.propose(number, vec![0; HEADER + 10], now, number)).collect();
         assert_eq!((own[0].bytes.len(), own[0].time, leads.proposed()), (10, ClusterTime { us: 5, wall_offset_ms: 7 }, 3));
-        let mut part = Part::Leads(leads);
+        let mut part = Part::Leads(leading(leads));
         let entries = [committed(8, own[0].clone()), committed(9, own[1].clone())];
         let bytes = 2 * (HEADER as u64 + 10);
         assert_eq!(
@@ -414,7 +422,7 @@ mod tests {
     #[test]
     fn a_change_of_leaders_ends_a_leadership_and_begins_another() {
         let id = |term| LeaderId { term, node_id: 1 };
-        let part = Part::Leads(leadership(3));
+        let part = Part::Leads(leading(leadership(3)));
         assert_eq!(part.turn(Some(id(3))), Turn::default());
         assert_eq!(part.turn(None), Turn { ceases: true, begins: None });
         assert_eq!(part.turn(Some(id(4))), Turn { ceases: true, begins: Some(id(4)) });

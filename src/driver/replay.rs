@@ -23,13 +23,26 @@ use crate::persist::rdb_file::consumers;
 use crate::persist::rdb_file::fault::{Fault, Reason};
 use crate::persist::rdb_file::load::{Loader, Options};
 use crate::persist::rdb_file::read::Event;
-use crate::server::durable::load::Purpose;
 use crate::store::values::value::Value;
 
 /// Maximum number of requests that the log names of those that were refused.
 const REFUSALS_NAMED_MAX: usize = 10;
 /// Maximum number of libraries whose errors are kept.
 const LIBRARIES_NAMED_MAX: usize = 100;
+
+/// Why files are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A server starts. The connections of the last one are gone.
+    Start {
+        /// `aof-load-truncated`: the end of the last file may be torn.
+        truncates: bool,
+    },
+    /// A server leads after another one, whose connections may live.
+    TakeOver,
+    /// A new base is made, while the server that wrote the files runs.
+    Base,
+}
 
 /// A lock's database and name.
 type Place = (u32, Box<[u8]>);

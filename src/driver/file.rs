@@ -1,0 +1,291 @@
+//! The log of a server that writes an append-only file: how far the file is, and when a new base is due.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::base::durations::Histogram;
+use crate::base::time::Now;
+use crate::driver::delay::Delay;
+use crate::driver::log::Log;
+use crate::driver::{Driver, Present};
+use crate::engine::persistence::{Figures, Position};
+use crate::persist::disk::DiskError;
+
+/// Number of failures in a row from which on the server waits before it tries again by itself to make a new base, and the longest wait in
+/// minutes. As in Redis.
+const FAILURES_MAX: u32 = 3;
+const PAUSE_MAX: u64 = 60;
+
+/// `appendfsync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncs {
+    /// After each batch; batches are settled then.
+    Always,
+    /// Once a second.
+    EverySecond,
+    /// Never: the system writes when it likes.
+    Never,
+}
+
+impl Syncs {
+    /// The value of the directive.
+    pub fn of(appendfsync: &str) -> Syncs {
+        match appendfsync {
+            "always" => Syncs::Always,
+            "everysec" => Syncs::EverySecond,
+            _ => Syncs::Never,
+        }
+    }
+}
+
+/// How far a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Its base is not on the disk yet: changes are recorded, and nothing waits for them.
+    Starting,
+    /// It is what a start would load.
+    Running,
+    /// It was switched off, and what is left is written.
+    Closing,
+}
+
+/// What was done with the batches. Who writes the file sets it, on any thread.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The last batch that is in the file.
+    pub written: AtomicU64,
+    /// The last batch that is durable.
+    pub durable: AtomicU64,
+    /// Bytes of the current increment.
+    pub bytes: AtomicU64,
+    /// Bytes of the base and all increments.
+    pub total_bytes: AtomicU64,
+    /// Bytes of it that are durable.
+    pub durable_bytes: AtomicU64,
+    /// The syncs.
+    pub syncs: Histogram,
+    /// Bytes of all batches since the start that are durable.
+    pub durable_position: AtomicU64,
+    /// Whether the files are what a start would load: the first base is on the disk.
+    pub begun: AtomicBool,
+    /// Bytes that wait to be written.
+    pub queued_bytes: AtomicU64,
+    /// Whether a sync runs.
+    pub syncing: AtomicBool,
+    /// Set by the driver: whether a new base is being made.
+    pub rewriting: AtomicBool,
+    /// Set by the driver: `latency-monitor-threshold`.
+    pub latency_ms: AtomicU64,
+}
+
+/// State of rewriting: of the new base in progress, and of the last one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rewriting {
+    /// When the one in progress began, in monotonic milliseconds.
+    began_ms: Option<u64>,
+    /// How many failed since one succeeded.
+    failures: u32,
+    /// When the server may begin one by itself, in monotonic milliseconds.
+    not_before_ms: u64,
+    /// Seconds that the last one took.
+    took_s: Option<u64>,
+    /// Number of new bases.
+    made: u64,
+}
+
+/// What `INFO` shares with the log.
+#[derive(Default)]
+struct Shown {
+    rewriting: Cell<Rewriting>,
+    /// Bytes of all files after the last new base, or at the start.
+    base_size: Cell<u64>,
+    /// How often a sync took too long.
+    delayed_syncs: Cell<u64>,
+}
+
+/// The log of a server that writes an append-only file.
+pub struct FileLog {
+    /// What records changes, and what waits for them.
+    pub log: Log,
+    /// How far it is.
+    pub phase: Phase,
+    /// When it is synced.
+    pub syncs: Syncs,
+    /// How much is written and synced.
+    pub progress: Arc<Progress>,
+    /// Why the last batch could not be written.
+    pub stuck: Option<DiskError>,
+    /// Whether the next increment was ordered and has not begun.
+    pub turns_over: bool,
+    shown: Rc<Shown>,
+    /// Notices syncs that hold up changes.
+    delay: Delay,
+}
+
+impl FileLog {
+    /// A log whose base is being made since `rewriting_ms`, in monotonic milliseconds, or whose files have this many bytes.
+    pub fn new(log: Log, progress: Arc<Progress>, syncs: Syncs, rewriting_ms: Option<u64>, base_size: u64) -> FileLog {
+        let shown = Rc::<Shown>::default();
+        shown.rewriting.set(Rewriting { began_ms: rewriting_ms, ..Rewriting::default() });
+        shown.base_size.set(base_size);
+        let delay = Delay::default();
+        FileLog { log, phase: Phase::Starting, syncs, progress, stuck: None, turns_over: false, shown, delay }
+    }
+
+    /// Takes note that its files are what a start would load.
+    pub fn begin(&mut self) {
+        self.phase = Phase::Running;
+        self.progress.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether changes are recorded.
+    pub fn records(&self) -> bool {
+        self.phase != Phase::Closing
+    }
+
+    /// Whether output waits for batches.
+    #[inline]
+    pub fn holds_output(&self) -> bool {
+        self.syncs == Syncs::Always && self.phase == Phase::Running
+    }
+
+    /// Number of bytes that wait to be stored.
+    #[inline]
+    pub fn waiting(&self) -> u64 {
+        waiting(&self.progress, &self.log)
+    }
+
+    /// Bytes of the current file that are durable. Until the next one has begun, its figures are those of the last one.
+    pub(super) fn synced_bytes(&self) -> u64 {
+        if self.turns_over { 0 } else { self.progress.durable_bytes.load(Ordering::Relaxed) }
+    }
+
+    /// Takes note of a batch of so many bytes, which is handed on. Tells the operator if a sync has long held up such batches.
+    pub(super) fn note_queued(&mut self, bytes: u64, now: Now) {
+        self.progress.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let runs = self.syncs == Syncs::EverySecond && self.progress.syncing.load(Ordering::Relaxed);
+        let sync = runs.then(|| self.progress.syncs.read().count);
+        if self.delay.note(sync, now.mono_ms()) {
+            tracing::warn!("Asynchronous AOF fsync is taking too long (disk is busy?). Changes wait until it ends.");
+            self.shown.delayed_syncs.set(self.shown.delayed_syncs.get() + 1);
+        }
+    }
+
+    /// Whether a new base is being made.
+    pub fn is_rewriting(&self) -> bool {
+        self.shown.rewriting.get().began_ms.is_some()
+    }
+
+    /// Takes note that a new base is being made.
+    pub fn begin_rewriting(&mut self, now: Now) {
+        self.shown.rewriting.set(Rewriting { began_ms: Some(now.mono_ms()), ..self.shown.rewriting.get() });
+        self.progress.rewriting.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes note that a new base was made, or could not be.
+    pub fn end_rewriting(&mut self, now: Now, made: bool) {
+        let Rewriting { began_ms, failures, made: before, .. } = self.shown.rewriting.get();
+        let took_s = began_ms.map(|began_ms| now.mono_ms().saturating_sub(began_ms) / 1000);
+        let failures = if made { 0 } else { failures.saturating_add(1) };
+        let minutes = pause_minutes(failures);
+        if minutes > 0 {
+            tracing::warn!(
+                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+            );
+        }
+        let not_before_ms = now.mono_ms() + minutes * 60_000;
+        let made_now = u64::from(made);
+        self.shown.rewriting.set(Rewriting { began_ms: None, failures, not_before_ms, took_s, made: before + made_now });
+        self.progress.rewriting.store(false, Ordering::Relaxed);
+        if made {
+            self.shown.base_size.set(self.progress.total_bytes.load(Ordering::Relaxed));
+            tracing::info!("Background AOF rewrite finished successfully");
+        }
+    }
+
+    /// Reads the figures of INFO.
+    pub fn figures(&self) -> Box<dyn Fn() -> Figures> {
+        let (progress, shown) = (Arc::clone(&self.progress), Rc::clone(&self.shown));
+        let (held, recorded) = (self.log.gate.held(), self.log.records.clone());
+        Box::new(move || {
+            let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+            // The base counts as one byte: until it is on the disk, nothing is.
+            let durable = if progress.begun.load(Ordering::Relaxed) { get(&progress.durable_position) + 1 } else { 0 };
+            let rewriting = shown.rewriting.get();
+            Figures {
+                size: get(&progress.total_bytes),
+                base_size: shown.base_size.get(),
+                position: Position { recorded: recorded.position() + 1, durable },
+                queued: get(&progress.queued_bytes) + recorded.pending_bytes() as u64,
+                delayed_syncs: shown.delayed_syncs.get(),
+                syncing: progress.syncing.load(Ordering::Relaxed),
+                batches: [get(&progress.written), get(&progress.durable)],
+                syncs: progress.syncs.read(),
+                held: held.get(),
+                rewriting_since_ms: rewriting.began_ms,
+                rewrite_failures: rewriting.failures,
+                rewrite_s: rewriting.took_s,
+                rewrites: rewriting.made,
+            }
+        })
+    }
+}
+
+/// Number of bytes that wait to be written.
+#[inline]
+fn waiting(progress: &Progress, log: &Log) -> u64 {
+    progress.queued_bytes.load(Ordering::Relaxed) + log.records.pending_bytes() as u64
+}
+
+impl Driver {
+    /// By how many percent the files have grown, if that is so much that a new base is to be made now.
+    #[cold]
+    pub fn rewrite_due(&self, at: Present) -> Option<u64> {
+        let file = self.file()?;
+        let (config, rewriting) = (&self.engine.config, file.shown.rewriting.get());
+        let size = file.progress.total_bytes.load(Ordering::Relaxed);
+        let base_size = file.shown.base_size.get();
+        let grown = size.saturating_sub(base_size).saturating_mul(100) / base_size.max(1);
+        let due = config.auto_aof_rewrite_percentage > 0
+            && size >= config.auto_aof_rewrite_min_size
+            && grown >= u64::from(config.auto_aof_rewrite_percentage)
+            && file.phase == Phase::Running
+            && rewriting.began_ms.is_none()
+            && at.now.reached(rewriting.not_before_ms)
+            && self.engine.persistence.snapshot.since_ms.is_none();
+        due.then_some(grown)
+    }
+
+    /// The file cannot be written, for this reason, or can be written again.
+    pub fn set_stuck(&mut self, error: Option<DiskError>) {
+        match &error {
+            Some(error) => {
+                tracing::warn!(%error, "cannot write to the append-only file; writes are refused until it works again")
+            }
+            None => tracing::info!("the append-only file can be written to again"),
+        }
+        if let Some(file) = self.file_mut() {
+            file.stuck = error;
+        }
+        self.refuse_writes();
+    }
+}
+
+/// Minutes that the server waits, after so many failures in a row to make a new base, before it makes one by itself.
+fn pause_minutes(failures: u32) -> u64 {
+    let more = failures.checked_sub(FAILURES_MAX);
+    more.map_or(0, |more| 1u64.checked_shl(more).map_or(PAUSE_MAX, |minutes| minutes.min(PAUSE_MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_an_hour() {
+        let pauses = [0, 1, 2, 3, 4, 5, 8, 9, 63, 66, 67, u32::MAX].map(pause_minutes);
+        assert_eq!(pauses, [0, 0, 0, 1, 2, 4, 32, 60, 60, 60, 60, 60]);
+    }
+}

@@ -1,0 +1,314 @@
+//! What records changes, and what waits until they are settled: the same with a file and with nodes.
+
+use std::time::Duration;
+
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::driver::bound::Bound;
+use crate::driver::flaw::Flaw;
+use crate::driver::gate::{BatchNumber, CommitGate, Executed};
+use crate::driver::sharing::Sharing;
+use crate::driver::{Changes, Driver, Present};
+use crate::engine::command::Command;
+use crate::engine::outbox::Outbox;
+use crate::engine::session::SessionFlags;
+use crate::persist::append::log::AppendLog;
+use crate::persist::natives::clock::BootClock;
+
+/// Pending bytes from which on a batch is handed on without waiting for anything.
+const BATCH_MIN: usize = 256 << 10;
+/// Milliseconds for which changes gather where nothing waits for them, because each batch wakes the log's thread.
+const BATCH_EVERY_MS: u64 = 10;
+
+/// What records changes, and what waits for them.
+pub struct Log {
+    /// Where the engine records its changes.
+    pub records: AppendLog,
+    /// Which output waits for which batch.
+    pub gate: CommitGate,
+    /// The seed of the hashes of keys.
+    pub(super) seed: u64,
+    /// The last batch that the running batch of requests has seen or made.
+    pub(super) seen: BatchNumber,
+    /// Whether too many bytes wait to be stored.
+    pub(super) bound: Bound,
+    /// What the next batch waits for.
+    sharing: Sharing,
+    /// Whether the last look at the pending changes left them to wait for others. Nothing else comes back to them then.
+    shares: bool,
+    /// When the pending changes are handed on at the latest, in monotonic milliseconds.
+    due_ms: Option<u64>,
+}
+
+impl Log {
+    /// A log at its beginning. `seed` is that of the hashes in `records`.
+    pub fn new(records: AppendLog, seed: u64) -> Log {
+        Log {
+            records,
+            gate: CommitGate::default(),
+            seed,
+            seen: 0,
+            bound: Bound::default(),
+            sharing: Sharing::default(),
+            shares: false,
+            due_ms: None,
+        }
+    }
+
+    /// When the pending changes must be handed on, in monotonic milliseconds; `u64::MAX` if they wait for something else.
+    #[inline]
+    pub fn due_ms(&self) -> u64 {
+        self.due_ms.unwrap_or(u64::MAX)
+    }
+
+    /// Whether the pending changes, or an empty batch if `confirms`, are handed on now. Otherwise [`Log::due_ms`] or [`Driver::rest_for_others`]
+    /// says when to ask again, or the report of the batch that is on its way comes first. `holds` says whether output waits for batches.
+    fn goes(&mut self, at: Present, holds: bool, confirms: bool, at_once: bool) -> bool {
+        self.shares = false;
+        let pending = self.records.pending_bytes();
+        if pending == 0 && !confirms {
+            self.due_ms = None;
+            return false;
+        }
+        if at_once || pending >= BATCH_MIN {
+            // Nothing is waited for.
+        } else if holds {
+            self.due_ms = None;
+            // While one batch is on its way the next is filled.
+            if self.gate.is_on_its_way() {
+                return false;
+            }
+            self.shares = self.sharing.waits(self.gate.held().get(), at.ns);
+            if self.shares {
+                return false;
+            }
+        } else if !at.frozen {
+            // A moment that does not come is not waited for.
+            let due_ms = *self.due_ms.get_or_insert_with(|| at.now.deadline_in(BATCH_EVERY_MS));
+            if !at.now.reached(due_ms) {
+                return false;
+            }
+        }
+        self.due_ms = None;
+        true
+    }
+
+    /// Takes note of a batch that was settled after so many microseconds.
+    fn share(&mut self, at: Present, took_us: u64) {
+        if !at.frozen {
+            self.sharing = Sharing::after(self.gate.held().get(), took_us, at.ns);
+        }
+    }
+}
+
+impl Driver {
+    /// Whether output waits until what it shows is settled.
+    #[inline]
+    pub fn holds_output(&self) -> bool {
+        match &self.changes {
+            Changes::Nowhere => false,
+            Changes::File(file) => file.holds_output(),
+            #[cfg(feature = "quorum")]
+            Changes::Quorum(member) => member.leads(),
+        }
+    }
+
+    /// Holds back the reply to a request until what it shows is settled. `start` is the position of the reply in the session's
+    /// outbox, which the caller has taken, `db` the session's database before the request, and `ns` the monotonic clock at its beginning.
+    #[cold]
+    pub fn hold_reply(&mut self, ns: u64, outbox: &Outbox, row: Option<&'static Command>, args: &[&[u8]], db: u32, start: usize) {
+        let id = outbox.session;
+        // Between MULTI and EXEC a reply says that a request is queued, or why it is not.
+        let queued = self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
+        let reply = outbox.bytes.get(start..).unwrap_or_default();
+        let request = Executed { commands: self.engine.commands, row, args, db, queued, reply };
+        let trusts_itself = self.has_flaw(Flaw::ReadsWithoutLease);
+        let (log, batch) = match &mut self.changes {
+            Changes::Nowhere => return,
+            Changes::File(file) => {
+                let batch = file.log.gate.batch_of_reply(&file.log.records, file.log.seed, request);
+                (&mut file.log, batch)
+            }
+            #[cfg(feature = "quorum")]
+            Changes::Quorum(member) => {
+                let Some(batch) = member.batch_of_reply(request, ns, trusts_itself) else { return };
+                let Some(leading) = member.leading_mut() else { return };
+                (&mut leading.log, batch)
+            }
+        };
+        let _ = (ns, trusts_itself);
+        log.seen = log.seen.max(batch);
+        let session = &mut self.engine.sessions[id.0 as usize];
+        let at = session.net_out + (start - session.sent.min(start)) as u64;
+        let gated = log.gate.hold(id, at, batch);
+        session.flags.set(SessionFlags::UNSETTLED, gated);
+    }
+
+    /// Holds back what a batch of requests, or the passing of time, wrote to these sessions, other than the requester's.
+    #[cold]
+    pub fn hold_others(&mut self, requester: Option<SessionId>, written: &[SessionId]) {
+        self.orders.woken.append(&mut self.engine.persistence.answered);
+        let holds = self.holds_output();
+        let batch = match self.log_mut() {
+            Some(log) if holds => {
+                let seen = std::mem::take(&mut log.seen);
+                let batch = log.gate.batch_of_others(&log.records, requester.map(|_| seen));
+                if batch > log.gate.settled() { batch } else { 0 }
+            }
+            _ => 0,
+        };
+        #[cfg(feature = "quorum")]
+        self.relay_messages(batch);
+        if batch == 0 {
+            return;
+        }
+        let log = match &mut self.changes {
+            Changes::Nowhere => return,
+            Changes::File(file) => &mut file.log,
+            #[cfg(feature = "quorum")]
+            Changes::Quorum(member) => match member.leading_mut() {
+                Some(leading) => &mut leading.log,
+                None => return,
+            },
+        };
+        for &id in written.iter().filter(|&&id| Some(id) != requester) {
+            // It may have been closed a moment ago.
+            let Some(session) = self.engine.sessions.get_mut(id.0 as usize) else { continue };
+            let gated = log.gate.hold(id, session.net_out, batch);
+            session.flags.set(SessionFlags::UNSETTLED, gated);
+        }
+    }
+
+    /// The position up to which a session's output may be written, in bytes of its whole output.
+    #[inline]
+    pub fn free_output(&self, id: SessionId) -> u64 {
+        self.log().map_or(u64::MAX, |log| log.gate.end(id))
+    }
+
+    /// Forgets a session that has ended.
+    #[inline]
+    pub fn forget(&mut self, id: SessionId) {
+        if let Some(log) = self.log_mut() {
+            log.gate.forget(id);
+        }
+    }
+
+    /// Hands the pending changes on, if it is time for that or `at_once`: to the nodes, or as a batch that the adapter is to append to the file
+    /// in the order of these calls. `boot` reads the boot clock.
+    #[cold]
+    pub fn submit(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) -> Option<(BatchNumber, Vec<u8>)> {
+        self.look_at_bound();
+        let (early, holds) = (self.has_flaw(Flaw::AcknowledgeEarly), self.holds_output());
+        let (number, batch) = match &mut self.changes {
+            Changes::Nowhere => return None,
+            Changes::File(file) => {
+                if !file.log.goes(at, holds, false, at_once) {
+                    return None;
+                }
+                if holds {
+                    file.log.gate.note_changes(&file.log.records);
+                }
+                file.log.records.set_boot_clock(at.now, boot());
+                let batch = file.log.records.take_batch(file.synced_bytes())?.bytes;
+                let number = file.log.gate.take();
+                file.note_queued(batch.len() as u64, at.now);
+                if !holds {
+                    // A crash may lose it; nothing waits.
+                    file.log.gate.settle(number);
+                }
+                (number, Some(batch))
+            }
+            #[cfg(feature = "quorum")]
+            Changes::Quorum(member) => {
+                let leading = member.leading_mut().filter(|leading| !leading.leadership.out())?;
+                if !leading.log.goes(at, holds, leading.confirms, at_once) {
+                    return None;
+                }
+                (member.propose(at)?, None)
+            }
+        };
+        if early && holds {
+            let opened = self.log_mut().map(|log| log.gate.settle(number)).unwrap_or_default();
+            self.open(opened);
+        }
+        batch.map(|batch| (number, batch))
+    }
+
+    /// How long to wait at most for more changes before [`Driver::submit`] hands the pending ones on; `None` if they do not wait for others.
+    #[cold]
+    pub fn rest_for_others(&self, ns: u64) -> Option<Duration> {
+        let log = self.log()?;
+        log.shares.then(|| log.sharing.rest(ns))
+    }
+
+    /// All batches of the file up to this one are settled. [`Driver::submit`] belongs behind it.
+    pub fn settled(&mut self, at: Present, number: BatchNumber) {
+        let Changes::File(file) = &self.changes else { return };
+        let took_us = file.progress.syncs.last_us();
+        self.settle(at, number, took_us);
+    }
+
+    /// All batches up to this one are settled, the last of them after so many microseconds.
+    pub(super) fn settle(&mut self, at: Present, number: BatchNumber, took_us: u64) {
+        let Some(log) = self.log_mut() else { return };
+        log.share(at, took_us);
+        let opened = log.gate.settle(number);
+        self.open(opened);
+        self.engine.end_log_waits(at.now);
+        self.look_at_bound();
+    }
+
+    /// Lets output go that was held back.
+    pub(super) fn open(&mut self, opened: Vec<(SessionId, bool)>) {
+        for (id, last) in opened {
+            if last && let Some(session) = self.engine.sessions.get_mut(id.0 as usize) {
+                session.flags.remove(SessionFlags::UNSETTLED);
+            }
+            // Not by way of the engine's list of sessions to flush: what is on that list may show changes that are not settled.
+            self.orders.woken.push(id);
+        }
+    }
+
+    /// Number of bytes that wait to be stored.
+    pub(super) fn waiting(&self) -> u64 {
+        match &self.changes {
+            Changes::Nowhere => 0,
+            Changes::File(file) => file.waiting(),
+            #[cfg(feature = "quorum")]
+            Changes::Quorum(member) => member.leading().map_or(0, |leading| leading.waiting()),
+        }
+    }
+
+    /// Looks whether too much waits to be stored.
+    pub(super) fn look_at_bound(&mut self) {
+        let waiting = self.waiting();
+        let Some(log) = self.log_mut() else { return };
+        if log.bound.look(waiting) {
+            let over = log.bound.is_over();
+            let who = if matches!(self.changes, Changes::File(_)) { "the disk" } else { "a majority of the nodes" };
+            if over {
+                tracing::warn!(waiting, "{who} is too slow: writes are refused until half of what waits may be is left");
+            } else {
+                tracing::info!(waiting, "{who} has caught up: writes are accepted again");
+            }
+            self.refuse_writes();
+        }
+    }
+
+    /// Lets the engine refuse writes, or accept them again, as the log and the last snapshot say.
+    pub fn refuse_writes(&mut self) {
+        let over = self.log().is_some_and(|log| log.bound.is_over());
+        let stuck = self.file().and_then(|file| file.stuck.as_ref());
+        let text = match stuck {
+            Some(error) => Some(Error::new(format!("MISCONF Errors writing to the AOF file: {error}"))),
+            None if over && self.file().is_some() => {
+                Some(Error::new("MISCONF Errors writing to the AOF file: the disk is too slow"))
+            }
+            None if over => Some(Error::new("MISCONF Too many changes wait for a majority of the nodes: it is too slow")),
+            None => None,
+        };
+        let (config, snapshot) = (&self.engine.config, &self.engine.persistence.snapshot);
+        let unsaved = snapshot.failed && config.stop_writes_on_bgsave_error && !config.save.is_empty();
+        self.engine.refuse_writes(text.or_else(|| unsaved.then_some(Error::MISCONF_SNAPSHOTS)));
+    }
+}

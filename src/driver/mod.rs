@@ -1,0 +1,235 @@
+//! What stands between the engine and a machine: where changes go, which output waits for that, and what a node does as leader and as follower.
+//! It has no socket, file, thread or clock. Adapters give it what happens, and carry out what it asks for:
+//!
+//! ```text
+//!   requests ─▶ Engine ─ changes ─▶ Log ─ submit ─▶ a batch for the file, or a proposal to the nodes
+//!     │ hold: output that shows an unsettled change            │
+//!     └──────── gate ◀────── settled, or committed ◀───────────┘
+//! ```
+//!
+//! There are two adapters: the server ([`crate::server`]: sockets, threads, files, the machine's clocks) and the simulation of `torture` (a
+//! network, disks and clocks of its own). They translate, and decide nothing. So what a simulated hour proves is proved of what runs.
+//!
+//! - [`log`]: what records the changes, and which output waits ([`gate`]); [`file`]: an append-only file; [`sharing`], [`bound`], [`delay`]: how
+//!   long a batch waits for more, how much may wait, and when a sync takes too long;
+//! - `replicated`: one of several nodes;
+//! - [`replay`]: applies what a log has to an engine, in slices ([`pace`]).
+
+pub mod bound;
+pub mod delay;
+pub mod file;
+pub mod flaw;
+pub mod gate;
+pub mod log;
+pub mod pace;
+pub mod replay;
+#[cfg(feature = "quorum")]
+pub mod replicated;
+pub mod sharing;
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::driver::file::{FileLog, Phase};
+use crate::driver::flaw::Flaw;
+use crate::driver::log::Log;
+#[cfg(feature = "quorum")]
+use crate::driver::replicated::Member;
+use crate::engine::Engine;
+use crate::persist::live_copy::{Both, LiveCopy};
+
+/// The present, as an adapter reads its clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Present {
+    /// The engine's time.
+    pub now: Now,
+    /// The machine's monotonic clock in nanoseconds, which no test freezes.
+    pub ns: u64,
+    /// Whether the engine's time stands still: nothing may wait until it goes on.
+    pub frozen: bool,
+}
+
+/// Where changes go.
+#[derive(Default)]
+pub enum Changes {
+    /// Nowhere: they end with the process.
+    #[default]
+    Nowhere,
+    /// To an append-only file.
+    File(Box<FileLog>),
+    /// To the nodes of a cluster, while this one leads them.
+    #[cfg(feature = "quorum")]
+    Quorum(Box<Member>),
+}
+
+/// What the adapter is to do, besides handing on batches.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// Sessions whose output may have become free, or that are to be closed.
+    pub woken: Vec<SessionId>,
+    /// The process is to end.
+    pub ends: bool,
+    /// The process cannot go on, for this reason.
+    pub failed: Option<String>,
+}
+
+/// The driver of an engine.
+pub struct Driver {
+    /// The engine.
+    pub engine: Engine,
+    changes: Changes,
+    /// A copy of the keyspace in progress, which records changes, too.
+    copy: Option<LiveCopy>,
+    orders: Orders,
+    /// A fault that a test has planted.
+    #[cfg(any(test, feature = "torture"))]
+    flaw: Flaw,
+}
+
+impl Driver {
+    /// A driver whose changes go nowhere.
+    pub fn new(engine: Engine) -> Driver {
+        Driver {
+            engine,
+            changes: Changes::Nowhere,
+            copy: None,
+            orders: Orders::default(),
+            #[cfg(any(test, feature = "torture"))]
+            flaw: Flaw::Nothing,
+        }
+    }
+
+    /// Plants a fault, so that a test shows that it finds it.
+    #[cfg(feature = "torture")]
+    pub fn plant(&mut self, flaw: Flaw) {
+        self.flaw = flaw;
+    }
+
+    /// Whether a test has planted this fault.
+    #[inline]
+    fn has_flaw(&self, flaw: Flaw) -> bool {
+        #[cfg(any(test, feature = "torture"))]
+        return self.flaw == flaw;
+        #[cfg(not(any(test, feature = "torture")))]
+        {
+            let _ = flaw;
+            false
+        }
+    }
+
+    /// Takes what the adapter is to do. It has to be asked after each call of a method that changes the driver.
+    pub fn take_orders(&mut self) -> Orders {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// Whether [`Driver::take_orders`] has something to do.
+    #[cfg(feature = "torture")]
+    pub fn has_orders(&self) -> bool {
+        !self.orders.woken.is_empty() || self.orders.ends || self.orders.failed.is_some()
+    }
+
+    /// Whether nothing is recorded or replicated: then there is nothing to hold, hand on or look at.
+    #[inline]
+    pub fn keeps_nothing(&self) -> bool {
+        matches!(self.changes, Changes::Nowhere)
+    }
+
+    /// The append-only file, if changes go to one.
+    pub fn file(&self) -> Option<&FileLog> {
+        match &self.changes {
+            Changes::File(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// As [`Driver::file`], to change it.
+    pub fn file_mut(&mut self) -> Option<&mut FileLog> {
+        match &mut self.changes {
+            Changes::File(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Lets changes go to a file from now on.
+    pub fn begin_file(&mut self, file: Box<FileLog>) {
+        self.changes = Changes::File(file);
+        self.record_changes();
+    }
+
+    /// Records no more changes for the file. What was recorded is still written.
+    pub fn close_file(&mut self) {
+        if let Changes::File(file) = &mut self.changes {
+            file.phase = Phase::Closing;
+        }
+        self.record_changes();
+    }
+
+    /// Lets changes go nowhere from now on. Nothing waits any more for the file that they went to.
+    pub fn end_file(&mut self) {
+        if !matches!(self.changes, Changes::File(_)) {
+            return;
+        }
+        if let Changes::File(mut file) = std::mem::take(&mut self.changes) {
+            let last = file.log.gate.last();
+            self.open(file.log.gate.settle(last));
+        }
+        self.record_changes();
+        self.refuse_writes();
+    }
+
+    /// What records changes now, if anything does.
+    fn log(&self) -> Option<&Log> {
+        match &self.changes {
+            Changes::Nowhere => None,
+            Changes::File(file) => Some(&file.log),
+            #[cfg(feature = "quorum")]
+            Changes::Quorum(member) => member.leading().map(|leading| &leading.log),
+        }
+    }
+
+    fn log_mut(&mut self) -> Option<&mut Log> {
+        match &mut self.changes {
+            Changes::Nowhere => None,
+            Changes::File(file) => Some(&mut file.log),
+            #[cfg(feature = "quorum")]
+            Changes::Quorum(member) => member.leading_mut().map(|leading| &mut leading.log),
+        }
+    }
+
+    /// Begins or ends a copy of the keyspace, which records changes while it lasts.
+    pub fn set_copy(&mut self, copy: Option<LiveCopy>) {
+        self.copy = copy;
+        self.record_changes();
+    }
+
+    /// Makes the engine record its changes where they are wanted now.
+    fn record_changes(&mut self) {
+        let records = match &self.changes {
+            Changes::File(file) if !file.records() => None,
+            _ => self.log().map(|log| log.records.clone()),
+        };
+        self.engine.keyspace.changes.log = match (records, self.copy.clone()) {
+            (None, None) => None,
+            (Some(log), None) => Some(Box::new(log)),
+            (None, Some(copy)) => Some(Box::new(copy)),
+            (Some(log), Some(copy)) => Some(Box::new(Both(log, copy))),
+        };
+    }
+
+    /// When something is due, in monotonic milliseconds; `u64::MAX` if nothing is. See [`Driver::tick`].
+    pub fn due_ms(&self) -> u64 {
+        let log_ms = self.log().map_or(u64::MAX, Log::due_ms);
+        match &self.changes {
+            #[cfg(feature = "quorum")]
+            Changes::Quorum(member) => log_ms.min(member.due_ms()),
+            _ => log_ms,
+        }
+    }
+
+    /// Does what is due. [`Driver::submit`] belongs behind it.
+    pub fn tick(&mut self, at: Present) {
+        #[cfg(feature = "quorum")]
+        self.tick_cluster(at);
+        #[cfg(not(feature = "quorum"))]
+        let _ = at;
+    }
+}

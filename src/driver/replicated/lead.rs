@@ -1,0 +1,292 @@
+//! Applying what is committed, leading, and ceasing to lead.
+
+use std::time::Duration;
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::driver::flaw::Flaw;
+use crate::driver::log::Log;
+use crate::driver::pace::Pace;
+use crate::driver::replay::Purpose;
+use crate::driver::replicated::follower::Follower;
+use crate::driver::replicated::leadership::{Closing, DiskStep, Leadership, Part, close_sessions};
+use crate::driver::replicated::leading::{Leading, Settled};
+use crate::driver::replicated::{Member, boot_clock};
+use crate::driver::{Driver, Present};
+use crate::engine::Engine;
+use crate::engine::session::SessionFlags;
+use crate::persist::append::log::AppendLog;
+use crate::quorum::node::{Applied, Committed, Done, Status};
+use crate::quorum::types::LeaderId;
+
+impl Driver {
+    /// Takes committed entries. A follower may apply them later: [`Driver::go_on_applying`].
+    pub fn take_entries(&mut self, at: Present, entries: Vec<Committed>, done: Done, slice: Pace) {
+        let Some(member) = self.member_mut() else { return };
+        if matches!(member.part, Part::Follows(_)) {
+            member.backlog.push(entries, done);
+            self.apply_some(at, slice);
+        } else if let Some(applied) = self.take_committed(at, &entries) {
+            let _ = done.send(applied);
+        }
+    }
+
+    /// Whether there is something to apply, and it is no time to rest.
+    #[inline]
+    pub fn applies(&self, ns: u64) -> bool {
+        self.member().is_some_and(|member| !member.backlog.is_empty() && member.backlog.rest(ns).is_none())
+    }
+
+    /// Goes on with what is to be applied. Returns whether that goes on at once.
+    #[cold]
+    pub fn go_on_applying(&mut self, at: Present, slice: Pace) -> bool {
+        self.apply_some(at, slice);
+        self.applies(at.ns)
+    }
+
+    /// How long it rests before it goes on applying; `None` if there is nothing to apply.
+    #[cold]
+    pub fn rest_from_applying(&self, ns: u64) -> Option<Duration> {
+        let backlog = &self.member()?.backlog;
+        // The rest may have ended just now.
+        (!backlog.is_empty()).then(|| backlog.rest(ns).unwrap_or_default())
+    }
+
+    /// Applies all that there is: the node is about to lead.
+    fn apply_all(&mut self, at: Present) {
+        if let Some(member) = self.member_mut() {
+            member.backlog.end_rest();
+        }
+        self.apply_some(at, Pace::unlimited());
+    }
+
+    fn apply_some(&mut self, at: Present, slice: Pace) {
+        let Some(member) = self.member_mut() else { return };
+        let Part::Follows(follower) = &mut member.part else { return };
+        if let Err(reason) = member.backlog.apply_some(follower, at.ns, slice) {
+            self.node_failed(&reason);
+        }
+    }
+
+    /// Takes committed batches. Returns `None` if they could not be applied, and the server ends.
+    fn take_committed(&mut self, at: Present, entries: &[Committed]) -> Option<Applied> {
+        let member = self.member_mut()?;
+        let taken = match member.part.take(entries) {
+            Ok(taken) => taken,
+            Err(reason) => {
+                self.node_failed(&reason);
+                return None;
+            }
+        };
+        if let Some(leading) = member.leading_mut() {
+            leading.queued.set(leading.queued.get().saturating_sub(taken.bytes));
+            if let Some(number) = taken.settled {
+                // Not the log's own position: changes since the batch was proposed are not settled.
+                leading.settled.set(Settled { batch: number, position: taken.position });
+            }
+        }
+        if let Some(number) = taken.settled {
+            self.engine.replication.settled_index = taken.index;
+            let took_us = taken.since_ns.map_or(0, |since_ns| at.ns.saturating_sub(since_ns) / 1000);
+            self.settle(at, number, took_us);
+            if self.engine.awaits_followers() {
+                self.look_at_followers(at);
+            }
+            if let Some(member) = self.member_mut() {
+                member.settle_messages(number);
+            }
+            self.go_on_handing_over(at);
+        }
+        if taken.foreign {
+            self.depose(at, "another node has led meanwhile");
+        }
+        Some(taken.applied)
+    }
+
+    /// The beginning of a follower's state, for [`Driver::install`]. It lives on the cluster's clock, which this process's own may be
+    /// ahead of.
+    pub fn new_follower(&self) -> Follower {
+        Follower::new(self.engine.empty_like_this(Now::new(0, 0)))
+    }
+
+    /// Replaces the state by a follower's.
+    pub fn install(&mut self, at: Present, follower: Follower) {
+        self.depose(at, "another node's state is installed");
+        if let Some(member) = self.member_mut() {
+            member.backlog.clear();
+            member.part = Part::Follows(Box::new(follower));
+        }
+    }
+
+    /// Takes note of a change of the cluster. If this node leads from now on, `set_clock` lets the engine's monotonic clock show so many
+    /// microseconds, while the wall clock does not change, and returns what it shows then.
+    pub fn cluster_changed(&mut self, at: Present, status: Status, set_clock: impl FnOnce(u64) -> Now) {
+        let Some(member) = self.member_mut() else { return };
+        let turn = member.part.turn(status.leads);
+        if status.leader != member.status.leader {
+            match status.leader {
+                Some(leader) => tracing::info!(term = status.term, "node {leader} leads"),
+                None => tracing::info!(term = status.term, "no node leads"),
+            }
+        }
+        member.was_alone &= status.leader.is_none();
+        member.status = status;
+        if turn.ceases {
+            self.depose(at, "this node does not lead any more");
+        }
+        match turn.begins {
+            Some(leadership) => self.lead(at, leadership, set_clock),
+            None => self.show_cluster(at),
+        }
+        self.note_leader(at);
+    }
+
+    /// Begins to lead: everything that was committed before is applied.
+    fn lead(&mut self, at: Present, id: LeaderId, set_clock: impl FnOnce(u64) -> Now) {
+        self.apply_all(at);
+        let purpose = match self.has_flaw(Flaw::SessionsEnded) {
+            true => Purpose::Start { truncates: false },
+            false => Purpose::TakeOver,
+        };
+        let keeps_clock = self.has_flaw(Flaw::LeaseNotShifted);
+        let Some(member) = self.member_mut() else { return };
+        let finished = member.part.finish(purpose, |time| match keeps_clock {
+            true => at.now,
+            false => set_clock(time.us),
+        });
+        let (engine, now) = match finished {
+            Ok(finished) => finished,
+            Err(reason) => return self.node_failed(&reason),
+        };
+        // What is told by this clock and is not about keys moves with it, so that no connection seems idle for days, and nothing is due
+        // only in days.
+        self.engine.move_marks(now, now.mono_us() as i64 - at.now.mono_us() as i64);
+        let at = Present { now, ..at };
+        self.engine.end_loading(*engine);
+        if self.has_flaw(Flaw::TokenFromClock)
+            && let Some(locks) = &mut self.engine.keyspace.changes.locks
+        {
+            // As a server that starts with nothing begins to count.
+            locks.force_next_token(now.unix_ms().unsigned_abs() * 2048);
+        }
+        let (origin, seed) = (self.engine.random(), self.engine.random());
+        let records = AppendLog::new(now, boot_clock(now), seed);
+        records.begin_file(0);
+        let Some(member) = self.member_mut() else { return };
+        let progress = member.node.progress();
+        let leading = Leading::new(Log::new(records, seed), Leadership::new(id, origin, at.ns), progress);
+        let figures = leading.figures(progress);
+        member.node.set_heartbeats(true);
+        let applied = member.node.status().applied;
+        member.tick_ms = now.mono_ms();
+        member.part = Part::Leads(Box::new(leading));
+        self.engine.replication.settled_index = applied;
+        self.engine.persistence.figures = Some(figures);
+        self.record_changes();
+        tracing::info!("this node leads");
+        self.show_cluster(at);
+    }
+
+    /// Ends a leadership, if there is one: what was not committed is dropped, and nobody is told anything of it.
+    fn depose(&mut self, at: Present, why: &str) {
+        let Some(member) = self.member_mut().filter(|member| member.leads()) else { return };
+        member.tick_ms = u64::MAX;
+        member.messages.clear();
+        // For the next leadership, which has begun for the nodes before it does here.
+        member.node.set_heartbeats(true);
+        tracing::info!(why, "this node ceases to lead");
+        if self.has_flaw(Flaw::FollowerAnswers) {
+            return self.keep_answering();
+        }
+        self.close_sessions(at, Closing::Deposed);
+        if let Some(member) = self.member_mut() {
+            member.part = Part::Empty;
+        }
+        // What waited does so no more.
+        self.refuse_writes();
+        self.engine.persistence.figures = None;
+        self.record_changes();
+        self.show_cluster(at);
+        let empty = self.engine.empty_like_this(at.now);
+        self.engine.end_loading(*empty);
+        // Libraries are part of the state: the next leadership begins without those that another leader has deleted.
+        self.engine.scripts_mut().flush();
+    }
+
+    /// With the flaw planted: goes on to answer from what there is.
+    fn keep_answering(&mut self) {
+        if let Some(member) = self.member_mut() {
+            member.part = Part::Empty;
+        }
+        self.engine.persistence.figures = None;
+        self.record_changes();
+    }
+
+    /// Closes connections: see [`close_sessions`].
+    pub(super) fn close_sessions(&mut self, at: Present, closing: Closing) {
+        let is_unsettled =
+            |engine: &Engine, id: SessionId| engine.sessions[id.0 as usize].flags.contains(SessionFlags::UNSETTLED);
+        let closed = close_sessions(&mut self.engine, at.now, closing, is_unsettled);
+        self.orders.woken.extend(closed);
+    }
+
+    /// Looks at the lease, and has the time committed if nothing else was.
+    pub(in crate::driver) fn tick_cluster(&mut self, at: Present) {
+        self.go_on_handing_over(at);
+        let (hung_leads, alone_leads) = (self.has_flaw(Flaw::HungDiskLeads), self.has_flaw(Flaw::AloneLeads));
+        let leaves_waiting = self.has_flaw(Flaw::WaitersLeft);
+        let Some(member) = self.member_mut().filter(|member| at.now.reached(member.tick_ms)) else { return };
+        member.tick_ms = at.now.deadline_in(member.tick_every_ms);
+        let every = Duration::from_millis(member.tick_every_ms);
+        let Member { node, part: Part::Leads(leading), was_alone, .. } = member else { return };
+        let leadership = &mut leading.leadership;
+        let stood_still = leadership.stood_still(at.ns, every, node.lease_max(), || node.lease());
+        let step = match hung_leads {
+            true => DiskStep::Stay,
+            false => leadership.look_at_disk(node.disk(), node.lease_max()),
+        };
+        let changed = leadership.look(at.ns, node.lease_max(), || node.lease());
+        let (alone, out) = (leadership.alone(), leadership.out());
+        if changed {
+            match alone_leads || leaves_waiting {
+                true => node.set_heartbeats(!alone),
+                false => node.set_alone(alone),
+            }
+            *was_alone = alone;
+        }
+        if changed && alone {
+            match out {
+                true => tracing::warn!("the disk does not answer: this node steps down, and serves nothing until it answers"),
+                false => {
+                    tracing::warn!("a majority of the nodes is out of reach or stores nothing: nothing is served until it does")
+                }
+            }
+        }
+        if (changed && alone || stood_still && !alone) && !leaves_waiting {
+            self.close_sessions(at, if out { Closing::Deposed } else { Closing::CutOff });
+        }
+        if out {
+            self.end_hand_over(at);
+        } else if step == DiskStep::HandOver {
+            self.hand_over_for_disk(at);
+        }
+        self.look_at_bound();
+        if !out
+            && self.engine.next_deadline().is_some()
+            && let Some(leading) = self.member_mut().and_then(Member::leading_mut)
+            && !leading.log.gate.in_flight()
+        {
+            leading.confirms = true;
+        }
+        self.show_cluster(at);
+        self.await_followers();
+    }
+
+    /// The node cannot go on: the server ends.
+    pub fn node_failed(&mut self, reason: &str) {
+        let text = format!("the node cannot go on: {reason}");
+        tracing::error!("{text}");
+        self.orders.failed = Some(text);
+        self.orders.ends = true;
+    }
+}
