@@ -27,11 +27,7 @@ const OTHER_WORDS: [(&str, &[&str], &str); 21] = [
     ("engine/observe/turns/mod.rs", &["client", "copy"], "what a turn was for"),
     ("engine/users/log.rs", &["auth", "command", "multi"], "reasons and places of the ACL log"),
     ("engine/users/user.rs", &["reset"], "a rule for a user"),
-    (
-        "driver/replay.rs",
-        &["del", "unlink", "flushall", "flushdb", "swapdb"],
-        "requests of files that end gathered locks",
-    ),
+    ("driver/replay.rs", &["del", "unlink", "flushall", "flushdb", "swapdb"], "requests of files that end gathered locks"),
     (
         "server/durable/check/tail.rs",
         &["exec", "multi", "xgroup"],

@@ -3,42 +3,22 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::durations::Histogram;
 use crate::base::time::Now;
 use crate::driver::delay::Delay;
 use crate::driver::log::Log;
 use crate::driver::{Driver, Present};
 use crate::engine::persistence::{Figures, Position};
+use crate::persist::append::files::Head;
+use crate::persist::append::log_writer::{Order, Progress, Report, Syncs};
+use crate::persist::append::manifest::Manifest;
 use crate::persist::disk::DiskError;
 
 /// Number of failures in a row from which on the server waits before it tries again by itself to make a new base, and the longest wait in
 /// minutes. As in Redis.
 const FAILURES_MAX: u32 = 3;
 const PAUSE_MAX: u64 = 60;
-
-/// `appendfsync`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syncs {
-    /// After each batch; batches are settled then.
-    Always,
-    /// Once a second.
-    EverySecond,
-    /// Never: the system writes when it likes.
-    Never,
-}
-
-impl Syncs {
-    /// The value of the directive.
-    pub fn of(appendfsync: &str) -> Syncs {
-        match appendfsync {
-            "always" => Syncs::Always,
-            "everysec" => Syncs::EverySecond,
-            _ => Syncs::Never,
-        }
-    }
-}
 
 /// How far a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,35 +29,6 @@ pub enum Phase {
     Running,
     /// It was switched off, and what is left is written.
     Closing,
-}
-
-/// What was done with the batches. Who writes the file sets it, on any thread.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// The last batch that is in the file.
-    pub written: AtomicU64,
-    /// The last batch that is durable.
-    pub durable: AtomicU64,
-    /// Bytes of the current increment.
-    pub bytes: AtomicU64,
-    /// Bytes of the base and all increments.
-    pub total_bytes: AtomicU64,
-    /// Bytes of it that are durable.
-    pub durable_bytes: AtomicU64,
-    /// The syncs.
-    pub syncs: Histogram,
-    /// Bytes of all batches since the start that are durable.
-    pub durable_position: AtomicU64,
-    /// Whether the files are what a start would load: the first base is on the disk.
-    pub begun: AtomicBool,
-    /// Bytes that wait to be written.
-    pub queued_bytes: AtomicU64,
-    /// Whether a sync runs.
-    pub syncing: AtomicBool,
-    /// Set by the driver: whether a new base is being made.
-    pub rewriting: AtomicBool,
-    /// Set by the driver: `latency-monitor-threshold`.
-    pub latency_ms: AtomicU64,
 }
 
 /// State of rewriting: of the new base in progress, and of the last one.
@@ -118,7 +69,7 @@ pub struct FileLog {
     /// Why the last batch could not be written.
     pub stuck: Option<DiskError>,
     /// Whether the next increment was ordered and has not begun.
-    pub turns_over: bool,
+    turns_over: bool,
     shown: Rc<Shown>,
     /// Notices syncs that hold up changes.
     delay: Delay,
@@ -173,19 +124,16 @@ impl FileLog {
         }
     }
 
-    /// Whether a new base is being made.
-    pub fn is_rewriting(&self) -> bool {
+    fn is_rewriting(&self) -> bool {
         self.shown.rewriting.get().began_ms.is_some()
     }
 
-    /// Takes note that a new base is being made.
-    pub fn begin_rewriting(&mut self, now: Now) {
+    fn begin_rewriting(&mut self, now: Now) {
         self.shown.rewriting.set(Rewriting { began_ms: Some(now.mono_ms()), ..self.shown.rewriting.get() });
         self.progress.rewriting.store(true, Ordering::Relaxed);
     }
 
-    /// Takes note that a new base was made, or could not be.
-    pub fn end_rewriting(&mut self, now: Now, made: bool) {
+    fn end_rewriting(&mut self, now: Now, made: bool) {
         let Rewriting { began_ms, failures, made: before, .. } = self.shown.rewriting.get();
         let took_s = began_ms.map(|began_ms| now.mono_ms().saturating_sub(began_ms) / 1000);
         let failures = if made { 0 } else { failures.saturating_add(1) };
@@ -233,6 +181,17 @@ impl FileLog {
     }
 }
 
+/// What the adapter is to do about a report of the writer.
+#[derive(Debug)]
+pub enum Reported {
+    /// Make a base of these files but the last, and order it of the writer, or say that it could not be made ([`Driver::end_rewriting`]).
+    MakeBase(Manifest),
+    /// A new base is in force: something else may be made now.
+    Based,
+    /// The file is closed.
+    Closed,
+}
+
 /// Number of bytes that wait to be written.
 #[inline]
 fn waiting(progress: &Progress, log: &Log) -> u64 {
@@ -242,7 +201,7 @@ fn waiting(progress: &Progress, log: &Log) -> u64 {
 impl Driver {
     /// By how many percent the files have grown, if that is so much that a new base is to be made now.
     #[cold]
-    pub fn rewrite_due(&self, at: Present) -> Option<u64> {
+    pub(super) fn rewrite_due(&self, now: Now) -> Option<u64> {
         let file = self.file()?;
         let (config, rewriting) = (&self.engine.config, file.shown.rewriting.get());
         let size = file.progress.total_bytes.load(Ordering::Relaxed);
@@ -253,13 +212,73 @@ impl Driver {
             && grown >= u64::from(config.auto_aof_rewrite_percentage)
             && file.phase == Phase::Running
             && rewriting.began_ms.is_none()
-            && at.now.reached(rewriting.not_before_ms)
+            && now.reached(rewriting.not_before_ms)
             && self.engine.persistence.snapshot.since_ms.is_none();
         due.then_some(grown)
     }
 
+    /// Begins a new base, if none is being made. Its first step is the next increment: when that has begun, a base is made of the
+    /// files before it. All changes must have been handed on.
+    pub fn begin_rewriting(&mut self, now: Now) {
+        let salt = self.engine.random_salt();
+        let Some(file) = self.file_mut().filter(|file| file.phase == Phase::Running && !file.is_rewriting()) else { return };
+        file.begin_rewriting(now);
+        file.turns_over = true;
+        let head = Head { salt, line: file.log.records.begin_file(salt) };
+        self.orders.file.push(Order::NextIncrement(head));
+        tracing::info!("Background append only file rewriting started");
+    }
+
+    /// The next increment has begun. Returns whether a new base is to be made of the files before it.
+    fn increment_begun(&mut self) -> bool {
+        let Some(file) = self.file_mut() else { return false };
+        file.turns_over = false;
+        file.phase == Phase::Running
+    }
+
+    /// A new base is in force, or could not be made: only the latter has to be told.
+    pub fn end_rewriting(&mut self, now: Now, made: bool) {
+        if let Some(file) = self.file_mut() {
+            file.end_rewriting(now, made);
+        }
+    }
+
+    /// Takes a new value of `appendfsync`.
+    pub fn set_syncs(&mut self, syncs: Syncs) {
+        let Some(file) = self.file_mut() else { return };
+        // What waits goes on waiting: batches are reported as settled under each value.
+        file.syncs = syncs;
+        self.orders.file.push(Order::Sync(syncs));
+    }
+
+    /// Takes a report of the writer. [`Driver::submit`] belongs behind it. Returns what only the adapter can do about it.
+    pub fn take_report(&mut self, at: Present, report: Report) -> Option<Reported> {
+        match report {
+            Report::Settled(number) => self.settled(at, number),
+            Report::Stuck(error) => self.set_stuck(Some(error)),
+            Report::Unstuck => self.set_stuck(None),
+            Report::Slow(event, took) => {
+                self.engine.note_pause(event, at.now, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            }
+            Report::Increment(files) => return self.increment_begun().then_some(Reported::MakeBase(files)),
+            Report::Based => {
+                self.end_rewriting(at.now, true);
+                return Some(Reported::Based);
+            }
+            Report::Closed => return Some(Reported::Closed),
+            Report::Failed(error) => {
+                let text =
+                    format!("cannot write the append-only file: {error}. What is on the disk is unknown, so the server ends");
+                tracing::error!("{text}");
+                self.orders.failed = Some(text);
+                self.orders.ends = true;
+            }
+        }
+        None
+    }
+
     /// The file cannot be written, for this reason, or can be written again.
-    pub fn set_stuck(&mut self, error: Option<DiskError>) {
+    fn set_stuck(&mut self, error: Option<DiskError>) {
         match &error {
             Some(error) => {
                 tracing::warn!(%error, "cannot write to the append-only file; writes are refused until it works again")

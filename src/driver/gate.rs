@@ -25,9 +25,9 @@ use crate::commands::server::info;
 use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::table::CommandTable;
 use crate::persist::append::log::{AppendLog, key_hash};
+pub use crate::persist::append::log_writer::BatchNumber;
 
 /// Number of a batch. The first has the number 1.
-pub type BatchNumber = u64;
 
 /// A position of a session's whole output that is not passed before a batch is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

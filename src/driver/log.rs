@@ -12,7 +12,8 @@ use crate::driver::{Changes, Driver, Present};
 use crate::engine::command::Command;
 use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
-use crate::persist::append::log::AppendLog;
+use crate::persist::append::log::{AppendLog, Batch};
+use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::BootClock;
 
 /// Pending bytes from which on a batch is handed on without waiting for anything.
@@ -193,45 +194,50 @@ impl Driver {
         }
     }
 
-    /// Hands the pending changes on, if it is time for that or `at_once`: to the nodes, or as a batch that the adapter is to append to the file
-    /// in the order of these calls. `boot` reads the boot clock.
+    /// Hands the pending changes on, if it is time for that or `at_once`: to the nodes, or to the writer of the file. `boot` reads the boot
+    /// clock.
     #[cold]
-    pub fn submit(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) -> Option<(BatchNumber, Vec<u8>)> {
+    pub fn submit(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
         self.look_at_bound();
-        let (early, holds) = (self.has_flaw(Flaw::AcknowledgeEarly), self.holds_output());
-        let (number, batch) = match &mut self.changes {
-            Changes::Nowhere => return None,
+        let holds = self.holds_output();
+        let number = match &mut self.changes {
+            Changes::Nowhere => return,
             Changes::File(file) => {
                 if !file.log.goes(at, holds, false, at_once) {
-                    return None;
+                    return;
                 }
                 if holds {
                     file.log.gate.note_changes(&file.log.records);
                 }
                 file.log.records.set_boot_clock(at.now, boot());
-                let batch = file.log.records.take_batch(file.synced_bytes())?.bytes;
+                let Some(Batch { bytes, .. }) = file.log.records.take_batch(file.synced_bytes()) else { return };
                 let number = file.log.gate.take();
-                file.note_queued(batch.len() as u64, at.now);
+                file.note_queued(bytes.len() as u64, at.now);
                 if !holds {
                     // A crash may lose it; nothing waits.
                     file.log.gate.settle(number);
                 }
-                (number, Some(batch))
+                self.orders.file.push(Order::Append(number, bytes));
+                if let Some(grown) = self.rewrite_due(at.now) {
+                    tracing::info!("Starting automatic rewriting of AOF on {grown}% growth");
+                    self.begin_rewriting(at.now);
+                }
+                number
             }
             #[cfg(feature = "quorum")]
             Changes::Quorum(member) => {
-                let leading = member.leading_mut().filter(|leading| !leading.leadership.out())?;
+                let Some(leading) = member.leading_mut().filter(|leading| !leading.leadership.out()) else { return };
                 if !leading.log.goes(at, holds, leading.confirms, at_once) {
-                    return None;
+                    return;
                 }
-                (member.propose(at)?, None)
+                let Some(number) = member.propose(at) else { return };
+                number
             }
         };
-        if early && holds {
+        if holds && self.has_flaw(Flaw::AcknowledgeEarly) {
             let opened = self.log_mut().map(|log| log.gate.settle(number)).unwrap_or_default();
             self.open(opened);
         }
-        batch.map(|batch| (number, batch))
     }
 
     /// How long to wait at most for more changes before [`Driver::submit`] hands the pending ones on; `None` if they do not wait for others.
@@ -241,8 +247,8 @@ impl Driver {
         log.shares.then(|| log.sharing.rest(ns))
     }
 
-    /// All batches of the file up to this one are settled. [`Driver::submit`] belongs behind it.
-    pub fn settled(&mut self, at: Present, number: BatchNumber) {
+    /// All batches of the file up to this one are settled.
+    pub(super) fn settled(&mut self, at: Present, number: BatchNumber) {
         let Changes::File(file) = &self.changes else { return };
         let took_us = file.progress.syncs.last_us();
         self.settle(at, number, took_us);

@@ -35,6 +35,7 @@ use crate::driver::log::Log;
 #[cfg(feature = "quorum")]
 use crate::driver::replicated::Member;
 use crate::engine::Engine;
+use crate::persist::append::log_writer::Order;
 use crate::persist::live_copy::{Both, LiveCopy};
 
 /// The present, as an adapter reads its clocks.
@@ -61,9 +62,11 @@ pub enum Changes {
     Quorum(Box<Member>),
 }
 
-/// What the adapter is to do, besides handing on batches.
-#[derive(Debug, Default)]
+/// What the adapter is to do.
+#[derive(Default)]
 pub struct Orders {
+    /// For the writer of the file, in this order.
+    pub file: Vec<Order>,
     /// Sessions whose output may have become free, or that are to be closed.
     pub woken: Vec<SessionId>,
     /// The process is to end.
@@ -124,7 +127,8 @@ impl Driver {
     /// Whether [`Driver::take_orders`] has something to do.
     #[cfg(feature = "torture")]
     pub fn has_orders(&self) -> bool {
-        !self.orders.woken.is_empty() || self.orders.ends || self.orders.failed.is_some()
+        let Orders { file, woken, ends, failed } = &self.orders;
+        !file.is_empty() || !woken.is_empty() || *ends || failed.is_some()
     }
 
     /// Whether nothing is recorded or replicated: then there is nothing to hold, hand on or look at.
@@ -155,10 +159,11 @@ impl Driver {
         self.record_changes();
     }
 
-    /// Records no more changes for the file. What was recorded is still written.
+    /// Records no more changes for the file, and closes it. All changes must have been handed on.
     pub fn close_file(&mut self) {
         if let Changes::File(file) = &mut self.changes {
             file.phase = Phase::Closing;
+            self.orders.file.push(Order::Close);
         }
         self.record_changes();
     }

@@ -445,7 +445,10 @@ impl Shell {
 
     #[cold]
     fn carry_out_orders(&mut self) {
-        let Orders { woken, ends, failed } = self.driver.take_orders();
+        let Orders { file, woken, ends, failed } = self.driver.take_orders();
+        if let Some(log_file) = &self.log_file {
+            file.into_iter().for_each(|order| log_file.send(order));
+        }
         woken.into_iter().for_each(|id| self.wake(id));
         self.ending |= ends;
         self.failed = self.failed.take().or(failed);

@@ -1,19 +1,22 @@
 //! One history: clients of an engine, whose log goes to a disk on which each operation is a crash point.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use portcullis::base::ids::SessionId;
 use portcullis::base::time::Now;
+use portcullis::driver::file::Reported;
 use portcullis::driver::gate::BatchNumber;
 use portcullis::driver::{Driver, Present};
 use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags};
 use portcullis::persist::append::clock::Moment;
+use portcullis::persist::append::log_writer::Order;
+use portcullis::persist::append::manifest::Manifest;
+use portcullis::persist::disk::DiskError;
 use portcullis::persist::disk::simulated::{Injected, SimulatedDisk};
 use portcullis::torture::sim::disk::{Planted, SharedDisk};
 use portcullis::torture::sim::durable::config;
-use portcullis::torture::sim::machine::{LogWriter, Machine, ProcessClock, make_base};
+use portcullis::torture::sim::machine::{Machine, ProcessClock, Writer, make_base};
 
 use crate::commands::{CONNECTIONS, draw};
 use crate::random::Random;
@@ -54,7 +57,7 @@ struct History {
     machine: Machine,
     driver: Driver,
     clock: ProcessClock,
-    writer: LogWriter,
+    writer: Writer,
     at_us: u64,
     /// By how much leases may be longer than they were, after all boots so far.
     late_us: u64,
@@ -274,8 +277,8 @@ impl History {
     /// Appends the batch, or tries one again for which the disk had no space.
     fn submit(&mut self) -> Result<(), String> {
         let (at, boot) = (self.present(), self.machine.boot_clock(self.at_us));
-        self.driver.submit(at, false, || boot).into_iter().for_each(|batch| self.writer.push(batch));
-        let result = self.writer.write();
+        self.driver.submit(at, false, || boot);
+        let result = self.write();
         self.check_points()?;
         self.ended |= result.is_err();
         if !self.ended {
@@ -290,17 +293,36 @@ impl History {
             // What of it is on the disk is not known then.
             self.machine.disk.act(|disk| disk.fail_at(disk.operations(), Injected::Failed));
         }
-        let result = self.writer.sync(Duration::from_micros(200));
+        self.writer.begin_sync();
+        let result = self.writer.end_sync();
         // The machine may crash in it: nothing of it is known then.
         self.check_points()?;
-        match result {
-            Ok(number) => {
-                self.driver.settled(self.present(), number);
-                self.send();
-            }
-            Err(_) => self.ended = true,
+        self.ended |= result.is_err();
+        self.take_reports();
+        if !self.ended {
+            self.send();
         }
         Ok(())
+    }
+
+    /// Carries out what was ordered of the log's writer.
+    fn write(&mut self) -> Result<(), DiskError> {
+        self.driver.take_orders().file.into_iter().for_each(|order| self.writer.order(order));
+        self.writer.around().set_time(self.at_us);
+        let result = self.writer.write().map(drop);
+        self.take_reports();
+        result
+    }
+
+    /// Tells the driver what the writer has reported. Returns the files before a new increment.
+    fn take_reports(&mut self) -> Option<Manifest> {
+        let (at, mut files) = (self.present(), None);
+        for report in self.writer.around().take_reports() {
+            if let Some(Reported::MakeBase(manifest)) = self.driver.take_report(at, report) {
+                files = Some(manifest);
+            }
+        }
+        files
     }
 
     /// Makes a new base, while requests go on.
@@ -316,9 +338,11 @@ impl History {
             return Ok(());
         }
         let disk = self.machine.disk.clone();
-        let files = self.writer.next_increment(&mut self.driver, &disk);
+        self.driver.begin_rewriting(self.now());
+        self.driver.take_orders().file.into_iter().for_each(|order| self.writer.order(order));
+        let result = self.writer.write();
         self.check_points()?;
-        let Ok(files) = files else {
+        let (Ok(_), Some(files)) = (result, self.take_reports()) else {
             self.ended = true;
             return Ok(());
         };
@@ -349,10 +373,14 @@ impl History {
         let (base, len) = match made {
             Ok(made) => made,
             // The old files stay in force.
-            Err(reason) if may_pass(&reason) => return Ok(()),
+            Err(reason) if may_pass(&reason) => {
+                self.driver.end_rewriting(self.now(), false);
+                return Ok(());
+            }
             Err(reason) => return Err(reason),
         };
-        self.ended = self.writer.set_base(base, len).is_err();
+        self.writer.order(Order::Base(base, len));
+        self.ended = self.write().is_err();
         self.check_points()
     }
 

@@ -13,12 +13,12 @@ use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::engine::session::Peer;
 use portcullis::persist::append::batch::{FIRST_LINE, HEADER, Header, batch, first_line, last_line, salt_of};
+use portcullis::persist::append::files::{Files, Head};
 use portcullis::persist::append::log::AppendLog;
 use portcullis::persist::append::read::{Reader, Step};
 use portcullis::persist::append::request::put_request;
 use portcullis::persist::natives::clock::{BootClock, Moment};
 use portcullis::persist::resume::Last;
-use portcullis::server::durable::files::{Files, Head};
 use portcullis::server::durable::folder::Folder;
 use portcullis::server::durable::load::{LoadedFiles, load_files, read_manifest};
 

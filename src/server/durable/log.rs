@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::time::Now;
-use crate::driver::file::{Phase, Syncs};
+use crate::driver::file::Reported;
 use crate::engine::observe::turns::Task;
 use crate::persist::append::clock::Moment;
+use crate::persist::append::log_writer::Syncs;
+use crate::persist::append::log_writer::{Order, Report};
 use crate::persist::append::manifest::Manifest;
 use crate::server::clock::monotonic_ns;
 use crate::server::durable::boot;
 use crate::server::durable::copy::{ENGINE_STACK, be_nice};
-use crate::server::durable::files::Head;
-use crate::server::durable::log_thread::{Order, Report};
 use crate::server::durable::rewrite::Rewrite;
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
@@ -91,54 +91,24 @@ impl Shell {
     /// Hands the pending changes on, if it is time for that or `at_once`.
     #[cold]
     pub(in crate::server) fn hand_on(&mut self, at_once: bool) {
-        let grown = self.drive(|driver, at| {
-            let batch = driver.submit(at, at_once, boot::clock);
-            batch.map(|batch| (batch, driver.rewrite_due(at)))
-        });
-        let Some(((number, batch), grown)) = grown else { return };
-        if let Some(file) = &self.log_file {
-            file.send(Order::Append(number, batch));
-        }
-        if let Some(grown) = grown {
-            tracing::info!("Starting automatic rewriting of AOF on {grown}% growth");
-            self.rewrite_log();
-        }
+        self.drive(|driver, at| driver.submit(at, at_once, boot::clock));
     }
 
     /// Takes a report of the log's thread.
     pub(in crate::server) fn take_report(&mut self, report: Report) {
-        match report {
-            Report::Settled(batch) => {
-                self.drive(|driver, at| driver.settled(at, batch));
-                // The next batch is handed over before the replies are written: the disk does not wait for those.
-                self.hand_on(false);
-            }
-            Report::Stuck(error) => self.driver.set_stuck(Some(error)),
-            Report::Unstuck => self.driver.set_stuck(None),
-            Report::Slow(event, took) => {
-                let now = self.clock.now();
-                self.driver.engine.note_pause(event, now, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-            }
-            Report::Increment(manifest) => self.begin_rewrite(manifest),
-            Report::Based => self.end_rewrite(true),
-            Report::Closed => self.log_closed(),
-            Report::Failed(error) => {
-                let text =
-                    format!("cannot write the append-only file: {error}. What is on the disk is unknown, so the server ends");
-                tracing::error!("{text}");
-                self.failed = Some(text);
-                self.ending = true;
-            }
+        match self.drive(|driver, at| driver.take_report(at, report)) {
+            // The next batch is handed over before the replies are written: the disk does not wait for those.
+            None => self.hand_on(false),
+            Some(Reported::MakeBase(files)) => self.begin_rewrite(files),
+            Some(Reported::Based) => self.go_on_saving(),
+            Some(Reported::Closed) => self.log_closed(),
         }
     }
 
     /// Applies a new value of `appendfsync`.
     pub(in crate::server) fn sync_as_configured(&mut self) {
         let syncs = Syncs::of(self.driver.engine.config.appendfsync);
-        let (Some(log), Some(file)) = (self.driver.file_mut(), &self.log_file) else { return };
-        // What waits goes on waiting: batches are reported as settled under each value.
-        log.syncs = syncs;
-        file.send(Order::Sync(syncs));
+        self.drive(|driver, _| driver.set_syncs(syncs));
     }
 
     /// Applies new values of `aof-timestamp-enabled` and `latency-monitor-threshold`.
@@ -157,16 +127,7 @@ impl Shell {
             return self.log_as_configured();
         }
         self.hand_on(true);
-        let now = self.clock.now();
-        let salt = self.driver.engine.random_salt();
-        let Some(log) = self.driver.file_mut().filter(|log| log.phase == Phase::Running && !log.is_rewriting()) else { return };
-        log.begin_rewriting(now);
-        let head = Head { salt, line: log.log.records.begin_file(salt) };
-        log.turns_over = true;
-        if let Some(file) = &self.log_file {
-            file.send(Order::NextIncrement(head));
-        }
-        tracing::info!("Background append only file rewriting started");
+        self.drive(|driver, at| driver.begin_rewriting(at.now));
     }
 
     fn begin_rewrite(&mut self, manifest: Manifest) {
@@ -174,11 +135,7 @@ impl Shell {
         let moment = Moment { boot, now: self.clock.now() };
         let config = self.driver.engine.config.clone();
         let Some(control) = self.control.clone() else { return };
-        let (Some(log), Some(file)) = (self.driver.file_mut(), &self.log_file) else { return };
-        log.turns_over = false;
-        if log.phase != Phase::Running {
-            return;
-        }
+        let Some(file) = &self.log_file else { return };
         let (abandoned, lock) = (Arc::clone(&file.rewrite_abandoned), file.lock.clone());
         let path = file.path.clone();
         let name = config.appendfilename.clone();
@@ -192,20 +149,18 @@ impl Shell {
                 Ok((file, len)) => _ = orders.send(Order::Base(file, len)),
                 Err(reason) => {
                     tracing::warn!(reason, "cannot make a new base of the append-only file");
-                    control.send(Box::new(|shell: &mut Shell| shell.end_rewrite(false)));
+                    control.send(Box::new(|shell: &mut Shell| shell.base_not_made()));
                 }
             }
         });
         if let Err(error) = spawned {
             tracing::warn!(%error, "cannot start the thread that makes a new base");
-            self.end_rewrite(false);
+            self.base_not_made();
         }
     }
 
-    pub(super) fn end_rewrite(&mut self, made: bool) {
-        let now = self.clock.now();
-        let Some(log) = self.driver.file_mut() else { return };
-        log.end_rewriting(now, made);
+    fn base_not_made(&mut self) {
+        self.drive(|driver, at| driver.end_rewriting(at.now, false));
         self.go_on_saving();
     }
 

@@ -9,7 +9,7 @@
 //! At the start, [`load`] reads the folder or a snapshot, and [`crate::driver::replay`] applies it to a second engine, in slices between the turns
 //! of the event loop ([`load::slices`]); then [`start`] begins a new increment. [`load::upgrade`] takes over a file of Redis 6. Which output
 //! waits, and when a batch is handed on, the driver decides ([`crate::driver::log`]); [`log`] asks it at the end of each turn of the event loop.
-//! [`log_thread`] and [`files`] write the batches. [`rewrite`] makes a new base from the files, [`snapshot`] an RDB file and [`switch`] a first
+//! [`log_thread`] has them written ([`crate::persist::append::log_writer`]). [`rewrite`] makes a new base from the files, [`snapshot`] an RDB file and [`switch`] a first
 //! base from a copy of the keyspace ([`copy`]). [`reload`] loads the files into the running server.
 //! `check` reads files without a server.
 //!
@@ -20,7 +20,6 @@ pub mod boot;
 #[cfg(feature = "cli")]
 pub mod check;
 pub mod copy;
-pub mod files;
 pub mod folder;
 pub mod load;
 pub mod lock;
@@ -40,11 +39,12 @@ use std::thread::JoinHandle;
 
 use crate::base::ids::SessionId;
 use crate::driver::file::FileLog;
+use crate::persist::append::files::Files;
+use crate::persist::append::log_writer::{LogWriter, Order, Report};
 use crate::server::durable::copy::Shared;
-use crate::server::durable::files::Files;
-use crate::server::durable::folder::words;
+use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::lock::FolderLock;
-use crate::server::durable::log_thread::{LogThread, Order, Report};
+use crate::server::durable::log_thread::Process;
 
 /// Who writes the append-only file: its thread, and where the file is.
 pub struct LogFile {
@@ -74,12 +74,12 @@ impl LogFile {
         log: &FileLog,
         report: impl Fn(Report) + Send + 'static,
     ) -> Result<(), String> {
-        let thread = LogThread::new(files, self.path.clone(), log.syncs, orders, Arc::clone(&log.progress), report);
+        let (syncs, progress, path) = (log.syncs, Arc::clone(&log.progress), self.path.clone());
         let lock = Arc::new(lock);
         self.lock = Some(Arc::clone(&lock));
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
             let _lock = lock;
-            thread.run();
+            log_thread::run(LogWriter::new(files, syncs, progress, Process { path, report }), &orders);
         });
         self.thread = Some(thread.map_err(|error| format!("Can't start the thread of the log: {}", words(&error)))?);
         Ok(())
@@ -90,7 +90,7 @@ impl LogFile {
         self.rewrite_abandoned.store(true, Ordering::Relaxed);
     }
 
-    fn send(&self, order: Order) {
+    pub(super) fn send(&self, order: Order) {
         // The thread ends only after a failure that it reported.
         let _ = self.orders.send(order);
     }
@@ -104,7 +104,7 @@ impl LogFile {
 
 /// What a thread of the log begins with.
 struct Begun {
-    files: Files,
+    files: Files<Folder>,
     orders: Receiver<Order>,
     lock: FolderLock,
 }

@@ -18,10 +18,10 @@ use crate::driver::pace::Pace;
 use crate::driver::replay::Purpose;
 use crate::driver::replay::Replay;
 use crate::engine::persistence::{Reload, ReloadFrom};
+use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::Moment;
 use crate::server::durable::boot;
 use crate::server::durable::load::{Files, folder_of, read_manifest, snapshot_of};
-use crate::server::durable::log_thread::Order;
 use crate::server::shell::Shell;
 
 /// How long the executor waits until the log has written what is on its way.
@@ -84,8 +84,10 @@ impl Shell {
                 }
                 let (held, manifest) = sync_channel(1);
                 // The files are opened before this is dropped: no rewriting removes one of them in between.
-                let (_until_here, until) = channel();
-                file.send(Order::Hold(held, until));
+                let (_until_here, until) = channel::<()>();
+                // Nobody waits any more if a full disk has delayed the order.
+                let show = move |manifest| _ = held.try_send(manifest).is_ok() && until.recv().is_ok();
+                file.send(Order::Show(Box::new(show)));
                 let manifest = manifest.recv_timeout(WRITTEN_WITHIN);
                 let manifest = manifest.map_err(|_| "the append-only file is not written in time".to_owned())?;
                 Files::of_manifest(&file.path, manifest, PURPOSE)?

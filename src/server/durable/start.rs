@@ -3,20 +3,20 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, channel};
 use std::time::{Duration, Instant};
 
-use crate::driver::file::{FileLog, Progress, Syncs};
+use crate::driver::file::FileLog;
 use crate::driver::log::Log;
 use crate::driver::replay::Purpose;
 use crate::driver::replay::Replay;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
+use crate::persist::append::files::{Files as LogFiles, Head};
 use crate::persist::append::log::AppendLog;
+use crate::persist::append::log_writer::{Progress, Syncs};
 use crate::persist::append::manifest::Manifest;
 use crate::persist::resume::Last;
-use crate::server::durable::files::{Files as LogFiles, Head};
 use crate::server::durable::folder::Folder;
 use crate::server::durable::load::slices::{Loading, Then};
 use crate::server::durable::load::upgrade;
@@ -126,9 +126,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
     let files = files.map_err(|error| unwritable(&path, &error))?;
     let (orders, received) = channel();
     let progress = Arc::new(Progress::default());
-    progress.bytes.store(files.bytes(), Ordering::Relaxed);
-    progress.durable_bytes.store(files.bytes(), Ordering::Relaxed);
-    progress.total_bytes.store(files.total(), Ordering::Relaxed);
+    progress.note(&files);
     let joins = files.manifest().increments.len() > INCREMENTS_MAX;
     let mut log = FileLog::new(Log::new(records, seed), progress, syncs, None, files.total());
     let mut file = LogFile::new(orders, path);

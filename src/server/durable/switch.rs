@@ -10,25 +10,24 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 
-use crate::driver::file::{FileLog, Phase, Progress, Syncs};
+use crate::driver::file::{FileLog, Phase};
 use crate::driver::log::Log;
 use crate::engine::Engine;
 use crate::engine::persistence::{Figures, Position};
 use crate::files::remove_remnants;
+use crate::persist::append::files::{Files, Head};
 use crate::persist::append::log::AppendLog;
+use crate::persist::append::log_writer::{Progress, Syncs};
 use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::Moment;
 use crate::persist::resume::{Last, manifest_name};
 use crate::server::durable::copy::{Purpose, Shared};
-use crate::server::durable::files::{Files, Head};
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::load::folder_of;
 use crate::server::durable::lock::{FolderLock, lock};
 use crate::server::durable::log::reporter;
-use crate::server::durable::log_thread::Order;
 use crate::server::durable::snapshot::{Kind, write};
 use crate::server::durable::{Begun, LogFile, boot, rewrite};
 use crate::server::net::control::Control;
@@ -157,9 +156,7 @@ impl Shell {
         let then = Box::new(move |copied: Result<(Engine, Moment), String>, _: &Shared| {
             let begun = copied.and_then(|copied| begin_files(copied, folder, &path, &name, manifest, checksum, &head));
             if let Ok(files) = &begun {
-                progress.bytes.store(files.bytes(), Ordering::Relaxed);
-                progress.durable_bytes.store(files.bytes(), Ordering::Relaxed);
-                progress.total_bytes.store(files.total(), Ordering::Relaxed);
+                progress.note(&files);
             }
             let begun = begun.map(|files| Begun { files, orders: received, lock });
             control.send(Box::new(move |shell: &mut Shell| shell.log_begun(begun)));
@@ -189,7 +186,8 @@ impl Shell {
                 let now = self.clock.now();
                 self.driver.engine.end_log_waits(now);
                 tracing::info!("the append-only file is on");
-                self.end_rewrite(true);
+                self.drive(|driver, at| driver.end_rewriting(at.now, true));
+                self.go_on_saving();
             }
             Err(reason) => {
                 let now = self.clock.now();
@@ -225,8 +223,7 @@ impl Shell {
         self.hand_on(true);
         let Some(file) = &self.log_file else { return };
         file.abandon_rewrite();
-        file.send(Order::Close);
-        self.driver.close_file();
+        self.drive(|driver, _| driver.close_file());
         self.driver.engine.persistence.figures = None;
         self.driver.engine.persistence.rewrite_scheduled = false;
         let now = self.clock.now();
@@ -297,7 +294,7 @@ fn begin_files(
     manifest: Manifest,
     checksum: bool,
     head: &Head,
-) -> Result<Files, String> {
+) -> Result<Files<Folder>, String> {
     let Some(base) = &manifest.base else { return Err("the manifest names no base".to_owned()) };
     let base: PathBuf = path.join(String::from_utf8_lossy(&base.name).as_ref());
     let temporary = path.join(TEMPORARY);

@@ -9,30 +9,28 @@
 //! Everything but the disk and the clocks is the real server's: loading, resuming, the driver, new bases. Instead of the log's thread, the
 //! caller says when a batch is synced.
 
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell};
 use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use crate::base::time::Now;
 use crate::driver::Driver;
-use crate::driver::file::{FileLog, Progress, Syncs};
+use crate::driver::file::FileLog;
 use crate::driver::flaw::Flaw;
-use crate::driver::gate::BatchNumber;
 use crate::driver::log::Log;
 use crate::driver::replay::Purpose;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::batch::{FIRST_LINE, HEADER, Header, salt_of, seal};
 use crate::persist::append::clock::{BootClock, Moment};
+use crate::persist::append::files::{Files, Head};
 use crate::persist::append::log::AppendLog;
+use crate::persist::append::log_writer::{LogWriter, Report, Surroundings, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{Disk, DiskError, append_all, read_whole};
 use crate::persist::natives::name;
 use crate::persist::resume::manifest_name;
-use crate::server::durable::files::{Files, Head};
 use crate::server::durable::load::{LoadedFiles, load_from};
 use crate::server::durable::rewrite::write_base;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
@@ -168,7 +166,7 @@ impl Machine {
     ///
     /// # Errors
     /// The files are refused, in words, or the disk's errors.
-    pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, LogWriter), String> {
+    pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Writer), String> {
         let (mut engine, moment, clock, loaded) = self.load_at(at_us, config, seed)?;
         let disk = self.disk.clone();
         let syncs = Syncs::of(engine.config.appendfsync);
@@ -177,9 +175,10 @@ impl Machine {
         let salt = engine.random_salt();
         let head = Head { salt, line: records.begin_file(salt) };
         let files = Files::begin(disk, NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
-        let writer = LogWriter { files, queue: VecDeque::new(), written: 0, progress: Arc::default() };
-        writer.note();
-        let mut log = FileLog::new(Log::new(records, seed), Arc::clone(&writer.progress), syncs, None, writer.files.total());
+        let (total, progress) = (files.total(), Arc::default());
+        let around = Around { disk: self.disk.clone(), now_ns: Cell::new(at_us * 1_000), reports: RefCell::default() };
+        let writer = LogWriter::new(files, syncs, Arc::clone(&progress), around);
+        let mut log = FileLog::new(Log::new(records, seed), progress, syncs, None, total);
         log.begin();
         engine.persistence.figures = Some(log.figures());
         let mut driver = Driver::new(engine);
@@ -238,97 +237,41 @@ fn seal_again(bytes: &mut [u8]) {
     }
 }
 
-/// Writes the batches of a process.
-pub struct LogWriter {
-    files: Files<SharedDisk>,
-    /// Batches that are not written: for the first the disk may have had no space.
-    queue: VecDeque<(BatchNumber, Vec<u8>)>,
-    /// The last batch in the file.
-    written: BatchNumber,
-    progress: Arc<Progress>,
+/// What the writer of a log uses of its machine.
+pub struct Around {
+    disk: SharedDisk,
+    now_ns: Cell<u64>,
+    reports: RefCell<Vec<Report>>,
 }
 
-impl LogWriter {
-    /// Whether batches wait for space on the disk: [`LogWriter::write`] tries again.
-    #[cfg(any(test, feature = "internals"))]
-    pub fn is_stuck(&self) -> bool {
-        !self.queue.is_empty()
+impl Around {
+    /// Lets it be this true time.
+    pub fn set_time(&self, at_us: u64) {
+        self.now_ns.set(at_us * 1_000);
     }
 
-    /// Adds a batch to those that [`LogWriter::write`] writes.
-    pub fn push(&mut self, batch: (BatchNumber, Vec<u8>)) {
-        self.queue.push_back(batch);
-    }
-
-    /// Writes what waits. Returns whether a sync must follow.
-    ///
-    /// # Errors
-    /// The disk's, but that it is full; the log has ended then.
-    pub fn write(&mut self) -> Result<bool, DiskError> {
-        let mut wrote = false;
-        while let Some((number, bytes)) = self.queue.front() {
-            match self.files.append(bytes) {
-                Ok(()) => (self.written, wrote) = (*number, true),
-                Err(DiskError::Full) => break,
-                Err(error) => return Err(error),
-            }
-            self.progress.queued_bytes.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
-            self.queue.pop_front();
-        }
-        self.note();
-        Ok(wrote)
-    }
-
-    /// Makes what was appended durable, which takes so long. Returns the last batch of it.
-    ///
-    /// # Errors
-    /// The disk's; the log has ended then.
-    pub fn sync(&mut self, took: Duration) -> Result<BatchNumber, DiskError> {
-        self.files.sync()?;
-        self.progress.syncs.record(took);
-        self.progress.durable.store(self.written, Ordering::Relaxed);
-        self.note();
-        Ok(self.written)
-    }
-
-    /// Tells the driver how far the file is.
-    fn note(&self) {
-        let figures = [
-            (&self.progress.written, self.written),
-            (&self.progress.bytes, self.files.bytes()),
-            (&self.progress.durable_bytes, self.files.durable_bytes()),
-            (&self.progress.total_bytes, self.files.total()),
-        ];
-        figures.into_iter().for_each(|(figure, value)| figure.store(value, Ordering::Relaxed));
-    }
-
-    /// Begins the next increment, before a new base. All batches must have been taken. Returns the files, the new increment last.
-    ///
-    /// # Errors
-    /// The disk's; the log has ended then.
-    pub fn next_increment(&mut self, driver: &mut Driver, disk: &SharedDisk) -> Result<Manifest, DiskError> {
-        let salt = driver.engine.random_salt();
-        let line = driver.file().map(|log| log.log.records.begin_file(salt)).unwrap_or_default();
-        self.files.next_increment(disk.clone(), &Head { salt, line })?;
-        self.note();
-        Ok(self.files.manifest().clone())
-    }
-
-    /// Puts a new base in force.
-    ///
-    /// # Errors
-    /// The disk's; the log has ended then.
-    pub fn set_base(&mut self, base: File, len: u64) -> Result<(), DiskError> {
-        let set = self.files.set_base(base, len);
-        self.note();
-        set
-    }
-
-    /// Number of increments.
-    pub fn increments(&self) -> usize {
-        self.files.manifest().increments.len()
+    /// Takes what was reported.
+    pub fn take_reports(&self) -> Vec<Report> {
+        self.reports.take()
     }
 }
+
+impl Surroundings<SharedDisk> for Around {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    fn open(&self) -> Result<SharedDisk, DiskError> {
+        Ok(self.disk.clone())
+    }
+
+    fn report(&self, report: Report) {
+        self.reports.borrow_mut().push(report);
+    }
+}
+
+/// The writer of a log, which the caller runs.
+pub type Writer = LogWriter<SharedDisk, Around>;
 
 /// Makes a new base of all files but the last increment. Returns the file and its length. The manifest does not name it yet.
 ///

@@ -10,11 +10,13 @@ use smallvec::SmallVec;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
+use crate::driver::file::Reported;
 use crate::driver::{Driver, Orders, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionFlags};
 use crate::keyspace::change::{Change, ChangeLog};
+use crate::persist::append::log_writer::Order;
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::resp::reply::Protocol;
 use crate::torture::history::Stamp;
@@ -298,20 +300,20 @@ impl Server {
     /// Carries out what the driver asks for. Returns why the server must end, if it must.
     pub(in crate::torture::sim) fn carry_out_orders(&mut self) -> Option<String> {
         // Nobody asks for an end of a server that is in order.
-        let Orders { woken, ends: _, failed } = self.driver.take_orders();
+        let Orders { file, woken, ends: _, failed } = self.driver.take_orders();
+        if let Some(durable) = &mut self.durable {
+            file.into_iter().for_each(|order| durable.order(order));
+        }
         self.dirty.extend(woken);
         failed
     }
 
-    /// A sync of the disk has ended, which a process of this number began.
+    /// The disk has done what a process of this number waited for.
     pub fn synced(&mut self, net: &Shared, process: u64) {
         let (mut net, up) = (lock(net), self.up);
-        let at = self.present(net.now_us);
         let Some(durable) = self.durable.as_mut().filter(|durable| up && durable.process == process) else { return };
-        if let Some(sync_us) = durable.synced(at, &mut self.driver) {
-            let at_us = net.now_us + sync_us;
-            net.at(at_us, Event::Synced(self.number, process));
-        }
+        durable.go_on(net.now_us);
+        self.take_reports(net.now_us);
         self.flush(&mut net);
     }
 
@@ -385,10 +387,14 @@ impl Server {
             if dirty.is_empty() {
                 self.dirty = dirty;
                 self.hand_on(net);
-                if !self.driver.has_orders() {
-                    break;
+                if self.driver.has_orders() {
+                    continue;
                 }
-                continue;
+                self.write_log(net);
+                if self.driver.has_orders() {
+                    continue;
+                }
+                break;
             }
             for id in dirty.drain(..) {
                 self.flush_session(net, id);
@@ -413,12 +419,37 @@ impl Server {
         let (at, now_us) = (self.present(net.now_us), net.now_us);
         let Server { driver, durable, .. } = self;
         let boot = || durable.as_ref().map(|durable| durable.boot_clock(now_us)).unwrap_or_default();
-        let Some(batch) = driver.submit(at, false, boot) else { return };
-        if let Some(durable) = durable
-            && let Some(sync_us) = durable.append(batch)
-        {
-            net.at(now_us + sync_us, Event::Synced(self.number, durable.process));
+        driver.submit(at, false, boot);
+    }
+
+    /// Lets the disk work.
+    fn write_log(&mut self, net: &mut Net) {
+        while let Some(durable) = &mut self.durable {
+            if let Some(wait_us) = durable.work(net.now_us) {
+                let at_us = net.now_us + wait_us;
+                net.at(at_us, Event::Synced(self.number, durable.process));
+            }
+            if !self.take_reports(net.now_us) {
+                return;
+            }
         }
+    }
+
+    /// Tells the driver what the writer of the log has reported. Returns whether there was anything.
+    fn take_reports(&mut self, now_us: u64) -> bool {
+        let at = self.present(now_us);
+        let Server { driver, durable: Some(durable), .. } = self else { return false };
+        let reports = durable.take_reports();
+        let any = !reports.is_empty();
+        for report in reports {
+            if let Some(Reported::MakeBase(files)) = driver.take_report(at, report) {
+                match durable.make_base(at.now, now_us, files) {
+                    Ok((base, len)) => durable.order(Order::Base(base, len)),
+                    Err(_) => driver.end_rewriting(at.now, false),
+                }
+            }
+        }
+        any
     }
 
     fn flush_session(&mut self, net: &mut Net, id: SessionId) {

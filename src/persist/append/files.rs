@@ -1,14 +1,13 @@
-//! The files of the log, as its thread writes them: the current increment, and the manifest, which names all files.
+//! The files of a log, as its writer writes them: the current increment, and the manifest, which names all files.
 
 use crate::persist::append::batch::last_line;
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{Disk, DiskError, Result};
 use crate::persist::resume::{Last, exchange, remove_history, resume};
 use crate::persist::writer::Writer;
-use crate::server::durable::folder::Folder;
 
 /// The files of a folder, on a disk of the system or on a simulated one.
-pub struct Files<D: Disk = Folder> {
+pub struct Files<D: Disk> {
     /// `appendfilename`.
     name: Vec<u8>,
     manifest: Manifest,
