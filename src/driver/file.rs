@@ -186,9 +186,7 @@ impl FileLog {
 pub enum Reported {
     /// Make a base of these files but the last, and order it of the writer, or say that it could not be made ([`Driver::end_rewriting`]).
     MakeBase(Manifest),
-    /// A new base is in force: something else may be made now.
-    Based,
-    /// The file is closed.
+    /// Let go of the file, which is closed, and say so ([`Driver::file_closed`]).
     Closed,
 }
 
@@ -217,9 +215,23 @@ impl Driver {
         due.then_some(grown)
     }
 
+    /// Begins a new base, if none is being made, with the next changes that are handed on ([`Driver::submit`]).
+    pub fn rewrite(&mut self, at: Present) {
+        if self.keeps_nothing() && self.log_again_ms.is_some() {
+            // It could not be switched on. What was asked for is to try that again now.
+            self.log_as_configured(at);
+        } else {
+            self.rewrites = self.file_runs();
+        }
+    }
+
+    fn file_runs(&self) -> bool {
+        self.file().is_some_and(|file| file.phase == Phase::Running)
+    }
+
     /// Begins a new base, if none is being made. Its first step is the next increment: when that has begun, a base is made of the
     /// files before it. All changes must have been handed on.
-    pub fn begin_rewriting(&mut self, now: Now) {
+    pub(super) fn begin_rewriting(&mut self, now: Now) {
         let salt = self.engine.random_salt();
         let Some(file) = self.file_mut().filter(|file| file.phase == Phase::Running && !file.is_rewriting()) else { return };
         file.begin_rewriting(now);
@@ -237,14 +249,25 @@ impl Driver {
     }
 
     /// A new base is in force, or could not be made: only the latter has to be told.
-    pub fn end_rewriting(&mut self, now: Now, made: bool) {
+    pub fn end_rewriting(&mut self, at: Present, made: bool) {
         if let Some(file) = self.file_mut() {
-            file.end_rewriting(now, made);
+            file.end_rewriting(at.now, made);
         }
+        self.go_on_saving(at);
     }
 
-    /// Takes a new value of `appendfsync`.
-    pub fn set_syncs(&mut self, syncs: Syncs) {
+    /// Applies new values of `aof-timestamp-enabled` and `latency-monitor-threshold`.
+    pub fn log_details_as_configured(&mut self) {
+        let config = &self.engine.config;
+        let (timestamps, latency_ms) = (config.aof_timestamp_enabled, config.latency_monitor_threshold);
+        let Some(file) = self.file() else { return };
+        file.log.records.set_timestamps(timestamps);
+        file.progress.latency_ms.store(latency_ms, Ordering::Relaxed);
+    }
+
+    /// Applies a new value of `appendfsync`.
+    pub fn sync_as_configured(&mut self) {
+        let syncs = Syncs::of(self.engine.config.appendfsync);
         let Some(file) = self.file_mut() else { return };
         // What waits goes on waiting: batches are reported as settled under each value.
         file.syncs = syncs;
@@ -261,10 +284,7 @@ impl Driver {
                 self.engine.note_pause(event, at.now, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             }
             Report::Increment(files) => return self.increment_begun().then_some(Reported::MakeBase(files)),
-            Report::Based => {
-                self.end_rewriting(at.now, true);
-                return Some(Reported::Based);
-            }
+            Report::Based => self.end_rewriting(at, true),
             Report::Closed => return Some(Reported::Closed),
             Report::Failed(error) => {
                 let text =

@@ -198,6 +198,16 @@ impl Driver {
     /// clock.
     #[cold]
     pub fn submit(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
+        self.hand_on(at, at_once || self.rewrites || self.closes, boot);
+        if std::mem::take(&mut self.rewrites) {
+            self.begin_rewriting(at.now);
+        }
+        if std::mem::take(&mut self.closes) {
+            self.close_log(at);
+        }
+    }
+
+    fn hand_on(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
         self.look_at_bound();
         let holds = self.holds_output();
         let number = match &mut self.changes {

@@ -12,31 +12,39 @@
 //!
 //! - [`log`]: what records the changes, and which output waits ([`gate`]); [`file`]: an append-only file; [`sharing`], [`bound`], [`delay`]: how
 //!   long a batch waits for more, how much may wait, and when a sync takes too long;
+//! - [`copy`]: copies of the keyspace ([`received`]), for snapshots ([`saving`]) and when the file is switched on ([`switch`]);
 //! - `replicated`: one of several nodes;
 //! - [`replay`]: applies what a log has to an engine, in slices ([`pace`]).
 
+mod actions;
 pub mod bound;
+pub mod copy;
 pub mod delay;
 pub mod file;
 pub mod flaw;
 pub mod gate;
 pub mod log;
 pub mod pace;
+pub mod received;
 pub mod replay;
 #[cfg(feature = "quorum")]
 pub mod replicated;
+pub mod saving;
 pub mod sharing;
+pub mod switch;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::driver::copy::{CopyOrder, Copying};
 use crate::driver::file::{FileLog, Phase};
 use crate::driver::flaw::Flaw;
 use crate::driver::log::Log;
 #[cfg(feature = "quorum")]
 use crate::driver::replicated::Member;
+use crate::driver::saving::Saving;
 use crate::engine::Engine;
 use crate::persist::append::log_writer::Order;
-use crate::persist::live_copy::{Both, LiveCopy};
+use crate::persist::live_copy::Both;
 
 /// The present, as an adapter reads its clocks.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +73,12 @@ pub enum Changes {
 /// What the adapter is to do.
 #[derive(Default)]
 pub struct Orders {
+    /// For the receiver of a copy, in this order; before those for the writer.
+    pub copy: Vec<CopyOrder>,
     /// For the writer of the file, in this order.
     pub file: Vec<Order>,
+    /// The folder of the append-only file is to be opened, and its present files are to be replaced: [`Driver::file_opened`].
+    pub opens_file: bool,
     /// Sessions whose output may have become free, or that are to be closed.
     pub woken: Vec<SessionId>,
     /// The process is to end.
@@ -80,8 +92,17 @@ pub struct Driver {
     /// The engine.
     pub engine: Engine,
     changes: Changes,
-    /// A copy of the keyspace in progress, which records changes, too.
-    copy: Option<LiveCopy>,
+    /// The copy of the keyspace in progress, which records changes, too.
+    copying: Option<Copying>,
+    saving: Saving,
+    /// Whether an append-only file is being switched on, and when that is tried again.
+    begins_log: bool,
+    log_again_ms: Option<u64>,
+    /// Whether a new base of the file is to be begun when the pending changes are handed on, and whether it is to be closed then.
+    rewrites: bool,
+    closes: bool,
+    /// Whether files are being loaded, so that nothing is switched on.
+    loads: bool,
     orders: Orders,
     /// A fault that a test has planted.
     #[cfg(any(test, feature = "torture"))]
@@ -94,7 +115,13 @@ impl Driver {
         Driver {
             engine,
             changes: Changes::Nowhere,
-            copy: None,
+            copying: None,
+            saving: Saving::default(),
+            begins_log: false,
+            log_again_ms: None,
+            rewrites: false,
+            closes: false,
+            loads: false,
             orders: Orders::default(),
             #[cfg(any(test, feature = "torture"))]
             flaw: Flaw::Nothing,
@@ -127,8 +154,8 @@ impl Driver {
     /// Whether [`Driver::take_orders`] has something to do.
     #[cfg(feature = "torture")]
     pub fn has_orders(&self) -> bool {
-        let Orders { file, woken, ends, failed } = &self.orders;
-        !file.is_empty() || !woken.is_empty() || *ends || failed.is_some()
+        let Orders { copy, file, opens_file, woken, ends, failed } = &self.orders;
+        !copy.is_empty() || !file.is_empty() || *opens_file || !woken.is_empty() || *ends || failed.is_some()
     }
 
     /// Whether nothing is recorded or replicated: then there is nothing to hold, hand on or look at.
@@ -160,7 +187,7 @@ impl Driver {
     }
 
     /// Records no more changes for the file, and closes it. All changes must have been handed on.
-    pub fn close_file(&mut self) {
+    fn close_file(&mut self) {
         if let Changes::File(file) = &mut self.changes {
             file.phase = Phase::Closing;
             self.orders.file.push(Order::Close);
@@ -169,7 +196,7 @@ impl Driver {
     }
 
     /// Lets changes go nowhere from now on. Nothing waits any more for the file that they went to.
-    pub fn end_file(&mut self) {
+    fn end_file(&mut self) {
         if !matches!(self.changes, Changes::File(_)) {
             return;
         }
@@ -200,19 +227,13 @@ impl Driver {
         }
     }
 
-    /// Begins or ends a copy of the keyspace, which records changes while it lasts.
-    pub fn set_copy(&mut self, copy: Option<LiveCopy>) {
-        self.copy = copy;
-        self.record_changes();
-    }
-
     /// Makes the engine record its changes where they are wanted now.
     fn record_changes(&mut self) {
         let records = match &self.changes {
             Changes::File(file) if !file.records() => None,
             _ => self.log().map(|log| log.records.clone()),
         };
-        self.engine.keyspace.changes.log = match (records, self.copy.clone()) {
+        self.engine.keyspace.changes.log = match (records, self.copying.as_ref().and_then(|copying| copying.copy.clone())) {
             (None, None) => None,
             (Some(log), None) => Some(Box::new(log)),
             (None, Some(copy)) => Some(Box::new(copy)),
@@ -222,19 +243,24 @@ impl Driver {
 
     /// When something is due, in monotonic milliseconds; `u64::MAX` if nothing is. See [`Driver::tick`].
     pub fn due_ms(&self) -> u64 {
-        let log_ms = self.log().map_or(u64::MAX, Log::due_ms);
+        let own = [self.saving.look_ms, self.log_again_ms];
+        let own_ms = own.into_iter().flatten().fold(self.log().map_or(u64::MAX, Log::due_ms), u64::min);
         match &self.changes {
             #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => log_ms.min(member.due_ms()),
-            _ => log_ms,
+            Changes::Quorum(member) => own_ms.min(member.due_ms()),
+            _ => own_ms,
         }
     }
 
     /// Does what is due. [`Driver::submit`] belongs behind it.
     pub fn tick(&mut self, at: Present) {
+        if self.saving.look_ms.is_some_and(|due_ms| at.now.reached(due_ms)) {
+            self.look_at_save_points(at);
+        }
+        if self.log_again_ms.is_some_and(|due_ms| at.now.reached(due_ms)) {
+            self.log_as_configured(at);
+        }
         #[cfg(feature = "quorum")]
         self.tick_cluster(at);
-        #[cfg(not(feature = "quorum"))]
-        let _ = at;
     }
 }

@@ -369,7 +369,7 @@ impl Executor {
             shell.driver.engine.rewrite_config = Some(Box::new(write));
         }
         shell.control = Some(self.control.clone());
-        shell.save_as_configured();
+        shell.drive(|driver, at| driver.save_as_configured(at));
         let Ok(environment) = self.accept.recv() else { return Ok(()) };
         shell.driver.engine.environment = environment;
         #[cfg(feature = "quorum")]

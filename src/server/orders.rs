@@ -3,7 +3,6 @@
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::faults::test_mode::ClockOrder;
-use crate::engine::replication::NodeId;
 use crate::engine::replication::members::MemberChange;
 use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Sink, WireReply};
@@ -71,10 +70,10 @@ impl Shell {
     pub(super) fn shut_down(&mut self, session: Option<SessionId>, save: Option<bool>, force: bool) {
         // While files are loaded, what there is would replace what they have.
         let saves = save.unwrap_or(!self.driver.engine.config.save.is_empty()) && !self.driver.engine.is_loading();
-        if self.switches_log_on() && !force {
+        if self.driver.switches_log_on() && !force {
             tracing::warn!("Writing initial AOF, can't exit.");
         } else {
-            if self.switches_log_on() {
+            if self.driver.switches_log_on() {
                 tracing::warn!("Writing initial AOF. Exit anyway.");
             }
             if !saves || self.save_now() || force {
@@ -98,16 +97,6 @@ impl Shell {
     pub(super) fn read_followers(&mut self) {
         #[cfg(feature = "quorum")]
         self.drive(|driver, at| driver.look_at_followers(at));
-    }
-
-    /// Hands the leadership over to a node, or to the one that has most of the log.
-    #[cold]
-    pub(super) fn hand_over(&mut self, to: Option<NodeId>) {
-        #[cfg(feature = "quorum")]
-        self.drive(|driver, at| driver.transfer_leadership(at, to));
-        // Without the feature no server is one of several.
-        #[cfg(not(feature = "quorum"))]
-        let _ = to;
     }
 
     /// Whether the leadership must be handed over before the server ends. If so, that has begun, and it ends afterwards.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
 use std::rc::Rc;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,11 +20,12 @@ use crate::resp::request::{Limits, RequestParser};
 use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
-use crate::server::durable::copy::Copying;
+use crate::server::durable::LogFile;
+use crate::server::durable::copy::Message;
 #[cfg(feature = "quorum")]
 use crate::server::durable::folder::Hang;
 use crate::server::durable::load::slices::Loading;
-use crate::server::durable::{LogFile, Snapshots};
+use crate::server::durable::switch::Coming;
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
@@ -109,17 +111,15 @@ pub struct Shell {
     /// Lets the disk of this node hang, for tests.
     #[cfg(feature = "quorum")]
     pub(super) hang: Option<Arc<Hang>>,
-    /// The copy of the keyspace in progress, for a snapshot or a first base.
-    pub(super) copying: Option<Box<Copying>>,
-    /// Whether the copy is for an append-only file that is being switched on, and when that is tried again.
-    pub(super) begins_log: bool,
-    pub(super) log_again_ms: Option<u64>,
+    /// To the thread that receives a copy of the keyspace, if there is one.
+    pub(super) copying: Option<Sender<Message>>,
+    /// The append-only file that is being switched on, until its copy begins; and until the copy is whole.
+    pub(super) coming_file: Option<Box<Coming>>,
+    pub(super) next_log_file: Option<Box<LogFile>>,
     /// Exists for as long as a thread of this server keeps the folder of an append-only file locked.
     pub(super) folder_held: Weak<()>,
     /// Whether the append-only file is switched on when that thread has ended.
     pub(super) awaits_folder: bool,
-    /// RDB snapshots.
-    pub(super) snapshots: Snapshots,
     /// Whether there is any work about files between the turns of connections: a log, a copy or a load.
     pub(super) files_active: bool,
     /// When work about files is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_files`, as is the field
@@ -169,11 +169,10 @@ impl Shell {
             #[cfg(feature = "quorum")]
             hang: None,
             copying: None,
-            begins_log: false,
-            log_again_ms: None,
+            coming_file: None,
+            next_log_file: None,
             folder_held: Weak::new(),
             awaits_folder: false,
-            snapshots: Snapshots::default(),
             files_active: false,
             files_due_ms: u64::MAX,
             control: None,
@@ -445,13 +444,17 @@ impl Shell {
 
     #[cold]
     fn carry_out_orders(&mut self) {
-        let Orders { file, woken, ends, failed } = self.driver.take_orders();
+        let Orders { copy, file, opens_file, woken, ends, failed } = self.driver.take_orders();
+        copy.into_iter().for_each(|order| self.order_copy(order));
         if let Some(log_file) = &self.log_file {
             file.into_iter().for_each(|order| log_file.send(order));
         }
         woken.into_iter().for_each(|id| self.wake(id));
         self.ending |= ends;
         self.failed = self.failed.take().or(failed);
+        if opens_file {
+            self.open_file();
+        }
     }
 
     /// The next deadline of the shell or the engine, in monotonic milliseconds: work that is due even if no request comes.
@@ -475,9 +478,9 @@ impl Shell {
     #[cold]
     fn carry_out(&mut self, actions: Vec<Action>) -> Now {
         for action in actions {
+            let Some(action) = self.drive(|driver, at| driver.act(at, action)) else { continue };
             match action {
                 Action::Shutdown { session, save, force } => self.shut_down(Some(session), save, force),
-                Action::Save { session, anew } => self.save(session, anew),
                 Action::Sleep(us) if self.clock.is_frozen() => {
                     self.clock.advance_us(us);
                     while self.tick() {}
@@ -486,15 +489,16 @@ impl Shell {
                 Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
                 Action::Clock(id, order) => self.order_clock(id, order),
                 Action::Restart { last, lose } => self.restart(Some(last), lose),
-                Action::RewriteLog => self.rewrite_log(),
                 Action::Reload(id, from) => self.order_reload(id, from),
-                Action::HandOver { to } => self.hand_over(to),
                 Action::ChangeMembers(id, change) => self.change_members(id, change),
-                Action::LookAtFollowers => self.read_followers(),
                 Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
+                // The driver does these.
+                Action::Save { .. } | Action::RewriteLog | Action::HandOver { .. } | Action::LookAtFollowers => {}
             }
         }
+        // What was switched off or is rewritten is handed on before anything else is written.
+        self.hand_on(false);
         let now = self.clock.now();
         self.driver.engine.finish_actions(now);
         now
@@ -509,10 +513,6 @@ impl Shell {
             "maxclients" => {
                 descriptors::raise(config.maxclients);
             }
-            "appendfsync" => self.sync_as_configured(),
-            "appendonly" => self.log_as_configured(),
-            "save" | "stop-writes-on-bgsave-error" => self.save_as_configured(),
-            "aof-timestamp-enabled" | "latency-monitor-threshold" => self.log_details_as_configured(),
             "timeout" | "client-output-buffer-limit" => self.sweep_ms = Some(self.clock.now().mono_ms()),
             _ => {}
         }
@@ -538,7 +538,7 @@ impl Shell {
             self.sweep(now);
         }
         if self.files_due_ms <= now.mono_ms() {
-            self.tick_files(now);
+            self.tick_files();
         }
         let more = self.spans.give_back(now.mono_ms()) || more;
         self.finish_batch(now, None);

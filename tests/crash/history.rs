@@ -338,7 +338,9 @@ impl History {
             return Ok(());
         }
         let disk = self.machine.disk.clone();
-        self.driver.begin_rewriting(self.now());
+        let boot = self.machine.boot_clock(self.at_us);
+        self.driver.rewrite(self.present());
+        self.driver.submit(self.present(), false, || boot);
         self.driver.take_orders().file.into_iter().for_each(|order| self.writer.order(order));
         let result = self.writer.write();
         self.check_points()?;
@@ -374,7 +376,7 @@ impl History {
             Ok(made) => made,
             // The old files stay in force.
             Err(reason) if may_pass(&reason) => {
-                self.driver.end_rewriting(self.now(), false);
+                self.driver.end_rewriting(self.present(), false);
                 return Ok(());
             }
             Err(reason) => return Err(reason),

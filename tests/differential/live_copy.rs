@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use portcullis::base::time::Now;
+use portcullis::driver::received::Received;
 use portcullis::engine::Engine;
 use portcullis::persist::live_copy::LiveCopy;
-use portcullis::server::durable::copy::received::Received;
 
 use crate::append_only::{difference, exchanged_functions, focused_call, lock_call, without_times};
 use crate::caller::{Caller, Jumps};

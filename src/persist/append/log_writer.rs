@@ -193,6 +193,7 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
     }
 
     /// Whether a batch waits for space on the disk.
+    #[cfg(any(test, feature = "internals"))]
     pub fn is_stuck(&self) -> bool {
         self.stuck
     }

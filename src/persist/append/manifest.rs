@@ -166,6 +166,14 @@ impl Manifest {
         text
     }
 
+    /// Lets a new base take the place of all files, which are history from now on.
+    pub fn begin_anew(&mut self, name: &[u8]) {
+        let next = self.next_base(name, true);
+        self.history.extend(self.base.replace(next));
+        // Their numbers are not given again while the manifest names them.
+        self.history.append(&mut self.increments);
+    }
+
     /// The next base. `name` is `appendfilename`. Its number is above those of all bases, also in history.
     pub fn next_base(&self, name: &[u8], rdb: bool) -> File {
         let seq = self.seq_max(self.base.as_ref(), INCREMENT_ENDS).saturating_add(1);

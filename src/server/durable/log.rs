@@ -1,14 +1,11 @@
 //! What the shell does with the log: hands batches to the thread, takes its reports, and makes new bases.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::base::time::Now;
 use crate::driver::file::Reported;
 use crate::engine::observe::turns::Task;
 use crate::persist::append::clock::Moment;
-use crate::persist::append::log_writer::Syncs;
 use crate::persist::append::log_writer::{Order, Report};
 use crate::persist::append::manifest::Manifest;
 use crate::server::clock::monotonic_ns;
@@ -34,9 +31,9 @@ impl Shell {
     #[cold]
     pub(in crate::server) fn work_on_files(&mut self) -> bool {
         let mut copies = false;
-        if self.copying.is_some() {
+        if self.driver.copies() {
             self.close_turn();
-            copies = self.copy_some();
+            copies = self.drive(|driver, at| driver.copy_some(at, boot::clock()));
             self.end_turn(Task::Copy);
         }
         #[cfg(feature = "quorum")]
@@ -49,13 +46,7 @@ impl Shell {
 
     /// Does what is due about files.
     #[cold]
-    pub(in crate::server) fn tick_files(&mut self, now: Now) {
-        if self.snapshots.look_ms.is_some_and(|at| now.reached(at)) {
-            self.look_at_save_points();
-        }
-        if self.log_again_ms.is_some_and(|at| now.reached(at)) {
-            self.log_as_configured();
-        }
+    pub(in crate::server) fn tick_files(&mut self) {
         self.drive(|driver, at| driver.tick(at));
         // A test that moves the clock gets here without a turn of the event loop, which would hand the changes over.
         self.hand_on(false);
@@ -65,11 +56,10 @@ impl Shell {
     #[cold]
     pub(in crate::server) fn update_files(&mut self) {
         self.files_active = !self.driver.keeps_nothing()
-            || self.copying.is_some()
+            || self.driver.copies()
             || self.loading.is_some()
             || self.driver.engine.persistence.figures.is_some();
-        let own = [self.snapshots.look_ms, self.log_again_ms];
-        let due_ms = own.into_iter().flatten().fold(self.driver.due_ms(), u64::min);
+        let due_ms = self.driver.due_ms();
         if due_ms < self.files_due_ms && due_ms != u64::MAX && !self.clock.is_frozen() {
             let clock = &self.clock;
             self.timer.arm(due_ms, |ms| clock.raw_us_of(ms));
@@ -100,34 +90,8 @@ impl Shell {
             // The next batch is handed over before the replies are written: the disk does not wait for those.
             None => self.hand_on(false),
             Some(Reported::MakeBase(files)) => self.begin_rewrite(files),
-            Some(Reported::Based) => self.go_on_saving(),
             Some(Reported::Closed) => self.log_closed(),
         }
-    }
-
-    /// Applies a new value of `appendfsync`.
-    pub(in crate::server) fn sync_as_configured(&mut self) {
-        let syncs = Syncs::of(self.driver.engine.config.appendfsync);
-        self.drive(|driver, _| driver.set_syncs(syncs));
-    }
-
-    /// Applies new values of `aof-timestamp-enabled` and `latency-monitor-threshold`.
-    pub(in crate::server) fn log_details_as_configured(&mut self) {
-        let config = &self.driver.engine.config;
-        let (timestamps, latency_ms) = (config.aof_timestamp_enabled, config.latency_monitor_threshold);
-        let Some(file) = self.driver.file() else { return };
-        file.log.records.set_timestamps(timestamps);
-        file.progress.latency_ms.store(latency_ms, Ordering::Relaxed);
-    }
-
-    /// Begins a new base: the next increment first, then, when that exists, a thread that reads the files before it.
-    pub(in crate::server) fn rewrite_log(&mut self) {
-        if self.driver.keeps_nothing() && self.log_again_ms.is_some() {
-            // It could not be switched on. What was asked for is to try that again now.
-            return self.log_as_configured();
-        }
-        self.hand_on(true);
-        self.drive(|driver, at| driver.begin_rewriting(at.now));
     }
 
     fn begin_rewrite(&mut self, manifest: Manifest) {
@@ -160,17 +124,14 @@ impl Shell {
     }
 
     fn base_not_made(&mut self) {
-        self.drive(|driver, at| driver.end_rewriting(at.now, false));
-        self.go_on_saving();
+        self.drive(|driver, at| driver.end_rewriting(at, false));
     }
 
     /// Ends the log: what was recorded is written and synced, or handed to the nodes.
     pub(in crate::server) fn close_log(&mut self) {
-        self.abandon_snapshot();
-        self.abandon_copy();
+        self.drive(|driver, _| driver.abandon_files());
         self.hand_on(true);
         let Some(file) = &mut self.log_file else { return };
-        file.abandon_rewrite();
         file.send(Order::Close);
         file.join();
     }

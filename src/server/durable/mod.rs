@@ -37,11 +37,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 
-use crate::base::ids::SessionId;
-use crate::driver::file::FileLog;
 use crate::persist::append::files::Files;
-use crate::persist::append::log_writer::{LogWriter, Order, Report};
-use crate::server::durable::copy::Shared;
+use crate::persist::append::log_writer::{LogWriter, Order, Progress, Report, Syncs};
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log_thread::Process;
@@ -70,11 +67,10 @@ impl LogFile {
     /// In words: there can be no thread.
     fn spawn(
         &mut self,
-        Begun { files, orders, lock }: Begun,
-        log: &FileLog,
+        Begun { files, orders, lock, syncs, progress }: Begun,
         report: impl Fn(Report) + Send + 'static,
     ) -> Result<(), String> {
-        let (syncs, progress, path) = (log.syncs, Arc::clone(&log.progress), self.path.clone());
+        let path = self.path.clone();
         let lock = Arc::new(lock);
         self.lock = Some(Arc::clone(&lock));
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
@@ -85,12 +81,11 @@ impl LogFile {
         Ok(())
     }
 
-    /// Gives up the base in progress: its thread leaves the folder as it is.
-    fn abandon_rewrite(&self) {
-        self.rewrite_abandoned.store(true, Ordering::Relaxed);
-    }
-
     pub(super) fn send(&self, order: Order) {
+        if matches!(order, Order::Close) {
+            // The base in progress is given up: its thread leaves the folder as it is.
+            self.rewrite_abandoned.store(true, Ordering::Relaxed);
+        }
         // The thread ends only after a failure that it reported.
         let _ = self.orders.send(order);
     }
@@ -107,19 +102,6 @@ struct Begun {
     files: Files<Folder>,
     orders: Receiver<Order>,
     lock: FolderLock,
-}
-
-/// State of snapshots besides what `INFO` shows.
-#[derive(Default)]
-pub struct Snapshots {
-    /// What the thread of the snapshot in progress shares with the executor.
-    running: Option<Arc<Shared>>,
-    /// Clients whose `SAVE` waits for the snapshot in progress: their sessions, and their numbers.
-    waiting: Vec<(SessionId, u64)>,
-    /// When the save points are looked at next, in monotonic milliseconds; `None` without any.
-    pub look_ms: Option<u64>,
-    /// When the last one began, in monotonic milliseconds.
-    tried_ms: u64,
-    /// Number of files so far, for the names of temporary ones.
-    files: u64,
+    syncs: Syncs,
+    progress: Arc<Progress>,
 }

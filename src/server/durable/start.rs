@@ -68,7 +68,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     let replay = Replay::new(shell.driver.engine.begin_loading(moment.now, files.progress().1), moment);
     let began = Instant::now();
     shell.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
-    shell.update_files();
+    shell.drive(|driver, _| driver.begin_loading());
     Ok(())
 }
 
@@ -128,17 +128,17 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
     let progress = Arc::new(Progress::default());
     progress.note(&files);
     let joins = files.manifest().increments.len() > INCREMENTS_MAX;
-    let mut log = FileLog::new(Log::new(records, seed), progress, syncs, None, files.total());
+    let mut log = FileLog::new(Log::new(records, seed), Arc::clone(&progress), syncs, None, files.total());
     let mut file = LogFile::new(orders, path);
-    file.spawn(Begun { files, orders: received, lock }, &log, reporter(control.clone()))?;
+    file.spawn(Begun { files, orders: received, lock, syncs, progress }, reporter(control.clone()))?;
     log.begin();
     shell.driver.engine.persistence.figures = Some(log.figures());
     shell.log_file = Some(Box::new(file));
     shell.driver.begin_file(Box::new(log));
     shell.update_files();
-    shell.log_details_as_configured();
+    shell.driver.log_details_as_configured();
     if joins {
-        shell.rewrite_log();
+        shell.drive(|driver, at| driver.rewrite(at));
     }
     Ok(())
 }
@@ -175,8 +175,7 @@ impl Shell {
         tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
         then(self, files.finish())?;
         self.update_files();
-        // It may have been switched meanwhile.
-        self.log_as_configured();
+        self.drive(|driver, at| driver.end_loading(at));
         self.after_order();
         Ok(())
     }

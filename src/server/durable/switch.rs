@@ -1,29 +1,18 @@
-//! Switches the append-only file on and off while the server runs: `CONFIG SET appendonly`.
-//!
-//! ```text
-//!   yes ─▶ a live copy ─ whole: changes are recorded from here on ─▶ base written ─▶ first increment ─▶ log thread
-//!   no  ─▶ what was recorded is written, synced and closed; nothing is recorded any more
-//! ```
-//!
-//! Until the base is on the disk nothing waits for it, whatever `appendfsync` says: a crash loses what it would have lost before.
-//! The log says when the file is on. Files of an earlier time are replaced, as in Redis.
+//! The files of an append-only file that is switched on or off while the server runs. When and how, the driver decides
+//! ([`crate::driver::switch`]). Files of an earlier time are replaced, as in Redis.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use crate::driver::file::{FileLog, Phase};
-use crate::driver::log::Log;
+use crate::driver::copy::CopyProgress;
+use crate::driver::switch::Beginning;
 use crate::engine::Engine;
-use crate::engine::persistence::{Figures, Position};
 use crate::files::remove_remnants;
 use crate::persist::append::files::{Files, Head};
-use crate::persist::append::log::AppendLog;
-use crate::persist::append::log_writer::{Progress, Syncs};
 use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::Moment;
 use crate::persist::resume::{Last, manifest_name};
-use crate::server::durable::copy::{Purpose, Shared};
+use crate::server::durable::copy::Then;
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::load::folder_of;
 use crate::server::durable::lock::{FolderLock, lock};
@@ -33,13 +22,8 @@ use crate::server::durable::{Begun, LogFile, boot, rewrite};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
-/// Milliseconds after which it is tried again to switch the file on.
-const AGAIN_MS: u64 = 5000;
 /// The first base until it is whole.
 const TEMPORARY: &str = "temp-appendonly.rdb";
-/// The position of a log that has not begun: nothing is durable, and something is to be.
-const NOWHERE: Position = Position { recorded: 1, durable: 0 };
-
 /// Checks that there can be a folder for the append-only file, before `CONFIG SET appendonly yes` succeeds.
 ///
 /// # Errors
@@ -51,52 +35,48 @@ pub fn check(path: &Path) -> Result<(), String> {
     })
 }
 
+/// A folder that was opened for a file that is switched on.
+pub struct Opened {
+    folder: Folder,
+    lock: FolderLock,
+    path: PathBuf,
+    name: Vec<u8>,
+    /// What is there, all of it in history.
+    manifest: Manifest,
+}
+
+/// A file that is switched on, until its copy is whole.
+pub struct Coming {
+    opened: Opened,
+    beginning: Beginning,
+}
+
 impl Shell {
-    /// Applies a new value of `appendonly`.
-    pub(in crate::server) fn log_as_configured(&mut self) {
-        if self.loading.is_some() {
-            // The end of the load comes back here.
+    /// Opens the folder of the append-only file, for one that is switched on. A thread of the last log may still need it; its end comes back
+    /// here.
+    #[cold]
+    pub(in crate::server) fn open_file(&mut self) {
+        self.awaits_folder = self.folder_held.strong_count() > 0;
+        if self.awaits_folder {
             return;
         }
-        if self.driver.file().is_none() && !self.driver.keeps_nothing() {
-            // The nodes have a log of their own.
-            return;
-        }
-        self.log_again_ms = None;
-        self.awaits_folder = false;
-        match (self.driver.file().map(|log| log.phase), self.driver.engine.config.appendonly) {
-            // A thread of the last log may still need its folder. Its end comes back here.
-            (None, true) if self.folder_held.strong_count() > 0 && !self.begins_log => {
-                self.awaits_folder = true;
-                self.log_is_coming();
+        match self.open_folder() {
+            Ok(opened) => {
+                let begins = self.drive(|driver, at| driver.file_opened(at, boot::clock()));
+                self.coming_file = begins.map(|beginning| Box::new(Coming { opened, beginning }));
             }
-            (None, true) if !self.begins_log => {
-                if let Err(reason) = self.begin_log() {
-                    self.log_not_begun(&reason);
-                }
-            }
-            (None, false) => {
-                if std::mem::take(&mut self.begins_log) {
-                    self.abandon_copy();
-                }
-                self.driver.engine.persistence.figures = None;
-                self.update_files();
-                self.go_on_saving();
-            }
-            (Some(Phase::Closing), false) => self.driver.engine.persistence.figures = None,
-            // It is switched on again when it is closed.
-            (Some(Phase::Closing), true) => self.log_is_coming(),
-            (Some(_), false) => self.end_log(),
-            _ => {}
+            Err(reason) => self.drive(|driver, at| driver.file_not_begun(at, &reason)),
         }
     }
 
-    /// Shows that a log is going to be switched on.
-    fn log_is_coming(&mut self) {
-        let since_ms = Some(self.clock.now().mono_ms());
-        self.driver.engine.persistence.figures =
-            Some(Box::new(move || Figures { rewriting_since_ms: since_ms, position: NOWHERE, ..Figures::default() }));
-        self.update_files();
+    fn open_folder(&mut self) -> Result<Opened, String> {
+        let config = &self.driver.engine.config;
+        let (path, name) = (folder_of(config), config.appendfilename.clone().into_bytes());
+        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
+        let folder = Folder::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let lock = self.lock_folder(&path, &control)?;
+        let manifest = outdated(&path, &name)?;
+        Ok(Opened { folder, lock, path, name, manifest })
     }
 
     /// Locks the folder of the append-only file. When the last thread that needs it has ended, the log is switched on if it is to be.
@@ -107,8 +87,8 @@ impl Shell {
         let control = control.clone();
         let freed = move || {
             control.send(Box::new(|shell: &mut Shell| {
-                if shell.awaits_folder {
-                    shell.log_as_configured();
+                if shell.awaits_folder && shell.driver.switches_log_on() {
+                    shell.open_file();
                     shell.after_order();
                 }
             }));
@@ -119,147 +99,54 @@ impl Shell {
         Ok(lock)
     }
 
-    /// Whether a log is being switched on.
-    pub(in crate::server) fn switches_log_on(&self) -> bool {
-        let of_log = |phase| match phase {
-            Phase::Starting => true,
-            Phase::Running => false,
-            Phase::Closing => self.driver.engine.config.appendonly,
-        };
-        self.begins_log || self.awaits_folder || self.driver.file().is_some_and(|log| of_log(log.phase))
+    /// What is made of a copy for the first base of the file that was opened.
+    ///
+    /// # Errors
+    /// In words: there is none.
+    pub(super) fn base_of_copy(&mut self) -> Result<Then, String> {
+        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
+        let Some(coming) = self.coming_file.take() else { return Err("it was switched off".to_owned()) };
+        let Coming { opened: Opened { folder, lock, path, name, manifest }, beginning } = *coming;
+        let Beginning { head, progress, syncs } = beginning;
+        let checksum = self.driver.engine.config.rdbchecksum;
+        let (orders, received) = channel();
+        self.next_log_file = Some(Box::new(LogFile::new(orders, path.clone())));
+        Ok(Box::new(move |copied: Result<(Engine, Moment), String>, _: &CopyProgress| {
+            let begun = copied.and_then(|copied| begin_files(copied, folder, &path, &name, manifest, checksum, &head));
+            let begun = begun.map(|files| Begun { files, orders: received, lock, syncs, progress });
+            control.send(Box::new(move |shell: &mut Shell| shell.log_begun(begun)));
+        }))
     }
 
-    fn begin_log(&mut self) -> Result<(), String> {
-        if self.copying.is_some() {
-            // A snapshot. It is made afterwards.
-            self.abandon_snapshot();
-            self.driver.engine.persistence.snapshot.scheduled = true;
+    /// The copy for the file that is switched on is whole: changes are recorded for it from now on.
+    pub(super) fn install_log(&mut self) {
+        if let Some(file) = self.next_log_file.take() {
+            self.log_file = Some(file);
         }
-        let config = &self.driver.engine.config;
-        let (path, name) = (folder_of(config), config.appendfilename.clone().into_bytes());
-        let syncs = Syncs::of(config.appendfsync);
-        let checksum = config.rdbchecksum;
-        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let folder = Folder::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let lock = self.lock_folder(&path, &control)?;
-        let manifest = outdated(&path, &name)?;
-        let now = self.clock.now();
-        let seed = self.driver.engine.random();
-        let records = AppendLog::new(now, boot::clock(), seed);
-        let salt = self.driver.engine.random_salt();
-        let head = Head { salt, line: records.begin_file(salt) };
-        let (orders, received) = channel();
-        let progress = Arc::new(Progress::default());
-        let log = FileLog::new(Log::new(records, seed), Arc::clone(&progress), syncs, Some(now.mono_ms()), 0);
-        let file = LogFile::new(orders, path.clone());
-        self.driver.engine.persistence.figures = Some(log.figures());
-        let then = Box::new(move |copied: Result<(Engine, Moment), String>, _: &Shared| {
-            let begun = copied.and_then(|copied| begin_files(copied, folder, &path, &name, manifest, checksum, &head));
-            if let Ok(files) = &begun {
-                progress.note(&files);
-            }
-            let begun = begun.map(|files| Begun { files, orders: received, lock });
-            control.send(Box::new(move |shell: &mut Shell| shell.log_begun(begun)));
-        });
-        self.begin_copy(Purpose::Log(Box::new(log), Box::new(file)), then)?;
-        self.begins_log = true;
-        tracing::info!("AOF was enabled: a new append-only file is being made");
-        Ok(())
     }
 
     /// Takes the files of a log whose base is on the disk.
     fn log_begun(&mut self, begun: Result<Begun, String>) {
         let begun = begun.and_then(|begun| {
-            let (Some(log), Some(file)) = (self.driver.file(), &mut self.log_file) else {
-                return Err("it was switched off".to_owned());
-            };
+            let Some(file) = &mut self.log_file else { return Err("it was switched off".to_owned()) };
             let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-            file.spawn(begun, log, reporter(control))
+            file.spawn(begun, reporter(control))
         });
         match begun {
-            Ok(()) => {
-                if let Some(log) = self.driver.file_mut().filter(|log| log.phase == Phase::Starting) {
-                    log.begin();
-                }
-                self.log_details_as_configured();
-                // What was changed before the copy is in the base.
-                let now = self.clock.now();
-                self.driver.engine.end_log_waits(now);
-                tracing::info!("the append-only file is on");
-                self.drive(|driver, at| driver.end_rewriting(at.now, true));
-                self.go_on_saving();
-            }
+            Ok(()) => self.drive(|driver, at| driver.file_begun(at)),
             Err(reason) => {
-                let now = self.clock.now();
-                self.drop_log();
-                self.begins_log = false;
-                if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
-                    // The thread has ended before the copy was whole.
-                    self.abandon_copy();
-                }
-                self.driver.engine.persistence.figures = None;
-                self.driver.engine.end_log_waits(now);
-                if self.driver.engine.config.appendonly {
-                    self.log_not_begun(&reason);
-                } else {
-                    self.log_as_configured();
-                }
+                (self.log_file, self.next_log_file) = (None, None);
+                self.drive(|driver, at| driver.file_not_begun(at, &reason));
             }
         }
         self.after_order();
     }
 
-    pub(super) fn log_not_begun(&mut self, reason: &str) {
-        self.begins_log = false;
-        tracing::error!(reason, "the append-only file cannot be switched on; it is tried again");
-        self.driver.engine.persistence.figures =
-            Some(Box::new(|| Figures { rewrite_failures: 1, position: NOWHERE, ..Figures::default() }));
-        self.log_again_ms = Some(self.clock.now().deadline_in(AGAIN_MS));
-        self.update_files();
-        self.go_on_saving();
-    }
-
-    fn end_log(&mut self) {
-        self.hand_on(true);
-        let Some(file) = &self.log_file else { return };
-        file.abandon_rewrite();
-        self.drive(|driver, _| driver.close_file());
-        self.driver.engine.persistence.figures = None;
-        self.driver.engine.persistence.rewrite_scheduled = false;
-        let now = self.clock.now();
-        self.driver.engine.end_log_waits(now);
-        self.update_files();
-        tracing::info!("AOF was disabled");
-    }
-
-    /// Takes the end of a log that was switched off.
+    /// Lets go of a log that was switched off, and has reported its end.
     pub(super) fn log_closed(&mut self) {
-        if self.driver.file().is_none_or(|log| log.phase != Phase::Closing) {
-            return;
-        }
-        // It has reported its end, and lets go of the folder. The folder is free again only without it.
-        self.log_file.iter_mut().for_each(|file| file.join());
-        self.drop_log();
-        self.log_as_configured();
-    }
-
-    /// Lets changes go nowhere. Nothing waits for a file that is not written any more.
-    fn drop_log(&mut self) {
-        self.log_file = None;
-        self.drive(|driver, _| driver.end_file());
-    }
-
-    /// Begins what was scheduled for the time when nothing else is being made.
-    pub(super) fn go_on_saving(&mut self) {
-        let persistence = &mut self.driver.engine.persistence;
-        if self.copying.is_some() || persistence.rewriting() || persistence.snapshot.since_ms.is_some() {
-            return;
-        }
-        if persistence.snapshot.scheduled {
-            self.save(None, false);
-        } else if std::mem::take(&mut persistence.rewrite_scheduled) {
-            self.rewrite_log();
-        }
+        // The folder is free again only without it.
+        self.log_file.take().into_iter().for_each(|mut file| file.join());
+        self.drive(|driver, at| driver.file_closed(at));
     }
 }
 
@@ -278,10 +165,7 @@ fn outdated(path: &Path, name: &[u8]) -> Result<Manifest, String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Manifest::default(),
         Err(error) => return Err(format!("Can't open the AOF manifest {}: {}", path.display(), words(&error))),
     };
-    let next = manifest.next_base(name, true);
-    manifest.history.extend(manifest.base.replace(next));
-    // Their numbers are not given again while the manifest names them.
-    manifest.history.append(&mut manifest.increments);
+    manifest.begin_anew(name);
     Ok(manifest)
 }
 

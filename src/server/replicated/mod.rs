@@ -73,7 +73,7 @@ impl Shell {
         if self.driver.member().is_some_and(|member| member.leads()) {
             let now = self.clock.now();
             if self.files_due_ms <= now.mono_ms() {
-                self.tick_files(now);
+                self.tick_files();
             }
         }
     }

@@ -1,12 +1,22 @@
 //! What a durable server of the simulation has beside its engine: its machine, its log, and the times of its disk.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use crate::base::time::Now;
-use crate::driver::Driver;
+use crate::client::Command;
+use crate::driver::copy::{CopyOrder, CopyProgress, Use};
+use crate::driver::file::Phase;
+use crate::driver::received::Received;
+use crate::driver::switch::Beginning;
+use crate::driver::{Driver, Present};
+use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
-use crate::persist::append::log_writer::{Order, Report};
-use crate::persist::append::manifest::{File, Manifest};
+use crate::persist::append::log_writer::{BatchNumber, Order, Report, Syncs};
+use crate::persist::append::manifest::Manifest;
 use crate::persist::disk::simulated::SimulatedDisk;
+use crate::persist::live_copy::Part;
 use crate::persist::natives::clock::BootClock;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
@@ -25,8 +35,16 @@ pub fn config() -> Config {
 /// The machine of a server, and who writes its log.
 pub struct Durable {
     machine: Machine,
-    /// Writes the log of the process, if one runs.
+    /// Writes the log of the process, if it has one.
     writer: Option<Writer>,
+    /// What was ordered of a writer that is not there yet.
+    ordered: Vec<Order>,
+    /// What a file that is switched on begins with.
+    beginning: Option<Beginning>,
+    copy: Option<Copy>,
+    /// What is being made of files or of a copy, and when it is done.
+    making: Option<(u64, Making)>,
+    care: Care,
     /// Number of the process.
     pub process: u64,
     /// Whether a sync is on its way.
@@ -41,7 +59,19 @@ impl Durable {
     /// A machine without files, whose server does not run yet.
     pub fn new(disk: SharedDisk, seed: u64) -> Durable {
         let random = Random::new(seed, streams::DISK, 0);
-        Durable { machine: Machine::new(disk, 0), writer: None, process: 0, syncs: false, resumes_us: None, random }
+        Durable {
+            machine: Machine::new(disk, 0),
+            writer: None,
+            ordered: Vec::new(),
+            beginning: None,
+            copy: None,
+            making: None,
+            care: Care::Exact,
+            process: 0,
+            syncs: false,
+            resumes_us: None,
+            random,
+        }
     }
 
     /// Starts a process from the files. Returns its driver and its clocks, and whether the files were loaded. If they are refused, all
@@ -53,7 +83,8 @@ impl Durable {
                 let joins = writer.files().manifest().increments.len() > INCREMENTS_MAX;
                 self.writer = Some(writer);
                 if joins {
-                    driver.begin_rewriting(clock.now(at_us));
+                    let now = clock.now(at_us);
+                    driver.rewrite(Present { now, ns: at_us * 1_000, frozen: false });
                 }
                 return (driver, clock, kept);
             }
@@ -70,6 +101,9 @@ impl Durable {
     /// The process ends.
     pub fn end_process(&mut self) {
         (self.writer, self.syncs, self.resumes_us) = (None, false, None);
+        (self.beginning, self.copy, self.making) = (None, None, None);
+        self.ordered.clear();
+        self.care = Care::Exact;
         self.machine.disk.act(SimulatedDisk::restart_process);
     }
 
@@ -80,9 +114,133 @@ impl Durable {
 
     /// Orders something of the writer. [`Durable::work`] carries it out.
     pub fn order(&mut self, order: Order) {
-        if let Some(writer) = &mut self.writer {
-            writer.order(order);
+        match &mut self.writer {
+            Some(writer) => writer.order(order),
+            None => self.ordered.push(order),
         }
+    }
+
+    /// The folder of the log is opened for a file that is switched on.
+    pub fn open_file(&mut self, beginning: Option<Beginning>) {
+        self.beginning = beginning;
+    }
+
+    /// Takes an order for a copy.
+    pub fn order_copy(&mut self, at_us: u64, order: CopyOrder) {
+        match order {
+            CopyOrder::Begin(of, moment, progress) => self.copy = Some(Copy { of, moment, progress, parts: Vec::new() }),
+            CopyOrder::Part(part, moment) => {
+                if let Some(copy) = &mut self.copy {
+                    copy.progress.received(&part);
+                    copy.parts.push((part, moment));
+                }
+            }
+            CopyOrder::End(moment) => {
+                if let Some(copy) = self.copy.take() {
+                    self.make(at_us, Making::OfCopy(copy, moment));
+                }
+            }
+            CopyOrder::Abandon => {
+                (self.copy, self.beginning) = (None, None);
+                self.making.take_if(|(_, making)| matches!(making, Making::OfCopy(..)));
+            }
+        }
+    }
+
+    /// Begins to make a new base of these files.
+    pub fn make_base(&mut self, at_us: u64, files: Manifest) {
+        self.make(at_us, Making::Base(files));
+    }
+
+    fn make(&mut self, at_us: u64, making: Making) {
+        let took_us = self.random.between(1_000, 50_000);
+        self.making = Some((at_us + took_us, making));
+    }
+
+    /// When what is being made is done.
+    pub fn made_us(&self) -> Option<u64> {
+        self.making.as_ref().map(|(done_us, _)| *done_us)
+    }
+
+    /// Takes what was made by now.
+    pub fn take_made(&mut self, now: Now, at_us: u64) -> Option<Made> {
+        let (_, making) = self.making.take_if(|(done_us, _)| *done_us <= at_us)?;
+        Some(match making {
+            Making::Base(files) => {
+                let moment = Moment { now, boot: self.machine.boot_clock(at_us) };
+                match make_base(&self.machine.disk, files, moment, Config::default()) {
+                    Ok((base, len)) => {
+                        self.order(Order::Base(base, len));
+                        Made::Base(Ok(()))
+                    }
+                    Err(reason) => Made::Base(Err(reason)),
+                }
+            }
+            Making::OfCopy(copy, moment) => match copy.of {
+                Use::Snapshot(number) => Made::Snapshot(number, copy.receive().map(drop)),
+                Use::FirstBase => Made::File(self.begin_file(at_us, copy, moment)),
+            },
+        })
+    }
+
+    /// What the operator of the server does next.
+    pub fn operate(&mut self, driver: &Driver) -> (Vec<Command>, u64) {
+        let word = |text: &str| {
+            text.split(' ').fold(None, |command: Option<Command>, word| {
+                Some(command.map_or_else(|| Command::new(word), |command| command.arg(word)))
+            })
+        };
+        let done = if self.loses_nothing(driver) {
+            let change = [
+                "CONFIG SET appendfsync everysec",
+                "CONFIG SET appendfsync no",
+                "CONFIG SET appendonly no",
+                "BGREWRITEAOF",
+                "BGSAVE",
+            ];
+            let which = self.random.below(change.len() as u64) as usize;
+            if which < 3 {
+                self.care = Care::None;
+            }
+            vec![change[which]]
+        } else {
+            self.care = Care::Returns;
+            vec!["CONFIG SET appendonly yes", "CONFIG SET appendfsync always"]
+        };
+        (done.into_iter().filter_map(word).collect(), self.random.between(500_000, 15_000_000))
+    }
+
+    /// Whether nothing that was acknowledged is lost if the process ends now: the file is on, and all that was acknowledged before it was, or
+    /// under another `appendfsync`, is durable.
+    pub fn loses_nothing(&mut self, driver: &Driver) -> bool {
+        let Some(file) = driver.file().filter(|file| file.phase == Phase::Running && file.syncs == Syncs::Always) else {
+            return false;
+        };
+        match self.care {
+            Care::Exact => {}
+            Care::None => return false,
+            Care::Returns => self.care = Care::From(file.log.gate.pending() - 1),
+            Care::From(_) => {}
+        }
+        let durable = file.progress.durable.load(Ordering::Relaxed);
+        if matches!(self.care, Care::From(batch) if durable >= batch) {
+            self.care = Care::Exact;
+        }
+        self.care == Care::Exact
+    }
+
+    fn begin_file(&mut self, at_us: u64, copy: Copy, moment: Moment) -> Result<(), String> {
+        let beginning = self.beginning.take().ok_or("it was switched off")?;
+        let copied = copy.receive()?;
+        let mut writer = self.machine.begin_file(at_us, &copied, moment, beginning)?;
+        self.ordered.drain(..).for_each(|order| writer.order(order));
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    /// Lets go of a writer that is closed.
+    pub fn close_file(&mut self) {
+        (self.writer, self.syncs, self.resumes_us) = (None, false, None);
     }
 
     /// Lets the writer work, unless a sync is on its way. Returns the time after which [`Durable::go_on`] must be called, if it is waited for
@@ -90,6 +248,12 @@ impl Durable {
     pub fn work(&mut self, at_us: u64) -> Option<u64> {
         let writer = self.writer.as_mut().filter(|_| !self.syncs)?;
         writer.around().set_time(at_us);
+        if writer.is_done() {
+            // What it reports last, as the log's thread does.
+            let closed = writer.close().map_or_else(Report::Failed, |()| Report::Closed);
+            writer.around().tell(closed);
+            return None;
+        }
         // The disk has no errors here. Otherwise all output would stay held back.
         if writer.write().unwrap_or(false) && writer.begin_sync() {
             self.syncs = true;
@@ -125,13 +289,55 @@ impl Durable {
     pub fn take_reports(&self) -> Vec<Report> {
         self.writer.as_ref().map(|writer| writer.around().take_reports()).unwrap_or_default()
     }
+}
 
-    /// Makes a new base of these files.
-    ///
-    /// # Errors
-    /// In words.
-    pub fn make_base(&self, now: Now, at_us: u64, files: Manifest) -> Result<(File, u64), String> {
-        let moment = Moment { now, boot: self.machine.boot_clock(at_us) };
-        make_base(&self.machine.disk, files, moment, Config::default())
+/// A copy of the keyspace that is received.
+struct Copy {
+    of: Use,
+    /// When it began.
+    moment: Moment,
+    progress: Arc<CopyProgress>,
+    parts: Vec<(Part, Moment)>,
+}
+
+impl Copy {
+    /// The engine that has received it.
+    fn receive(self) -> Result<Box<Engine>, String> {
+        let mut engine = Box::new(Engine::new(Config::default(), 0, self.moment.now, crate::commands::table()));
+        let mut received = Received::new(&mut engine, self.moment);
+        self.parts.iter().try_for_each(|(part, moment)| received.apply(part, *moment))?;
+        received.finish()?;
+        Ok(engine)
     }
+}
+
+/// What is being made.
+enum Making {
+    /// A new base of these files.
+    Base(Manifest),
+    /// What a copy is for, whose keys are of this moment.
+    OfCopy(Copy, Moment),
+}
+
+/// What was made.
+pub enum Made {
+    /// A new base, which was ordered of the writer.
+    Base(Result<(), String>),
+    /// The snapshot of this number.
+    Snapshot(u64, Result<(), String>),
+    /// The file that is switched on.
+    File(Result<(), String>),
+}
+
+/// Whether all that is acknowledged is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Care {
+    /// It is.
+    Exact,
+    /// It is not: the file is off, or is not synced with each batch.
+    None,
+    /// It is to be again.
+    Returns,
+    /// It is, once this batch is durable.
+    From(BatchNumber),
 }

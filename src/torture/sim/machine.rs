@@ -20,17 +20,18 @@ use crate::driver::file::FileLog;
 use crate::driver::flaw::Flaw;
 use crate::driver::log::Log;
 use crate::driver::replay::Purpose;
+use crate::driver::switch::Beginning;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::batch::{FIRST_LINE, HEADER, Header, salt_of, seal};
 use crate::persist::append::clock::{BootClock, Moment};
 use crate::persist::append::files::{Files, Head};
 use crate::persist::append::log::AppendLog;
-use crate::persist::append::log_writer::{LogWriter, Report, Surroundings, Syncs};
+use crate::persist::append::log_writer::{LogWriter, Progress, Report, Surroundings, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{Disk, DiskError, append_all, read_whole};
 use crate::persist::natives::name;
-use crate::persist::resume::manifest_name;
+use crate::persist::resume::{Last, manifest_name};
 use crate::server::durable::load::{LoadedFiles, load_from};
 use crate::server::durable::rewrite::write_base;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
@@ -162,6 +163,25 @@ impl Machine {
         Ok((engine, moment, clock, loaded))
     }
 
+    fn writer(&self, files: Files<SharedDisk>, syncs: Syncs, progress: Arc<Progress>, at_us: u64) -> Writer {
+        let around = Around { disk: self.disk.clone(), now_ns: Cell::new(at_us * 1_000), reports: RefCell::default() };
+        LogWriter::new(files, syncs, progress, around)
+    }
+
+    /// Begins the file of a log that is switched on, with this copy as its base, in place of all files that there are.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn begin_file(&self, at_us: u64, copied: &Engine, moment: Moment, beginning: Beginning) -> Result<Writer, String> {
+        let Beginning { head, progress, syncs } = beginning;
+        let mut manifest = read_manifest(&mut self.disk.clone())?;
+        manifest.begin_anew(NAME);
+        let Some(base) = &manifest.base else { return Err("the manifest names no base".to_owned()) };
+        let len = put_base(&self.disk, copied, moment, base)?;
+        let files = Files::begin(self.disk.clone(), NAME, manifest, Last::Missing, len, &head).map_err(words)?;
+        Ok(self.writer(files, syncs, progress, at_us))
+    }
+
     /// Starts the server from its files.
     ///
     /// # Errors
@@ -176,8 +196,7 @@ impl Machine {
         let head = Head { salt, line: records.begin_file(salt) };
         let files = Files::begin(disk, NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
         let (total, progress) = (files.total(), Arc::default());
-        let around = Around { disk: self.disk.clone(), now_ns: Cell::new(at_us * 1_000), reports: RefCell::default() };
-        let writer = LogWriter::new(files, syncs, Arc::clone(&progress), around);
+        let writer = self.writer(files, syncs, Arc::clone(&progress), at_us);
         let mut log = FileLog::new(Log::new(records, seed), progress, syncs, None, total);
         log.begin();
         engine.persistence.figures = Some(log.figures());
@@ -250,6 +269,11 @@ impl Around {
         self.now_ns.set(at_us * 1_000);
     }
 
+    /// Adds a report.
+    pub fn tell(&self, report: Report) {
+        self.reports.borrow_mut().push(report);
+    }
+
     /// Takes what was reported.
     pub fn take_reports(&self) -> Vec<Report> {
         self.reports.take()
@@ -266,7 +290,7 @@ impl Surroundings<SharedDisk> for Around {
     }
 
     fn report(&self, report: Report) {
-        self.reports.borrow_mut().push(report);
+        self.tell(report);
     }
 }
 
@@ -278,15 +302,21 @@ pub type Writer = LogWriter<SharedDisk, Around>;
 /// # Errors
 /// In words.
 pub fn make_base(disk: &SharedDisk, mut manifest: Manifest, moment: Moment, config: Config) -> Result<(File, u64), String> {
-    const TEMPORARY: &[u8] = b"temp-rewriteaof.rdb";
     manifest.increments.pop();
     let mut engine = Engine::new(config, 0, moment.now, crate::commands::table());
     let base = manifest.next_base(NAME, true);
     load_files(&mut engine, moment, disk, manifest, Purpose::Base)?;
+    let len = put_base(disk, &engine, moment, &base)?;
+    Ok((base, len))
+}
+
+/// Writes a base under its name. Returns its length.
+fn put_base(disk: &SharedDisk, engine: &Engine, moment: Moment, base: &File) -> Result<u64, String> {
+    const TEMPORARY: &[u8] = b"temp-rewriteaof.rdb";
     let mut disk = disk.clone();
     let mut file = disk.create(TEMPORARY).map_err(words)?;
     let planted = disk.planted;
-    let len = write_base(&engine, moment, |chunk| {
+    let len = write_base(engine, moment, |chunk| {
         let mut chunk = chunk.to_vec();
         if planted == Planted::NoTokenRecord {
             lose_token(&mut chunk);
@@ -295,7 +325,7 @@ pub fn make_base(disk: &SharedDisk, mut manifest: Manifest, moment: Moment, conf
     })?;
     disk.sync(&mut file).map_err(words)?;
     disk.rename(TEMPORARY, &base.name).map_err(words)?;
-    Ok((base, len))
+    Ok(len)
 }
 
 /// Renames the record of the next token, so that it is not read, and takes the checksum away.

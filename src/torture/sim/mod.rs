@@ -43,6 +43,9 @@ enum State {
     Crashed,
 }
 
+/// From when on the operators of durable servers change how these store.
+const OPERATED_FROM_US: u64 = 5_000_000;
+
 /// What clients do.
 enum Work<'a> {
     /// They use locks.
@@ -113,6 +116,9 @@ fn run_work(plan: &Plan, work: Work<'_>) -> History {
         lock(&simulation.net).bound_to_connections = algorithm.facts().session;
     }
     simulation.start_nodes();
+    if plan.durable.is_some() {
+        (0..plan.machines()).for_each(|server| lock(&simulation.net).at(OPERATED_FROM_US, Event::OperateServer(server)));
+    }
     for client in 0..plan.clients.len() as u32 {
         // A client without jobs does not appear in the history.
         if !plan.clients[client as usize].is_empty() {
@@ -191,6 +197,7 @@ impl Simulation<'_> {
                 }
             }
             Event::Synced(server, process) => self.synced(server, process),
+            Event::OperateServer(server) => self.servers[server as usize].operate(&self.net),
             Event::Parcel(..)
             | Event::Lost(..)
             | Event::NobodyWaits(..)

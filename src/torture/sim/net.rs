@@ -76,6 +76,8 @@ pub enum Event {
     Home(u32),
     /// The operator of the nodes looks at the members.
     Operate,
+    /// The operator of a durable server changes how it stores.
+    OperateServer(u32),
 }
 
 /// An index in a slab with a number that is not reused, which tells whether the slot has another occupant by now.

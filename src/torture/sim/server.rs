@@ -16,13 +16,12 @@ use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionFlags};
 use crate::keyspace::change::{Change, ChangeLog};
-use crate::persist::append::log_writer::Order;
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::resp::reply::Protocol;
 use crate::torture::history::Stamp;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
-use crate::torture::sim::durable::Durable;
+use crate::torture::sim::durable::{Durable, Made};
 use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient, ToServer};
 use crate::torture::sim::replica::node::Replica;
@@ -30,6 +29,10 @@ use crate::torture::sim::world::{Shared, lock};
 
 /// The engine's monotonic clock at the beginning.
 pub(in crate::torture::sim) const BEGIN_US: u64 = 1_000_000_000;
+/// Interval between two slices of a copy.
+const COPY_EVERY_US: u64 = 100;
+/// Interval at which an operator looks whether a server is up.
+const OPERATE_EVERY_US: u64 = 1_000_000;
 /// Maximum length of a reply.
 const REPLY_MAX: usize = 16 << 20;
 /// Maximum number of steps of a script, in thousands.
@@ -133,7 +136,6 @@ fn execute(engine: &mut Engine, at: Now, id: SessionId, command: &Command) {
     engine.begin_batch(at, at.mono_us() * 1000, None);
     engine.execute(at, id, &args);
     engine.end_batch(at);
-    engine.take_actions();
 }
 
 fn advance(engine: &mut Engine, at: Now) {
@@ -270,7 +272,7 @@ impl Server {
             (session.db, session.out.len())
         };
         let holds = self.driver.holds_output();
-        execute(&mut self.driver.engine, at.now, id, &command);
+        self.run(at, id, &command);
         if holds {
             let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
             let mut outbox = self.driver.engine.take_outbox(id);
@@ -280,6 +282,16 @@ impl Server {
         self.driver.engine.mark_dirty(id);
         self.hold_others(Some(id));
         self.note(at_us, || Entry::Request(conn, command));
+    }
+
+    /// Executes a request, and carries out what the engine asks of its driver.
+    fn run(&mut self, at: Present, id: SessionId, command: &Command) {
+        execute(&mut self.driver.engine, at.now, id, command);
+        for action in self.driver.engine.take_actions() {
+            // The simulation has no use for the others.
+            let _ = self.driver.act(at, action);
+        }
+        self.driver.engine.finish_actions(at.now);
     }
 
     /// Lets time pass in the engine. What that shows waits for its batch.
@@ -298,13 +310,17 @@ impl Server {
     }
 
     /// Carries out what the driver asks for. Returns why the server must end, if it must.
-    pub(in crate::torture::sim) fn carry_out_orders(&mut self) -> Option<String> {
-        // Nobody asks for an end of a server that is in order.
-        let Orders { file, woken, ends: _, failed } = self.driver.take_orders();
-        if let Some(durable) = &mut self.durable {
-            file.into_iter().for_each(|order| durable.order(order));
-        }
+    pub(in crate::torture::sim) fn carry_out_orders(&mut self, at_us: u64) -> Option<String> {
+        let Orders { copy, file, opens_file, woken, failed, .. } = self.driver.take_orders();
         self.dirty.extend(woken);
+        let at = self.present(at_us);
+        let Server { driver, durable: Some(durable), .. } = self else { return failed };
+        if opens_file {
+            let beginning = driver.file_opened(at, durable.boot_clock(at_us));
+            durable.open_file(beginning);
+        }
+        copy.into_iter().for_each(|order| durable.order_copy(at_us, order));
+        file.into_iter().for_each(|order| durable.order(order));
         failed
     }
 
@@ -363,6 +379,7 @@ impl Server {
                 self.note(world.now_us, || Entry::Tick);
             }
             self.tick_driver(world.now_us);
+            self.copy_some(world.now_us);
             self.flush(&mut world);
         }
     }
@@ -379,7 +396,7 @@ impl Server {
     /// and schedules the next deadline.
     pub(in crate::torture::sim) fn flush(&mut self, net: &mut Net) {
         loop {
-            if let Some(reason) = self.carry_out_orders() {
+            if let Some(reason) = self.carry_out_orders(net.now_us) {
                 self.fail(net, &reason);
             }
             let mut dirty = std::mem::take(&mut self.dirty);
@@ -391,6 +408,7 @@ impl Server {
                     continue;
                 }
                 self.write_log(net);
+                self.take_made(net.now_us);
                 if self.driver.has_orders() {
                     continue;
                 }
@@ -408,6 +426,13 @@ impl Server {
         if let Some(rest) = self.driver.rest_for_others(self.present(net.now_us).ns) {
             next_us = next_us.min(net.now_us + 1 + rest.as_micros() as u64);
         }
+        if let Some(durable) = &self.durable {
+            next_us = next_us.min(durable.made_us().unwrap_or(u64::MAX));
+        }
+        if self.driver.copies() {
+            // Requests come between two slices.
+            next_us = next_us.min(net.now_us + COPY_EVERY_US);
+        }
         if next_us != u64::MAX && self.tick_us.is_none_or(|tick_us| next_us < tick_us) {
             self.tick_us = Some(next_us);
             net.at(next_us, Event::Tick(self.number));
@@ -420,6 +445,49 @@ impl Server {
         let Server { driver, durable, .. } = self;
         let boot = || durable.as_ref().map(|durable| durable.boot_clock(now_us)).unwrap_or_default();
         driver.submit(at, false, boot);
+    }
+
+    /// Copies some keys, if a copy is in progress.
+    fn copy_some(&mut self, now_us: u64) {
+        let at = self.present(now_us);
+        if let (true, Some(durable)) = (self.driver.copies(), &self.durable) {
+            self.driver.copy_some(at, durable.boot_clock(now_us));
+        }
+    }
+
+    /// Tells the driver what was made of files and copies.
+    fn take_made(&mut self, now_us: u64) {
+        let at = self.present(now_us);
+        let Server { driver, durable: Some(durable), .. } = self else { return };
+        match durable.take_made(at.now, now_us) {
+            Some(Made::Base(made)) if made.is_err() => driver.end_rewriting(at, false),
+            Some(Made::Snapshot(number, made)) => driver.snapshot_made(at, number, made.map(|()| 0)),
+            Some(Made::File(Ok(()))) => driver.file_begun(at),
+            Some(Made::File(Err(reason))) => driver.file_not_begun(at, &reason),
+            Some(Made::Base(_)) | None => {}
+        }
+    }
+
+    /// The operator of a durable server changes how it stores, now and then.
+    pub fn operate(&mut self, net: &Shared) {
+        let mut net = lock(net);
+        let Server { driver, durable: Some(durable), up: true, .. } = self else {
+            let at_us = net.now_us + OPERATE_EVERY_US;
+            return net.at(at_us, Event::OperateServer(self.number));
+        };
+        let (commands, next_us) = durable.operate(driver);
+        let at = self.present(net.now_us);
+        self.advance(at.now);
+        let id = connect(&mut self.driver.engine, at.now);
+        for command in commands {
+            self.run(at, id, &command);
+        }
+        self.driver.engine.disconnect(at.now, id);
+        self.driver.forget(id);
+        self.hold_others(None);
+        self.flush(&mut net);
+        let at_us = net.now_us + next_us;
+        net.at(at_us, Event::OperateServer(self.number));
     }
 
     /// Lets the disk work.
@@ -442,11 +510,13 @@ impl Server {
         let reports = durable.take_reports();
         let any = !reports.is_empty();
         for report in reports {
-            if let Some(Reported::MakeBase(files)) = driver.take_report(at, report) {
-                match durable.make_base(at.now, now_us, files) {
-                    Ok((base, len)) => durable.order(Order::Base(base, len)),
-                    Err(_) => driver.end_rewriting(at.now, false),
+            match driver.take_report(at, report) {
+                Some(Reported::MakeBase(files)) => durable.make_base(now_us, files),
+                Some(Reported::Closed) => {
+                    durable.close_file();
+                    driver.file_closed(at);
                 }
+                None => {}
             }
         }
         any
@@ -505,7 +575,9 @@ impl Server {
     /// Takes the server down. `lost` is the number of its last writes that will be lost, `None` for all data. Returns false if it
     /// is down already.
     pub fn down(&mut self, net: &Shared, lost: Option<u64>, silent: bool) -> bool {
-        if !self.up {
+        // An operator who has let a server store less does not end it.
+        let may_end = self.durable.as_mut().is_none_or(|durable| durable.loses_nothing(&self.driver));
+        if !self.up || !may_end {
             return false;
         }
         (self.up, self.silent) = (false, silent);

@@ -1,0 +1,180 @@
+//! The driver's part of a copy of the keyspace, for a snapshot or for the first base of a file: it visits the keys, some at a time, and
+//! another engine receives them ([`crate::driver::received`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::driver::file::FileLog;
+use crate::driver::{Driver, Present};
+use crate::persist::live_copy::{LiveCopy, Part};
+use crate::persist::natives::clock::{BootClock, Moment};
+
+/// Bytes on the way to the other engine beyond which no more keys are copied, until it has caught up.
+pub const BACKLOG_MAX: u64 = 8 << 20;
+/// Bytes of items that are copied at a time: some tens of microseconds.
+const ROOM: usize = 8 << 10;
+/// Bytes of changes on the way beyond which the copy is given up: they come faster than they can be copied.
+const CHANGES_MAX: u64 = 256 << 20;
+
+/// What the receiver of a copy shares with the driver.
+#[derive(Debug, Default)]
+pub struct CopyProgress {
+    /// Bytes on the way, and how many of them are changes.
+    backlog: AtomicU64,
+    changes: AtomicU64,
+    /// Whether the driver waits for the receiver to catch up.
+    waits: AtomicBool,
+    /// Whether the copy was given up.
+    abandoned: AtomicBool,
+}
+
+impl CopyProgress {
+    /// Whether the copy was given up: nothing is to be made of it.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    fn sent(&self, part: &Part) {
+        let len = part.bytes().len() as u64;
+        self.backlog.fetch_add(len, Ordering::Relaxed);
+        if matches!(part, Part::Changes(_)) {
+            self.changes.fetch_add(len, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes note of a part that was received. Returns whether the driver waits for that, and is to be called.
+    pub fn received(&self, part: &Part) -> bool {
+        let len = part.bytes().len() as u64;
+        if matches!(part, Part::Changes(_)) {
+            self.changes.fetch_sub(len, Ordering::Relaxed);
+        }
+        let left = self.backlog.fetch_sub(len, Ordering::Relaxed) - len;
+        left < BACKLOG_MAX / 2 && self.waits.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// What a copy is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// The snapshot of this number: the adapter writes it, and says so ([`Driver::snapshot_made`]).
+    Snapshot(u64),
+    /// The first base of the file that was opened ([`Driver::file_opened`]): the adapter writes it and begins the file, and says so
+    /// ([`Driver::file_begun`]).
+    FirstBase,
+}
+
+/// What the adapter is to do for a copy.
+#[derive(Debug)]
+pub enum CopyOrder {
+    /// Begin to receive one, whose keys are of this moment. If that cannot be, say so ([`Driver::copy_failed`]).
+    Begin(Use, Moment, Arc<CopyProgress>),
+    /// Receive a part, which was written at this moment.
+    Part(Part, Moment),
+    /// The copy is whole: it has the keys of this moment.
+    End(Moment),
+    /// Forget the copy. Nothing is made of it.
+    Abandon,
+}
+
+/// What becomes of a copy in the turn that ends it: it has the keys of that moment.
+pub(super) enum Purpose {
+    /// The count of changes is noted.
+    Snapshot(u64),
+    /// This log records from then on.
+    File(Box<FileLog>),
+}
+
+/// A copy that is wanted or in progress.
+pub(super) struct Copying {
+    pub(super) purpose: Purpose,
+    progress: Arc<CopyProgress>,
+    /// The copy, once it has begun.
+    pub(super) copy: Option<LiveCopy>,
+}
+
+impl Copying {
+    pub(super) fn new(purpose: Purpose) -> Copying {
+        Copying { purpose, progress: Arc::default(), copy: None }
+    }
+
+    pub(super) fn is_for_snapshot(&self) -> bool {
+        matches!(self.purpose, Purpose::Snapshot(_))
+    }
+}
+
+impl Driver {
+    /// Whether a copy is wanted or in progress.
+    #[inline]
+    pub fn copies(&self) -> bool {
+        self.copying.is_some()
+    }
+
+    /// Copies some keys. Returns whether to call this again soon.
+    #[cold]
+    pub fn copy_some(&mut self, at: Present, boot: BootClock) -> bool {
+        let moment = Moment { boot, now: at.now };
+        let Some(copying) = &mut self.copying else { return false };
+        let Some(copy) = &copying.copy else {
+            copying.copy = Some(LiveCopy::begin(&self.engine.keyspace, moment, self.engine.library_sources()));
+            let of = match copying.purpose {
+                Purpose::Snapshot(number) => Use::Snapshot(number),
+                Purpose::File(_) => Use::FirstBase,
+            };
+            self.orders.copy.push(CopyOrder::Begin(of, moment, Arc::clone(&copying.progress)));
+            self.record_changes();
+            return true;
+        };
+        let progress = &copying.progress;
+        if progress.changes.load(Ordering::Relaxed) + copy.pending_bytes() as u64 > CHANGES_MAX {
+            self.copy_failed(at, "changes come faster than they can be copied");
+            return false;
+        }
+        if progress.backlog.load(Ordering::Relaxed) > BACKLOG_MAX {
+            progress.waits.store(true, Ordering::Relaxed);
+            // The receiver may have caught up before it saw that.
+            return progress.backlog.load(Ordering::Relaxed) <= BACKLOG_MAX;
+        }
+        let more = copy.step(&self.engine.keyspace, moment, ROOM).unwrap_or(false);
+        let whole = !more && !self.engine.keyspace.changes.in_unit();
+        let mut parts = copy.take();
+        if whole {
+            parts.append(&mut copy.finish(&self.engine.keyspace));
+        }
+        if copying.is_for_snapshot() {
+            self.engine.persistence.snapshot.keys[0] = copy.keys();
+        }
+        for part in parts {
+            copying.progress.sent(&part);
+            self.orders.copy.push(CopyOrder::Part(part, moment));
+        }
+        if whole && let Some(copying) = self.copying.take() {
+            self.orders.copy.push(CopyOrder::End(moment));
+            match copying.purpose {
+                Purpose::Snapshot(_) => {
+                    self.engine.persistence.snapshot.copied_changes = self.engine.keyspace.changes.count;
+                }
+                Purpose::File(log) => self.begin_file(log),
+            }
+            self.record_changes();
+        }
+        !whole
+    }
+
+    /// The copy in progress cannot be received, for this reason.
+    pub fn copy_failed(&mut self, at: Present, reason: &str) {
+        let Some(copying) = self.take_copy() else { return };
+        match copying.purpose {
+            Purpose::Snapshot(number) => self.snapshot_made(at, number, Err(reason.to_owned())),
+            Purpose::File(_) => self.file_not_begun(at, reason),
+        }
+    }
+
+    /// Gives up a copy that is wanted or in progress, if there is one.
+    pub(super) fn take_copy(&mut self) -> Option<Copying> {
+        let copying = self.copying.take()?;
+        copying.progress.abandoned.store(true, Ordering::Relaxed);
+        self.orders.copy.push(CopyOrder::Abandon);
+        self.record_changes();
+        Some(copying)
+    }
+}

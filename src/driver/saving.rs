@@ -1,0 +1,168 @@
+//! When snapshots are made: `SAVE`, `BGSAVE` and the save points of `save`. A snapshot has the keys of the moment at which its copy was whole.
+
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::driver::copy::{Copying, Purpose};
+use crate::driver::{Driver, Present};
+
+/// Milliseconds between two looks at the save points.
+const LOOK_EVERY_MS: u64 = 1000;
+/// Milliseconds after a failed snapshot before save points begin another one: Redis's `CONFIG_BGSAVE_RETRY_DELAY`.
+const AGAIN_MS: u64 = 5000;
+
+/// State of snapshots besides what `INFO` shows.
+#[derive(Default)]
+pub(super) struct Saving {
+    /// Whether one is being made.
+    running: bool,
+    /// Clients whose `SAVE` waits for the snapshot in progress: their sessions, and their numbers.
+    waiting: Vec<(SessionId, u64)>,
+    /// When the save points are looked at next, in monotonic milliseconds; `None` without any.
+    pub(super) look_ms: Option<u64>,
+    /// When the last one began, in monotonic milliseconds.
+    tried_ms: u64,
+    /// The number of the last one. What is told of an earlier one is about one that was given up.
+    number: u64,
+}
+
+impl Driver {
+    /// Begins a snapshot; `SAVE` waits for it. One that is in progress goes on instead, unless `anew`.
+    pub fn save(&mut self, at: Present, session: Option<SessionId>, anew: bool) {
+        if let Some(id) = session {
+            self.saving.waiting.push((id, self.engine.sessions[id.0 as usize].id));
+        }
+        if anew {
+            self.abandon_snapshot();
+        }
+        if self.saving.running {
+            return;
+        }
+        // The append-only file may be being switched on.
+        self.engine.persistence.snapshot.scheduled = self.copies();
+        if self.copies() {
+            return;
+        }
+        self.saving.tried_ms = at.now.mono_ms();
+        self.saving.number += 1;
+        let number = self.saving.number;
+        if let Err(reason) = self.may_save() {
+            return self.snapshot_made(at, number, Err(reason));
+        }
+        tracing::info!("Background saving started");
+        self.saving.running = true;
+        self.engine.persistence.snapshot.since_ms = Some(at.now.mono_ms());
+        let keyspace = &self.engine.keyspace;
+        let keys: usize = (0..keyspace.databases() as u32).map(|db| keyspace.db_len(db)).sum();
+        self.engine.persistence.snapshot.keys = [0, keys as u64];
+        self.copying = Some(Copying::new(Purpose::Snapshot(number)));
+    }
+
+    /// Whether there is something to save, and a name for it.
+    ///
+    /// # Errors
+    /// In words: there is not.
+    pub fn may_save(&self) -> Result<(), String> {
+        #[cfg(feature = "quorum")]
+        if self.member().is_some_and(|member| !member.leads()) {
+            return Err("this node does not lead, and has no keys of its own".to_owned());
+        }
+        if self.engine.config.dbfilename.is_empty() { Err("dbfilename is empty".to_owned()) } else { Ok(()) }
+    }
+
+    /// Takes the end of a snapshot: its length in bytes, or why there is none.
+    pub fn snapshot_made(&mut self, at: Present, number: u64, made: Result<u64, String>) {
+        if number != self.saving.number {
+            return;
+        }
+        self.saving.running = false;
+        let changes = self.engine.persistence.snapshot.copied_changes;
+        self.engine.persistence.snapshot.end(at.now, made.is_ok().then_some(changes));
+        match &made {
+            Ok(_) => tracing::info!("Background saving terminated with success"),
+            Err(reason) => tracing::warn!(reason, "Background saving error"),
+        }
+        if made.is_err() && self.copying.as_ref().is_some_and(Copying::is_for_snapshot) {
+            // The receiver has ended before the copy was whole.
+            self.take_copy();
+        }
+        self.tell_saved(at, made.is_ok());
+    }
+
+    /// Takes note of a snapshot that the adapter has written by itself at this time, in place of the one in progress.
+    pub fn saved_at_once(&mut self, at: Present, made: bool) {
+        let changes = self.engine.keyspace.changes.count;
+        self.engine.persistence.snapshot.end(at.now, made.then_some(changes));
+        self.tell_saved(at, made);
+    }
+
+    /// Tells those who wait for a snapshot how it ended.
+    fn tell_saved(&mut self, at: Present, saved: bool) {
+        self.refuse_writes();
+        for (id, client) in std::mem::take(&mut self.saving.waiting) {
+            if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
+                self.engine.end_wait_for_driver(at.now, id, (!saved).then_some(&Error::SAVE_FAILED));
+            }
+        }
+        self.go_on_saving(at);
+    }
+
+    /// Looks whether a save point is reached.
+    #[cold]
+    pub(super) fn look_at_save_points(&mut self, at: Present) {
+        let now = at.now;
+        let config = &self.engine.config;
+        if config.save.is_empty() {
+            self.saving.look_ms = None;
+            return;
+        }
+        self.saving.look_ms = Some(now.deadline_in(LOOK_EVERY_MS));
+        let snapshot = &self.engine.persistence.snapshot;
+        let changes = snapshot.changes_since(self.engine.keyspace.changes.count);
+        let since_s = now.unix_ms() / 1000 - snapshot.last_unix_s.unwrap_or(self.engine.started.unix_ms() / 1000);
+        let reached = config.save_points().find(|&(seconds, least)| changes >= least.max(1) && since_s > seconds as i64);
+        let waits = snapshot.failed && now.mono_ms() < self.saving.tried_ms + AGAIN_MS;
+        if let Some((seconds, _)) = reached
+            && !waits
+            && !self.saving.running
+            && !self.copies()
+            && !self.engine.is_loading()
+            && !self.engine.persistence.rewriting()
+        {
+            tracing::info!("{changes} changes in {seconds} seconds. Saving...");
+            self.save(at, None, false);
+        }
+    }
+
+    /// Applies a new value of `save`, or of another directive about snapshots.
+    pub fn save_as_configured(&mut self, at: Present) {
+        let points = !self.engine.config.save.is_empty();
+        self.saving.look_ms = points.then(|| at.now.deadline_in(LOOK_EVERY_MS));
+        self.refuse_writes();
+    }
+
+    /// Gives up the snapshot in progress. What is still told of it is not listened to.
+    pub fn abandon_snapshot(&mut self) {
+        if !std::mem::take(&mut self.saving.running) {
+            return;
+        }
+        self.saving.number += 1;
+        self.engine.persistence.snapshot.since_ms = None;
+        self.engine.persistence.snapshot.keys = [0; 2];
+        if self.copying.as_ref().is_some_and(Copying::is_for_snapshot) {
+            self.take_copy();
+        }
+    }
+
+    /// Begins what was scheduled for the time when nothing else is being made.
+    pub(super) fn go_on_saving(&mut self, at: Present) {
+        let persistence = &mut self.engine.persistence;
+        if self.copying.is_some() || persistence.rewriting() || persistence.snapshot.since_ms.is_some() {
+            return;
+        }
+        if persistence.snapshot.scheduled {
+            self.save(at, None, false);
+        } else if std::mem::take(&mut persistence.rewrite_scheduled) {
+            self.rewrite(at);
+        }
+    }
+}

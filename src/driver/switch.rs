@@ -1,0 +1,178 @@
+//! Switches the append-only file on and off while the server runs: `CONFIG SET appendonly`.
+//!
+//! ```text
+//!   yes ─▶ the folder is opened ─▶ a copy ─ whole: changes are recorded from here on ─▶ base written ─▶ first increment ─▶ the writer
+//!   no  ─▶ what was recorded is written, synced and closed; nothing is recorded any more
+//! ```
+//!
+//! Until the base is on the disk nothing waits for it, whatever `appendfsync` says: a crash loses what it would have lost before.
+
+use std::sync::Arc;
+
+use crate::driver::copy::{Copying, Purpose};
+use crate::driver::file::{FileLog, Phase};
+use crate::driver::log::Log;
+use crate::driver::{Driver, Present};
+use crate::engine::persistence::{Figures, Position};
+use crate::persist::append::files::Head;
+use crate::persist::append::log::AppendLog;
+use crate::persist::append::log_writer::{Progress, Syncs};
+use crate::persist::natives::clock::BootClock;
+
+/// Milliseconds after which it is tried again to switch the file on.
+const AGAIN_MS: u64 = 5000;
+/// The position of a log that has not begun: nothing is durable, and something is to be.
+const NOWHERE: Position = Position { recorded: 1, durable: 0 };
+
+/// What a file is begun with behind its base.
+pub struct Beginning {
+    /// The head of its first increment.
+    pub head: Head,
+    /// What its writer has done.
+    pub progress: Arc<Progress>,
+    /// When it is synced.
+    pub syncs: Syncs,
+}
+
+impl Driver {
+    /// Files are being loaded from now on: nothing is switched on or off before they are.
+    pub fn begin_loading(&mut self) {
+        self.loads = true;
+    }
+
+    /// Files were loaded.
+    pub fn end_loading(&mut self, at: Present) {
+        self.loads = false;
+        // It may have been switched meanwhile.
+        self.log_as_configured(at);
+    }
+
+    /// Applies the value of `appendonly`.
+    pub fn log_as_configured(&mut self, at: Present) {
+        if self.loads || (self.file().is_none() && !self.keeps_nothing()) {
+            // The nodes have a log of their own.
+            return;
+        }
+        self.log_again_ms = None;
+        match (self.file().map(|file| file.phase), self.engine.config.appendonly) {
+            (None, true) if !self.begins_log => {
+                self.begins_log = true;
+                self.log_is_coming(at);
+                self.orders.opens_file = true;
+            }
+            (None, false) => {
+                if std::mem::take(&mut self.begins_log) {
+                    if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
+                        self.take_copy();
+                    }
+                }
+                self.engine.persistence.figures = None;
+                self.go_on_saving(at);
+            }
+            (Some(Phase::Closing), false) => self.engine.persistence.figures = None,
+            // It is switched on again when it is closed.
+            (Some(Phase::Closing), true) => self.log_is_coming(at),
+            // What is pending is handed on first.
+            (Some(_), on) => self.closes = !on,
+            _ => {}
+        }
+    }
+
+    /// Shows that a log is going to be switched on.
+    fn log_is_coming(&mut self, at: Present) {
+        let since_ms = Some(at.now.mono_ms());
+        self.engine.persistence.figures =
+            Some(Box::new(move || Figures { rewriting_since_ms: since_ms, position: NOWHERE, ..Figures::default() }));
+    }
+
+    /// Whether a log is being switched on.
+    pub fn switches_log_on(&self) -> bool {
+        let of_file = |file: &FileLog| match file.phase {
+            Phase::Starting => true,
+            Phase::Running => false,
+            Phase::Closing => self.engine.config.appendonly,
+        };
+        self.begins_log || self.file().is_some_and(of_file)
+    }
+
+    /// The folder of the file was opened, as ordered. Returns what the file begins with, once there is a copy for its base; `None` if no file is
+    /// wanted any more.
+    pub fn file_opened(&mut self, at: Present, boot: BootClock) -> Option<Beginning> {
+        if !self.begins_log || !self.keeps_nothing() {
+            return None;
+        }
+        if self.copies() {
+            // A snapshot. It is made afterwards.
+            self.abandon_snapshot();
+            self.engine.persistence.snapshot.scheduled = true;
+        }
+        let seed = self.engine.random();
+        let records = AppendLog::new(at.now, boot, seed);
+        let salt = self.engine.random_salt();
+        let head = Head { salt, line: records.begin_file(salt) };
+        let (progress, syncs) = (Arc::<Progress>::default(), Syncs::of(self.engine.config.appendfsync));
+        let log = Log::new(records, seed);
+        let file = FileLog::new(log, Arc::clone(&progress), syncs, Some(at.now.mono_ms()), 0);
+        self.engine.persistence.figures = Some(file.figures());
+        self.copying = Some(Copying::new(Purpose::File(Box::new(file))));
+        tracing::info!("AOF was enabled: a new append-only file is being made");
+        Some(Beginning { head, progress, syncs })
+    }
+
+    /// The base of a file that is switched on is on the disk, and its writer works.
+    pub fn file_begun(&mut self, at: Present) {
+        self.begins_log = false;
+        let Some(file) = self.file_mut() else { return };
+        if file.phase == Phase::Starting {
+            file.begin();
+        }
+        self.log_details_as_configured();
+        // What was changed before the copy is in the base.
+        self.engine.end_log_waits(at.now);
+        tracing::info!("the append-only file is on");
+        self.end_rewriting(at, true);
+    }
+
+    /// A file that is being switched on cannot be begun, for this reason.
+    pub fn file_not_begun(&mut self, at: Present, reason: &str) {
+        self.end_file();
+        self.begins_log = false;
+        if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
+            // The receiver has ended before the copy was whole.
+            self.take_copy();
+        }
+        self.engine.persistence.figures = None;
+        self.engine.end_log_waits(at.now);
+        if !self.engine.config.appendonly {
+            return self.log_as_configured(at);
+        }
+        tracing::error!(reason, "the append-only file cannot be switched on; it is tried again");
+        self.engine.persistence.figures =
+            Some(Box::new(|| Figures { rewrite_failures: 1, position: NOWHERE, ..Figures::default() }));
+        self.log_again_ms = Some(at.now.deadline_in(AGAIN_MS));
+        self.go_on_saving(at);
+    }
+
+    pub(super) fn close_log(&mut self, at: Present) {
+        self.close_file();
+        self.engine.persistence.figures = None;
+        self.engine.persistence.rewrite_scheduled = false;
+        self.engine.end_log_waits(at.now);
+        tracing::info!("AOF was disabled");
+    }
+
+    /// The file that was switched off is closed.
+    pub fn file_closed(&mut self, at: Present) {
+        if self.file().is_some_and(|file| file.phase == Phase::Closing) {
+            // Nothing waits for a file that is not written any more.
+            self.end_file();
+            self.log_as_configured(at);
+        }
+    }
+
+    /// Gives up what is being made, because the server ends.
+    pub fn abandon_files(&mut self) {
+        self.abandon_snapshot();
+        self.take_copy();
+    }
+}

@@ -1,0 +1,134 @@
+//! Receives a [copy](crate::driver::copy) of the running server by another engine, on a thread of its own.
+//!
+//! ```text
+//!   event loop ─ Driver::copy_some, each round: some keys ─▶ parts ─▶ thread "copying": another engine ─▶ what is to be made of it
+//!        ▲                                                              │
+//!        └──────── an order, when it has caught up ◀────────────────────┘
+//! ```
+//!
+//! The executor's share of it is to visit the keys, some tens of microseconds at a time. The other engine needs the memory of the
+//! data once more.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::driver::copy::{CopyOrder, CopyProgress, Use};
+use crate::driver::received::Received;
+use crate::engine::Engine;
+use crate::engine::config::Config;
+use crate::persist::live_copy::Part;
+use crate::persist::natives::clock::Moment;
+use crate::server::shell::Shell;
+
+/// Stack of a thread with an engine, in bytes: values are nested as deep as for the executor.
+pub const ENGINE_STACK: usize = 64 << 20;
+/// How much nicer than the executor the threads are that make files beside it. With 5, clients of a machine of two processors noticed
+/// a new base twice as much; with 19, or without a share of their own (`SCHED_IDLE`), a busy machine hardly ever makes one.
+const NICER: i32 = 10;
+
+/// What is on the way to the thread.
+pub enum Message {
+    /// A part, and when it was written.
+    Part(Part, Moment),
+    /// The copy is whole.
+    End(Moment),
+}
+
+/// What is made of a copy, on its thread: the engine, and the moment whose keys it has; or why there is none.
+pub type Then = Box<dyn FnOnce(Result<(Engine, Moment), String>, &CopyProgress) + Send>;
+
+/// Makes the calling thread yield to others.
+pub fn be_nice() {
+    // It is as good as any other where the system does not allow it.
+    let _ = rustix::process::nice(NICER);
+}
+
+/// Receives a copy. Returns `None` if it was abandoned.
+fn receive(
+    config: Config,
+    begun: Moment,
+    messages: &Receiver<Message>,
+    progress: &CopyProgress,
+    wake: &dyn Fn(),
+) -> Option<Result<(Engine, Moment), String>> {
+    let mut engine = Engine::new(config, 0, begun.now, crate::commands::table());
+    let mut received = Received::new(&mut engine, begun);
+    loop {
+        // The executor is gone, or has given up.
+        let message = messages.recv().ok()?;
+        if progress.is_abandoned() {
+            return None;
+        }
+        match message {
+            Message::Part(part, moment) => {
+                if let Err(reason) = received.apply(&part, moment) {
+                    return Some(Err(reason));
+                }
+                if progress.received(&part) {
+                    // It wakes the event loop, which goes on copying.
+                    wake();
+                }
+            }
+            Message::End(moment) => return Some(received.finish().map(|_| (engine, moment))),
+        }
+    }
+}
+
+impl Shell {
+    /// Carries out what the driver asks for a copy.
+    #[cold]
+    pub(in crate::server) fn order_copy(&mut self, order: CopyOrder) {
+        let message = match order {
+            CopyOrder::Begin(of, moment, progress) => {
+                let then = match of {
+                    Use::Snapshot(number) => self.snapshot_of_copy(number),
+                    Use::FirstBase => self.base_of_copy(),
+                };
+                let begun = then.and_then(|then| self.begin_copy(moment, progress, then));
+                return begun.unwrap_or_else(|reason| self.drive(|driver, at| driver.copy_failed(at, &reason)));
+            }
+            CopyOrder::Part(part, moment) => Message::Part(part, moment),
+            CopyOrder::End(moment) => {
+                self.install_log();
+                Message::End(moment)
+            }
+            CopyOrder::Abandon => {
+                (self.copying, self.coming_file, self.next_log_file) = (None, None, None);
+                return;
+            }
+        };
+        let ends = matches!(message, Message::End(_));
+        if let Some(messages) = &self.copying {
+            // The thread ends early only after an error, which it reports.
+            let _ = messages.send(message);
+        }
+        if ends {
+            self.copying = None;
+        }
+    }
+
+    /// Begins to receive a copy. `then` is called on the copy's thread.
+    fn begin_copy(&mut self, moment: Moment, progress: Arc<CopyProgress>, then: Then) -> Result<(), String> {
+        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
+        let config = Config { maxmemory: 0, ..self.driver.engine.config.clone() };
+        let (messages, received) = channel::<Message>();
+        let thread = std::thread::Builder::new().name("copying".into()).stack_size(ENGINE_STACK);
+        let spawned = thread.spawn(move || {
+            be_nice();
+            // An order that does nothing wakes the event loop, which goes on copying.
+            let wake = || _ = control.send(Box::new(|_| ()));
+            // After a panic the snapshot fails, instead of being in progress for ever. Only this thread has seen the other engine.
+            let made = catch_unwind(AssertUnwindSafe(|| receive(config, moment, &received, &progress, &wake)));
+            let made = made.unwrap_or_else(|_| Some(Err("the copying thread panicked".to_owned())));
+            // Nobody listens to what becomes of a copy that was given up.
+            if let Some(made) = made.filter(|_| !progress.is_abandoned()) {
+                then(made, &progress);
+            }
+        });
+        spawned.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let messages: Sender<Message> = messages;
+        self.copying = Some(messages);
+        Ok(())
+    }
+}
