@@ -65,7 +65,7 @@ pub enum Changes {
     Nowhere,
     /// To an append-only file.
     File(Box<FileLog>),
-    /// To the nodes of a cluster, while this one leads them.
+    /// To the nodes of a cluster that this one is a member of, while it leads them.
     #[cfg(feature = "quorum")]
     Quorum(Box<Member>),
 }
@@ -152,7 +152,7 @@ impl Driver {
     }
 
     /// Whether [`Driver::take_orders`] has something to do.
-    #[cfg(feature = "torture")]
+    #[inline]
     pub fn has_orders(&self) -> bool {
         let Orders { copy, file, opens_file, woken, ends, failed } = &self.orders;
         !copy.is_empty() || !file.is_empty() || *opens_file || !woken.is_empty() || *ends || failed.is_some()

@@ -14,7 +14,7 @@
 //! file with zeros at its end. Lines of comments can (`#`, blanks, line feed), but the reader would have to tell them from a lost
 //! batch, and batches of 40 KiB gain nothing, because each byte is written twice. It is not done.
 //!
-//! It has no thread and no clock: the thread of `server::durable` calls it on a folder, and tests call it on a simulated disk.
+//! It has no thread and no clock: the thread of `server::durable` has it called on a folder, and tests call it on a simulated disk.
 
 use crate::persist::disk::{Disk, DiskError, Result, append_all};
 

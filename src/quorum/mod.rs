@@ -6,7 +6,7 @@
 //!      └──────────── committed entries, changes of role ◀───────────────────┘  └─▶ net: frames to the other nodes
 //! ```
 //!
-//! It knows nothing of keys or commands: a batch is bytes with a time. `server::replicated` makes batches, and applies those of others.
+//! It knows nothing of keys or commands: a batch is bytes with a time. `driver::replicated` makes batches, and applies those of others.
 
 pub mod acks;
 pub mod admission;

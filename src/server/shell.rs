@@ -336,7 +336,9 @@ impl Shell {
         self.driver.engine.take_dirty(&mut self.dirty);
         if self.files_active {
             self.driver.hold_others(id, &self.dirty);
-            self.carry_out_orders();
+            if self.driver.has_orders() {
+                self.carry_out_orders();
+            }
         }
         if !self.dirty.is_empty() {
             self.wake_dirty(now, id);

@@ -163,7 +163,7 @@ fn not_linear(faults: &[Fault], nodes: u32, seed: u64, mut episodes: Range<u64>,
 
 #[test]
 fn plain_commands_are_linearizable() {
-    let (episodes, seeds) = if is_full_size() { (120, 5) } else { (1, 1) };
+    let (episodes, seeds) = if is_full_size() { (120, 5) } else { (std::env::var("EPS").map_or(1, |n| n.parse().unwrap()), 1) };
     // A client library that sends a command twice has it carried out twice.
     let faults: Vec<Fault> = Fault::REPLICATED.into_iter().filter(|fault| *fault != Fault::Duplicate).collect();
     for seed in 1..=seeds {

@@ -17,6 +17,8 @@ pub enum Call {
     Increment,
     /// Set to the second number, if it has the first one: by a script.
     Swap(i64, i64),
+    /// Delete.
+    Delete,
 }
 
 /// A reply.
@@ -55,6 +57,7 @@ fn apply(state: State, call: Call) -> (State, Reply) {
         }
         Call::Swap(from, to) if state == Some(from) => (Some(to), Reply::Number(Some(1))),
         Call::Swap(..) => (state, Reply::Number(Some(0))),
+        Call::Delete => (None, Reply::Done),
     }
 }
 

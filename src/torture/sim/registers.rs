@@ -1,4 +1,5 @@
-//! What clients do with plain keys, to see whether their commands are linearizable: they read, write, count, compare and set.
+//! What clients do with plain keys and with libraries of functions, to see whether their commands are linearizable: they read, write,
+//! count, compare and set.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,8 @@ use crate::torture::traced_world::TracedWorld;
 
 /// Number of keys: enough for clients to find one that a leader which was cut off has not changed in vain.
 const KEYS: u64 = 16;
+/// Number of libraries. Each has a function that returns its number.
+const LIBRARIES: u64 = 2;
 /// Maximum pause between two commands of a client that only reads, and of another one, in microseconds.
 const PAUSE_MAX_US: (u64, u64) = (200_000, 500_000);
 /// Sets a number to another one, if it is the expected one.
@@ -25,9 +28,23 @@ fn with<T>(noted: &Noted, act: impl FnOnce(&mut Vec<Option<Operation>>) -> T) ->
     act(&mut noted.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// The command for a key, or for a library behind them.
 fn command(key: u32, call: Call) -> Command {
+    if u64::from(key) >= KEYS {
+        let name = format!("register_{key}");
+        return match call {
+            Call::Set(number) => {
+                let code = format!("#!lua name={name}\nredis.register_function('{name}', function() return {number} end)");
+                Command::new("FUNCTION").arg("LOAD").arg("REPLACE").arg(code)
+            }
+            Call::Delete => Command::new("FUNCTION").arg("DELETE").arg(name),
+            // The key lets a node that does not lead refuse it.
+            _ => Command::new("FCALL").arg(name.clone()).arg(1).arg(name),
+        };
+    }
     let name = format!("register:{key}");
     match call {
+        Call::Delete => Command::new("DEL").arg(name),
         Call::Get => Command::new("GET").arg(name),
         Call::Set(number) => Command::new("SET").arg(name).arg(number),
         Call::Increment => Command::new("INCR").arg(name),
@@ -38,7 +55,7 @@ fn command(key: u32, call: Call) -> Command {
 /// The reply of a server. `None` if it is none that a key can have.
 fn read(call: Call, value: &Value) -> Option<Reply> {
     match (call, value) {
-        (Call::Set(_), _) => Some(Reply::Done),
+        (Call::Set(_) | Call::Delete, _) => Some(Reply::Done),
         (_, Value::Null) => Some(Reply::Number(None)),
         (_, Value::Integer(number)) => Some(Reply::Number(Some(*number))),
         (_, value) => Some(Reply::Number(Some(value.as_str()?.parse().ok()?))),
@@ -55,14 +72,17 @@ pub async fn run_client(world: SimWorld, client: u32, until_us: u64, noted: Note
     let pause_max_us = if reads { PAUSE_MAX_US.0 } else { PAUSE_MAX_US.1 };
     while world.true_us() < until_us {
         world.sleep(Duration::from_micros(world.random() % pause_max_us)).await;
-        let key = (world.random() % KEYS) as u32;
+        let key = (world.random() % (KEYS + LIBRARIES)) as u32;
+        let is_library = u64::from(key) >= KEYS;
         written += 1_000;
-        let call = match world.random() % 10 {
+        let call = match world.random() % 11 {
             _ if reads => Call::Get,
             0..3 => Call::Get,
+            6..10 if is_library => Call::Delete,
             3..6 => Call::Set(written),
             6..9 => Call::Increment,
-            _ => Call::Swap(seen, written),
+            9 => Call::Swap(seen, written),
+            _ => Call::Delete,
         };
         if !reads {
             world.forget_leader();
@@ -79,6 +99,10 @@ pub async fn run_client(world: SimWorld, client: u32, until_us: u64, noted: Note
                 if let Some((_, Reply::Number(Some(number)))) = answer {
                     seen = number;
                 }
+            }
+            Err(Error::Reply(error)) if call == Call::Get && error.text().contains("Function not found") => {
+                let answer = Some((world.true_us(), Reply::Number(None)));
+                with(&noted, |noted| noted[at] = Some(Operation { answer, ..operation }));
             }
             // It was not carried out.
             Err(Error::Reply(_)) => with(&noted, |noted| noted[at] = None),
