@@ -12,7 +12,7 @@ use crate::driver::{Driver, Present};
 use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::files::Head;
 use crate::persist::append::log_writer::{Order, Progress, Report, Syncs};
-use crate::persist::append::manifest::Manifest;
+use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::DiskError;
 
 /// Number of failures in a row from which on the server waits before it tries again by itself to make a new base, and the longest wait in
@@ -184,8 +184,8 @@ impl FileLog {
 /// What the adapter is to do about a report of the writer.
 #[derive(Debug)]
 pub enum Reported {
-    /// Make a base of these files but the last, and order it of the writer, or say that it could not be made ([`Driver::end_rewriting`]).
-    MakeBase(Manifest),
+    /// Make a base of these files but the last, for the file of this number, and say what became of it ([`Driver::base_made`]).
+    MakeBase(u64, Manifest),
     /// Let go of the file, which is closed, and say so ([`Driver::file_closed`]).
     Closed,
 }
@@ -241,15 +241,31 @@ impl Driver {
         tracing::info!("Background append only file rewriting started");
     }
 
-    /// The next increment has begun. Returns whether a new base is to be made of the files before it.
-    fn increment_begun(&mut self) -> bool {
-        let Some(file) = self.file_mut() else { return false };
+    /// The next increment has begun. Returns the number of the file, if a new base is to be made of the files before it.
+    fn increment_begun(&mut self) -> Option<u64> {
+        let number = self.files_begun;
+        let file = self.file_mut()?;
         file.turns_over = false;
-        file.phase == Phase::Running
+        (file.phase == Phase::Running).then_some(number)
     }
 
-    /// A new base is in force, or could not be made: only the latter has to be told.
-    pub fn end_rewriting(&mut self, at: Present, made: bool) {
+    /// A base was made for the file of this number: it and its length in bytes, or why it could not be made. It is forgotten if the file was
+    /// switched off meanwhile.
+    pub fn base_made(&mut self, at: Present, number: u64, made: Result<(File, u64), String>) {
+        if number != self.files_begun || !self.file_runs() {
+            return;
+        }
+        match made {
+            Ok((base, len)) => self.orders.file.push(Order::Base(base, len)),
+            Err(reason) => {
+                tracing::warn!(reason, "cannot make a new base of the append-only file");
+                self.end_rewriting(at, false);
+            }
+        }
+    }
+
+    /// A new base is in force, or could not be made.
+    pub(super) fn end_rewriting(&mut self, at: Present, made: bool) {
         if let Some(file) = self.file_mut() {
             file.end_rewriting(at.now, made);
         }
@@ -283,7 +299,7 @@ impl Driver {
             Report::Slow(event, took) => {
                 self.engine.note_pause(event, at.now, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             }
-            Report::Increment(files) => return self.increment_begun().then_some(Reported::MakeBase(files)),
+            Report::Increment(files) => return self.increment_begun().map(|number| Reported::MakeBase(number, files)),
             Report::Based => self.end_rewriting(at, true),
             Report::Closed => return Some(Reported::Closed),
             Report::Failed(error) => {

@@ -27,8 +27,6 @@ use crate::engine::table::CommandTable;
 use crate::persist::append::log::{AppendLog, key_hash};
 pub use crate::persist::append::log_writer::BatchNumber;
 
-/// Number of a batch. The first has the number 1.
-
 /// A position of a session's whole output that is not passed before a batch is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gate {

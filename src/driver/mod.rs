@@ -103,6 +103,8 @@ pub struct Driver {
     closes: bool,
     /// Whether files are being loaded, so that nothing is switched on.
     loads: bool,
+    /// Number of files so far that changes went to.
+    files_begun: u64,
     orders: Orders,
     /// A fault that a test has planted.
     #[cfg(any(test, feature = "torture"))]
@@ -122,6 +124,7 @@ impl Driver {
             rewrites: false,
             closes: false,
             loads: false,
+            files_begun: 0,
             orders: Orders::default(),
             #[cfg(any(test, feature = "torture"))]
             flaw: Flaw::Nothing,
@@ -183,6 +186,7 @@ impl Driver {
     /// Lets changes go to a file from now on.
     pub fn begin_file(&mut self, file: Box<FileLog>) {
         self.changes = Changes::File(file);
+        self.files_begun += 1;
         self.record_changes();
     }
 

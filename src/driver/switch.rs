@@ -61,10 +61,9 @@ impl Driver {
                 self.orders.opens_file = true;
             }
             (None, false) => {
-                if std::mem::take(&mut self.begins_log) {
-                    if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
-                        self.take_copy();
-                    }
+                self.begins_log = false;
+                if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
+                    self.take_copy();
                 }
                 self.engine.persistence.figures = None;
                 self.go_on_saving(at);

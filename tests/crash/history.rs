@@ -10,7 +10,6 @@ use portcullis::driver::{Driver, Present};
 use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags};
 use portcullis::persist::append::clock::Moment;
-use portcullis::persist::append::log_writer::Order;
 use portcullis::persist::append::manifest::Manifest;
 use portcullis::persist::disk::DiskError;
 use portcullis::persist::disk::simulated::{Injected, SimulatedDisk};
@@ -315,11 +314,11 @@ impl History {
     }
 
     /// Tells the driver what the writer has reported. Returns the files before a new increment.
-    fn take_reports(&mut self) -> Option<Manifest> {
+    fn take_reports(&mut self) -> Option<(u64, Manifest)> {
         let (at, mut files) = (self.present(), None);
         for report in self.writer.around().take_reports() {
-            if let Some(Reported::MakeBase(manifest)) = self.driver.take_report(at, report) {
-                files = Some(manifest);
+            if let Some(Reported::MakeBase(number, manifest)) = self.driver.take_report(at, report) {
+                files = Some((number, manifest));
             }
         }
         files
@@ -344,7 +343,7 @@ impl History {
         self.driver.take_orders().file.into_iter().for_each(|order| self.writer.order(order));
         let result = self.writer.write();
         self.check_points()?;
-        let (Ok(_), Some(files)) = (result, self.take_reports()) else {
+        let (Ok(_), Some((number, files))) = (result, self.take_reports()) else {
             self.ended = true;
             return Ok(());
         };
@@ -372,16 +371,11 @@ impl History {
         }
         let made = make_base(&disk, files, moment, Config::default());
         self.check_points()?;
-        let (base, len) = match made {
-            Ok(made) => made,
+        match &made {
             // The old files stay in force.
-            Err(reason) if may_pass(&reason) => {
-                self.driver.end_rewriting(self.present(), false);
-                return Ok(());
-            }
-            Err(reason) => return Err(reason),
-        };
-        self.writer.order(Order::Base(base, len));
+            Err(reason) if !may_pass(reason) => return Err(reason.clone()),
+            _ => self.driver.base_made(self.present(), number, made),
+        }
         self.ended = self.write().is_err();
         self.check_points()
     }

@@ -89,42 +89,33 @@ impl Shell {
         match self.drive(|driver, at| driver.take_report(at, report)) {
             // The next batch is handed over before the replies are written: the disk does not wait for those.
             None => self.hand_on(false),
-            Some(Reported::MakeBase(files)) => self.begin_rewrite(files),
+            Some(Reported::MakeBase(number, files)) => self.make_base(number, files),
             Some(Reported::Closed) => self.log_closed(),
         }
     }
 
-    fn begin_rewrite(&mut self, manifest: Manifest) {
-        let boot = boot::clock();
-        let moment = Moment { boot, now: self.clock.now() };
+    /// Makes a base of these files but the last, beside the executor.
+    fn make_base(&mut self, number: u64, manifest: Manifest) {
+        let moment = Moment { boot: boot::clock(), now: self.clock.now() };
         let config = self.driver.engine.config.clone();
-        let Some(control) = self.control.clone() else { return };
-        let Some(file) = &self.log_file else { return };
+        let (Some(control), Some(file)) = (self.control.clone(), &self.log_file) else { return };
         let (abandoned, lock) = (Arc::clone(&file.rewrite_abandoned), file.lock.clone());
-        let path = file.path.clone();
         let name = config.appendfilename.clone();
-        let orders = file.orders.clone();
-        let work = Rewrite { config, path, name, manifest, moment, abandoned };
+        let work = Rewrite { config, path: file.path.clone(), name, manifest, moment, abandoned };
         let thread = std::thread::Builder::new().name("rewrite".into()).stack_size(ENGINE_STACK);
         let spawned = thread.spawn(move || {
             be_nice();
             let _lock = lock;
-            match work.run() {
-                Ok((file, len)) => _ = orders.send(Order::Base(file, len)),
-                Err(reason) => {
-                    tracing::warn!(reason, "cannot make a new base of the append-only file");
-                    control.send(Box::new(|shell: &mut Shell| shell.base_not_made()));
-                }
-            }
+            let made = work.run();
+            control.send(Box::new(move |shell: &mut Shell| {
+                shell.drive(|driver, at| driver.base_made(at, number, made));
+                shell.after_order();
+            }));
         });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "cannot start the thread that makes a new base");
-            self.base_not_made();
+            let reason = format!("cannot start a thread: {error}");
+            self.drive(|driver, at| driver.base_made(at, number, Err(reason)));
         }
-    }
-
-    fn base_not_made(&mut self) {
-        self.drive(|driver, at| driver.end_rewriting(at, false));
     }
 
     /// Ends the log: what was recorded is written and synced, or handed to the nodes.

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{BatchNumber, Order, Report, Syncs};
-use crate::persist::append::manifest::Manifest;
+use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::persist::live_copy::Part;
 use crate::persist::natives::clock::BootClock;
@@ -79,7 +79,9 @@ impl Durable {
     pub fn start(&mut self, at_us: u64, seed: u64) -> (Driver, ProcessClock, bool) {
         self.process += 1;
         for kept in [true, false] {
-            if let Ok((mut driver, clock, writer)) = self.machine.start(at_us, config(), seed) {
+            let started =
+                self.machine.start(at_us, config(), seed).inspect_err(|reason| tracing::warn!(reason, "files are refused"));
+            if let Ok((mut driver, clock, writer)) = started {
                 let joins = writer.files().manifest().increments.len() > INCREMENTS_MAX;
                 self.writer = Some(writer);
                 if joins {
@@ -142,14 +144,15 @@ impl Durable {
             }
             CopyOrder::Abandon => {
                 (self.copy, self.beginning) = (None, None);
+                self.ordered.clear();
                 self.making.take_if(|(_, making)| matches!(making, Making::OfCopy(..)));
             }
         }
     }
 
-    /// Begins to make a new base of these files.
-    pub fn make_base(&mut self, at_us: u64, files: Manifest) {
-        self.make(at_us, Making::Base(files));
+    /// Begins to make a new base of these files, for the file of this number.
+    pub fn make_base(&mut self, at_us: u64, number: u64, files: Manifest) {
+        self.make(at_us, Making::Base(number, files));
     }
 
     fn make(&mut self, at_us: u64, making: Making) {
@@ -166,15 +169,9 @@ impl Durable {
     pub fn take_made(&mut self, now: Now, at_us: u64) -> Option<Made> {
         let (_, making) = self.making.take_if(|(done_us, _)| *done_us <= at_us)?;
         Some(match making {
-            Making::Base(files) => {
+            Making::Base(number, files) => {
                 let moment = Moment { now, boot: self.machine.boot_clock(at_us) };
-                match make_base(&self.machine.disk, files, moment, Config::default()) {
-                    Ok((base, len)) => {
-                        self.order(Order::Base(base, len));
-                        Made::Base(Ok(()))
-                    }
-                    Err(reason) => Made::Base(Err(reason)),
-                }
+                Made::Base(number, make_base(&self.machine.disk, files, moment, Config::default()))
             }
             Making::OfCopy(copy, moment) => match copy.of {
                 Use::Snapshot(number) => Made::Snapshot(number, copy.receive().map(drop)),
@@ -241,6 +238,8 @@ impl Durable {
     /// Lets go of a writer that is closed.
     pub fn close_file(&mut self) {
         (self.writer, self.syncs, self.resumes_us) = (None, false, None);
+        // Its thread has held the folder, and gives up.
+        self.making.take_if(|(_, making)| matches!(making, Making::Base(..)));
     }
 
     /// Lets the writer work, unless a sync is on its way. Returns the time after which [`Durable::go_on`] must be called, if it is waited for
@@ -313,16 +312,16 @@ impl Copy {
 
 /// What is being made.
 enum Making {
-    /// A new base of these files.
-    Base(Manifest),
+    /// A new base of these files, for the file of this number.
+    Base(u64, Manifest),
     /// What a copy is for, whose keys are of this moment.
     OfCopy(Copy, Moment),
 }
 
 /// What was made.
 pub enum Made {
-    /// A new base, which was ordered of the writer.
-    Base(Result<(), String>),
+    /// A new base for the file of this number.
+    Base(u64, Result<(File, u64), String>),
     /// The snapshot of this number.
     Snapshot(u64, Result<(), String>),
     /// The file that is switched on.

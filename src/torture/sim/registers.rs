@@ -73,7 +73,7 @@ pub async fn run_client(world: SimWorld, client: u32, until_us: u64, noted: Note
     while world.true_us() < until_us {
         world.sleep(Duration::from_micros(world.random() % pause_max_us)).await;
         // A third is about libraries, since a leader must lead twice to show what it has kept of them.
-        let is_library = world.random() % 3 == 0;
+        let is_library = world.random().is_multiple_of(3);
         let key = (world.random() % if is_library { LIBRARIES } else { KEYS } + if is_library { KEYS } else { 0 }) as u32;
         written += 1_000;
         let call = match world.random() % 11 {

@@ -460,11 +460,11 @@ impl Server {
         let at = self.present(now_us);
         let Server { driver, durable: Some(durable), .. } = self else { return };
         match durable.take_made(at.now, now_us) {
-            Some(Made::Base(made)) if made.is_err() => driver.end_rewriting(at, false),
+            Some(Made::Base(number, made)) => driver.base_made(at, number, made),
             Some(Made::Snapshot(number, made)) => driver.snapshot_made(at, number, made.map(|()| 0)),
             Some(Made::File(Ok(()))) => driver.file_begun(at),
             Some(Made::File(Err(reason))) => driver.file_not_begun(at, &reason),
-            Some(Made::Base(_)) | None => {}
+            None => {}
         }
     }
 
@@ -511,7 +511,7 @@ impl Server {
         let any = !reports.is_empty();
         for report in reports {
             match driver.take_report(at, report) {
-                Some(Reported::MakeBase(files)) => durable.make_base(now_us, files),
+                Some(Reported::MakeBase(number, files)) => durable.make_base(now_us, number, files),
                 Some(Reported::Closed) => {
                     durable.close_file();
                     driver.file_closed(at);
