@@ -11,7 +11,7 @@ use portcullis::commands::all;
 const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.name", "match row.name"];
 
 /// The folders that must not compare commands by name.
-const FOLDERS: [&str; 8] = ["base", "lock", "store", "keyspace", "engine", "script", "server", "commands"];
+const FOLDERS: [&str; 9] = ["base", "lock", "store", "keyspace", "engine", "script", "driver", "server", "commands"];
 
 /// Names of commands that have another meaning in a file.
 const OTHER_WORDS: [(&str, &[&str], &str); 21] = [
@@ -33,7 +33,7 @@ const OTHER_WORDS: [(&str, &[&str], &str); 21] = [
         &["exec", "multi", "xgroup"],
         "the beginning and the end of a unit in a file, and where a key stands",
     ),
-    ("server/shell.rs", &["save"], "a directive"),
+    ("driver/actions.rs", &["save"], "a directive"),
     ("server/program/log.rs", &["debug"], "a log level"),
     ("store/values/value.rs", &["list", "set", "stream"], "types of values"),
     ("script/plan/parse.rs", &["keys"], "a global of Lua"),

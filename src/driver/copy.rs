@@ -34,6 +34,10 @@ impl CopyProgress {
         self.abandoned.load(Ordering::Relaxed)
     }
 
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
     fn sent(&self, part: &Part) {
         let len = part.bytes().len() as u64;
         self.backlog.fetch_add(len, Ordering::Relaxed);
@@ -87,7 +91,7 @@ pub(super) enum Purpose {
 /// A copy that is wanted or in progress.
 pub(super) struct Copying {
     pub(super) purpose: Purpose,
-    progress: Arc<CopyProgress>,
+    pub(super) progress: Arc<CopyProgress>,
     /// The copy, once it has begun.
     pub(super) copy: Option<LiveCopy>,
 }
@@ -127,7 +131,8 @@ impl Driver {
         let progress = &copying.progress;
         if progress.changes.load(Ordering::Relaxed) + copy.pending_bytes() as u64 > CHANGES_MAX {
             self.copy_failed(at, "changes come faster than they can be copied");
-            return false;
+            // Another one may be wanted.
+            return self.copies();
         }
         if progress.backlog.load(Ordering::Relaxed) > BACKLOG_MAX {
             progress.waits.store(true, Ordering::Relaxed);
@@ -172,7 +177,7 @@ impl Driver {
     /// Gives up a copy that is wanted or in progress, if there is one.
     pub(super) fn take_copy(&mut self) -> Option<Copying> {
         let copying = self.copying.take()?;
-        copying.progress.abandoned.store(true, Ordering::Relaxed);
+        copying.progress.abandon();
         self.orders.copy.push(CopyOrder::Abandon);
         self.record_changes();
         Some(copying)

@@ -221,7 +221,7 @@ impl Driver {
             // It could not be switched on. What was asked for is to try that again now.
             self.log_as_configured(at);
         } else {
-            self.rewrites = self.file_runs();
+            self.rewrite_asked = self.file_runs();
         }
     }
 

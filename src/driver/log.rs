@@ -198,11 +198,11 @@ impl Driver {
     /// clock.
     #[cold]
     pub fn submit(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
-        self.hand_on(at, at_once || self.rewrites || self.closes, boot);
-        if std::mem::take(&mut self.rewrites) {
+        self.hand_on(at, at_once || self.rewrite_asked || self.close_asked, boot);
+        if std::mem::take(&mut self.rewrite_asked) {
             self.begin_rewriting(at.now);
         }
-        if std::mem::take(&mut self.closes) {
+        if std::mem::take(&mut self.close_asked) {
             self.close_log(at);
         }
     }
@@ -236,7 +236,12 @@ impl Driver {
             }
             #[cfg(feature = "quorum")]
             Changes::Quorum(member) => {
-                let Some(leading) = member.leading_mut().filter(|leading| !leading.leadership.out()) else { return };
+                let Some(leading) = member.leading_mut() else { return };
+                if leading.leadership.out() {
+                    // Nothing is proposed, and nothing comes back to what waits for others.
+                    leading.log.shares = false;
+                    return;
+                }
                 if !leading.log.goes(at, holds, leading.confirms, at_once) {
                     return;
                 }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! There are two adapters: the server ([`crate::server`]: sockets, threads, files, the machine's clocks) and the simulation of `torture` (a
-//! network, disks and clocks of its own). They translate, and decide nothing. So what a simulated hour proves is proved of what runs.
+//! network, disks and clocks of its own). They are to translate, and to decide nothing: then what a
+//! simulated hour proves is proved of what runs. What connections do with bytes, and how files are loaded, is the server's still.
 //!
 //! - [`log`]: what records the changes, and which output waits ([`gate`]); [`file`]: an append-only file; [`sharing`], [`bound`], [`delay`]: how
 //!   long a batch waits for more, how much may wait, and when a sync takes too long;
@@ -95,12 +96,13 @@ pub struct Driver {
     /// The copy of the keyspace in progress, which records changes, too.
     copying: Option<Copying>,
     saving: Saving,
-    /// Whether an append-only file is being switched on, and when that is tried again.
+    /// Whether an append-only file is being switched on, until its base is on the disk and it is written.
     begins_log: bool,
+    /// When it is tried again to switch one on, in monotonic milliseconds.
     log_again_ms: Option<u64>,
     /// Whether a new base of the file is to be begun when the pending changes are handed on, and whether it is to be closed then.
-    rewrites: bool,
-    closes: bool,
+    rewrite_asked: bool,
+    close_asked: bool,
     /// Whether files are being loaded, so that nothing is switched on.
     loads: bool,
     /// Number of files so far that changes went to.
@@ -121,8 +123,8 @@ impl Driver {
             saving: Saving::default(),
             begins_log: false,
             log_again_ms: None,
-            rewrites: false,
-            closes: false,
+            rewrite_asked: false,
+            close_asked: false,
             loads: false,
             files_begun: 0,
             orders: Orders::default(),
@@ -149,7 +151,8 @@ impl Driver {
         }
     }
 
-    /// Takes what the adapter is to do. It has to be asked after each call of a method that changes the driver.
+    /// Takes what the adapter is to do. It has to be asked after each call of a method that changes the driver, and [`Driver::submit`] has to
+    /// be called before anything else is written.
     pub fn take_orders(&mut self) -> Orders {
         std::mem::take(&mut self.orders)
     }

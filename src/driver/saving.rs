@@ -1,8 +1,10 @@
 //! When snapshots are made: `SAVE`, `BGSAVE` and the save points of `save`. A snapshot has the keys of the moment at which its copy was whole.
 
+use std::sync::Arc;
+
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
-use crate::driver::copy::{Copying, Purpose};
+use crate::driver::copy::{CopyProgress, Copying, Purpose};
 use crate::driver::{Driver, Present};
 
 /// Milliseconds between two looks at the save points.
@@ -13,8 +15,8 @@ const AGAIN_MS: u64 = 5000;
 /// State of snapshots besides what `INFO` shows.
 #[derive(Default)]
 pub(super) struct Saving {
-    /// Whether one is being made.
-    running: bool,
+    /// Of the one that is being made: what its receiver must be told if it is given up, even when the copy is whole.
+    running: Option<Arc<CopyProgress>>,
     /// Clients whose `SAVE` waits for the snapshot in progress: their sessions, and their numbers.
     waiting: Vec<(SessionId, u64)>,
     /// When the save points are looked at next, in monotonic milliseconds; `None` without any.
@@ -34,7 +36,7 @@ impl Driver {
         if anew {
             self.abandon_snapshot();
         }
-        if self.saving.running {
+        if self.saving.running.is_some() {
             return;
         }
         // The append-only file may be being switched on.
@@ -49,12 +51,13 @@ impl Driver {
             return self.snapshot_made(at, number, Err(reason));
         }
         tracing::info!("Background saving started");
-        self.saving.running = true;
         self.engine.persistence.snapshot.since_ms = Some(at.now.mono_ms());
         let keyspace = &self.engine.keyspace;
         let keys: usize = (0..keyspace.databases() as u32).map(|db| keyspace.db_len(db)).sum();
         self.engine.persistence.snapshot.keys = [0, keys as u64];
-        self.copying = Some(Copying::new(Purpose::Snapshot(number)));
+        let copying = Copying::new(Purpose::Snapshot(number));
+        self.saving.running = Some(Arc::clone(&copying.progress));
+        self.copying = Some(copying);
     }
 
     /// Whether there is something to save, and a name for it.
@@ -74,7 +77,7 @@ impl Driver {
         if number != self.saving.number {
             return;
         }
-        self.saving.running = false;
+        self.saving.running = None;
         let changes = self.engine.persistence.snapshot.copied_changes;
         self.engine.persistence.snapshot.end(at.now, made.is_ok().then_some(changes));
         match &made {
@@ -123,7 +126,7 @@ impl Driver {
         let waits = snapshot.failed && now.mono_ms() < self.saving.tried_ms + AGAIN_MS;
         if let Some((seconds, _)) = reached
             && !waits
-            && !self.saving.running
+            && self.saving.running.is_none()
             && !self.copies()
             && !self.engine.is_loading()
             && !self.engine.persistence.rewriting()
@@ -140,11 +143,11 @@ impl Driver {
         self.refuse_writes();
     }
 
-    /// Gives up the snapshot in progress. What is still told of it is not listened to.
+    /// Gives up the snapshot in progress: its file does not take the place of another one, also if the copy is whole and the file is being
+    /// written. What is still told of it is not listened to.
     pub fn abandon_snapshot(&mut self) {
-        if !std::mem::take(&mut self.saving.running) {
-            return;
-        }
+        let Some(running) = self.saving.running.take() else { return };
+        running.abandon();
         self.saving.number += 1;
         self.engine.persistence.snapshot.since_ms = None;
         self.engine.persistence.snapshot.keys = [0; 2];
@@ -164,5 +167,67 @@ impl Driver {
         } else if std::mem::take(&mut persistence.rewrite_scheduled) {
             self.rewrite(at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::time::Now;
+    use crate::driver::copy::CopyOrder;
+    use crate::engine::Engine;
+    use crate::engine::config::Config;
+    use crate::persist::natives::clock::BootClock;
+
+    const AT: Present = Present { now: Now::new(1_000_000, 0), ns: 1_000_000_000, frozen: false };
+
+    /// Copies until the copy is whole. Returns what its receiver shares with the driver.
+    fn copy(driver: &mut Driver) -> Arc<CopyProgress> {
+        while driver.copy_some(AT, BootClock::default()) {}
+        let orders = driver.take_orders().copy;
+        assert!(matches!(orders.last(), Some(CopyOrder::End(_))), "{orders:?}");
+        let begun = orders.into_iter().find_map(|order| match order {
+            CopyOrder::Begin(_, _, progress) => Some(progress),
+            _ => None,
+        });
+        begun.expect("it has begun")
+    }
+
+    #[test]
+    fn a_snapshot_that_is_given_up_while_its_file_is_written_replaces_nothing() {
+        crate::on_executor_stack(|| {
+            let mut driver = Driver::new(Engine::new(Config::default(), 1, AT.now, crate::commands::table()));
+            driver.save(AT, None, false);
+            let first = copy(&mut driver);
+            assert!(!first.is_abandoned());
+            // As after FLUSHALL: what the first one has is outdated.
+            driver.save(AT, None, true);
+            assert!(first.is_abandoned());
+            let second = copy(&mut driver);
+            driver.snapshot_made(AT, 1, Ok(9));
+            assert_eq!(driver.engine.persistence.snapshot.made, 0, "nobody listens to the first one");
+            driver.snapshot_made(AT, 3, Ok(9));
+            assert_eq!((driver.engine.persistence.snapshot.made, second.is_abandoned()), (1, false));
+        });
+    }
+
+    #[test]
+    fn a_file_that_is_switched_off_before_its_base_is_written_is_not_being_switched_on() {
+        crate::on_executor_stack(|| {
+            let config = Config { appendonly: true, ..Config::default() };
+            let mut driver = Driver::new(Engine::new(config, 1, AT.now, crate::commands::table()));
+            driver.log_as_configured(AT);
+            assert!(driver.take_orders().opens_file && driver.switches_log_on());
+            assert!(driver.file_opened(AT, BootClock::default()).is_some());
+            copy(&mut driver);
+            assert!(driver.switches_log_on(), "its base is not on the disk");
+            driver.engine.config.appendonly = false;
+            driver.log_as_configured(AT);
+            driver.submit(AT, false, BootClock::default);
+            assert!(!driver.switches_log_on());
+            driver.file_begun(AT);
+            driver.file_closed(AT);
+            assert!(driver.keeps_nothing() && driver.engine.persistence.figures.is_none());
+        });
     }
 }

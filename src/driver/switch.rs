@@ -66,13 +66,14 @@ impl Driver {
                     self.take_copy();
                 }
                 self.engine.persistence.figures = None;
+                self.engine.end_log_waits(at.now);
                 self.go_on_saving(at);
             }
             (Some(Phase::Closing), false) => self.engine.persistence.figures = None,
             // It is switched on again when it is closed.
             (Some(Phase::Closing), true) => self.log_is_coming(at),
             // What is pending is handed on first.
-            (Some(_), on) => self.closes = !on,
+            (Some(_), on) => self.close_asked = !on,
             _ => {}
         }
     }
@@ -91,7 +92,7 @@ impl Driver {
             Phase::Running => false,
             Phase::Closing => self.engine.config.appendonly,
         };
-        self.begins_log || self.file().is_some_and(of_file)
+        self.file().map_or(self.begins_log, of_file)
     }
 
     /// The folder of the file was opened, as ordered. Returns what the file begins with, once there is a copy for its base; `None` if no file is
@@ -125,6 +126,8 @@ impl Driver {
         if file.phase == Phase::Starting {
             file.begin();
         }
+        // They may have been set meanwhile.
+        self.sync_as_configured();
         self.log_details_as_configured();
         // What was changed before the copy is in the base.
         self.engine.end_log_waits(at.now);

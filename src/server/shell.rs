@@ -581,6 +581,10 @@ impl Shell {
     pub fn after_order(&mut self) {
         let now = self.clock.now();
         let now = self.act(now);
+        if self.files_active {
+            // What the driver decided is handed on before anything else is written.
+            self.hand_on(false);
+        }
         self.timer.reset();
         self.finish_batch(now, None);
     }

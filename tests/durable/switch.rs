@@ -18,6 +18,8 @@ fn switch_on(wire: &mut Wire) {
         (figure(wire, "aof_rewrite_in_progress") == 0).then_some(())
     });
     assert_eq!(info(wire, "aof_last_bgrewrite_status"), "ok");
+    // Growth counts from it: with nothing, the next write would begin another base.
+    assert!(figure(wire, "aof_base_size") > 0);
 }
 
 fn switch_off(wire: &mut Wire) {

@@ -70,12 +70,13 @@ impl LogFile {
         Begun { files, orders, lock, syncs, progress }: Begun,
         report: impl Fn(Report) + Send + 'static,
     ) -> Result<(), String> {
-        let path = self.path.clone();
+        // It notes the bytes of the files before anybody asks for them.
+        let writer = LogWriter::new(files, syncs, progress, Process { path: self.path.clone(), report });
         let lock = Arc::new(lock);
         self.lock = Some(Arc::clone(&lock));
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
             let _lock = lock;
-            log_thread::run(LogWriter::new(files, syncs, progress, Process { path, report }), &orders);
+            log_thread::run(writer, &orders);
         });
         self.thread = Some(thread.map_err(|error| format!("Can't start the thread of the log: {}", words(&error)))?);
         Ok(())

@@ -43,7 +43,7 @@ pub struct Durable {
     beginning: Option<Beginning>,
     copy: Option<Copy>,
     /// What is being made of files or of a copy, and when it is done.
-    making: Option<(u64, Making)>,
+    making: Vec<(u64, Making)>,
     care: Care,
     /// Number of the process.
     pub process: u64,
@@ -65,7 +65,7 @@ impl Durable {
             ordered: Vec::new(),
             beginning: None,
             copy: None,
-            making: None,
+            making: Vec::new(),
             care: Care::Exact,
             process: 0,
             syncs: false,
@@ -103,7 +103,8 @@ impl Durable {
     /// The process ends.
     pub fn end_process(&mut self) {
         (self.writer, self.syncs, self.resumes_us) = (None, false, None);
-        (self.beginning, self.copy, self.making) = (None, None, None);
+        (self.beginning, self.copy) = (None, None);
+        self.making.clear();
         self.ordered.clear();
         self.care = Care::Exact;
         self.machine.disk.act(SimulatedDisk::restart_process);
@@ -143,9 +144,8 @@ impl Durable {
                 }
             }
             CopyOrder::Abandon => {
-                (self.copy, self.beginning) = (None, None);
+                self.copy = None;
                 self.ordered.clear();
-                self.making.take_if(|(_, making)| matches!(making, Making::OfCopy(..)));
             }
         }
     }
@@ -157,22 +157,25 @@ impl Durable {
 
     fn make(&mut self, at_us: u64, making: Making) {
         let took_us = self.random.between(1_000, 50_000);
-        self.making = Some((at_us + took_us, making));
+        self.making.push((at_us + took_us, making));
     }
 
     /// When what is being made is done.
     pub fn made_us(&self) -> Option<u64> {
-        self.making.as_ref().map(|(done_us, _)| *done_us)
+        self.making.iter().map(|(done_us, _)| *done_us).min()
     }
 
     /// Takes what was made by now.
     pub fn take_made(&mut self, now: Now, at_us: u64) -> Option<Made> {
-        let (_, making) = self.making.take_if(|(done_us, _)| *done_us <= at_us)?;
+        let done = self.making.iter().position(|(done_us, _)| *done_us <= at_us)?;
+        let (_, making) = self.making.remove(done);
         Some(match making {
             Making::Base(number, files) => {
                 let moment = Moment { now, boot: self.machine.boot_clock(at_us) };
                 Made::Base(number, make_base(&self.machine.disk, files, moment, Config::default()))
             }
+            // Nothing is made of a copy that was given up.
+            Making::OfCopy(copy, _) if copy.progress.is_abandoned() => return None,
             Making::OfCopy(copy, moment) => match copy.of {
                 Use::Snapshot(number) => Made::Snapshot(number, copy.receive().map(drop)),
                 Use::FirstBase => Made::File(self.begin_file(at_us, copy, moment)),
@@ -239,7 +242,7 @@ impl Durable {
     pub fn close_file(&mut self) {
         (self.writer, self.syncs, self.resumes_us) = (None, false, None);
         // Its thread has held the folder, and gives up.
-        self.making.take_if(|(_, making)| matches!(making, Making::Base(..)));
+        self.making.retain(|(_, making)| !matches!(making, Making::Base(..)));
     }
 
     /// Lets the writer work, unless a sync is on its way. Returns the time after which [`Durable::go_on`] must be called, if it is waited for
