@@ -188,6 +188,7 @@ impl Keyspace {
     #[inline(always)]
     pub(crate) fn with_locks<T>(&mut self, now: Now, work: impl FnOnce(&mut Locks, &mut KeyspaceKeys<'_>) -> T) -> T {
         let Some(mut locks) = self.changes.locks.take() else { unreachable!("locks are worked on by one at a time") };
+        let waited_for = !locks.queues.is_empty();
         // A grant and the record of its request belong together.
         self.changes.begin();
         // A lock is looked up twice: when it is taken out and when it is put back.
@@ -197,8 +198,9 @@ impl Keyspace {
         self.changes.attention |= locks.has_work() | locks.history.is_over();
         self.changes.locks_due_ms = locks.next_ms();
         let news = locks.has_news();
+        let waits = !locks.queues.is_empty();
         self.changes.locks = Some(locks);
-        self.changes.update_observed();
+        self.changes.update_lock_waits(waited_for, waits);
         if news {
             self.changes.tell_lock_news(now);
         }

@@ -379,6 +379,17 @@ impl Changes {
         self.observed = self.has_observers();
     }
 
+    /// Takes note of whether anybody waited for a lock before locks were worked on, and does now. Nothing else that observes keys may have
+    /// been removed meanwhile.
+    #[inline]
+    pub fn update_lock_waits(&mut self, before: bool, now: bool) {
+        if now {
+            self.observed = true;
+        } else if before {
+            self.update_observed();
+        }
+    }
+
     fn has_observers(&self) -> bool {
         let locks_waited_for = self.locks.as_ref().is_some_and(|locks| !locks.queues.is_empty());
         !self.watches.is_empty()
