@@ -118,8 +118,10 @@ mod tests {
             for mut applied in others.into_iter().chain([first]) {
                 assert_eq!(applied.try_recv(), Ok(Applied::Done));
             }
-            let engine = follower
-                .finish(crate::driver::replicated::moment(ClusterTime::default()), crate::driver::replay::Purpose::TakeOver);
+            let engine = follower.finish(
+                crate::driver::replicated::clock::moment(ClusterTime::default()),
+                crate::driver::replay::Purpose::TakeOver,
+            );
             assert_eq!(engine.unwrap().keyspace.db_len(0), 40 * GROUPS_MAX, "each key once");
         });
     }

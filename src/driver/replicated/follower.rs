@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::driver::pace::Pace;
 use crate::driver::replay::Purpose;
 use crate::driver::replay::Replay;
-use crate::driver::replicated::moment;
+use crate::driver::replicated::clock::moment;
 use crate::engine::Engine;
 use crate::persist::append::read::{Ending, Reader, Step};
 use crate::persist::natives::clock::Moment;

@@ -16,6 +16,7 @@
 //! early, and each is late by the time without a leader.
 
 mod backlog;
+pub mod clock;
 pub mod follower;
 mod followers;
 mod hand_over;
@@ -26,35 +27,16 @@ mod messages;
 mod relay;
 mod status;
 
-use crate::base::time::Now;
 use crate::driver::gate::{BatchNumber, Executed};
 use crate::driver::replicated::backlog::Backlog;
+use crate::driver::replicated::clock::boot_clock;
 use crate::driver::replicated::leadership::{Part, Wait};
 use crate::driver::replicated::leading::Leading;
 use crate::driver::replicated::messages::Messages;
 use crate::driver::{Changes, Driver, Present};
-use crate::persist::natives::clock::{BootClock, Moment};
 use crate::quorum::net::ClientAddress;
 use crate::quorum::node::{Node, Status};
-use crate::quorum::types::{ClusterTime, NodeId};
-
-/// The clock of the cluster, as native records know clocks: one boot that never ends.
-const CLOCK: [u8; 16] = *b"portcullis-clock";
-
-/// The moment of a batch.
-pub(crate) fn moment(time: ClusterTime) -> Moment {
-    moment_of(Now::new(time.us, time.wall_offset_ms))
-}
-
-/// The moment of a leader's engine.
-pub(crate) fn moment_of(now: Now) -> Moment {
-    Moment { now, boot: boot_clock(now) }
-}
-
-/// The cluster's clock at a time of a leader's engine.
-fn boot_clock(now: Now) -> BootClock {
-    BootClock { id: CLOCK, now_ms: now.mono_ms() }
-}
+use crate::quorum::types::NodeId;
 
 /// A hand-over of the leadership in progress.
 struct HandOver {
