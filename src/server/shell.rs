@@ -20,12 +20,10 @@ use crate::resp::request::{Limits, RequestParser};
 use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
-use crate::server::durable::LogFile;
-use crate::server::durable::copy::Message;
 #[cfg(feature = "quorum")]
 use crate::server::durable::folder::Hang;
 use crate::server::durable::load::slices::Loading;
-use crate::server::durable::switch::Coming;
+use crate::server::durable::{Coming, LogFile, Message};
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;

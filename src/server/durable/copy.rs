@@ -17,8 +17,8 @@ use crate::driver::copy::{CopyOrder, CopyProgress, Use};
 use crate::driver::received::Received;
 use crate::engine::Engine;
 use crate::engine::config::Config;
-use crate::persist::live_copy::Part;
 use crate::persist::natives::clock::Moment;
+use crate::server::durable::Message;
 use crate::server::shell::Shell;
 
 /// Stack of a thread with an engine, in bytes: values are nested as deep as for the executor.
@@ -26,14 +26,6 @@ pub const ENGINE_STACK: usize = 64 << 20;
 /// How much nicer than the executor the threads are that make files beside it. With 5, clients of a machine of two processors noticed
 /// a new base twice as much; with 19, or without a share of their own (`SCHED_IDLE`), a busy machine hardly ever makes one.
 const NICER: i32 = 10;
-
-/// What is on the way to the thread.
-pub enum Message {
-    /// A part, and when it was written.
-    Part(Part, Moment),
-    /// The copy is whole.
-    End(Moment),
-}
 
 /// What is made of a copy, on its thread: the engine, and the moment whose keys it has; or why there is none.
 pub type Then = Box<dyn FnOnce(Result<(Engine, Moment), String>, &CopyProgress) + Send>;

@@ -37,8 +37,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 
+use crate::driver::switch::Beginning;
 use crate::persist::append::files::Files;
 use crate::persist::append::log_writer::{LogWriter, Order, Progress, Report, Syncs};
+use crate::persist::append::manifest::Manifest;
+use crate::persist::live_copy::Part;
+use crate::persist::natives::clock::Moment;
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log_thread::Process;
@@ -105,4 +109,28 @@ struct Begun {
     lock: FolderLock,
     syncs: Syncs,
     progress: Arc<Progress>,
+}
+
+/// A folder that was opened for a file that is switched on.
+pub struct Opened {
+    folder: Folder,
+    lock: FolderLock,
+    path: PathBuf,
+    name: Vec<u8>,
+    /// What is there, all of it in history.
+    manifest: Manifest,
+}
+
+/// A file that is switched on, until its copy is whole.
+pub struct Coming {
+    opened: Opened,
+    beginning: Beginning,
+}
+
+/// What is on the way to the thread that receives a copy.
+pub enum Message {
+    /// A part, and when it was written.
+    Part(Part, Moment),
+    /// The copy is whole.
+    End(Moment),
 }

@@ -18,7 +18,7 @@ use crate::server::durable::load::folder_of;
 use crate::server::durable::lock::{FolderLock, lock};
 use crate::server::durable::log::reporter;
 use crate::server::durable::snapshot::{Kind, write};
-use crate::server::durable::{Begun, LogFile, boot, rewrite};
+use crate::server::durable::{Begun, Coming, LogFile, Opened, boot, rewrite};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -33,22 +33,6 @@ pub fn check(path: &Path) -> Result<(), String> {
         tracing::warn!(%error, path = %path.display(), "cannot open or create the folder of the append-only file");
         "Unable to turn on AOF. Check server logs.".to_owned()
     })
-}
-
-/// A folder that was opened for a file that is switched on.
-pub struct Opened {
-    folder: Folder,
-    lock: FolderLock,
-    path: PathBuf,
-    name: Vec<u8>,
-    /// What is there, all of it in history.
-    manifest: Manifest,
-}
-
-/// A file that is switched on, until its copy is whole.
-pub struct Coming {
-    opened: Opened,
-    beginning: Beginning,
 }
 
 impl Shell {
