@@ -164,6 +164,7 @@ impl Driver {
         self.engine.move_marks(now, now.mono_us() as i64 - at.now.mono_us() as i64);
         let at = Present { now, ..at };
         self.engine.end_loading(*engine);
+        #[cfg(any(test, feature = "torture"))]
         if self.has_flaw(Flaw::TokenFromClock)
             && let Some(locks) = &mut self.engine.keyspace.changes.locks
         {
