@@ -5,8 +5,7 @@
 
 use crate::allocation;
 use portcullis::base::time::Now;
-use portcullis::driver::replay::Purpose;
-use portcullis::driver::replay::Replay;
+use portcullis::driver::replay::{Purpose, Replay};
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::persist::natives::clock::{BootClock, Moment};

@@ -4,7 +4,8 @@ use crate::driver::{Driver, Present};
 use crate::engine::Action;
 
 impl Driver {
-    /// Carries out an action of the engine, if that needs nothing but the driver. Returns it otherwise. [`Driver::submit`] belongs behind it.
+    /// Carries out an action of the engine, if that needs nothing but the driver. Returns it otherwise. [`Driver::submit`]
+    /// belongs behind it.
     #[cold]
     pub fn act(&mut self, at: Present, action: Action) -> Option<Action> {
         match action {

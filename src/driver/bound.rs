@@ -1,8 +1,8 @@
 //! How much may wait to be stored: one bound for the file and for the quorum.
 //!
-//! The bound is in bytes of changes: those that were handed over and are not settled, those that gather for the next batch, and on a
-//! leader those that its own disk has not written, though the other nodes have. Beyond it, commands that write are refused until half
-//! of it is left. A request is refused because of those before it, and not because of its own size.
+//! The bound is in bytes of changes: those that were handed over and are not settled, those that gather for the next batch, and
+//! on a leader those that its own disk has not written, though the other nodes have. Beyond it, commands that write are refused
+//! until half of it is left. A request is refused because of those before it, and not because of its own size.
 
 /// Maximum number of bytes that wait to be stored.
 pub const WAITING_MAX: u64 = 256 << 20;

@@ -1,5 +1,5 @@
-//! The driver's part of a copy of the keyspace, for a snapshot or for the first base of a file: it visits the keys, some at a time, and
-//! another engine receives them ([`crate::driver::received`]).
+//! The driver's part of a copy of the keyspace, for a snapshot or for the first base of a file: it visits the keys, some at a
+//! time, and another engine receives them ([`crate::driver::received`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::persist::live_copy::{LiveCopy, Part};
 use crate::persist::natives::clock::{BootClock, Moment};
 
 /// Bytes on the way to the other engine beyond which no more keys are copied, until it has caught up.
-pub const BACKLOG_MAX: u64 = 8 << 20;
+const BACKLOG_MAX: u64 = 8 << 20;
 /// Bytes of items that are copied at a time: some tens of microseconds.
 const ROOM: usize = 8 << 10;
 /// Bytes of changes on the way beyond which the copy is given up: they come faster than they can be copied.
@@ -62,8 +62,8 @@ impl CopyProgress {
 pub enum Use {
     /// The snapshot of this number: the adapter writes it, and says so ([`Driver::snapshot_made`]).
     Snapshot(u64),
-    /// The first base of the file that was opened ([`Driver::file_opened`]): the adapter writes it and begins the file, and says so
-    /// ([`Driver::file_begun`]).
+    /// The first base of the file that was opened ([`Driver::file_opened`]): the adapter writes it and begins the file, and says
+    /// so ([`Driver::file_begun`]).
     FirstBase,
 }
 
@@ -158,7 +158,7 @@ impl Driver {
                 Purpose::Snapshot(_) => {
                     self.engine.persistence.snapshot.copied_changes = self.engine.keyspace.changes.count;
                 }
-                Purpose::File(log) => self.begin_file(log),
+                Purpose::File(file) => self.set_file(file),
             }
             self.record_changes();
         }

@@ -11,8 +11,8 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// Takes note of changes that are handed over while the sync with this number runs, or `None`. Returns whether the sync has held
-    /// up changes for two seconds since this was first called during it, or since it last returned true.
+    /// Takes note of changes that are handed over while the sync with this number runs, or `None`. Returns whether the sync has
+    /// held up changes for two seconds since this was first called during it, or since it last returned true.
     pub fn note(&mut self, sync: Option<u64>, now_ms: u64) -> bool {
         let since_ms = match (self.seen, sync) {
             (Some((seen, since_ms)), Some(number)) if seen == number => since_ms,

@@ -11,14 +11,19 @@ use crate::driver::log::Log;
 use crate::driver::{Driver, Present};
 use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::files::Head;
+use crate::persist::append::log::AppendLog;
 use crate::persist::append::log_writer::{Order, Progress, Report, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::DiskError;
+use crate::persist::natives::clock::BootClock;
 
-/// Number of failures in a row from which on the server waits before it tries again by itself to make a new base, and the longest wait in
-/// minutes. As in Redis.
+/// Number of failures in a row from which on the server waits before it tries again by itself to make a new base, and the longest
+/// wait in minutes. As in Redis.
 const FAILURES_MAX: u32 = 3;
 const PAUSE_MAX: u64 = 60;
+
+/// Number of increments after a start beyond which a new base joins them: each start adds one or two.
+const INCREMENTS_MAX: usize = 8;
 
 /// How far a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,19 +81,16 @@ pub struct FileLog {
 }
 
 impl FileLog {
-    /// A log whose base is being made since `rewriting_ms`, in monotonic milliseconds, or whose files have this many bytes.
-    pub fn new(log: Log, progress: Arc<Progress>, syncs: Syncs, rewriting_ms: Option<u64>, base_size: u64) -> FileLog {
-        let shown = Rc::<Shown>::default();
-        shown.rewriting.set(Rewriting { began_ms: rewriting_ms, ..Rewriting::default() });
-        shown.base_size.set(base_size);
-        let delay = Delay::default();
+    fn new(log: Log, progress: Arc<Progress>, syncs: Syncs) -> FileLog {
+        let (shown, delay) = (Rc::default(), Delay::default());
         FileLog { log, phase: Phase::Starting, syncs, progress, stuck: None, turns_over: false, shown, delay }
     }
 
     /// Takes note that its files are what a start would load.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.phase = Phase::Running;
         self.progress.begun.store(true, Ordering::Relaxed);
+        self.shown.base_size.set(self.progress.total_bytes.load(Ordering::Relaxed));
     }
 
     /// Whether changes are recorded.
@@ -105,7 +107,7 @@ impl FileLog {
     /// Number of bytes that wait to be stored.
     #[inline]
     pub fn waiting(&self) -> u64 {
-        waiting(&self.progress, &self.log)
+        self.progress.queued_bytes.load(Ordering::Relaxed) + self.log.records.pending_bytes() as u64
     }
 
     /// Bytes of the current file that are durable. Until the next one has begun, its figures are those of the last one.
@@ -128,7 +130,8 @@ impl FileLog {
         self.shown.rewriting.get().began_ms.is_some()
     }
 
-    fn begin_rewriting(&mut self, now: Now) {
+    /// A base is being made.
+    pub(super) fn begin_rewriting(&mut self, now: Now) {
         self.shown.rewriting.set(Rewriting { began_ms: Some(now.mono_ms()), ..self.shown.rewriting.get() });
         self.progress.rewriting.store(true, Ordering::Relaxed);
     }
@@ -181,6 +184,16 @@ impl FileLog {
     }
 }
 
+/// What the writer of a file begins with.
+pub struct Beginning {
+    /// The head of the next increment.
+    pub head: Head,
+    /// Where the writer tells what it has done.
+    pub progress: Arc<Progress>,
+    /// When it syncs.
+    pub syncs: Syncs,
+}
+
 /// What the adapter is to do about a report of the writer.
 #[derive(Debug)]
 pub enum Reported {
@@ -190,13 +203,30 @@ pub enum Reported {
     Closed,
 }
 
-/// Number of bytes that wait to be written.
-#[inline]
-fn waiting(progress: &Progress, log: &Log) -> u64 {
-    progress.queued_bytes.load(Ordering::Relaxed) + log.records.pending_bytes() as u64
-}
-
 impl Driver {
+    /// The log of a file that begins now, by the boot clock too, and what its writer begins with.
+    pub fn new_file(&mut self, now: Now, boot: BootClock) -> (Box<FileLog>, Beginning) {
+        let seed = self.engine.random();
+        let records = AppendLog::new(now, boot, seed);
+        let salt = self.engine.random_salt();
+        let head = Head { salt, line: records.begin_file(salt) };
+        let (progress, syncs) = (Arc::<Progress>::default(), Syncs::of(self.engine.config.appendfsync));
+        let file = FileLog::new(Log::new(records, seed), Arc::clone(&progress), syncs);
+        (Box::new(file), Beginning { head, progress, syncs })
+    }
+
+    /// Lets changes go to a file whose writer works behind the files that were loaded. `increments` is their number, the new one
+    /// included.
+    pub fn resume_file(&mut self, at: Present, mut file: Box<FileLog>, increments: usize) {
+        file.begin();
+        self.engine.persistence.figures = Some(file.figures());
+        self.set_file(file);
+        self.log_details_as_configured();
+        if increments > INCREMENTS_MAX {
+            self.rewrite(at);
+        }
+    }
+
     /// By how many percent the files have grown, if that is so much that a new base is to be made now.
     #[cold]
     pub(super) fn rewrite_due(&self, now: Now) -> Option<u64> {
@@ -249,8 +279,8 @@ impl Driver {
         (file.phase == Phase::Running).then_some(number)
     }
 
-    /// A base was made for the file of this number: it and its length in bytes, or why it could not be made. It is forgotten if the file was
-    /// switched off meanwhile.
+    /// A base was made for the file of this number: it and its length in bytes, or why it could not be made. It is forgotten if
+    /// the file was switched off meanwhile.
     pub fn base_made(&mut self, at: Present, number: u64, made: Result<(File, u64), String>) {
         if number != self.files_begun || !self.file_runs() {
             return;
@@ -293,7 +323,10 @@ impl Driver {
     /// Takes a report of the writer. [`Driver::submit`] belongs behind it. Returns what only the adapter can do about it.
     pub fn take_report(&mut self, at: Present, report: Report) -> Option<Reported> {
         match report {
-            Report::Settled(number) => self.settled(at, number),
+            Report::Settled(number) => {
+                let took_us = self.file().map_or(0, |file| file.progress.syncs.last_us());
+                self.settle(at, number, took_us);
+            }
             Report::Stuck(error) => self.set_stuck(Some(error)),
             Report::Unstuck => self.set_stuck(None),
             Report::Slow(event, took) => {

@@ -7,9 +7,9 @@
 //!                                                        ▲ settled(batch) opens it
 //! ```
 //!
-//! A batch gets its number before it is taken from the log: changes since the last one belong to the *pending* batch. A reply waits
-//! for the last batch that it shows: the pending one if its request changed anything, and those of the unsettled keys that the
-//! request named. What names no keys, such as a script or `SCAN`, may have seen everything: it waits for the last batch.
+//! A batch gets its number before it is taken from the log: changes since the last one belong to the *pending* batch. A reply
+//! waits for the last batch that it shows: the pending one if its request changed anything, and those of the unsettled keys that
+//! the request named. What names no keys, such as a script or `SCAN`, may have seen everything: it waits for the last batch.
 //!
 //! Keys are known by a hash alone. Two keys with one hash cost a reply a wait that it did not need.
 
@@ -156,7 +156,8 @@ impl CommitGate {
         log.take_changed(|hashes, everything| self.changed(hashes, everything)).is_some()
     }
 
-    /// The last batch that the reply to a request shows; 0 if all of it is settled. `row` is the request's row where it is known, and
+    /// The last batch that the reply to a request shows; 0 if all of it is settled. `row` is the request's row where it is known,
+    /// and
     /// `seed` that of the log's hashes.
     pub fn batch_of_reply(&mut self, log: &AppendLog, seed: u64, request: Executed<'_>) -> BatchNumber {
         let Executed { commands, row, args, db, queued, reply } = request;
@@ -193,8 +194,8 @@ impl CommitGate {
         }
     }
 
-    /// The last batch that the output to other sessions shows. `seen` is the last batch that the requests of the turn showed; `None`
-    /// if there was none: time has passed or an order was carried out, and what it shows is not known.
+    /// The last batch that the output to other sessions shows. `seen` is the last batch that the requests of the turn showed;
+    /// `None` if there was none: time has passed or an order was carried out, and what it shows is not known.
     pub fn batch_of_others(&mut self, log: &AppendLog, seen: Option<BatchNumber>) -> BatchNumber {
         match self.note_changes(log) {
             true => self.pending(),

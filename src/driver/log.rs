@@ -28,7 +28,7 @@ pub struct Log {
     /// Which output waits for which batch.
     pub gate: CommitGate,
     /// The seed of the hashes of keys.
-    pub(super) seed: u64,
+    seed: u64,
     /// The last batch that the running batch of requests has seen or made.
     pub(super) seen: BatchNumber,
     /// Whether too many bytes wait to be stored.
@@ -62,8 +62,9 @@ impl Log {
         self.due_ms.unwrap_or(u64::MAX)
     }
 
-    /// Whether the pending changes, or an empty batch if `confirms`, are handed on now. Otherwise [`Log::due_ms`] or [`Driver::rest_for_others`]
-    /// says when to ask again, or the report of the batch that is on its way comes first. `holds` says whether output waits for batches.
+    /// Whether the pending changes, or an empty batch if `confirms`, are handed on now. Otherwise [`Log::due_ms`] or
+    /// [`Driver::rest_for_others`] says when to ask again, or the report of the batch that is on its way comes first. `holds`
+    /// says whether output waits for batches.
     fn goes(&mut self, at: Present, holds: bool, confirms: bool, at_once: bool) -> bool {
         self.shares = false;
         let pending = self.records.pending_bytes();
@@ -94,6 +95,11 @@ impl Log {
         true
     }
 
+    /// The batch that the reply to a request shows. See [`CommitGate::batch_of_reply`].
+    pub(super) fn batch_of_reply(&mut self, request: Executed<'_>) -> BatchNumber {
+        self.gate.batch_of_reply(&self.records, self.seed, request)
+    }
+
     /// Takes note of a batch that was settled after so many microseconds.
     fn share(&mut self, at: Present, took_us: u64) {
         if !at.frozen {
@@ -115,7 +121,8 @@ impl Driver {
     }
 
     /// Holds back the reply to a request until what it shows is settled. `start` is the position of the reply in the session's
-    /// outbox, which the caller has taken, `db` the session's database before the request, and `ns` the monotonic clock at its beginning.
+    /// outbox, which the caller has taken, `db` the session's database before the request, and `ns` the monotonic clock at its
+    /// beginning.
     #[cold]
     pub fn hold_reply(&mut self, ns: u64, outbox: &Outbox, row: Option<&'static Command>, args: &[&[u8]], db: u32, start: usize) {
         let id = outbox.session;
@@ -123,26 +130,25 @@ impl Driver {
         let queued = self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
         let reply = outbox.bytes.get(start..).unwrap_or_default();
         let request = Executed { commands: self.engine.commands, row, args, db, queued, reply };
-        let trusts_itself = self.has_flaw(Flaw::ReadsWithoutLease);
-        let (log, batch) = match &mut self.changes {
-            Changes::Nowhere => return,
-            Changes::File(file) => {
-                let batch = file.log.gate.batch_of_reply(&file.log.records, file.log.seed, request);
-                (&mut file.log, batch)
-            }
-            #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => {
-                let Some(batch) = member.batch_of_reply(request, ns, trusts_itself) else { return };
-                let Some(leading) = member.leading_mut() else { return };
-                (&mut leading.log, batch)
-            }
-        };
-        let _ = (ns, trusts_itself);
-        log.seen = log.seen.max(batch);
-        let session = &mut self.engine.sessions[id.0 as usize];
+        let Some(batch) = self.batch_of_reply(ns, request) else { return };
+        let session = &self.engine.sessions[id.0 as usize];
         let at = session.net_out + (start - session.sent.min(start)) as u64;
-        let gated = log.gate.hold(id, at, batch);
-        session.flags.set(SessionFlags::UNSETTLED, gated);
+        if let Some(log) = self.log_mut() {
+            log.seen = log.seen.max(batch);
+        }
+        self.hold(id, at, batch);
+    }
+
+    /// The batch that the reply to a request waits for; `None` if nothing waits here.
+    fn batch_of_reply(&mut self, ns: u64, request: Executed<'_>) -> Option<BatchNumber> {
+        #[cfg(feature = "quorum")]
+        let trusts_itself = self.has_flaw(Flaw::ReadsWithoutLease);
+        match &mut self.changes {
+            Changes::Nowhere => None,
+            Changes::File(file) => Some(file.log.batch_of_reply(request)),
+            #[cfg(feature = "quorum")]
+            Changes::Quorum(member) => member.batch_of_reply(request, ns, trusts_itself),
+        }
     }
 
     /// Holds back what a batch of requests, or the passing of time, wrote to these sessions, other than the requester's.
@@ -163,20 +169,18 @@ impl Driver {
         if batch == 0 {
             return;
         }
-        let log = match &mut self.changes {
-            Changes::Nowhere => return,
-            Changes::File(file) => &mut file.log,
-            #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => match member.leading_mut() {
-                Some(leading) => &mut leading.log,
-                None => return,
-            },
-        };
         for &id in written.iter().filter(|&&id| Some(id) != requester) {
             // It may have been closed a moment ago.
-            let Some(session) = self.engine.sessions.get_mut(id.0 as usize) else { continue };
-            let gated = log.gate.hold(id, session.net_out, batch);
-            session.flags.set(SessionFlags::UNSETTLED, gated);
+            let Some(session) = self.engine.sessions.get(id.0 as usize) else { continue };
+            self.hold(id, session.net_out, batch);
+        }
+    }
+
+    /// Holds back a session's output from a position on, until a batch is settled.
+    fn hold(&mut self, id: SessionId, at: u64, batch: BatchNumber) {
+        if let Some(log) = self.log_mut() {
+            let gated = log.gate.hold(id, at, batch);
+            self.engine.sessions[id.0 as usize].flags.set(SessionFlags::UNSETTLED, gated);
         }
     }
 
@@ -194,16 +198,16 @@ impl Driver {
         }
     }
 
-    /// Hands the pending changes on, if it is time for that or `at_once`: to the nodes, or to the writer of the file. `boot` reads the boot
-    /// clock.
+    /// Hands the pending changes on, if it is time for that or `at_once`: to the nodes, or to the writer of the file. `boot`
+    /// reads the boot clock.
     #[cold]
     pub fn submit(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
-        self.hand_on(at, at_once || self.rewrite_asked || self.close_asked, boot);
+        self.hand_on(at, at_once || self.rewrite_asked || self.switch_off_asked, boot);
         if std::mem::take(&mut self.rewrite_asked) {
             self.begin_rewriting(at.now);
         }
-        if std::mem::take(&mut self.close_asked) {
-            self.close_log(at);
+        if std::mem::take(&mut self.switch_off_asked) {
+            self.switch_off(at);
         }
     }
 
@@ -255,18 +259,12 @@ impl Driver {
         }
     }
 
-    /// How long to wait at most for more changes before [`Driver::submit`] hands the pending ones on; `None` if they do not wait for others.
+    /// How long to wait at most for more changes before [`Driver::submit`] hands the pending ones on; `None` if they do not wait
+    /// for others.
     #[cold]
     pub fn rest_for_others(&self, ns: u64) -> Option<Duration> {
         let log = self.log()?;
         log.shares.then(|| log.sharing.rest(ns))
-    }
-
-    /// All batches of the file up to this one are settled.
-    pub(super) fn settled(&mut self, at: Present, number: BatchNumber) {
-        let Changes::File(file) = &self.changes else { return };
-        let took_us = file.progress.syncs.last_us();
-        self.settle(at, number, took_us);
     }
 
     /// All batches up to this one are settled, the last of them after so many microseconds.
@@ -317,7 +315,7 @@ impl Driver {
     }
 
     /// Lets the engine refuse writes, or accept them again, as the log and the last snapshot say.
-    pub fn refuse_writes(&mut self) {
+    pub(super) fn refuse_writes(&mut self) {
         let over = self.log().is_some_and(|log| log.bound.is_over());
         let stuck = self.file().and_then(|file| file.stuck.as_ref());
         let text = match stuck {

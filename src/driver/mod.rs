@@ -1,5 +1,5 @@
-//! What stands between the engine and a machine: where changes go, which output waits for that, and what a node does as leader and as follower.
-//! It has no socket, file, thread or clock. Adapters give it what happens, and carry out what it asks for:
+//! What stands between the engine and a machine: where changes go, which output waits for that, and what a node does as leader
+//! and as follower. It has no socket, file, thread or clock. Adapters give it what happens, and carry out what it asks for:
 //!
 //! ```text
 //!   requests ─▶ Engine ─ changes ─▶ Log ─ submit ─▶ a batch for the file, or a proposal to the nodes
@@ -7,9 +7,9 @@
 //!     └──────── gate ◀────── settled, or committed ◀───────────┘
 //! ```
 //!
-//! There are two adapters: the server ([`crate::server`]: sockets, threads, files, the machine's clocks) and the simulation of `torture` (a
-//! network, disks and clocks of its own). They are to translate, and to decide nothing: then what a
-//! simulated hour proves is proved of what runs. What connections do with bytes, and how files are loaded, is the server's still.
+//! There are two adapters: the server ([`crate::server`]: sockets, threads, files, the machine's clocks) and the simulation of
+//! `torture` (a network, disks and clocks of its own). They are to translate, and to decide nothing: then what a simulated hour
+//! proves is proved of what runs. What connections do with bytes, and how files are loaded, is the server's still.
 //!
 //! - [`log`]: what records the changes, and which output waits ([`gate`]); [`file`]: an append-only file; [`sharing`], [`bound`], [`delay`]: how
 //!   long a batch waits for more, how much may wait, and when a sync takes too long;
@@ -37,7 +37,7 @@ pub mod switch;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::driver::copy::{CopyOrder, Copying};
-use crate::driver::file::{FileLog, Phase};
+use crate::driver::file::FileLog;
 use crate::driver::flaw::Flaw;
 use crate::driver::log::Log;
 #[cfg(feature = "quorum")]
@@ -102,9 +102,7 @@ pub struct Driver {
     log_again_ms: Option<u64>,
     /// Whether a new base of the file is to be begun when the pending changes are handed on, and whether it is to be closed then.
     rewrite_asked: bool,
-    close_asked: bool,
-    /// Whether files are being loaded, so that nothing is switched on.
-    loads: bool,
+    switch_off_asked: bool,
     /// Number of files so far that changes went to.
     files_begun: u64,
     orders: Orders,
@@ -124,8 +122,7 @@ impl Driver {
             begins_log: false,
             log_again_ms: None,
             rewrite_asked: false,
-            close_asked: false,
-            loads: false,
+            switch_off_asked: false,
             files_begun: 0,
             orders: Orders::default(),
             #[cfg(any(test, feature = "torture"))]
@@ -151,8 +148,8 @@ impl Driver {
         }
     }
 
-    /// Takes what the adapter is to do. It has to be asked after each call of a method that changes the driver, and [`Driver::submit`] has to
-    /// be called before anything else is written.
+    /// Takes what the adapter is to do. It has to be asked after each call of a method that changes the driver, and
+    /// [`Driver::submit`] has to be called before anything else is written.
     pub fn take_orders(&mut self) -> Orders {
         std::mem::take(&mut self.orders)
     }
@@ -178,8 +175,7 @@ impl Driver {
         }
     }
 
-    /// As [`Driver::file`], to change it.
-    pub fn file_mut(&mut self) -> Option<&mut FileLog> {
+    fn file_mut(&mut self) -> Option<&mut FileLog> {
         match &mut self.changes {
             Changes::File(file) => Some(file),
             _ => None,
@@ -187,18 +183,9 @@ impl Driver {
     }
 
     /// Lets changes go to a file from now on.
-    pub fn begin_file(&mut self, file: Box<FileLog>) {
+    fn set_file(&mut self, file: Box<FileLog>) {
         self.changes = Changes::File(file);
         self.files_begun += 1;
-        self.record_changes();
-    }
-
-    /// Records no more changes for the file, and closes it. All changes must have been handed on.
-    fn close_file(&mut self) {
-        if let Changes::File(file) = &mut self.changes {
-            file.phase = Phase::Closing;
-            self.orders.file.push(Order::Close);
-        }
         self.record_changes();
     }
 

@@ -45,7 +45,8 @@ impl Pace {
         self.looks.is_multiple_of(LOOKS) && clock() >= until_ns
     }
 
-    /// A key or a request was loaded. `delay` is `key-load-delay`: microseconds, or the number of keys for one microsecond, negated.
+    /// A key or a request was loaded. `delay` is `key-load-delay`: microseconds, or the number of keys for one microsecond,
+    /// negated.
     #[inline]
     pub fn loaded(&mut self, delay: i64) {
         if delay != 0 && self.until.is_some() {

@@ -1,8 +1,7 @@
 //! The receiving end of a [live copy](crate::persist::live_copy): applies its parts to another engine.
 
 use crate::base::time::Now;
-use crate::driver::replay::Purpose;
-use crate::driver::replay::Replay;
+use crate::driver::replay::{Purpose, Replay};
 use crate::engine::Engine;
 use crate::persist::append::read::{Reader, Step};
 use crate::persist::live_copy::Part;

@@ -275,7 +275,8 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         db.put(name, Box::new(value), ttl, Published::SILENT).map_err(|error| String::from_utf8_lossy(error.text()).into_owned())
     }
 
-    /// Begins to apply an RDB, with the keys that have expired if `keep_expired`. `quiet`: nothing is logged about what goes well.
+    /// Begins to apply an RDB, with the keys that have expired if `keep_expired`. `quiet`: nothing is logged about what goes
+    /// well.
     pub fn begin_rdb(&mut self, keep_expired: bool, quiet: bool) -> Loader {
         self.rdb_db = 0;
         let session_grace_ms = self.engine.config.lock_session_grace;
@@ -317,11 +318,11 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         }
     }
 
-    /// Hands the gathered locks to the engine at `now`, when the load has ended, and lets time pass again. Returns the engine and the
-    /// number of keys.
+    /// Hands the gathered locks to the engine at `now`, when the load has ended, and lets time pass again. Returns the engine and
+    /// the number of keys.
     ///
-    /// At a start, grants of connections end, and their delays begin. For a new base they stay as they are: the next start ends them.
-    /// When another server has led before, they stay, too, and are unseen.
+    /// At a start, grants of connections end, and their delays begin. For a new base they stay as they are: the next start ends
+    /// them. When another server has led before, they stay, too, and are unseen.
     ///
     /// # Errors
     /// In words: two records contradict each other. Nothing was handed over then.

@@ -1,4 +1,5 @@
-//! When snapshots are made: `SAVE`, `BGSAVE` and the save points of `save`. A snapshot has the keys of the moment at which its copy was whole.
+//! When snapshots are made: `SAVE`, `BGSAVE` and the save points of `save`. A snapshot has the keys of the moment at which its
+//! copy was whole.
 
 use std::sync::Arc;
 
@@ -143,8 +144,8 @@ impl Driver {
         self.refuse_writes();
     }
 
-    /// Gives up the snapshot in progress: its file does not take the place of another one, also if the copy is whole and the file is being
-    /// written. What is still told of it is not listened to.
+    /// Gives up the snapshot in progress: its file does not take the place of another one, also if the copy is whole and the file
+    /// is being written. What is still told of it is not listened to.
     pub fn abandon_snapshot(&mut self) {
         let Some(running) = self.saving.running.take() else { return };
         running.abandon();
@@ -205,7 +206,7 @@ mod tests {
             assert!(first.is_abandoned());
             let second = copy(&mut driver);
             driver.snapshot_made(AT, 1, Ok(9));
-            assert_eq!(driver.engine.persistence.snapshot.made, 0, "nobody listens to the first one");
+            assert_eq!(driver.engine.persistence.snapshot.made, 0, "the first one was given up");
             driver.snapshot_made(AT, 3, Ok(9));
             assert_eq!((driver.engine.persistence.snapshot.made, second.is_abandoned()), (1, false));
         });

@@ -1,17 +1,17 @@
 //! Which writes share a sync under `appendfsync always`.
 //!
-//! When a batch is settled, its clients are answered, and most of them write again soon. A batch that were handed over at once would
-//! not have those writes. They would wait for the sync after it, and the clients would be split in two groups that take turns: twice
-//! as many syncs for the same writes. So the next batch waits until as many replies are held back as before, for a part of the last
-//! sync at most.
+//! When a batch is settled, its clients are answered, and most of them write again soon. A batch that were handed over at once
+//! would not have those writes. They would wait for the sync after it, and the clients would be split in two groups that take
+//! turns: twice as many syncs for the same writes. So the next batch waits until as many replies are held back as before, for a
+//! part of the last sync at most.
 //!
 //! ```text
 //!   settled ─▶ replies ─▶ requests of the same clients ─┬─ as many as before ─▶ the next batch
 //!                                                       └─ it is late ────────▶ the next batch
 //! ```
 //!
-//! Where fewer come than before, the next batch waits in vain once: from then on so many are expected. A client that is alone never
-//! waits.
+//! Where fewer come than before, the next batch waits in vain once: from then on so many are expected. A client that is alone
+//! never waits.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -47,8 +47,8 @@ impl Sharing {
         held < self.expected && now_ns < self.until_ns.get()
     }
 
-    /// How long a batch that [`waits`](Self::waits) still does so while nothing else is to be done. It is asked after that, so the wait
-    /// may be over: then this is zero, and the batch is to be handed over.
+    /// How long a batch that [`waits`](Self::waits) still does so while nothing else is to be done. It is asked after that, so
+    /// the wait may be over: then this is zero, and the batch is to be handed over.
     pub fn rest(&self, now_ns: u64) -> Duration {
         let idle_ns = self.idle_ns.replace(0);
         if idle_ns > 0 {

@@ -7,16 +7,11 @@
 //!
 //! Until the base is on the disk nothing waits for it, whatever `appendfsync` says: a crash loses what it would have lost before.
 
-use std::sync::Arc;
-
 use crate::driver::copy::{Copying, Purpose};
-use crate::driver::file::{FileLog, Phase};
-use crate::driver::log::Log;
-use crate::driver::{Driver, Present};
+use crate::driver::file::{Beginning, FileLog, Phase};
+use crate::driver::{Changes, Driver, Present};
 use crate::engine::persistence::{Figures, Position};
-use crate::persist::append::files::Head;
-use crate::persist::append::log::AppendLog;
-use crate::persist::append::log_writer::{Progress, Syncs};
+use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::BootClock;
 
 /// Milliseconds after which it is tried again to switch the file on.
@@ -24,33 +19,11 @@ const AGAIN_MS: u64 = 5000;
 /// The position of a log that has not begun: nothing is durable, and something is to be.
 const NOWHERE: Position = Position { recorded: 1, durable: 0 };
 
-/// What a file is begun with behind its base.
-pub struct Beginning {
-    /// The head of its first increment.
-    pub head: Head,
-    /// What its writer has done.
-    pub progress: Arc<Progress>,
-    /// When it is synced.
-    pub syncs: Syncs,
-}
-
 impl Driver {
-    /// Files are being loaded from now on: nothing is switched on or off before they are.
-    pub fn begin_loading(&mut self) {
-        self.loads = true;
-    }
-
-    /// Files were loaded.
-    pub fn end_loading(&mut self, at: Present) {
-        self.loads = false;
-        // It may have been switched meanwhile.
-        self.log_as_configured(at);
-    }
-
     /// Applies the value of `appendonly`.
     pub fn log_as_configured(&mut self, at: Present) {
-        if self.loads || (self.file().is_none() && !self.keeps_nothing()) {
-            // The nodes have a log of their own.
+        // While files are loaded, nothing is switched; the end of the load comes here. The nodes have a log of their own.
+        if self.engine.is_loading() || (self.file().is_none() && !self.keeps_nothing()) {
             return;
         }
         self.log_again_ms = None;
@@ -73,7 +46,7 @@ impl Driver {
             // It is switched on again when it is closed.
             (Some(Phase::Closing), true) => self.log_is_coming(at),
             // What is pending is handed on first.
-            (Some(_), on) => self.close_asked = !on,
+            (Some(_), on) => self.switch_off_asked = !on,
             _ => {}
         }
     }
@@ -95,8 +68,8 @@ impl Driver {
         self.file().map_or(self.begins_log, of_file)
     }
 
-    /// The folder of the file was opened, as ordered. Returns what the file begins with, once there is a copy for its base; `None` if no file is
-    /// wanted any more.
+    /// The folder of the file was opened, as ordered. Returns what the file begins with, once there is a copy for its base;
+    /// `None` if no file is wanted any more.
     pub fn file_opened(&mut self, at: Present, boot: BootClock) -> Option<Beginning> {
         if !self.begins_log || !self.keeps_nothing() {
             return None;
@@ -106,17 +79,12 @@ impl Driver {
             self.abandon_snapshot();
             self.engine.persistence.snapshot.scheduled = true;
         }
-        let seed = self.engine.random();
-        let records = AppendLog::new(at.now, boot, seed);
-        let salt = self.engine.random_salt();
-        let head = Head { salt, line: records.begin_file(salt) };
-        let (progress, syncs) = (Arc::<Progress>::default(), Syncs::of(self.engine.config.appendfsync));
-        let log = Log::new(records, seed);
-        let file = FileLog::new(log, Arc::clone(&progress), syncs, Some(at.now.mono_ms()), 0);
+        let (mut file, beginning) = self.new_file(at.now, boot);
+        file.begin_rewriting(at.now);
         self.engine.persistence.figures = Some(file.figures());
-        self.copying = Some(Copying::new(Purpose::File(Box::new(file))));
+        self.copying = Some(Copying::new(Purpose::File(file)));
         tracing::info!("AOF was enabled: a new append-only file is being made");
-        Some(Beginning { head, progress, syncs })
+        Some(beginning)
     }
 
     /// The base of a file that is switched on is on the disk, and its writer works.
@@ -155,8 +123,12 @@ impl Driver {
         self.go_on_saving(at);
     }
 
-    pub(super) fn close_log(&mut self, at: Present) {
-        self.close_file();
+    /// Records no more changes for the file, and closes it. All changes must have been handed on.
+    pub(super) fn switch_off(&mut self, at: Present) {
+        let Changes::File(file) = &mut self.changes else { return };
+        file.phase = Phase::Closing;
+        self.orders.file.push(Order::Close);
+        self.record_changes();
         self.engine.persistence.figures = None;
         self.engine.persistence.rewrite_scheduled = false;
         self.engine.end_log_waits(at.now);

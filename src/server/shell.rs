@@ -120,8 +120,8 @@ pub struct Shell {
     pub(super) awaits_folder: bool,
     /// Whether there is any work about files between the turns of connections: a log, a copy or a load.
     pub(super) files_active: bool,
-    /// When work about files is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_files`, as is the field
-    /// before: a turn looks at these two alone.
+    /// When work about files is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_files`, as is the
+    /// field before: a turn looks at these two alone.
     pub(super) files_due_ms: u64,
     /// By which other threads reach the event loop; `None` without one.
     pub(super) control: Option<Control<Shell>>,
@@ -219,8 +219,8 @@ impl Shell {
         self.finish_batch(now, None);
     }
 
-    /// Returns the instant for a batch of requests, and the reading of the monotonic clock for it in nanoseconds. Settles what is due by then
-    /// first.
+    /// Returns the instant for a batch of requests, and the reading of the monotonic clock for it in nanoseconds. Settles what is
+    /// due by then first.
     #[inline]
     pub fn begin(&mut self, id: SessionId) -> (Now, u64) {
         let (now, mut at_ns) = self.clock.now_and_stopwatch();
@@ -439,7 +439,9 @@ impl Shell {
 
     /// The present, as the driver needs it.
     pub(super) fn present(&mut self) -> Present {
-        Present { now: self.clock.now(), ns: monotonic_ns(), frozen: self.clock.is_frozen() }
+        let (now, ns) = self.clock.now_and_stopwatch();
+        let frozen = self.clock.is_frozen();
+        Present { now, ns: if frozen { monotonic_ns() } else { ns }, frozen }
     }
 
     #[cold]

@@ -292,8 +292,7 @@ impl History {
             // What of it is on the disk is not known then.
             self.machine.disk.act(|disk| disk.fail_at(disk.operations(), Injected::Failed));
         }
-        self.writer.begin_sync();
-        let result = self.writer.end_sync();
+        let result = self.writer.sync();
         // The machine may crash in it: nothing of it is known then.
         self.check_points()?;
         self.ended |= result.is_err();
@@ -308,8 +307,11 @@ impl History {
     fn write(&mut self) -> Result<(), DiskError> {
         self.driver.take_orders().file.into_iter().for_each(|order| self.writer.order(order));
         self.writer.around().set_time(self.at_us);
-        let result = self.writer.write().map(drop);
-        self.take_reports();
+        let result = self.writer.step().map(drop);
+        if let Some((number, _)) = self.take_reports() {
+            // A start has asked for a new base. It cannot be made, and the old files stay in force.
+            self.driver.base_made(self.present(), number, Err("there is no time".to_owned()));
+        }
         result
     }
 
@@ -341,7 +343,7 @@ impl History {
         self.driver.rewrite(self.present());
         self.driver.submit(self.present(), false, || boot);
         self.driver.take_orders().file.into_iter().for_each(|order| self.writer.order(order));
-        let result = self.writer.write();
+        let result = self.writer.step();
         self.check_points()?;
         let (Ok(_), Some((number, files))) = (result, self.take_reports()) else {
             self.ended = true;

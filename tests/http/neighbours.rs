@@ -30,13 +30,19 @@ const QUERIES: [(&str, &[&str]); 9] = [
 struct Store {
     _server: TestServer,
     addr: SocketAddr,
+    /// What `CLIENT ID` answers to each client.
+    clients: Vec<String>,
     _talks: Vec<Talk>,
 }
 
 impl Store {
     fn new(word: &str) -> Store {
         let (server, addr) = start(builder().frozen(true));
+        // The server's own connections have numbers, too, at any time; here one store surely has had more.
+        let others: Vec<Talk> = (0..usize::from(word == FOREIGN[1])).map(|_| Talk::to(server.addr())).collect();
+        others.into_iter().for_each(|mut other| _ = other.say("PING"));
         let mut talks: Vec<Talk> = (0..6).map(|_| Talk::to(server.addr())).collect();
+        let clients = talks.iter_mut().map(|talk| talk.say("CLIENT ID").trim_start_matches(':').to_owned()).collect();
         let said = |request: &str| request.replace('%', word);
         for request in [
             "ACL SETUSER ua on >x ~a:* &* +@all",
@@ -62,7 +68,7 @@ impl Store {
             talks[0].until("LOCK.STATS", &format!("waiting :{}", at + 1));
         }
         assert!(talks[0].say(&said("LOCK.ACQUIRE %6 %own2 60000 WAIT 9")).starts_with("-DEADLOCK"));
-        Store { _server: server, addr, _talks: talks }
+        Store { _server: server, addr, clients, _talks: talks }
     }
 
     /// The status and the body of an answer.
@@ -70,23 +76,29 @@ impl Store {
         let answer = send(self.addr, &format!("GET {path}"), &[USER], "");
         (answer.status, answer.body)
     }
-}
 
-/// What an answer says of locks, without times of the wall clock and figures of the process.
-fn of_locks(body: &str) -> Option<Vec<Value>> {
-    let body: Value = serde_json::from_str(body).ok()?;
-    Some(["locks", "lock", "events", "nodes", "graph", "recent", "error"].map(|part| lasting(&body[part])).to_vec())
-}
+    /// What an answer says of locks, without times of the wall clock and figures of the process.
+    fn of_locks(&self, body: &str) -> Option<Vec<Value>> {
+        let body: Value = serde_json::from_str(body).ok()?;
+        Some(["locks", "lock", "events", "nodes", "graph", "recent", "error"].map(|part| self.lasting(&body[part])).to_vec())
+    }
 
-/// A value without what every server has of its own: ports of clients, times of the wall clock, and tokens, which follow from it.
-fn lasting(value: &Value) -> Value {
-    let is_own = |name: &String| ["addr", "at", "token", "fence"].contains(&name.as_str());
-    match value {
-        Value::Object(fields) => {
-            fields.iter().filter(|(name, _)| !is_own(name)).map(|(name, value)| (name.clone(), lasting(value))).collect()
+    /// A value without what every server has of its own: ports of clients, times of the wall clock, and tokens, which follow from it.
+    /// Clients are told by their places among the store's.
+    fn lasting(&self, value: &Value) -> Value {
+        let is_own = |name: &String| ["addr", "at", "token", "fence"].contains(&name.as_str());
+        let of_field = |name: &String, value: &Value| match self.clients.iter().position(|client| *client == value.to_string()) {
+            Some(at) if name == "client" => Value::from(format!("client {at}")),
+            _ => self.lasting(value),
+        };
+        match value {
+            Value::Object(fields) => {
+                let kept = fields.iter().filter(|(name, _)| !is_own(name));
+                kept.map(|(name, value)| (name.clone(), of_field(name, value))).collect()
+            }
+            Value::Array(all) => all.iter().map(|value| self.lasting(value)).collect(),
+            other => other.clone(),
         }
-        Value::Array(all) => all.iter().map(lasting).collect(),
-        other => other.clone(),
     }
 }
 
@@ -105,12 +117,12 @@ fn nothing_of_other_locks_is_told_at_any_path() {
             let [one, other] = [0, 1].map(|at| stores[at].get(&format!("{path}{query}")));
             assert_eq!(one.0, other.0, "{path}{query}");
             assert!(!one.1.contains("zinc") && !other.1.contains("neon"), "{path}{query}: {one:?} {other:?}");
-            assert_eq!(of_locks(&one.1), of_locks(&other.1), "{path}{query}");
+            assert_eq!(stores[0].of_locks(&one.1), stores[1].of_locks(&other.1), "{path}{query}");
         }
     }
     let ticks = [0, 1].map(|at| Stream::open(stores[at].addr, "/api/events", &[USER]).next().unwrap().1.to_string());
     assert!(!ticks[0].contains("zinc") && !ticks[1].contains("neon"), "{ticks:?}");
-    assert_eq!(of_locks(&ticks[0]), of_locks(&ticks[1]));
+    assert_eq!(stores[0].of_locks(&ticks[0]), stores[1].of_locks(&ticks[1]));
     // What is the user's own is there.
     assert!(ticks[0].contains("a:1") && ticks[0].contains("\"via\""), "{}", ticks[0]);
     for name in ["v:zinc1", "v:none"] {

@@ -1,8 +1,8 @@
 //! What a follower has yet to apply.
 //!
-//! A follower that has fallen behind is given much at once. It applies that in slices, with rests between them. Otherwise other threads
-//! would wait for a processor until all of it is applied, on a machine with few of them. It does not rest while more comes than it
-//! applies.
+//! A follower that has fallen behind is given much at once. It applies that in slices, with rests between them. Otherwise other
+//! threads would wait for a processor until all of it is applied, on a machine with few of them. It does not rest while more
+//! comes than it applies.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::driver::pace::Pace;
-use crate::driver::replay::Purpose;
-use crate::driver::replay::Replay;
+use crate::driver::replay::{Purpose, Replay};
 use crate::driver::replicated::clock::moment;
 use crate::engine::Engine;
 use crate::persist::append::read::{Ending, Reader, Step};

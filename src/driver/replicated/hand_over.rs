@@ -4,8 +4,8 @@
 //!   requests are held back ─▶ all that was executed is settled ─▶ openraft transfers ─▶ another node leads ─▶ (the server ends)
 //! ```
 //!
-//! So no request is carried out whose reply is lost: those that were executed have their replies, and those that were not get none,
-//! because the connections close when the leadership ends. Their clients send them again to the next leader.
+//! So no request is carried out whose reply is lost: those that were executed have their replies, and those that were not get
+//! none, because the connections close when the leadership ends. Their clients send them again to the next leader.
 
 use crate::driver::replicated::leadership::{Closing, Part, successor};
 use crate::driver::replicated::{HandOver, Member, Why};
@@ -43,7 +43,8 @@ impl Driver {
         }
     }
 
-    /// If this node leads and another one can: hands the leadership over, and ends the server afterwards. Returns whether it does.
+    /// If this node leads and another one can: hands the leadership over, and ends the server afterwards. Returns whether it
+    /// does.
     pub fn hand_over_and_end(&mut self, at: Present) -> bool {
         let Some(member) = self.member_mut() else { return false };
         if let Some(handing_over) = &mut member.handing_over {

@@ -104,8 +104,8 @@ impl Driver {
         Some(taken.applied)
     }
 
-    /// The beginning of a follower's state, for [`Driver::install`]. It lives on the cluster's clock, which this process's own may be
-    /// ahead of.
+    /// The beginning of a follower's state, for [`Driver::install`]. It lives on the cluster's clock, which this process's own
+    /// may be ahead of.
     pub fn new_follower(&self) -> Follower {
         Follower::new(self.engine.empty_like_this(Now::new(0, 0)))
     }
@@ -119,8 +119,8 @@ impl Driver {
         }
     }
 
-    /// Takes note of a change of the cluster. If this node leads from now on, `set_clock` lets the engine's monotonic clock show so many
-    /// microseconds, while the wall clock does not change, and returns what it shows then.
+    /// Takes note of a change of the cluster. If this node leads from now on, `set_clock` lets the engine's monotonic clock show
+    /// so many microseconds, while the wall clock does not change, and returns what it shows then.
     pub fn cluster_changed(&mut self, at: Present, status: Status, set_clock: impl FnOnce(u64) -> Now) {
         let Some(member) = self.member_mut() else { return };
         let turn = member.part.turn(status.leads);
@@ -159,8 +159,8 @@ impl Driver {
             Ok(finished) => finished,
             Err(reason) => return self.node_failed(&reason),
         };
-        // What is told by this clock and is not about keys moves with it, so that no connection seems idle for days, and nothing is due
-        // only in days.
+        // What is told by this clock and is not about keys moves with it, so that no connection seems idle for days, and nothing
+        // is due only in days.
         self.engine.move_marks(now, now.mono_us() as i64 - at.now.mono_us() as i64);
         let at = Present { now, ..at };
         self.engine.end_loading(*engine);
@@ -189,7 +189,7 @@ impl Driver {
         self.show_cluster(at);
     }
 
-    /// Ends a leadership, if there is one: what was not committed is dropped, and nobody is told anything of it.
+    /// Ends this node's leadership, if it has one. Changes that are not committed are dropped, and no client is told of them.
     fn depose(&mut self, at: Present, why: &str) {
         let Some(member) = self.member_mut().filter(|member| member.leads()) else { return };
         member.tick_ms = u64::MAX;

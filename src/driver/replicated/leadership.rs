@@ -1,5 +1,5 @@
-//! What a node decides as leader and as follower, beside its engine: which committed batches are its own, how long it certainly leads,
-//! when it is cut off, and what a change of leaders makes of it.
+//! What a node decides as leader and as follower, beside its engine: which committed batches are its own, how long it certainly
+//! leads, when it is cut off, and what a change of leaders makes of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,8 +26,8 @@ const LEASES_ALONE: u32 = 3;
 
 /// Number of leases for which the disk of a leader may not answer before it hands over: about an election time-out.
 const LEASES_HANGING: u32 = 4;
-/// Number of leases after which it steps down, if no other node could take over; and after which a leader tells its clients so if the
-/// others answer and store nothing.
+/// Number of leases after which it steps down, if no other node could take over; and after which a leader tells its clients so if
+/// the others answer and store nothing.
 const LEASES_OUT: u32 = 9;
 
 /// Whether a disk does not answer whose oldest operation is not done for so long. `lease_max` is the length of a whole lease.
@@ -35,8 +35,8 @@ pub fn hangs(busy: Duration, lease_max: Duration) -> bool {
     busy > lease_max * LEASES_HANGING
 }
 
-/// Of the nodes that could lead instead of node `me`, because they vote and answer: the wanted one, or else the one that has most of
-/// the log. If a disk hangs, nobody knows whose: `stored` asks for one that has stored all that is committed.
+/// Of the nodes that could lead instead of node `me`, because they vote and answer: the wanted one, or else the one that has most
+/// of the log. If a disk hangs, nobody knows whose: `stored` asks for one that has stored all that is committed.
 pub fn successor(
     status: &Status,
     me: NodeId,
@@ -125,8 +125,8 @@ impl Part {
         }
     }
 
-    /// What clients are shown of node `me`, if the cluster's leader is `leader` as far as it knows. `was_alone`: it has led, reached no
-    /// majority, and known no leader since.
+    /// What clients are shown of node `me`, if the cluster's leader is `leader` as far as it knows. `was_alone`: it has led,
+    /// reached no majority, and known no leader since.
     pub fn role(&self, me: NodeId, leader: Option<NodeId>, was_alone: bool) -> Role {
         match self {
             Part::Leads(leading) if leading.leadership.alone => Role::NoQuorum,
@@ -145,9 +145,9 @@ impl Part {
         Turn { ceases: before.is_some() && before != leads, begins: leads.filter(|leads| Some(*leads) != before) }
     }
 
-    /// Ends the state of a follower that begins to lead: everything that was committed before is applied. `set_clock` lets the clock go
-    /// on from the last committed time, and returns what it shows then. `purpose` is to take over from another leader. Returns the
-    /// engine and that time.
+    /// Ends the state of a follower that begins to lead: everything that was committed before is applied. `set_clock` lets the
+    /// clock go on from the last committed time, and returns what it shows then. `purpose` is to take over from another leader.
+    /// Returns the engine and that time.
     ///
     /// # Errors
     /// In words: there is no state, or its records contradict each other.
@@ -168,8 +168,8 @@ pub struct Leadership {
     /// The leadership.
     pub id: LeaderId,
     origin: Origin,
-    /// Batches that were proposed and are not committed: their lengths in bytes, and when that was, in nanoseconds of the monotonic
-    /// clock.
+    /// Batches that were proposed and are not committed: their lengths in bytes, and when that was, in nanoseconds of the
+    /// monotonic clock.
     proposed: VecDeque<(BatchNumber, u64, u64)>,
     /// Position in the leader's log behind all batches that are committed.
     position: u64,
@@ -181,8 +181,8 @@ pub struct Leadership {
     looked_ns: u64,
     /// The oldest batch that is not committed, and when it was first seen so, in nanoseconds of the monotonic clock.
     oldest: Option<(BatchNumber, u64)>,
-    /// Whether the node has stepped down because of its disk. While its followers hear nothing from it, they elect another leader. It
-    /// cannot note that: a vote is stored first.
+    /// Whether the node has stepped down because of its disk. While its followers hear nothing from it, they elect another
+    /// leader. It cannot note that: a vote is stored first.
     out: bool,
 }
 
@@ -212,7 +212,8 @@ impl Leadership {
         self.alone
     }
 
-    /// Whether it has stepped down because of its disk. Then it must propose nothing: followers that hear of it elect nobody else.
+    /// Whether it has stepped down because of its disk. Then it must propose nothing: followers that hear of it elect nobody
+    /// else.
     pub fn out(&self) -> bool {
         self.out
     }
@@ -223,8 +224,8 @@ impl Leadership {
     }
 
     /// Looks at the node's own disk. Must come before [`Leadership::look`]. openraft commits without it if the others have stored
-    /// something, so that a leader whose disk hangs would lead for ever. A disk that is full answers: the node hands over, but it goes
-    /// on to serve reads if no other node can take over. `lease_max` is the length of a whole lease.
+    /// something, so that a leader whose disk hangs would lead for ever. A disk that is full answers: the node hands over, but it
+    /// goes on to serve reads if no other node can take over. `lease_max` is the length of a whole lease.
     pub fn look_at_disk(&mut self, disk: DiskNow, lease_max: Duration) -> DiskStep {
         if !hangs(disk.busy, lease_max) {
             self.out = false;
@@ -274,8 +275,9 @@ impl Leadership {
         left_ns > 0
     }
 
-    /// Whether the process stood still for longer than its lease since the last look, which comes at this interval, and has lost it:
-    /// another node may lead. It need not be [`Leadership::alone`] yet, but who waits or holds by a session must not be answered.
+    /// Whether the process stood still for longer than its lease since the last look, which comes at this interval, and has lost
+    /// it: another node may lead. It need not be [`Leadership::alone`] yet, but who waits or holds by a session must not be
+    /// answered.
     pub fn stood_still(&mut self, now_ns: u64, every: Duration, lease_max: Duration, left: impl FnOnce() -> Duration) -> bool {
         let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns));
         passed_ns > (every + lease_max).as_nanos() as u64 && !self.has_lease(now_ns, left)
@@ -328,12 +330,13 @@ pub enum Closing {
     Deposed,
 }
 
-/// Marks the sessions whose connections a node closes at once, and returns them. `is_unsettled` says whether output of a session waits
-/// for the quorum: what it shows may never happen.
+/// Marks the sessions whose connections a node closes at once, and returns them. `is_unsettled` says whether output of a session
+/// waits for the quorum: what it shows may never happen.
 ///
-/// A leader that is cut off closes those that wait for something, and those that hold locks by a session: another leader may serve
-/// others meanwhile. One that is deposed closes all but those that only subscribe, which hear what the next leader publishes; keyspace
-/// events and invalidations of keys come from the leader alone. Nobody has seen the end of any of these clients, so no grant ends.
+/// A leader that is cut off closes those that wait for something, and those that hold locks by a session: another leader may
+/// serve others meanwhile. One that is deposed closes all but those that only subscribe, which hear what the next leader
+/// publishes; keyspace events and invalidations of keys come from the leader alone. Nobody has seen the end of any of these
+/// clients, so no grant ends.
 pub fn close_sessions(
     engine: &mut Engine,
     now: Now,

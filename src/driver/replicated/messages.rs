@@ -1,7 +1,7 @@
 //! Messages of clients to the subscribers of other nodes.
 //!
-//! A message leaves when everything is settled that its publisher had seen or changed. It goes straight to the other nodes and is in
-//! no log: a node that cannot be reached misses it, as a replica of Redis does.
+//! A message leaves when everything is settled that its publisher had seen or changed. It goes straight to the other nodes and is
+//! in no log: a node that cannot be reached misses it, as a replica of Redis does.
 
 use std::collections::VecDeque;
 

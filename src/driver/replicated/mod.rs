@@ -8,12 +8,12 @@
 //!   leader ── depose: connections are closed, the state is dropped ──▶ nothing ── snapshot and log ──▶ follower
 //! ```
 //!
-//! A follower is a server that is always loading, and a new leader one that has finished: what a restart promises of locks, sessions
-//! and tokens, a change of leaders promises, too. The gate is that of the append-only file ([`crate::driver::log`]).
+//! A follower is a server that is always loading, and a new leader one that has finished: what a restart promises of locks,
+//! sessions and tokens, a change of leaders promises, too. The gate is that of the append-only file ([`crate::driver::log`]).
 //!
-//! The cluster's clock is the monotonic clock of the leader's engine. Each batch has a time of it, and a follower's engine lives at the
-//! time of the last batch, so all nodes have the same deadlines. A new leader sets its clock to the last committed time: no lease ends
-//! early, and each is late by the time without a leader.
+//! The cluster's clock is the monotonic clock of the leader's engine. Each batch has a time of it, and a follower's engine lives
+//! at the time of the last batch, so all nodes have the same deadlines. A new leader sets its clock to the last committed time:
+//! no lease ends early, and each is late by the time without a leader.
 
 mod backlog;
 pub mod clock;
@@ -92,8 +92,8 @@ pub struct MemberOptions {
     pub cluster: u64,
     /// Where clients reach it.
     pub client: ClientAddress,
-    /// Interval at which a leader looks at its lease, and has its time committed if nothing else is, in milliseconds: a lease is late by up to
-    /// this after a change of leaders, besides the time without a leader.
+    /// Interval at which a leader looks at its lease, and has its time committed if nothing else is, in milliseconds: a lease is
+    /// late by up to this after a change of leaders, besides the time without a leader.
     pub tick_every_ms: u64,
 }
 
@@ -141,11 +141,12 @@ impl Member {
         self.handing_over.as_ref().map_or(self.tick_ms, |handing_over| handing_over.until_ms.min(self.tick_ms))
     }
 
-    /// The batch that the reply to a request waits for; `None` if this node does not lead. See [`leadership::Leadership::wait_of`].
+    /// The batch that the reply to a request waits for; `None` if this node does not lead. See
+    /// [`leadership::Leadership::wait_of`].
     pub(super) fn batch_of_reply(&mut self, request: Executed<'_>, ns: u64, trusts_itself: bool) -> Option<BatchNumber> {
         let Member { node, part: Part::Leads(leading), .. } = self else { return None };
         let Leading { log, leadership, confirms, .. } = &mut **leading;
-        let batch = log.gate.batch_of_reply(&log.records, log.seed, request);
+        let batch = log.batch_of_reply(request);
         if trusts_itself {
             return Some(batch);
         }

@@ -91,8 +91,8 @@ impl<D: Disk> Files<D> {
         Ok(())
     }
 
-    /// Makes `base`, a file of `len` durable bytes with the contents of all files before the current increment, the base, and deletes
-    /// those files.
+    /// Makes `base`, a file of `len` durable bytes with the contents of all files before the current increment, the base, and
+    /// deletes those files.
     ///
     /// # Errors
     /// The disk's. If it is full, call this again; after any other error the log has ended.

@@ -1,8 +1,8 @@
-//! Writes the batches of a log to its files and makes them durable. It has no thread and no clock: the log's thread runs it, and the simulation
-//! of `torture` does.
+//! Writes the batches of a log to its files and makes them durable. It has no thread and no clock: the log's thread runs it, and
+//! the simulation of `torture` does.
 //!
 //! ```text
-//!   Order::Append, … ─▶ queue ─▶ write: append all ─▶ begin_sync … end_sync (always) ─▶ Report::Settled ─▶ gates open
+//!   Order::Append, … ─▶ queue ─▶ step: append all ─▶ sync (always) ─▶ Report::Settled ─▶ gates open
 //!                         ▲           │ full, or an error ─▶ Report::Stuck; tried again
 //!                         └───────────┘          └── the sync failed ─▶ an error: the server ends
 //! ```
@@ -57,7 +57,8 @@ pub enum Order {
     Sync(Syncs),
     /// Begin the next increment. The batches before it belong to the last one.
     NextIncrement(Head),
-    /// A durable file of so many bytes has the contents of all files before the current increment: make it the base, and delete them.
+    /// A durable file of so many bytes has the contents of all files before the current increment: make it the base, and delete
+    /// them.
     Base(File, u64),
     /// When all before this is written, call this with the names of the files. They stay as they are until it returns.
     Show(Box<dyn FnOnce(Manifest) + Send>),
@@ -137,6 +138,17 @@ pub trait Surroundings<D> {
     fn report(&self, report: Report);
 }
 
+/// What comes after a step of the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A sync: [`LogWriter::sync`], and then another step. Nothing is written in between.
+    Sync,
+    /// An order, or another step after this time.
+    Wait(Option<Duration>),
+    /// Nothing: the files are closed.
+    End,
+}
+
 /// The writer of a log.
 pub struct LogWriter<D: Disk, S> {
     files: Files<D>,
@@ -187,18 +199,13 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
         &self.around
     }
 
-    /// The files, as they are now.
-    pub fn files(&self) -> &Files<D> {
-        &self.files
-    }
-
     /// Whether a batch waits for space on the disk.
     #[cfg(any(test, feature = "internals"))]
     pub fn is_stuck(&self) -> bool {
         self.stuck
     }
 
-    /// Takes an order, which [`LogWriter::write`] carries out.
+    /// Takes an order, which [`LogWriter::step`] carries out.
     pub fn order(&mut self, order: Order) {
         match order {
             Order::Sync(syncs) => {
@@ -211,23 +218,11 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
         }
     }
 
-    /// How long to wait at most for an order before [`LogWriter::write`] has something to do; `None` for ever.
-    pub fn wait(&self) -> Option<Duration> {
-        if self.stuck {
-            return Some(AGAIN);
-        }
-        if self.closing || self.sync_now || !self.queue.is_empty() {
-            return Some(Duration::ZERO);
-        }
-        let waits = self.syncs == Syncs::EverySecond && self.durable < self.written;
-        waits.then(|| Duration::from_nanos((self.synced_ns + EVERY_NS).saturating_sub(self.around.now_ns())))
-    }
-
-    /// Carries out what was ordered, as far as the disk lets it. Returns whether [`LogWriter::begin_sync`] must follow.
+    /// Carries out what was ordered, as far as the disk lets it, and says what comes next.
     ///
     /// # Errors
     /// The disk's; the log has ended then.
-    pub fn write(&mut self) -> Result<bool> {
+    pub fn step(&mut self) -> Result<Step> {
         while let Some(order) = self.queue.pop_front() {
             if !self.carry_out(order)? {
                 break;
@@ -239,21 +234,23 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
             Syncs::EverySecond => self.around.now_ns().saturating_sub(self.synced_ns) >= EVERY_NS,
             Syncs::Never => false,
         };
-        Ok(due)
-    }
-
-    /// Whether it was closed and there is nothing more to write: then it ends with [`LogWriter::close`].
-    pub fn is_done(&self) -> bool {
-        // The server does not wait for a full disk to end. What is not written was not acknowledged under `always`.
-        self.closing && (self.queue.is_empty() || self.stuck)
-    }
-
-    /// Marks the end of the files, if all is written.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn close(&mut self) -> Result {
-        if self.queue.is_empty() { self.files.close() } else { Ok(()) }
+        if due && self.begin_sync() {
+            return Ok(Step::Sync);
+        }
+        if self.closing && self.queue.is_empty() {
+            self.files.close()?;
+            return Ok(Step::End);
+        }
+        Ok(match self.syncs {
+            // The server does not wait for a full disk to end. What is not written was not acknowledged under `always`.
+            _ if self.closing => Step::End,
+            _ if self.stuck => Step::Wait(Some(AGAIN)),
+            Syncs::EverySecond if self.durable < self.written => {
+                let due_ns = self.synced_ns + EVERY_NS;
+                Step::Wait(Some(Duration::from_nanos(due_ns.saturating_sub(self.around.now_ns()))))
+            }
+            _ => Step::Wait(None),
+        })
     }
 
     /// Reports a latency event, if it took long enough.
@@ -291,7 +288,7 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
             }
             Order::NextIncrement(head) => {
                 if self.begin_sync() {
-                    self.end_sync()?;
+                    self.sync()?;
                 }
                 let begun = self.around.open().and_then(|folder| self.files.next_increment(folder, &head));
                 self.note("aof-rename", took(&self.around));
@@ -330,20 +327,19 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
         }
     }
 
-    /// Begins to make what is written durable. Returns whether there is anything: then [`LogWriter::end_sync`] must follow, and nothing
-    /// is written before.
-    pub fn begin_sync(&mut self) -> bool {
+    /// Begins to make what is written durable. Returns whether there is anything.
+    fn begin_sync(&mut self) -> bool {
         self.synced_ns = self.around.now_ns();
         let begins = self.durable < self.written;
         self.progress.syncing.store(begins, Ordering::Relaxed);
         begins
     }
 
-    /// Makes what is written durable.
+    /// Makes what is written durable. Belongs behind [`Step::Sync`].
     ///
     /// # Errors
     /// The disk's; the log has ended then.
-    pub fn end_sync(&mut self) -> Result {
+    pub fn sync(&mut self) -> Result {
         let result = self.files.sync();
         self.progress.syncing.store(false, Ordering::Relaxed);
         result?;
@@ -361,8 +357,8 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
     }
 }
 
-/// Separates errors that are tried again from those that end the log. A full disk refuses an exchange of files before anything that
-/// counts has changed. After other errors it is unknown what is on the disk.
+/// Separates errors that are tried again from those that end the log. A full disk refuses an exchange of files before anything
+/// that counts has changed. After other errors it is unknown what is on the disk.
 fn retryable(result: Result) -> Result<Result> {
     match result {
         Err(error) if error != DiskError::Full => Err(error),

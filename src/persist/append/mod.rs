@@ -5,7 +5,8 @@
 //!                                                                └─── manifest: which files, in which order
 //! ```
 //!
-//! The format is Redis's: RESP arrays of bulk strings, `MULTI` and `EXEC` around a unit of several requests. Lines that begin with
+//! The format is Redis's: RESP arrays of bulk strings, `MULTI` and `EXEC` around a unit of several requests. Lines that begin
+//! with
 //! `#` are annotations, which Redis skips; ours begin the file and check [batches](batch). Redis loads such a file as long as it has no
 //! native locks: those are in it as requests of our own, named `PORTCULLIS.…` (see [`native`]).
 

@@ -11,7 +11,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 
 use crate::driver::copy::{CopyOrder, CopyProgress, Use};
 use crate::driver::received::Received;
@@ -23,8 +23,9 @@ use crate::server::shell::Shell;
 
 /// Stack of a thread with an engine, in bytes: values are nested as deep as for the executor.
 pub const ENGINE_STACK: usize = 64 << 20;
-/// How much nicer than the executor the threads are that make files beside it. With 5, clients of a machine of two processors noticed
-/// a new base twice as much; with 19, or without a share of their own (`SCHED_IDLE`), a busy machine hardly ever makes one.
+/// How much nicer than the executor the threads are that make files beside it. With 5, clients of a machine of two processors
+/// noticed a new base twice as much; with 19, or without a share of their own (`SCHED_IDLE`), a busy machine hardly ever makes
+/// one.
 const NICER: i32 = 10;
 
 /// What is made of a copy, on its thread: the engine, and the moment whose keys it has; or why there is none.
@@ -110,7 +111,8 @@ impl Shell {
             be_nice();
             // An order that does nothing wakes the event loop, which goes on copying.
             let wake = || _ = control.send(Box::new(|_| ()));
-            // After a panic the snapshot fails, instead of being in progress for ever. Only this thread has seen the other engine.
+            // After a panic the snapshot fails, instead of being in progress for ever. Only this thread has seen the other
+            // engine.
             let made = catch_unwind(AssertUnwindSafe(|| receive(config, moment, &received, &progress, &wake)));
             let made = made.unwrap_or_else(|_| Some(Err("the copying thread panicked".to_owned())));
             // Nobody listens to what becomes of a copy that was given up.
@@ -119,7 +121,6 @@ impl Shell {
             }
         });
         spawned.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let messages: Sender<Message> = messages;
         self.copying = Some(messages);
         Ok(())
     }

@@ -20,14 +20,15 @@ pub(super) fn reporter(control: Control<Shell>) -> impl Fn(Report) + Send + 'sta
     move |report: Report| {
         control.send(Box::new(move |shell: &mut Shell| {
             shell.take_report(report);
+            // The next batch is handed over there, before the replies are written: the disk does not wait for those.
             shell.after_order();
         }));
     }
 }
 
 impl Shell {
-    /// Does what is to be done about files between the turns of connections: copies some keys, and hands the changes of this turn of
-    /// the event loop to the log's thread or to the nodes. Returns whether to call this again soon.
+    /// Does what is to be done about files between the turns of connections: copies some keys, and hands the changes of this turn
+    /// of the event loop to the log's thread or to the nodes. Returns whether to call this again soon.
     #[cold]
     pub(in crate::server) fn work_on_files(&mut self) -> bool {
         let mut copies = false;
@@ -67,8 +68,8 @@ impl Shell {
         self.files_due_ms = due_ms;
     }
 
-    /// How long to wait at most for more changes before the pending ones are handed over, or before a follower goes on applying; `None`
-    /// if neither waits. Zero says that one of them goes on now.
+    /// How long to wait at most for more changes before the pending ones are handed over, or before a follower goes on applying;
+    /// `None` if neither waits. Zero says that one of them goes on now.
     #[cold]
     pub(in crate::server) fn rest_for_others(&self) -> Option<Duration> {
         #[cfg(feature = "quorum")]
@@ -87,8 +88,7 @@ impl Shell {
     /// Takes a report of the log's thread.
     pub(in crate::server) fn take_report(&mut self, report: Report) {
         match self.drive(|driver, at| driver.take_report(at, report)) {
-            // The next batch is handed over before the replies are written: the disk does not wait for those.
-            None => self.hand_on(false),
+            None => {}
             Some(Reported::MakeBase(number, files)) => self.make_base(number, files),
             Some(Reported::Closed) => self.log_closed(),
         }

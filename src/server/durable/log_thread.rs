@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
-use crate::persist::append::log_writer::{LogWriter, Order, Report, Surroundings};
+use crate::persist::append::log_writer::{LogWriter, Order, Report, Step, Surroundings};
 use crate::persist::disk::Result;
 use crate::server::clock::monotonic_ns;
 use crate::server::durable::folder::Folder;
@@ -38,21 +38,21 @@ pub fn run<T: Fn(Report)>(mut writer: LogWriter<Folder, Process<T>>, orders: &Re
 
 fn serve<T: Fn(Report)>(writer: &mut LogWriter<Folder, Process<T>>, orders: &Receiver<Order>) -> Result {
     loop {
-        let first = match writer.wait() {
-            Some(wait) => orders.recv_timeout(wait),
-            None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        let first = match writer.step()? {
+            Step::Sync => {
+                writer.sync()?;
+                // What has come meanwhile is written next.
+                Err(RecvTimeoutError::Timeout)
+            }
+            Step::Wait(Some(wait)) => orders.recv_timeout(wait),
+            Step::Wait(None) => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Step::End => return Ok(()),
         };
         let gone = matches!(first, Err(RecvTimeoutError::Disconnected));
         first.into_iter().chain(orders.try_iter()).for_each(|order| writer.order(order));
         if gone {
             // The executor is gone without a word: what it sent is still written.
             writer.order(Order::Close);
-        }
-        if writer.write()? && writer.begin_sync() {
-            writer.end_sync()?;
-        }
-        if writer.is_done() {
-            return writer.close();
         }
     }
 }

@@ -6,11 +6,12 @@
 //!                          └──────────────── settled ◀───────────────────┘
 //! ```
 //!
-//! At the start, [`load`] reads the folder or a snapshot, and [`crate::driver::replay`] applies it to a second engine, in slices between the turns
-//! of the event loop ([`load::slices`]); then [`start`] begins a new increment. [`load::upgrade`] takes over a file of Redis 6. Which output
-//! waits, and when a batch is handed on, the driver decides ([`crate::driver::log`]); [`log`] asks it at the end of each turn of the event loop.
-//! [`log_thread`] has them written ([`crate::persist::append::log_writer`]). [`rewrite`] makes a new base from the files, [`snapshot`] an RDB file and [`switch`] a first
-//! base from a copy of the keyspace ([`copy`]). [`reload`] loads the files into the running server.
+//! At the start, [`load`] reads the folder or a snapshot, and [`crate::driver::replay`] applies it to a second engine, in slices
+//! between the turns of the event loop ([`load::slices`]); then [`start`] begins a new increment. [`load::upgrade`] takes over a
+//! file of Redis 6. Which output waits, and when a batch is handed on, the driver decides ([`crate::driver::log`]); [`log`] asks
+//! it at the end of each turn of the event loop. [`log_thread`] has them written ([`crate::persist::append::log_writer`]).
+//! [`rewrite`] makes a new base from the files, [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace
+//! ([`copy`]). [`reload`] loads the files into the running server.
 //! `check` reads files without a server.
 //!
 //! The directives are Redis's: `appendonly`, `appendfsync`, `dir`, `appenddirname`, `appendfilename`, `aof-load-truncated`,
@@ -37,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 
-use crate::driver::switch::Beginning;
+use crate::driver::file::Beginning;
 use crate::persist::append::files::Files;
 use crate::persist::append::log_writer::{LogWriter, Order, Progress, Report, Syncs};
 use crate::persist::append::manifest::Manifest;
@@ -61,7 +62,7 @@ pub struct LogFile {
 
 impl LogFile {
     /// A file in this folder without a thread. What is ordered of it waits until there is one.
-    pub(super) fn new(orders: Sender<Order>, path: PathBuf) -> LogFile {
+    fn new(orders: Sender<Order>, path: PathBuf) -> LogFile {
         LogFile { orders, thread: None, path, rewrite_abandoned: Arc::default(), lock: None }
     }
 
@@ -86,6 +87,7 @@ impl LogFile {
         Ok(())
     }
 
+    /// Orders something of its writer.
     pub(super) fn send(&self, order: Order) {
         if matches!(order, Order::Close) {
             // The base in progress is given up: its thread leaves the folder as it is.
@@ -111,19 +113,20 @@ struct Begun {
     progress: Arc<Progress>,
 }
 
-/// A folder that was opened for a file that is switched on.
-pub struct Opened {
+/// A folder that this process has locked.
+struct Opened {
     folder: Folder,
     lock: FolderLock,
     path: PathBuf,
+    /// `appendfilename`.
     name: Vec<u8>,
-    /// What is there, all of it in history.
-    manifest: Manifest,
 }
 
 /// A file that is switched on, until its copy is whole.
 pub struct Coming {
     opened: Opened,
+    /// What is in the folder, all of it in history.
+    manifest: Manifest,
     beginning: Beginning,
 }
 

@@ -5,8 +5,8 @@
 //!   LOADAOF ─▶ the log, written to its end ─┴▶ a second engine ─▶ Engine::reload ─▶ the log: all keys removed and written again
 //! ```
 //!
-//! It is a debugging command: the executor does nothing else meanwhile, as in Redis. Unlike in Redis, a file that cannot be loaded
-//! leaves the keys as they are, and the append-only file has what was loaded.
+//! It is a debugging command: the executor does nothing else meanwhile, as in Redis. Unlike in Redis, a file that cannot be
+//! loaded leaves the keys as they are, and the append-only file has what was loaded.
 
 use std::sync::mpsc::{channel, sync_channel};
 use std::time::Duration;
@@ -15,8 +15,7 @@ use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::driver::file::Phase;
 use crate::driver::pace::Pace;
-use crate::driver::replay::Purpose;
-use crate::driver::replay::Replay;
+use crate::driver::replay::{Purpose, Replay};
 use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::Moment;

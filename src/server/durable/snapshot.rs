@@ -26,8 +26,8 @@ use crate::server::shell::Shell;
 const UNWANTED: &str = "it is not wanted any more";
 /// Bytes that are written at once.
 const CHUNK: usize = 1 << 20;
-/// Bytes after which a file is synced while it is written, as Redis has it (`rdb-save-incremental-fsync`): a sync of the log does not
-/// wait for all of it.
+/// Bytes after which a file is synced while it is written, as Redis has it (`rdb-save-incremental-fsync`): a sync of the log does
+/// not wait for all of it.
 const SYNC_EVERY: usize = 4 << 20;
 impl Shell {
     /// What is made of a copy for the snapshot of this number.
@@ -96,7 +96,8 @@ pub struct Kind {
     pub is_base: bool,
 }
 
-/// Writes an engine's keys into a temporary file, makes it durable, and renames it. Returns its length in bytes. The folder is synced.
+/// Writes an engine's keys into a temporary file, makes it durable, and renames it. Returns its length in bytes. The folder is
+/// synced.
 ///
 /// # Errors
 /// In words. The temporary file is removed, and the other one is what it was.

@@ -1,43 +1,26 @@
-//! The start: locks the folder, loads its files or a snapshot, and begins a new increment. The load is in slices between the turns of
-//! the event loop: clients are served meanwhile, and get `LOADING` errors.
+//! The start: locks the folder, loads its files or a snapshot, and begins a new increment. The load is in slices between the
+//! turns of the event loop: clients are served meanwhile, and get `LOADING` errors.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::mpsc::{SyncSender, channel};
 use std::time::{Duration, Instant};
 
-use crate::driver::file::FileLog;
-use crate::driver::log::Log;
-use crate::driver::replay::Purpose;
-use crate::driver::replay::Replay;
+use crate::driver::file::Beginning;
+use crate::driver::replay::{Purpose, Replay};
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
-use crate::persist::append::files::{Files as LogFiles, Head};
-use crate::persist::append::log::AppendLog;
-use crate::persist::append::log_writer::{Progress, Syncs};
+use crate::persist::append::files::Files as LogFiles;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::resume::Last;
 use crate::server::durable::folder::Folder;
 use crate::server::durable::load::slices::{Loading, Then};
 use crate::server::durable::load::upgrade;
 use crate::server::durable::load::{Files, LoadedFiles, folder_of, read_manifest, snapshot_of};
-use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log::reporter;
 use crate::server::durable::snapshot::remove_temporary;
-use crate::server::durable::{Begun, LogFile, boot};
+use crate::server::durable::{Begun, LogFile, Opened, boot};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
-
-/// Number of increments after a start beyond which a new base joins them: each start adds one or two.
-const INCREMENTS_MAX: usize = 8;
-
-/// A folder that this process has locked.
-struct Opened {
-    folder: Folder,
-    lock: FolderLock,
-    path: PathBuf,
-    name: Vec<u8>,
-}
 
 /// Begins to load what the configuration names: the folder of the append-only file, or the snapshot. Until that is loaded,
 /// [`Shell::load_some`] must be called between the turns of others. `loaded` is told when the engine has all keys. Must be called
@@ -68,7 +51,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     let replay = Replay::new(shell.driver.engine.begin_loading(moment.now, files.progress().1), moment);
     let began = Instant::now();
     shell.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
-    shell.drive(|driver, _| driver.begin_loading());
+    shell.update_files();
     Ok(())
 }
 
@@ -117,29 +100,15 @@ fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
 /// Begins to log, after the files of the folder were loaded.
 fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
     let Opened { folder, lock, path, name } = opened;
-    let syncs = Syncs::of(shell.driver.engine.config.appendfsync);
-    let seed = shell.driver.engine.random();
-    let records = AppendLog::new(shell.clock.now(), boot::clock(), seed);
-    let salt = shell.driver.engine.random_salt();
-    let head = Head { salt, line: records.begin_file(salt) };
+    let (log, Beginning { head, progress, syncs }) = shell.driver.new_file(shell.clock.now(), boot::clock());
     let files = LogFiles::begin(folder, &name, loaded.manifest, loaded.last, loaded.bytes, &head);
     let files = files.map_err(|error| unwritable(&path, &error))?;
+    let increments = files.manifest().increments.len();
     let (orders, received) = channel();
-    let progress = Arc::new(Progress::default());
-    progress.note(&files);
-    let joins = files.manifest().increments.len() > INCREMENTS_MAX;
-    let mut log = FileLog::new(Log::new(records, seed), Arc::clone(&progress), syncs, None, files.total());
     let mut file = LogFile::new(orders, path);
     file.spawn(Begun { files, orders: received, lock, syncs, progress }, reporter(control.clone()))?;
-    log.begin();
-    shell.driver.engine.persistence.figures = Some(log.figures());
     shell.log_file = Some(Box::new(file));
-    shell.driver.begin_file(Box::new(log));
-    shell.update_files();
-    shell.driver.log_details_as_configured();
-    if joins {
-        shell.drive(|driver, at| driver.rewrite(at));
-    }
+    shell.drive(|driver, at| driver.resume_file(at, log, increments));
     Ok(())
 }
 
@@ -174,8 +143,8 @@ impl Shell {
         self.driver.engine.persistence.snapshot.saved_changes = changes;
         tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
         then(self, files.finish())?;
-        self.update_files();
-        self.drive(|driver, at| driver.end_loading(at));
+        // It may have been switched meanwhile.
+        self.drive(|driver, at| driver.log_as_configured(at));
         self.after_order();
         Ok(())
     }

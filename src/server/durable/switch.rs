@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
 use crate::driver::copy::CopyProgress;
-use crate::driver::switch::Beginning;
+use crate::driver::file::Beginning;
 use crate::engine::Engine;
 use crate::files::remove_remnants;
 use crate::persist::append::files::{Files, Head};
@@ -24,6 +24,7 @@ use crate::server::shell::Shell;
 
 /// The first base until it is whole.
 const TEMPORARY: &str = "temp-appendonly.rdb";
+
 /// Checks that there can be a folder for the append-only file, before `CONFIG SET appendonly yes` succeeds.
 ///
 /// # Errors
@@ -36,8 +37,8 @@ pub fn check(path: &Path) -> Result<(), String> {
 }
 
 impl Shell {
-    /// Opens the folder of the append-only file, for one that is switched on. A thread of the last log may still need it; its end comes back
-    /// here.
+    /// Opens the folder of the append-only file, for one that is switched on. A thread of the last log may still need it; its end
+    /// comes back here.
     #[cold]
     pub(in crate::server) fn open_file(&mut self) {
         self.awaits_folder = self.folder_held.strong_count() > 0;
@@ -45,25 +46,26 @@ impl Shell {
             return;
         }
         match self.open_folder() {
-            Ok(opened) => {
+            Ok((opened, manifest)) => {
                 let begins = self.drive(|driver, at| driver.file_opened(at, boot::clock()));
-                self.coming_file = begins.map(|beginning| Box::new(Coming { opened, beginning }));
+                self.coming_file = begins.map(|beginning| Box::new(Coming { opened, manifest, beginning }));
             }
             Err(reason) => self.drive(|driver, at| driver.file_not_begun(at, &reason)),
         }
     }
 
-    fn open_folder(&mut self) -> Result<Opened, String> {
+    fn open_folder(&mut self) -> Result<(Opened, Manifest), String> {
         let config = &self.driver.engine.config;
         let (path, name) = (folder_of(config), config.appendfilename.clone().into_bytes());
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
         let folder = Folder::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let lock = self.lock_folder(&path, &control)?;
         let manifest = outdated(&path, &name)?;
-        Ok(Opened { folder, lock, path, name, manifest })
+        Ok((Opened { folder, lock, path, name }, manifest))
     }
 
-    /// Locks the folder of the append-only file. When the last thread that needs it has ended, the log is switched on if it is to be.
+    /// Locks the folder of the append-only file. When the last thread that needs it has ended, the log is switched on if it is to
+    /// be.
     ///
     /// # Errors
     /// In words: another process has locked it.
@@ -90,7 +92,7 @@ impl Shell {
     pub(super) fn base_of_copy(&mut self) -> Result<Then, String> {
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
         let Some(coming) = self.coming_file.take() else { return Err("it was switched off".to_owned()) };
-        let Coming { opened: Opened { folder, lock, path, name, manifest }, beginning } = *coming;
+        let Coming { opened: Opened { folder, lock, path, name }, manifest, beginning } = *coming;
         let Beginning { head, progress, syncs } = beginning;
         let checksum = self.driver.engine.config.rdbchecksum;
         let (orders, received) = channel();

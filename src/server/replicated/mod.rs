@@ -1,4 +1,5 @@
-//! The server's part in replication: starts the node's threads, and carries what they ask to the driver ([`crate::driver::replicated`]).
+//! The server's part in replication: starts the node's threads, and carries what they ask to the driver
+//! ([`crate::driver::replicated`]).
 
 pub mod content;
 mod machine;
@@ -68,7 +69,8 @@ impl Shell {
         self.drive(|_, _| ());
     }
 
-    /// Looks at the lease before anything is read that has come while the process did not run: another node may have led meanwhile.
+    /// Looks at the lease before anything is read that has come while the process did not run: another node may have led
+    /// meanwhile.
     pub(in crate::server) fn look_after_wait(&mut self) {
         if self.driver.member().is_some_and(|member| member.leads()) {
             let now = self.clock.now();

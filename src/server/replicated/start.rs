@@ -35,8 +35,8 @@ fn security(config: &Config) -> Result<Security, String> {
     Err("tls-cluster: this build has no TLS".to_owned())
 }
 
-/// Greatest values of `proto-max-bulk-len` and `client-query-buffer-limit` on a node. A request is one entry of the log: while a long one is
-/// on its way, the other nodes hear nothing else of the leader, and elect another one.
+/// Greatest values of `proto-max-bulk-len` and `client-query-buffer-limit` on a node. A request is one entry of the log: while a
+/// long one is on its way, the other nodes hear nothing else of the leader, and elect another one.
 const REQUEST_MAX: [(&str, u64); 2] = [("proto-max-bulk-len", 32 << 20), ("client-query-buffer-limit", 64 << 20)];
 
 /// Lowers what a client may send to what a node can pass on.

@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 
 use crate::base::time::Now;
 use crate::client::Command;
+use crate::driver::Driver;
 use crate::driver::copy::{CopyOrder, CopyProgress, Use};
+use crate::driver::file::Beginning;
 use crate::driver::file::Phase;
 use crate::driver::received::Received;
-use crate::driver::switch::Beginning;
-use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
-use crate::persist::append::log_writer::{BatchNumber, Order, Report, Syncs};
+use crate::persist::append::log_writer::{BatchNumber, Order, Report, Step, Surroundings, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::persist::live_copy::Part;
@@ -22,9 +22,6 @@ use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::disk::{Planted, SharedDisk};
 use crate::torture::sim::machine::{Machine, ProcessClock, Writer, make_base};
-
-/// Number of increments from which on a start makes a new base.
-const INCREMENTS_MAX: usize = 4;
 
 /// The configuration of a durable server.
 pub fn config() -> Config {
@@ -74,20 +71,15 @@ impl Durable {
         }
     }
 
-    /// Starts a process from the files. Returns its driver and its clocks, and whether the files were loaded. If they are refused, all
-    /// of them are deleted, as an operator does who wants the server back at any price.
+    /// Starts a process from the files. Returns its driver and its clocks, and whether the files were loaded. If they are
+    /// refused, all of them are deleted, as an operator does who wants the server back at any price.
     pub fn start(&mut self, at_us: u64, seed: u64) -> (Driver, ProcessClock, bool) {
         self.process += 1;
         for kept in [true, false] {
             let started =
                 self.machine.start(at_us, config(), seed).inspect_err(|reason| tracing::warn!(reason, "files are refused"));
-            if let Ok((mut driver, clock, writer)) = started {
-                let joins = writer.files().manifest().increments.len() > INCREMENTS_MAX;
+            if let Ok((driver, clock, writer)) = started {
                 self.writer = Some(writer);
-                if joins {
-                    let now = clock.now(at_us);
-                    driver.rewrite(Present { now, ns: at_us * 1_000, frozen: false });
-                }
                 return (driver, clock, kept);
             }
             self.machine.disk.act(|disk| *disk = SimulatedDisk::new(seed));
@@ -210,8 +202,8 @@ impl Durable {
         (done.into_iter().filter_map(word).collect(), self.random.between(500_000, 15_000_000))
     }
 
-    /// Whether nothing that was acknowledged is lost if the process ends now: the file is on, and all that was acknowledged before it was, or
-    /// under another `appendfsync`, is durable.
+    /// Whether nothing that was acknowledged is lost if the process ends now: the file is on, and all that was acknowledged
+    /// before it was, or under another `appendfsync`, is durable.
     pub fn loses_nothing(&mut self, driver: &Driver) -> bool {
         let Some(file) = driver.file().filter(|file| file.phase == Phase::Running && file.syncs == Syncs::Always) else {
             return false;
@@ -245,35 +237,40 @@ impl Durable {
         self.making.retain(|(_, making)| !matches!(making, Making::Base(..)));
     }
 
-    /// Lets the writer work, unless a sync is on its way. Returns the time after which [`Durable::go_on`] must be called, if it is waited for
-    /// that anew.
+    /// Lets the writer work, unless a sync is on its way. Returns the time after which [`Durable::go_on`] must be called, if it
+    /// is waited for that anew.
     pub fn work(&mut self, at_us: u64) -> Option<u64> {
         let writer = self.writer.as_mut().filter(|_| !self.syncs)?;
         writer.around().set_time(at_us);
-        if writer.is_done() {
-            // What it reports last, as the log's thread does.
-            let closed = writer.close().map_or_else(Report::Failed, |()| Report::Closed);
-            writer.around().tell(closed);
-            return None;
+        match writer.step() {
+            Ok(Step::Sync) => {
+                self.syncs = true;
+                // A disk mostly takes a moment, and sometimes much longer.
+                let longest_us = match self.machine.disk.planted {
+                    // A slow disk shows it sooner.
+                    Planted::AcknowledgeBeforeFlush => 2_000_000,
+                    _ if self.random.percent(5) => 50_000,
+                    _ => 2_000,
+                };
+                Some(self.random.between(200, longest_us))
+            }
+            Ok(Step::Wait(wait)) => {
+                let wait_us = wait?.as_micros() as u64 + 1;
+                if self.resumes_us.is_some_and(|resumes_us| resumes_us <= at_us + wait_us) {
+                    return None;
+                }
+                self.resumes_us = Some(at_us + wait_us);
+                Some(wait_us)
+            }
+            Ok(Step::End) => {
+                writer.around().report(Report::Closed);
+                None
+            }
+            Err(error) => {
+                writer.around().report(Report::Failed(error));
+                None
+            }
         }
-        // The disk has no errors here. Otherwise all output would stay held back.
-        if writer.write().unwrap_or(false) && writer.begin_sync() {
-            self.syncs = true;
-            // A disk mostly takes a moment, and sometimes much longer.
-            let longest_us = match self.machine.disk.planted {
-                // A slow disk shows it sooner.
-                Planted::AcknowledgeBeforeFlush => 2_000_000,
-                _ if self.random.percent(5) => 50_000,
-                _ => 2_000,
-            };
-            return Some(self.random.between(200, longest_us));
-        }
-        let wait_us = writer.wait()?.as_micros() as u64 + 1;
-        if self.resumes_us.is_some_and(|resumes_us| resumes_us <= at_us + wait_us) {
-            return None;
-        }
-        self.resumes_us = Some(at_us + wait_us);
-        Some(wait_us)
     }
 
     /// A time is over that [`Durable::work`] has returned.
@@ -281,9 +278,10 @@ impl Durable {
         let Some(writer) = &mut self.writer else { return };
         writer.around().set_time(at_us);
         self.resumes_us.take_if(|resumes_us| *resumes_us <= at_us);
-        if std::mem::take(&mut self.syncs) {
-            // As above.
-            let _ = writer.end_sync();
+        if std::mem::take(&mut self.syncs)
+            && let Err(error) = writer.sync()
+        {
+            writer.around().report(Report::Failed(error));
         }
     }
 

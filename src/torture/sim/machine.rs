@@ -6,8 +6,8 @@
 //!                                                     └───────── settled ◀─ sync ──┘
 //! ```
 //!
-//! Everything but the disk and the clocks is the real server's: loading, resuming, the driver, new bases. Instead of the log's thread, the
-//! caller says when a batch is synced.
+//! Everything but the disk and the clocks is the real server's: loading, resuming, the driver, new bases. Instead of the log's
+//! thread, the caller says when a batch is synced.
 
 use std::cell::{Cell, RefCell};
 use std::io::Cursor;
@@ -15,18 +15,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::time::Now;
-use crate::driver::Driver;
-use crate::driver::file::FileLog;
+use crate::driver::file::Beginning;
 use crate::driver::flaw::Flaw;
-use crate::driver::log::Log;
 use crate::driver::replay::Purpose;
-use crate::driver::switch::Beginning;
+use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::batch::{FIRST_LINE, HEADER, Header, salt_of, seal};
 use crate::persist::append::clock::{BootClock, Moment};
-use crate::persist::append::files::{Files, Head};
-use crate::persist::append::log::AppendLog;
+use crate::persist::append::files::Files;
 use crate::persist::append::log_writer::{LogWriter, Progress, Report, Surroundings, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{Disk, DiskError, append_all, read_whole};
@@ -58,7 +55,8 @@ pub struct ProcessClock {
 }
 
 impl ProcessClock {
-    /// The clocks of a process whose monotonic clock began `mono_us` before it, on a machine whose wall clock is wrong by `wall_ms`.
+    /// The clocks of a process whose monotonic clock began `mono_us` before it, on a machine whose wall clock is wrong by
+    /// `wall_ms`.
     pub fn new(began_us: u64, origin_us: u64, wall_ms: i64) -> ProcessClock {
         let wall_offset_ms = BEGIN_UNIX_MS + wall_ms + (began_us / 1000) as i64 - (origin_us / 1000) as i64;
         ProcessClock { began_us, origin_us, wall_offset_ms, ppm: 0 }
@@ -187,24 +185,16 @@ impl Machine {
     /// # Errors
     /// The files are refused, in words, or the disk's errors.
     pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Writer), String> {
-        let (mut engine, moment, clock, loaded) = self.load_at(at_us, config, seed)?;
-        let disk = self.disk.clone();
-        let syncs = Syncs::of(engine.config.appendfsync);
-        let seed = engine.random();
-        let records = AppendLog::new(moment.now, moment.boot, seed);
-        let salt = engine.random_salt();
-        let head = Head { salt, line: records.begin_file(salt) };
-        let files = Files::begin(disk, NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
-        let (total, progress) = (files.total(), Arc::default());
-        let writer = self.writer(files, syncs, Arc::clone(&progress), at_us);
-        let mut log = FileLog::new(Log::new(records, seed), progress, syncs, None, total);
-        log.begin();
-        engine.persistence.figures = Some(log.figures());
+        let (engine, moment, clock, loaded) = self.load_at(at_us, config, seed)?;
         let mut driver = Driver::new(engine);
-        driver.begin_file(Box::new(log));
         if self.disk.planted == Planted::AcknowledgeBeforeFlush {
             driver.plant(Flaw::AcknowledgeEarly);
         }
+        let (log, Beginning { head, progress, syncs }) = driver.new_file(moment.now, moment.boot);
+        let files = Files::begin(self.disk.clone(), NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
+        let increments = files.manifest().increments.len();
+        let writer = self.writer(files, syncs, progress, at_us);
+        driver.resume_file(Present { now: moment.now, ns: at_us * 1_000, frozen: false }, log, increments);
         Ok((driver, clock, writer))
     }
 }
@@ -269,11 +259,6 @@ impl Around {
         self.now_ns.set(at_us * 1_000);
     }
 
-    /// Adds a report.
-    pub fn tell(&self, report: Report) {
-        self.reports.borrow_mut().push(report);
-    }
-
     /// Takes what was reported.
     pub fn take_reports(&self) -> Vec<Report> {
         self.reports.take()
@@ -290,7 +275,7 @@ impl Surroundings<SharedDisk> for Around {
     }
 
     fn report(&self, report: Report) {
-        self.tell(report);
+        self.reports.borrow_mut().push(report);
     }
 }
 

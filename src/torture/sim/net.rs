@@ -318,7 +318,8 @@ impl Net {
         self.history.push(self.now_us, client, kind);
     }
 
-    /// Records that the server of a connection has seen its end, if locks may end by that. A leader that was replaced decides nothing.
+    /// Records that the server of a connection has seen its end, if locks may end by that. A leader that was replaced decides
+    /// nothing.
     pub fn record_hangup(&mut self, conn: ConnId) {
         let Conn { client, server, .. } = self.conns[conn as usize];
         if self.bound_to_connections && self.serving_node.is_none_or(|node| node == server) {

@@ -1,5 +1,5 @@
-//! What clients do with plain keys and with libraries of functions, to see whether their commands are linearizable: they read, write,
-//! count, compare and set.
+//! What clients do with plain keys and with libraries of functions, to see whether their commands are linearizable: they read,
+//! write, count, compare and set.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -66,8 +66,8 @@ fn read(call: Call, value: &Value) -> Option<Reply> {
 pub async fn run_client(world: SimWorld, client: u32, until_us: u64, noted: Noted) {
     let mut written = i64::from(client) * 1_000_000_000;
     let mut seen = 0;
-    // Half of the clients only read: they stay with a leader that was cut off. The others, whose commands would hang there, ask any
-    // node, and so find the next leader before the old one knows of it.
+    // Half of the clients only read: they stay with a leader that was cut off. The others, whose commands would hang there, ask
+    // any node, and so find the next leader before the old one knows of it.
     let reads = client % 2 == 1;
     let pause_max_us = if reads { PAUSE_MAX_US.0 } else { PAUSE_MAX_US.1 };
     while world.true_us() < until_us {

@@ -1,8 +1,10 @@
-//! A server of the simulation: the real engine, driven as the real server drives it.
+//! A server of the simulation: the real engine and its driver, fed by connections and a clock of its own. [`storing`] has how it
+//! stores, and [`journal`] how it loses writes.
 
-use std::cell::Cell;
+mod journal;
+mod storing;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 
 use bytes::BytesMut;
 use smallvec::SmallVec;
@@ -10,29 +12,26 @@ use smallvec::SmallVec;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
-use crate::driver::file::Reported;
-use crate::driver::{Driver, Orders, Present};
+use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionFlags};
-use crate::keyspace::change::{Change, ChangeLog};
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::resp::reply::Protocol;
 use crate::torture::history::Stamp;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
-use crate::torture::sim::durable::{Durable, Made};
+use crate::torture::sim::durable::Durable;
 use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient, ToServer};
 use crate::torture::sim::replica::node::Replica;
+use crate::torture::sim::server::journal::{Entry, Journal};
 use crate::torture::sim::world::{Shared, lock};
 
 /// The engine's monotonic clock at the beginning.
 pub(in crate::torture::sim) const BEGIN_US: u64 = 1_000_000_000;
 /// Interval between two slices of a copy.
 const COPY_EVERY_US: u64 = 100;
-/// Interval at which an operator looks whether a server is up.
-const OPERATE_EVERY_US: u64 = 1_000_000;
 /// Maximum length of a reply.
 const REPLY_MAX: usize = 16 << 20;
 /// Maximum number of steps of a script, in thousands.
@@ -83,40 +82,6 @@ pub struct Server {
     pub stalled_until_us: u64,
 }
 
-/// The inputs of a server, from which its state can be rebuilt.
-struct Journal {
-    began_us: u64,
-    entries: Vec<(u64, u64, Entry)>,
-    /// Number of changes so far.
-    writes: Rc<Cell<u64>>,
-}
-
-enum Entry {
-    Connect(ConnId),
-    Disconnect(ConnId),
-    Request(ConnId, Command),
-    Tick,
-    /// The server restarted.
-    Start,
-}
-
-/// Counts the changes of an engine.
-struct Writes(Rc<Cell<u64>>);
-
-impl ChangeLog for Writes {
-    fn record(&mut self, _: &Change<'_>) {}
-
-    fn commit(&mut self) {
-        self.0.set(self.0.get() + 1);
-    }
-}
-
-impl Journal {
-    fn note(&mut self, at_us: u64, entry: Entry) {
-        self.entries.push((at_us, self.writes.get(), entry));
-    }
-}
-
 pub(in crate::torture::sim) fn engine(seed: u64, at_us: u64) -> Engine {
     let mut engine = Engine::new(Config::default(), seed, now(at_us), crate::commands::table());
     engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
@@ -147,7 +112,7 @@ fn advance(engine: &mut Engine, at: Now) {
 impl Server {
     /// A server that is up. With `keeps_journal` it can lose its last writes.
     pub fn new(number: u32, seed: u64, keeps_journal: bool) -> Server {
-        let journal = keeps_journal.then(|| Journal { began_us: 0, entries: Vec::new(), writes: Rc::default() });
+        let journal = keeps_journal.then(|| Journal::new(0));
         let mut server = Server {
             number,
             seed,
@@ -179,30 +144,8 @@ impl Server {
         server
     }
 
-    /// Starts the durable server from its files. If they are refused, its operator deletes them. Returns whether they were not.
-    fn start_process(&mut self, at_us: u64) -> bool {
-        let Some(durable) = &mut self.durable else { return true };
-        self.seed = self.seed.wrapping_add(1);
-        let (driver, clock, kept) = durable.start(at_us, self.seed);
-        (self.driver, self.clock) = (driver, clock);
-        self.driver.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
-        kept
-    }
-
     fn now(&self, true_us: u64) -> Now {
         self.clock.now(true_us)
-    }
-
-    fn count_writes(&mut self) {
-        if let Some(journal) = &self.journal {
-            self.driver.engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
-        }
-    }
-
-    fn note(&mut self, at_us: u64, entry: impl FnOnce() -> Entry) {
-        if let Some(journal) = &mut self.journal {
-            journal.note(at_us, entry());
-        }
     }
 
     /// Receives a message of a connection.
@@ -309,30 +252,6 @@ impl Server {
         self.driver.hold_others(requester, &self.dirty[before..]);
     }
 
-    /// Carries out what the driver asks for. Returns why the server must end, if it must.
-    pub(in crate::torture::sim) fn carry_out_orders(&mut self, at_us: u64) -> Option<String> {
-        let Orders { copy, file, opens_file, woken, failed, .. } = self.driver.take_orders();
-        self.dirty.extend(woken);
-        let at = self.present(at_us);
-        let Server { driver, durable: Some(durable), .. } = self else { return failed };
-        if opens_file {
-            let beginning = driver.file_opened(at, durable.boot_clock(at_us));
-            durable.open_file(beginning);
-        }
-        copy.into_iter().for_each(|order| durable.order_copy(at_us, order));
-        file.into_iter().for_each(|order| durable.order(order));
-        failed
-    }
-
-    /// The disk has done what a process of this number waited for.
-    pub fn synced(&mut self, net: &Shared, process: u64) {
-        let (mut net, up) = (lock(net), self.up);
-        let Some(durable) = self.durable.as_mut().filter(|durable| up && durable.process == process) else { return };
-        durable.go_on(net.now_us);
-        self.take_reports(net.now_us);
-        self.flush(&mut net);
-    }
-
     /// Ends a session, because its connection was closed or the server notices that it is broken.
     pub fn disconnect(&mut self, net: &Shared, conn: ConnId) {
         let mut world = lock(net);
@@ -392,8 +311,8 @@ impl Server {
         }
     }
 
-    /// Sends the contents of outboxes, executes queued requests of sessions that do not block any more, hands the changes of this turn on,
-    /// and schedules the next deadline.
+    /// Sends the contents of outboxes, executes queued requests of sessions that do not block any more, hands the changes of this
+    /// turn on, and schedules the next deadline.
     pub(in crate::torture::sim) fn flush(&mut self, net: &mut Net) {
         loop {
             if let Some(reason) = self.carry_out_orders(net.now_us) {
@@ -445,81 +364,6 @@ impl Server {
         let Server { driver, durable, .. } = self;
         let boot = || durable.as_ref().map(|durable| durable.boot_clock(now_us)).unwrap_or_default();
         driver.submit(at, false, boot);
-    }
-
-    /// Copies some keys, if a copy is in progress.
-    fn copy_some(&mut self, now_us: u64) {
-        let at = self.present(now_us);
-        if let (true, Some(durable)) = (self.driver.copies(), &self.durable) {
-            self.driver.copy_some(at, durable.boot_clock(now_us));
-        }
-    }
-
-    /// Tells the driver what was made of files and copies.
-    fn take_made(&mut self, now_us: u64) {
-        let at = self.present(now_us);
-        let Server { driver, durable: Some(durable), .. } = self else { return };
-        match durable.take_made(at.now, now_us) {
-            Some(Made::Base(number, made)) => driver.base_made(at, number, made),
-            Some(Made::Snapshot(number, made)) => driver.snapshot_made(at, number, made.map(|()| 0)),
-            Some(Made::File(Ok(()))) => driver.file_begun(at),
-            Some(Made::File(Err(reason))) => driver.file_not_begun(at, &reason),
-            None => {}
-        }
-    }
-
-    /// The operator of a durable server changes how it stores, now and then.
-    pub fn operate(&mut self, net: &Shared) {
-        let mut net = lock(net);
-        let Server { driver, durable: Some(durable), up: true, .. } = self else {
-            let at_us = net.now_us + OPERATE_EVERY_US;
-            return net.at(at_us, Event::OperateServer(self.number));
-        };
-        let (commands, next_us) = durable.operate(driver);
-        let at = self.present(net.now_us);
-        self.advance(at.now);
-        let id = connect(&mut self.driver.engine, at.now);
-        for command in commands {
-            self.run(at, id, &command);
-        }
-        self.driver.engine.disconnect(at.now, id);
-        self.driver.forget(id);
-        self.hold_others(None);
-        self.flush(&mut net);
-        let at_us = net.now_us + next_us;
-        net.at(at_us, Event::OperateServer(self.number));
-    }
-
-    /// Lets the disk work.
-    fn write_log(&mut self, net: &mut Net) {
-        while let Some(durable) = &mut self.durable {
-            if let Some(wait_us) = durable.work(net.now_us) {
-                let at_us = net.now_us + wait_us;
-                net.at(at_us, Event::Synced(self.number, durable.process));
-            }
-            if !self.take_reports(net.now_us) {
-                return;
-            }
-        }
-    }
-
-    /// Tells the driver what the writer of the log has reported. Returns whether there was anything.
-    fn take_reports(&mut self, now_us: u64) -> bool {
-        let at = self.present(now_us);
-        let Server { driver, durable: Some(durable), .. } = self else { return false };
-        let reports = durable.take_reports();
-        let any = !reports.is_empty();
-        for report in reports {
-            match driver.take_report(at, report) {
-                Some(Reported::MakeBase(number, files)) => durable.make_base(now_us, number, files),
-                Some(Reported::Closed) => {
-                    durable.close_file();
-                    driver.file_closed(at);
-                }
-                None => {}
-            }
-        }
-        any
     }
 
     fn flush_session(&mut self, net: &mut Net, id: SessionId) {
@@ -596,27 +440,11 @@ impl Server {
             return true;
         }
         match (lost, &mut self.journal) {
-            (Some(lost), Some(journal)) => {
-                // The entries before the first lost write stay.
-                let left = journal.writes.get().saturating_sub(lost);
-                let kept = journal.entries.iter().position(|(_, writes, _)| *writes > left).unwrap_or(journal.entries.len());
-                journal.entries.truncate(kept);
-            }
-            _ => {
-                self.journal =
-                    self.journal.take().map(|_| Journal { began_us: at_us, entries: Vec::new(), writes: Rc::default() })
-            }
+            (Some(lost), Some(journal)) => journal.lose(lost),
+            (None, Some(journal)) => *journal = Journal::new(at_us),
+            (_, None) => {}
         }
         true
-    }
-
-    /// As [`Server::down`], with the machine. Its wall clock is set by `wall_step_ms` when it boots.
-    pub fn lose_power(&mut self, net: &Shared, wall_step_ms: i64) -> bool {
-        let went = self.down(net, None, true);
-        if let Some(durable) = self.durable.as_mut().filter(|_| went) {
-            durable.lose_power(lock(net).now_us, wall_step_ms);
-        }
-        went
     }
 
     /// Starts the server again. Returns false if it is durable and its files were refused.
@@ -626,7 +454,7 @@ impl Server {
         let mut kept = true;
         match &mut self.journal {
             _ if self.durable.is_some() => kept = self.start_process(at_us),
-            Some(journal) if !journal.entries.is_empty() => {
+            Some(journal) if !journal.is_empty() => {
                 journal.note(at_us, Entry::Start);
                 self.restore();
             }
@@ -634,7 +462,7 @@ impl Server {
                 self.seed = self.seed.wrapping_add(1);
                 self.driver = Driver::new(engine(self.seed, at_us));
                 if let Some(journal) = &mut self.journal {
-                    journal.began_us = at_us;
+                    *journal = Journal::new(at_us);
                 }
                 self.count_writes();
             }
@@ -642,49 +470,6 @@ impl Server {
         self.tick_us = None;
         self.flush(&mut lock(net));
         kept
-    }
-
-    /// Rebuilds the engine from the journal.
-    fn restore(&mut self) {
-        let Some(journal) = &mut self.journal else { return };
-        let mut engine = engine(self.seed, journal.began_us);
-        journal.writes = Rc::default();
-        engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
-        let mut sessions: BTreeMap<ConnId, SessionId> = BTreeMap::new();
-        let mut last_us = journal.began_us;
-        for (at_us, writes, entry) in &mut journal.entries {
-            let at = now(*at_us);
-            match entry {
-                Entry::Connect(conn) => {
-                    sessions.insert(*conn, connect(&mut engine, at));
-                }
-                Entry::Disconnect(conn) => {
-                    if let Some(id) = sessions.remove(conn) {
-                        engine.disconnect(at, id);
-                    }
-                }
-                Entry::Request(conn, command) => {
-                    if let Some(id) = sessions.get(conn) {
-                        execute(&mut engine, at, *id, command);
-                        engine.sessions[id.0 as usize].out.clear();
-                    }
-                }
-                Entry::Tick => advance(&mut engine, at),
-                Entry::Start => {
-                    // As at a real start: before any grant, the next token is set above all tokens ever given.
-                    engine.keyspace.first_token(at);
-                    // The connections ended with the server, at the time of its last input.
-                    for id in std::mem::take(&mut sessions).into_values() {
-                        engine.disconnect(now(last_us), id);
-                    }
-                }
-            }
-            engine.take_actions();
-            engine.take_dirty(&mut Vec::new());
-            *writes = journal.writes.get();
-            last_us = *at_us;
-        }
-        self.driver = Driver::new(engine);
     }
 
     /// The elements of a list of numbers, at the end of an episode.

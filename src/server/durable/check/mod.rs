@@ -1,5 +1,5 @@
-//! Checks files without a server: an RDB, an append-only file, a manifest, or a folder. Every value is decoded and every request is
-//! executed, by the code of a start, in an engine that is thrown away.
+//! Checks files without a server: an RDB, an append-only file, a manifest, or a folder. Every value is decoded and every request
+//! is executed, by the code of a start, in an engine that is thrown away.
 //!
 //! ```text
 //!   cli ─▶ target: which files ─▶ inspect: reads one as a start does ─▶ Checked ─▶ text: what it is, what to do
@@ -20,8 +20,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::commands;
-use crate::driver::replay::Purpose;
-use crate::driver::replay::Replay;
+use crate::driver::replay::{Purpose, Replay};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::manifest::Manifest;

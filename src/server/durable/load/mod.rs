@@ -451,8 +451,8 @@ impl<R: Read + Seek> Source<R> {
         Reading::Units(Box::new(units))
     }
 
-    /// Looks at how the file ended. A torn end is left out if `truncates`; that of a base is cut off, because other files follow it
-    /// from now on. Returns how an increment ended.
+    /// Looks at how the file ended. A torn end is left out if `truncates`; that of a base is cut off, because other files follow
+    /// it from now on. Returns how an increment ended.
     fn finish(mut self, truncates: bool, is_base: bool) -> Result<Option<Last>, String> {
         let Reading::Units(reader) = std::mem::replace(&mut self.reading, Reading::Done) else { return Ok(None) };
         let mut extent: Extent = reader.extent();

@@ -1,5 +1,5 @@
-//! A replicated service in the simulation: openraft, its storage, the engine and what a leader and a follower do are the real ones.
-//! The network between the nodes, their disks and their clocks are simulated.
+//! A replicated service in the simulation: openraft, its storage, the engine and what a leader and a follower do are the real
+//! ones. The network between the nodes, their disks and their clocks are simulated.
 //!
 //! ```text
 //!   clients ─▶ sim/server.rs ─▶ engine ─▶ node: batches ─▶ openraft ─▶ store ─▶ disk
@@ -36,8 +36,8 @@ use crate::driver;
 use crate::quorum::node::Timing;
 use crate::quorum::store::Planted;
 
-/// Times of the simulated nodes. They are longer than those of a server, so that a simulated hour has fewer events: a failover takes
-/// some seconds, and a lease is late by up to a second after it.
+/// Times of the simulated nodes. They are longer than those of a server, so that a simulated hour has fewer events: a failover
+/// takes some seconds, and a lease is late by up to a second after it.
 pub const TIMING: Timing =
     Timing { heartbeat_ms: 450, election_ms: (900, 1500), snapshot_entries: 400, kept_entries: 50, lag_entries_max: 200 };
 /// Interval at which a leader has its time committed if nothing else is, in milliseconds.

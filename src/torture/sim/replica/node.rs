@@ -138,8 +138,8 @@ impl Replica {
         Some(self.hangs_until_us).filter(|until_us| *until_us > now_us)
     }
 
-    /// For how long its disk has not answered, if the node leads all the same and must have stepped down. It is seen for a while first:
-    /// a node that stood still has not looked yet.
+    /// For how long its disk has not answered, if the node leads all the same and must have stepped down. It is seen for a while
+    /// first: a node that stood still has not looked yet.
     pub fn is_hung_leader(&mut self, now_us: u64, leads: bool) -> Option<u64> {
         let since_us = self.works_since_us.filter(|_| leads && self.hangs(now_us).is_some());
         let hung_us = since_us.map(|since_us| now_us - since_us).filter(|hung_us| *hung_us > HUNG_MAX_US);
@@ -246,8 +246,8 @@ impl Replica {
         Ok(MemberOptions { node, id: self.id(), cluster: CLUSTER, client, tick_every_ms: TICK_MS })
     }
 
-    /// The process ends, and with it the `driver`'s node. With `power` the machine loses its power: what was not synced may be lost, and a write
-    /// may be torn.
+    /// The process ends, and with it the `driver`'s node. With `power` the machine loses its power: what was not synced may be
+    /// lost, and a write may be torn.
     pub fn end_process(&mut self, runtime: &mut Runtime, driver: &mut Driver, now_us: u64, power: bool) {
         let Some(mut process) = self.process.take() else { return };
         self.works_since_us = None;
@@ -287,8 +287,8 @@ impl Replica {
         self.doubtful_until_us = up_us + DOUBT_US;
     }
 
-    /// Whether the node has all that it was given, so that another one may lose its disk. `applied` says whether it has applied all that
-    /// any node knows to be committed.
+    /// Whether the node has all that it was given, so that another one may lose its disk. `applied` says whether it has applied
+    /// all that any node knows to be committed.
     pub fn has_all(&self, now_us: u64, applied: bool) -> bool {
         let doubtful = self.doubtful_until_us > 0;
         if self.is_away() {

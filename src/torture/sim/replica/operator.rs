@@ -1,7 +1,7 @@
 //! The operator of the nodes: removes members and adds them again, by the orders that the commands of a server give its node.
 //!
-//! The operator looks at the leader from time to time, and orders the next change. As long as the members are not what they should be,
-//! the operator tries again.
+//! The operator looks at the leader from time to time, and orders the next change. As long as the members are not what they
+//! should be, the operator tries again.
 
 use std::sync::Arc;
 

@@ -1,0 +1,131 @@
+//! How a durable server stores: it carries what the driver asks for to the disk, and tells the driver what became of it.
+
+use crate::driver::Orders;
+use crate::driver::file::Reported;
+use crate::torture::sim::durable::Made;
+use crate::torture::sim::net::{Event, Net};
+use crate::torture::sim::server::{SCRIPT_STEPS_MAX, Server, connect};
+use crate::torture::sim::world::{Shared, lock};
+
+/// Interval at which an operator looks whether a server is up.
+const OPERATE_EVERY_US: u64 = 1_000_000;
+
+impl Server {
+    /// Starts the durable server from its files. If they are refused, its operator deletes them. Returns whether they were not.
+    pub(super) fn start_process(&mut self, at_us: u64) -> bool {
+        let Some(durable) = &mut self.durable else { return true };
+        self.seed = self.seed.wrapping_add(1);
+        let (driver, clock, kept) = durable.start(at_us, self.seed);
+        (self.driver, self.clock) = (driver, clock);
+        self.driver.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
+        kept
+    }
+
+    /// Carries out what the driver asks for. Returns why the server must end, if it must.
+    pub(in crate::torture::sim) fn carry_out_orders(&mut self, at_us: u64) -> Option<String> {
+        let Orders { copy, file, opens_file, woken, failed, .. } = self.driver.take_orders();
+        self.dirty.extend(woken);
+        let at = self.present(at_us);
+        let Server { driver, durable: Some(durable), .. } = self else { return failed };
+        copy.into_iter().for_each(|order| durable.order_copy(at_us, order));
+        file.into_iter().for_each(|order| durable.order(order));
+        if opens_file {
+            let beginning = driver.file_opened(at, durable.boot_clock(at_us));
+            durable.open_file(beginning);
+        }
+        failed
+    }
+
+    /// The disk has done what a process of this number waited for.
+    pub fn synced(&mut self, net: &Shared, process: u64) {
+        let (mut net, up) = (lock(net), self.up);
+        let Some(durable) = self.durable.as_mut().filter(|durable| up && durable.process == process) else { return };
+        durable.go_on(net.now_us);
+        self.take_reports(net.now_us);
+        self.flush(&mut net);
+    }
+
+    /// Copies some keys, if a copy is in progress.
+    pub(super) fn copy_some(&mut self, now_us: u64) {
+        let at = self.present(now_us);
+        if let (true, Some(durable)) = (self.driver.copies(), &self.durable) {
+            self.driver.copy_some(at, durable.boot_clock(now_us));
+        }
+    }
+
+    /// Tells the driver what was made of files and copies.
+    pub(super) fn take_made(&mut self, now_us: u64) {
+        let at = self.present(now_us);
+        let Server { driver, durable: Some(durable), .. } = self else { return };
+        match durable.take_made(at.now, now_us) {
+            Some(Made::Base(number, made)) => driver.base_made(at, number, made),
+            Some(Made::Snapshot(number, made)) => driver.snapshot_made(at, number, made.map(|()| 0)),
+            Some(Made::File(Ok(()))) => driver.file_begun(at),
+            Some(Made::File(Err(reason))) => driver.file_not_begun(at, &reason),
+            None => {}
+        }
+    }
+
+    /// The operator of a durable server changes how it stores, now and then.
+    pub fn operate(&mut self, net: &Shared) {
+        let mut net = lock(net);
+        let Server { driver, durable: Some(durable), up: true, .. } = self else {
+            let at_us = net.now_us + OPERATE_EVERY_US;
+            return net.at(at_us, Event::OperateServer(self.number));
+        };
+        let (commands, next_us) = durable.operate(driver);
+        let at = self.present(net.now_us);
+        self.advance(at.now);
+        let id = connect(&mut self.driver.engine, at.now);
+        for command in commands {
+            self.run(at, id, &command);
+        }
+        self.driver.engine.disconnect(at.now, id);
+        self.driver.forget(id);
+        self.hold_others(None);
+        self.flush(&mut net);
+        let at_us = net.now_us + next_us;
+        net.at(at_us, Event::OperateServer(self.number));
+    }
+
+    /// Lets the disk work.
+    pub(super) fn write_log(&mut self, net: &mut Net) {
+        while let Some(durable) = &mut self.durable {
+            if let Some(wait_us) = durable.work(net.now_us) {
+                let at_us = net.now_us + wait_us;
+                net.at(at_us, Event::Synced(self.number, durable.process));
+            }
+            if !self.take_reports(net.now_us) {
+                return;
+            }
+        }
+    }
+
+    /// Tells the driver what the writer of the log has reported. Returns whether there was anything.
+    pub(super) fn take_reports(&mut self, now_us: u64) -> bool {
+        let at = self.present(now_us);
+        let Server { driver, durable: Some(durable), .. } = self else { return false };
+        let reports = durable.take_reports();
+        let any = !reports.is_empty();
+        for report in reports {
+            match driver.take_report(at, report) {
+                Some(Reported::MakeBase(number, files)) => durable.make_base(now_us, number, files),
+                Some(Reported::Closed) => {
+                    durable.close_file();
+                    driver.file_closed(at);
+                }
+                None => {}
+            }
+        }
+        any
+    }
+
+    /// As [`Server::down`], with the machine. Its wall clock is set by `wall_step_ms` when it boots.
+    pub fn lose_power(&mut self, net: &Shared, wall_step_ms: i64) -> bool {
+        let went = self.down(net, None, true);
+        if let Some(durable) = self.durable.as_mut().filter(|_| went) {
+            durable.lose_power(lock(net).now_us, wall_step_ms);
+        }
+        went
+    }
+}
