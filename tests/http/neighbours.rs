@@ -87,9 +87,12 @@ impl Store {
     /// Clients are told by their places among the store's.
     fn lasting(&self, value: &Value) -> Value {
         let is_own = |name: &String| ["addr", "at", "token", "fence"].contains(&name.as_str());
-        let of_field = |name: &String, value: &Value| match self.clients.iter().position(|client| *client == value.to_string()) {
-            Some(at) if name == "client" => Value::from(format!("client {at}")),
-            _ => self.lasting(value),
+        let of_field = |name: &String, value: &Value| {
+            let text = value.to_string();
+            match self.clients.iter().position(|client| *client == text) {
+                Some(at) if name == "client" => Value::from(format!("client {at}")),
+                _ => self.lasting(value),
+            }
         };
         match value {
             Value::Object(fields) => {
