@@ -106,19 +106,18 @@ impl World {
     /// One turn of a connection, without `recv` and `send`.
     fn turn(&mut self, session: usize, input: &[u8]) {
         let id = self.sessions[session];
-        self.shell.count_read(id, input.len());
         execute_input(&mut self.shell, id, input);
         self.flush(id);
     }
 
     fn flush(&mut self, id: SessionId) {
-        if let Some(bytes) = self.shell.unsent(id) {
+        if let Some(bytes) = self.shell.driver.unsent(id) {
             // Copies the bytes, as the system does in `send`.
             self.replies.extend_from_slice(bytes);
             let written = bytes.len();
-            self.shell.count_written(id, written);
+            self.shell.driver.count_written(id, written);
         }
-        self.shell.reclaim(id);
+        self.shell.driver.reclaim(id);
     }
 
     /// Executes requests now and checks their replies.

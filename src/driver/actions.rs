@@ -18,6 +18,7 @@ impl Driver {
             // Without the feature no server is one of several.
             #[cfg(not(feature = "quorum"))]
             Action::HandOver { .. } | Action::LookAtFollowers => {}
+            Action::ConfigChanged("timeout" | "client-output-buffer-limit") => self.sweep_soon(at.now),
             Action::ConfigChanged("appendfsync") => self.sync_as_configured(),
             Action::ConfigChanged("appendonly") => self.log_as_configured(at),
             Action::ConfigChanged("save" | "stop-writes-on-bgsave-error") => self.save_as_configured(at),

@@ -154,7 +154,9 @@ impl Driver {
     /// Holds back what a batch of requests, or the passing of time, wrote to these sessions, other than the requester's.
     #[cold]
     pub fn hold_others(&mut self, requester: Option<SessionId>, written: &[SessionId]) {
-        self.orders.woken.append(&mut self.engine.persistence.answered);
+        for id in std::mem::take(&mut self.engine.persistence.answered) {
+            self.wake(id);
+        }
         let holds = self.holds_output();
         let batch = match self.log_mut() {
             Some(log) if holds => {
@@ -284,7 +286,7 @@ impl Driver {
                 session.flags.remove(SessionFlags::UNSETTLED);
             }
             // Not by way of the engine's list of sessions to flush: what is on that list may show changes that are not settled.
-            self.orders.woken.push(id);
+            self.wake(id);
         }
     }
 

@@ -9,8 +9,9 @@
 //!
 //! There are two adapters: the server ([`crate::server`]: sockets, threads, files, the machine's clocks) and the simulation of
 //! `torture` (a network, disks and clocks of its own). They are to translate, and to decide nothing: then what a simulated hour
-//! proves is proved of what runs. What connections do with bytes, and how files are loaded, is the server's still.
+//! proves is proved of what runs. How files are loaded is the server's still.
 //!
+//! - [`connections`]: what connections do with bytes, and who has a turn;
 //! - [`log`]: what records the changes, and which output waits ([`gate`]); [`file`]: an append-only file; [`sharing`], [`bound`], [`delay`]: how
 //!   long a batch waits for more, how much may wait, and when a sync takes too long;
 //! - [`copy`]: copies of the keyspace ([`received`]), for snapshots ([`saving`]) and when the file is switched on ([`switch`]);
@@ -19,6 +20,7 @@
 
 mod actions;
 pub mod bound;
+pub mod connections;
 pub mod copy;
 pub mod delay;
 pub mod file;
@@ -34,8 +36,8 @@ pub mod saving;
 pub mod sharing;
 pub mod switch;
 
-use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::driver::connections::Connections;
 use crate::driver::copy::{CopyOrder, Copying};
 use crate::driver::file::FileLog;
 use crate::driver::flaw::Flaw;
@@ -80,8 +82,6 @@ pub struct Orders {
     pub file: Vec<Order>,
     /// The folder of the append-only file is to be opened, and its present files are to be replaced: [`Driver::file_opened`].
     pub opens_file: bool,
-    /// Sessions whose output may have become free, or that are to be closed.
-    pub woken: Vec<SessionId>,
     /// The process is to end.
     pub ends: bool,
     /// The process cannot go on, for this reason.
@@ -92,6 +92,7 @@ pub struct Orders {
 pub struct Driver {
     /// The engine.
     pub engine: Engine,
+    connections: Connections,
     changes: Changes,
     /// The copy of the keyspace in progress, which records changes, too.
     copying: Option<Copying>,
@@ -115,6 +116,7 @@ impl Driver {
     /// A driver whose changes go nowhere.
     pub fn new(engine: Engine) -> Driver {
         Driver {
+            connections: Connections::new(),
             engine,
             changes: Changes::Nowhere,
             copying: None,
@@ -157,8 +159,8 @@ impl Driver {
     /// Whether [`Driver::take_orders`] has something to do.
     #[inline]
     pub fn has_orders(&self) -> bool {
-        let Orders { copy, file, opens_file, woken, ends, failed } = &self.orders;
-        !copy.is_empty() || !file.is_empty() || *opens_file || !woken.is_empty() || *ends || failed.is_some()
+        let Orders { copy, file, opens_file, ends, failed } = &self.orders;
+        !copy.is_empty() || !file.is_empty() || *opens_file || *ends || failed.is_some()
     }
 
     /// Whether nothing is recorded or replicated: then there is nothing to hold, hand on or look at.
@@ -237,7 +239,7 @@ impl Driver {
 
     /// When something is due, in monotonic milliseconds; `u64::MAX` if nothing is. See [`Driver::tick`].
     pub fn due_ms(&self) -> u64 {
-        let own = [self.saving.look_ms, self.log_again_ms];
+        let own = [self.saving.look_ms, self.log_again_ms, self.sweep_ms()];
         let own_ms = own.into_iter().flatten().fold(self.log().map_or(u64::MAX, Log::due_ms), u64::min);
         match &self.changes {
             #[cfg(feature = "quorum")]
@@ -248,6 +250,7 @@ impl Driver {
 
     /// Does what is due. [`Driver::submit`] belongs behind it.
     pub fn tick(&mut self, at: Present) {
+        self.sweep_when_due(at.now);
         if self.saving.look_ms.is_some_and(|due_ms| at.now.reached(due_ms)) {
             self.look_at_save_points(at);
         }

@@ -8,15 +8,15 @@
 //! # The way of a request
 //!
 //! ```text
-//!   Connection::turn ▶ read (server::net)   reads bytes, parses requests
-//!    └▶ connection::execute   takes the session's outbox; looks up the rows and hashes of a batch
+//!   Connection::turn ▶ receive (server::net)   reads bytes
+//!    └▶ Driver::execute (driver::connections)   takes the session's outbox; parses requests, looks up the rows and hashes of a batch
 //!       └▶ Engine::execute_next (request.rs)   one request, whose reply goes into that outbox
 //!          ├▶ perform          settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
 //!          │  └▶ Context::run  counts the call; run_slowly where locks, expired leases or observers need a look
 //!          │     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
 //!          │                      └▶ Sink: the reply              └▶ Changes::report ─▶ events, watches, waits, change log
 //!          └▶ attend           serves the sessions whose keys or locks have become ready
-//!    ▶ Outbox::put_back ▶ Shell::finish_batch wakes the other sessions that have replies ▶ Connection::flush writes to the socket
+//!    ▶ Outbox::put_back ▶ Driver::finish_batch wakes the other sessions that have replies ▶ Connection::write writes to the socket
 //! ```
 //!
 //! # The way of a native lock
@@ -25,7 +25,7 @@
 //!   LOCK.ACQUIRE ▶ commands::locks::acquire ▶ Keyspace::with_locks ▶ lock::Locks: granted, or queued
 //!   RELEASE ▶ Locks::release ▶ grant_waiters ▶ make_grant ▶ Outcome
 //!     after the command: attend ▶ attend_locks ▶ reply_to_lock_waiters ▶ the reply is in the waiter's outbox
-//!     ▶ mark_dirty ▶ Shell::finish_batch ▶ wake_dirty ▶ the waiter's turn: Connection::flush
+//!     ▶ mark_dirty ▶ Driver::finish_batch ▶ wake_dirty ▶ the waiter's turn: Connection::write
 //!   lease of a lock with waiters ▶ end_expired_leases ▶ Locks::end_due ▶ reply_to_lock_waiters
 //!   lease of a lock without waiters: the key expires, as below ▶ Keyspace::lock_lapsed ▶ Locks::key_expired
 //! ```

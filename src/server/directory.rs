@@ -5,6 +5,8 @@ use std::os::fd::RawFd;
 
 use dashmap::DashMap;
 
+use crate::driver::connections::queue::Traffic;
+
 /// One connection as the rest of the process sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -123,10 +125,9 @@ impl Directory {
         }
     }
 
-    pub(super) fn traffic(&self, id: u64, bytes_in: u64, bytes_out: u64) {
-        if let Some(mut entry) = self.entries.get_mut(&id) {
-            entry.bytes_in = bytes_in;
-            entry.bytes_out = bytes_out;
+    pub(super) fn traffic(&self, of: Traffic) {
+        if let Some(mut entry) = self.entries.get_mut(&of.client) {
+            (entry.bytes_in, entry.bytes_out) = (of.received, of.written);
         }
     }
 }
@@ -142,7 +143,7 @@ mod tests {
         for (id, addr) in (1..).zip(addrs) {
             let addr = addr.map(|addr| addr.parse().expect("an address"));
             directory.insert(id, Entry { addr, fd: 7, connected_at: 1_800_000_000, bytes_in: 0, bytes_out: 0 });
-            directory.traffic(id, 5, u64::MAX);
+            directory.traffic(Traffic { client: id, received: 5, written: u64::MAX });
             let (_, entry) = directory.snapshot().pop().expect("one entry");
             assert_eq!((entry.addr, entry.fd, entry.connected_at), (addr, 7, 1_800_000_000));
             assert_eq!((entry.bytes_in, entry.bytes_out), (5, u64::MAX));

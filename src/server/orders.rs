@@ -13,7 +13,7 @@ impl Shell {
     #[cold]
     pub(super) fn order_clock(&mut self, id: SessionId, order: ClockOrder) {
         // The client that moves the clock waits for it, and is not idle meanwhile.
-        self.asking = Some(id);
+        self.driver.set_clock_mover(Some(id));
         match order {
             ClockOrder::Freeze => self.clock.freeze(),
             ClockOrder::Resume => self.clock.resume(),
@@ -35,10 +35,10 @@ impl Shell {
             ClockOrder::Skew(ms) => self.clock.jump_wall(ms),
             ClockOrder::Info => {}
         }
-        self.asking = None;
+        self.driver.set_clock_mover(None);
         // The clock may run again, or the timer's deadline may belong to another reading.
         self.timer.reset();
-        self.wait_for_others = true;
+        self.driver.let_others_run();
         let now = self.clock.now();
         let (frozen, skew_ms) = (self.clock.is_frozen(), self.clock.stepped_ms());
         let blocked = if order == ClockOrder::Info { self.driver.engine.blocked_clients() } else { 0 };
@@ -62,7 +62,7 @@ impl Shell {
             }
             _ => reply.ok(),
         }
-        self.expect_idle(now);
+        self.driver.expect_idle(now);
     }
 
     /// Ends the server, after a snapshot if `save` says so, or if there are save points. If that fails, or the append-only file is
@@ -124,11 +124,5 @@ impl Shell {
         let now = self.clock.now();
         self.driver.engine.restart(now, last, lose);
         self.timer.reset();
-    }
-
-    /// Whether the current turn must wait until others have received the results of its requests. Clears the flag.
-    #[inline]
-    pub(super) fn take_yield(&mut self) -> bool {
-        self.wait_for_others && std::mem::take(&mut self.wait_for_others)
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn count_poll() {
 
 /// State of the current turn, in nanoseconds of the monotonic clock.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct TurnMeter {
     /// When the turn began, as it is counted.
     began_ns: u64,
     /// Whether requests were executed in it.
@@ -63,11 +63,11 @@ pub(super) struct Turn {
     cpu_ns: u64,
 }
 
-impl Turn {
+impl TurnMeter {
     /// Starts the first turn.
-    pub(super) fn begin() -> Turn {
+    pub(super) fn begin() -> TurnMeter {
         let began_ns = monotonic_ns();
-        Turn { began_ns, executed: false, open: None, asked_ns: began_ns, cpu_ns: thread_cpu_ns() }
+        TurnMeter { began_ns, executed: false, open: None, asked_ns: began_ns, cpu_ns: thread_cpu_ns() }
     }
 }
 
@@ -75,9 +75,9 @@ impl Shell {
     /// Ends the turn of a client.
     #[inline]
     pub(super) fn end_client_turn(&mut self, id: SessionId) {
-        if std::mem::take(&mut self.turn.executed) {
-            self.turn.open = Some(Task::Client(id));
-        } else if self.turn.open.is_some() {
+        if std::mem::take(&mut self.meter.executed) {
+            self.meter.open = Some(Task::Client(id));
+        } else if self.meter.open.is_some() {
             // This client had next to nothing to do. Its time counts with the turn before it, not the other way round.
             self.close_turn();
         } else {
@@ -88,13 +88,13 @@ impl Shell {
     /// Records the clock reading at which a client's requests begin to execute.
     #[inline]
     pub(super) fn note_execution(&mut self, at_ns: u64) {
-        self.turn.executed = true;
+        self.meter.executed = true;
         self.close_turn_at(at_ns);
     }
 
     #[inline]
     fn close_turn_at(&mut self, at_ns: u64) {
-        if let Some(task) = self.turn.open.take() {
+        if let Some(task) = self.meter.open.take() {
             self.count_turn(task, at_ns);
         }
     }
@@ -102,31 +102,23 @@ impl Shell {
     /// Closes an open client turn, so that the time from here on does not count with it.
     #[inline]
     pub(super) fn close_turn(&mut self) {
-        if self.turn.open.is_some() {
+        if self.meter.open.is_some() {
             self.close_turn_at(monotonic_ns());
-        }
-    }
-
-    /// Closes an open turn before a session writes unrequested output, so that this does not count with another client's turn.
-    #[inline]
-    pub(super) fn begin_to_write(&mut self, id: SessionId) {
-        if self.turn.open.is_some() && self.unsent(id).is_some() {
-            self.close_turn();
         }
     }
 
     /// Ends the current turn and begins the next one.
     #[inline]
     pub(super) fn end_turn(&mut self, task: Task) {
-        self.turn.open = None;
+        self.meter.open = None;
         self.count_turn(task, monotonic_ns());
     }
 
     #[inline]
     fn count_turn(&mut self, task: Task, at_ns: u64) {
-        let began_ns = std::mem::replace(&mut self.turn.began_ns, at_ns);
+        let began_ns = std::mem::replace(&mut self.meter.began_ns, at_ns);
         let mut cpu_ns = None;
-        if at_ns.saturating_sub(self.turn.asked_ns) > LONG_NS {
+        if at_ns.saturating_sub(self.meter.asked_ns) > LONG_NS {
             cpu_ns = Some(self.processor_time(at_ns));
         }
         if !self.clock.is_frozen() {
@@ -137,9 +129,9 @@ impl Shell {
     /// Returns the thread's processor time since the last reading.
     #[cold]
     fn processor_time(&mut self, at_ns: u64) -> u64 {
-        let before_ns = std::mem::replace(&mut self.turn.cpu_ns, thread_cpu_ns());
-        self.turn.asked_ns = at_ns;
-        self.turn.cpu_ns.saturating_sub(before_ns)
+        let before_ns = std::mem::replace(&mut self.meter.cpu_ns, thread_cpu_ns());
+        self.meter.asked_ns = at_ns;
+        self.meter.cpu_ns.saturating_sub(before_ns)
     }
 
     /// Runs `wait`, in which the executor waits for its descriptors. The time belongs to no turn.
@@ -150,7 +142,7 @@ impl Shell {
         let busy_ns = polls.busy_ns + if polls.woke_ns == 0 { 0 } else { at_ns.saturating_sub(polls.woke_ns) };
         let waited = wait();
         let woke_ns = monotonic_ns();
-        self.turn.began_ns = woke_ns;
+        self.meter.began_ns = woke_ns;
         POLLS.set(Polls { count: polls.count + 1, busy_ns, woke_ns });
         waited
     }

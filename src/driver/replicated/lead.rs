@@ -163,6 +163,7 @@ impl Driver {
         // is due only in days.
         self.engine.move_marks(now, now.mono_us() as i64 - at.now.mono_us() as i64);
         let at = Present { now, ..at };
+        self.forget_times_of_connections(now);
         self.engine.end_loading(*engine);
         #[cfg(any(test, feature = "torture"))]
         if self.has_flaw(Flaw::TokenFromClock)
@@ -229,7 +230,7 @@ impl Driver {
         let is_unsettled =
             |engine: &Engine, id: SessionId| engine.sessions[id.0 as usize].flags.contains(SessionFlags::UNSETTLED);
         let closed = close_sessions(&mut self.engine, at.now, closing, is_unsettled);
-        self.orders.woken.extend(closed);
+        closed.into_iter().for_each(|id| self.wake(id));
     }
 
     /// Looks at the lease, and has the time committed if nothing else was.

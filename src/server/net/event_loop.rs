@@ -18,9 +18,10 @@ use std::time::Instant;
 use rustix::event::Timespec;
 
 use crate::base::ids::SessionId;
+use crate::driver::connections::turn::Next;
 use crate::engine::observe::turns::Task;
 use crate::server::net::accept::Listening;
-use crate::server::net::connection::{Connection, Next, Stream};
+use crate::server::net::connection::{Connection, Stream};
 use crate::server::net::control::Inbox;
 use crate::server::net::handshake::TlsAccepted;
 use crate::server::net::listener;
@@ -66,13 +67,13 @@ impl EventLoop {
         loop {
             self.serve_others();
             for _ in 0..TURNS_MAX {
-                let Some(id) = self.shell.next_queued() else { break };
+                let Some(id) = self.shell.driver.next_connection() else { break };
                 self.run_connection(id);
             }
             if self.shell.ending {
                 // Pushes already written for other sessions are still sent.
-                for _ in 0..self.shell.queue_len() {
-                    self.shell.next_queued().into_iter().for_each(|id| self.run_connection(id));
+                for _ in 0..self.shell.driver.queued_connections() {
+                    self.shell.driver.next_connection().into_iter().for_each(|id| self.run_connection(id));
                 }
                 return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason)));
             }
@@ -99,8 +100,8 @@ impl EventLoop {
         while self.ordered {
             self.carry_out();
         }
-        for _ in 0..self.shell.queue_len() {
-            self.shell.next_queued().into_iter().for_each(|id| self.run_connection(id));
+        for _ in 0..self.shell.driver.queued_connections() {
+            self.shell.driver.next_connection().into_iter().for_each(|id| self.run_connection(id));
         }
         for connection in self.connections.drain(..).flatten() {
             connection.close(&mut self.shell);
@@ -113,7 +114,7 @@ impl EventLoop {
         let Some(connection) = place else { return };
         match connection.turn(&mut self.shell) {
             Next::Wait => {}
-            Next::Soon => self.shell.wake(id),
+            Next::Soon => self.shell.driver.wake(id),
             Next::Later => self.later.push(id),
             Next::Close => {
                 // The turn is counted while its session still exists.
@@ -205,7 +206,7 @@ impl EventLoop {
         }
         self.connections[index] = Some(connection);
         // Its requests may have run during a script, or may have come with the handshake.
-        self.shell.wake(id);
+        self.shell.driver.wake(id);
     }
 
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
@@ -215,7 +216,7 @@ impl EventLoop {
             || works_on_files
             || self.ordered
             || !self.later.is_empty()
-            || self.shell.queue_len() > 0
+            || self.shell.driver.queued_connections() > 0
             || self.shell.busy.has_new_connections()
             || self.listening.handshakes().has_queued();
         if has_work {
@@ -240,7 +241,7 @@ impl EventLoop {
                 Source::Client(id) => {
                     if let Some(Some(connection)) = self.connections.get_mut(id.0 as usize) {
                         connection.note(readiness);
-                        self.shell.wake(id);
+                        self.shell.driver.wake(id);
                     }
                 }
                 Source::Timer => {
@@ -253,7 +254,7 @@ impl EventLoop {
             }
         }
         for id in self.later.drain(..) {
-            self.shell.wake(id);
+            self.shell.driver.wake(id);
         }
         self.listening.handshakes().give_up_late();
         Ok(())

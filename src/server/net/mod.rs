@@ -1,7 +1,7 @@
 //! Sockets and the executor's event loop.
 //!
 //! ```text
-//!   listener ─▶ accept ─▶ handshake (TLS) ─▶ connection ─▶ window: parsed requests ─▶ engine
+//!   listener ─▶ accept ─▶ handshake (TLS) ─▶ connection ─▶ driver
 //!        event_loop: runs what is ready ◀─ poller: epoll ◀─ sockets, timer, control
 //! ```
 
@@ -13,8 +13,6 @@ pub mod event_loop;
 pub mod handshake;
 pub mod listener;
 pub mod poller;
-pub mod sweep;
 pub mod timer;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 pub mod tls;
-pub mod window;

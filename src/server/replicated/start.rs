@@ -13,7 +13,7 @@ use crate::server::durable::folder::{Folder, Hang};
 use crate::server::net::control::Control;
 use crate::server::replicated::machine::ShellMachine;
 use crate::server::replicated::{TICK_MS, members, peers};
-use crate::server::shell::{Shell, limits_of};
+use crate::server::shell::Shell;
 
 /// Below `dir`: the node's log, votes and snapshots.
 pub(crate) const FOLDER: &str = "quorum";
@@ -46,7 +46,6 @@ fn limit_requests(shell: &mut Shell) {
     for (value, (_, most)) in values.into_iter().zip(REQUEST_MAX) {
         *value = most.min(*value);
     }
-    shell.limits = limits_of(&shell.driver.engine.config);
 }
 
 /// Expects that `CONFIG SET` permits no client to send more than a node can pass on.

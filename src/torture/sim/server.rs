@@ -12,6 +12,8 @@ use smallvec::SmallVec;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
+use crate::driver::connections::execute::Reading;
+use crate::driver::connections::turn::{Next, Step, Turn};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
@@ -42,17 +44,51 @@ fn now(true_us: u64) -> Now {
     Now::new(BEGIN_US + true_us, BEGIN_UNIX_MS - (BEGIN_US / 1000) as i64)
 }
 
-/// A session of the server.
+/// A session of the server, and its connection.
 pub(in crate::torture::sim) struct Session {
     pub(in crate::torture::sim) id: SessionId,
-    /// Requests behind a blocking one.
-    queue: VecDeque<Command>,
+    /// What has arrived and was not received yet.
+    input: Vec<u8>,
+    /// Whether the client has closed the connection behind that.
+    closed: bool,
     /// Arrival times of the unanswered requests.
     arrived: VecDeque<Stamp>,
-    /// Number of bytes that were taken from the session's outbox.
-    taken: u64,
-    /// Messages that wait for a batch of the log, with their positions in the session's output.
-    pub(in crate::torture::sim) held: VecDeque<(u64, ToClient)>,
+    /// Number of bytes of the session's output that `unsent` was read from.
+    seen: u64,
+    /// Messages that were not sent yet, with their positions in the session's output.
+    unsent: VecDeque<(u64, ToClient)>,
+}
+
+impl Session {
+    /// Reads the messages that were written to the session since it was last called. The engine has granted, or not, now, whenever
+    /// that may be told.
+    fn read_output(&mut self, engine: &Engine, decoder: &mut Decoder, net: &mut Net) {
+        let Some(session) = engine.sessions.get(self.id.0 as usize) else { return };
+        let from = session.sent + (self.seen - session.net_out) as usize;
+        let mut bytes = BytesMut::from(&session.out[from..]);
+        // The engine writes complete, valid replies.
+        loop {
+            let (at, before) = (self.seen, bytes.len());
+            let Ok(Some(value)) = decoder.decode(&mut bytes) else { break };
+            self.seen += (before - bytes.len()) as u64;
+            let message = match value {
+                Value::Push(parts) => ToClient::Push(parts),
+                value => {
+                    let answered = net.stamp();
+                    ToClient::Reply(value, self.arrived.pop_front().unwrap_or(answered), answered)
+                }
+            };
+            self.unsent.push_back((at, message));
+        }
+    }
+
+    /// Sends the messages that were written to the connection.
+    fn send(&mut self, engine: &Engine, net: &mut Net, conn: ConnId) {
+        let Some(session) = engine.sessions.get(self.id.0 as usize) else { return };
+        while let Some((_, message)) = self.unsent.pop_front_if(|(at, _)| *at < session.net_out) {
+            net.send_back(conn, message);
+        }
+    }
 }
 
 /// A server.
@@ -68,9 +104,7 @@ pub struct Server {
     conns: Vec<ConnId>,
     /// The true time of the next tick that is scheduled.
     pub(in crate::torture::sim) tick_us: Option<u64>,
-    inbox: BytesMut,
     decoder: Decoder,
-    pub(in crate::torture::sim) dirty: Vec<SessionId>,
     journal: Option<Journal>,
     /// The clocks of the process.
     pub(in crate::torture::sim) clock: ProcessClock,
@@ -95,12 +129,51 @@ fn connect(engine: &mut Engine, at: Now) -> SessionId {
     id
 }
 
+/// Executes a request of a session without a connection.
 fn execute(engine: &mut Engine, at: Now, id: SessionId, command: &Command) {
     advance(engine, at);
     let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
     engine.begin_batch(at, at.mono_us() * 1000, None);
     engine.execute(at, id, &args);
     engine.end_batch(at);
+}
+
+/// Carries out what the engine asks of its driver.
+fn act(driver: &mut Driver, at: Present) {
+    for action in driver.engine.take_actions() {
+        // The simulation has no use for the others.
+        let _ = driver.act(at, action);
+    }
+    driver.engine.finish_actions(at.now);
+}
+
+/// A turn of a connection: does what the driver wants next. `executed` is called whenever requests were executed.
+fn take_turn(
+    driver: &mut Driver,
+    at: Present,
+    id: SessionId,
+    (input, closed): (&mut Vec<u8>, bool),
+    mut executed: impl FnMut(&mut Driver),
+) -> Next {
+    let mut turn = Turn::begin();
+    let reading = Reading { now: at.now, ns: at.ns, stopwatch: None };
+    loop {
+        match driver.step(id, &mut turn) {
+            Step::Write => {
+                let bytes = driver.output(id, &turn).len();
+                driver.written(id, bytes, &mut turn);
+                continue;
+            }
+            Step::Flush => continue,
+            Step::Execute => driver.execute_kept(reading, id, &mut turn),
+            Step::Receive if !input.is_empty() => driver.receive(reading, id, &std::mem::take(input), &mut turn),
+            Step::Receive => return if closed { driver.end_input(id) } else { Next::Wait },
+            Step::End(next) => return next,
+        }
+        act(driver, at);
+        driver.finish_batch(at.now, Some(id));
+        executed(driver);
+    }
 }
 
 fn advance(engine: &mut Engine, at: Now) {
@@ -122,9 +195,7 @@ impl Server {
             sessions: BTreeMap::new(),
             conns: Vec::new(),
             tick_us: None,
-            inbox: BytesMut::new(),
             decoder: Decoder::new(REPLY_MAX),
-            dirty: Vec::new(),
             journal,
             clock: ProcessClock::new(0, BEGIN_US, 0),
             durable: None,
@@ -166,7 +237,13 @@ impl Server {
         match message {
             ToServer::Close => {
                 drop(world);
-                self.disconnect(net, conn);
+                if let Some(session) = self.sessions.get_mut(&conn) {
+                    session.closed = true;
+                    self.driver.wake(session.id);
+                    self.note(at_us, || Entry::Close(conn));
+                } else {
+                    lock(net).end_session(conn);
+                }
             }
             ToServer::Request(command) => {
                 let arrived = world.stamp();
@@ -176,25 +253,26 @@ impl Server {
                 }
                 let Some(session) = self.sessions.get_mut(&conn) else { return };
                 session.arrived.push_back(arrived);
-                let blocked = self.driver.engine.sessions[session.id.0 as usize].flags.contains(SessionFlags::BLOCKED);
-                if blocked || !session.queue.is_empty() {
-                    session.queue.push_back(command);
-                } else {
-                    self.execute(at_us, conn, command);
-                }
-                self.flush(&mut lock(net));
+                session.input.extend_from_slice(command.wire());
+                self.driver.wake(session.id);
+                self.serve(&mut lock(net));
+                self.note(at_us, || Entry::Request(conn, command));
+                return;
             }
         }
+        self.serve(&mut lock(net));
     }
 
     fn connect(&mut self, at_us: u64, conn: ConnId) {
-        let id = connect(&mut self.driver.engine, self.clock.now(at_us));
+        let now = self.clock.now(at_us);
+        let id = connect(&mut self.driver.engine, now);
+        self.driver.add_connection(now, id);
         if self.conns.len() <= id.0 as usize {
             self.conns.resize(id.0 as usize + 1, ConnId::MAX);
         }
         self.conns[id.0 as usize] = conn;
-        self.sessions
-            .insert(conn, Session { id, queue: VecDeque::new(), arrived: VecDeque::new(), taken: 0, held: VecDeque::new() });
+        let (arrived, unsent) = (VecDeque::new(), VecDeque::new());
+        self.sessions.insert(conn, Session { id, input: Vec::new(), closed: false, arrived, seen: 0, unsent });
         self.note(at_us, || Entry::Connect(conn));
     }
 
@@ -205,65 +283,26 @@ impl Server {
         Present { now: self.now(at_us), ns, frozen: false }
     }
 
-    /// Executes a request. Replies go to the sessions' outboxes.
-    fn execute(&mut self, at_us: u64, conn: ConnId, command: Command) {
-        let Some(session) = self.sessions.get(&conn) else { return };
-        let (id, at) = (session.id, self.present(at_us));
-        self.advance(at.now);
-        let (db, start) = {
-            let session = &self.driver.engine.sessions[id.0 as usize];
-            (session.db, session.out.len())
-        };
-        let holds = self.driver.holds_output();
-        self.run(at, id, &command);
-        if holds {
-            let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
-            let mut outbox = self.driver.engine.take_outbox(id);
-            self.driver.hold_reply(at.ns, &outbox, None, &args, db, start);
-            outbox.put_back(&mut self.driver.engine);
-        }
-        self.driver.engine.mark_dirty(id);
-        self.hold_others(Some(id));
-        self.note(at_us, || Entry::Request(conn, command));
-    }
-
-    /// Executes a request, and carries out what the engine asks of its driver.
+    /// Executes a request of an operator, who has no connection.
     fn run(&mut self, at: Present, id: SessionId, command: &Command) {
         execute(&mut self.driver.engine, at.now, id, command);
-        for action in self.driver.engine.take_actions() {
-            // The simulation has no use for the others.
-            let _ = self.driver.act(at, action);
-        }
-        self.driver.engine.finish_actions(at.now);
+        act(&mut self.driver, at);
     }
 
     /// Lets time pass in the engine. What that shows waits for its batch.
     fn advance(&mut self, at: Now) {
         if self.driver.engine.has_work(at) {
             advance(&mut self.driver.engine, at);
-            self.hold_others(None);
+            self.driver.finish_batch(at, None);
         }
     }
 
-    /// Holds back what was written to sessions other than the requester, if there is one.
-    fn hold_others(&mut self, requester: Option<SessionId>) {
-        let before = self.dirty.len();
-        self.driver.engine.take_dirty(&mut self.dirty);
-        self.driver.hold_others(requester, &self.dirty[before..]);
-    }
-
-    /// Ends a session, because its connection was closed or the server notices that it is broken.
+    /// Ends a session, because the server notices that its connection is broken.
     pub fn disconnect(&mut self, net: &Shared, conn: ConnId) {
         let mut world = lock(net);
-        world.end_session(conn);
-        if self.sessions.contains_key(&conn) && self.sees_ends() {
-            world.record_hangup(conn);
-        }
-        if let Some(session) = self.sessions.remove(&conn) {
-            self.end(world.now_us, session.id);
-            self.note(world.now_us, || Entry::Disconnect(conn));
-            self.flush(&mut world);
-        }
+        self.end(&mut world, conn);
+        self.note(world.now_us, || Entry::Disconnect(conn));
+        self.serve(&mut world);
     }
 
     /// The connections whose clients wait in a request.
@@ -277,13 +316,24 @@ impl Server {
         self.replica.is_none() || self.driver.member().is_some_and(|member| member.leads())
     }
 
-    /// Ends a session of the engine.
-    fn end(&mut self, at_us: u64, id: SessionId) {
+    /// Ends a session whose connection has ended.
+    fn end(&mut self, net: &mut Net, conn: ConnId) {
+        net.end_session(conn);
+        if !self.sessions.contains_key(&conn) {
+            return;
+        }
+        if self.sees_ends() {
+            net.record_hangup(conn);
+        }
+        self.remove(net.now_us, conn);
+    }
+
+    fn remove(&mut self, at_us: u64, conn: ConnId) {
+        let Some(session) = self.sessions.remove(&conn) else { return };
         let at = self.now(at_us);
         self.advance(at);
-        self.driver.engine.disconnect(at, id);
-        self.driver.forget(id);
-        self.hold_others(None);
+        self.driver.remove_connection(at, session.id);
+        self.driver.finish_batch(at, None);
     }
 
     /// Does what is due by now.
@@ -294,12 +344,12 @@ impl Server {
             let at = self.present(world.now_us);
             if self.driver.engine.has_work(at.now) {
                 self.advance(at.now);
-                self.driver.engine.take_actions();
+                act(&mut self.driver, at);
                 self.note(world.now_us, || Entry::Tick);
             }
             self.tick_driver(world.now_us);
             self.copy_some(world.now_us);
-            self.flush(&mut world);
+            self.serve(&mut world);
         }
     }
 
@@ -311,34 +361,28 @@ impl Server {
         }
     }
 
-    /// Sends the contents of outboxes, executes queued requests of sessions that do not block any more, hands the changes of this
-    /// turn on, and schedules the next deadline.
-    pub(in crate::torture::sim) fn flush(&mut self, net: &mut Net) {
+    /// Gives those connections that are to have one a turn, hands the changes on, and schedules the next deadline.
+    pub(in crate::torture::sim) fn serve(&mut self, net: &mut Net) {
+        let now = self.now(net.now_us);
+        self.driver.finish_batch(now, None);
         loop {
             if let Some(reason) = self.carry_out_orders(net.now_us) {
                 self.fail(net, &reason);
             }
-            let mut dirty = std::mem::take(&mut self.dirty);
-            self.driver.engine.take_dirty(&mut dirty);
-            if dirty.is_empty() {
-                self.dirty = dirty;
-                self.hand_on(net);
-                if self.driver.has_orders() {
-                    continue;
-                }
-                self.write_log(net);
-                self.take_made(net.now_us);
-                if self.driver.has_orders() {
-                    continue;
-                }
+            if let Some(id) = self.driver.next_connection() {
+                self.serve_connection(net, id);
+                continue;
+            }
+            self.hand_on(net);
+            if self.driver.has_orders() {
+                continue;
+            }
+            self.write_log(net);
+            self.take_made(net.now_us);
+            self.driver.finish_batch(now, None);
+            if !self.driver.has_orders() && self.driver.queued_connections() == 0 {
                 break;
             }
-            for id in dirty.drain(..) {
-                self.flush_session(net, id);
-            }
-            // What that has woken comes next.
-            dirty.append(&mut self.dirty);
-            self.dirty = dirty;
         }
         let next_ms = self.driver.engine.next_deadline().unwrap_or(u64::MAX).min(self.driver.due_ms());
         let mut next_us = if next_ms == u64::MAX { u64::MAX } else { self.clock.true_us(next_ms) };
@@ -366,53 +410,32 @@ impl Server {
         driver.submit(at, false, boot);
     }
 
-    fn flush_session(&mut self, net: &mut Net, id: SessionId) {
-        // It may have been closed a moment ago.
-        let Some(session) = self.driver.engine.sessions.get_mut(id.0 as usize) else { return };
-        let flags = session.flags;
-        let closes = self.replica.is_some() && flags.contains(SessionFlags::CLOSE_NOW);
-        if closes {
-            // What it has not been told, it is not told.
-            session.out.clear();
+    /// Gives a connection its turn.
+    fn serve_connection(&mut self, net: &mut Net, id: SessionId) {
+        let (at, now_us, conn) = (self.present(net.now_us), net.now_us, self.conns[id.0 as usize]);
+        self.advance(at.now);
+        let Server { driver, durable, sessions, decoder, .. } = self;
+        let Some(session) = sessions.get_mut(&conn) else { return };
+        session.read_output(&driver.engine, decoder, net);
+        let (mut input, mut failed) = (std::mem::take(&mut session.input), None);
+        let next = take_turn(driver, at, id, (&mut input, session.closed), |driver| {
+            failed = failed.take().or(storing::carry_out(driver, durable.as_mut(), at, now_us));
+            session.read_output(&driver.engine, decoder, net);
+        });
+        session.input = input;
+        session.send(&driver.engine, net, conn);
+        match next {
+            Next::Wait => {}
+            Next::Soon | Next::Later => driver.wake(id),
+            Next::Close if session.closed => self.end(net, conn),
+            Next::Close => {
+                net.send_back(conn, ToClient::Reset);
+                net.end_session(conn);
+                self.remove(now_us, conn);
+            }
         }
-        self.inbox.extend_from_slice(&session.out);
-        session.net_out += session.out.len() as u64;
-        session.out.clear();
-        let conn = self.conns[id.0 as usize];
-        let Some(of) = self.sessions.get_mut(&conn) else { return self.inbox.clear() };
-        // The engine writes complete, valid replies.
-        loop {
-            let (at, before) = (of.taken, self.inbox.len());
-            let Ok(Some(value)) = self.decoder.decode(&mut self.inbox) else { break };
-            of.taken += (before - self.inbox.len()) as u64;
-            let message = match value {
-                Value::Push(parts) => ToClient::Push(parts),
-                value => {
-                    // The engine has granted, or not, now, whenever that may be told.
-                    let answered = net.stamp();
-                    ToClient::Reply(value, of.arrived.pop_front().unwrap_or(answered), answered)
-                }
-            };
-            of.held.push_back((at, message));
-        }
-        let end = if closes { 0 } else { self.driver.free_output(id) };
-        let Some(of) = self.sessions.get_mut(&conn) else { return };
-        while of.held.front().is_some_and(|(at, _)| *at < end)
-            && let Some((_, message)) = of.held.pop_front()
-        {
-            net.send_back(conn, message);
-        }
-        if flags.intersects(SessionFlags::CLOSE_NOW | SessionFlags::CLOSE_AFTER_REPLY) {
-            net.send_back(conn, ToClient::Reset);
-            net.end_session(conn);
-            self.sessions.remove(&conn);
-            self.end(net.now_us, id);
-            return self.note(net.now_us, || Entry::Disconnect(conn));
-        }
-        if !flags.contains(SessionFlags::BLOCKED)
-            && let Some(command) = of.queue.pop_front()
-        {
-            self.execute(net.now_us, conn, command);
+        if let Some(reason) = failed {
+            self.fail(net, &reason);
         }
     }
 
@@ -432,11 +455,9 @@ impl Server {
         let at_us = net.now_us;
         if let Some(durable) = &mut self.durable {
             durable.end_process();
-            self.dirty.clear();
             return true;
         }
         if self.replica.is_some() {
-            self.dirty.clear();
             return true;
         }
         match (lost, &mut self.journal) {
@@ -468,7 +489,7 @@ impl Server {
             }
         }
         self.tick_us = None;
-        self.flush(&mut lock(net));
+        self.serve(&mut lock(net));
         kept
     }
 

@@ -92,7 +92,7 @@ impl Server {
             }
         }
         if any {
-            self.flush(net);
+            self.serve(net);
         }
         any
     }
@@ -129,7 +129,7 @@ impl Server {
     pub fn go_on(&mut self, net: &mut Net) {
         if self.driver.member().is_some_and(Member::leads) {
             self.tick_driver(net.now_us);
-            self.flush(net);
+            self.serve(net);
         }
     }
 

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::client::Command;
-use crate::driver::Driver;
+use crate::driver::connections::turn::Next;
+use crate::driver::{Driver, Present};
 use crate::keyspace::change::{Change, ChangeLog};
 use crate::torture::sim::net::ConnId;
-use crate::torture::sim::server::{Server, advance, connect, engine, execute, now};
+use crate::torture::sim::server::{Server, advance, connect, engine, now, take_turn};
 
 /// The inputs of a server, from which its state can be rebuilt.
 pub(super) struct Journal {
@@ -21,7 +23,10 @@ pub(super) struct Journal {
 
 pub(super) enum Entry {
     Connect(ConnId),
+    /// The server has noticed that the connection is broken.
     Disconnect(ConnId),
+    /// The client has closed the connection.
+    Close(ConnId),
     Request(ConnId, Command),
     Tick,
     /// The server restarted.
@@ -75,46 +80,97 @@ impl Server {
         }
     }
 
-    /// Rebuilds the engine from the journal.
+    /// Rebuilds the state of the server from the journal.
     pub(super) fn restore(&mut self) {
         let Some(journal) = &mut self.journal else { return };
-        let mut engine = engine(self.seed, journal.began_us);
+        let mut driver = Driver::new(engine(self.seed, journal.began_us));
         journal.writes = Rc::default();
-        engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
-        let mut sessions: BTreeMap<ConnId, SessionId> = BTreeMap::new();
+        driver.engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
+        let mut sessions = Restored::default();
         let mut last_us = journal.began_us;
         for (at_us, writes, entry) in &mut journal.entries {
-            let at = now(*at_us);
+            let now = now(*at_us);
             match entry {
                 Entry::Connect(conn) => {
-                    sessions.insert(*conn, connect(&mut engine, at));
+                    let id = connect(&mut driver.engine, now);
+                    driver.add_connection(now, id);
+                    sessions.add(*conn, id);
                 }
-                Entry::Disconnect(conn) => {
-                    if let Some(id) = sessions.remove(conn) {
-                        engine.disconnect(at, id);
-                    }
-                }
+                Entry::Disconnect(conn) => sessions.remove(&mut driver, now, *conn),
+                Entry::Close(conn) => sessions.arrives(&mut driver, *conn, |of| of.closed = true),
                 Entry::Request(conn, command) => {
-                    if let Some(id) = sessions.get(conn) {
-                        execute(&mut engine, at, *id, command);
-                        engine.sessions[id.0 as usize].out.clear();
-                    }
+                    advance(&mut driver.engine, now);
+                    sessions.arrives(&mut driver, *conn, |of| of.input.extend_from_slice(command.wire()));
                 }
-                Entry::Tick => advance(&mut engine, at),
+                Entry::Tick => advance(&mut driver.engine, now),
                 Entry::Start => {
                     // As at a real start: before any grant, the next token is set above all tokens ever given.
-                    engine.keyspace.first_token(at);
+                    driver.engine.keyspace.first_token(now);
                     // The connections ended with the server, at the time of its last input.
-                    for id in std::mem::take(&mut sessions).into_values() {
-                        engine.disconnect(now(last_us), id);
+                    for conn in sessions.all() {
+                        sessions.remove(&mut driver, self::now(last_us), conn);
                     }
                 }
             }
-            engine.take_actions();
-            engine.take_dirty(&mut Vec::new());
+            driver.finish_batch(now, None);
+            sessions.serve(&mut driver, now);
             *writes = journal.writes.get();
             last_us = *at_us;
         }
-        self.driver = Driver::new(engine);
+        self.driver = driver;
+    }
+}
+
+/// A connection of a state that is rebuilt.
+struct Connection {
+    conn: ConnId,
+    input: Vec<u8>,
+    closed: bool,
+}
+
+/// The connections of a state that is rebuilt, whose clients hear nothing.
+#[derive(Default)]
+struct Restored {
+    by_session: BTreeMap<SessionId, Connection>,
+    ids: BTreeMap<ConnId, SessionId>,
+}
+
+impl Restored {
+    fn add(&mut self, conn: ConnId, id: SessionId) {
+        self.by_session.insert(id, Connection { conn, input: Vec::new(), closed: false });
+        self.ids.insert(conn, id);
+    }
+
+    fn all(&self) -> Vec<ConnId> {
+        self.ids.keys().copied().collect()
+    }
+
+    fn arrives(&mut self, driver: &mut Driver, conn: ConnId, what: impl FnOnce(&mut Connection)) {
+        let Some((id, connection)) = self.ids.get(&conn).and_then(|id| Some((*id, self.by_session.get_mut(id)?))) else { return };
+        what(connection);
+        driver.wake(id);
+    }
+
+    fn remove(&mut self, driver: &mut Driver, at: Now, conn: ConnId) {
+        if let Some(id) = self.ids.remove(&conn) {
+            self.by_session.remove(&id);
+            driver.remove_connection(at, id);
+        }
+    }
+
+    fn serve(&mut self, driver: &mut Driver, now: Now) {
+        let at = Present { now, ns: now.mono_us() * 1_000, frozen: false };
+        while let Some(id) = driver.next_connection() {
+            let Some(connection) = self.by_session.get_mut(&id) else { continue };
+            let (conn, closed) = (connection.conn, connection.closed);
+            match take_turn(driver, at, id, (&mut connection.input, closed), |_| ()) {
+                Next::Wait => {}
+                Next::Soon | Next::Later => driver.wake(id),
+                Next::Close => {
+                    self.remove(driver, now, conn);
+                    driver.finish_batch(now, None);
+                }
+            }
+        }
     }
 }

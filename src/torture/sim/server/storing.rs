@@ -1,14 +1,27 @@
 //! How a durable server stores: it carries what the driver asks for to the disk, and tells the driver what became of it.
 
-use crate::driver::Orders;
 use crate::driver::file::Reported;
-use crate::torture::sim::durable::Made;
+use crate::driver::{Driver, Orders, Present};
+use crate::torture::sim::durable::{Durable, Made};
 use crate::torture::sim::net::{Event, Net};
 use crate::torture::sim::server::{SCRIPT_STEPS_MAX, Server, connect};
 use crate::torture::sim::world::{Shared, lock};
 
 /// Interval at which an operator looks whether a server is up.
 const OPERATE_EVERY_US: u64 = 1_000_000;
+
+/// Carries out what a driver asks for. Returns why the server must end, if it must.
+pub(super) fn carry_out(driver: &mut Driver, durable: Option<&mut Durable>, at: Present, at_us: u64) -> Option<String> {
+    let Orders { copy, file, opens_file, failed, .. } = driver.take_orders();
+    let Some(durable) = durable else { return failed };
+    copy.into_iter().for_each(|order| durable.order_copy(at_us, order));
+    file.into_iter().for_each(|order| durable.order(order));
+    if opens_file {
+        let beginning = driver.file_opened(at, durable.boot_clock(at_us));
+        durable.open_file(beginning);
+    }
+    failed
+}
 
 impl Server {
     /// Starts the durable server from its files. If they are refused, its operator deletes them. Returns whether they were not.
@@ -23,17 +36,8 @@ impl Server {
 
     /// Carries out what the driver asks for. Returns why the server must end, if it must.
     pub(in crate::torture::sim) fn carry_out_orders(&mut self, at_us: u64) -> Option<String> {
-        let Orders { copy, file, opens_file, woken, failed, .. } = self.driver.take_orders();
-        self.dirty.extend(woken);
         let at = self.present(at_us);
-        let Server { driver, durable: Some(durable), .. } = self else { return failed };
-        copy.into_iter().for_each(|order| durable.order_copy(at_us, order));
-        file.into_iter().for_each(|order| durable.order(order));
-        if opens_file {
-            let beginning = driver.file_opened(at, durable.boot_clock(at_us));
-            durable.open_file(beginning);
-        }
-        failed
+        carry_out(&mut self.driver, self.durable.as_mut(), at, at_us)
     }
 
     /// The disk has done what a process of this number waited for.
@@ -42,7 +46,7 @@ impl Server {
         let Some(durable) = self.durable.as_mut().filter(|durable| up && durable.process == process) else { return };
         durable.go_on(net.now_us);
         self.take_reports(net.now_us);
-        self.flush(&mut net);
+        self.serve(&mut net);
     }
 
     /// Copies some keys, if a copy is in progress.
@@ -82,8 +86,7 @@ impl Server {
         }
         self.driver.engine.disconnect(at.now, id);
         self.driver.forget(id);
-        self.hold_others(None);
-        self.flush(&mut net);
+        self.serve(&mut net);
         let at_us = net.now_us + next_us;
         net.at(at_us, Event::OperateServer(self.number));
     }

@@ -17,7 +17,7 @@ use crate::resp::request::{Limits, Progress, ProtocolError, RequestParser, whole
 use crate::store::dict::KeyHash;
 
 /// Maximum number of requests parsed ahead.
-pub const WINDOW: usize = 16;
+pub(super) const WINDOW: usize = 16;
 /// No more requests are parsed ahead once they have this many arguments, each blank line counted as one.
 const ARGUMENTS_AHEAD: usize = 512;
 /// Maximum capacity for arguments kept between turns; a request may have a million.
@@ -25,7 +25,7 @@ const ARGUMENTS_KEPT: usize = 2 * ARGUMENTS_AHEAD;
 
 /// A parsed request that waits for its execution.
 #[derive(Clone, Copy)]
-pub struct Pending {
+pub(super) struct Pending {
     /// Offset of its end in the input.
     pub end: usize,
     /// Its row, if it was looked up.
@@ -38,7 +38,7 @@ pub struct Pending {
 
 /// The parsed requests that wait for their execution.
 #[derive(Default)]
-pub struct Window<'a> {
+pub(super) struct Window<'a> {
     requests: Vec<Pending>,
     arguments: Vec<&'a [u8]>,
     /// Requests with quotes, whose arguments do not lie in the input: the end of each, and the parser that holds its arguments.

@@ -1,0 +1,134 @@
+//! The run queue: who is connected, who has a turn, and who is woken by what another's requests wrote.
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::driver::Driver;
+use crate::driver::connections::Slot;
+
+/// Maximum number of sessions, written to by a connection's batch, that run before that connection goes on. A client that was
+/// just granted a released lock has waited longer, and the releasing client sends more requests while its own reply is on the
+/// way. A larger number of sessions does not delay the connection.
+const FIRST_MAX: usize = 4;
+/// Minimum interval between two reports of a connection's traffic, in milliseconds.
+const TRAFFIC_EVERY_MS: u64 = 1000;
+
+/// The traffic of a session so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic {
+    /// The client's number, as `CLIENT ID` has it.
+    pub client: u64,
+    /// Number of bytes received.
+    pub received: u64,
+    /// Number of bytes written.
+    pub written: u64,
+}
+
+impl Driver {
+    /// Adds the connection of a session that the engine has registered.
+    pub fn add_connection(&mut self, now: Now, id: SessionId) {
+        let slots = &mut self.connections.slots;
+        if slots.len() <= id.0 as usize {
+            slots.resize_with(id.0 as usize + 1, Slot::default);
+        }
+        slots[id.0 as usize].connected = true;
+        self.expect_idle(now);
+    }
+
+    /// Ends a session whose connection has closed. [`Driver::finish_batch`] belongs behind it.
+    pub fn remove_connection(&mut self, now: Now, id: SessionId) {
+        self.drop_kept(id);
+        if let Some(slot) = self.connections.slots.get_mut(id.0 as usize) {
+            *slot = Slot::default();
+        }
+        self.forget(id);
+        self.engine.disconnect(now, id);
+    }
+
+    /// Queues the session's connection for a turn.
+    #[inline]
+    pub fn wake(&mut self, id: SessionId) {
+        self.connections.wake(id);
+    }
+
+    /// Takes the next session from the run queue.
+    #[inline]
+    pub fn next_connection(&mut self) -> Option<SessionId> {
+        let id = self.connections.run_queue.pop_front()?;
+        self.connections.slots[id.0 as usize].queued = false;
+        Some(id)
+    }
+
+    /// Number of sessions in the run queue.
+    #[inline]
+    pub fn queued_connections(&self) -> usize {
+        self.connections.run_queue.len()
+    }
+
+    /// The session's traffic, if it is time to report that.
+    #[inline]
+    pub fn traffic_to_report(&mut self, now: Now, id: SessionId) -> Option<Traffic> {
+        let slot = &mut self.connections.slots[id.0 as usize];
+        if now.mono_ms().saturating_sub(slot.traffic_ms) < TRAFFIC_EVERY_MS {
+            return None;
+        }
+        slot.traffic_ms = now.mono_ms();
+        let session = &self.engine.sessions[id.0 as usize];
+        Some(Traffic { client: session.id, received: session.net_in, written: session.net_out })
+    }
+
+    /// Ends a batch of the session `id`, or something else that has used the engine: what it wrote to others is held back as far as
+    /// it must be, and those are woken.
+    #[inline]
+    pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
+        self.engine.take_dirty(&mut self.connections.dirty);
+        if !self.keeps_nothing() || !self.engine.persistence.answered.is_empty() {
+            self.hold_dirty(id);
+        }
+        if !self.connections.dirty.is_empty() {
+            self.wake_dirty(now, id);
+        }
+        if id.is_some() {
+            self.engine.end_batch(now);
+        }
+    }
+
+    #[cold]
+    fn hold_dirty(&mut self, id: Option<SessionId>) {
+        let dirty = std::mem::take(&mut self.connections.dirty);
+        self.hold_others(id, &dirty);
+        self.connections.dirty = dirty;
+    }
+
+    fn wake_dirty(&mut self, now: Now, id: Option<SessionId>) {
+        let mut dirty = std::mem::take(&mut self.connections.dirty);
+        let mut woken = 0;
+        for other in dirty.drain(..) {
+            if Some(other) != id {
+                self.check_output(other, now);
+                self.wake(other);
+                woken += 1;
+            }
+        }
+        self.connections.yields = id.is_some() && (1..=FIRST_MAX).contains(&woken);
+        self.connections.dirty = dirty;
+    }
+
+    /// The session whose connection has the turn moves the clock: all others run before it is written to.
+    pub fn let_others_run(&mut self) {
+        self.connections.goes_last = true;
+    }
+
+    /// Lets a session move the clock; `None` if that is done. Who waits for that is not idle.
+    pub fn set_clock_mover(&mut self, id: Option<SessionId>) {
+        self.connections.clock_mover = id;
+    }
+
+    /// Forgets what was noted by the clock, which was set to another time: all that is due is looked at soon.
+    #[cfg(feature = "quorum")]
+    pub(in crate::driver) fn forget_times_of_connections(&mut self, now: Now) {
+        for slot in &mut self.connections.slots {
+            (slot.soft_since_ms, slot.traffic_ms) = (None, 0);
+        }
+        self.connections.sweep_ms = Some(now.mono_ms());
+    }
+}
