@@ -399,7 +399,7 @@ impl Executor {
             if names.contains(&"test-disk-hangs-ms") {
                 let for_ms = config.test_disk_hangs_ms;
                 orders.send(Box::new(move |shell: &mut Shell| {
-                    if let Some(hang) = &shell.hang {
+                    if let Some(hang) = &shell.files.hang {
                         hang.hang(for_ms);
                     }
                 }));

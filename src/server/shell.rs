@@ -2,8 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::ids::SessionId;
@@ -18,10 +17,7 @@ use crate::engine::{Action, Engine};
 use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
-#[cfg(feature = "quorum")]
-use crate::server::durable::folder::Hang;
-use crate::server::durable::load::slices::Loading;
-use crate::server::durable::{Coming, LogFile, Message};
+use crate::server::durable::FileWork;
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
@@ -41,6 +37,15 @@ pub const READ_BUFFER: usize = 64 << 10;
 /// for that help.
 const ADVANCE_EVERY_US: u64 = 1000;
 
+/// When memory is given back to the system.
+#[derive(Default)]
+struct Memory {
+    /// That of the library's heap.
+    returns: Returns,
+    /// That of our own.
+    spans: Spans,
+}
+
 /// The engine and what drives it.
 pub struct Shell {
     /// The engine, and where its changes go.
@@ -58,33 +63,13 @@ pub struct Shell {
     pub read_buffer: Vec<u8>,
     /// The sockets of all connections, for the time when a script runs long.
     pub(super) busy: Rc<Busy>,
-    /// Who writes the append-only file, if there is one.
-    pub(super) log_file: Option<Box<LogFile>>,
-    /// Lets the disk of this node hang, for tests.
-    #[cfg(feature = "quorum")]
-    pub(super) hang: Option<Arc<Hang>>,
-    /// To the thread that receives a copy of the keyspace, if there is one.
-    pub(super) copying: Option<Sender<Message>>,
-    /// The append-only file that is being switched on, until its copy begins; and until the copy is whole.
-    pub(super) coming_file: Option<Box<Coming>>,
-    pub(super) next_log_file: Option<Box<LogFile>>,
-    /// Exists for as long as a thread of this server keeps the folder of an append-only file locked.
-    pub(super) folder_held: Weak<()>,
-    /// Whether the append-only file is switched on when that thread has ended.
-    pub(super) awaits_folder: bool,
-    /// Whether there is any work about files between the turns of connections: a log, a copy or a load.
-    pub(super) files_active: bool,
-    /// When work about files is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_files`, as is the
-    /// field before: a turn looks at these two alone.
-    pub(super) files_due_ms: u64,
+    /// What is under way about files.
+    pub(super) files: FileWork,
     /// By which other threads reach the event loop; `None` without one.
     pub(super) control: Option<Control<Shell>>,
-    /// The load at the start, as long as it lasts.
-    pub(super) loading: Option<Box<Loading<Shell>>>,
     /// Why the server ends, if it cannot go on.
     pub(super) failed: Option<String>,
-    returns: Returns,
-    spans: Spans,
+    memory: Memory,
     /// From when on a batch of requests may help the timer again.
     help_from_us: u64,
 }
@@ -102,21 +87,10 @@ impl Shell {
             meter: TurnMeter::begin(),
             read_buffer: vec![0; READ_BUFFER],
             busy: Rc::default(),
-            log_file: None,
-            #[cfg(feature = "quorum")]
-            hang: None,
-            copying: None,
-            coming_file: None,
-            next_log_file: None,
-            folder_held: Weak::new(),
-            awaits_folder: false,
-            files_active: false,
-            files_due_ms: u64::MAX,
+            files: FileWork::default(),
             control: None,
-            loading: None,
             failed: None,
-            returns: Returns::default(),
-            spans: Spans::default(),
+            memory: Memory::default(),
             help_from_us: 0,
         })
     }
@@ -198,26 +172,26 @@ impl Shell {
     #[inline]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.driver.finish_batch(now, id);
-        if self.files_active && self.driver.has_orders() {
+        if self.files.active && self.driver.has_orders() {
             self.carry_out_orders();
         }
         if let Some(id) = id {
-            self.returns.note_request(now.mono_ms());
+            self.memory.returns.note_request(now.mono_ms());
             if let Some(traffic) = self.driver.traffic_to_report(now, id) {
                 self.directory.traffic(traffic);
             }
         }
         let in_use = allocator::library_balance();
         if let Some(in_use) = in_use {
-            if self.returns.note_order(in_use) {
+            if self.memory.returns.note_order(in_use) {
                 allocator::put_in_order();
             }
-            if self.returns.note(now.mono_ms(), in_use) {
+            if self.memory.returns.note(now.mono_ms(), in_use) {
                 self.return_memory(now, in_use);
             }
         }
         if blocks::empties() > spans::KEPT {
-            self.spans.expect(now.mono_ms());
+            self.memory.spans.expect(now.mono_ms());
         }
         if let Some(deadline) = self.next_wake(in_use)
             && (!self.clock.is_frozen() || self.driver.engine.has_client_work())
@@ -233,12 +207,12 @@ impl Shell {
         let library = || environment::private().saturating_sub((blocks::account(false).0 * blocks::SPAN) as u64) as i64;
         let private = library();
         let mut now_used = Use { now_ms: now.mono_ms(), in_use, private };
-        if self.returns.allowed(now_used) {
+        if self.memory.returns.allowed(now_used) {
             let began_ns = self.clock.stopwatch_ns();
             allocator::return_free();
             let took_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
             now_used.private = library();
-            self.returns.done(now_used, private, took_ns);
+            self.memory.returns.done(now_used, private, took_ns);
             self.driver.engine.note_pause("return-memory", now, took_ns);
         }
     }
@@ -264,7 +238,7 @@ impl Shell {
     fn carry_out_orders(&mut self) {
         let Orders { copy, file, opens_file, ends, failed } = self.driver.take_orders();
         copy.into_iter().for_each(|order| self.order_copy(order));
-        if let Some(log_file) = &self.log_file {
+        if let Some(log_file) = &self.files.log {
             file.into_iter().for_each(|order| log_file.send(order));
         }
         self.ending |= ends;
@@ -279,9 +253,9 @@ impl Shell {
     #[inline(always)]
     fn next_wake(&self, in_use: Option<i64>) -> Option<u64> {
         let or_never = |ms: Option<u64>| ms.unwrap_or(u64::MAX);
-        let memory_ms = or_never(in_use.and_then(|in_use| self.returns.next_ms(in_use)));
-        let next_ms = or_never(self.driver.engine.next_deadline()).min(self.files_due_ms);
-        let next_ms = next_ms.min(or_never(self.driver.sweep_ms())).min(or_never(self.spans.due_ms())).min(memory_ms);
+        let memory_ms = or_never(in_use.and_then(|in_use| self.memory.returns.next_ms(in_use)));
+        let next_ms = or_never(self.driver.engine.next_deadline()).min(self.files.due_ms);
+        let next_ms = next_ms.min(or_never(self.driver.sweep_ms())).min(or_never(self.memory.spans.due_ms())).min(memory_ms);
         (next_ms != u64::MAX).then_some(next_ms)
     }
 
@@ -337,7 +311,7 @@ impl Shell {
     #[cfg(feature = "quorum")]
     pub(super) fn forget_marks(&mut self) {
         self.help_from_us = 0;
-        (self.returns, self.spans) = (Returns::default(), Spans::default());
+        self.memory = Memory::default();
         self.timer.reset();
     }
 
@@ -346,10 +320,10 @@ impl Shell {
         let now = self.clock.now();
         let more = self.advance_engine(now);
         self.driver.sweep_when_due(now);
-        if self.files_due_ms <= now.mono_ms() {
+        if self.files.due_ms <= now.mono_ms() {
             self.tick_files();
         }
-        let more = self.spans.give_back(now.mono_ms()) || more;
+        let more = self.memory.spans.give_back(now.mono_ms()) || more;
         self.finish_batch(now, None);
         more
     }
@@ -388,7 +362,7 @@ impl Shell {
     pub fn after_order(&mut self) {
         let now = self.clock.now();
         let now = self.act(now);
-        if self.files_active {
+        if self.files.active {
             // What the driver decided is handed on before anything else is written.
             self.hand_on(false);
         }

@@ -87,17 +87,17 @@ impl Shell {
                 Message::End(moment)
             }
             CopyOrder::Abandon => {
-                (self.copying, self.coming_file, self.next_log_file) = (None, None, None);
+                (self.files.copying, self.files.coming, self.files.next_log) = (None, None, None);
                 return;
             }
         };
         let ends = matches!(message, Message::End(_));
-        if let Some(messages) = &self.copying {
+        if let Some(messages) = &self.files.copying {
             // The thread ends early only after an error, which it reports.
             let _ = messages.send(message);
         }
         if ends {
-            self.copying = None;
+            self.files.copying = None;
         }
     }
 
@@ -121,7 +121,7 @@ impl Shell {
             }
         });
         spawned.map_err(|error| format!("cannot start a thread: {error}"))?;
-        self.copying = Some(messages);
+        self.files.copying = Some(messages);
         Ok(())
     }
 }

@@ -56,16 +56,16 @@ impl Shell {
     /// Must be called after a change of what is done about files, or of when it is due.
     #[cold]
     pub(in crate::server) fn update_files(&mut self) {
-        self.files_active = !self.driver.keeps_nothing()
+        self.files.active = !self.driver.keeps_nothing()
             || self.driver.copies()
-            || self.loading.is_some()
+            || self.files.loading.is_some()
             || self.driver.engine.persistence.figures.is_some();
         let due_ms = self.driver.due_ms();
-        if due_ms < self.files_due_ms && due_ms != u64::MAX && !self.clock.is_frozen() {
+        if due_ms < self.files.due_ms && due_ms != u64::MAX && !self.clock.is_frozen() {
             let clock = &self.clock;
             self.timer.arm(due_ms, |ms| clock.raw_us_of(ms));
         }
-        self.files_due_ms = due_ms;
+        self.files.due_ms = due_ms;
     }
 
     /// How long to wait at most for more changes before the pending ones are handed over, or before a follower goes on applying;
@@ -98,7 +98,7 @@ impl Shell {
     fn make_base(&mut self, number: u64, manifest: Manifest) {
         let moment = Moment { boot: boot::clock(), now: self.clock.now() };
         let config = self.driver.engine.config.clone();
-        let (Some(control), Some(file)) = (self.control.clone(), &self.log_file) else { return };
+        let (Some(control), Some(file)) = (self.control.clone(), &self.files.log) else { return };
         let (abandoned, lock) = (Arc::clone(&file.rewrite_abandoned), file.lock.clone());
         let name = config.appendfilename.clone();
         let work = Rewrite { config, path: file.path.clone(), name, manifest, moment, abandoned };
@@ -122,7 +122,7 @@ impl Shell {
     pub(in crate::server) fn close_log(&mut self) {
         self.drive(|driver, _| driver.abandon_files());
         self.hand_on(true);
-        let Some(file) = &mut self.log_file else { return };
+        let Some(file) = &mut self.files.log else { return };
         file.send(Order::Close);
         file.join();
     }

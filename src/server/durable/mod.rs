@@ -33,9 +33,9 @@ pub mod start;
 pub mod switch;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use crate::driver::file::Beginning;
@@ -44,9 +44,56 @@ use crate::persist::append::log_writer::{LogWriter, Order, Progress, Report, Syn
 use crate::persist::append::manifest::Manifest;
 use crate::persist::live_copy::Part;
 use crate::persist::natives::clock::Moment;
+#[cfg(feature = "quorum")]
+use crate::server::durable::folder::Hang;
 use crate::server::durable::folder::{Folder, words};
+use crate::server::durable::load::slices::Loading;
 use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log_thread::Process;
+use crate::server::shell::Shell;
+
+/// What is under way about files, besides what the driver knows.
+pub struct FileWork {
+    /// Who writes the append-only file, if there is one.
+    pub(in crate::server) log: Option<Box<LogFile>>,
+    /// To the thread that receives a copy of the keyspace, if there is one.
+    copying: Option<Sender<Message>>,
+    /// The append-only file that is being switched on, until its copy begins; and until the copy is whole.
+    coming: Option<Box<Coming>>,
+    next_log: Option<Box<LogFile>>,
+    /// Exists for as long as a thread of this server keeps the folder of an append-only file locked.
+    folder_held: Weak<()>,
+    /// Whether the append-only file is switched on when that thread has ended.
+    awaits_folder: bool,
+    /// The load at the start, as long as it lasts.
+    pub(in crate::server) loading: Option<Box<Loading<Shell>>>,
+    /// Lets the disk of this node hang, for tests.
+    #[cfg(feature = "quorum")]
+    pub(in crate::server) hang: Option<Arc<Hang>>,
+    /// Whether there is any work about files between the turns of connections: a log, a copy or a load.
+    pub(in crate::server) active: bool,
+    /// When work about files is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_files`, as is the
+    /// field before: a turn looks at these two alone.
+    pub(in crate::server) due_ms: u64,
+}
+
+impl Default for FileWork {
+    fn default() -> FileWork {
+        FileWork {
+            log: None,
+            copying: None,
+            coming: None,
+            next_log: None,
+            folder_held: Weak::new(),
+            awaits_folder: false,
+            loading: None,
+            #[cfg(feature = "quorum")]
+            hang: None,
+            active: false,
+            due_ms: u64::MAX,
+        }
+    }
+}
 
 /// Who writes the append-only file: its thread, and where the file is.
 pub struct LogFile {

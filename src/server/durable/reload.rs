@@ -75,7 +75,7 @@ impl Shell {
 
     fn load_log(&mut self) -> Result<(), String> {
         self.hand_on(true);
-        let files = match (self.driver.file(), &self.log_file) {
+        let files = match (self.driver.file(), &self.files.log) {
             (Some(log), _) if log.phase != Phase::Running => return Err("it is being switched on or off".to_owned()),
             (Some(log), Some(file)) => {
                 if let Some(error) = &log.stuck {

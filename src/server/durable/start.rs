@@ -50,7 +50,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     let moment = Moment { boot, now: shell.clock.now() };
     let replay = Replay::new(shell.driver.engine.begin_loading(moment.now, files.progress().1), moment);
     let began = Instant::now();
-    shell.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
+    shell.files.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
     shell.update_files();
     Ok(())
 }
@@ -107,7 +107,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
     let (orders, received) = channel();
     let mut file = LogFile::new(orders, path);
     file.spawn(Begun { files, orders: received, lock, syncs, progress }, reporter(control.clone()))?;
-    shell.log_file = Some(Box::new(file));
+    shell.files.log = Some(Box::new(file));
     shell.drive(|driver, at| driver.resume_file(at, log, increments));
     Ok(())
 }
@@ -115,7 +115,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
 impl Shell {
     /// How long the next slice of a load is to be waited for; `None` if nothing is loaded.
     pub(in crate::server) fn next_load(&self) -> Option<Duration> {
-        self.loading.as_ref().map(|loading| loading.wait(self.driver.engine.config.key_load_delay))
+        self.files.loading.as_ref().map(|loading| loading.wait(self.driver.engine.config.key_load_delay))
     }
 
     /// Loads a slice, if one is due, and serves what was loaded after the last one.
@@ -125,12 +125,12 @@ impl Shell {
     #[cold]
     pub(in crate::server) fn load_some(&mut self) -> Result<(), String> {
         let delay = self.driver.engine.config.key_load_delay;
-        let Some(mut loading) = self.loading.take() else { return Ok(()) };
+        let Some(mut loading) = self.files.loading.take() else { return Ok(()) };
         if !loading.wait(delay).is_zero() || !loading.load_some(delay)? {
             if let Some(figures) = &mut self.driver.engine.persistence.loading {
                 (figures.loaded_bytes, figures.used_memory) = (loading.files.progress().0, loading.files.used_memory());
             }
-            self.loading = Some(loading);
+            self.files.loading = Some(loading);
             return Ok(());
         }
         let Loading { replay, files, then, source, began, .. } = *loading;

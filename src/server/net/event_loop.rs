@@ -77,7 +77,7 @@ impl EventLoop {
                 }
                 return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason)));
             }
-            if self.shell.files_active && self.shell.loading.is_some() {
+            if self.shell.files.active && self.shell.files.loading.is_some() {
                 self.load_some()?;
             }
             self.poll_events()?;
@@ -211,7 +211,7 @@ impl EventLoop {
 
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
     fn poll_events(&mut self) -> io::Result<()> {
-        let works_on_files = self.shell.files_active && self.shell.work_on_files();
+        let works_on_files = self.shell.files.active && self.shell.work_on_files();
         let has_work = self.due
             || works_on_files
             || self.ordered
@@ -222,7 +222,7 @@ impl EventLoop {
         if has_work {
             turns::count_poll();
             self.poller.wait(Some(&NO_TIME))?;
-        } else if self.shell.files_active
+        } else if self.shell.files.active
             && let Some(wait) = self.shell.rest_for_others()
         {
             let poller = &mut self.poller;
@@ -233,7 +233,7 @@ impl EventLoop {
             self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
         }
         #[cfg(feature = "quorum")]
-        if self.shell.files_active {
+        if self.shell.files.active {
             self.shell.look_after_wait();
         }
         for (source, readiness) in self.poller.events() {
@@ -264,7 +264,7 @@ impl EventLoop {
     fn timeout(&self) -> Option<Timespec> {
         let next = [self.listening.next(), self.listening.handshakes().next()].into_iter().flatten().min();
         let left = next.map(|next| next.saturating_duration_since(Instant::now()));
-        let load = if self.shell.files_active { self.shell.next_load() } else { None };
+        let load = if self.shell.files.active { self.shell.next_load() } else { None };
         let left = [left, load].into_iter().flatten().min()?;
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }

@@ -74,7 +74,7 @@ impl Shell {
     pub(in crate::server) fn look_after_wait(&mut self) {
         if self.driver.member().is_some_and(|member| member.leads()) {
             let now = self.clock.now();
-            if self.files_due_ms <= now.mono_ms() {
+            if self.files.due_ms <= now.mono_ms() {
                 self.tick_files();
             }
         }

@@ -127,7 +127,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let node = node::start(options, machine)?;
     let (observer, lease_max) = (node.observer(), node.lease_max());
     shell.driver.engine.replication.reporter = Some(Reporter::new(move || members::report(&observer, id, &addr, lease_max)));
-    shell.hang = Some(hang);
+    shell.files.hang = Some(hang);
     let options = MemberOptions { node, id, cluster: owner.cluster, client, tick_every_ms: TICK_MS };
     shell.drive(|driver, at| driver.begin_membership(at, options));
     Ok(())
