@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::time::Now;
 use crate::driver::delay::Delay;
+use crate::driver::flaw::Flaw;
 use crate::driver::log::Log;
 use crate::driver::{Driver, Present};
 use crate::engine::persistence::{Figures, Position};
@@ -332,7 +333,12 @@ impl Driver {
             Report::Slow(event, took) => {
                 self.engine.note_pause(event, at.now, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             }
-            Report::Increment(files) => return self.increment_begun().map(|number| Reported::MakeBase(number, files)),
+            Report::Increment(mut files) => {
+                if self.has_flaw(Flaw::BaseLacksIncrement) {
+                    files.increments.pop();
+                }
+                return self.increment_begun().map(|number| Reported::MakeBase(number, files));
+            }
             Report::Based => self.end_rewriting(at, true),
             Report::Closed => return Some(Reported::Closed),
             Report::Failed(error) => {

@@ -25,4 +25,14 @@ pub enum Flaw {
     WaitersLeft,
     /// A leader that was cut off goes on leading without another election.
     AloneLeads,
+    /// A node that does not lead any more keeps its libraries of functions.
+    LibrariesKept,
+    /// A batch that is settled opens the gates of what gathers for the next one, too.
+    SettlesAhead,
+    /// Writes are not refused, however much waits to be stored.
+    Unbounded,
+    /// A file that is switched on records changes only when its base is on the disk.
+    SwitchLosesChanges,
+    /// A new base lacks the last of the increments that it replaces.
+    BaseLacksIncrement,
 }

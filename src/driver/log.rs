@@ -271,9 +271,10 @@ impl Driver {
 
     /// All batches up to this one are settled, the last of them after so many microseconds.
     pub(super) fn settle(&mut self, at: Present, number: BatchNumber, took_us: u64) {
+        let ahead = self.has_flaw(Flaw::SettlesAhead);
         let Some(log) = self.log_mut() else { return };
         log.share(at, took_us);
-        let opened = log.gate.settle(number);
+        let opened = log.gate.settle(if ahead { log.gate.pending() } else { number });
         self.open(opened);
         self.engine.end_log_waits(at.now);
         self.look_at_bound();
@@ -291,7 +292,7 @@ impl Driver {
     }
 
     /// Number of bytes that wait to be stored.
-    pub(super) fn waiting(&self) -> u64 {
+    pub fn waiting(&self) -> u64 {
         match &self.changes {
             Changes::Nowhere => 0,
             Changes::File(file) => file.waiting(),
@@ -303,8 +304,9 @@ impl Driver {
     /// Looks whether too much waits to be stored.
     pub(super) fn look_at_bound(&mut self) {
         let waiting = self.waiting();
+        let most = if self.has_flaw(Flaw::Unbounded) { u64::MAX } else { self.waiting_max };
         let Some(log) = self.log_mut() else { return };
-        if log.bound.look(waiting) {
+        if log.bound.look(waiting, most) {
             let over = log.bound.is_over();
             let who = if matches!(self.changes, Changes::File(_)) { "the disk" } else { "a majority of the nodes" };
             if over {

@@ -37,9 +37,10 @@ pub mod sharing;
 pub mod switch;
 
 use crate::base::time::Now;
+use crate::driver::bound::WAITING_MAX;
 use crate::driver::connections::Connections;
 use crate::driver::copy::{CopyOrder, Copying};
-use crate::driver::file::FileLog;
+use crate::driver::file::{FileLog, Phase};
 use crate::driver::flaw::Flaw;
 use crate::driver::log::Log;
 #[cfg(feature = "quorum")]
@@ -106,6 +107,8 @@ pub struct Driver {
     switch_off_asked: bool,
     /// Number of files so far that changes went to.
     files_begun: u64,
+    /// Number of bytes that may wait to be stored.
+    waiting_max: u64,
     orders: Orders,
     /// A fault that a test has planted.
     #[cfg(any(test, feature = "torture"))]
@@ -126,6 +129,7 @@ impl Driver {
             rewrite_asked: false,
             switch_off_asked: false,
             files_begun: 0,
+            waiting_max: WAITING_MAX,
             orders: Orders::default(),
             #[cfg(any(test, feature = "torture"))]
             flaw: Flaw::Nothing,
@@ -136,6 +140,12 @@ impl Driver {
     #[cfg(feature = "torture")]
     pub fn plant(&mut self, flaw: Flaw) {
         self.flaw = flaw;
+    }
+
+    /// Lets fewer bytes wait to be stored, so that a test shows what follows.
+    #[cfg(feature = "torture")]
+    pub fn limit_waiting(&mut self, bytes: u64) {
+        self.waiting_max = bytes;
     }
 
     /// Whether a test has planted this fault.
@@ -225,8 +235,9 @@ impl Driver {
 
     /// Makes the engine record its changes where they are wanted now.
     fn record_changes(&mut self) {
+        let is_late = self.has_flaw(Flaw::SwitchLosesChanges);
         let records = match &self.changes {
-            Changes::File(file) if !file.records() => None,
+            Changes::File(file) if !file.records() || (is_late && file.phase == Phase::Starting) => None,
             _ => self.log().map(|log| log.records.clone()),
         };
         self.engine.keyspace.changes.log = match (records, self.copying.as_ref().and_then(|copying| copying.copy.clone())) {

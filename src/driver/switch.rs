@@ -9,6 +9,7 @@
 
 use crate::driver::copy::{Copying, Purpose};
 use crate::driver::file::{Beginning, FileLog, Phase};
+use crate::driver::flaw::Flaw;
 use crate::driver::{Changes, Driver, Present};
 use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::log_writer::Order;
@@ -93,6 +94,9 @@ impl Driver {
         let Some(file) = self.file_mut() else { return };
         if file.phase == Phase::Starting {
             file.begin();
+        }
+        if self.has_flaw(Flaw::SwitchLosesChanges) {
+            self.record_changes();
         }
         // They may have been set meanwhile.
         self.sync_as_configured();

@@ -262,13 +262,12 @@ impl Shell {
     /// Carries out the actions that the engine asked of its driver. Returns the instant after them.
     #[inline]
     pub fn act(&mut self, now: Now) -> Now {
-        let actions = self.driver.engine.take_actions();
-        if actions.is_empty() { now } else { self.carry_out(actions) }
+        if self.driver.engine.has_actions() { self.carry_out() } else { now }
     }
 
     #[cold]
-    fn carry_out(&mut self, actions: Vec<Action>) -> Now {
-        for action in actions {
+    fn carry_out(&mut self) -> Now {
+        for action in self.driver.engine.take_actions() {
             let Some(action) = self.drive(|driver, at| driver.act(at, action)) else { continue };
             match action {
                 Action::Shutdown { session, save, force } => self.shut_down(Some(session), save, force),

@@ -21,6 +21,7 @@ use crate::torture::report::{self, Report};
 use crate::torture::run;
 use crate::torture::shrink::{self, Budget, Counterexample};
 use crate::torture::sim::SimAlgorithm;
+use crate::torture::sim::disk::Planted;
 use crate::torture::sim::registers;
 use crate::torture::sim::replica::Flaw;
 use crate::torture::subject::Subject;
@@ -137,8 +138,7 @@ fn with_arguments(command: Command) -> Command {
                 .conflicts_with_all(["durable", "servers", "table"]),
         )
         .arg(
-            flag("registers", "With --replicas: clients use plain keys instead of locks, and their commands must be linearizable")
-                .requires("replicas")
+            flag("registers", "With --durable or --replicas: clients use plain keys, not locks, and their commands must be linearizable")
                 .conflicts_with_all(["algorithm", "table", "html", "history", "json"]),
         )
         .arg(
@@ -259,6 +259,9 @@ fn run_all(matches: &ArgMatches) -> Result<bool, String> {
         episode: matches.get_one::<u64>("episode").copied(),
     };
     if matches.get_flag("registers") {
+        if !matches.get_flag("durable") && replicas(matches) == 0 {
+            return Err("--registers goes with --durable or --replicas".to_owned());
+        }
         return invocation.use_registers();
     }
     let name = ["algorithm", "name"].into_iter().find_map(|name| matches.get_one::<String>(name)).map_or("all", String::as_str);
@@ -440,17 +443,19 @@ impl Invocation<'_> {
     fn use_registers(&self) -> Result<bool, String> {
         // A client library that sends a command twice has it carried out twice.
         let faults = self.settings.faults.iter().copied().filter(|fault| *fault != Fault::Duplicate).collect();
-        let settings = Settings { faults, ..self.settings.clone() };
+        let durable = self.matches.get_flag("durable").then_some(Planted::Nothing);
+        let settings = Settings { faults, durable, ..self.settings.clone() };
         let (from, simulated_us) = self.episode.map_or((0, self.simulated_us), |episode| (episode, 0));
         let spent_us = user_us();
         let bar = progress("registers", (simulated_us / HOUR_US).max(1), "hours");
         let outcome = registers::run(&settings, from, simulated_us, |simulated_us| bar.set_position(simulated_us / HOUR_US));
         bar.finish_and_clear();
-        let registers::Outcome { episodes, commands, simulated_us, violation } = outcome;
+        let registers::Outcome { episodes, commands, simulated_us, violation, .. } = outcome;
         let (nodes, seed) = (settings.machines(), settings.seed);
         let cpu_s = user_us().saturating_sub(spent_us) as f64 / 1e6;
         let hours = simulated_us as f64 / HOUR_US as f64;
-        print(&format!("plain commands of {nodes} nodes: seed {seed}; faults {}\n", Fault::format_list(&settings.faults)))?;
+        let of = if durable.is_some() { "durable servers" } else { "nodes" };
+        print(&format!("plain commands of {nodes} {of}: seed {seed}; faults {}\n", Fault::format_list(&settings.faults)))?;
         print(&format!("  {commands} commands in {episodes} episodes, {hours:.1} hours simulated in {cpu_s:.0} s of CPU\n"))?;
         match violation {
             None => print("  linearizable\n")?,

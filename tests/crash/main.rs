@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use history::{Outcome, history};
+use portcullis::driver::flaw::Flaw;
 use portcullis::torture::sim::disk::Planted;
 
 /// Number of histories that are run by default.
@@ -84,7 +85,7 @@ fn a_crash_at_any_operation_loses_nothing_that_a_client_knows() {
 
 #[test]
 fn planted_faults_are_found() {
-    let mut faults = vec![Planted::AcknowledgeBeforeFlush, Planted::NoSyncOfFolder, Planted::NoChecksum];
+    let mut faults = vec![Planted::OfDriver(Flaw::AcknowledgeEarly), Planted::NoSyncOfFolder, Planted::NoChecksum];
     // It shows where a wall clock was set back and no record has the last token: after minutes without optimization.
     if std::env::var_os("PORTCULLIS_CRASH_SEEDS").is_some() {
         faults.push(Planted::NoTokenRecord);

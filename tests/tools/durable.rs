@@ -1,12 +1,14 @@
 //! Durable servers in the simulator: native locks hold through restarts and power losses, and faults that are planted in
 //! the server show.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use portcullis::torture::check::Property;
-use portcullis::torture::plan::{Fault, Settings};
+use portcullis::driver::flaw::Flaw;
+use portcullis::torture::check::{Property, linear};
+use portcullis::torture::plan::{Fault, Plan, Settings};
 use portcullis::torture::run::{Outcome, run};
 use portcullis::torture::sim::disk::Planted;
+use portcullis::torture::sim::{Registers, WAITING_MAX, run_registers};
 use portcullis::torture::subject::Subject;
 
 use crate::torture::program;
@@ -64,7 +66,7 @@ fn locks_of_plain_commands_hold_too() {
 fn planted_faults_show() {
     let mut missed = Vec::new();
     for (planted, minutes, expected) in
-        [(Planted::AcknowledgeBeforeFlush, 200, Property::Early), (Planted::NoSyncOfFolder, 20, Property::Early)]
+        [(Planted::OfDriver(Flaw::AcknowledgeEarly), 200, Property::Early), (Planted::NoSyncOfFolder, 20, Property::Early)]
     {
         let outcome = torture("native", &[Fault::Restart, Fault::PowerLoss], 18, minutes, planted);
         if !violated(&outcome).contains(&expected) {
@@ -72,6 +74,55 @@ fn planted_faults_show() {
         }
     }
     assert!(missed.is_empty(), "{missed:?}");
+}
+
+/// What shows a fault when clients use plain keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// Commands are not linearizable.
+    NotLinear,
+    /// More waits to be stored than may.
+    Overload,
+}
+
+/// Runs clients that use plain keys, and returns what the first episode shows that shows anything.
+fn use_registers(seed: u64, mut episodes: Range<u64>, planted: Planted) -> Option<(u64, Shown)> {
+    let subject = Subject { durable: true, ..Subject::new("native") };
+    let faults = vec![Fault::Restart, Fault::PowerLoss];
+    let settings = Settings { seed, faults, durable: Some(planted), ..Settings::default() };
+    let settings = subject.settings(&settings);
+    episodes.find_map(|episode| {
+        let Registers { operations, waited_max } = run_registers(&Plan::draw(&settings, episode));
+        assert!(operations.len() > 100, "{} operations", operations.len());
+        let shown = match linear::violation(&operations) {
+            Some(_) => Shown::NotLinear,
+            // A command is refused because of those before it.
+            None if waited_max > 2 * WAITING_MAX => Shown::Overload,
+            None => return None,
+        };
+        Some((episode, shown))
+    })
+}
+
+#[test]
+fn plain_commands_are_linearizable_while_operators_change_how_servers_store() {
+    for seed in 1..=5 {
+        assert_eq!(use_registers(seed, 0..10, Planted::Nothing), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn faults_of_the_driver_show() {
+    for (flaw, shown) in [
+        (Flaw::SettlesAhead, Shown::NotLinear),
+        (Flaw::Unbounded, Shown::Overload),
+        (Flaw::SwitchLosesChanges, Shown::NotLinear),
+        (Flaw::BaseLacksIncrement, Shown::NotLinear),
+    ] {
+        let found = use_registers(1, 0..100, Planted::OfDriver(flaw));
+        println!("{flaw:?}: {found:?}");
+        assert_eq!(found.map(|(_, shown)| shown), Some(shown), "{flaw:?}");
+    }
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn the_same_seed_gives_the_same_history_of_nodes() {
 fn not_linear(faults: &[Fault], nodes: u32, seed: u64, mut episodes: Range<u64>, planted: Flaw) -> Option<u64> {
     let settings = settings(nodes, faults, seed, planted);
     episodes.find(|episode| {
-        let operations = run_registers(&Plan::draw(&settings, *episode));
+        let operations = run_registers(&Plan::draw(&settings, *episode)).operations;
         assert!(operations.len() > 100, "{} operations", operations.len());
         linear::violation(&operations).is_some()
     })
@@ -180,4 +180,9 @@ fn plain_commands_are_linearizable() {
             assert_eq!(not_linear(&[Fault::Partition], 3, seed, 0..episodes, Flaw::Nothing), None, "seed {seed}, partitions");
         }
     }
+}
+
+#[test]
+fn a_node_that_keeps_libraries_when_it_ceases_to_lead_is_found() {
+    assert!(not_linear(&[Fault::Stall], 3, 1, 0..60, Flaw::LibrariesKept).is_some());
 }

@@ -29,6 +29,12 @@ pub struct Reading {
     pub stopwatch: Option<fn() -> u64>,
 }
 
+/// Puts back what was taken from a place, in which there is nothing that would have to be freed.
+#[inline]
+fn put_back<T>(place: &mut T, taken: T) {
+    std::mem::forget(std::mem::replace(place, taken));
+}
+
 /// How a batch of requests ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batch {
@@ -68,7 +74,7 @@ impl Driver {
             self.note_kept(id, bytes.len());
             self.connections.slots[id.0 as usize].kept = Some(Kept::new(bytes, parser, ready));
         } else {
-            self.connections.parser = parser;
+            put_back(&mut self.connections.parser, parser);
         }
         consumed
     }
@@ -181,7 +187,7 @@ impl Driver {
                 Some(Ok(_)) => break Batch::Drained,
             }
         };
-        self.connections.window = window.emptied();
+        put_back(&mut self.connections.window, window.emptied());
         outbox.put_back(&mut self.engine);
         (done, batch)
     }

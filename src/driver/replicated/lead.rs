@@ -213,7 +213,9 @@ impl Driver {
         let empty = self.engine.empty_like_this(at.now);
         self.engine.end_loading(*empty);
         // Libraries are part of the state: the next leadership begins without those that another leader has deleted.
-        self.engine.scripts_mut().flush();
+        if !self.has_flaw(Flaw::LibrariesKept) {
+            self.engine.scripts_mut().flush();
+        }
     }
 
     /// With the flaw planted: goes on to answer from what there is.

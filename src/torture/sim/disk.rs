@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::driver::flaw::Flaw;
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::persist::disk::{Disk, Result};
 
@@ -12,14 +13,15 @@ pub enum Planted {
     /// None: the server is as it should be.
     #[default]
     Nothing,
-    /// Replies leave the server before their batch is durable.
-    AcknowledgeBeforeFlush,
     /// The folder is never synced.
     NoSyncOfFolder,
     /// The reader does not look at checksums of batches.
     NoChecksum,
     /// A new base does not have the next token.
     NoTokenRecord,
+    /// A fault of the driver.
+    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "only tests plant it"))]
+    OfDriver(Flaw),
 }
 
 /// The disk, which several files use at a time.

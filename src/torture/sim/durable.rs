@@ -9,6 +9,7 @@ use crate::driver::Driver;
 use crate::driver::copy::{CopyOrder, CopyProgress, Use};
 use crate::driver::file::Beginning;
 use crate::driver::file::Phase;
+use crate::driver::flaw::Flaw;
 use crate::driver::received::Received;
 use crate::engine::Engine;
 use crate::engine::config::Config;
@@ -42,6 +43,8 @@ pub struct Durable {
     /// What is being made of files or of a copy, and when it is done.
     making: Vec<(u64, Making)>,
     care: Care,
+    /// Whether the operator changes it often, and new bases and copies take long.
+    hurries: bool,
     /// Number of the process.
     pub process: u64,
     /// Whether a sync is on its way.
@@ -64,6 +67,7 @@ impl Durable {
             copy: None,
             making: Vec::new(),
             care: Care::Exact,
+            hurries: false,
             process: 0,
             syncs: false,
             resumes_us: None,
@@ -85,6 +89,11 @@ impl Durable {
             self.machine.disk.act(|disk| *disk = SimulatedDisk::new(seed));
         }
         unreachable!("an empty disk without errors is a beginning")
+    }
+
+    /// From now on the operator changes how it stores often, and new bases and copies take long, so that these meet.
+    pub fn hurry(&mut self) {
+        self.hurries = true;
     }
 
     /// The boot clock of its machine.
@@ -148,7 +157,7 @@ impl Durable {
     }
 
     fn make(&mut self, at_us: u64, making: Making) {
-        let took_us = self.random.between(1_000, 50_000);
+        let took_us = self.random.between(1_000, if self.hurries { 1_000_000 } else { 50_000 });
         self.making.push((at_us + took_us, making));
     }
 
@@ -199,7 +208,8 @@ impl Durable {
             self.care = Care::Returns;
             vec!["CONFIG SET appendonly yes", "CONFIG SET appendfsync always"]
         };
-        (done.into_iter().filter_map(word).collect(), self.random.between(500_000, 15_000_000))
+        let pause_us = if self.hurries { (1_000, 1_000_000) } else { (500_000, 15_000_000) };
+        (done.into_iter().filter_map(word).collect(), self.random.between(pause_us.0, pause_us.1))
     }
 
     /// Whether nothing that was acknowledged is lost if the process ends now: the file is on, and all that was acknowledged
@@ -233,8 +243,9 @@ impl Durable {
     /// Lets go of a writer that is closed.
     pub fn close_file(&mut self) {
         (self.writer, self.syncs, self.resumes_us) = (None, false, None);
-        // Its thread has held the folder, and gives up.
-        self.making.retain(|(_, making)| !matches!(making, Making::Base(..)));
+        // The thread that makes a base has held the folder, and gives up, unless it was about to say that it is done.
+        let is_done = self.hurries;
+        self.making.retain(|(_, making)| is_done || !matches!(making, Making::Base(..)));
     }
 
     /// Lets the writer work, unless a sync is on its way. Returns the time after which [`Durable::go_on`] must be called, if it
@@ -248,7 +259,7 @@ impl Durable {
                 // A disk mostly takes a moment, and sometimes much longer.
                 let longest_us = match self.machine.disk.planted {
                     // A slow disk shows it sooner.
-                    Planted::AcknowledgeBeforeFlush => 2_000_000,
+                    Planted::OfDriver(Flaw::AcknowledgeEarly | Flaw::SettlesAhead) => 2_000_000,
                     _ if self.random.percent(5) => 50_000,
                     _ => 2_000,
                 };

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use crate::base::time::Now;
 use crate::driver::file::Beginning;
-use crate::driver::flaw::Flaw;
 use crate::driver::replay::Purpose;
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
@@ -187,8 +186,8 @@ impl Machine {
     pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Writer), String> {
         let (engine, moment, clock, loaded) = self.load_at(at_us, config, seed)?;
         let mut driver = Driver::new(engine);
-        if self.disk.planted == Planted::AcknowledgeBeforeFlush {
-            driver.plant(Flaw::AcknowledgeEarly);
+        if let Planted::OfDriver(flaw) = self.disk.planted {
+            driver.plant(flaw);
         }
         let (log, Beginning { head, progress, syncs }) = driver.new_file(moment.now, moment.boot);
         let files = Files::begin(self.disk.clone(), NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;

@@ -46,6 +46,9 @@ enum State {
 /// From when on the operators of durable servers change how these store.
 const OPERATED_FROM_US: u64 = 5_000_000;
 
+/// Number of bytes that may wait to be stored on durable servers whose clients use plain keys: those of a few commands.
+pub const WAITING_MAX: u64 = 512;
+
 /// What clients do.
 enum Work<'a> {
     /// They use locks.
@@ -71,18 +74,27 @@ struct Simulation<'a> {
 
 /// Runs an episode and returns its history.
 pub fn run(plan: &Plan, algorithm: &SimAlgorithm) -> History {
-    run_work(plan, Work::Locks(algorithm))
+    run_work(plan, Work::Locks(algorithm)).0
 }
 
-/// Runs an episode in which clients use plain keys, and returns what they did.
-pub fn run_registers(plan: &Plan) -> Vec<crate::torture::check::linear::Operation> {
+/// What clients of plain keys have done in an episode.
+pub struct Registers {
+    /// Their commands.
+    pub operations: Vec<crate::torture::check::linear::Operation>,
+    /// The greatest number of bytes that waited to be stored.
+    pub waited_max: u64,
+}
+
+/// Runs an episode in which clients use plain keys. Durable servers are stressed: few bytes may wait to be stored, and their
+/// operators change often how they store.
+pub fn run_registers(plan: &Plan) -> Registers {
     let noted = crate::torture::sim::registers::Noted::default();
-    run_work(plan, Work::Registers(Arc::clone(&noted)));
+    let (_, waited_max) = run_work(plan, Work::Registers(Arc::clone(&noted)));
     let noted = std::mem::take(&mut *noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-    noted.into_iter().flatten().collect()
+    Registers { operations: noted.into_iter().flatten().collect(), waited_max }
 }
 
-fn run_work(plan: &Plan, work: Work<'_>) -> History {
+fn run_work(plan: &Plan, work: Work<'_>) -> (History, u64) {
     let cluster = plan.replicas.map(|_| Cluster::new(plan));
     let server = |number: u32| {
         let seed = Random::new(plan.seed, streams::ENGINE, u64::from(number)).draw();
@@ -117,6 +129,9 @@ fn run_work(plan: &Plan, work: Work<'_>) -> History {
     }
     simulation.start_nodes();
     if plan.durable.is_some() {
+        if matches!(simulation.work, Work::Registers(_)) {
+            simulation.servers.iter_mut().for_each(|server| server.stress(WAITING_MAX));
+        }
         (0..plan.machines()).for_each(|server| lock(&simulation.net).at(OPERATED_FROM_US, Event::OperateServer(server)));
     }
     for client in 0..plan.clients.len() as u32 {
@@ -126,7 +141,8 @@ fn run_work(plan: &Plan, work: Work<'_>) -> History {
         }
     }
     simulation.run();
-    simulation.finish()
+    let waited_max = simulation.servers.iter().map(|server| server.waited_max).max();
+    (simulation.finish(), waited_max.unwrap_or_default())
 }
 
 impl Simulation<'_> {

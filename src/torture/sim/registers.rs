@@ -9,6 +9,7 @@ use crate::recipes::World as _;
 use crate::torture::check::linear::{self, Call, Operation, Reply};
 use crate::torture::plan::{Plan, Settings};
 use crate::torture::sim;
+use crate::torture::sim::Registers;
 use crate::torture::sim::world::SimWorld;
 use crate::torture::traced_world::TracedWorld;
 
@@ -122,6 +123,8 @@ pub struct Outcome {
     pub commands: u64,
     /// Simulated time of the episodes.
     pub simulated_us: u64,
+    /// The greatest number of bytes that waited to be stored.
+    pub waited_max: u64,
     /// The first episode in which commands were not linearizable, and their key.
     pub violation: Option<(u64, u32)>,
 }
@@ -132,7 +135,8 @@ pub fn run(settings: &Settings, from: u64, simulated_us: u64, mut seen: impl FnM
     let mut outcome = Outcome::default();
     for episode in from.. {
         let plan = Plan::draw(settings, episode);
-        let operations = sim::run_registers(&plan);
+        let Registers { operations, waited_max } = sim::run_registers(&plan);
+        outcome.waited_max = outcome.waited_max.max(waited_max);
         outcome.episodes += 1;
         outcome.commands += operations.len() as u64;
         outcome.simulated_us += plan.end_us;

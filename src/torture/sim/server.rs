@@ -114,6 +114,10 @@ pub struct Server {
     pub(in crate::torture::sim) replica: Option<Box<Replica>>,
     /// Until when the server stands still.
     pub stalled_until_us: u64,
+    /// Number of bytes that may wait to be stored, if not as many as usual.
+    waiting_max: Option<u64>,
+    /// The greatest number of bytes that has waited.
+    pub waited_max: u64,
 }
 
 pub(in crate::torture::sim) fn engine(seed: u64, at_us: u64) -> Engine {
@@ -201,6 +205,8 @@ impl Server {
             durable: None,
             replica: None,
             stalled_until_us: 0,
+            waiting_max: None,
+            waited_max: 0,
         };
         server.count_writes();
         server
@@ -213,6 +219,15 @@ impl Server {
         server.durable = Some(Durable::new(disk, seed));
         server.start_process(0);
         server
+    }
+
+    /// Lets few bytes wait to be stored, and lets the operator change often how the server stores.
+    pub fn stress(&mut self, waiting_max: u64) {
+        self.waiting_max = Some(waiting_max);
+        self.driver.limit_waiting(waiting_max);
+        if let Some(durable) = &mut self.durable {
+            durable.hurry();
+        }
     }
 
     fn now(&self, true_us: u64) -> Now {
@@ -384,6 +399,7 @@ impl Server {
                 break;
             }
         }
+        self.waited_max = self.waited_max.max(self.driver.waiting());
         let next_ms = self.driver.engine.next_deadline().unwrap_or(u64::MAX).min(self.driver.due_ms());
         let mut next_us = if next_ms == u64::MAX { u64::MAX } else { self.clock.true_us(next_ms) };
         if let Some(rest) = self.driver.rest_for_others(self.present(net.now_us).ns) {

@@ -77,11 +77,13 @@ pub enum Flaw {
     AloneLeads,
     /// Nodes do not look at the ids of clusters.
     AnyCluster,
+    /// A node that does not lead any more keeps its libraries of functions.
+    LibrariesKept,
 }
 
 impl Flaw {
     /// All faults.
-    pub const ALL: [Flaw; 14] = [
+    pub const ALL: [Flaw; 15] = [
         Flaw::AcknowledgeBeforeMajority,
         Flaw::FollowerAnswers,
         Flaw::TokenFromClock,
@@ -96,6 +98,7 @@ impl Flaw {
         Flaw::AloneLeads,
         Flaw::HungDiskLeads,
         Flaw::AnyCluster,
+        Flaw::LibrariesKept,
     ];
 
     /// The name on the command line. `None` if there is no fault.
@@ -116,6 +119,7 @@ impl Flaw {
             Flaw::AloneLeads => Some("alone-leads"),
             Flaw::HungDiskLeads => Some("hung-disk-leads"),
             Flaw::AnyCluster => Some("any-cluster"),
+            Flaw::LibrariesKept => Some("kept-libraries"),
         }
     }
 
@@ -132,6 +136,7 @@ impl Flaw {
             Flaw::SessionsEnded => Driver::SessionsEnded,
             Flaw::WaitersLeft => Driver::WaitersLeft,
             Flaw::AloneLeads => Driver::AloneLeads,
+            Flaw::LibrariesKept => Driver::LibrariesKept,
             Flaw::Nothing
             | Flaw::VoteNotSynced
             | Flaw::WriteErrorIgnored

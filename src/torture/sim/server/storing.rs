@@ -30,6 +30,9 @@ impl Server {
         self.seed = self.seed.wrapping_add(1);
         let (driver, clock, kept) = durable.start(at_us, self.seed);
         (self.driver, self.clock) = (driver, clock);
+        if let Some(bytes) = self.waiting_max {
+            self.driver.limit_waiting(bytes);
+        }
         self.driver.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
         kept
     }
