@@ -106,6 +106,7 @@ impl World {
     /// One turn of a connection, without `recv` and `send`.
     fn turn(&mut self, session: usize, input: &[u8]) {
         let id = self.sessions[session];
+        self.shell.driver.count_read(id, input.len());
         execute_input(&mut self.shell, id, input);
         self.flush(id);
     }

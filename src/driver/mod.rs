@@ -259,6 +259,20 @@ impl Driver {
         }
     }
 
+    /// Lets time pass in the engine, a slice of what is due. What that writes to sessions is held back as far as it must be. Returns
+    /// whether more is due.
+    pub fn pass_time(&mut self, at: Present) -> bool {
+        #[cfg(feature = "quorum")]
+        if self.engine.awaits_followers() {
+            // A wait may time out: its reply has the followers of this moment.
+            self.look_at_followers(at);
+        }
+        let more = self.engine.advance(at.now);
+        // Not with the batch of requests that may follow: its sessions have not asked for this.
+        self.finish_batch(at.now, None);
+        more
+    }
+
     /// Does what is due. [`Driver::submit`] belongs behind it.
     pub fn tick(&mut self, at: Present) {
         self.sweep_when_due(at.now);

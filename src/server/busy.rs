@@ -413,7 +413,7 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
 /// and pushes, which may show what the script has changed.
 fn is_held(engine: &Engine, session: &Session) -> bool {
     // Other readers of the change log, such as a snapshot in progress, hold nothing back.
-    let waits = || engine.config.appendfsync == "always" && engine.persistence.log_runs();
+    let waits = || engine.replication.leads() || (engine.config.appendfsync == "always" && engine.persistence.log_runs());
     session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED) || (session.pushed > 0 && waits())
 }
 

@@ -92,13 +92,6 @@ impl Shell {
         }
     }
 
-    /// Reads how far the followers are, for clients that wait for them.
-    #[cold]
-    pub(super) fn read_followers(&mut self) {
-        #[cfg(feature = "quorum")]
-        self.drive(|driver, at| driver.look_at_followers(at));
-    }
-
     /// Whether the leadership must be handed over before the server ends. If so, that has begun, and it ends afterwards.
     #[cold]
     fn hands_over_and_ends(&mut self) -> bool {

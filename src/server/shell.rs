@@ -172,9 +172,6 @@ impl Shell {
     #[inline]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.driver.finish_batch(now, id);
-        if self.files.active && self.driver.has_orders() {
-            self.carry_out_orders();
-        }
         if let Some(id) = id {
             self.memory.returns.note_request(now.mono_ms());
             if let Some(traffic) = self.driver.traffic_to_report(now, id) {
@@ -330,11 +327,11 @@ impl Shell {
     fn advance_engine(&mut self, now: Now) -> bool {
         self.help_from_us = now.mono_us() + ADVANCE_EVERY_US;
         let began_ns = self.clock.stopwatch_ns();
-        if self.driver.engine.awaits_followers() {
-            // A wait may time out: its reply has the followers of this moment.
-            self.read_followers();
+        let more = self.driver.pass_time(Present { now, ns: began_ns, frozen: self.clock.is_frozen() });
+        if self.files.active {
+            self.carry_out_orders();
+            self.update_files();
         }
-        let more = self.driver.engine.advance(now);
         let spent_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
         self.driver.engine.stats.expiring_ns += spent_ns;
         self.driver.engine.note_pause("expire-cycle", now, spent_ns);

@@ -29,12 +29,6 @@ pub struct Reading {
     pub stopwatch: Option<fn() -> u64>,
 }
 
-/// Puts back what was taken from a place, in which there is nothing that would have to be freed.
-#[inline]
-fn put_back<T>(place: &mut T, taken: T) {
-    std::mem::forget(std::mem::replace(place, taken));
-}
-
 /// How a batch of requests ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batch {
@@ -60,13 +54,10 @@ impl Driver {
     /// As [`Driver::receive`], in no turn. Returns the number of bytes that were executed.
     #[inline]
     pub fn execute_input(&mut self, at: Reading, id: SessionId, input: &[u8]) -> usize {
-        self.engine.sessions[id.0 as usize].net_in += input.len() as u64;
-        self.engine.stats.net_in += input.len() as u64;
-        self.engine.stats.reads += 1;
         if self.keep_input(id, input) {
             return 0;
         }
-        let mut parser = std::mem::take(&mut self.connections.parser);
+        let mut parser = self.connections.parser.take().unwrap_or_default();
         let (consumed, batch) = self.execute(at, id, &mut parser, input);
         if consumed < input.len() {
             let bytes = input[consumed..].to_vec();
@@ -74,7 +65,7 @@ impl Driver {
             self.note_kept(id, bytes.len());
             self.connections.slots[id.0 as usize].kept = Some(Kept::new(bytes, parser, ready));
         } else {
-            put_back(&mut self.connections.parser, parser);
+            self.connections.parser = Some(parser);
         }
         consumed
     }
@@ -95,8 +86,7 @@ impl Driver {
             self.note_kept(id, 0);
         }
         match batch {
-            Batch::Paused => turn.use_up(),
-            Batch::Acts => turn.count(consumed),
+            Batch::Paused | Batch::Acts => turn.use_up(),
             Batch::Drained | Batch::Blocked => {}
         }
     }
@@ -105,9 +95,11 @@ impl Driver {
     fn execute(&mut self, at: Reading, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
         let Reading { now, ns, stopwatch } = at;
         self.engine.begin_batch(now, stopwatch.map_or_else(|| now.mono_us().saturating_mul(1000), |_| ns), stopwatch);
-        self.lend_out_buffer(id);
         let mut window = std::mem::take(&mut self.connections.window);
         let mut outbox = self.engine.take_outbox(id);
+        if outbox.bytes.capacity() == 0 {
+            outbox.bytes = std::mem::take(&mut self.connections.out_buffer);
+        }
         let mut flags = self.engine.sessions[id.0 as usize].flags;
         let holds = self.holds_output();
         let (mut done, mut arguments) = (0, 0);
@@ -187,7 +179,8 @@ impl Driver {
                 Some(Ok(_)) => break Batch::Drained,
             }
         };
-        put_back(&mut self.connections.window, window.emptied());
+        // Nothing is left there that would have to be freed.
+        std::mem::forget(std::mem::replace(&mut self.connections.window, window.emptied()));
         outbox.put_back(&mut self.engine);
         (done, batch)
     }

@@ -4,9 +4,16 @@ use crate::base::ids::SessionId;
 use crate::driver::Driver;
 use crate::driver::connections::kept::{BLOCK, Kept};
 use crate::engine::session::SessionFlags;
-use crate::resp::request::RequestParser;
 
 impl Driver {
+    /// Counts bytes that were read from the session's socket.
+    #[inline]
+    pub fn count_read(&mut self, id: SessionId, bytes: usize) {
+        self.engine.sessions[id.0 as usize].net_in += bytes as u64;
+        self.engine.stats.net_in += bytes as u64;
+        self.engine.stats.reads += 1;
+    }
+
     /// Keeps received input, if it cannot execute at once. Returns whether it was kept.
     #[inline]
     pub(super) fn keep_input(&mut self, id: SessionId, input: &[u8]) -> bool {
@@ -14,7 +21,8 @@ impl Driver {
         let slot = &mut self.connections.slots[id.0 as usize];
         let len = match &mut slot.kept {
             Some(kept) => {
-                if blocked {
+                // Behind what waits already, even if the session is not blocked any more.
+                if blocked || !kept.behind.is_empty() {
                     kept.append_behind(input);
                 } else {
                     kept.bytes.extend_from_slice(input);
@@ -24,7 +32,7 @@ impl Driver {
             }
             // Input behind a blocked request is kept. Reading it is how a closed client is noticed.
             None if blocked => {
-                slot.kept = Some(Kept::new(input.to_vec(), RequestParser::new(), true));
+                slot.kept = Some(Kept::new(input.to_vec(), Box::default(), true));
                 input.len()
             }
             None => return false,

@@ -15,13 +15,13 @@ pub(super) struct Kept {
     behind_len: usize,
     /// Offset of the first byte that is not yet executed.
     pub(super) start: usize,
-    pub(super) parser: RequestParser,
+    pub(super) parser: Box<RequestParser>,
     /// Whether a complete request may be in it.
     pub(super) ready: bool,
 }
 
 impl Kept {
-    pub(super) fn new(bytes: Vec<u8>, parser: RequestParser, ready: bool) -> Box<Kept> {
+    pub(super) fn new(bytes: Vec<u8>, parser: Box<RequestParser>, ready: bool) -> Box<Kept> {
         Box::new(Kept { bytes, behind: VecDeque::new(), behind_len: 0, start: 0, parser, ready })
     }
 

@@ -22,6 +22,9 @@ mod kept;
 mod output;
 pub mod queue;
 mod sweep;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 pub mod turn;
 mod window;
 
@@ -56,8 +59,9 @@ pub(super) struct Connections {
     slots: Vec<Slot>,
     /// Sessions whose connections get a turn, in FIFO order.
     run_queue: VecDeque<SessionId>,
-    /// Parser lent to the session whose input is executed, to reuse its allocation.
-    parser: RequestParser,
+    /// Parser lent to the session whose input is executed, to reuse its allocation; `None` while a session has it, and until there
+    /// is one.
+    parser: Option<Box<RequestParser>>,
     /// Storage for the requests that a batch parses ahead; empty while a batch uses it.
     window: Window<'static>,
     /// Reply buffer lent to the session whose requests are executed; empty while a session has it.
@@ -79,7 +83,7 @@ impl Connections {
         Connections {
             slots: Vec::new(),
             run_queue: VecDeque::new(),
-            parser: RequestParser::new(),
+            parser: None,
             window: Window::default(),
             out_buffer: Vec::new(),
             dirty: Vec::new(),

@@ -80,15 +80,6 @@ impl Driver {
         false
     }
 
-    /// Lends the reply buffer to a session whose requests are about to execute.
-    #[inline]
-    pub(super) fn lend_out_buffer(&mut self, id: SessionId) {
-        let session = &mut self.engine.sessions[id.0 as usize];
-        if session.out.capacity() == 0 {
-            session.out = std::mem::take(&mut self.connections.out_buffer);
-        }
-    }
-
     /// Whether the session closes once its outbox is written.
     #[inline]
     pub(super) fn is_closing(&self, id: SessionId) -> bool {

@@ -53,9 +53,15 @@ impl Driver {
     /// Takes the next session from the run queue.
     #[inline]
     pub fn next_connection(&mut self) -> Option<SessionId> {
-        let id = self.connections.run_queue.pop_front()?;
-        self.connections.slots[id.0 as usize].queued = false;
-        Some(id)
+        loop {
+            let id = self.connections.run_queue.pop_front()?;
+            let slot = &mut self.connections.slots[id.0 as usize];
+            slot.queued = false;
+            // Its connection may have closed meanwhile.
+            if slot.connected {
+                return Some(id);
+            }
+        }
     }
 
     /// Number of sessions in the run queue.

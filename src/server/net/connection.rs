@@ -164,6 +164,7 @@ impl Connection {
         if let Ok(count @ 1..) = received {
             // epoll reports later input with a new event, but it has already reported the end of the input (`read_on`).
             self.readable = count == buffer.len() || self.read_on || !self.stream.tells_all();
+            shell.driver.count_read(self.id, count);
             shell.receive(self.id, &buffer[..count], turn);
         }
         shell.read_buffer = buffer;

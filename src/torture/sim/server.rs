@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionFlags};
 use crate::persist::disk::simulated::SimulatedDisk;
+use crate::persist::natives::clock::BootClock;
 use crate::resp::reply::Protocol;
 use crate::torture::history::Stamp;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
@@ -142,19 +143,31 @@ fn execute(engine: &mut Engine, at: Now, id: SessionId, command: &Command) {
     engine.end_batch(at);
 }
 
+/// Lets time pass, as far as anything is due.
+fn pass_time(driver: &mut Driver, at: Present) {
+    while driver.engine.has_work(at.now) {
+        driver.pass_time(at);
+    }
+}
+
 /// Carries out what the engine asks of its driver.
-fn act(driver: &mut Driver, at: Present) {
+fn act(driver: &mut Driver, at: Present, boot: BootClock) {
+    if !driver.engine.has_actions() {
+        return;
+    }
     for action in driver.engine.take_actions() {
         // The simulation has no use for the others.
         let _ = driver.act(at, action);
     }
+    // What was switched off or is rewritten is handed on before anything else is written.
+    driver.submit(at, false, || boot);
     driver.engine.finish_actions(at.now);
 }
 
 /// A turn of a connection: does what the driver wants next. `executed` is called whenever requests were executed.
 fn take_turn(
     driver: &mut Driver,
-    at: Present,
+    (at, boot): (Present, BootClock),
     id: SessionId,
     (input, closed): (&mut Vec<u8>, bool),
     mut executed: impl FnMut(&mut Driver),
@@ -174,7 +187,7 @@ fn take_turn(
             Step::Receive => return if closed { driver.end_input(id) } else { Next::Wait },
             Step::End(next) => return next,
         }
-        act(driver, at);
+        act(driver, at, boot);
         driver.finish_batch(at.now, Some(id));
         executed(driver);
     }
@@ -299,17 +312,21 @@ impl Server {
     }
 
     /// Executes a request of an operator, who has no connection.
-    fn run(&mut self, at: Present, id: SessionId, command: &Command) {
+    fn run(&mut self, at_us: u64, id: SessionId, command: &Command) {
+        let at = self.present(at_us);
         execute(&mut self.driver.engine, at.now, id, command);
-        act(&mut self.driver, at);
+        let boot = self.boot_clock(at_us);
+        act(&mut self.driver, at, boot);
     }
 
-    /// Lets time pass in the engine. What that shows waits for its batch.
-    fn advance(&mut self, at: Now) {
-        if self.driver.engine.has_work(at) {
-            advance(&mut self.driver.engine, at);
-            self.driver.finish_batch(at, None);
-        }
+    /// The boot clock of the server's machine, if it is durable.
+    fn boot_clock(&self, at_us: u64) -> BootClock {
+        self.durable.as_ref().map(|durable| durable.boot_clock(at_us)).unwrap_or_default()
+    }
+
+    /// Lets time pass, as far as anything is due.
+    fn advance(&mut self, at: Present) {
+        pass_time(&mut self.driver, at);
     }
 
     /// Ends a session, because the server notices that its connection is broken.
@@ -345,10 +362,9 @@ impl Server {
 
     fn remove(&mut self, at_us: u64, conn: ConnId) {
         let Some(session) = self.sessions.remove(&conn) else { return };
-        let at = self.now(at_us);
-        self.advance(at);
-        self.driver.remove_connection(at, session.id);
-        self.driver.finish_batch(at, None);
+        let now = self.now(at_us);
+        self.driver.remove_connection(now, session.id);
+        self.driver.finish_batch(now, None);
     }
 
     /// Does what is due by now.
@@ -358,8 +374,9 @@ impl Server {
         if self.tick_us.take_if(|tick_us| *tick_us <= world.now_us).is_some() && self.up {
             let at = self.present(world.now_us);
             if self.driver.engine.has_work(at.now) {
-                self.advance(at.now);
-                act(&mut self.driver, at);
+                self.advance(at);
+                let boot = self.boot_clock(world.now_us);
+                act(&mut self.driver, at, boot);
                 self.note(world.now_us, || Entry::Tick);
             }
             self.tick_driver(world.now_us);
@@ -420,21 +437,20 @@ impl Server {
 
     /// Hands the changes of this turn on.
     fn hand_on(&mut self, net: &mut Net) {
-        let (at, now_us) = (self.present(net.now_us), net.now_us);
-        let Server { driver, durable, .. } = self;
-        let boot = || durable.as_ref().map(|durable| durable.boot_clock(now_us)).unwrap_or_default();
-        driver.submit(at, false, boot);
+        let (at, boot) = (self.present(net.now_us), self.boot_clock(net.now_us));
+        self.driver.submit(at, false, || boot);
     }
 
     /// Gives a connection its turn.
     fn serve_connection(&mut self, net: &mut Net, id: SessionId) {
         let (at, now_us, conn) = (self.present(net.now_us), net.now_us, self.conns[id.0 as usize]);
-        self.advance(at.now);
+        let boot = self.boot_clock(now_us);
+        self.advance(at);
         let Server { driver, durable, sessions, decoder, .. } = self;
         let Some(session) = sessions.get_mut(&conn) else { return };
         session.read_output(&driver.engine, decoder, net);
         let (mut input, mut failed) = (std::mem::take(&mut session.input), None);
-        let next = take_turn(driver, at, id, (&mut input, session.closed), |driver| {
+        let next = take_turn(driver, (at, boot), id, (&mut input, session.closed), |driver| {
             failed = failed.take().or(storing::carry_out(driver, durable.as_mut(), at, now_us));
             session.read_output(&driver.engine, decoder, net);
         });

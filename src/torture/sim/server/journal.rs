@@ -10,8 +10,9 @@ use crate::client::Command;
 use crate::driver::connections::turn::Next;
 use crate::driver::{Driver, Present};
 use crate::keyspace::change::{Change, ChangeLog};
+use crate::persist::natives::clock::BootClock;
 use crate::torture::sim::net::ConnId;
-use crate::torture::sim::server::{Server, advance, connect, engine, now, take_turn};
+use crate::torture::sim::server::{Server, connect, engine, now, pass_time, take_turn};
 
 /// The inputs of a server, from which its state can be rebuilt.
 pub(super) struct Journal {
@@ -90,6 +91,7 @@ impl Server {
         let mut last_us = journal.began_us;
         for (at_us, writes, entry) in &mut journal.entries {
             let now = now(*at_us);
+            let at = Present { now, ns: now.mono_us() * 1_000, frozen: false };
             match entry {
                 Entry::Connect(conn) => {
                     let id = connect(&mut driver.engine, now);
@@ -99,10 +101,10 @@ impl Server {
                 Entry::Disconnect(conn) => sessions.remove(&mut driver, now, *conn),
                 Entry::Close(conn) => sessions.arrives(&mut driver, *conn, |of| of.closed = true),
                 Entry::Request(conn, command) => {
-                    advance(&mut driver.engine, now);
+                    pass_time(&mut driver, at);
                     sessions.arrives(&mut driver, *conn, |of| of.input.extend_from_slice(command.wire()));
                 }
-                Entry::Tick => advance(&mut driver.engine, now),
+                Entry::Tick => pass_time(&mut driver, at),
                 Entry::Start => {
                     // As at a real start: before any grant, the next token is set above all tokens ever given.
                     driver.engine.keyspace.first_token(now);
@@ -113,7 +115,7 @@ impl Server {
                 }
             }
             driver.finish_batch(now, None);
-            sessions.serve(&mut driver, now);
+            sessions.serve(&mut driver, at);
             *writes = journal.writes.get();
             last_us = *at_us;
         }
@@ -158,17 +160,16 @@ impl Restored {
         }
     }
 
-    fn serve(&mut self, driver: &mut Driver, now: Now) {
-        let at = Present { now, ns: now.mono_us() * 1_000, frozen: false };
+    fn serve(&mut self, driver: &mut Driver, at: Present) {
         while let Some(id) = driver.next_connection() {
             let Some(connection) = self.by_session.get_mut(&id) else { continue };
             let (conn, closed) = (connection.conn, connection.closed);
-            match take_turn(driver, at, id, (&mut connection.input, closed), |_| ()) {
+            match take_turn(driver, (at, BootClock::default()), id, (&mut connection.input, closed), |_| ()) {
                 Next::Wait => {}
                 Next::Soon | Next::Later => driver.wake(id),
                 Next::Close => {
-                    self.remove(driver, now, conn);
-                    driver.finish_batch(now, None);
+                    self.remove(driver, at.now, conn);
+                    driver.finish_batch(at.now, None);
                 }
             }
         }

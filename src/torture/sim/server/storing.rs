@@ -82,10 +82,10 @@ impl Server {
         };
         let (commands, next_us) = durable.operate(driver);
         let at = self.present(net.now_us);
-        self.advance(at.now);
+        self.advance(at);
         let id = connect(&mut self.driver.engine, at.now);
         for command in commands {
-            self.run(at, id, &command);
+            self.run(net.now_us, id, &command);
         }
         self.driver.engine.disconnect(at.now, id);
         self.driver.forget(id);
