@@ -140,6 +140,7 @@ impl Driver {
     }
 
     /// The batch that the reply to a request waits for; `None` if nothing waits here.
+    #[cfg_attr(not(feature = "quorum"), allow(unused_variables, reason = "only a leader looks at the clock"))]
     fn batch_of_reply(&mut self, ns: u64, request: Executed<'_>) -> Option<BatchNumber> {
         #[cfg(feature = "quorum")]
         let trusts_itself = self.has_flaw(Flaw::ReadsWithoutLease);

@@ -86,7 +86,9 @@ impl Session {
     /// Sends the messages that were written to the connection.
     fn send(&mut self, engine: &Engine, net: &mut Net, conn: ConnId) {
         let Some(session) = engine.sessions.get(self.id.0 as usize) else { return };
-        while let Some((_, message)) = self.unsent.pop_front_if(|(at, _)| *at < session.net_out) {
+        while self.unsent.front().is_some_and(|(at, _)| *at < session.net_out)
+            && let Some((_, message)) = self.unsent.pop_front()
+        {
             net.send_back(conn, message);
         }
     }
