@@ -454,7 +454,11 @@ impl Invocation<'_> {
         let (nodes, seed) = (settings.machines(), settings.seed);
         let cpu_s = user_us().saturating_sub(spent_us) as f64 / 1e6;
         let hours = simulated_us as f64 / HOUR_US as f64;
-        let of = if durable.is_some() { "durable servers" } else { "nodes" };
+        let of = match durable {
+            Some(_) if nodes == 1 => "durable server",
+            Some(_) => "durable servers",
+            None => "nodes",
+        };
         print(&format!("plain commands of {nodes} {of}: seed {seed}; faults {}\n", Fault::format_list(&settings.faults)))?;
         print(&format!("  {commands} commands in {episodes} episodes, {hours:.1} hours simulated in {cpu_s:.0} s of CPU\n"))?;
         match violation {
