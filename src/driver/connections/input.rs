@@ -1,4 +1,4 @@
-//! Input that waits to execute: an incomplete request, requests behind one that blocks, requests whose replies nobody reads.
+//! Input that waits to execute: an incomplete request, or requests behind one that blocks or whose reply is not read.
 
 use crate::base::ids::SessionId;
 use crate::driver::Driver;

@@ -1,5 +1,5 @@
-//! What connections do with bytes: requests that were received execute in batches, replies are written as far as they may be
-//! shown, and nobody takes more than a turn. The adapter has the sockets; a turn of a connection asks it for what is next:
+//! What connections do with bytes: received requests execute in batches, and replies are written as far as they may be shown. Each
+//! connection has its turn. The adapter has the sockets, and asks in a turn for one step after the other:
 //!
 //! ```text
 //!   wake ─▶ run queue ─▶ next_connection ─▶ step ─▶ Write   ─▶ output, written ─┐

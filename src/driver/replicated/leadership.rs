@@ -36,7 +36,7 @@ pub fn hangs(busy: Duration, lease_max: Duration) -> bool {
 }
 
 /// Of the nodes that could lead instead of node `me`, because they vote and answer: the wanted one, or else the one that has most
-/// of the log. If a disk hangs, nobody knows whose: `stored` asks for one that has stored all that is committed.
+/// of the log. If a disk hangs, it is not known which one: `stored` asks for a node that has stored all that is committed.
 pub fn successor(
     status: &Status,
     me: NodeId,
