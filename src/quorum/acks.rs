@@ -55,8 +55,6 @@ impl Acks {
 mod tests {
     use std::time::Duration;
 
-    use openraft::Instant as _;
-
     use super::*;
 
     #[test]

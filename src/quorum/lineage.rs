@@ -17,7 +17,7 @@ use std::time::Duration;
 use openraft::AsyncRuntime;
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::{Hello, Neighbours};
+use crate::quorum::net::{Hello, Transport};
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::state::{SharedSnapshots, lock};
@@ -40,23 +40,22 @@ pub fn draw() -> ClusterId {
 }
 
 /// Keeps and tells which cluster a node belongs to.
-pub struct Belonging<T, D: Disk> {
+pub struct Belonging<D: Disk> {
     pub node: NodeId,
     pub log: LogStore,
     pub snapshots: SharedSnapshots<D>,
-    pub transport: T,
+    pub transport: Transport,
 }
 
-impl<T: Clone, D: Disk> Clone for Belonging<T, D> {
+impl<D: Disk> Clone for Belonging<D> {
     fn clone(&self) -> Self {
         let Belonging { node, log, snapshots, transport } = self;
         Belonging { node: *node, log: log.clone(), snapshots: Arc::clone(snapshots), transport: transport.clone() }
     }
 }
 
-impl<T, D> Belonging<T, D>
+impl<D> Belonging<D>
 where
-    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
 {

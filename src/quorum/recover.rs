@@ -61,11 +61,12 @@ where
         let describe = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
         let lock = FolderLock::acquire(folder)?;
         let (mut log, worker) = LogStore::open(disks.0, Options::new(owner, Some(lock))).map_err(|error| describe(&error))?;
-        let mut snapshots = Snapshots::open(disks.1, folder, owner).map_err(|error| describe(&error))?;
+        let mut disk = disks.1;
         let cluster = match log.lineage().id {
-            0 => epoch::read(folder)?,
+            0 => epoch::read(&mut disk).map_err(|error| describe(&error))?,
             id => id,
         };
+        let mut snapshots = Snapshots::open(disk, folder, owner).map_err(|error| describe(&error))?;
         snapshots.belong(cluster).map_err(|error| describe(&error))?;
         let state = log.get_log_state().await.map_err(|error| describe(&error))?;
         let last = state.last_log_id.ok_or_else(|| describe(&"the node has no log: there is nothing to recover"))?;

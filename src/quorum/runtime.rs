@@ -6,9 +6,10 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -143,9 +144,21 @@ impl Sub for Instant {
     }
 }
 
+impl Instant {
+    /// What the clock shows.
+    pub fn now() -> Instant {
+        Instant(simulated(|began, simulation| began + simulation.now()).unwrap_or_else(std::time::Instant::now))
+    }
+
+    /// The time since then.
+    pub fn elapsed(self) -> Duration {
+        Instant::now().0.saturating_duration_since(self.0)
+    }
+}
+
 impl openraft::Instant for Instant {
     fn now() -> Instant {
-        Instant(simulated(|began, simulation| began + simulation.now()).unwrap_or_else(std::time::Instant::now))
+        Instant::now()
     }
 }
 
@@ -162,7 +175,7 @@ impl Future for SimulatedSleep {
         let until = self.until;
         let alarm = self.alarm.get_or_insert_default();
         let is_new = Arc::strong_count(alarm) == 1;
-        let now = <Instant as openraft::Instant>::now();
+        let now = Instant::now();
         if now >= until {
             return Poll::Ready(());
         }
@@ -285,6 +298,59 @@ pub fn random() -> u64 {
     Random.number()
 }
 
+/// Fills `bytes` with random ones that nobody can guess, but for those of a simulation.
+pub fn fill_random(bytes: &mut [u8]) {
+    match is_simulated() {
+        true => rand::Rng::fill_bytes(&mut Random, bytes),
+        false => rand::Rng::fill_bytes(&mut rand::rng(), bytes),
+    }
+}
+
+/// Runs a task that nobody waits for.
+pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
+    drop(Runtime::spawn(future));
+}
+
+/// Sleeps for a time.
+pub fn sleep(time: Duration) -> Sleep {
+    Runtime::sleep(time)
+}
+
+/// A sleep.
+pub type Sleep = <Runtime as AsyncRuntime>::Sleep;
+
+/// Waits for a future, but no longer than a time.
+///
+/// # Errors
+/// It took longer.
+pub async fn timeout<T>(time: Duration, future: impl Future<Output = T>) -> Result<T, Late> {
+    let (mut future, mut end) = (pin!(future), pin!(sleep(time)));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending => end.as_mut().poll(context).map(|()| Err(Late)),
+    })
+    .await
+}
+
+/// Ticks at an interval: the first one at once, and after a late one as long as after any other.
+pub struct Ticks {
+    every: Duration,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Ticks {
+    /// Ticks of so much time.
+    pub fn new(every: Duration) -> Ticks {
+        Ticks { every, sleep: Box::pin(sleep(Duration::ZERO)) }
+    }
+
+    /// Waits for the next tick. It may be dropped and called again.
+    pub async fn tick(&mut self) {
+        self.sleep.as_mut().await;
+        self.sleep.set(sleep(self.every));
+    }
+}
+
 /// The runtime.
 #[derive(Debug)]
 pub struct Runtime(tokio::runtime::Runtime);
@@ -321,7 +387,7 @@ impl AsyncRuntime for Runtime {
     }
 
     fn sleep(time: Duration) -> Self::Sleep {
-        let until = <Instant as openraft::Instant>::now() + time;
+        let until = Instant::now() + time;
         match is_simulated() {
             true => Either::Right(SimulatedSleep { until, alarm: None }),
             false => Either::Left(tokio::time::sleep_until(until.0.into())),
@@ -336,7 +402,7 @@ impl AsyncRuntime for Runtime {
     }
 
     fn timeout<R, F: Future<Output = R> + Send>(time: Duration, future: F) -> Self::Timeout<R, F> {
-        Self::timeout_at(<Instant as openraft::Instant>::now() + time, future)
+        Self::timeout_at(Instant::now() + time, future)
     }
 
     fn timeout_at<R, F: Future<Output = R> + Send>(until: Instant, future: F) -> Self::Timeout<R, F> {

@@ -189,7 +189,7 @@ impl Fault {
             Fault::Duplicate => "a reply is lost with its connection, and the client library sends the command again",
             Fault::PowerLoss => "machines of servers lose their power and boot again",
             Fault::Partition => "nodes are cut off from others, in one direction or in both",
-            Fault::Disorder => "messages between nodes are late, out of order, lost, or arrive twice",
+            Fault::Disorder => "what nodes send to each other is late or lost, and connections break",
             Fault::Stall => "nodes stop for a time",
             Fault::Wipe => "nodes lose their disks, one at a time",
             Fault::BadDisk => "disks of nodes are full or fail for a time, one at a time",

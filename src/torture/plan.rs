@@ -168,7 +168,7 @@ pub enum Injection {
         server: u32,
         /// How long the fault lasts.
         for_us: u64,
-        /// Maximum delay of a message.
+        /// Maximum delay of a segment.
         most_us: u64,
     },
     /// Packets between a client and a server are lost.
@@ -193,14 +193,16 @@ pub enum Injection {
         /// How long the fault lasts.
         for_us: u64,
     },
-    /// Messages between nodes are late, overtake each other, are lost, or arrive twice.
+    /// What nodes send to each other is late or lost, as on a bad network, and connections break.
     Disorder {
         /// How long the fault lasts.
         for_us: u64,
-        /// Maximum delay of a message.
+        /// Maximum delay of a segment.
         most_us: u64,
-        /// Probabilities of a loss and of a copy, in percent.
-        percent: (u64, u64),
+        /// Percentage of segments that are lost. They are sent again.
+        lost_percent: u64,
+        /// Out of a thousand segments, how many are the last ones of their connections.
+        broken_permille: u64,
     },
     /// A node stops for a time: none of its code runs.
     Stall {

@@ -184,5 +184,5 @@ fn plain_commands_are_linearizable() {
 
 #[test]
 fn a_node_that_keeps_libraries_when_it_ceases_to_lead_is_found() {
-    assert!(not_linear(&[Fault::Stall], 3, 1, 0..60, Flaw::LibrariesKept).is_some());
+    assert!(not_linear(&[Fault::Stall, Fault::CutOff], 3, 1, 0..60, Flaw::LibrariesKept).is_some());
 }

@@ -11,17 +11,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use openraft::Instant as _;
 use openraft::entry::RaftEntry;
 use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendResult};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::quorum::net::frame::{Kind, decode_message, encode_message};
 use crate::quorum::net::link::{Answer, Link, Peer};
-use crate::quorum::runtime;
+use crate::quorum::runtime::{Instant, Sleep, sleep};
 use crate::quorum::sane;
 use crate::quorum::types::{Entry, LogId, NodeId, Types, Vote};
 
@@ -45,7 +43,7 @@ const ENTRY_OVERHEAD: usize = 64;
 pub struct Sent {
     answer: oneshot::Receiver<Answer>,
     vote: Vote,
-    at: runtime::Instant,
+    at: Instant,
     bytes: usize,
     prev: Option<LogId>,
     last: Option<LogId>,
@@ -57,14 +55,7 @@ impl Sent {
         let last = append.entries.last().map(RaftEntry::log_id).or(append.prev_log_id);
         let frame = encode_message(Kind::Append, 0, append, length(append))?;
         let bytes = frame.len();
-        Some(Sent {
-            at: runtime::Instant::now(),
-            answer: link.send(frame),
-            vote: append.vote,
-            bytes,
-            prev: append.prev_log_id,
-            last,
-        })
+        Some(Sent { at: Instant::now(), answer: link.send(frame), vote: append.vote, bytes, prev: append.prev_log_id, last })
     }
 
     /// Polls for the answer.
@@ -283,11 +274,11 @@ impl<S: Stream<Item = Append> + Unpin> Appends<S> {
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.alarm.as_mut().poll(cx));
-            let due = self.progress + self.patience;
-            if due <= Instant::now() {
+            let rest = self.patience.saturating_sub(self.progress.elapsed());
+            if rest.is_zero() {
                 return Poll::Ready(());
             }
-            self.alarm.set(sleep_until(due));
+            self.alarm.set(sleep(rest));
         }
     }
 }

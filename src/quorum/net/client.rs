@@ -19,7 +19,6 @@ use openraft::raft::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, timeout_at};
 
 use crate::quorum::net::append::{self, Sent};
 use crate::quorum::net::frame::{Kind, encode_message};
@@ -28,6 +27,7 @@ use crate::quorum::net::hello::Purpose;
 use crate::quorum::net::keeper::Shared;
 use crate::quorum::net::link::{Link, Peer};
 use crate::quorum::net::snapshot::{self, Unsent};
+use crate::quorum::runtime::{Instant, timeout};
 use crate::quorum::sane::{self, Nonsense};
 use crate::quorum::types::{NodeId, Peer as Member, SnapshotFile, Types, Vote};
 
@@ -97,9 +97,9 @@ impl Client {
         request: impl AsyncFnOnce(Link) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let time = option.soft_ttl();
-        let deadline = Instant::now() + time;
+        let began = Instant::now();
         let link = self.peer.connection(time).await.ok_or_else(|| self.unreachable())?;
-        timeout_at(deadline, request(link)).await.map_err(|_| self.late(action, time))?
+        timeout(time.saturating_sub(began.elapsed()), request(link)).await.map_err(|_| self.late(action, time))?
     }
 
     /// An answer, unless it makes no sense.
@@ -175,7 +175,7 @@ impl RaftNetworkV2<Types> for Client {
         let sending = async {
             let dialled = self.shared.dial(node, &addr, Purpose::Snapshot).await;
             let mut wire = dialled.map_err(|failure| StreamingError::Unreachable(Unreachable::new(&failure)))?;
-            let sent = snapshot::send(&mut wire, vote, snapshot).await.map_err(|unsent| match unsent {
+            let sent = snapshot::send(&mut wire, &self.shared.platform, vote, snapshot).await.map_err(|unsent| match unsent {
                 Unsent::Io(error) => StreamingError::Network(NetworkError::new(&error)),
                 Unsent::Refused(reason) => StreamingError::Unreachable(Unreachable::from_string(reason)),
             });
@@ -185,6 +185,7 @@ impl RaftNetworkV2<Types> for Client {
             })
         };
         tokio::select! {
+            biased;
             closed = cancel => Err(StreamingError::Closed(closed)),
             sent = sending => sent,
         }

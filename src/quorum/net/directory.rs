@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::base::durations::{Durations, Histogram};
 use crate::quorum::acks::Acks;
 use crate::quorum::net::hello::{ClientAddress, Hello};
+use crate::quorum::runtime::Instant;
 use crate::quorum::types::NodeId;
 
 /// What is known of one node.

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use crate::quorum::cluster::{Cluster, Foreign, Pair, Side, Standing};
 use crate::quorum::net::frame::{FRAME_MAX, Frame, HEAD, Kind, LENGTH, Malformed, decode_beginning, encode};
 use crate::quorum::net::wire::Wire;
+use crate::quorum::runtime::{fill_random, timeout};
 use crate::quorum::sane::{Nonsense, expect_name};
 use crate::quorum::types::{ClusterId, NodeId};
 
@@ -129,13 +130,20 @@ pub struct Identity {
     secret: Option<Vec<u8>>,
     standing: watch::Sender<Standing>,
     successor: watch::Sender<ClusterId>,
+    checks_cluster: bool,
 }
 
 impl Identity {
-    /// `secret`: nodes with another one, or none, are refused.
-    pub fn new(node: NodeId, client: ClientAddress, secret: Option<Vec<u8>>, standing: Standing) -> Identity {
+    /// `secret`: nodes with another one, or none, are refused. `checks_cluster`: nodes of other clusters are refused.
+    pub fn new(
+        node: NodeId,
+        client: ClientAddress,
+        secret: Option<Vec<u8>>,
+        standing: Standing,
+        checks_cluster: bool,
+    ) -> Identity {
         let (standing, successor) = (watch::Sender::new(standing), watch::Sender::new(0));
-        Identity { node, client, secret, standing, successor }
+        Identity { node, client, secret, standing, successor, checks_cluster }
     }
 
     /// The number of this node.
@@ -168,6 +176,9 @@ impl Identity {
     /// Why not.
     pub fn check_cluster(&self, theirs: &Hello, side: Side) -> Result<(), Refusal> {
         let standing = *self.standing.borrow();
+        if !self.checks_cluster {
+            return Ok(());
+        }
         standing.check(self.node, theirs.node, &theirs.standing(), side).map_err(Refusal::Foreign)
     }
 
@@ -339,7 +350,7 @@ pub async fn accept(
 
 async fn within_time<T>(greeting: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let late = |_| Failure::Io(io::Error::new(io::ErrorKind::TimedOut, "the other side did not say who it is in time"));
-    tokio::time::timeout(GREETING_TIME, greeting).await.map_err(late)?
+    timeout(GREETING_TIME, greeting).await.map_err(late)?
 }
 
 /// The text of a refusal by the other node, made safe to show.
@@ -385,7 +396,7 @@ pub fn introduced(first: &[u8; INTRODUCTION]) -> NodeId {
 
 fn opening(me: &Identity, target: Option<NodeId>, purpose: Purpose) -> Result<Vec<u8>, Failure> {
     let mut nonce = [0; 32];
-    getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
+    fill_random(&mut nonce);
     let mut body = [MAGIC.as_slice(), &VERSION].concat();
     let opening = postcard::to_stdvec(&Opening { hello: me.hello(), nonce, target, purpose });
     body.extend(opening.map_err(|error| io::Error::other(error.to_string()))?);

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
 
 use crate::quorum::leader::Leader;
-use crate::quorum::net::dial::{self, Security};
+use crate::quorum::net::dial::{self, Platform, Security};
 use crate::quorum::net::directory::Directory;
 use crate::quorum::net::frame::{Kind, encode};
 use crate::quorum::net::hello::{self, Identity, Purpose};
 use crate::quorum::net::link::{self, Link, Peer};
 use crate::quorum::net::quiet::Quiet;
 use crate::quorum::net::wire::Wire;
+use crate::quorum::runtime::{Instant, random, sleep, spawn};
 use crate::quorum::types::NodeId;
 
 /// First and longest pause between two attempts to connect.
@@ -36,6 +36,8 @@ pub struct Shared {
     pub me: Identity,
     /// What it knows of the others.
     pub directory: Arc<Directory>,
+    /// What opens sockets and files.
+    pub platform: Arc<dyn Platform>,
     /// How sockets are encrypted.
     pub security: Security,
     /// Closes when everything is to end.
@@ -49,9 +51,9 @@ pub struct Shared {
 
 impl Shared {
     /// A transport that knows no other node.
-    pub fn new(me: Identity, security: Security, shutdown: watch::Receiver<()>) -> Shared {
+    pub fn new(me: Identity, platform: Arc<dyn Platform>, security: Security, shutdown: watch::Receiver<()>) -> Shared {
         let (directory, on_message) = (Arc::default(), OnceLock::new());
-        Shared { me, directory, security, shutdown, on_message, peers: Mutex::default(), leader: Leader::default() }
+        Shared { me, directory, platform, security, shutdown, on_message, peers: Mutex::default(), leader: Leader::default() }
     }
 
     /// Waits until everything is to end.
@@ -65,7 +67,7 @@ impl Shared {
     /// # Errors
     /// See [`hello::Failure`].
     pub async fn dial(&self, node: NodeId, addr: &str, purpose: Purpose) -> Result<Wire, hello::Failure> {
-        let mut wire = dial::open(addr, &self.security).await?;
+        let mut wire = dial::open(&*self.platform, addr, &self.security).await?;
         let hello = hello::connect(&mut wire, &self.me, node, purpose).await?;
         self.directory.set_dialled(hello);
         Ok(wire)
@@ -116,7 +118,7 @@ impl Shared {
         }
         let peer = Arc::new(Peer::new(node, addr.to_owned(), &self.directory));
         peers.insert(node, peer.clone());
-        tokio::spawn(keep(self.clone(), peer.clone()));
+        spawn(keep(self.clone(), peer.clone()));
         peer
     }
 }
@@ -130,6 +132,7 @@ async fn keep(shared: Arc<Shared>, peer: Arc<Peer>) {
         let Some(target) = addr.borrow_and_update().clone() else { break };
         let began = Instant::now();
         let (reason, told) = tokio::select! {
+            biased;
             ended = stay_connected(&shared, &peer, &target, &quiet) => ended,
             // A node that is no member any more has none. Its removal is told by who removes it.
             _ = addr.changed() => match addr.borrow().as_deref() {
@@ -150,9 +153,10 @@ async fn keep(shared: Arc<Shared>, peer: Arc<Peer>) {
         if began.elapsed() > LASTING {
             pause = PAUSE.0;
         }
-        // From half of the pause to all of it, at random, so that nodes do not meet in step. Without randomness, all of it.
-        let random = f64::from(getrandom::u32().unwrap_or(u32::MAX)) / f64::from(u32::MAX);
+        // From half of the pause to all of it, at random, so that nodes do not meet in step.
+        let random = f64::from(random() as u32) / f64::from(u32::MAX);
         tokio::select! {
+            biased;
             () = sleep(pause.mul_f64(0.5 + 0.5 * random)) => {}
             _ = addr.changed() => {}
             () = shared.ended() => break,
@@ -188,8 +192,9 @@ async fn stay_connected(shared: &Arc<Shared>, peer: &Peer, addr: &str, quiet: &Q
     quiet.reset();
     tracing::info!("Connected to node {} at {addr}", peer.node());
     let reason = tokio::select! {
-        reason = link::carry(&mut wire, peer, &shared.me, &shared.directory, requests) => reason,
+        biased;
         Ok(nonsense) = nonsense.wait_for(Option::is_some) => nonsense.as_ref().map(ToString::to_string).unwrap_or_default(),
+        reason = link::carry(&mut wire, peer, &shared.me, &shared.directory, requests) => reason,
     };
     (reason, Told::Often)
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::quorum::acks::Acks;
 use crate::quorum::cluster::{Foreign, Side, Standing};
@@ -15,6 +14,7 @@ use crate::quorum::net::directory::{Directory, Traffic};
 use crate::quorum::net::frame::{Frame, Kind, decode_beginning, encode_message, set_id};
 use crate::quorum::net::hello::{Hello, Identity, Refusal, reason};
 use crate::quorum::net::wire::Wire;
+use crate::quorum::runtime::{Instant, Ticks, timeout};
 use crate::quorum::sane::Nonsense;
 use crate::quorum::types::NodeId;
 
@@ -159,32 +159,16 @@ impl Peer {
 /// Carries requests and answers until the connection ends, and returns why it did.
 pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Directory, mut requests: Requests) -> String {
     let mut carrier = Carrier { wire, peer, me, directory, next_id: 1, pending: HashMap::new(), ping: None };
-    let mut ticks = interval(PING_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = Ticks::new(PING_INTERVAL);
     let mut standing = me.standing().subscribe();
     let mut silent = 0;
     // What this node was when the other one was checked last. It may have changed since the connection began.
     let mut own = Standing::default();
     loop {
+        // What comes from elsewhere last: there may always be more of it.
         tokio::select! {
-            frame = carrier.wire.next() => {
-                silent = 0;
-                directory.heard(peer.traffic());
-                if let Err(reason) = frame.map_err(|error| error.to_string()).and_then(|frame| carrier.take(frame)) {
-                    return reason;
-                }
-            }
-            request = requests.recv(), if carrier.wire.queued() < QUEUE_MAX => {
-                let Some(request) = request else { return "nobody uses it".to_owned() };
-                if let Err(reason) = carrier.check_own(&mut own) {
-                    return reason;
-                }
-                carrier.start(request);
-                while carrier.wire.queued() < QUEUE_MAX && let Some(request) = requests.try_recv() {
-                    carrier.start(request);
-                }
-            }
-            _ = ticks.tick() => {
+            biased;
+            () = ticks.tick() => {
                 // Intervals are counted, not time: a process that was stopped first reads what has come meanwhile.
                 if silent >= SILENT_MAX {
                     return format!("nothing was heard for {} ms", PING_INTERVAL.as_millis() * u128::from(SILENT_MAX));
@@ -197,6 +181,23 @@ pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Dire
                 Ok(()) => carrier.ping(),
                 Err(reason) => return reason,
             },
+            request = requests.recv(), if carrier.wire.queued() < QUEUE_MAX => {
+                let Some(request) = request else { return "nobody uses it".to_owned() };
+                if let Err(reason) = carrier.check_own(&mut own) {
+                    return reason;
+                }
+                carrier.start(request);
+                while carrier.wire.queued() < QUEUE_MAX && let Some(request) = requests.try_recv() {
+                    carrier.start(request);
+                }
+            }
+            frame = carrier.wire.next() => {
+                silent = 0;
+                directory.heard(peer.traffic());
+                if let Err(reason) = frame.map_err(|error| error.to_string()).and_then(|frame| carrier.take(frame)) {
+                    return reason;
+                }
+            }
         }
     }
 }

@@ -26,18 +26,18 @@ mod tests;
 mod transport;
 mod wire;
 
-#[cfg(feature = "torture")]
-pub use crate::quorum::cluster::Side;
 pub use crate::quorum::cluster::{Cluster, Standing};
 #[cfg(feature = "torture")]
-pub use client::doubling;
-pub use dial::Security;
-pub use directory::Directory;
-pub use handler::Snapshot;
+pub use crate::quorum::leader::Said;
 #[cfg(feature = "torture")]
-pub use hello::Greeting;
+pub use crate::quorum::sane::Nonsense;
+pub use client::Network;
+pub use dial::{Listener, Platform, Security, System};
+pub use directory::Directory;
+pub use handler::{Failed, Handler, Snapshot};
 pub use hello::{ClientAddress, Hello};
 #[cfg(feature = "torture")]
 pub use hello::{INTRODUCTION, introduced};
 pub use snapshot::{SnapshotSink, SnapshotWriter};
-pub use transport::{Neighbours, Options, Transport};
+pub use transport::{Options, Shutdown, Transport};
+pub use wire::Socket;

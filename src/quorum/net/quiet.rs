@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::quorum::runtime::Instant;
 
 /// Interval in which a text is logged once.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -31,7 +33,7 @@ impl Quiet {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((logged, at)) = &*last {
             let interval = if logged == text { INTERVAL } else { INTERVAL_MIN };
-            if now.saturating_duration_since(*at) < interval {
+            if now - *at < interval {
                 return false;
             }
         }

@@ -1,7 +1,7 @@
 //! The connections that other nodes open to this one: takes their requests, and returns the answers as they come.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +10,12 @@ use futures_util::stream::FuturesUnordered;
 use openraft::entry::RaftEntry;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse};
 use serde::Serialize;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::quorum::admission::{Admission, Part};
 use crate::quorum::cluster::{Side, Standing};
 use crate::quorum::leader::Leader;
-use crate::quorum::net::dial;
+use crate::quorum::net::dial::{self, Listener};
 use crate::quorum::net::directory::Inbound;
 use crate::quorum::net::frame::{Frame, Kind, Malformed, decode_beginning, decode_message, encode, encode_message};
 use crate::quorum::net::handler::{Failed, Handler};
@@ -27,7 +25,8 @@ use crate::quorum::net::link;
 use crate::quorum::net::quiet::Quiet;
 use crate::quorum::net::snapshot::{self, SnapshotSink};
 use crate::quorum::net::transport::HandOver;
-use crate::quorum::net::wire::Wire;
+use crate::quorum::net::wire::{Socket, Wire};
+use crate::quorum::runtime::{Ticks, sleep, spawn};
 use crate::quorum::sane::{self, Nonsense};
 use crate::quorum::types::{LogId, NodeId, Types, Vote};
 
@@ -66,16 +65,17 @@ pub struct Service<H, K> {
 }
 
 /// Accepts connections until everything is to end.
-pub async fn serve<H: Handler, K: SnapshotSink>(listener: TcpListener, service: Arc<Service<H, K>>) {
+pub async fn serve<H: Handler, K: SnapshotSink>(listener: impl Listener, service: Arc<Service<H, K>>) {
     let places = Arc::new(Semaphore::new(service.connections_max));
     let snapshots = Arc::new(Semaphore::new(SNAPSHOTS_MAX));
     let quiet = Arc::new(Quiet::default());
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            biased;
             () = service.shared.ended() => return,
+            accepted = listener.accept() => accepted,
         };
-        let (stream, from) = match accepted {
+        let (socket, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 log(&quiet, &format!("Accepting a node's connection failed: {error}"));
@@ -84,16 +84,16 @@ pub async fn serve<H: Handler, K: SnapshotSink>(listener: TcpListener, service: 
             }
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
-            // As far as the socket takes it at once.
-            let _ = stream.try_write(&encode(Kind::Refused, 0, Refusal::Full.to_string().as_bytes()));
+            Wire::new(socket).tell(&Refusal::Full.to_string()).await;
             log(&quiet, &format!("A node's connection was refused: {}", Refusal::Full));
             continue;
         };
         let (service, snapshots, quiet) = (service.clone(), snapshots.clone(), quiet.clone());
-        tokio::spawn(async move {
+        spawn(async move {
             tokio::select! {
-                () = connection(stream, from, &service, &snapshots, &quiet) => {}
+                biased;
                 () = service.shared.ended() => {}
+                () = connection(socket, from, &service, &snapshots, &quiet) => {}
             }
             drop(place);
         });
@@ -113,21 +113,21 @@ fn log(quiet: &Quiet, text: &str) {
 }
 
 async fn connection<H: Handler, K: SnapshotSink>(
-    stream: TcpStream,
-    from: SocketAddr,
+    socket: Box<dyn Socket>,
+    from: IpAddr,
     service: &Service<H, K>,
     snapshots: &Semaphore,
     quiet: &Quiet,
 ) {
     let shared = &service.shared;
-    let (mut wire, hello, purpose) = match begin(stream, shared).await {
+    let (mut wire, hello, purpose) = match begin(socket, shared).await {
         Ok(begun) => begun,
         Err(failure) => {
-            let text = format!("A node's connection from {} was not taken: {failure}", from.ip());
+            let text = format!("A node's connection from {from} was not taken: {failure}");
             return match failure {
                 failure if failure.is_early() => {}
                 Failure::Refusing(refusal) => {
-                    shared.directory.note_refused(format!("a node at {}", from.ip()), refusal.to_string());
+                    shared.directory.note_refused(format!("a node at {from}"), refusal.to_string());
                     log_once(quiet, &text);
                 }
                 failure if failure.lasts() => log_once(quiet, &text),
@@ -138,7 +138,7 @@ async fn connection<H: Handler, K: SnapshotSink>(
     let node = hello.node;
     if shared.directory.get(node).is_none() && shared.directory.all().len() >= NODES_MAX {
         wire.refuse("too many nodes are known").await;
-        return log(quiet, &format!("Node {node} at {} was refused: too many nodes are known", from.ip()));
+        return log(quiet, &format!("Node {node} at {from} was refused: too many nodes are known"));
     }
     shared.directory.set_hello(hello.clone());
     let inbound = shared.directory.inbound(node);
@@ -156,7 +156,7 @@ async fn connection<H: Handler, K: SnapshotSink>(
     };
     if let Err(reason) = ended {
         wire.refuse(&reason).await;
-        log(quiet, &format!("The connection of node {node} at {} was closed: {reason}", from.ip()));
+        log(quiet, &format!("The connection of node {node} at {from} was closed: {reason}"));
     }
 }
 
@@ -172,8 +172,8 @@ fn expect_no_twin(shared: &Shared, hello: &Hello) -> Result<(), Refusal> {
     }
 }
 
-async fn begin(stream: TcpStream, shared: &Shared) -> Result<(Wire, Hello, Purpose), Failure> {
-    let mut wire = dial::accepted(stream, &shared.security).await?;
+async fn begin(socket: Box<dyn Socket>, shared: &Shared) -> Result<(Wire, Hello, Purpose), Failure> {
+    let mut wire = dial::accepted(socket, &shared.security).await?;
     let (hello, purpose) = hello::accept(&mut wire, &shared.me, |hello| expect_no_twin(shared, hello)).await?;
     Ok((wire, hello, purpose))
 }
@@ -203,11 +203,22 @@ async fn requests<H: Handler, K>(
     let mut bytes = 0;
     let mut expected = Expected { sender: hello.node, appended: None };
     let mut silent = 0;
-    let mut ticks = interval(SILENCE.0);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = Ticks::new(SILENCE.0);
     loop {
         let receive = under_way.len() < UNDER_WAY_MAX.0 && bytes < UNDER_WAY_MAX.1 && wire.queued() < QUEUE_MAX;
+        // What comes from elsewhere last: there may always be more of it.
         tokio::select! {
+            biased;
+            () = ticks.tick() => {
+                if silent >= SILENCE.1 {
+                    return Err("nothing was heard from it".to_owned());
+                }
+                silent += 1;
+            }
+            Some((length, answer)) = under_way.next() => {
+                bytes -= length;
+                wire.push(answer?);
+            }
             frame = wire.next_if(receive) => {
                 let frame = match frame {
                     Ok(frame) => frame,
@@ -243,16 +254,6 @@ async fn requests<H: Handler, K>(
                         under_way.push(async move { (length, answer.await) });
                     }
                 }
-            }
-            Some((length, answer)) = under_way.next() => {
-                bytes -= length;
-                wire.push(answer?);
-            }
-            _ = ticks.tick() => {
-                if silent >= SILENCE.1 {
-                    return Err("nothing was heard from it".to_owned());
-                }
-                silent += 1;
             }
         }
     }

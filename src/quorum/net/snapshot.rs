@@ -4,22 +4,22 @@
 //!   sender: SnapshotBegin ─▶ Answer ─▶ SnapshotChunk … SnapshotChunk, SnapshotEnd ─▶ installed ─▶ Answer
 //! ```
 
-use std::fs::File;
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::raft::SnapshotResponse;
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::quorum::leader::{Leader, Said};
+use crate::quorum::net::dial::Platform;
 use crate::quorum::net::frame::{Frame, Kind, decode_message, encode, encode_message};
 use crate::quorum::net::handler::{Handler, Snapshot};
 use crate::quorum::net::hello::reason;
 use crate::quorum::net::wire::Wire;
+use crate::quorum::runtime::{blocking, timeout};
 use crate::quorum::sane;
 use crate::quorum::types::{NodeId, SnapshotFile, SnapshotMeta, Types, Vote};
 
@@ -89,9 +89,14 @@ impl From<io::Error> for Unsent {
 ///
 /// # Errors
 /// See [`Unsent`].
-pub async fn send(wire: &mut Wire, vote: Vote, snapshot: Snapshot) -> Result<SnapshotResponse<Types>, Unsent> {
-    let SnapshotFile { path, len } = snapshot.snapshot;
-    let file = spawn_blocking(move || File::open(path)).await.map_err(io::Error::other)??;
+pub async fn send(
+    wire: &mut Wire,
+    platform: &Arc<dyn Platform>,
+    vote: Vote,
+    snapshot: Snapshot,
+) -> Result<SnapshotResponse<Types>, Unsent> {
+    let (SnapshotFile { path, len }, platform) = (snapshot.snapshot, Arc::clone(platform));
+    let file = blocking(move || platform.open_snapshot(&path)).await??;
     let begin = Begin { vote, meta: snapshot.meta, len };
     let begin =
         encode_message(Kind::SnapshotBegin, 1, &begin, 0).ok_or_else(|| io::Error::other("the membership is too long"))?;
@@ -118,13 +123,13 @@ pub async fn send(wire: &mut Wire, vote: Vote, snapshot: Snapshot) -> Result<Sna
 }
 
 /// Reads the next chunk of a file of which `rest` bytes are left.
-async fn read_chunk(mut file: File, rest: u64) -> io::Result<(File, Vec<u8>)> {
+async fn read_chunk(mut file: Box<dyn Read + Send>, rest: u64) -> io::Result<(Box<dyn Read + Send>, Vec<u8>)> {
     let read = move || {
         let mut chunk = vec![0; rest.min(CHUNK as u64) as usize];
         file.read_exact(&mut chunk)?;
         Ok((file, chunk))
     };
-    spawn_blocking(read).await.map_err(io::Error::other)?
+    blocking(read).await?
 }
 
 fn answer(frame: Frame) -> Result<Bytes, Unsent> {

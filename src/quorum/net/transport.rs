@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 use crate::quorum::admission::Admission;
 use crate::quorum::cluster::Standing;
 use crate::quorum::net::client::Network;
-use crate::quorum::net::dial::Security;
+use crate::quorum::net::dial::{Listener, Platform, Security};
 use crate::quorum::net::directory::Directory;
 use crate::quorum::net::frame::{Kind, encode_message};
 use crate::quorum::net::handler::Handler;
@@ -19,6 +17,7 @@ use crate::quorum::net::hello::{ClientAddress, Identity};
 use crate::quorum::net::keeper::{OnMessage, Shared};
 use crate::quorum::net::server::{Service, serve};
 use crate::quorum::net::snapshot::SnapshotSink;
+use crate::quorum::runtime::timeout;
 use crate::quorum::types::{ClusterId, NodeId};
 
 /// What a transport is made with.
@@ -31,8 +30,12 @@ pub struct Options {
     pub secret: Option<Vec<u8>>,
     /// What this node knows of itself at the start.
     pub standing: Standing,
+    /// What opens sockets and files.
+    pub platform: Arc<dyn Platform>,
     /// TLS, or none.
     pub security: Security,
+    /// Whether this node looks whose messages it takes. Only tests leave that out.
+    pub checks_cluster: bool,
     /// Maximum number of connections that other nodes may open.
     pub connections_max: usize,
     /// What this node takes part in.
@@ -61,45 +64,14 @@ pub struct Transport {
     hand_over: HandOver,
 }
 
-/// What a node asks of its transport, beside the network of openraft.
-pub trait Neighbours: Clone + Send + Sync + 'static {
-    /// What is known of the other nodes. Any thread may read it.
-    fn directory(&self) -> &Arc<Directory>;
-
-    /// What this node says of itself. Any thread may call this.
-    fn standing(&self) -> Standing;
-
-    /// Changes what this node says of itself. The others are told at once. Any thread may call this.
-    fn change_standing(&self, change: impl FnOnce(&mut Standing));
-
-    /// Asks the members to which this node is connected what they are. Any thread may call this.
-    fn inquire(&self);
-
-    /// Tells of the cluster that was recovered from this one, and has taken its place. 0: none is known.
-    fn successor(&self) -> watch::Receiver<ClusterId>;
-
-    /// The members are these nodes, at these addresses (`host:port`); this node may be among them. A connection to each is kept open.
-    /// Must be called on the runtime.
-    fn set_peers(&self, members: BTreeMap<NodeId, String>);
-
-    /// Asks the leader, which is a member, to hand its leadership over: to a node, or to the one that has most of the log. Returns when
-    /// it has been asked.
-    ///
-    /// # Errors
-    /// In words: there is no connection, or no answer in time.
-    fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> impl Future<Output = Result<(), String>> + Send;
-
-    /// Sends a message to all members that are connected. It may be lost, and each connection keeps the order. Any thread may call
-    /// this.
-    fn tell_all(&self, message: &[u8]);
-}
-
 impl Transport {
     /// A transport that knows no other node yet.
     pub fn new(options: Options) -> (Transport, Shutdown) {
-        let Options { node, client, secret, standing, security, connections_max, admission, hand_over } = options;
+        let Options { node, client, secret, standing, platform, security, checks_cluster, connections_max, admission, hand_over } =
+            options;
         let (open, shutdown) = watch::channel(());
-        let shared = Arc::new(Shared::new(Identity::new(node, client, secret, standing), security, shutdown));
+        let me = Identity::new(node, client, secret, standing, checks_cluster);
+        let shared = Arc::new(Shared::new(me, platform, security, shutdown));
         (Transport { shared, connections_max, admission, hand_over }, Shutdown { _open: open })
     }
 
@@ -114,23 +86,24 @@ impl Transport {
     }
 
     /// Serves the other nodes on a listening socket until the shutdown.
-    pub async fn serve<H: Handler, K: SnapshotSink>(&self, listener: TcpListener, handler: H, sink: K) {
-        let (shared, admission, hand_over) = (self.shared.clone(), self.admission.clone(), self.hand_over.clone());
-        let service = Service { shared, handler, sink, admission, hand_over, connections_max: self.connections_max };
+    pub async fn serve<H: Handler, K: SnapshotSink>(self, listener: impl Listener, handler: H, sink: K) {
+        let Transport { shared, connections_max, admission, hand_over } = self;
+        let service = Service { shared, handler, sink, admission, hand_over, connections_max };
         serve(listener, Arc::new(service)).await;
     }
-}
 
-impl Neighbours for Transport {
-    fn directory(&self) -> &Arc<Directory> {
+    /// What is known of the other nodes. Any thread may read it.
+    pub fn directory(&self) -> &Arc<Directory> {
         &self.shared.directory
     }
 
-    fn standing(&self) -> Standing {
+    /// What this node says of itself. Any thread may call this.
+    pub fn standing(&self) -> Standing {
         *self.shared.me.standing().borrow()
     }
 
-    fn change_standing(&self, change: impl FnOnce(&mut Standing)) {
+    /// Changes what this node says of itself. The others are told at once. Any thread may call this.
+    pub fn change_standing(&self, change: impl FnOnce(&mut Standing)) {
         self.shared.me.standing().send_if_modified(|known| {
             let before = *known;
             change(known);
@@ -138,24 +111,35 @@ impl Neighbours for Transport {
         });
     }
 
-    fn inquire(&self) {
+    /// Asks the members to which this node is connected what they are. Any thread may call this.
+    pub fn inquire(&self) {
         // Each connection sends a ping.
         self.shared.me.standing().send_modify(|_| {});
     }
 
-    fn successor(&self) -> watch::Receiver<ClusterId> {
+    /// Tells of the cluster that was recovered from this one, and has taken its place. 0: none is known.
+    pub fn successor(&self) -> watch::Receiver<ClusterId> {
         self.shared.me.successor().subscribe()
     }
 
-    fn set_peers(&self, members: BTreeMap<NodeId, String>) {
+    /// The members are these nodes, at these addresses (`host:port`); this node may be among them. A connection to each is kept open.
+    /// Must be called on the runtime.
+    pub fn set_peers(&self, members: BTreeMap<NodeId, String>) {
         self.shared.set_peers(members);
     }
 
-    fn tell_all(&self, message: &[u8]) {
+    /// Sends a message to all members that are connected. It may be lost, and each connection keeps the order. Any thread may call
+    /// this.
+    pub fn tell_all(&self, message: &[u8]) {
         self.shared.tell_all(message);
     }
 
-    async fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> Result<(), String> {
+    /// Asks the leader, which is a member, to hand its leadership over: to a node, or to the one that has most of the log. Returns when
+    /// it has been asked.
+    ///
+    /// # Errors
+    /// In words: there is no connection, or no answer in time.
+    pub async fn ask_hand_over(&self, leader: NodeId, to: Option<NodeId>) -> Result<(), String> {
         let unreachable = || format!("node {leader}, which leads, does not answer");
         let addr = self.directory().get(leader).and_then(|peer| peer.addr).ok_or_else(unreachable)?;
         let frame = encode_message(Kind::HandOver, 0, &to, 8).unwrap_or_default();

@@ -6,10 +6,12 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::quorum::net::frame::{Decoder, Frame, GREETING_MAX, Kind, encode};
+use crate::quorum::runtime::timeout;
 
 /// A socket, encrypted or not.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -18,6 +20,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
 /// Capacity in bytes above which the queue of a connection is given back when it is empty.
 const KEEP_MAX: usize = 1 << 20;
+
+/// Time for which the end of a connection waits for the socket.
+const CLOSING_TIME: Duration = Duration::from_millis(100);
 
 /// A frame of at least this length is queued as it is, without a copy, if nothing else is queued.
 const WHOLE_MIN: usize = 16 << 10;
@@ -100,7 +105,7 @@ impl Wire {
     }
 
     /// Tells the other node why the connection ends, as far as the socket takes it at once.
-    pub async fn refuse(&mut self, reason: &str) {
+    pub async fn tell(&mut self, reason: &str) {
         self.push(encode(Kind::Refused, 0, reason.as_bytes()));
         // If the other node does not read, the reason is lost, and nobody waits.
         poll_fn(|cx| {
@@ -108,8 +113,12 @@ impl Wire {
             Poll::Ready(())
         })
         .await;
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(100), tokio::io::AsyncWriteExt::shutdown(&mut self.socket))
-            .await;
+    }
+
+    /// Ends the connection, and tells the other node why as [`Wire::tell`] does.
+    pub async fn refuse(&mut self, reason: &str) {
+        self.tell(reason).await;
+        let _ = timeout(CLOSING_TIME, self.socket.shutdown()).await;
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -24,14 +24,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use openraft::AsyncRuntime;
 use openraft::async_runtime::WatchReceiver;
-use openraft::network::NetSnapshot;
-use openraft::{AsyncRuntime, RaftNetworkFactory};
 
 use crate::persist::disk::Disk;
 use crate::quorum::admission::{Admission, Part};
 use crate::quorum::lineage::{Belonging, draw};
-use crate::quorum::net::{Hello, Neighbours};
+use crate::quorum::net::{Hello, Network, Transport};
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::regain::regain;
@@ -39,7 +38,7 @@ use crate::quorum::node::state::{SharedSnapshots, lock};
 use crate::quorum::node::watch;
 use crate::quorum::runtime::{Runtime, blocking};
 use crate::quorum::store::{Forgotten, Lineage, LogStore};
-use crate::quorum::types::{ClusterId, NodeId, Peer, SnapshotFile, Types};
+use crate::quorum::types::{ClusterId, NodeId, Peer};
 
 /// Interval between looks at what the other nodes say of themselves.
 const LOOK: Duration = Duration::from_millis(50);
@@ -62,18 +61,18 @@ const FOUND_LOOKS: u32 = 10;
 const SAID_AFTER: (u32, u32) = (20, 1200);
 
 /// What a node begins with.
-pub struct Beginning<T, N, D: Disk> {
+pub struct Beginning<D: Disk> {
     pub node: NodeId,
     pub members: BTreeMap<NodeId, String>,
     /// What it may have forgotten. It has no vote yet if it is anything.
     pub forgotten: Forgotten,
     /// Which cluster it belongs to.
-    pub belonging: Belonging<T, D>,
+    pub belonging: Belonging<D>,
     /// Where it is kept that the node votes.
     pub snapshots: SharedSnapshots<D>,
-    pub transport: T,
+    pub transport: Transport,
     /// The network for openraft.
-    pub network: N,
+    pub network: Network,
     pub admission: Arc<Admission>,
     pub log: LogStore,
     /// How long a lease lasts that the node may have granted before its restart.
@@ -93,10 +92,8 @@ pub fn is_blank(log: &LogStore, forgotten: Forgotten) -> bool {
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
-pub async fn begin<D, M, T, N>(mut beginning: Beginning<T, N, D>, raft: Raft<D, M>)
+pub async fn begin<D, M>(mut beginning: Beginning<D>, raft: Raft<D, M>)
 where
-    T: Neighbours,
-    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>>,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
@@ -124,10 +121,8 @@ where
     tracing::info!("this node votes");
 }
 
-impl<T, N, D> Beginning<T, N, D>
+impl<D> Beginning<D>
 where
-    T: Neighbours,
-    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>>,
     D: Disk + Send + 'static,
     D::File: Send,
 {

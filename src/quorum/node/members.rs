@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
-use openraft::{AsyncRuntime, ChangeMembers, Instant as _};
+use openraft::{AsyncRuntime, ChangeMembers};
 use tokio::sync::Semaphore;
 
 use crate::persist::disk::Disk;
 use crate::quorum::admission::Admission;
-use crate::quorum::net::Neighbours;
+use crate::quorum::net::Transport;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::runtime::{Instant, Runtime};
@@ -76,15 +76,14 @@ impl NotAdded {
 }
 
 /// Changes members of the cluster that this node leads.
-pub struct Members<D, M, T>
+pub struct Members<D, M>
 where
-    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
     pub raft: Raft<D, M>,
-    pub transport: T,
+    pub transport: Transport,
     /// This node.
     pub node: NodeId,
     /// What it takes part in.
@@ -97,9 +96,8 @@ struct Known {
     voters: BTreeSet<NodeId>,
 }
 
-impl<D, M, T> Members<D, M, T>
+impl<D, M> Members<D, M>
 where
-    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,

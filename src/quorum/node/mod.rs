@@ -37,16 +37,13 @@ pub(in crate::quorum) mod state;
 pub(in crate::quorum) mod watch;
 
 pub use crate::quorum::lineage::draw as draw_id;
-pub use begin::{admission, is_blank};
 pub use followed::Awaited;
 pub use handle::{Node, Observer};
 #[cfg(test)]
 pub use machine::done;
 pub use machine::{Applied, Committed, Done, Machine, Status};
 pub use members::Change;
-pub use run::{Core, Options, Timing, standing, start};
-pub use sink::Sink;
-pub use state::SharedSnapshots;
+pub use run::{Opened, Options, Timing, open, start};
 
 /// The state machine that openraft is used with.
 pub type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state::State<D, M>>;

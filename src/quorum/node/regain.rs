@@ -13,25 +13,25 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use openraft::RaftNetworkFactory;
 use openraft::async_runtime::WatchReceiver;
-use openraft::network::{NetSnapshot, NetVote, RPCOption};
+use openraft::network::{NetVote, RPCOption};
 use openraft::raft::{VoteRequest, VoteResponse};
 
 use crate::persist::disk::Disk;
+use crate::quorum::net::Network;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
-use crate::quorum::types::{LogId, NodeId, Peer, SnapshotFile, Types, Vote};
+use crate::quorum::types::{LogId, NodeId, Peer, Types, Vote};
 
 /// Time within which a member must say what it has.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 /// Makes the promise, if all voters answer, and lets the node stand for election or not. Returns the last entry of any member, which a
 /// node must have to get this node's vote.
-pub async fn regain<D, M, N>(raft: &Raft<D, M>, network: &mut N, node: NodeId) -> Option<LogId>
+pub async fn regain<D, M>(raft: &Raft<D, M>, network: &mut Network, node: NodeId) -> Option<LogId>
 where
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
-    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>>,
 {
     let answers = ask_others(raft, network, node).await?;
     let others = answers.iter().map(|answer| (answer.vote.leader_id, answer.last_log_id)).collect::<Vec<_>>();
@@ -50,12 +50,11 @@ where
 }
 
 /// What all other voters have. `None` if one of them does not say it.
-async fn ask_others<D, M, N>(raft: &Raft<D, M>, network: &mut N, node: NodeId) -> Option<Vec<VoteResponse<Types>>>
+async fn ask_others<D, M>(raft: &Raft<D, M>, network: &mut Network, node: NodeId) -> Option<Vec<VoteResponse<Types>>>
 where
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
-    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>>,
 {
     let voters: Vec<(NodeId, Peer)> = {
         let metrics = raft.server_metrics();

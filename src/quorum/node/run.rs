@@ -8,29 +8,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
-use openraft::network::NetSnapshot;
 use openraft::raft::VoteRequest;
-use openraft::{AsyncRuntime, Config, Instant as _, RaftNetworkFactory, SnapshotPolicy};
+use openraft::{Config, SnapshotPolicy};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::persist::disk::Disk;
 use crate::quorum::admission::{Admission, Part};
 use crate::quorum::epoch;
 use crate::quorum::lineage::Belonging;
-use crate::quorum::net::{self, ClientAddress, Cluster, Neighbours, Security, Standing, Transport};
+use crate::quorum::net::{self, ClientAddress, Cluster, Handler, Listener, Platform, Security, Shutdown, Standing, Transport};
 use crate::quorum::node::begin::{self, Beginning};
 use crate::quorum::node::followed::{self, Awaited};
 use crate::quorum::node::handle::{Node, Order, Shared};
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::members::Members;
 use crate::quorum::node::sink::Sink;
-use crate::quorum::node::state::{SharedSnapshots, State};
+use crate::quorum::node::state::State;
 use crate::quorum::node::{Raft, bound, propose, watch as status};
-use crate::quorum::runtime::{Instant, Runtime};
+use crate::quorum::runtime::{Instant, sleep, spawn};
 use crate::quorum::store::{
-    DiskNow, FolderLock, Forgotten, Lineage, LogStore, LogThread, Options as LogOptions, Owner, Progress, Snapshots,
+    DiskNow, Forgotten, Lineage, LogStore, LogThread, Options as LogOptions, Owner, Progress, Snapshots, Worker,
 };
-use crate::quorum::types::{Batch, LeaderId, NodeId, SnapshotFile, Types, Vote};
+use crate::quorum::types::{Batch, LeaderId, NodeId, Vote};
 
 /// Maximum number of connections that other nodes may open.
 const CONNECTIONS_MAX: usize = 256;
@@ -78,54 +77,117 @@ pub struct Options<D> {
     pub node: NodeId,
     /// All nodes of a new cluster, this one included, with their addresses among themselves.
     pub members: BTreeMap<NodeId, String>,
-    /// Whose files the folder must have.
-    pub owner: Owner,
     /// The folder, for the log and for the snapshots.
     pub disks: (D, D),
     /// Where the folder is.
     pub folder: PathBuf,
-    /// The lock on the folder.
-    pub lock: Option<FolderLock>,
-    /// Where the other nodes reach this one.
-    pub listener: TcpListener,
-    /// Where clients reach it.
+    /// How the log is kept, and whose files the folder must have.
+    pub log: LogOptions,
+    /// Where clients reach the node.
     pub client: ClientAddress,
     /// What all nodes of the cluster know and nobody else.
     pub secret: Option<Vec<u8>>,
+    /// What opens sockets and files.
+    pub platform: Arc<dyn Platform>,
     /// TLS among the nodes.
     pub security: Security,
+    /// Whether the node looks whose messages it takes. Only tests leave that out.
+    pub checks_cluster: bool,
     /// Times.
     pub timing: Timing,
 }
 
-/// Opens the node's files, and starts its threads.
+/// A node whose files are open, and that nothing runs yet.
+pub struct Opened<D: Disk, R> {
+    /// The node as the executor sees it.
+    pub node: Node,
+    /// What writes the log. It must run or be stepped while the node runs.
+    pub worker: Worker<D>,
+    /// The log.
+    pub log: LogStore,
+    /// What carries its messages.
+    pub transport: Transport,
+    /// Runs the node until it is closed.
+    pub running: R,
+    /// Ends the transport when it is dropped.
+    pub shutdown: Shutdown,
+}
+
+/// Opens the node's files, and starts its threads. The other nodes reach it by `listener`.
 ///
 /// # Errors
 /// In words: the files cannot be read, are damaged, or belong to another node or cluster; or the system's.
-pub fn start<D, M>(options: Options<D>, machine: M) -> Result<Node, String>
+pub fn start<D, M>(options: Options<D>, listener: TcpListener, machine: M) -> Result<Node, String>
 where
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
 {
-    let Options { node, members, owner, disks, folder, lock, listener, client, secret, security, timing } = options;
-    let describe = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
-    let (log, worker) = LogStore::open(disks.0, LogOptions::new(owner, lock)).map_err(|error| describe(&error))?;
-    let mut snapshots = Snapshots::open(disks.1, &folder, owner).map_err(|error| describe(&error))?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
+    let listen = move || tokio::net::TcpListener::from_std(listener);
+    let Opened { mut node, worker, log, running, shutdown, .. } = open(options, machine.clone(), listen, Raft::clone)?;
+    let thread = std::thread::Builder::new().name("quorum".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let ended = runtime.and_then(|runtime| {
+            runtime.block_on(async {
+                let log_thread = worker.spawn(&log)?;
+                spawn(watch_disk(Arc::clone(log.progress())));
+                running.await?;
+                close(log_thread).await
+            })
+        });
+        drop(shutdown);
+        if let Err(error) = ended {
+            machine.failed(error.to_string());
+        }
+    });
+    node.thread = Some(thread.map_err(|error| format!("Can't start the thread of the quorum: {error}"))?);
+    Ok(node)
+}
+
+/// Opens the node's files. When it runs, it calls `listen` for what accepts the connections of other nodes, and `handler` for what
+/// answers their requests.
+///
+/// # Errors
+/// In words: the files cannot be read, are damaged, or belong to another node or cluster.
+pub fn open<D, M, L, H>(
+    options: Options<D>,
+    machine: M,
+    listen: impl FnOnce() -> io::Result<L> + Send,
+    handler: impl FnOnce(&Raft<D, M>) -> H + Send,
+) -> Result<Opened<D, impl Future<Output = io::Result<()>> + Send>, String>
+where
+    D: Disk + Send + 'static,
+    D::File: Send,
+    M: Machine,
+    L: Listener + 'static,
+    H: Handler,
+{
+    let Options { node, members, disks, folder, log, client, secret, platform, security, checks_cluster, timing } = options;
+    let owner = log.owner;
+    let describe = |error: &dyn std::fmt::Display| match folder.as_os_str().is_empty() {
+        true => error.to_string(),
+        false => format!("{}: {error}", folder.display()),
+    };
+    let (log, worker) = LogStore::open(disks.0, log).map_err(|error| describe(&error))?;
+    let mut disk = disks.1;
     // A version without ids has left this one, if the cluster was recovered from a lost majority.
-    let epoch = if log.is_blank() || log.lineage().id != 0 { 0 } else { epoch::read(&folder)? };
+    let has_id = log.is_blank() || log.lineage().id != 0;
+    let epoch = if has_id { 0 } else { epoch::read(&mut disk).map_err(|error| describe(&error))? };
     let lineage = if epoch == 0 { log.lineage() } else { Lineage::of(epoch) };
+    let mut snapshots = Snapshots::open(disk, &folder, owner).map_err(|error| describe(&error))?;
     snapshots.belong(lineage.id).map_err(|error| describe(&error))?;
     let forgotten = snapshots.forgotten(&log).map_err(|error| describe(&error))?;
     let standing = standing(owner, lineage, begin::is_blank(&log, forgotten));
     let admission = Arc::new(begin::admission(&log, forgotten));
-    let (transport, open) = Transport::new(net::Options {
+    let (transport, shutdown) = Transport::new(net::Options {
         node,
         client,
         secret,
         standing,
+        platform,
         security,
+        checks_cluster,
         connections_max: CONNECTIONS_MAX,
         admission: Arc::clone(&admission),
         hand_over: {
@@ -135,53 +197,42 @@ where
     });
     let told = machine.clone();
     transport.on_message(Box::new(move |message| told.message(message)));
-    let (network, thread_of_log) = (transport.network(), log.clone());
+    let belongs = (epoch != 0).then_some(lineage);
     let core = Core {
         node,
         members,
         forgotten,
-        timing,
-        log,
+        belongs,
+        lease: Duration::from_millis(timing.election_ms.1),
+        log: log.clone(),
         snapshots,
-        network,
         transport: transport.clone(),
         admission,
-        machine: machine.clone(),
+        machine,
     };
-    let progress = Arc::clone(core.log.progress());
-    let (mut node, running) = core.start(move |raft, snapshots| {
-        let handler = raft.clone();
-        tokio::spawn(watch_disk(progress));
-        tokio::spawn(async move {
-            match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => transport.serve(listener, handler, Sink(snapshots)).await,
-                Err(error) => tracing::error!(%error, "cannot listen for the other nodes"),
-            }
-        });
-    })?;
-    let thread = std::thread::Builder::new().name("quorum".into()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let ended = runtime.and_then(|runtime| {
-            runtime.block_on(async {
-                let log_thread = worker.spawn(&thread_of_log)?;
-                if epoch != 0 {
-                    thread_of_log.belong(lineage).await?;
-                }
-                running.await?;
-                close(log_thread).await
-            })
-        });
-        drop(open);
-        if let Err(error) = ended {
-            machine.failed(error.to_string());
-        }
-    });
-    node.thread = Some(thread.map_err(|error| format!("Can't start the thread of the quorum: {error}"))?);
-    Ok(node)
+    let config = config(timing).map_err(|error| error.to_string())?;
+    let shared = Arc::<Shared>::default();
+    let (orders, received) = mpsc::unbounded_channel();
+    let (proposals, batches) = mpsc::unbounded_channel();
+    let (awaited, awaiting) = watch::channel(Vec::new());
+    let telling = transport.clone();
+    let node = Node {
+        orders,
+        awaited,
+        proposals,
+        shared: Arc::clone(&shared),
+        directory: Arc::clone(transport.directory()),
+        tell: Box::new(move |message: &[u8]| telling.tell_all(message)),
+        progress: Arc::clone(log.progress()),
+        lease: Duration::from_millis(timing.election_ms.0),
+        thread: None,
+    };
+    let running = core.run(config, shared, (received, batches, awaiting), listen, handler);
+    Ok(Opened { node, worker, log, transport, running, shutdown })
 }
 
 /// What a node says of itself when it starts.
-pub fn standing(owner: Owner, lineage: Lineage, blank: bool) -> Standing {
+fn standing(owner: Owner, lineage: Lineage, blank: bool) -> Standing {
     let mut standing = Standing { cluster: Cluster { name: owner.cluster, id: 0 }, blank, ..Standing::default() };
     standing.belong(lineage);
     standing
@@ -208,71 +259,44 @@ fn config(timing: Timing) -> Result<Arc<Config>, openraft::ConfigError> {
     config.validate().map(Arc::new)
 }
 
-/// A node, all but its threads and sockets.
-pub struct Core<D: Disk, M, N, T> {
-    /// The number of this node.
-    pub node: NodeId,
-    /// All nodes of a new cluster, this one included.
-    pub members: BTreeMap<NodeId, String>,
+/// What a node runs with.
+struct Core<D: Disk, M> {
+    node: NodeId,
+    members: BTreeMap<NodeId, String>,
     /// What the node may have forgotten; see [`Snapshots::forgotten`].
-    pub forgotten: Forgotten,
-    /// Times.
-    pub timing: Timing,
-    /// The log. Its [`Worker`](crate::quorum::store::Worker) must run or be stepped meanwhile.
-    pub log: LogStore,
-    /// The snapshots.
-    pub snapshots: Snapshots<D>,
-    /// The network for openraft.
-    pub network: N,
-    /// The rest of the transport.
-    pub transport: T,
-    /// What the transport must let the others ask of this node.
-    pub admission: Arc<Admission>,
-    /// What the executor does.
-    pub machine: M,
+    forgotten: Forgotten,
+    /// What the log does not know yet of its cluster.
+    belongs: Option<Lineage>,
+    /// For how long the node may have promised to elect nobody.
+    lease: Duration,
+    log: LogStore,
+    snapshots: Snapshots<D>,
+    transport: Transport,
+    admission: Arc<Admission>,
+    machine: M,
 }
 
-impl<D, M, N, T> Core<D, M, N, T>
+impl<D, M> Core<D, M>
 where
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
-    N: RaftNetworkFactory<Types, Network: NetSnapshot<Types, SnapshotData = SnapshotFile>> + Clone,
-    T: Neighbours,
 {
-    /// Returns the node, and what runs it until it is closed. `serve` must pass on what other nodes ask of it.
-    ///
-    /// # Errors
-    /// The times contradict each other, in words.
-    pub fn start(
-        self,
-        serve: impl FnOnce(&Raft<D, M>, SharedSnapshots<D>) + Send,
-    ) -> Result<(Node, impl Future<Output = io::Result<()>> + Send), String> {
-        let config = config(self.timing).map_err(|error| error.to_string())?;
-        let shared = Arc::<Shared>::default();
-        let (orders, received) = mpsc::unbounded_channel();
-        let (proposals, batches) = mpsc::unbounded_channel();
-        let directory = Arc::clone(self.transport.directory());
-        let (progress, lease) = (Arc::clone(self.log.progress()), Duration::from_millis(self.timing.election_ms.0));
-        let telling = self.transport.clone();
-        let tell = Box::new(move |message: &[u8]| telling.tell_all(message));
-        let (awaited, awaiting) = watch::channel(Vec::new());
-        let node =
-            Node { orders, awaited, proposals, shared: Arc::clone(&shared), directory, tell, progress, lease, thread: None };
-        Ok((node, self.run(config, shared, (received, batches, awaiting), serve)))
-    }
-
-    async fn run(
+    async fn run<L: Listener + 'static, H: Handler>(
         self,
         config: Arc<Config>,
         shared: Arc<Shared>,
         (orders, batches, awaited): Received,
-        serve: impl FnOnce(&Raft<D, M>, SharedSnapshots<D>) + Send,
+        listen: impl FnOnce() -> io::Result<L> + Send,
+        handler: impl FnOnce(&Raft<D, M>) -> H + Send,
     ) -> io::Result<()> {
+        if let Some(lineage) = self.belongs {
+            self.log.belong(lineage).await?;
+        }
         let snapshots = Arc::new(Mutex::new(self.snapshots));
         let state = State::begin(self.machine.clone(), self.log.clone(), Arc::clone(&snapshots)).await?;
-        let network = self.network.clone();
-        let raft = Raft::build(self.node, config, self.network, self.log.clone(), state).await.map_err(io::Error::other)?;
+        let network = self.transport.network();
+        let raft = Raft::build(self.node, config, network.clone(), self.log.clone(), state).await.map_err(io::Error::other)?;
         let acked = {
             let (raft, node, acks) = (raft.clone(), self.node, Arc::clone(&self.transport.directory().acks));
             move || {
@@ -289,7 +313,7 @@ where
         };
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(look));
         let bound = bound::bound(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
-        serve(&raft, Arc::clone(&snapshots));
+        spawn(self.transport.clone().serve(listen()?, handler(&raft), Sink(Arc::clone(&snapshots))));
         self.transport.set_peers(self.members.clone());
         // A node that has forgotten something may have a log: it must not stand for election.
         let elects = self.forgotten == Forgotten::Nothing && self.log.is_ready() && self.log.lineage().successor == 0;
@@ -301,7 +325,7 @@ where
             snapshots: Arc::clone(&snapshots),
             transport: self.transport.clone(),
         };
-        drop(Runtime::spawn(belonging.clone().settle(raft.clone())));
+        spawn(belonging.clone().settle(raft.clone()));
         let beginning = Beginning {
             node: self.node,
             members: self.members,
@@ -312,16 +336,16 @@ where
             network,
             admission: Arc::clone(&self.admission),
             log: self.log.clone(),
-            lease: Duration::from_millis(self.timing.election_ms.1),
+            lease: self.lease,
         };
-        drop(Runtime::spawn(begin::begin(beginning, raft.clone())));
-        drop(Runtime::spawn(bound));
-        drop(Runtime::spawn(propose::propose(raft.clone(), batches)));
-        drop(Runtime::spawn(followed::followed(raft.clone(), self.machine.clone(), awaited)));
-        drop(Runtime::spawn(status::watch(raft.clone(), self.log.clone(), self.machine, self.transport.clone())));
+        spawn(begin::begin(beginning, raft.clone()));
+        spawn(bound);
+        spawn(propose::propose(raft.clone(), batches));
+        spawn(followed::followed(raft.clone(), self.machine.clone(), awaited));
+        spawn(status::watch(raft.clone(), self.log.clone(), self.machine, self.transport.clone()));
         let members = Members { raft: raft.clone(), transport: self.transport, node: self.node, admission: self.admission };
         let (members, changing) = (Arc::new(members), Arc::new(Semaphore::new(1)));
-        drop(Runtime::spawn(Arc::clone(&members).end_changes(Arc::clone(&changing))));
+        spawn(Arc::clone(&members).end_changes(Arc::clone(&changing)));
         carry_out(members, changing, orders).await;
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -337,7 +361,7 @@ type Received = (mpsc::UnboundedReceiver<Order>, mpsc::UnboundedReceiver<(Batch,
 async fn watch_disk(progress: Arc<Progress>) {
     let mut said = false;
     loop {
-        tokio::time::sleep(LOOK_AT_DISK).await;
+        sleep(LOOK_AT_DISK).await;
         let DiskNow { busy, refuses } = progress.disk();
         // The log's thread says itself what the disk refuses.
         let hangs = busy >= HANGS && !refuses;
@@ -358,9 +382,8 @@ async fn close(log: LogThread) -> io::Result<()> {
 }
 
 /// Carries out orders until the node is to end.
-async fn carry_out<D, M, T>(members: Arc<Members<D, M, T>>, changing: Arc<Semaphore>, mut orders: mpsc::UnboundedReceiver<Order>)
+async fn carry_out<D, M>(members: Arc<Members<D, M>>, changing: Arc<Semaphore>, mut orders: mpsc::UnboundedReceiver<Order>)
 where
-    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,
@@ -373,20 +396,20 @@ where
                     let _ = raft.trigger().transfer_leader(to).await;
                 }
             }
-            Order::AskForHandOver(to) => drop(Runtime::spawn(ask_for_hand_over(Arc::clone(&members), to))),
+            Order::AskForHandOver(to) => spawn(ask_for_hand_over(Arc::clone(&members), to)),
             Order::Change(change, changed) => match Arc::clone(&changing).try_acquire_owned() {
                 Ok(permit) => {
                     let members = Arc::clone(&members);
-                    drop(Runtime::spawn(async move {
+                    spawn(async move {
                         let result = members.change(change).await;
                         drop(permit);
                         changed(result);
-                    }));
+                    });
                 }
                 Err(_) => changed(Err("another change of the members is under way".to_owned())),
             },
             Order::Heartbeats(on) => raft.runtime_config().heartbeat(on),
-            Order::StepDown => drop(Runtime::spawn(step_down(raft.clone(), members.node))),
+            Order::StepDown => spawn(step_down(raft.clone(), members.node)),
             Order::Close => break,
         }
     }
@@ -413,9 +436,8 @@ where
 }
 
 /// Asks the leader to hand its leadership over; without one, stands for election if this node is the one that is to lead.
-async fn ask_for_hand_over<D, M, T>(members: Arc<Members<D, M, T>>, to: Option<NodeId>)
+async fn ask_for_hand_over<D, M>(members: Arc<Members<D, M>>, to: Option<NodeId>)
 where
-    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,

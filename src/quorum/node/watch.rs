@@ -5,7 +5,7 @@ use openraft::storage::RaftStateMachine;
 use openraft::vote::RaftLeaderId;
 
 use crate::persist::disk::Disk;
-use crate::quorum::net::Neighbours;
+use crate::quorum::net::Transport;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::{Machine, Status};
 use crate::quorum::store::LogStore;
@@ -40,9 +40,8 @@ where
 }
 
 /// Tells the machine of every change but those of indexes, until openraft ends.
-pub async fn watch<D, M, T>(raft: Raft<D, M>, log: LogStore, machine: M, transport: T)
+pub async fn watch<D, M>(raft: Raft<D, M>, log: LogStore, machine: M, transport: Transport)
 where
-    T: Neighbours,
     D: Disk + Send + 'static,
     D::File: Send,
     M: Machine,

@@ -75,7 +75,6 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use openraft::Instant as _;
 
     use super::*;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
-use openraft::{AsyncRuntime, Instant as _, OptionalSend, RaftLogReader};
+use openraft::{AsyncRuntime, OptionalSend, RaftLogReader};
 use tokio::sync::oneshot;
 
 use crate::persist::disk::Disk;

@@ -2,13 +2,14 @@
 
 use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::driver::replicated::MemberOptions;
 use crate::engine::config::Config;
 use crate::engine::replication::report::Reporter;
-use crate::quorum::net::{ClientAddress, Security};
+use crate::quorum::net::{ClientAddress, Security, System};
 use crate::quorum::node::{self, Timing};
-use crate::quorum::store::{FolderLock, Owner};
+use crate::quorum::store::{self, FolderLock, Owner};
 use crate::server::durable::folder::{Folder, Hang};
 use crate::server::net::control::Control;
 use crate::server::replicated::machine::ShellMachine;
@@ -113,18 +114,18 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let options = node::Options {
         node: id,
         members,
-        owner,
         disks,
         folder: folder.clone(),
-        lock: Some(lock),
-        listener,
+        log: store::Options::new(owner, Some(lock)),
         client: client.clone(),
         secret: Some(config.cluster_secret.clone()).filter(|secret| !secret.is_empty()),
+        platform: Arc::new(System),
         security: security(&config)?,
+        checks_cluster: true,
         timing: Timing::default(),
     };
     let machine = ShellMachine { control: control.clone(), config };
-    let node = node::start(options, machine)?;
+    let node = node::start(options, listener, machine)?;
     let (observer, lease_max) = (node.observer(), node.lease_max());
     shell.driver.engine.replication.reporter = Some(Reporter::new(move || members::report(&observer, id, &addr, lease_max)));
     shell.files.hang = Some(hang);

@@ -42,7 +42,8 @@ pub(super) fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random
             Fault::Disorder => Injection::Disorder {
                 for_us: random.between(unit_us, lease_us),
                 most_us: random.between(unit_us / 100, unit_us),
-                percent: (random.below(30), random.below(30)),
+                lost_percent: random.below(30),
+                broken_permille: random.below(30),
             },
             Fault::Stall => Injection::Stall { server, for_us: random.between(unit_us / 10, lease_us) },
             Fault::BadDisk => {

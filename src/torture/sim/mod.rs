@@ -103,7 +103,7 @@ fn run_work(plan: &Plan, work: Work<'_>) -> (History, u64) {
         if let (Some(cluster), Some(replicas)) = (&cluster, plan.replicas)
             && number < replicas.nodes
         {
-            let replica = Replica::new(number, replicas.nodes, seed, replicas.planted, Arc::clone(&cluster.post));
+            let replica = Replica::new(number, replicas.nodes, seed, replicas.planted, Arc::clone(&cluster.sockets));
             return Server::replica(number, seed, replica);
         }
         match plan.durable {
@@ -214,8 +214,9 @@ impl Simulation<'_> {
             }
             Event::Synced(server, process) => self.synced(server, process),
             Event::OperateServer(server) => self.servers[server as usize].operate(&self.net),
-            Event::Parcel(..)
-            | Event::Lost(..)
+            Event::Arrives(..)
+            | Event::SentAgain(..)
+            | Event::Breaks(_)
             | Event::NobodyWaits(..)
             | Event::GoOn(_)
             | Event::Mended(_)

@@ -62,10 +62,12 @@ pub enum Event {
     Synced(u32, u64),
     /// A call is sent again, to the node that its client takes for the leader.
     Again(SlabKey),
-    /// A parcel of this number arrives at a node.
-    Parcel(u32, u64),
-    /// A node notices that a parcel of this number is lost.
-    Lost(u32, u64),
+    /// The next segment from a side of a connection between nodes arrives.
+    Arrives(u64, usize),
+    /// What was lost of it is sent again.
+    SentAgain(u64, usize),
+    /// The connection between nodes breaks.
+    Breaks(u64),
     /// Nobody may wait any more at a node other than this leader, which has led since this time.
     NobodyWaits(u32, u64),
     /// A node that was stopped goes on.

@@ -34,7 +34,7 @@ use crate::quorum::net::directory::PeerInfo;
 use crate::quorum::net::handler::{Failed, Handler};
 use crate::quorum::net::transport::Shutdown;
 use crate::quorum::net::{
-    ClientAddress, Cluster, Directory, Neighbours, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, Transport,
+    ClientAddress, Cluster, Directory, Options, Security, Snapshot, SnapshotSink, SnapshotWriter, Standing, System, Transport,
 };
 use crate::quorum::sane::Nonsense;
 use crate::quorum::types::{Batch, ClusterTime, Entry, LogId, NodeId, Peer, SnapshotFile, SnapshotMeta, Types};
@@ -267,7 +267,9 @@ impl TestNode {
                 votes: true,
                 ..Standing::default()
             },
+            platform: Arc::new(System),
             security: setup.security,
+            checks_cluster: true,
             connections_max: setup.connections_max.unwrap_or(16),
             admission: admission.clone(),
             hand_over: {

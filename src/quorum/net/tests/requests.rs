@@ -1,6 +1,5 @@
 use futures_util::StreamExt;
 use futures_util::stream;
-use openraft::Instant as _;
 use openraft::errors::RPCError;
 use openraft::network::RaftNetworkV2;
 use openraft::raft::StreamAppendError;

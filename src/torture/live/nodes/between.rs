@@ -72,7 +72,7 @@ impl Between {
     /// # Errors
     /// Those of binding a socket.
     pub async fn start(targets: &[u16], mut random: Random) -> io::Result<Between> {
-        let cuts = Mutex::new(Links::new(targets.len() as u32, random.clone()));
+        let cuts = Mutex::new(Links::new(random.clone()));
         random.draw();
         let ways = Arc::new(Ways { start: Instant::now(), cuts, link: Mutex::new(Link::new(random)) });
         let (mut ports, mut accepting) = (Vec::new(), Vec::new());

@@ -1,16 +1,16 @@
-//! What the nodes of an episode share: their runtime, the parcels on their way, and the links.
+//! What the nodes of an episode share: their runtime, their sockets, and the links.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use crate::quorum::types::NodeId;
 use crate::torture::plan::{Plan, When, streams};
 use crate::torture::random::Random;
 use crate::torture::sim::net::{Event, Net};
-use crate::torture::sim::replica::links::{Fate, Links};
+use crate::torture::sim::replica::links::Links;
 use crate::torture::sim::replica::operator::Operator;
 use crate::torture::sim::replica::runtime::Runtime;
-use crate::torture::sim::replica::transport::{Answer, Content, Parcel, Post, lock};
+use crate::torture::sim::replica::sockets::{Shared, Sockets, lock};
 
 /// The nodes' surroundings.
 pub struct Cluster {
@@ -18,13 +18,10 @@ pub struct Cluster {
     pub runtime: Runtime,
     /// The links between them.
     pub links: Links,
-    /// What they send.
-    pub post: Arc<Mutex<Post>>,
+    /// Their sockets.
+    pub sockets: Shared,
     /// Number of nodes.
     pub nodes: u32,
-    /// Parcels on their way, and those that are lost and whose loss will be noticed.
-    parcels: BTreeMap<u64, Parcel>,
-    last: u64,
     /// Faults that follow a vote: the node, the time from which on, the time from the vote, and the fault's index.
     after_votes: Vec<(u32, u64, u64, u32)>,
     /// The node that leads and reaches a majority, as far as the history says.
@@ -41,11 +38,9 @@ impl Cluster {
         let nodes = plan.machines();
         Cluster {
             runtime: Runtime::new(plan),
-            links: Links::new(nodes, Random::new(plan.seed, streams::NODES, 0)),
-            post: Arc::default(),
+            links: Links::new(Random::new(plan.seed, streams::NODES, 0)),
+            sockets: Arc::new(Mutex::new(Sockets::new(Random::new(plan.seed, streams::NODES, 1)))),
             nodes,
-            parcels: BTreeMap::new(),
-            last: 0,
             after_votes: after_votes(plan),
             leader: None,
             leader_since_us: 0,
@@ -53,28 +48,24 @@ impl Cluster {
         }
     }
 
-    /// Sends what nodes have handed over. Returns whether there was anything.
+    /// Sends what nodes have written. Returns whether there was anything.
     pub fn send(&mut self, net: &mut Net) -> bool {
-        let outbox = std::mem::take(&mut lock(&self.post).outbox);
-        let any = !outbox.is_empty();
-        for parcel in outbox {
-            let (from, to) = (parcel.from as u32 - 1, parcel.to as u32 - 1);
-            if matches!(&parcel.content, Content::Answer(_, Answer::Vote(response)) if response.vote_granted) {
-                self.voted(net, from);
-            }
-            match self.links.send(net.now_us, from, to) {
-                Fate::Arrives(times) => times.into_iter().for_each(|at_us| {
-                    let number = self.keep(parcel.clone());
-                    net.at(at_us, Event::Parcel(to, number));
-                }),
-                Fate::Lost(None) => {}
-                Fate::Lost(Some(at_us)) => {
-                    let number = self.keep(parcel);
-                    net.at(at_us, Event::Lost(from, number));
-                }
-            }
+        let sockets = Arc::clone(&self.sockets);
+        let mut sockets = lock(&sockets);
+        let voted = std::mem::take(&mut sockets.voted);
+        voted.into_iter().for_each(|node| self.voted(net, node));
+        sockets.send(net, &mut self.links)
+    }
+
+    /// Handles an event of a socket.
+    pub fn handle(&mut self, net: &mut Net, event: Event) {
+        let mut sockets = lock(&self.sockets);
+        match event {
+            Event::Arrives(number, side) => sockets.arrives(net, &self.links, number, side),
+            Event::SentAgain(number, side) => sockets.again(number, side),
+            Event::Breaks(number) => sockets.breaks(number),
+            _ => {}
         }
-        any
     }
 
     /// Schedules the faults that follow a node's vote.
@@ -86,24 +77,6 @@ impl Cluster {
             }
             !follows
         });
-    }
-
-    fn keep(&mut self, parcel: Parcel) -> u64 {
-        self.last += 1;
-        self.parcels.insert(self.last, parcel);
-        self.last
-    }
-
-    /// Takes a parcel that arrives.
-    pub fn arrives(&mut self, number: u64) -> Option<Parcel> {
-        self.parcels.remove(&number)
-    }
-
-    /// Its sender, or its receiver if it is an answer, notices that a parcel is lost.
-    pub fn lost(&mut self, number: u64) {
-        if let Some(parcel) = self.parcels.remove(&number) {
-            lock(&self.post).broken(&parcel);
-        }
     }
 
     /// Whether a node and others that reach it and that it reaches are a majority of each of these sets of voters. Those that do not

@@ -16,7 +16,7 @@ use openraft::{EntryPayload, RaftLogReader};
 
 use crate::persist::disk::Disk;
 use crate::quorum::store::{Lineage, LogStore, Options, Worker};
-use crate::quorum::types::{Batch, ClusterTime, Entry, LeaderId, LogId, NodeId, Types, Vote};
+use crate::quorum::types::{Batch, ClusterId, ClusterTime, Entry, LeaderId, LogId, NodeId, Types, Vote};
 use crate::torture::random::Random;
 
 /// Maximum number of entries at the end of the log that the other cluster has not, and of those that it has instead.
@@ -24,16 +24,16 @@ const ENTRIES: (u64, u64) = (20, 200);
 /// How many terms the other cluster is ahead at most.
 const TERMS: u64 = 20;
 
-/// Makes the log of a node one of another cluster. `place` decides on what is in it. Nothing changes if the log is blank.
+/// Makes the log of a node one of another cluster, whose id it returns. `place` decides on what is in it. Nothing changes if the log is blank.
 ///
 /// # Errors
 /// In words: the log cannot be opened, or the disk fails.
-pub fn make_foreign<D: Disk>(disk: D, options: Options, node: NodeId, place: u64) -> Result<(), String> {
+pub fn make_foreign<D: Disk>(disk: D, options: Options, node: NodeId, place: u64) -> Result<ClusterId, String> {
     let random = &mut Random::new(place, 0, 0);
     let (mut log, mut worker) = LogStore::open(disk, options).map_err(|error| error.to_string())?;
     let found = (log.lineage().id, now(log.get_log_state(), &mut worker)?, now(log.read_vote(), &mut worker)?);
-    let (id, state, Some(vote)) = found else { return Ok(()) };
-    let Some(last) = state.last_log_id else { return Ok(()) };
+    let (id, state, Some(vote)) = found else { return Ok(found.0) };
+    let Some(last) = state.last_log_id else { return Ok(id) };
     now(log.belong(Lineage::of(!id)), &mut worker)?;
     // The first entry, which has the members, stays.
     let first = state.last_purged_log_id.map_or(0, |purged| purged.index + 1);
@@ -53,7 +53,7 @@ pub fn make_foreign<D: Disk>(disk: D, options: Options, node: NodeId, place: u64
     let (flushed, _) = Types::oneshot();
     now(log.append(entries.collect::<Vec<_>>(), IOFlushed::signal(flushed)), &mut worker)?;
     worker.turn();
-    Ok(())
+    Ok(!id)
 }
 
 /// Carries out an operation of the log: the worker has done its part as soon as it has had a turn.

@@ -1,21 +1,19 @@
-//! The links between nodes: when a parcel arrives, if at all.
-//!
-//! Unimpaired, parcels arrive once and in order, as on a connection. Under `disorder` they are late, lost, doubled and overtake each
-//! other, which is more than a connection does: Raft must bear it.
+//! The links between nodes: when a segment of a connection arrives, if at all.
 
 use crate::torture::random::Random;
 
 /// Minimum and maximum latency of an unimpaired link.
 const LATENCY_US: (u64, u64) = (100, 500);
-/// Percentage of losses that both sides notice, as when a connection is reset; and within which time.
-const NOTICED: (u64, u64) = (50, 200_000);
+/// Time within which both nodes notice that a connection is broken.
+const BREAKS_US: u64 = 200_000;
 
 /// The disorder of all links.
 #[derive(Clone, Copy, Debug)]
 struct Disorder {
     until_us: u64,
     most_us: u64,
-    percent: (u64, u64),
+    lost_percent: u64,
+    broken_permille: u64,
 }
 
 /// Nodes that are cut off.
@@ -26,29 +24,28 @@ struct Partition {
     ways: (bool, bool),
 }
 
-/// What becomes of a parcel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What becomes of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives at these times; more than one are copies.
-    Arrives(Vec<u64>),
-    /// It is lost; who sent it notices at this time, or never.
-    Lost(Option<u64>),
+    /// It arrives at this time, unless those before it on its connection are later.
+    Arrives(u64),
+    /// It is lost.
+    Lost,
+    /// Its connection breaks at this time.
+    Breaks(u64),
 }
 
 /// All links between nodes, which have the numbers from 0 on.
 pub struct Links {
     random: Random,
-    nodes: u32,
     disorders: Vec<Disorder>,
     partitions: Vec<Partition>,
-    /// For each pair of nodes: when the last parcel arrives.
-    arrives_us: Vec<u64>,
 }
 
 impl Links {
-    /// The links among so many nodes.
-    pub fn new(nodes: u32, random: Random) -> Links {
-        Links { random, nodes, disorders: Vec::new(), partitions: Vec::new(), arrives_us: vec![0; (nodes * nodes) as usize] }
+    /// Links that are unimpaired.
+    pub fn new(random: Random) -> Links {
+        Links { random, disorders: Vec::new(), partitions: Vec::new() }
     }
 
     /// Cuts nodes off from others: whether they cannot send, and whether they cannot receive.
@@ -56,9 +53,9 @@ impl Links {
         self.partitions.push(Partition { until_us, apart, ways });
     }
 
-    /// Lets parcels be late, lost and doubled.
-    pub fn disorder(&mut self, until_us: u64, most_us: u64, percent: (u64, u64)) {
-        self.disorders.push(Disorder { until_us, most_us, percent });
+    /// Lets segments be late and lost, and connections break.
+    pub fn disorder(&mut self, until_us: u64, most_us: u64, lost_percent: u64, broken_permille: u64) {
+        self.disorders.push(Disorder { until_us, most_us, lost_percent, broken_permille });
     }
 
     /// Whether nothing passes from a node to another one now.
@@ -69,30 +66,22 @@ impl Links {
         })
     }
 
-    /// Decides on a parcel that is sent now.
+    /// Decides on a segment that is sent now.
     pub fn send(&mut self, now_us: u64, from: u32, to: u32) -> Fate {
         self.partitions.retain(|partition| partition.until_us > now_us);
         self.disorders.retain(|disorder| disorder.until_us > now_us);
         if self.is_cut(now_us, from, to) {
-            return Fate::Lost(None);
+            return Fate::Lost;
         }
-        let mut at_us = now_us + self.random.between(LATENCY_US.0, LATENCY_US.1);
-        let last_us = &mut self.arrives_us[(from * self.nodes + to) as usize];
-        let Some(disorder) = self.disorders.last() else {
-            at_us = at_us.max(*last_us);
-            *last_us = at_us;
-            return Fate::Arrives(vec![at_us]);
-        };
-        if self.random.percent(disorder.percent.0) {
-            let noticed = self.random.percent(NOTICED.0);
-            return Fate::Lost(noticed.then(|| now_us + self.random.below(NOTICED.1)));
+        let at_us = now_us + self.random.between(LATENCY_US.0, LATENCY_US.1);
+        match self.disorders.last() {
+            None => Fate::Arrives(at_us),
+            Some(disorder) if self.random.percent(disorder.lost_percent) => Fate::Lost,
+            Some(disorder) if self.random.below(1_000) < disorder.broken_permille => {
+                Fate::Breaks(now_us + self.random.below(BREAKS_US))
+            }
+            Some(disorder) => Fate::Arrives(at_us + self.random.below(disorder.most_us)),
         }
-        at_us += self.random.below(disorder.most_us);
-        let mut times = vec![at_us];
-        if self.random.percent(disorder.percent.1) {
-            times.push(at_us + self.random.below(disorder.most_us));
-        }
-        Fate::Arrives(times)
     }
 }
 
@@ -101,18 +90,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parcels_arrive_in_order_unless_their_links_are_impaired() {
-        let mut links = Links::new(3, Random::new(1, 2, 3));
-        let times: Vec<Fate> = (0..100).map(|at| links.send(at, 0, 1)).collect();
-        let in_order = |pair: &[Fate]| matches!(pair, [Fate::Arrives(a), Fate::Arrives(b)] if a[0] <= b[0]);
-        assert!(times.windows(2).all(in_order));
+    fn segments_arrive_unless_their_links_are_impaired() {
+        let mut links = Links::new(Random::new(1, 2, 3));
+        assert!((0..100).all(|at| matches!(links.send(at, 0, 1), Fate::Arrives(then) if (at + 100..=at + 500).contains(&then))));
         links.part(1_000, (1, !1), (true, false));
-        assert_eq!((links.send(999, 0, 2), links.is_cut(999, 2, 0)), (Fate::Lost(None), false));
+        assert_eq!((links.send(999, 0, 2), links.is_cut(999, 2, 0)), (Fate::Lost, false));
         assert!(matches!(links.send(1_000, 0, 2), Fate::Arrives(_)), "it is over");
-        links.disorder(5_000, 1_000, (50, 50));
+        links.disorder(5_000, 1_000, 30, 300);
         let fates: Vec<Fate> = (0..100).map(|_| links.send(2_000, 1, 2)).collect();
-        assert!(fates.contains(&Fate::Lost(None)) && fates.iter().any(|fate| matches!(fate, Fate::Lost(Some(2_000..202_000)))));
-        assert!(fates.iter().any(|fate| matches!(fate, Fate::Arrives(times) if times.len() == 2)));
-        assert!(!fates.windows(2).all(in_order));
+        assert!(fates.contains(&Fate::Lost) && fates.iter().any(|fate| matches!(fate, Fate::Breaks(2_000..202_000))));
+        assert!(fates.iter().any(|fate| matches!(fate, Fate::Arrives(2_501..))));
     }
 }

@@ -1,15 +1,15 @@
-//! A replicated service in the simulation: openraft, its storage, the engine and what a leader and a follower do are the real
-//! ones. The network between the nodes, their disks and their clocks are simulated.
+//! A replicated service in the simulation: openraft, its storage, its transport, the engine and what a leader and a follower do
+//! are the real ones. The network between the nodes, their disks and their clocks are simulated.
 //!
 //! ```text
 //!   clients ─▶ sim/server.rs ─▶ engine ─▶ node: batches ─▶ openraft ─▶ store ─▶ disk
 //!                  ▲ gate                     ▲  │ tasks of runtime       ▲ Event::Synced
-//!                  └──────── machine ◀────────┘  └─▶ transport ─▶ links ─▶ Event::Parcel ─▶ the other nodes
+//!                  └──────── machine ◀────────┘  └─▶ sockets ─▶ links ─▶ Event::Arrives ─▶ the other nodes
 //! ```
 //!
 //! - [`cluster`]: what the nodes share;
 //! - [`runtime`]: tasks, time and random numbers of openraft; each node has a clock of its own that may run fast or slow;
-//! - [`transport`]: what nodes send to each other; [`links`]: whether and when it arrives;
+//! - [`sockets`]: what nodes reach each other by; [`links`]: whether and when what they send arrives; [`voting`]: tells of votes;
 //! - [`disk`]: a disk that the parts of a node share; [`damage`]: what happens to its files while a node is down; [`foreign`]: the
 //!   files of a node of another cluster;
 //! - [`machine`]: what openraft asks of the server;
@@ -30,7 +30,8 @@ pub mod operator;
 pub mod play;
 pub mod runtime;
 pub mod serve;
-pub mod transport;
+pub mod sockets;
+pub mod voting;
 
 use crate::driver;
 use crate::quorum::node::Timing;

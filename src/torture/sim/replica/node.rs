@@ -1,17 +1,15 @@
 //! One node: its machine, and the process that runs on it.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::driver::replicated::MemberOptions;
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
-use crate::quorum::net::ClientAddress;
-use crate::quorum::node::Core;
-use crate::quorum::node::{admission, is_blank, standing};
-use crate::quorum::store::{LogStore, Options, Owner, Snapshots, Worker};
+use crate::quorum::net::{ClientAddress, Security, Shutdown, Transport};
+use crate::quorum::node::{self, Opened};
+use crate::quorum::store::{Options, Owner, Snapshots, Worker};
 use crate::quorum::types::NodeId;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
@@ -20,11 +18,14 @@ use crate::torture::sim::replica::disk::NodeDisk;
 use crate::torture::sim::replica::foreign::make_foreign;
 use crate::torture::sim::replica::machine::SimMachine;
 use crate::torture::sim::replica::runtime::Runtime;
-use crate::torture::sim::replica::transport::{Parcel, Post, Transport, host};
+use crate::torture::sim::replica::sockets::{Shared, SimListener, SimPlatform, host, lock};
+use crate::torture::sim::replica::voting::Voting;
 use crate::torture::sim::replica::{Flaw, TICK_MS, TIMING};
 
 /// Hash of the cluster's name.
 const CLUSTER: u64 = 7;
+/// What the nodes know and nobody else.
+const SECRET: &[u8] = b"of a simulation";
 /// Bytes of a segment of the log, and of the space that is laid out at a time: small, so that episodes have several segments.
 const SEGMENT_BYTES: (u64, u64) = (64 << 10, 4 << 10);
 /// Maximum number of operations of the disk that are carried out when the power is lost in the middle of them.
@@ -71,7 +72,7 @@ pub struct Replica {
     pub damaged: bool,
     /// Until when it may lack something that it had before its files were damaged.
     doubtful_until_us: u64,
-    post: Arc<Mutex<Post>>,
+    sockets: Shared,
     random: Random,
 }
 
@@ -81,6 +82,7 @@ pub struct Process {
     /// What openraft asks of the server.
     pub machine: SimMachine,
     transport: Transport,
+    _shutdown: Shutdown,
     /// Whether the log works on orders.
     works: bool,
     /// Whether its disk has failed since it began: then it may be unable to go on.
@@ -91,7 +93,7 @@ pub struct Process {
 
 impl Replica {
     /// Node `index` of so many, whose disk is empty.
-    pub fn new(index: u32, nodes: u32, seed: u64, flaw: Flaw, post: Arc<Mutex<Post>>) -> Replica {
+    pub fn new(index: u32, nodes: u32, seed: u64, flaw: Flaw, sockets: Shared) -> Replica {
         Replica {
             index,
             nodes,
@@ -109,7 +111,7 @@ impl Replica {
             has_joined: false,
             damaged: false,
             doubtful_until_us: 0,
-            post,
+            sockets,
             random: Random::new(seed, streams::DISK, 0),
         }
     }
@@ -178,7 +180,9 @@ impl Replica {
     pub fn send_away(&mut self, place: u64) -> Result<(), String> {
         let own = self.disk.act(|disk| disk.clone());
         let foreign = NodeDisk::new(own);
-        make_foreign(foreign.clone(), self.log_options(), self.id(), place)?;
+        let id = make_foreign(foreign.clone(), self.log_options(), self.id(), place)?;
+        let snapshots = Snapshots::open(foreign.clone(), Path::new(""), self.owner());
+        snapshots.and_then(|mut snapshots| Ok(snapshots.relabel(id)?)).map_err(|error| error.to_string())?;
         self.home = Some(std::mem::replace(&mut self.disk, foreign));
         Ok(())
     }
@@ -202,47 +206,38 @@ impl Replica {
     pub fn start(&mut self, runtime: &mut Runtime, now_us: u64) -> Result<MemberOptions, String> {
         self.number += 1;
         runtime.enter(self.index, now_us);
-        let owner = self.owner();
-        let options = self.log_options();
-        let (log, worker) = LogStore::open(self.disk.clone(), options).map_err(|error| error.to_string())?;
-        let mut snapshots = Snapshots::open(self.disk.clone(), Path::new(""), owner).map_err(|error| error.to_string())?;
-        // Of a node of another cluster, only the log says so.
-        if self.home.is_none() {
-            snapshots.belong(log.lineage().id).map_err(|error| error.to_string())?;
-        }
-        let forgotten = snapshots.forgotten(&log).map_err(|error| error.to_string())?;
-        let standing = standing(owner, log.lineage(), is_blank(&log, forgotten));
-        let admission = Arc::new(admission(&log, forgotten));
-        let (post, permits) = (Arc::clone(&self.post), Arc::clone(&admission));
-        let transport = Transport::new(self.id(), self.nodes, post, standing, permits, self.disk.clone(), self.flaw);
-        let machine = SimMachine::new(self.disk.clone());
-        let members: BTreeMap<NodeId, String> = (1..=NodeId::from(self.nodes)).map(|id| (id, host(id))).collect();
-        let core = Core {
+        lock(&self.sockets).power_back(self.index);
+        let client = ClientAddress { host: host(self.id()), port: 6379, tls_port: 0 };
+        let platform = SimPlatform { node: self.index, sockets: Arc::clone(&self.sockets), disk: self.disk.clone() };
+        let options = node::Options {
             node: self.id(),
-            members,
-            forgotten,
+            members: (1..=NodeId::from(self.nodes)).map(|id| (id, host(id))).collect(),
+            disks: (self.disk.clone(), self.disk.clone()),
+            folder: PathBuf::new(),
+            log: self.log_options(),
+            client: client.clone(),
+            secret: Some(SECRET.to_vec()),
+            platform: Arc::new(platform),
+            security: Security::default(),
+            checks_cluster: self.flaw != Flaw::AnyCluster,
             timing: TIMING,
-            log,
-            snapshots,
-            network: transport.clone(),
-            transport: transport.clone(),
-            admission,
-            machine: machine.clone(),
         };
-        let door = Arc::clone(transport.door());
-        let (node, running) = core.start(move |raft, snapshots| {
-            *crate::torture::sim::replica::transport::lock(&door) = Some((raft.clone(), snapshots));
-        })?;
+        let machine = SimMachine::new(self.disk.clone());
+        let (index, sockets) = (self.index, Arc::clone(&self.sockets));
+        let noted = Arc::clone(&sockets);
+        let listen = move || Ok(SimListener::new(index, sockets));
+        let handler = move |raft: &node::Raft<_, _>| Voting { handler: raft.clone(), node: index, sockets: noted };
+        let opened = node::open(options, machine.clone(), listen, handler)?;
+        let Opened { node, worker, transport, running, shutdown, .. } = opened;
         let reports = machine.clone();
         runtime.spawn(Box::pin(async move {
             if let Err(error) = running.await {
-                crate::quorum::node::Machine::failed(&reports, error.to_string());
+                node::Machine::failed(&reports, error.to_string());
             }
         }));
-        runtime.spawn(Box::pin(transport.clone().greet()));
-        let process = Process { worker, machine, transport, works: false, had_bad_disk: self.bad, failed: false };
+        let had_bad_disk = self.bad;
+        let process = Process { worker, machine, transport, _shutdown: shutdown, works: false, had_bad_disk, failed: false };
         self.process = Some(process);
-        let client = ClientAddress { host: host(self.id()), port: 6379, tls_port: 0 };
         Ok(MemberOptions { node, id: self.id(), cluster: CLUSTER, client, tick_every_ms: TICK_MS })
     }
 
@@ -252,6 +247,9 @@ impl Replica {
         let Some(mut process) = self.process.take() else { return };
         self.works_since_us = None;
         runtime.enter(self.index, now_us);
+        if power {
+            lock(&self.sockets).power_lost(self.index);
+        }
         if power && process.worker.is_asked() {
             let torn = self.random.below(TORN_MAX);
             self.disk.act(|disk| disk.crash_at(disk.operations() + torn));
@@ -300,7 +298,7 @@ impl Replica {
     /// Looks whether there is work for the disk. Returns the time that it takes, if it begins now.
     pub fn work(&mut self, now_us: u64, runtime: &Runtime) -> Option<u64> {
         let process = self.process.as_mut()?;
-        if process.transport.votes() && self.home.is_none() {
+        if process.transport.standing().votes && self.home.is_none() {
             self.has_joined = true;
             // It has read its files.
             self.damaged = false;
@@ -327,15 +325,6 @@ impl Replica {
         process.worker.turn();
         if self.random.percent(20) {
             process.worker.tidy();
-        }
-    }
-
-    /// Takes a parcel from another node.
-    pub fn take(&mut self, runtime: &Runtime, parcel: Parcel) {
-        if let Some(process) = &self.process
-            && let Some(task) = process.transport.take(parcel)
-        {
-            runtime.spawn(Box::pin(task));
         }
     }
 }

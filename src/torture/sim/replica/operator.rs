@@ -11,7 +11,7 @@ use crate::quorum::types::NodeId;
 use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::sim::Simulation;
 use crate::torture::sim::net::Event;
-use crate::torture::sim::replica::transport::host;
+use crate::torture::sim::replica::sockets::host;
 use crate::torture::sim::world::lock;
 
 /// Interval of the looks.

@@ -1,4 +1,4 @@
-//! The part of an episode that nodes play: their tasks, their parcels, and their faults.
+//! The part of an episode that nodes play: their tasks, their sockets, and their faults.
 
 use crate::persist::disk::simulated::Injected;
 use crate::torture::history::{EventKind, NO_CLIENT};
@@ -158,7 +158,7 @@ impl Simulation<'_> {
         let mut net = lock(&self.net);
         let server = match event {
             Event::ToServer(conn) | Event::BrokenAtServer(conn) => net.conn(conn).server,
-            Event::Tick(server) | Event::Synced(server, _) | Event::Parcel(server, _) | Event::Lost(server, _) => server,
+            Event::Tick(server) | Event::Synced(server, _) => server,
             _ => return false,
         };
         let until_us = self.servers[server as usize].stalled_until_us;
@@ -195,12 +195,7 @@ impl Simulation<'_> {
     pub(in crate::torture::sim) fn handle_of_nodes(&mut self, event: Event) {
         let Some(cluster) = &mut self.cluster else { return };
         match event {
-            Event::Parcel(server, number) => {
-                if let (Some(parcel), Some(replica)) = (cluster.arrives(number), &mut self.servers[server as usize].replica) {
-                    replica.take(&cluster.runtime, parcel);
-                }
-            }
-            Event::Lost(_, number) => cluster.lost(number),
+            Event::Arrives(..) | Event::SentAgain(..) | Event::Breaks(_) => cluster.handle(&mut lock(&self.net), event),
             Event::NobodyWaits(leader, since_us) if (cluster.leader, cluster.leader_since_us) == (Some(leader), since_us) => {
                 let (nodes, mut net) = (cluster.nodes, lock(&self.net));
                 let others = self.servers[..nodes as usize].iter().filter(|server| server.number != leader);
@@ -276,8 +271,8 @@ impl Simulation<'_> {
                 cluster.links.part(now_us + for_us, apart, ways);
                 EventKind::Partition { apart, ways, for_us }
             }
-            Injection::Disorder { for_us, most_us, percent } => {
-                cluster.links.disorder(now_us + for_us, most_us, percent);
+            Injection::Disorder { for_us, most_us, lost_percent, broken_permille } => {
+                cluster.links.disorder(now_us + for_us, most_us, lost_percent, broken_permille);
                 EventKind::Disorder { for_us }
             }
             Injection::Stall { server, for_us } => {

@@ -194,7 +194,7 @@ impl Drop for Runtime {
 mod tests {
     use std::sync::Mutex;
 
-    use openraft::{AsyncRuntime, Instant as _};
+    use openraft::AsyncRuntime;
 
     use super::*;
     use crate::quorum::runtime::{Instant, Runtime as Real};
