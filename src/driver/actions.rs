@@ -2,12 +2,26 @@
 
 use crate::driver::{Driver, Present};
 use crate::engine::Action;
+use crate::persist::natives::clock::BootClock;
 
 impl Driver {
-    /// Carries out an action of the engine, if that needs nothing but the driver. Returns it otherwise. [`Driver::submit`]
-    /// belongs behind it.
+    /// Carries out what the engine has asked for, and hands the changes on behind it. Returns the first action that only the
+    /// adapter can carry out; then this has to be called again. `boot` reads the boot clock.
     #[cold]
-    pub fn act(&mut self, at: Present, action: Action) -> Option<Action> {
+    pub fn next_action(&mut self, at: Present, boot: impl FnOnce() -> BootClock) -> Option<Action> {
+        while let Some(action) = self.engine.take_action() {
+            if let Some(action) = self.act(at, action) {
+                return Some(action);
+            }
+        }
+        // What was switched off or is rewritten is handed on before anything else is written.
+        self.submit(at, false, boot);
+        self.engine.finish_actions(at.now);
+        None
+    }
+
+    /// Carries out an action, if that needs nothing but the driver. Returns it otherwise.
+    fn act(&mut self, at: Present, action: Action) -> Option<Action> {
         match action {
             Action::Save { session, anew } => self.save(at, session, anew),
             Action::RewriteLog => self.rewrite(at),

@@ -63,7 +63,7 @@ impl Log {
     }
 
     /// Whether the pending changes, or an empty batch if `confirms`, are handed on now. Otherwise [`Log::due_ms`] or
-    /// [`Driver::rest_for_others`] says when to ask again, or the report of the batch that is on its way comes first. `holds`
+    /// [`Driver::rest`] says when to ask again, or the report of the batch that is on its way comes first. `holds`
     /// says whether output waits for batches.
     fn goes(&mut self, at: Present, holds: bool, confirms: bool, at_once: bool) -> bool {
         self.shares = false;
@@ -262,10 +262,14 @@ impl Driver {
         }
     }
 
-    /// How long to wait at most for more changes before [`Driver::submit`] hands the pending ones on; `None` if they do not wait
-    /// for others.
+    /// How long to wait at most for more changes before [`Driver::submit`] hands the pending ones on, or before a follower goes on
+    /// applying; `None` if neither waits. Zero says that one of them goes on now.
     #[cold]
-    pub fn rest_for_others(&self, ns: u64) -> Option<Duration> {
+    pub fn rest(&self, ns: u64) -> Option<Duration> {
+        #[cfg(feature = "quorum")]
+        if let Some(rest) = self.rest_from_applying(ns) {
+            return Some(rest);
+        }
         let log = self.log()?;
         log.shares.then(|| log.sharing.rest(ns))
     }

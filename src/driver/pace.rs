@@ -4,6 +4,9 @@ use std::time::Duration;
 
 /// How long a slice of a load takes, unless a single key or request takes longer.
 const SLICE: Duration = Duration::from_millis(1);
+/// How long a follower applies at a time.
+#[cfg(feature = "quorum")]
+const APPLYING: Duration = Duration::from_micros(300);
 /// Number of looks between two readings of the clock, which costs as much as a small key.
 const LOOKS: u32 = 16;
 /// Delays that are waited for together: shorter waits take longer than they are told to.
@@ -29,8 +32,13 @@ impl Pace {
         Pace::lasting(SLICE, clock)
     }
 
-    /// A slice that begins now, of another length.
-    pub fn lasting(time: Duration, clock: fn() -> u64) -> Pace {
+    /// A slice of what a follower applies, which begins now.
+    #[cfg(feature = "quorum")]
+    pub fn applying(clock: fn() -> u64) -> Pace {
+        Pace::lasting(APPLYING, clock)
+    }
+
+    pub(in crate::driver) fn lasting(time: Duration, clock: fn() -> u64) -> Pace {
         Pace { until: Some((clock() + time.as_nanos() as u64, clock)), looks: 0, owed: Duration::ZERO }
     }
 

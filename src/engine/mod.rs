@@ -284,7 +284,7 @@ pub struct Engine {
     closed_meanwhile: Vec<u64>,
     /// Disconnected clients that still have such grants: more than end in one step.
     ending: VecDeque<u64>,
-    actions: Vec<Action>,
+    actions: VecDeque<Action>,
 }
 
 impl Engine {
@@ -347,7 +347,7 @@ impl Engine {
             last_local: Arc::default(),
             closed_meanwhile: Vec::new(),
             ending: VecDeque::new(),
-            actions: Vec::new(),
+            actions: VecDeque::new(),
         };
         if engine.config.cluster_enabled {
             engine.keyspace.space.index_slots(cluster::SLOTS, cluster::key_slot);
@@ -404,20 +404,31 @@ impl Engine {
 
     /// Adds an action for the driver.
     pub fn act(&mut self, action: Action) {
-        self.actions.push(action);
+        self.actions.push_back(action);
         self.update_slow_path();
     }
 
-    /// Whether there are actions for [`Engine::take_actions`].
+    /// Whether there are actions for [`Engine::take_action`].
     #[inline]
     pub fn has_actions(&self) -> bool {
         self.on_slow_path(SlowPath::ACTIONS)
     }
 
-    /// Takes the actions since the last call.
-    pub fn take_actions(&mut self) -> Vec<Action> {
-        let actions = std::mem::take(&mut self.actions);
+    /// Takes the oldest action.
+    pub fn take_action(&mut self) -> Option<Action> {
+        let action = self.actions.pop_front();
         self.update_slow_path();
-        actions
+        action
+    }
+
+    /// Whether the server is to end.
+    pub fn is_ending(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action, Action::Shutdown { .. }))
+    }
+
+    /// Takes all actions.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn take_actions(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.take_action()).collect()
     }
 }

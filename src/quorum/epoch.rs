@@ -15,7 +15,7 @@ const LENGTH_MAX: usize = 1 << 10;
 /// # Errors
 /// In words: the system's, or the file is damaged.
 pub fn read(folder: &mut impl Disk) -> Result<ClusterId, String> {
-    let found = read_whole(folder, FILE.as_bytes(), LENGTH_MAX).map_err(|error| format!("{FILE}: {error}"))?;
+    let found = read_whole(folder, FILE.as_bytes(), LENGTH_MAX).map_err(|error| error.to_string())?;
     let Some(bytes) = found else { return Ok(0) };
     let digits = std::str::from_utf8(&bytes).ok().and_then(|text| text.strip_suffix('\n')).filter(|digits| digits.len() == 16);
     let epoch = digits.and_then(|digits| ClusterId::from_str_radix(digits, 16).ok());

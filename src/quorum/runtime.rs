@@ -1,4 +1,4 @@
-//! The runtime that openraft runs on: tokio's, or that of a simulation on whose thread it runs.
+//! The runtime that a node runs on, with openraft and the transport: tokio's, or that of a simulation on whose thread it runs.
 //!
 //! In a simulation, time, tasks and random numbers are the simulation's, and what would wait for a disk on a thread of its own is done
 //! at once. Nothing else differs: channels and locks are tokio's, which need no runtime. A server never simulates.
@@ -6,10 +6,9 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -324,12 +323,11 @@ pub type Sleep = <Runtime as AsyncRuntime>::Sleep;
 /// # Errors
 /// It took longer.
 pub async fn timeout<T>(time: Duration, future: impl Future<Output = T>) -> Result<T, Late> {
-    let (mut future, mut end) = (pin!(future), pin!(sleep(time)));
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending => end.as_mut().poll(context).map(|()| Err(Late)),
-    })
-    .await
+    if is_simulated() {
+        let sleep = SimulatedSleep { until: Instant::now() + time, alarm: None };
+        return SimulatedTimeout { future: Box::pin(future), sleep }.await;
+    }
+    Ok(tokio::time::timeout(time, future).await?)
 }
 
 /// Ticks at an interval: the first one at once, and after a late one as long as after any other.

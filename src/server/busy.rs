@@ -35,10 +35,10 @@ use smallvec::SmallVec;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::engine::Engine;
 use crate::engine::jobs::long_run::Verdict;
 use crate::engine::request::Request;
 use crate::engine::session::{Session, SessionFlags};
-use crate::engine::{Action, Engine};
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
 use crate::server::net::accept::Listening;
@@ -236,12 +236,7 @@ impl Watch {
             engine.mark_dirty(id);
         }
         self.buffer = Vec::new();
-        let actions = engine.take_actions();
-        let shutdown = actions.iter().any(|action| matches!(action, Action::Shutdown { .. }));
-        for action in actions {
-            engine.act(action);
-        }
-        if shutdown { Verdict::Kill } else { Verdict::Continue }
+        if engine.is_ending() { Verdict::Kill } else { Verdict::Continue }
     }
 
     /// Returns the connections that are ready to receive or send, and whether each is to receive.

@@ -17,7 +17,7 @@ use crate::engine::{Action, Engine};
 use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
-use crate::server::durable::FileWork;
+use crate::server::durable::{FileWork, boot};
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
@@ -264,8 +264,7 @@ impl Shell {
 
     #[cold]
     fn carry_out(&mut self) -> Now {
-        for action in self.driver.engine.take_actions() {
-            let Some(action) = self.drive(|driver, at| driver.act(at, action)) else { continue };
+        while let Some(action) = self.drive(|driver, at| driver.next_action(at, boot::clock)) {
             match action {
                 Action::Shutdown { session, save, force } => self.shut_down(Some(session), save, force),
                 Action::Sleep(us) if self.clock.is_frozen() => {
@@ -284,11 +283,7 @@ impl Shell {
                 Action::Save { .. } | Action::RewriteLog | Action::HandOver { .. } | Action::LookAtFollowers => {}
             }
         }
-        // What was switched off or is rewritten is handed on before anything else is written.
-        self.hand_on(false);
-        let now = self.clock.now();
-        self.driver.engine.finish_actions(now);
-        now
+        self.clock.now()
     }
 
     fn reconfigured(&mut self, name: &str) {

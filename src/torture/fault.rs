@@ -25,7 +25,7 @@ pub enum Fault {
     PowerLoss,
     /// Nodes are cut off from other nodes, in one direction or in both.
     Partition,
-    /// Messages between nodes are late, overtake each other, are lost, or arrive twice.
+    /// What nodes send to each other is late or lost, and connections break.
     Disorder,
     /// Nodes stop for a time.
     Stall,

@@ -227,7 +227,7 @@ pub enum EventKind {
         /// How long the fault lasts.
         for_us: u64,
     },
-    /// Messages between nodes are late, overtake each other, are lost, or arrive twice from now on.
+    /// What nodes send to each other is late or lost from now on, and connections break.
     Disorder {
         /// How long the fault lasts.
         for_us: u64,

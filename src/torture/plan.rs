@@ -168,7 +168,7 @@ pub enum Injection {
         server: u32,
         /// How long the fault lasts.
         for_us: u64,
-        /// Maximum delay of a segment.
+        /// Maximum delay of a message.
         most_us: u64,
     },
     /// Packets between a client and a server are lost.

@@ -21,12 +21,13 @@ use crate::quorum::node::{Applied, Committed, Done, Status};
 use crate::quorum::types::LeaderId;
 
 impl Driver {
-    /// Takes committed entries. A follower may apply them later: [`Driver::go_on_applying`].
-    pub fn take_entries(&mut self, at: Present, entries: Vec<Committed>, done: Done, slice: Pace) {
+    /// Takes committed entries. A follower may apply them later: [`Driver::go_on_applying`]. `clock` reads a monotonic clock in
+    /// nanoseconds.
+    pub fn take_entries(&mut self, at: Present, entries: Vec<Committed>, done: Done, clock: fn() -> u64) {
         let Some(member) = self.member_mut() else { return };
         if matches!(member.part, Part::Follows(_)) {
             member.backlog.push(entries, done);
-            self.apply_some(at, slice);
+            self.apply_some(at, Pace::applying(clock));
         } else if let Some(applied) = self.take_committed(at, &entries) {
             let _ = done.send(applied);
         }
@@ -40,14 +41,13 @@ impl Driver {
 
     /// Goes on with what is to be applied. Returns whether that goes on at once.
     #[cold]
-    pub fn go_on_applying(&mut self, at: Present, slice: Pace) -> bool {
-        self.apply_some(at, slice);
+    pub fn go_on_applying(&mut self, at: Present, clock: fn() -> u64) -> bool {
+        self.apply_some(at, Pace::applying(clock));
         self.applies(at.ns)
     }
 
     /// How long it rests before it goes on applying; `None` if there is nothing to apply.
-    #[cold]
-    pub fn rest_from_applying(&self, ns: u64) -> Option<Duration> {
+    pub(in crate::driver) fn rest_from_applying(&self, ns: u64) -> Option<Duration> {
         let backlog = &self.member()?.backlog;
         // The rest may have ended just now.
         (!backlog.is_empty()).then(|| backlog.rest(ns).unwrap_or_default())

@@ -42,7 +42,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 type Failure = RPCError<Types>;
 
 /// Pauses that double from the first to the longest one.
-pub fn doubling((first, longest): (Duration, Duration)) -> Backoff {
+fn doubling((first, longest): (Duration, Duration)) -> Backoff {
     Backoff::new(std::iter::successors(Some(first), move |pause| Some((*pause * 2).min(longest))))
 }
 

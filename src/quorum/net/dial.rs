@@ -50,7 +50,12 @@ pub struct System;
 impl Platform for System {
     /// The name is resolved each time.
     fn connect(&self, addr: String) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
-        async move { prepared(TcpStream::connect(addr).await?) }.boxed()
+        async move {
+            let stream = TcpStream::connect(addr).await?;
+            prepare(&stream)?;
+            Ok(Box::new(stream) as Box<dyn Socket>)
+        }
+        .boxed()
     }
 
     fn open_snapshot(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
@@ -60,22 +65,18 @@ impl Platform for System {
 
 impl Listener for TcpListener {
     async fn accept(&self) -> io::Result<(Box<dyn Socket>, IpAddr)> {
-        loop {
-            let (stream, from) = TcpListener::accept(self).await?;
-            // One that has ended meanwhile is nobody's trouble.
-            if let Ok(socket) = prepared(stream) {
-                return Ok((socket, from.ip()));
-            }
-        }
+        let (stream, from) = TcpListener::accept(self).await?;
+        // If it has ended meanwhile, whoever reads it finds that, and says where it came from.
+        let _ = prepare(&stream);
+        Ok((Box::new(stream), from.ip()))
     }
 }
 
-fn prepared(stream: TcpStream) -> io::Result<Box<dyn Socket>> {
+fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (idle, interval, probes) = KEEPALIVE;
     let keepalive = socket2::TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
-    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-    Ok(Box::new(stream))
+    socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
 /// How sockets between nodes are encrypted.

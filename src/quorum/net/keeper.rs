@@ -133,13 +133,13 @@ async fn keep(shared: Arc<Shared>, peer: Arc<Peer>) {
         let began = Instant::now();
         let (reason, told) = tokio::select! {
             biased;
-            ended = stay_connected(&shared, &peer, &target, &quiet) => ended,
+            () = shared.ended() => break,
             // A node that is no member any more has none. Its removal is told by who removes it.
             _ = addr.changed() => match addr.borrow().as_deref() {
                 Some(addr) => (format!("its address is {addr} now"), Told::Often),
                 None => break,
             },
-            () = shared.ended() => break,
+            ended = stay_connected(&shared, &peer, &target, &quiet) => ended,
         };
         peer.link.send_replace(None);
         if match told {

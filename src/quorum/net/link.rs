@@ -1,11 +1,13 @@
 //! A connection that this node has opened to another one for its requests. Several requests may be under way.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::quorum::acks::Acks;
@@ -158,7 +160,7 @@ impl Peer {
 
 /// Carries requests and answers until the connection ends, and returns why it did.
 pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Directory, mut requests: Requests) -> String {
-    let mut carrier = Carrier { wire, peer, me, directory, next_id: 1, pending: HashMap::new(), ping: None };
+    let mut carrier = Carrier { wire, peer, me, directory, next_id: 1, pending: BTreeMap::new(), ping: None };
     let mut ticks = Ticks::new(PING_INTERVAL);
     let mut standing = me.standing().subscribe();
     let mut silent = 0;
@@ -171,7 +173,13 @@ pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Dire
             () = ticks.tick() => {
                 // Intervals are counted, not time: a process that was stopped first reads what has come meanwhile.
                 if silent >= SILENT_MAX {
-                    return format!("nothing was heard for {} ms", PING_INTERVAL.as_millis() * u128::from(SILENT_MAX));
+                    let Some(frame) = carrier.wire.next().now_or_never() else {
+                        return format!("nothing was heard for {} ms", PING_INTERVAL.as_millis() * u128::from(SILENT_MAX));
+                    };
+                    if let Err(reason) = carrier.hear(frame) {
+                        return reason;
+                    }
+                    silent = 0;
                 }
                 silent += 1;
                 carrier.pending.retain(|_, answer| !answer.is_closed());
@@ -193,8 +201,7 @@ pub async fn carry(wire: &mut Wire, peer: &Peer, me: &Identity, directory: &Dire
             }
             frame = carrier.wire.next() => {
                 silent = 0;
-                directory.heard(peer.traffic());
-                if let Err(reason) = frame.map_err(|error| error.to_string()).and_then(|frame| carrier.take(frame)) {
+                if let Err(reason) = carrier.hear(frame) {
                     return reason;
                 }
             }
@@ -208,7 +215,7 @@ struct Carrier<'a> {
     me: &'a Identity,
     directory: &'a Directory,
     next_id: u64,
-    pending: HashMap<u64, oneshot::Sender<Answer>>,
+    pending: BTreeMap<u64, oneshot::Sender<Answer>>,
     /// The last ping that has no answer yet.
     ping: Option<(u64, Instant)>,
 }
@@ -255,6 +262,11 @@ impl Carrier<'_> {
 
     /// # Errors
     /// Why the connection must end.
+    fn hear(&mut self, frame: io::Result<Frame>) -> Result<(), String> {
+        self.directory.heard(self.peer.traffic());
+        self.take(frame.map_err(|error| error.to_string())?)
+    }
+
     fn take(&mut self, frame: Frame) -> Result<(), String> {
         match frame.kind {
             Kind::Answer => self.answer(frame.id, Ok(frame.body)),

@@ -206,15 +206,9 @@ async fn requests<H: Handler, K>(
     let mut ticks = Ticks::new(SILENCE.0);
     loop {
         let receive = under_way.len() < UNDER_WAY_MAX.0 && bytes < UNDER_WAY_MAX.1 && wire.queued() < QUEUE_MAX;
-        // What comes from elsewhere last: there may always be more of it.
+        // Answers first: there may always be more requests. Silence last: a process that was stopped reads what has come meanwhile.
         tokio::select! {
             biased;
-            () = ticks.tick() => {
-                if silent >= SILENCE.1 {
-                    return Err("nothing was heard from it".to_owned());
-                }
-                silent += 1;
-            }
             Some((length, answer)) = under_way.next() => {
                 bytes -= length;
                 wire.push(answer?);
@@ -254,6 +248,12 @@ async fn requests<H: Handler, K>(
                         under_way.push(async move { (length, answer.await) });
                     }
                 }
+            }
+            () = ticks.tick() => {
+                if silent >= SILENCE.1 {
+                    return Err("nothing was heard from it".to_owned());
+                }
+                silent += 1;
             }
         }
     }

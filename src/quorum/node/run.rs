@@ -107,7 +107,7 @@ pub struct Opened<D: Disk, R> {
     pub log: LogStore,
     /// What carries its messages.
     pub transport: Transport,
-    /// Runs the node until it is closed.
+    /// Runs the node until it is closed, or tells the executor why it cannot go on.
     pub running: R,
     /// Ends the transport when it is dropped.
     pub shutdown: Shutdown,
@@ -116,7 +116,7 @@ pub struct Opened<D: Disk, R> {
 /// Opens the node's files, and starts its threads. The other nodes reach it by `listener`.
 ///
 /// # Errors
-/// In words: the files cannot be read, are damaged, or belong to another node or cluster; or the system's.
+/// In words: the files cannot be read, are damaged, or belong to another node or cluster; or there can be no thread.
 pub fn start<D, M>(options: Options<D>, listener: TcpListener, machine: M) -> Result<Node, String>
 where
     D: Disk + Send + 'static,
@@ -132,7 +132,7 @@ where
             runtime.block_on(async {
                 let log_thread = worker.spawn(&log)?;
                 spawn(watch_disk(Arc::clone(log.progress())));
-                running.await?;
+                running.await;
                 close(log_thread).await
             })
         });
@@ -155,7 +155,7 @@ pub fn open<D, M, L, H>(
     machine: M,
     listen: impl FnOnce() -> io::Result<L> + Send,
     handler: impl FnOnce(&Raft<D, M>) -> H + Send,
-) -> Result<Opened<D, impl Future<Output = io::Result<()>> + Send>, String>
+) -> Result<Opened<D, impl Future<Output = ()> + Send>, String>
 where
     D: Disk + Send + 'static,
     D::File: Send,
@@ -195,7 +195,7 @@ where
             Arc::new(move |to| machine.hand_over(to))
         },
     });
-    let told = machine.clone();
+    let (told, reports) = (machine.clone(), machine.clone());
     transport.on_message(Box::new(move |message| told.message(message)));
     let belongs = (epoch != 0).then_some(lineage);
     let core = Core {
@@ -227,7 +227,11 @@ where
         lease: Duration::from_millis(timing.election_ms.0),
         thread: None,
     };
-    let running = core.run(config, shared, (received, batches, awaiting), listen, handler);
+    let running = async move {
+        if let Err(error) = core.run(config, shared, (received, batches, awaiting), listen, handler).await {
+            reports.failed(error.to_string());
+        }
+    };
     Ok(Opened { node, worker, log, transport, running, shutdown })
 }
 

@@ -28,7 +28,7 @@ use crate::quorum::store::segments::{Group, Planted, Segments, Trouble};
 use crate::quorum::types::{Entry, LogId, Types, Vote};
 
 /// Pause before a group that could not be written is tried again.
-const AGAIN: Duration = Duration::from_millis(100);
+pub const AGAIN: Duration = Duration::from_millis(100);
 /// Time without orders after which the thread tidies up: writes what is known to be committed, and lays out space.
 const IDLE: Duration = Duration::from_millis(20);
 /// Interval at which it does so if nothing was to be done when it looked last.

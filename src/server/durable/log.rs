@@ -1,14 +1,12 @@
 //! What the shell does with the log: hands batches to the thread, takes its reports, and makes new bases.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::driver::file::Reported;
 use crate::engine::observe::turns::Task;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{Order, Report};
 use crate::persist::append::manifest::Manifest;
-use crate::server::clock::monotonic_ns;
 use crate::server::durable::boot;
 use crate::server::durable::copy::{ENGINE_STACK, be_nice};
 use crate::server::durable::rewrite::Rewrite;
@@ -66,17 +64,6 @@ impl Shell {
             self.timer.arm(due_ms, |ms| clock.raw_us_of(ms));
         }
         self.files.due_ms = due_ms;
-    }
-
-    /// How long to wait at most for more changes before the pending ones are handed over, or before a follower goes on applying;
-    /// `None` if neither waits. Zero says that one of them goes on now.
-    #[cold]
-    pub(in crate::server) fn rest_for_others(&self) -> Option<Duration> {
-        #[cfg(feature = "quorum")]
-        if let Some(rest) = self.driver.rest_from_applying(monotonic_ns()) {
-            return Some(rest);
-        }
-        self.driver.rest_for_others(monotonic_ns())
     }
 
     /// Hands the pending changes on, if it is time for that or `at_once`.

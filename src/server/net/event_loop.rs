@@ -20,6 +20,7 @@ use rustix::event::Timespec;
 use crate::base::ids::SessionId;
 use crate::driver::connections::turn::Next;
 use crate::engine::observe::turns::Task;
+use crate::server::clock::monotonic_ns;
 use crate::server::net::accept::Listening;
 use crate::server::net::connection::{Connection, Stream};
 use crate::server::net::control::Inbox;
@@ -223,7 +224,7 @@ impl EventLoop {
             turns::count_poll();
             self.poller.wait(Some(&NO_TIME))?;
         } else if self.shell.files.active
-            && let Some(wait) = self.shell.rest_for_others()
+            && let Some(wait) = self.shell.driver.rest(monotonic_ns())
         {
             let poller = &mut self.poller;
             self.shell.while_waiting(|| poller.wait_briefly(wait))?;

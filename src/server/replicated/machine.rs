@@ -9,9 +9,10 @@ use tokio::sync::oneshot;
 use crate::engine::config::Config;
 use crate::quorum::node::{Committed, Done, Machine, Status};
 use crate::quorum::types::{Batch, NodeId, SnapshotFile};
+use crate::server::clock::monotonic_ns;
 use crate::server::durable::copy::{ENGINE_STACK, be_nice};
 use crate::server::net::control::Control;
-use crate::server::replicated::{content, slice};
+use crate::server::replicated::content;
 use crate::server::shell::Shell;
 
 /// Hands everything to the executor.
@@ -33,7 +34,7 @@ impl ShellMachine {
 
 impl Machine for ShellMachine {
     fn apply(&self, entries: Vec<Committed>, done: Done) {
-        self.order(move |shell| shell.drive(|driver, at| driver.take_entries(at, entries, done, slice())));
+        self.order(move |shell| shell.drive(|driver, at| driver.take_entries(at, entries, done, monotonic_ns)));
     }
 
     fn install(&self, snapshot: Option<SnapshotFile>, done: oneshot::Sender<Result<(), String>>) {

@@ -10,9 +10,6 @@ mod start;
 pub(in crate::server) use start::check_requests;
 pub(crate) use start::{FOLDER, start};
 
-use std::time::Duration;
-
-use crate::driver::pace::Pace;
 use crate::engine::observe::turns::Task;
 use crate::quorum::node::Status;
 use crate::quorum::types::SnapshotFile;
@@ -22,14 +19,6 @@ use crate::server::shell::Shell;
 /// Interval at which a leader has its time committed if nothing else is, in milliseconds: a lease is late by up to this after a
 /// change of leaders, besides the time without a leader.
 const TICK_MS: u64 = 100;
-/// How long a follower applies at a time.
-const SLICE: Duration = Duration::from_micros(300);
-
-/// The time of a follower for a part of what it applies.
-fn slice() -> Pace {
-    Pace::lasting(SLICE, monotonic_ns)
-}
-
 impl Shell {
     /// Goes on with what is to be applied. Returns whether that goes on at once.
     #[cold]
@@ -38,7 +27,7 @@ impl Shell {
             return false;
         }
         self.close_turn();
-        let more = self.drive(|driver, at| driver.go_on_applying(at, slice()));
+        let more = self.drive(|driver, at| driver.go_on_applying(at, monotonic_ns));
         self.end_turn(Task::Control);
         more
     }

@@ -130,7 +130,7 @@ impl fmt::Display for EventKind {
                 write!(f, "servers {} {what} {others} for {} s", numbers(apart.0), Seconds(*for_us))
             }
             EventKind::Disorder { for_us } => {
-                write!(f, "messages between nodes are late, lost, doubled and out of order for {} s", Seconds(*for_us))
+                write!(f, "what nodes send to each other is late or lost for {} s, and connections break", Seconds(*for_us))
             }
             EventKind::Stall { server, for_us } => write!(f, "server {server} stops for {} s", Seconds(*for_us)),
             EventKind::Wipe { server } => write!(f, "server {server} goes down and loses its disk"),

@@ -103,7 +103,13 @@ fn run_work(plan: &Plan, work: Work<'_>) -> (History, u64) {
         if let (Some(cluster), Some(replicas)) = (&cluster, plan.replicas)
             && number < replicas.nodes
         {
-            let replica = Replica::new(number, replicas.nodes, seed, replicas.planted, Arc::clone(&cluster.sockets));
+            let replica = Replica::new(
+                number,
+                replicas.nodes,
+                seed,
+                replicas.planted,
+                (Arc::clone(&cluster.sockets), Arc::clone(&cluster.votes)),
+            );
             return Server::replica(number, seed, replica);
         }
         match plan.durable {

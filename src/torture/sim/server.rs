@@ -129,14 +129,15 @@ pub(in crate::torture::sim) fn engine(seed: u64, at_us: u64) -> Engine {
     engine
 }
 
-fn connect(engine: &mut Engine, at: Now) -> SessionId {
-    let id = engine.connect(at, Peer::default());
+fn connect(driver: &mut Driver, at: Now) -> SessionId {
+    let id = driver.engine.connect(at, Peer::default());
     // As after HELLO 3.
-    engine.sessions[id.0 as usize].protocol = Protocol::Resp3;
+    driver.engine.sessions[id.0 as usize].protocol = Protocol::Resp3;
+    driver.add_connection(at, id);
     id
 }
 
-/// Executes a request of a session without a connection.
+/// Executes a request besides those of clients.
 fn execute(engine: &mut Engine, at: Now, id: SessionId, command: &Command) {
     advance(engine, at);
     let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
@@ -157,13 +158,8 @@ fn act(driver: &mut Driver, at: Present, boot: BootClock) {
     if !driver.engine.has_actions() {
         return;
     }
-    for action in driver.engine.take_actions() {
-        // The simulation has no use for the others.
-        let _ = driver.act(at, action);
-    }
-    // What was switched off or is rewritten is handed on before anything else is written.
-    driver.submit(at, false, || boot);
-    driver.engine.finish_actions(at.now);
+    // The simulation has no use for actions that the driver leaves to it.
+    while driver.next_action(at, || boot).is_some() {}
 }
 
 /// A turn of a connection: does what the driver wants next. `executed` is called whenever requests were executed.
@@ -295,8 +291,7 @@ impl Server {
 
     fn connect(&mut self, at_us: u64, conn: ConnId) {
         let now = self.clock.now(at_us);
-        let id = connect(&mut self.driver.engine, now);
-        self.driver.add_connection(now, id);
+        let id = connect(&mut self.driver, now);
         if self.conns.len() <= id.0 as usize {
             self.conns.resize(id.0 as usize + 1, ConnId::MAX);
         }
@@ -311,14 +306,6 @@ impl Server {
         let ppm = self.replica.as_ref().map_or(0, |replica| replica.ppm);
         let ns = Clock { ppm, set_by_ms: 0 }.elapsed_us(at_us) * 1_000;
         Present { now: self.now(at_us), ns, frozen: false }
-    }
-
-    /// Executes a request of an operator, who has no connection.
-    fn run(&mut self, at_us: u64, id: SessionId, command: &Command) {
-        let at = self.present(at_us);
-        execute(&mut self.driver.engine, at.now, id, command);
-        let boot = self.boot_clock(at_us);
-        act(&mut self.driver, at, boot);
     }
 
     /// The boot clock of the server's machine, if it is durable.
@@ -407,6 +394,7 @@ impl Server {
                 self.serve_connection(net, id);
                 continue;
             }
+            self.go_on_applying(net.now_us);
             self.hand_on(net);
             if self.driver.has_orders() {
                 continue;
@@ -421,7 +409,7 @@ impl Server {
         self.waited_max = self.waited_max.max(self.driver.waiting());
         let next_ms = self.driver.engine.next_deadline().unwrap_or(u64::MAX).min(self.driver.due_ms());
         let mut next_us = if next_ms == u64::MAX { u64::MAX } else { self.clock.true_us(next_ms) };
-        if let Some(rest) = self.driver.rest_for_others(self.present(net.now_us).ns) {
+        if let Some(rest) = self.driver.rest(self.present(net.now_us).ns) {
             next_us = next_us.min(net.now_us + 1 + rest.as_micros() as u64);
         }
         if let Some(durable) = &self.durable {
@@ -530,7 +518,7 @@ impl Server {
     /// The elements of a list of numbers, at the end of an episode.
     pub fn list(&mut self, at_us: u64, key: &[u8]) -> Vec<u64> {
         let at = self.now(at_us);
-        let id = connect(&mut self.driver.engine, at);
+        let id = connect(&mut self.driver, at);
         execute(&mut self.driver.engine, at, id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
         // The lines of the reply that are numbers; the others are lengths.
         let lines = self.driver.engine.sessions[id.0 as usize].out.split(|byte| *byte == b'\n');
@@ -560,7 +548,7 @@ mod tests {
     }
 
     fn ask(server: &mut Server, at_us: u64, command: Command) -> String {
-        let id = connect(&mut server.driver.engine, now(at_us));
+        let id = connect(&mut server.driver, now(at_us));
         execute(&mut server.driver.engine, now(at_us), id, &command);
         String::from_utf8(server.driver.engine.sessions[id.0 as usize].out.to_vec()).unwrap()
     }

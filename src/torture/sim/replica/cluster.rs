@@ -1,7 +1,7 @@
 //! What the nodes of an episode share: their runtime, their sockets, and the links.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::quorum::types::NodeId;
 use crate::torture::plan::{Plan, When, streams};
@@ -11,6 +11,7 @@ use crate::torture::sim::replica::links::Links;
 use crate::torture::sim::replica::operator::Operator;
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::replica::sockets::{Shared, Sockets, lock};
+use crate::torture::sim::replica::voting::Votes;
 
 /// The nodes' surroundings.
 pub struct Cluster {
@@ -20,6 +21,8 @@ pub struct Cluster {
     pub links: Links,
     /// Their sockets.
     pub sockets: Shared,
+    /// Their votes.
+    pub votes: Votes,
     /// Number of nodes.
     pub nodes: u32,
     /// Faults that follow a vote: the node, the time from which on, the time from the vote, and the fault's index.
@@ -40,6 +43,7 @@ impl Cluster {
             runtime: Runtime::new(plan),
             links: Links::new(Random::new(plan.seed, streams::NODES, 0)),
             sockets: Arc::new(Mutex::new(Sockets::new(Random::new(plan.seed, streams::NODES, 1)))),
+            votes: Votes::default(),
             nodes,
             after_votes: after_votes(plan),
             leader: None,
@@ -50,11 +54,9 @@ impl Cluster {
 
     /// Sends what nodes have written. Returns whether there was anything.
     pub fn send(&mut self, net: &mut Net) -> bool {
-        let sockets = Arc::clone(&self.sockets);
-        let mut sockets = lock(&sockets);
-        let voted = std::mem::take(&mut sockets.voted);
+        let voted = std::mem::take(&mut *self.votes.lock().unwrap_or_else(PoisonError::into_inner));
         voted.into_iter().for_each(|node| self.voted(net, node));
-        sockets.send(net, &mut self.links)
+        lock(&self.sockets).send(net, &mut self.links)
     }
 
     /// Handles an event of a socket.

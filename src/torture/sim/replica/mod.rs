@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - [`cluster`]: what the nodes share;
-//! - [`runtime`]: tasks, time and random numbers of openraft; each node has a clock of its own that may run fast or slow;
+//! - [`runtime`]: tasks, time and random numbers of the nodes; each node has a clock of its own that may run fast or slow;
 //! - [`sockets`]: what nodes reach each other by; [`links`]: whether and when what they send arrives; [`voting`]: tells of votes;
 //! - [`disk`]: a disk that the parts of a node share; [`damage`]: what happens to its files while a node is down; [`foreign`]: the
 //!   files of a node of another cluster;

@@ -9,7 +9,7 @@ use crate::driver::replicated::MemberOptions;
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::quorum::net::{ClientAddress, Security, Shutdown, Transport};
 use crate::quorum::node::{self, Opened};
-use crate::quorum::store::{Options, Owner, Snapshots, Worker};
+use crate::quorum::store::{AGAIN, Options, Owner, Snapshots, Worker};
 use crate::quorum::types::NodeId;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
@@ -19,7 +19,7 @@ use crate::torture::sim::replica::foreign::make_foreign;
 use crate::torture::sim::replica::machine::SimMachine;
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::replica::sockets::{Shared, SimListener, SimPlatform, host, lock};
-use crate::torture::sim::replica::voting::Voting;
+use crate::torture::sim::replica::voting::{Votes, Voting};
 use crate::torture::sim::replica::{Flaw, TICK_MS, TIMING};
 
 /// Hash of the cluster's name.
@@ -36,8 +36,6 @@ const DOUBT_US: u64 = 10_000_000;
 const HUNG_MAX_US: u64 = 10_500_000;
 /// Time for which a leader is seen to go on leading.
 const SEEN_US: u64 = 2_500_000;
-/// Pause before the log writes again what the disk has not taken.
-const STUCK_US: u64 = 100_000;
 
 /// A node.
 pub struct Replica {
@@ -72,7 +70,8 @@ pub struct Replica {
     pub damaged: bool,
     /// Until when it may lack something that it had before its files were damaged.
     doubtful_until_us: u64,
-    sockets: Shared,
+    /// The sockets of all nodes, and their votes.
+    shared: (Shared, Votes),
     random: Random,
 }
 
@@ -93,7 +92,7 @@ pub struct Process {
 
 impl Replica {
     /// Node `index` of so many, whose disk is empty.
-    pub fn new(index: u32, nodes: u32, seed: u64, flaw: Flaw, sockets: Shared) -> Replica {
+    pub fn new(index: u32, nodes: u32, seed: u64, flaw: Flaw, shared: (Shared, Votes)) -> Replica {
         Replica {
             index,
             nodes,
@@ -111,7 +110,7 @@ impl Replica {
             has_joined: false,
             damaged: false,
             doubtful_until_us: 0,
-            sockets,
+            shared,
             random: Random::new(seed, streams::DISK, 0),
         }
     }
@@ -206,9 +205,10 @@ impl Replica {
     pub fn start(&mut self, runtime: &mut Runtime, now_us: u64) -> Result<MemberOptions, String> {
         self.number += 1;
         runtime.enter(self.index, now_us);
-        lock(&self.sockets).power_back(self.index);
+        let (index, (sockets, votes)) = (self.index, self.shared.clone());
+        lock(&sockets).power_back(index);
         let client = ClientAddress { host: host(self.id()), port: 6379, tls_port: 0 };
-        let platform = SimPlatform { node: self.index, sockets: Arc::clone(&self.sockets), disk: self.disk.clone() };
+        let platform = SimPlatform { node: index, sockets: Arc::clone(&sockets), disk: self.disk.clone() };
         let options = node::Options {
             node: self.id(),
             members: (1..=NodeId::from(self.nodes)).map(|id| (id, host(id))).collect(),
@@ -223,18 +223,11 @@ impl Replica {
             timing: TIMING,
         };
         let machine = SimMachine::new(self.disk.clone());
-        let (index, sockets) = (self.index, Arc::clone(&self.sockets));
-        let noted = Arc::clone(&sockets);
         let listen = move || Ok(SimListener::new(index, sockets));
-        let handler = move |raft: &node::Raft<_, _>| Voting { handler: raft.clone(), node: index, sockets: noted };
+        let handler = move |raft: &node::Raft<_, _>| Voting { handler: raft.clone(), node: index, votes };
         let opened = node::open(options, machine.clone(), listen, handler)?;
         let Opened { node, worker, transport, running, shutdown, .. } = opened;
-        let reports = machine.clone();
-        runtime.spawn(Box::pin(async move {
-            if let Err(error) = running.await {
-                node::Machine::failed(&reports, error.to_string());
-            }
-        }));
+        runtime.spawn(Box::pin(running));
         let had_bad_disk = self.bad;
         let process = Process { worker, machine, transport, _shutdown: shutdown, works: false, had_bad_disk, failed: false };
         self.process = Some(process);
@@ -248,7 +241,7 @@ impl Replica {
         self.works_since_us = None;
         runtime.enter(self.index, now_us);
         if power {
-            lock(&self.sockets).power_lost(self.index);
+            lock(&self.shared.0).power_lost(self.index);
         }
         if power && process.worker.is_asked() {
             let torn = self.random.below(TORN_MAX);
@@ -310,7 +303,7 @@ impl Replica {
         self.works_since_us = Some(now_us);
         process.worker.begin_at(Duration::from_micros(runtime.clock(self.index).elapsed_us(now_us)));
         if process.worker.is_stuck() {
-            return Some(STUCK_US);
+            return Some(AGAIN.as_micros() as u64);
         }
         // A disk mostly takes a moment, and sometimes much longer.
         let longest_us = if self.random.percent(5) { 50_000 } else { 2_000 };

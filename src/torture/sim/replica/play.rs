@@ -82,7 +82,7 @@ impl Simulation<'_> {
         let Some(cluster) = &mut self.cluster else { return false };
         let mut net = lock(&self.net);
         let now_us = net.now_us;
-        let mut any = cluster.runtime.run();
+        let mut any = cluster.runtime.run(now_us);
         let ran = cluster.runtime.take_ran();
         for server in (0..cluster.nodes).filter(|server| ran >> server & 1 == 1) {
             let of = &mut self.servers[server as usize];
@@ -152,7 +152,7 @@ impl Simulation<'_> {
         true
     }
 
-    /// Whether an event is one of a node that stands still: then it comes when the node goes on. Otherwise the node's code runs.
+    /// Whether an event is one of a node that stands still: then it comes when the node goes on. Otherwise the code of its node runs, if it is one of a server.
     pub(in crate::torture::sim) fn waits_for_node(&mut self, event: Event) -> bool {
         let Some(cluster) = &self.cluster else { return false };
         let mut net = lock(&self.net);
@@ -212,7 +212,8 @@ impl Simulation<'_> {
             }
             // It may have been stopped again meanwhile.
             Event::GoOn(server) if self.servers[server as usize].stalled_until_us <= lock(&self.net).now_us => {
-                cluster.runtime.resume(server);
+                let now_us = lock(&self.net).now_us;
+                cluster.runtime.resume(server, now_us);
                 // Before it reads anything that has come meanwhile.
                 self.servers[server as usize].go_on(&mut lock(&self.net));
             }
@@ -225,7 +226,7 @@ impl Simulation<'_> {
         let now_us = lock(&self.net).now_us;
         let of = &mut self.servers[server as usize];
         if let (Some(cluster), Some(replica)) = (&mut self.cluster, &mut of.replica) {
-            cluster.runtime.resume(server);
+            cluster.runtime.resume(server, now_us);
             of.stalled_until_us = 0;
             replica.end_process(&mut cluster.runtime, &mut of.driver, now_us, power);
         }

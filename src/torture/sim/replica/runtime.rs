@@ -148,8 +148,9 @@ impl Runtime {
         }
     }
 
-    /// Runs all tasks that can go on. Returns whether there was one.
-    pub fn run(&mut self) -> bool {
+    /// Runs all tasks that can go on at a true time. Returns whether there was one.
+    pub fn run(&mut self, now_us: u64) -> bool {
+        self.inside.now_us.set(now_us);
         let mut ran = false;
         loop {
             for (node, task) in self.inside.spawned.take() {
@@ -168,10 +169,10 @@ impl Runtime {
         self.executor.pause(node);
     }
 
-    /// Lets the tasks of a node go on.
-    pub fn resume(&mut self, node: u32) {
+    /// Lets the tasks of a node go on at a true time.
+    pub fn resume(&mut self, node: u32, now_us: u64) {
         self.executor.resume(node);
-        self.inside.enter(node);
+        self.enter(node, now_us);
     }
 
     /// Drops all tasks of a node.
@@ -224,12 +225,12 @@ mod tests {
         runtime.set_ppm(2, -100_000);
         let woken = Arc::default();
         (0..3).for_each(|node| sleep(&runtime, node, 100, &woken));
-        runtime.run();
+        runtime.run(0);
         let mut rung = Vec::new();
         while let Some(at_us) = runtime.next_us() {
             rung.push(at_us);
             runtime.ring(at_us);
-            runtime.run();
+            runtime.run(at_us);
         }
         assert_eq!(rung, [90_910, 100_000, 111_111], "not before its clock shows it");
         let woken = woken.lock().unwrap();
@@ -242,15 +243,15 @@ mod tests {
         let mut runtime = runtime();
         let woken = Arc::default();
         (0..3).for_each(|node| sleep(&runtime, node, 10, &woken));
-        runtime.run();
+        runtime.run(0);
         runtime.pause(0);
         runtime.crash(1);
         runtime.ring(20_000);
-        runtime.run();
+        runtime.run(20_000);
         assert_eq!(woken.lock().unwrap().len(), 1);
         runtime.ring(50_000);
-        runtime.resume(0);
-        runtime.run();
+        runtime.resume(0, 50_000);
+        runtime.run(50_000);
         assert_eq!(*woken.lock().unwrap(), [(2, Duration::from_millis(20)), (0, Duration::from_millis(50))]);
     }
 
@@ -266,11 +267,11 @@ mod tests {
                 let ended = Real::spawn(async { 7 }).await.unwrap();
                 *noted.lock().unwrap() = Some((late.is_err(), ended, rand::Rng::next_u64(&mut Real::thread_rng())));
             }));
-            runtime.run();
+            runtime.run(0);
             runtime.ring(4_999);
-            assert!(!runtime.run() && late.lock().unwrap().is_none());
+            assert!(!runtime.run(4_999) && late.lock().unwrap().is_none());
             runtime.ring(5_000);
-            runtime.run();
+            runtime.run(5_000);
             let (late, ended, random) = late.lock().unwrap().take().unwrap();
             assert_eq!((late, ended), (true, 7));
             random

@@ -1,10 +1,10 @@
 //! What makes a server of a node: starts it, and carries what openraft asks to the driver, as the executor of a real server does.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::Cursor;
 
 use crate::driver::Driver;
-use crate::driver::pace::Pace;
 use crate::driver::replicated::Member;
 use crate::quorum::types::{NodeId, SnapshotFile};
 use crate::server::replicated::content;
@@ -16,6 +16,15 @@ use crate::torture::sim::replica::machine::Asked;
 use crate::torture::sim::replica::node::{Process, Replica};
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::server::{BEGIN_US, SCRIPT_STEPS_MAX, Server, engine};
+
+/// What applying takes between two readings of the clock, in nanoseconds.
+const READING_NS: u64 = 100_000;
+
+/// A clock that goes on while a follower applies. The time of the simulation stands still meanwhile.
+fn busy_clock() -> u64 {
+    thread_local!(static CLOCK: Cell<u64> = const { Cell::new(0) });
+    CLOCK.replace(CLOCK.get() + READING_NS)
+}
 
 /// By how much the monotonic clocks of processes differ.
 const CLOCKS_APART_US: u64 = 777_000_123;
@@ -69,7 +78,7 @@ impl Server {
             runtime.enter(self.number, net.now_us);
             let at = self.present(net.now_us);
             match asked {
-                Asked::Apply(entries, done) => self.driver.take_entries(at, entries, done, Pace::unlimited()),
+                Asked::Apply(entries, done) => self.driver.take_entries(at, entries, done, busy_clock),
                 Asked::Install(snapshot, done) => {
                     let _ = done.send(self.install(net.now_us, snapshot.as_ref()));
                 }
@@ -95,6 +104,14 @@ impl Server {
             self.serve(net);
         }
         any
+    }
+
+    /// Goes on with what is to be applied.
+    pub(in crate::torture::sim) fn go_on_applying(&mut self, now_us: u64) {
+        let at = self.present(now_us);
+        if self.driver.applies(at.ns) {
+            self.driver.go_on_applying(at, busy_clock);
+        }
     }
 
     /// The driver cannot go on.

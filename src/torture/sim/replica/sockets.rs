@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The kernel of a node that stands still goes on. It closes the sockets of a process that has ended. A machine that loses its power closes
-//! nothing, and breaks what it knows nothing of as soon as it runs again.
+//! nothing. Once it runs again, it breaks a connection of which it knows nothing when something comes on it, or the other node's kernel asks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -34,6 +34,11 @@ const BUFFER: usize = 64 << 10;
 const AGAIN_US: (u64, u64) = (200_000, 1_000_000);
 /// Time between the parts of a segment, at most, and percentage of those that come in parts.
 const PARTS: (u64, u64) = (200, 5);
+
+/// Time after which the other node learns that nobody takes what it sends.
+const BREAKS_US: u64 = 200;
+/// Time after which a kernel asks whether an idle connection is still there, and after which it gives up: see `quorum::net::dial`.
+const KEEPALIVE_US: (u64, u64) = (5_000_000, 11_000_000);
 
 /// Number of a connection. Numbers are not reused.
 pub type Number = u64;
@@ -123,9 +128,9 @@ pub struct Sockets {
     off: u32,
     /// Ends that have something to send.
     sends: Vec<(Number, usize)>,
+    /// Connections that break, and the time until they do.
+    breaks: Vec<(Number, u64)>,
     random: Random,
-    /// Nodes that have given a vote.
-    pub voted: Vec<u32>,
 }
 
 /// The sockets as tasks use them. The lock is never contended, because there is one thread.
@@ -140,7 +145,7 @@ impl Sockets {
     /// No sockets.
     pub fn new(random: Random) -> Sockets {
         let (connections, ports) = (BTreeMap::new(), BTreeMap::new());
-        Sockets { connections, last: 0, ports, off: 0, sends: Vec::new(), random, voted: Vec::new() }
+        Sockets { connections, last: 0, ports, off: 0, sends: Vec::new(), breaks: Vec::new(), random }
     }
 
     /// Sends what has been written. Returns whether there was anything.
@@ -148,6 +153,7 @@ impl Sockets {
         let sends = std::mem::take(&mut self.sends);
         let any = !sends.is_empty();
         sends.into_iter().for_each(|(number, side)| self.send_from(net, links, number, side));
+        self.breaks.drain(..).for_each(|(number, us)| net.at(net.now_us + us, Event::Breaks(number)));
         any
     }
 
@@ -194,7 +200,11 @@ impl Sockets {
                 end.waits = true;
                 net.at(net.now_us + end.again_us, Event::SentAgain(number, side));
             }
-            Fate::Breaks(at_us) => net.at(at_us, Event::Breaks(number)),
+            Fate::Breaks(at_us) => {
+                // Nothing more is sent until then.
+                end.waits = true;
+                net.at(at_us, Event::Breaks(number));
+            }
         }
     }
 
@@ -213,7 +223,10 @@ impl Sockets {
         let is_off = self.off >> to & 1 == 1;
         if connection.state == State::Opening {
             match self.ports.get_mut(&to) {
-                _ if is_off => {}
+                _ if is_off => {
+                    connection.ends[side].waits = true;
+                    net.at(net.now_us + AGAIN_US.1, Event::SentAgain(number, side));
+                }
                 Some(port) => {
                     port.waiting.push_back(number);
                     port.waker.take().into_iter().for_each(Waker::wake);
@@ -223,36 +236,48 @@ impl Sockets {
             }
             return;
         }
+        if connection.state == State::Broken {
+            return;
+        }
+        let is_gone = connection.ends[1 - side].gone;
+        if is_gone && (is_off || links.is_cut(net.now_us, to, from)) {
+            // Nothing comes back, and it is sent again.
+            return net.at(net.now_us + AGAIN_US.1, Event::Arrives(number, side));
+        }
+        if is_gone {
+            self.breaks.push((number, BREAKS_US));
+        }
         let Some(bytes) = connection.ends[side].under_way.pop_front() else { return };
         let end = &mut connection.ends[1 - side];
-        match end.gone {
-            false => {
-                end.ended |= bytes.is_empty();
-                end.arrived.extend_from_slice(&bytes);
-                end.reader.take().into_iter().for_each(Waker::wake);
-            }
-            // Nobody takes it, which the sender is told unless that is lost.
-            true if !is_off && !links.is_cut(net.now_us, to, from) => net.at(net.now_us + PARTS.0, Event::Breaks(number)),
-            true => {}
+        if !end.gone {
+            end.ended |= bytes.is_empty();
+            end.arrived.extend_from_slice(&bytes);
+            end.reader.take().into_iter().for_each(Waker::wake);
         }
     }
 
     /// A connection breaks, as both nodes notice.
     pub fn breaks(&mut self, number: Number) {
         if let Some(connection) = self.connections.get_mut(&number) {
-            connection.turn(State::Broken);
+            let opens = matches!(connection.state, State::Opening | State::Refused);
+            connection.turn(if opens { State::Refused } else { State::Broken });
         }
     }
 
     /// A machine loses its power.
     pub fn power_lost(&mut self, node: u32) {
         self.off |= 1 << node;
-        for connection in self.connections.values_mut() {
-            let opens = connection.state == State::Opening && connection.ends[OPENER].node == node;
-            connection.state = if opens { State::Refused } else { connection.state };
-            for end in connection.ends.iter_mut().filter(|end| end.node == node) {
+        for (number, connection) in &mut self.connections {
+            let opens = connection.state == State::Opening;
+            if opens && connection.ends[OPENER].node == node {
+                connection.state = State::Refused;
+            }
+            // What is opened to it does not know of it yet.
+            let ends = connection.ends.iter_mut().take(if opens { 1 } else { 2 });
+            for end in ends.filter(|end| end.node == node) {
                 (end.gone, end.said) = (true, true);
                 end.written.clear();
+                self.breaks.push((*number, KEEPALIVE_US.1));
             }
         }
         self.connections.retain(|_, connection| !connection.ends.iter().all(|end| end.gone));
@@ -260,7 +285,11 @@ impl Sockets {
 
     /// A machine has power again.
     pub fn power_back(&mut self, node: u32) {
-        self.off &= !(1 << node);
+        if self.off >> node & 1 == 1 {
+            self.off &= !(1 << node);
+            let forgotten = self.connections.iter().filter(|(_, of)| of.ends.iter().any(|end| end.gone && end.node == node));
+            self.breaks.extend(forgotten.map(|(number, _)| (*number, KEEPALIVE_US.0)));
+        }
     }
 
     fn open(&mut self, from: u32, to: u32) -> Number {
@@ -274,8 +303,16 @@ impl Sockets {
     /// An end closes, and is `gone` or still reads.
     fn close(&mut self, number: Number, side: usize, gone: bool) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let end = &mut connection.ends[side];
-        (end.closed, end.gone) = (true, end.gone || gone);
+        let [end, other] = ends(connection, side);
+        if gone && !end.gone {
+            end.gone = true;
+            // What nobody has read is told to its sender.
+            if !std::mem::take(&mut end.arrived).is_empty() {
+                self.breaks.push((number, BREAKS_US));
+            }
+            other.writer.take().into_iter().for_each(Waker::wake);
+        }
+        end.closed = true;
         self.sends.push((number, side));
         let is_over = matches!(connection.state, State::Opening | State::Refused);
         if is_over || connection.ends.iter().all(|end| end.gone) {
@@ -292,36 +329,45 @@ struct Socket {
 }
 
 impl Socket {
-    /// Acts on the connection, unless it is broken. The second argument is [`Sockets::sends`].
-    fn act<T>(&self, act: impl FnOnce(&mut Connection, &mut Vec<(Number, usize)>) -> T) -> io::Result<T> {
+    /// Acts on the connection. The second argument is [`Sockets::sends`].
+    fn act<T>(&self, act: impl FnOnce(&mut Connection, &mut Vec<(Number, usize)>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let mut sockets = lock(&self.sockets);
         let Sockets { connections, sends, .. } = &mut *sockets;
-        let connection = connections.get_mut(&self.number).filter(|connection| connection.state != State::Broken);
-        Ok(act(connection.ok_or(io::ErrorKind::ConnectionReset)?, sends))
+        match connections.get_mut(&self.number) {
+            Some(connection) => act(connection, sends),
+            None => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
     }
 }
 
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let read = self.act(|connection, _| {
+        self.act(|connection, _| {
+            let is_broken = connection.state == State::Broken;
             let [mine, other] = ends(connection, self.side);
             if mine.arrived.is_empty() && !mine.ended {
+                if is_broken {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
                 mine.reader = Some(context.waker().clone());
                 return Poll::Pending;
             }
             into.put_slice(&mine.arrived.split_to(mine.arrived.len().min(into.remaining())));
             other.writer.take().into_iter().for_each(Waker::wake);
-            Poll::Ready(())
-        });
-        read.map_or_else(|error| Poll::Ready(Err(error)), |read| read.map(Ok))
+            Poll::Ready(Ok(()))
+        })
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = self.act(|connection, sends| {
+        self.act(|connection, sends| {
             let room = BUFFER.saturating_sub(connection.waiting(self.side));
+            let is_broken = connection.state == State::Broken;
             let [mine, _] = ends(connection, self.side);
+            if is_broken || mine.closed {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
             if room == 0 {
                 mine.writer = Some(context.waker().clone());
                 return Poll::Pending;
@@ -329,9 +375,8 @@ impl AsyncWrite for Socket {
             let taken = &bytes[..bytes.len().min(room)];
             mine.written.extend_from_slice(taken);
             sends.push((self.number, self.side));
-            Poll::Ready(taken.len())
-        });
-        written.map_or_else(|error| Poll::Ready(Err(error)), |written| written.map(Ok))
+            Poll::Ready(Ok(taken.len()))
+        })
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -387,15 +432,14 @@ impl Platform for SimPlatform {
 
 impl Socket {
     fn opened(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let opened = self.act(|connection, _| match connection.state {
+        self.act(|connection, _| match connection.state {
             State::Opening => {
                 connection.ends[self.side].reader = Some(context.waker().clone());
                 Poll::Pending
             }
             State::Refused => Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into())),
             _ => Poll::Ready(Ok(())),
-        });
-        opened.unwrap_or_else(|error| Poll::Ready(Err(error)))
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tells when a node gives its vote: some faults follow a vote.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse, VoteRequest,
     VoteResponse,
@@ -7,7 +9,6 @@ use openraft::raft::{
 
 use crate::quorum::net::{Failed, Handler, Nonsense, Said, Snapshot};
 use crate::quorum::types::{LogId, Types, Vote};
-use crate::torture::sim::replica::sockets::{Shared, lock};
 
 /// What answers the requests of other nodes.
 pub struct Voting<H> {
@@ -16,8 +17,11 @@ pub struct Voting<H> {
     /// Index of the node.
     pub node: u32,
     /// Where its votes are noted.
-    pub sockets: Shared,
+    pub votes: Votes,
 }
+
+/// Nodes that have given a vote lately.
+pub type Votes = Arc<Mutex<Vec<u32>>>;
 
 impl<H: Handler> Handler for Voting<H> {
     async fn fits(&self, vote: Vote, said: Said, matched: Option<LogId>) -> Result<Result<Option<LogId>, Nonsense>, Failed> {
@@ -31,7 +35,7 @@ impl<H: Handler> Handler for Voting<H> {
     async fn vote(&self, request: VoteRequest<Types>) -> Result<VoteResponse<Types>, Failed> {
         let response = self.handler.vote(request).await?;
         if response.vote_granted {
-            lock(&self.sockets).voted.push(self.node);
+            self.votes.lock().unwrap_or_else(PoisonError::into_inner).push(self.node);
         }
         Ok(response)
     }

@@ -94,8 +94,7 @@ impl Server {
             let at = Present { now, ns: now.mono_us() * 1_000, frozen: false };
             match entry {
                 Entry::Connect(conn) => {
-                    let id = connect(&mut driver.engine, now);
-                    driver.add_connection(now, id);
+                    let id = connect(&mut driver, now);
                     sessions.add(*conn, id);
                 }
                 Entry::Disconnect(conn) => sessions.remove(&mut driver, now, *conn),

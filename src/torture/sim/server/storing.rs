@@ -1,10 +1,12 @@
 //! How a durable server stores: it carries what the driver asks for to the disk, and tells the driver what became of it.
 
+use crate::client::Command;
+use crate::driver::connections::turn::Next;
 use crate::driver::file::Reported;
 use crate::driver::{Driver, Orders, Present};
 use crate::torture::sim::durable::{Durable, Made};
 use crate::torture::sim::net::{Event, Net};
-use crate::torture::sim::server::{SCRIPT_STEPS_MAX, Server, connect};
+use crate::torture::sim::server::{SCRIPT_STEPS_MAX, Server, connect, take_turn};
 use crate::torture::sim::world::{Shared, lock};
 
 /// Interval at which an operator looks whether a server is up.
@@ -81,14 +83,23 @@ impl Server {
             return net.at(at_us, Event::OperateServer(self.number));
         };
         let (commands, next_us) = durable.operate(driver);
-        let at = self.present(net.now_us);
+        let (at, boot) = (self.present(net.now_us), self.boot_clock(net.now_us));
         self.advance(at);
-        let id = connect(&mut self.driver.engine, at.now);
-        for command in commands {
-            self.run(net.now_us, id, &command);
+        let Server { driver, durable, .. } = self;
+        let id = connect(driver, at.now);
+        let (mut input, mut failed) = (commands.iter().flat_map(Command::wire).copied().collect(), None);
+        loop {
+            let next = take_turn(driver, (at, boot), id, (&mut input, false), |driver| {
+                failed = failed.take().or(carry_out(driver, durable.as_mut(), at, net.now_us));
+            });
+            if !matches!(next, Next::Soon | Next::Later) {
+                break;
+            }
         }
-        self.driver.engine.disconnect(at.now, id);
-        self.driver.forget(id);
+        driver.remove_connection(at.now, id);
+        if let Some(reason) = failed {
+            self.fail(&mut net, &reason);
+        }
         self.serve(&mut net);
         let at_us = net.now_us + next_us;
         net.at(at_us, Event::OperateServer(self.number));
