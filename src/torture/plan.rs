@@ -394,6 +394,7 @@ pub(crate) mod streams {
     pub const DISK: u64 = 7;
     pub const RAFT: u64 = 8;
     pub const NODES: u64 = 9;
+    pub const NOISE: u64 = 10;
 }
 
 impl Plan {

@@ -85,8 +85,8 @@ pub struct Registers {
     pub waited_max: u64,
 }
 
-/// Runs an episode in which clients use plain keys. Durable servers are stressed: few bytes may wait to be stored, and their
-/// operators change often how they store.
+/// Runs an episode in which clients use plain keys. Servers are stressed: other clients make noise, and on durable ones few
+/// bytes may wait to be stored, and their operators change often how they store.
 pub fn run_registers(plan: &Plan) -> Registers {
     let noted = crate::torture::sim::registers::Noted::default();
     let (_, waited_max) = run_work(plan, Work::Registers(Arc::clone(&noted)));
@@ -134,10 +134,13 @@ fn run_work(plan: &Plan, work: Work<'_>) -> (History, u64) {
         lock(&simulation.net).bound_to_connections = algorithm.facts().session;
     }
     simulation.start_nodes();
-    if plan.durable.is_some() {
-        if matches!(simulation.work, Work::Registers(_)) {
-            simulation.servers.iter_mut().for_each(|server| server.stress(WAITING_MAX));
+    if matches!(simulation.work, Work::Registers(_)) {
+        for server in &mut simulation.servers[..plan.machines() as usize] {
+            server.stress(WAITING_MAX);
+            lock(&simulation.net).at(OPERATED_FROM_US, Event::Noise(server.number));
         }
+    }
+    if plan.durable.is_some() {
         (0..plan.machines()).for_each(|server| lock(&simulation.net).at(OPERATED_FROM_US, Event::OperateServer(server)));
     }
     for client in 0..plan.clients.len() as u32 {
@@ -219,6 +222,7 @@ impl Simulation<'_> {
                 }
             }
             Event::Synced(server, process) => self.synced(server, process),
+            Event::Noise(server) => self.servers[server as usize].make_noise(&mut lock(&self.net)),
             Event::OperateServer(server) => self.servers[server as usize].operate(&self.net),
             Event::Arrives(..)
             | Event::SentAgain(..)

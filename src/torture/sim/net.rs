@@ -80,6 +80,8 @@ pub enum Event {
     Operate,
     /// The operator of a durable server changes how it stores.
     OperateServer(u32),
+    /// A client of a server that nobody checks does something.
+    Noise(u32),
 }
 
 /// An index in a slab with a number that is not reused, which tells whether the slot has another occupant by now.

@@ -1,7 +1,8 @@
 //! A server of the simulation: the real engine and its driver, fed by connections and a clock of its own. [`storing`] has how it
-//! stores, and [`journal`] how it loses writes.
+//! stores, [`journal`] how it loses writes, and [`noise`] clients that nobody checks.
 
 mod journal;
+mod noise;
 mod storing;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,6 +23,8 @@ use crate::persist::disk::simulated::SimulatedDisk;
 use crate::persist::natives::clock::BootClock;
 use crate::resp::reply::Protocol;
 use crate::torture::history::Stamp;
+use crate::torture::plan::streams;
+use crate::torture::random::Random;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
 use crate::torture::sim::durable::Durable;
@@ -29,6 +32,7 @@ use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient, ToServer};
 use crate::torture::sim::replica::node::Replica;
 use crate::torture::sim::server::journal::{Entry, Journal};
+use crate::torture::sim::server::noise::Noise;
 use crate::torture::sim::world::{Shared, lock};
 
 /// The engine's monotonic clock at the beginning.
@@ -103,8 +107,8 @@ pub struct Server {
     /// Whether the machine is down too, so that connections are not even refused.
     silent: bool,
     pub(in crate::torture::sim) sessions: BTreeMap<ConnId, Session>,
-    /// The connection of each session, by session id.
-    conns: Vec<ConnId>,
+    /// The connection of each session, by session id; of a session of `noise`, none.
+    conns: Vec<Option<ConnId>>,
     /// The true time of the next tick that is scheduled.
     pub(in crate::torture::sim) tick_us: Option<u64>,
     decoder: Decoder,
@@ -121,6 +125,8 @@ pub struct Server {
     waiting_max: Option<u64>,
     /// The greatest number of bytes that has waited.
     pub waited_max: u64,
+    /// Clients that nobody checks, if there are any.
+    noise: Option<Noise>,
 }
 
 pub(in crate::torture::sim) fn engine(seed: u64, at_us: u64) -> Engine {
@@ -162,27 +168,57 @@ fn act(driver: &mut Driver, at: Present, boot: BootClock) {
     while driver.next_action(at, || boot).is_some() {}
 }
 
+/// A socket, as a connection's turn uses it.
+trait Line {
+    /// Takes output, as much as there is room for. Returns the number of bytes.
+    fn take(&mut self, output: &[u8]) -> usize;
+
+    /// Returns what has come, or nothing at its end; `None` if nothing has come.
+    fn receive(&mut self) -> Option<Vec<u8>>;
+}
+
+/// A socket that takes and gives all there is: what has come, and whether that is the end.
+struct Open<'a>(&'a mut Vec<u8>, bool);
+
+impl Line for Open<'_> {
+    fn take(&mut self, output: &[u8]) -> usize {
+        output.len()
+    }
+
+    fn receive(&mut self) -> Option<Vec<u8>> {
+        (!self.0.is_empty() || self.1).then(|| std::mem::take(self.0))
+    }
+}
+
 /// A turn of a connection: does what the driver wants next. `executed` is called whenever requests were executed.
 fn take_turn(
     driver: &mut Driver,
     (at, boot): (Present, BootClock),
     id: SessionId,
-    (input, closed): (&mut Vec<u8>, bool),
+    line: &mut impl Line,
     mut executed: impl FnMut(&mut Driver),
 ) -> Next {
     let mut turn = Turn::begin();
     let reading = Reading { now: at.now, ns: at.ns, stopwatch: None };
     loop {
         match driver.step(id, &mut turn) {
-            Step::Write => {
-                let bytes = driver.output(id, &turn).len();
-                driver.written(id, bytes, &mut turn);
-                continue;
-            }
+            Step::Write => match line.take(driver.output(id, &turn)) {
+                0 => return Next::Wait,
+                bytes => {
+                    driver.written(id, bytes, &mut turn);
+                    continue;
+                }
+            },
             Step::Flush => continue,
             Step::Execute => driver.execute_kept(reading, id, &mut turn),
-            Step::Receive if !input.is_empty() => driver.receive(reading, id, &std::mem::take(input), &mut turn),
-            Step::Receive => return if closed { driver.end_input(id) } else { Next::Wait },
+            Step::Receive => match line.receive() {
+                None => return Next::Wait,
+                Some(input) if input.is_empty() => return driver.end_input(id),
+                Some(input) => {
+                    driver.count_read(id, input.len());
+                    driver.receive(reading, id, &input, &mut turn);
+                }
+            },
             Step::End(next) => return next,
         }
         act(driver, at, boot);
@@ -218,6 +254,7 @@ impl Server {
             stalled_until_us: 0,
             waiting_max: None,
             waited_max: 0,
+            noise: None,
         };
         server.count_writes();
         server
@@ -232,8 +269,13 @@ impl Server {
         server
     }
 
-    /// Lets few bytes wait to be stored, and lets the operator change often how the server stores.
+    /// Lets clients that nobody checks, of whom [`Event::Noise`] tells, use the server. On a durable one, few bytes may wait to be stored,
+    /// and the operator changes often how it stores.
     pub fn stress(&mut self, waiting_max: u64) {
+        self.noise = Some(Noise::new(Random::new(self.seed, streams::NOISE, 0), self.durable.is_some()));
+        if self.durable.is_none() {
+            return;
+        }
         self.waiting_max = Some(waiting_max);
         self.driver.limit_waiting(waiting_max);
         if let Some(durable) = &mut self.durable {
@@ -290,15 +332,20 @@ impl Server {
     }
 
     fn connect(&mut self, at_us: u64, conn: ConnId) {
-        let now = self.clock.now(at_us);
-        let id = connect(&mut self.driver, now);
-        if self.conns.len() <= id.0 as usize {
-            self.conns.resize(id.0 as usize + 1, ConnId::MAX);
-        }
-        self.conns[id.0 as usize] = conn;
+        let id = self.accept(at_us, Some(conn));
         let (arrived, unsent) = (VecDeque::new(), VecDeque::new());
         self.sessions.insert(conn, Session { id, input: Vec::new(), closed: false, arrived, seen: 0, unsent });
         self.note(at_us, || Entry::Connect(conn));
+    }
+
+    /// Gives a client a session. Without a connection, it is one that nobody checks.
+    fn accept(&mut self, at_us: u64, conn: Option<ConnId>) -> SessionId {
+        let id = connect(&mut self.driver, self.clock.now(at_us));
+        if self.conns.len() <= id.0 as usize {
+            self.conns.resize(id.0 as usize + 1, None);
+        }
+        self.conns[id.0 as usize] = conn;
+        id
     }
 
     /// The present, as this server's clocks show it.
@@ -433,14 +480,15 @@ impl Server {
 
     /// Gives a connection its turn.
     fn serve_connection(&mut self, net: &mut Net, id: SessionId) {
-        let (at, now_us, conn) = (self.present(net.now_us), net.now_us, self.conns[id.0 as usize]);
+        let (at, now_us) = (self.present(net.now_us), net.now_us);
         let boot = self.boot_clock(now_us);
         self.advance(at);
+        let Some(conn) = self.conns[id.0 as usize] else { return self.serve_noise(net, id) };
         let Server { driver, durable, sessions, decoder, .. } = self;
         let Some(session) = sessions.get_mut(&conn) else { return };
         session.read_output(&driver.engine, decoder, net);
         let (mut input, mut failed) = (std::mem::take(&mut session.input), None);
-        let next = take_turn(driver, (at, boot), id, (&mut input, session.closed), |driver| {
+        let next = take_turn(driver, (at, boot), id, &mut Open(&mut input, session.closed), |driver| {
             failed = failed.take().or(storing::carry_out(driver, durable.as_mut(), at, now_us));
             session.read_output(&driver.engine, decoder, net);
         });
@@ -470,6 +518,7 @@ impl Server {
             return false;
         }
         (self.up, self.silent) = (false, silent);
+        self.noise.iter_mut().for_each(Noise::disconnected);
         let mut net = lock(net);
         for conn in std::mem::take(&mut self.sessions).into_keys() {
             net.abandon(conn, !silent);

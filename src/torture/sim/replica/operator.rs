@@ -115,12 +115,14 @@ impl Simulation<'_> {
         let step = leader.as_ref().map_or(Step::Wait, |(_, leader, status)| {
             cluster.operator.step(now_us, NodeId::from(*leader) + 1, cluster.nodes, status)
         });
+        let leading = leader.as_ref().map(|(_, leader, _)| *leader as usize);
+        let mut hands_over = None;
         let node = leader.and_then(|(_, leader, _)| {
             cluster.runtime.enter(leader, now_us);
             self.servers[leader as usize].driver.member().map(Member::node)
         });
         match (step, node) {
-            (Step::HandOver(to), Some(node)) => node.transfer(to),
+            (Step::HandOver(to), Some(_)) => hands_over = Some(to),
             (Step::Order(change), Some(node)) => {
                 let order = Arc::clone(&cluster.operator.order);
                 let changed = move |result: Result<(), String>| {
@@ -137,6 +139,11 @@ impl Simulation<'_> {
             }
             (Step::Clear(node), _) => self.clear(node),
             _ => {}
+        }
+        if let (Some(to), Some(leading)) = (hands_over, leading)
+            && self.servers[leading].stalled_until_us <= now_us
+        {
+            self.servers[leading].transfer_leadership(&mut lock(&self.net), to);
         }
         lock(&self.net).at(now_us + LOOK_US, Event::Operate);
     }

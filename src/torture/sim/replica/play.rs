@@ -158,7 +158,7 @@ impl Simulation<'_> {
         let mut net = lock(&self.net);
         let server = match event {
             Event::ToServer(conn) | Event::BrokenAtServer(conn) => net.conn(conn).server,
-            Event::Tick(server) | Event::Synced(server, _) => server,
+            Event::Tick(server) | Event::Synced(server, _) | Event::Noise(server) => server,
             _ => return false,
         };
         let until_us = self.servers[server as usize].stalled_until_us;

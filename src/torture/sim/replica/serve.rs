@@ -106,6 +106,13 @@ impl Server {
         any
     }
 
+    /// The operator has the node hand its leadership over.
+    pub(in crate::torture::sim) fn transfer_leadership(&mut self, net: &mut Net, to: NodeId) {
+        let at = self.present(net.now_us);
+        self.driver.transfer_leadership(at, Some(to));
+        self.serve(net);
+    }
+
     /// Goes on with what is to be applied.
     pub(in crate::torture::sim) fn go_on_applying(&mut self, now_us: u64) {
         let at = self.present(now_us);

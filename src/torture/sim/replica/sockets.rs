@@ -179,7 +179,7 @@ impl Sockets {
                 (end.again_us, end.arrives_us) = (0, end.arrives_us.max(at_us));
                 let mut bytes = end.written.split().freeze();
                 if bytes.len() > 1 && self.random.percent(PARTS.1) {
-                    let part = bytes.split_to(self.random.between(1, bytes.len() as u64 - 1) as usize);
+                    let part = bytes.split_to(self.random.between(1, bytes.len() as u64) as usize);
                     end.under_way.push_back(part);
                     net.at(end.arrives_us, Event::Arrives(number, side));
                     end.arrives_us += self.random.below(PARTS.0);

@@ -12,7 +12,7 @@ use crate::driver::{Driver, Present};
 use crate::keyspace::change::{Change, ChangeLog};
 use crate::persist::natives::clock::BootClock;
 use crate::torture::sim::net::ConnId;
-use crate::torture::sim::server::{Server, connect, engine, now, pass_time, take_turn};
+use crate::torture::sim::server::{Open, Server, connect, engine, now, pass_time, take_turn};
 
 /// The inputs of a server, from which its state can be rebuilt.
 pub(super) struct Journal {
@@ -163,7 +163,7 @@ impl Restored {
         while let Some(id) = driver.next_connection() {
             let Some(connection) = self.by_session.get_mut(&id) else { continue };
             let (conn, closed) = (connection.conn, connection.closed);
-            match take_turn(driver, (at, BootClock::default()), id, (&mut connection.input, closed), |_| ()) {
+            match take_turn(driver, (at, BootClock::default()), id, &mut Open(&mut connection.input, closed), |_| ()) {
                 Next::Wait => {}
                 Next::Soon | Next::Later => driver.wake(id),
                 Next::Close => {

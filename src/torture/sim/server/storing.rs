@@ -6,7 +6,7 @@ use crate::driver::file::Reported;
 use crate::driver::{Driver, Orders, Present};
 use crate::torture::sim::durable::{Durable, Made};
 use crate::torture::sim::net::{Event, Net};
-use crate::torture::sim::server::{SCRIPT_STEPS_MAX, Server, connect, take_turn};
+use crate::torture::sim::server::{Open, SCRIPT_STEPS_MAX, Server, connect, take_turn};
 use crate::torture::sim::world::{Shared, lock};
 
 /// Interval at which an operator looks whether a server is up.
@@ -89,7 +89,7 @@ impl Server {
         let id = connect(driver, at.now);
         let (mut input, mut failed) = (commands.iter().flat_map(Command::wire).copied().collect(), None);
         loop {
-            let next = take_turn(driver, (at, boot), id, (&mut input, false), |driver| {
+            let next = take_turn(driver, (at, boot), id, &mut Open(&mut input, false), |driver| {
                 failed = failed.take().or(carry_out(driver, durable.as_mut(), at, net.now_us));
             });
             if !matches!(next, Next::Soon | Next::Later) {

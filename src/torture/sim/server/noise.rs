@@ -1,0 +1,238 @@
+//! Clients whose replies nobody checks. They do what the others do not: they send requests in pieces and many at once, read slowly or not
+//! at all, subscribe, pause and kill others, and change what servers allow. All servers must bear it, and the others see nothing
+//! of it but delays and broken connections.
+
+use crate::base::ids::SessionId;
+use crate::client::Command;
+use crate::driver::Driver;
+use crate::driver::connections::turn::Next;
+use crate::torture::random::Random;
+use crate::torture::sim::net::{Event, Net};
+use crate::torture::sim::server::{Line, Server, storing, take_turn};
+
+/// Number of such clients of a server.
+const CLIENTS: usize = 3;
+/// Time between two things that they do, in microseconds.
+const PAUSE_US: (u64, u64) = (1_000, 200_000);
+/// Maximum length of a value in bytes.
+const VALUE_MAX: u64 = 40_000;
+/// Number of bytes that a client reads at first.
+const BEGIN_ROOM: usize = 100_000;
+/// Maximum number of bytes that a client reads before it is slow again.
+const ROOM_MAX: u64 = 300_000;
+
+/// What they send that changes keys. `{key}` is one of their keys, `{n}` a small number and `{value}` a value that may be long.
+const WRITES: [&str; 11] = [
+    "SET {key} {value}",
+    "SET {key} {value}",
+    "APPEND {key} {value}",
+    "DEL {key}",
+    "PEXPIRE {key} {n}",
+    "LPUSH list:{n} {value} {value} {value}",
+    "BLPOP list:{n} 0.1",
+    "DEL list:{n}",
+    "LOCK.ACQUIRE lock:{n} {key} {n} WAIT {n}",
+    "LOCK.ACQUIRE lock:{n} {key} 1000 SESSION",
+    "EVAL for\u{a0}i=1,9\u{a0}do\u{a0}redis.call('RPUSH',KEYS[1],i)\u{a0}end 1 list:{n}",
+];
+
+/// What else they send.
+const OTHERS: [&str; 53] = [
+    "GET {key}",
+    "GET {key}",
+    "LRANGE list:{n} 0 -1",
+    "MULTI",
+    "EXEC",
+    "DISCARD",
+    "WATCH {key}",
+    "SUBSCRIBE channel:{n}",
+    "UNSUBSCRIBE",
+    "PSUBSCRIBE channel:*",
+    "PUNSUBSCRIBE",
+    "PUBLISH channel:{n} {value}",
+    "PUBLISH channel:{n} {n}",
+    "SPUBLISH channel:{n} {n}",
+    "WAIT 1 {n}",
+    "WAIT 2 {n}",
+    "WAITAOF 1 0 {n}",
+    "CLIENT PAUSE {n}",
+    "CLIENT PAUSE {n} WRITE",
+    "CLIENT UNPAUSE",
+    "CLIENT REPLY OFF",
+    "CLIENT REPLY SKIP",
+    "CLIENT REPLY ON",
+    "CLIENT TRACKING ON",
+    "CLIENT TRACKING OFF",
+    "CLIENT KILL TYPE pubsub",
+    "CLIENT LIST",
+    "CLIENT NO-EVICT ON",
+    "HELLO 2",
+    "HELLO 3",
+    "RESET",
+    "QUIT",
+    "CONFIG SET timeout 1",
+    "CONFIG SET timeout 0",
+    "CONFIG SET save {n}\u{a0}1",
+    "CONFIG SET save ",
+    "CONFIG SET stop-writes-on-bgsave-error no",
+    "CONFIG SET client-output-buffer-limit normal\u{a0}60000\u{a0}20000\u{a0}1",
+    "CONFIG SET client-output-buffer-limit normal\u{a0}0\u{a0}0\u{a0}0\u{a0}pubsub\u{a0}60000\u{a0}20000\u{a0}1",
+    "CONFIG SET latency-monitor-threshold {n}",
+    "CONFIG SET aof-timestamp-enabled yes",
+    "CONFIG SET aof-timestamp-enabled no",
+    "CONFIG SET maxmemory-clients 300000",
+    "CONFIG SET maxmemory-clients 0",
+    "BGSAVE",
+    "BGSAVE SCHEDULE",
+    "SAVE",
+    "BGREWRITEAOF",
+    "LASTSAVE",
+    "INFO",
+    "FAILOVER",
+    "MONITOR",
+    "NONSENSE",
+];
+
+/// One of them.
+#[derive(Default)]
+struct NoiseClient {
+    /// Its session, while it is connected.
+    id: Option<SessionId>,
+    /// What was sent and the server has not received.
+    input: Vec<u8>,
+    ended: bool,
+    /// Number of bytes that it still reads.
+    room: usize,
+    /// Maximum number of bytes that the server receives at once.
+    piece: usize,
+}
+
+impl Line for NoiseClient {
+    fn take(&mut self, output: &[u8]) -> usize {
+        let taken = output.len().min(self.room);
+        self.room -= taken;
+        taken
+    }
+
+    fn receive(&mut self) -> Option<Vec<u8>> {
+        let piece = self.input.len().min(self.piece);
+        let received: Vec<u8> = self.input.drain(..piece).collect();
+        (!received.is_empty() || self.ended).then_some(received)
+    }
+}
+
+/// The clients of a server.
+pub(super) struct Noise {
+    random: Random,
+    /// Whether they write little at a time, so that not much may wait to be stored.
+    writes_little: bool,
+    clients: [NoiseClient; CLIENTS],
+}
+
+impl Noise {
+    pub(super) fn new(random: Random, writes_little: bool) -> Noise {
+        Noise { random, writes_little, clients: Default::default() }
+    }
+
+    /// All connections have ended with the server.
+    pub(super) fn disconnected(&mut self) {
+        self.clients = Default::default();
+    }
+
+    /// What a client sends next.
+    fn requests(&mut self) -> Vec<u8> {
+        let random = &mut self.random;
+        let count = if random.percent(20) { random.between(5, 40) } else { 1 };
+        let writes = random.percent(30);
+        let little = writes && self.writes_little;
+        let mut sent = Vec::new();
+        for _ in 0..if little { 1 } else { count } {
+            let of: &[&str] = if writes { &WRITES } else { &OTHERS };
+            let words = of[random.below(of.len() as u64) as usize].split(' ').map(|word| {
+                let word = word.replace("{key}", &format!("noise:{}", random.below(8)));
+                let word = word.replace("{n}", &random.between(1, 50).to_string()).replace('\u{a0}', " ");
+                let length = if !little && random.percent(20) { random.below(VALUE_MAX) } else { random.below(20) };
+                word.replace("{value}", &"v".repeat(length as usize))
+            });
+            let command = words.fold(None, |command: Option<Command>, word| {
+                Some(match command {
+                    Some(command) => command.arg(word),
+                    None => Command::new(word),
+                })
+            });
+            sent.extend(command.iter().flat_map(|command| command.wire()));
+        }
+        match random.below(60) {
+            0 => sent.extend(b"*1\r\n$x\r\n"),
+            1 => sent.extend(b"GET 'noise:1'\r\n\r\nPING\r\n"),
+            _ => {}
+        }
+        sent
+    }
+}
+
+impl Server {
+    /// One of the clients that nobody checks does something.
+    pub fn make_noise(&mut self, net: &mut Net) {
+        let number = self.number;
+        let Some(mut noise) = self.noise.take() else { return };
+        if self.up {
+            let which = noise.random.below(CLIENTS as u64) as usize;
+            self.act_noisily(net, &mut noise, which);
+        }
+        let at_us = net.now_us + noise.random.between(PAUSE_US.0, PAUSE_US.1);
+        self.noise = Some(noise);
+        net.at(at_us, Event::Noise(number));
+        if self.up {
+            self.serve(net);
+        }
+    }
+
+    fn act_noisily(&mut self, net: &mut Net, noise: &mut Noise, which: usize) {
+        let Some(id) = noise.clients[which].id else {
+            let id = self.accept(net.now_us, None);
+            noise.clients[which] = NoiseClient { id: Some(id), room: BEGIN_ROOM, piece: usize::MAX, ..NoiseClient::default() };
+            return;
+        };
+        match noise.random.below(20) {
+            0 => {
+                self.driver.remove_connection(self.now(net.now_us), id);
+                noise.clients[which] = NoiseClient::default();
+                return;
+            }
+            1 => noise.clients[which].ended = true,
+            2 => noise.clients[which].piece = noise.random.between(1, 100) as usize,
+            3 => noise.clients[which].piece = usize::MAX,
+            4 => noise.clients[which].room = 0,
+            5..10 => noise.clients[which].room += noise.random.below(ROOM_MAX) as usize,
+            _ => {
+                let requests = noise.requests();
+                noise.clients[which].input.extend(requests);
+            }
+        }
+        self.driver.wake(id);
+    }
+
+    /// Gives a client that nobody checks its turn.
+    pub(super) fn serve_noise(&mut self, net: &mut Net, id: SessionId) {
+        let (at, boot, now_us) = (self.present(net.now_us), self.boot_clock(net.now_us), net.now_us);
+        let Server { driver, durable, noise: Some(noise), .. } = self else { return };
+        let Some(client) = noise.clients.iter_mut().find(|client| client.id == Some(id)) else { return };
+        let mut failed = None;
+        let next = take_turn(driver, (at, boot), id, client, |driver: &mut Driver| {
+            failed = failed.take().or(storing::carry_out(driver, durable.as_mut(), at, now_us));
+        });
+        match next {
+            Next::Wait => {}
+            Next::Soon | Next::Later => driver.wake(id),
+            Next::Close => {
+                *client = NoiseClient::default();
+                driver.remove_connection(at.now, id);
+                driver.finish_batch(at.now, None);
+            }
+        }
+        if let Some(reason) = failed {
+            self.fail(net, &reason);
+        }
+    }
+}
