@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::bench::report::page;
 use crate::bench::report::run_facts::{RunFacts, masked};
 use crate::bench::{check_writable, is_stdout, print, write_file};
 use crate::server::environment::user_us;
@@ -299,10 +300,10 @@ fn run_all(matches: &ArgMatches) -> Result<bool, String> {
         reports.push(report);
     }
     if let Some(path) = path("json") {
-        write_file(path, &report::json::document(&reports, &facts))?;
+        write_file(path, &format!("{:#}\n", report::json::document(&reports, &facts, false)))?;
     }
     if let Some(path) = path("html") {
-        write_file(path, &report::page::render(&reports, &facts))?;
+        write_file(path, &page::render(&report::json::document(&reports, &facts, true)))?;
     }
     Ok(reports.iter().any(|report| report.failed(expect_known)))
 }

@@ -45,6 +45,12 @@ DEAD_LINKS = """
 return [...document.querySelectorAll('a[href]')].map(link => link.getAttribute('href'))
   .filter(href => !href.startsWith('#') || !document.getElementById(href.slice(1)));
 """
+# Identifiers that several elements have.
+TWICE = """
+const ids = [...document.querySelectorAll('[id]')].map(node => node.id);
+const seen = new Set();
+return ids.filter(id => seen.size === seen.add(id).size);
+"""
 # Bars whose figure is not beside them, is not the one that a screen reader says, or is not compared with the others.
 MUTE_BARS = """
 return [...document.querySelectorAll('li.bar:has(rect.fill)')].filter(bar => {
@@ -74,6 +80,10 @@ return [node.outerHTML.slice(0, 100), focused !== other];
 """
 # What a file may not have: it is opened from disks and attachments, without a network.
 ELSEWHERE = re.compile(r"""\b(?:src|srcset|action|poster|data)\s*=\s*["']?(?!data:)|<link\b|@import|url\((?!#|["']?data:)|//[a-z0-9.-]+\.[a-z]{2,}/""")
+# What makes elements of text, or a script of it.
+MARKUP = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|DOMParser|<[a-z][^>]* on[a-z]+=")
+# The JSON of the run in its page.
+DOCUMENT = r"""<script type="application/json" id="document">(.*?)</script>"""
 STOPS = 6  # of the Tab key
 # Violations of a property that the page of one algorithm lists, and those of them that it draws.
 LISTED_MAX, DRAWN_MAX = 500, 20
@@ -86,8 +96,9 @@ def written(scene, *arguments, codes=(0,), figures=False):
     beside = ["--json", path.with_suffix(".json")] if figures else []
     done = subprocess.run([scene.arguments.program, *arguments, "--html", path, *beside], capture_output=True, text=True, timeout=240)
     assert done.returncode in codes, f"exit code {done.returncode}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
-    # The command that repeats the run has the paths and whatever the user has typed.
-    text = re.sub(r"<code>.*?</code>", "", path.read_text())
+    # The document has the paths and whatever the user has typed. The script puts it into the page as text.
+    text = re.sub(DOCUMENT, "", path.read_text(), flags=re.DOTALL)
+    assert not (found := MARKUP.search(text)), f"the script of the page has {found[0]}"
     assert not (found := ELSEWHERE.search(text)), f"the page needs {text[max(0, found.start() - 60) : found.end() + 60]!r}"
     return (path.as_uri(), json.loads(path.with_suffix(".json").read_text())) if figures else path.as_uri()
 
@@ -121,6 +132,8 @@ def is_used_with_keys(page):
 
 def can_be_read(scene, page, name):
     """Contrast in light and dark, no text outside of a narrow window, and no link, bar or key that leads nowhere."""
+    twice = page.run(TWICE)
+    assert twice == [], f"identifiers are there twice: {twice[:5]}"
     dead = page.run(DEAD_LINKS)
     assert dead == [], f"links lead nowhere: {dead[:5]}"
     says_when_and_where(page)
@@ -158,7 +171,7 @@ def the_page_of_bench_can_be_read(scene):
     page.size(1440, 1000)
     mute = page.run(MUTE_BARS)
     assert mute == [], f"bars without their figures: {mute}"
-    assert page.run("return document.querySelectorAll('b, script').length") == 0, "a command is only text"
+    assert page.run("return document.querySelectorAll('b').length") == 0, "a command is only text"
     can_be_read(scene, page, "bench")
     assert page.complaints() == []
 
@@ -167,7 +180,7 @@ def a_broken_lock_condemns_itself(scene):
     url = written(scene, "bench", "broken", "native", "--against", "portcullis", "--clients", "6", "--seconds", "0.3", "--slice-ms", "100", codes=(1,))
     page = opened(scene, url)
     assert "Mutual exclusion broke" in page.run("return document.querySelector('h1').innerText")
-    assert page.run("return document.querySelectorAll('rect.broken').length") >= 4
+    assert page.run("return document.querySelectorAll('rect.fill.bad').length") >= 4
     scene.shot(page, "bench-broken")
     assert page.complaints() == []
 
@@ -233,19 +246,85 @@ def lines_and_bars_are_linked(scene):
     assert page.complaints() == []
 
 
-def links_need_no_script(scene):
-    url = written(scene, "torture", "setnx", "--faults", "crash", "--hours", "0.1", "--shrink-s", "5", codes=(1,))
+def changed(url, change):
+    """A page with another document in the place of its own."""
     path = pathlib.Path(url.removeprefix("file://"))
-    text = path.read_text()
-    path.write_text(text[: text.index("<script>")] + "</body></html>")
+    before, text, after = re.split(DOCUMENT, path.read_text(), maxsplit=1, flags=re.DOTALL)
+    document = json.loads(text)
+    change(document)
+    other = path.with_name("changed.html")
+    other.write_text(before + '<script type="application/json" id="document">' + json.dumps(document).replace("<", "\\u003c") + "</script>" + after)
+    return other.as_uri()
+
+
+def lock(workload, server, hand_off_us, **more):
+    """A result of bench."""
+    times = {"p50": hand_off_us, "p99": hand_off_us, "max": hand_off_us}
+    kept = {"held": True, "violations": 0, "lost_counts": 0}
+    usual = {"flawed": False, "expires": True, "done": 2, "per_second": 2.0, "wait_us": times, "hand_off_us": times, "commands_each": 2.0, "server_cpu_us_each": 2.0, "fairness_jain": 1.0}
+    return {"workload": workload, "server": server, **usual, "expiry_late_us": {"p50": 5, "max": 9}, "exclusion": kept, **more}
+
+
+def figures_are_compared(scene):
+    """The page of bench names the best lock of each server, no broken lock is among them, and every bar can be seen beside a long one."""
+    url = written(scene, "bench", "native", "--against", "portcullis", "--clients", "2", "--seconds", "0.1", "--slice-ms", "100", "--forgotten-ms", "50")
     page = opened(scene, url)
-    dead = page.run("return [...document.querySelectorAll('.lanes a, .events a')].filter(link => !document.getElementById((link.getAttribute('href') ?? '').slice(1))).length")
-    assert dead == 0, f"{dead} bars and lines lead nowhere"
-    line, bar = page.run("const line = document.querySelector('.events li:has(a[href])'); return [line.id, line.firstElementChild.hash.slice(1)]")
-    page.run("document.querySelector(`#${arguments[0]} a`).click()", line)
-    assert page.run("return document.querySelector('.lanes a:target')?.id") == bar
-    page.run("location.hash = document.querySelector('.lanes a:target').getAttribute('href')")
-    assert page.run("return document.querySelector('.events li:target') !== null")
+
+    def shown(*results):
+        page.driver.get(changed(url, lambda document: document.update(results=results)))
+        assert page.complaints() == []
+        return page.run("return [[...document.querySelectorAll('#verdict > *')].map(node => node.innerText), document.querySelector('#best')?.innerText ?? null, document.querySelector('.panels').innerText]")
+
+    skipped = {"workload": "native", "server": "redis 7", "skipped": "it needs native locks"}
+    flawed = lock("blpop", "redis 7", 20, flawed=True, expires=False, expiry_late_us={"p50": None, "max": None})
+    verdict, _, panels = shown(lock("fair", "portcullis 1", 90), lock("fair", "redis 7", 140), flawed, lock("native", "portcullis 1", 27), skipped)
+    assert verdict == ["native on portcullis 1 hands a lock over in 27 µs; fair on redis 7 takes 140 µs.", "✓ Mutual exclusion held in all 4 measurements of locks."], verdict
+    assert "it needs native locks" in panels and "no lease: a crashed holder keeps it for ever" in panels, panels
+
+    lost = lock("broken", "portcullis 1", 1, exclusion={"held": False, "violations": 5, "lost_counts": 1963})
+    verdict, best, panels = shown(lost, lock("native", "portcullis 1", 27, expiry_late_us={"p50": -3000, "max": 5}))
+    assert verdict == ["✗ Mutual exclusion broke 1,963 times: broken on portcullis 1.", "Mutual exclusion held in 1 of 2 measurements of locks."], verdict
+    assert "native" in best and "broken" not in best, best
+    assert "✗ broken 1,963 times in 2 acquisitions" in panels and "✗ early by 3.00 ms: the lease was not kept" in panels, panels
+
+    shown(lock("native", "a", 1, server_cpu_us_each=0.2), lock("native", "b", 40, server_cpu_us_each=40.0), lock("native", "c", 4e8, server_cpu_us_each=3e6))
+    widths = page.run("return [...document.querySelectorAll('.panels .panel:has(#all-hand-off) rect.fill')].map(bar => parseFloat(bar.getAttribute('width')))")
+    assert len(widths) == 3 and widths[0] >= 1 and widths[1] > 1.3 * widths[0] and widths[2] > 3 * widths[1], f"one bar flattens the others: {widths}"
+    said = page.run("return ['hand-off', 'cpu', 'fairness'].map(id => [...document.querySelectorAll(`.panels .panel:has(#all-${id}) :is(.axis text, .ratio)`)].map(node => node.textContent))")
+    assert said[0] == ["0 µs", "100 µs", "100 ms", "100 s", "best", "40×", "400000000×"], said[0]
+    assert said[1] == ["0.1 µs", "10 µs", "1 ms", "100 ms", "best", "200×", "15000000×"], said[1]
+    assert said[2] == ["0", "0.5", "1", "best", "best", "best"], said[2]
+
+    plain = lock("SET {key} '<img src=x>'", "<script>x", 5, exclusion=None)
+    assert shown(plain)[:2] == [["1 workload on <script>x."], None]
+    assert page.run("return document.querySelectorAll('img').length + document.querySelectorAll('script').length") == 2, "a name is only text"
+
+
+def words_of_others_are_only_text(scene):
+    """The page of torture shows what nodes lost, and takes no markup from its document."""
+    url = written(scene, "torture", "setnx", "--faults", "crash", "--hours", "0.1", "--no-shrink", codes=(1,))
+
+    def disturb(document):
+        document["command"] = "</script><img src=x>"
+        result = document["results"][0]
+        result.update(summary="<img src=x> & more", missing=["late"], nodes={"says": "  kept  VIOLATED <img src=x>\n"})
+        verdict = next(verdict for verdict in result["verdicts"] if verdict["violations"])
+        verdict["note"] = "<img src=x>"
+        for drawn in (verdict["shortest"], verdict["found"][0]):
+            drawn["says"] = 'it <is> "late" & lost <img src=x>'
+            drawn["timeline"]["events"][0]["says"] = "<img src=x>"
+
+    page = opened(scene, changed(url, disturb))
+    text = page.run("for (const part of document.querySelectorAll('details')) part.open = true; return document.body.innerText")
+    for part in ("</script><img src=x>", "<img src=x> & more", "VIOLATED <img src=x>", "(<img src=x>)", 'it <is> "late" & lost', "late is known to be violated, but held here."):
+        assert part in text, f"{part!r} is not shown"
+    assert page.run("return document.querySelectorAll('img, is').length") == 0
+
+    def hold(document):
+        document["results"][0].update(failed=True, nodes={"says": "  kept"}, verdicts=[verdict for verdict in document["results"][0]["verdicts"] if not verdict["violations"]])
+
+    page.driver.get(changed(url, hold))
+    assert "✗ lost what it acknowledged" in page.run("return document.querySelector('h1').innerText")
     assert page.complaints() == []
 
 
@@ -261,6 +340,7 @@ CHECKS = [
     the_page_of_bench_can_be_read,
     a_broken_lock_condemns_itself,
     lines_and_bars_are_linked,
-    links_need_no_script,
+    figures_are_compared,
+    words_of_others_are_only_text,
     the_page_of_all_algorithms_can_be_read,
 ]

@@ -7,9 +7,10 @@ use crate::bench::plan::Plan;
 use crate::bench::report::outcome::Outcome;
 use crate::bench::report::run_facts::RunFacts;
 use crate::bench::report::statistics::quantile;
+use crate::recipes::facts as facts_of;
 
-/// Renders the outcomes, and the parts of the plan that they depend on.
-pub fn render(plan: &Plan, outcomes: &[Outcome], facts: &RunFacts) -> String {
+/// The document with the outcomes, and the parts of the plan that they depend on.
+pub fn document(plan: &Plan, outcomes: &[Outcome], facts: &RunFacts) -> Value {
     let settings = json!({
         "clients": plan.clients,
         "locks": plan.locks,
@@ -29,9 +30,13 @@ fn outcome(outcome: &Outcome) -> Value {
     if let Some(reason) = &outcome.skipped {
         return json!({ "workload": outcome.workload, "server": outcome.target, "skipped": reason });
     }
+    // A plain command is no algorithm and has no such facts.
+    let algorithm = facts_of(outcome.workload.strip_suffix("+watchdog").unwrap_or(&outcome.workload));
     json!({
         "workload": outcome.workload,
         "server": outcome.target,
+        "flawed": algorithm.map(|facts| facts.flawed),
+        "expires": algorithm.map(|facts| facts.expires),
         "per_second": outcome.per_second(),
         "per_second_of_slices": outcome.rates,
         "done": outcome.done,

@@ -1,21 +1,16 @@
 //! The outcomes of a measurement, and the forms in which people and programs get them.
 //!
-//! - [`outcome`]: the figures of one workload on one target. [`table`], [`json`] and [`html`] render a list of them.
-//! - [`measure`] and [`scale`]: what the page draws, and how long its bars are; [`panel`]: the bars of one measure.
-//! - [`page`] and [`run_facts`]: the frame of a page, and when, where and how a tool ran. `portcullis torture` shares them.
+//! - [`outcome`]: the figures of one workload on one target. [`table`] and [`json`] render a list of them.
+//! - [`page`] and [`run_facts`]: the page of a run, and when, where and how a tool ran. `portcullis torture` shares them.
 //! - [`comparison`]: tables of servers side by side with goals, for `cargo bench --bench compare`.
 //! - [`statistics`]: medians, quantiles and fairness.
 
 #[cfg(any(test, feature = "internals"))]
 pub mod comparison;
-pub mod html;
 pub mod json;
-pub mod measure;
 pub mod outcome;
 pub mod page;
-pub mod panel;
 pub mod run_facts;
-pub mod scale;
 pub mod statistics;
 pub mod table;
 
@@ -33,11 +28,13 @@ pub fn publish(plan: &Plan, outcomes: &[Outcome], facts: &RunFacts) -> Result<()
         // The files are written even if the reader of the table has closed the pipe.
         let _ = print(&table::render(plan, outcomes));
     }
+    let mut document = json::document(plan, outcomes, facts);
     if let Some(path) = &plan.json {
-        write_file(path, &json::render(plan, outcomes, facts))?;
+        write_file(path, &format!("{document:#}\n"))?;
     }
     if let Some(path) = &plan.html {
-        write_file(path, &html::render(plan, outcomes, facts))?;
+        document["table"] = table::json(plan, outcomes);
+        write_file(path, &page::render(&document))?;
     }
     Ok(())
 }

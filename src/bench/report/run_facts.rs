@@ -38,12 +38,6 @@ impl RunFacts {
         RunFacts { began: began.into(), machine, command }
     }
 
-    /// When the run began, for people.
-    pub fn date(&self) -> String {
-        let at = self.began;
-        format!("{} {} {}, {:02}:{:02} UTC", at.day(), at.month(), at.year(), at.hour(), at.minute())
-    }
-
     /// When the run began, in the form of RFC 3339.
     pub fn timestamp(&self) -> String {
         let at = self.began;
@@ -52,8 +46,8 @@ impl RunFacts {
     }
 
     /// The JSON document of a run, with the same fields for every tool. `settings` are those of the whole run.
-    pub fn document(&self, tool: &str, settings: &Value, results: &[Value]) -> String {
-        let all = json!({
+    pub fn document(&self, tool: &str, settings: &Value, results: &[Value]) -> Value {
+        json!({
             "tool": tool,
             "portcullis": VERSION,
             "date": self.timestamp(),
@@ -61,8 +55,7 @@ impl RunFacts {
             "command": self.command,
             "settings": settings,
             "results": results,
-        });
-        format!("{all:#}\n")
+        })
     }
 }
 
@@ -116,9 +109,7 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        let facts = facts(&[]);
-        assert_eq!(facts.timestamp(), "2024-02-29T23:59:59Z");
-        assert_eq!(facts.date(), "29 February 2024, 23:59 UTC");
+        assert_eq!(facts(&[]).timestamp(), "2024-02-29T23:59:59Z");
     }
 
     #[test]
@@ -143,12 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn a_document_has_the_same_fields_for_every_tool() -> Result<(), serde_json::Error> {
-        let text = facts(&["bench"]).document("bench", &json!({"clients": 4}), &[json!({"workload": "native"})]);
-        let found: Value = serde_json::from_str(&text)?;
+    fn a_document_has_the_same_fields_for_every_tool() {
+        let found = facts(&["bench"]).document("bench", &json!({"clients": 4}), &[json!({"workload": "native"})]);
         let fields: Vec<&str> = found.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
         assert_eq!(fields, ["command", "date", "machine", "portcullis", "results", "settings", "tool"]);
         assert_eq!((&found["machine"]["cores"], &found["results"][0]["workload"]), (&json!(2), &json!("native")));
-        Ok(())
     }
 }

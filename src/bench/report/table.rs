@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
+use serde_json::{Value, json};
 
 use crate::bench::plan::Plan;
 use crate::bench::report::outcome::Outcome;
 use crate::bench::report::statistics::quantile;
 
 /// The headings of the columns.
-pub const HEAD: [&str; 12] = [
+const HEAD: [&str; 12] = [
     "workload",
     "server",
     "per s",
@@ -50,8 +51,14 @@ pub fn render(plan: &Plan, outcomes: &[Outcome]) -> String {
     out
 }
 
+/// The same as JSON, for the page.
+pub fn json(plan: &Plan, outcomes: &[Outcome]) -> Value {
+    let rows: Vec<_> = outcomes.iter().map(row).collect();
+    json!({ "method": method(plan), "head": HEAD, "rows": rows, "notes": notes(outcomes) })
+}
+
 /// How the figures were measured, in one line.
-pub fn method(plan: &Plan) -> String {
+fn method(plan: &Plan) -> String {
     format!(
         "{} clients, {} {}, held for {} ms, lease of {} ms; {} {} of {} ms each, in turns",
         plan.clients,
@@ -66,7 +73,7 @@ pub fn method(plan: &Plan) -> String {
 }
 
 /// A line for each outcome with errors, and for each with refusals.
-pub fn notes(outcomes: &[Outcome]) -> Vec<String> {
+fn notes(outcomes: &[Outcome]) -> Vec<String> {
     let mut notes = Vec::new();
     for outcome in outcomes {
         let name = format!("{} on {}", outcome.workload, outcome.target);
@@ -85,7 +92,7 @@ fn width(cell: &str) -> usize {
 }
 
 /// The cells of an outcome, one for each of [`HEAD`].
-pub fn row(outcome: &Outcome) -> Vec<String> {
+fn row(outcome: &Outcome) -> Vec<String> {
     if let Some(reason) = &outcome.skipped {
         let mut row = vec![outcome.workload.clone(), outcome.target.clone()];
         row.resize(HEAD.len() - 1, "–".to_owned());

@@ -1,17 +1,30 @@
-//! The report as JSON, for programs.
+//! The report as JSON, for programs, and for the page that draws it.
 
 use serde_json::{Value, json};
 
 use crate::bench::report::run_facts::RunFacts;
-use crate::torture::report::Report;
-use crate::torture::run::{Found, Verdict};
+use crate::torture::check::Property;
+use crate::torture::plan::Fault;
+use crate::torture::report::{Report, timeline};
+use crate::torture::run::{DRAWN_MAX, FOUND_MAX, Found, Verdict};
+use crate::torture::shrink::Counterexample;
 
-/// The document with all reports of a run.
-pub fn document(reports: &[Report], facts: &RunFacts) -> String {
+/// How many violations of a property a page lists, how many of those it draws, and how many events a timeline has.
+type Limits = (usize, usize, usize);
+
+/// Of one algorithm, all that the run has kept.
+const OF_ONE: Limits = (FOUND_MAX, DRAWN_MAX, 250);
+/// Of several algorithms, so that a page of all of them stays within some megabytes.
+const OF_EACH: Limits = (50, 3, 80);
+
+/// The document with all reports of a run. A page's has timelines.
+pub fn document(reports: &[Report], facts: &RunFacts, is_page: bool) -> Value {
     // What the algorithms have in common. The number of servers differs.
     let settings = reports.first().map(|Report { settings, live, .. }| {
         json!({
             "faults": settings.faults.iter().map(|fault| fault.name()).collect::<Vec<_>>(),
+            "fault_list": Fault::format_list(&settings.faults),
+            "properties": Property::ALL.map(Property::name),
             "seed": settings.seed,
             "clients": settings.clients,
             "locks": settings.locks,
@@ -20,15 +33,19 @@ pub fn document(reports: &[Report], facts: &RunFacts) -> String {
             "live": live,
         })
     });
-    facts.document("torture", &settings.unwrap_or_default(), &reports.iter().map(Report::json).collect::<Vec<_>>())
+    let limits = is_page.then_some(if reports.len() == 1 { OF_ONE } else { OF_EACH });
+    let results: Vec<Value> = reports.iter().map(|report| report.json(limits)).collect();
+    facts.document("torture", &settings.unwrap_or_default(), &results)
 }
 
 impl Report {
-    /// Renders the report as a JSON object.
-    pub fn json(&self) -> Value {
+    fn json(&self, limits: Option<Limits>) -> Value {
         let outcome = &self.outcome;
+        let checked = outcome.verdicts.iter().filter(|verdict| verdict.checked > 0);
         let mut all = json!({
             "algorithm": self.label,
+            "summary": self.summary,
+            "setting": self.setting(),
             "servers": self.settings.servers,
             "orders": self.order_sources,
             "episodes": outcome.episodes,
@@ -38,7 +55,9 @@ impl Report {
             "real_seconds": self.elapsed.as_secs_f64(),
             "user_cpu_seconds": self.user_cpu.as_secs_f64(),
             "digest": format!("{:016x}", outcome.digest),
-            "verdicts": outcome.verdicts.iter().filter(|verdict| verdict.checked > 0).map(|verdict| self.verdict(verdict)).collect::<Vec<_>>(),
+            "failed": self.failed(false),
+            "missing": self.missing().into_iter().map(Property::name).collect::<Vec<_>>(),
+            "verdicts": checked.map(|verdict| self.verdict(verdict, limits)).collect::<Vec<_>>(),
         });
         if let Some(toll) = &self.toll {
             all["nodes"] = toll.json();
@@ -46,18 +65,39 @@ impl Report {
         all
     }
 
-    fn verdict(&self, verdict: &Verdict) -> Value {
+    fn verdict(&self, verdict: &Verdict, limits: Option<Limits>) -> Value {
+        let Verdict { property, checked, violations, found } = verdict;
+        let (listed, drawn, events) = limits.unwrap_or((FOUND_MAX, 0, 0));
         let mut all = json!({
-            "property": verdict.property.name(),
-            "meaning": verdict.property.meaning(),
-            "checked": verdict.checked,
-            "violations": verdict.violations,
-            "known": self.knows(verdict.property),
-            "found": verdict.found.iter().map(|found| self.found(found)).collect::<Vec<_>>(),
+            "property": property.name(),
+            "meaning": property.meaning(),
+            "checked": checked,
+            "violations": violations,
+            "known": self.knows(*property),
+            "note": self.known_note(*property),
+            "found": found.iter().take(listed).map(|found| self.found(found)).collect::<Vec<_>>(),
         });
-        if let Some(found) = self.counterexamples.iter().find(|found| found.violation.property == verdict.property) {
-            let lines = found.history.events.iter().map(|event| event.to_string().trim_start().to_owned());
-            all["schedule"] = lines.collect();
+        for (number, Found { violation, history, .. }) in found.iter().take(drawn).enumerate() {
+            if let Some(history) = history.as_ref().filter(|history| !history.events.is_empty()) {
+                all["found"][number]["timeline"] = timeline::json(history, violation, events);
+            }
+        }
+        let shortest = self.counterexamples.iter().find(|found| found.violation.property == *property);
+        match (shortest, limits) {
+            (Some(Counterexample { plan, history, violation, tried }), Some(_)) => {
+                all["shortest"] = json!({
+                    "says": violation.message,
+                    "clients": plan.clients.iter().filter(|jobs| !jobs.is_empty()).count(),
+                    "jobs": plan.jobs(),
+                    "faults": plan.faults.len(),
+                    "runs": tried,
+                    "timeline": timeline::json(history, violation, events),
+                });
+            }
+            (Some(Counterexample { history, .. }), None) => {
+                all["schedule"] = history.events.iter().map(|event| event.to_string().trim_start().to_owned()).collect();
+            }
+            (None, _) => {}
         }
         all
     }

@@ -1,11 +1,8 @@
 //! The report on one algorithm, and its forms for people and for programs.
 //!
-//! - [`text`] renders it for a terminal, [`json`] for programs.
-//! - [`page`] renders all reports of a run as a page of HTML, with a [`timeline`] for each violation.
+//! - [`text`] renders it for a terminal, [`json`] for programs and for the page, which draws a [`timeline`] for each violation.
 
 pub mod json;
-mod lanes;
-pub mod page;
 pub mod text;
 pub mod timeline;
 

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use crate::bench::report::page::thousands;
 use crate::torture::check::Property;
 use crate::torture::history::{Event, EventKind, Op};
 use crate::torture::known;
@@ -16,8 +15,21 @@ const EVENTS_MAX: usize = 54;
 /// Number of holders that the text shows on each side of a stale write.
 const WRITERS_SHOWN: usize = 4;
 
+/// A number with a comma every three digits.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A number with its noun, which takes an `s` unless the number is 1.
-pub(super) fn plural(number: usize, what: &str) -> String {
+fn plural(number: usize, what: &str) -> String {
     if number == 1 { format!("{number} {what}") } else { format!("{number} {what}s") }
 }
 
@@ -196,5 +208,15 @@ impl Report {
         {
             let _ = writeln!(out, "  run it again: {}", self.command(found.episode));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(thousands).join(" "), "0 999 1,000 1,234,567");
     }
 }

@@ -85,6 +85,9 @@ impl Toll {
 
     /// The toll as JSON.
     pub fn json(&self) -> Value {
+        let mut says = String::new();
+        self.write(&mut says);
+        self.write_verdict(&mut says);
         let ms = |gaps: &[u64], percent| percentile(gaps, percent) as f64 / 1000.0;
         let struck = self.struck.iter().map(|Struck { fault, times, gaps_us }| {
             json!({
@@ -100,6 +103,7 @@ impl Toll {
             "kept_checked": self.checked,
             "lost": self.lost,
             "ended": self.ended,
+            "says": says,
         })
     }
 
