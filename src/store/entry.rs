@@ -621,7 +621,8 @@ impl<'a> EntryMut<'a> {
 unsafe fn copy(from: &[u8], to: *mut u8) {
     type Half = [u8; 16];
     let (start, len) = (from.as_ptr(), from.len());
-    // SAFETY: as promised by the caller; no access goes beyond the last byte, and arrays of bytes need no alignment.
+    // SAFETY: `to` has room for `from`, and the two do not overlap, as promised. No access goes beyond the last byte, and arrays
+    // of bytes need no alignment.
     unsafe {
         match len {
             16..=32 => {
@@ -667,7 +668,7 @@ impl Drop for Entry {
 /// The entry owns the box, and neither is used after this, except that the allocation of the entry is freed.
 #[inline(never)]
 unsafe fn drop_box(entry: EntryRef<'_>) {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the entry owns the box, whose pointer came from a box, and neither is used after this.
     drop(unsafe { Box::from_raw(entry.box_ptr()) });
 }
 

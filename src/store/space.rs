@@ -437,20 +437,21 @@ impl Space {
                 }
             })?;
             let (address, dict) = (token & ADDRESS_MASK, (token >> 48) as usize & 0x7fff);
-            // SAFETY: as above.
+            // SAFETY: the entry of a timer that went off is alive: see the module documentation.
             let hash = self.hasher.hash(unsafe { EntryRef::at(address) }.key());
             let place = self.dicts[dict].find_address(hash, address);
             if token & FIELDS == 0 {
                 let Some(place) = place else {
                     // Its dictionary was cleared, and it is about to be freed.
-                    // SAFETY: as above, and nothing else refers to it now.
+                    // SAFETY: the entry is alive, in a dictionary that is to be freed, and nothing else refers to it now.
                     unsafe { EntryMut::at(address) }.set_timer(0);
                     continue;
                 };
                 self.dicts[dict].get_mut(place).set_timer(0);
                 return Some(Due::Key { dict, entry: self.remove(dict, place) });
             }
-            // SAFETY: as above.
+            // SAFETY: the entry of a timer that went off is alive (see the module documentation), and nothing else refers to it
+            // now.
             if let Some(Value::Hash(hash)) = unsafe { EntryMut::at(address) }.boxed() {
                 hash.set_field_timer(0);
             }

@@ -45,7 +45,7 @@ impl Lazyfree {
     /// # Safety
     /// It came from [`Interpreter::create`], nothing else has it, and it runs nothing.
     pub(crate) unsafe fn add(&mut self, interpreter: NonNull<Interpreter>) {
-        // SAFETY: as promised.
+        // SAFETY: the interpreter came from `create`, nothing else has it, and it runs nothing. So it may be freed, or emptied.
         unsafe {
             assert!(!Interpreter::is_running(interpreter.as_ptr()), "an interpreter with an unfinished run cannot be freed");
             if (*interpreter.as_ptr()).memory.used <= SMALL {

@@ -94,7 +94,7 @@ fn scripts_that_the_supervisor_drops_are_not_freed_during_a_run() {
     }
     assert_eq!(harness.args(&[b"EVAL", script, b"0"]), b"$4\r\ndone\r\n");
     #[cfg(address_sanitizer)]
-    // SAFETY: as above.
+    // SAFETY: changes only the sanitizer's own state.
     unsafe {
         __lsan_enable();
     }

@@ -190,7 +190,8 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
 /// As for [`check_call`]; allocations cannot fail.
 #[inline(always)]
 pub(crate) unsafe fn run_command(interpreter: *mut Interpreter, callable: &CallableCommand, args: &[&[u8]], sink: &mut dyn Sink) {
-    // SAFETY: as promised; the command does not reach the interpreter.
+    // SAFETY: a script runs, so the frame's engine is valid, and nothing else has a reference to it. The command does not reach
+    // the frame, and no allocation of the sink fails.
     unsafe {
         let frame = &mut (*interpreter).frame;
         let (command, slot, origin) = (callable.command, callable.stats_slot, Origin::Script);
@@ -206,7 +207,8 @@ pub(crate) unsafe fn run_command(interpreter: *mut Interpreter, callable: &Calla
 /// # Safety
 /// Lua called a function of the interpreter with at least one argument, all of them strings or numbers.
 pub(crate) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
-    // SAFETY: as promised; nothing in here raises an error, so all destructors run.
+    // SAFETY: a script runs, so the frame's engine is valid, and the values stay on the stack while they are copied. Nothing in
+    // here raises an error, so all destructors run.
     unsafe {
         let interpreter = Interpreter::of(lua);
         let mut number = MaybeUninit::uninit();
@@ -227,10 +229,10 @@ unsafe fn resolve(
     name: Option<usize>,
     args: &[&[u8]],
 ) -> Option<CallableCommand> {
-    // SAFETY: as promised to `execute`; the table is no part of the engine.
+    // SAFETY: a script runs, so the frame's engine is valid. The field is a copied reference to a table outside of the engine.
     let commands = unsafe { (*(*interpreter).frame.engine).commands };
     let command = commands.resolve(args).ok()?;
-    // SAFETY: as promised to `execute`; neither reference outlives its statement.
+    // SAFETY: a script runs, so the frame's engine is valid. The references to it and to its statistics end with this statement.
     let callable = unsafe { CallableCommand::new(command, &mut (*(*interpreter).frame.engine).command_stats) };
     if let Some(address) = name
         && commands.lookup(args[0]).is_some_and(|row| row.subcommands.is_empty())

@@ -17,7 +17,8 @@ const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 /// A script runs, and no reference to its engine exists.
 #[inline(always)]
 pub(crate) unsafe fn check_call(interpreter: *mut Interpreter, callable: &CallableCommand, args: &[&[u8]]) -> Result<(), Error> {
-    // SAFETY: as promised.
+    // SAFETY: a script runs, so the interpreter and its engine are valid. The callers have no reference to the engine or to the
+    // frame.
     unsafe {
         let frame = &mut (*interpreter).frame;
         if frame.skips_checks & callable.allowed {
@@ -31,7 +32,7 @@ pub(crate) unsafe fn check_call(interpreter: *mut Interpreter, callable: &Callab
 /// The checks of [`check_call`] for a run or a command that needs them.
 #[inline(never)]
 unsafe fn check_all(frame: &mut Frame, callable: &CallableCommand, args: &[&[u8]]) -> Result<(), Error> {
-    // SAFETY: as promised to `check_call`.
+    // SAFETY: a script runs, so the frame's engine is valid, and the caller of `check_call` has no reference to it.
     unsafe {
         let engine = &mut *frame.engine;
         let command = callable.command;

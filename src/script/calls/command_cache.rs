@@ -87,7 +87,7 @@ impl CommandCache {
     /// # Safety
     /// That string is there, the stack has room for two values, and allocations cannot fail.
     pub(super) unsafe fn insert(&mut self, lua: *mut lua_State, index: c_int, address: usize, command: CallableCommand) {
-        // SAFETY: as promised.
+        // SAFETY: the name lies on the stack at `index`, so a string is at its address.
         let slot = unsafe { Self::slot(address) };
         // SAFETY: likewise, for a positive index.
         unsafe {

@@ -35,7 +35,8 @@ pub(crate) unsafe fn push(lua: *mut lua_State, text: &[u8]) {
             Some(blank) => (&rest[..blank], &rest[blank + 1..]),
         },
     };
-    // SAFETY: as promised by the caller. No destructor is pending if Lua runs out of memory.
+    // SAFETY: the stack has room for five more values, and at most four are pushed. Nothing here has a destructor if Lua runs out
+    // of memory.
     unsafe {
         lua_createtable(lua, 0, 1);
         push_bytes(lua, code);
@@ -51,7 +52,7 @@ pub(crate) unsafe fn push(lua: *mut lua_State, text: &[u8]) {
 /// # Safety
 /// As for [`push`].
 pub(crate) unsafe fn push_counted(lua: *mut lua_State, text: &[u8]) {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the stack has room for the table, a key and a value. Nothing here has a destructor if Lua runs out of memory.
     unsafe {
         lua_createtable(lua, 0, 2);
         push_bytes(lua, without_line_ends(text));
@@ -75,7 +76,8 @@ pub(crate) fn without_line_ends(text: &[u8]) -> &[u8] {
 /// # Safety
 /// Called from a C function that Lua called.
 pub(crate) unsafe fn raise(lua: *mut lua_State, text: &'static str) -> c_int {
-    // SAFETY: as promised by the caller.
+    // SAFETY: Lua called the C function that calls this, so the stack has room for the error. Nothing here has a destructor when
+    // it is raised.
     unsafe {
         push(lua, text.as_bytes());
         lua_error(lua)
@@ -118,7 +120,8 @@ pub(crate) unsafe extern "C-unwind" fn error_handler(lua: *mut lua_State) -> c_i
 /// The message handler of every run (`errfunc` of `lua_pcall`): [`error_handler`], and then a copy of the fields that a metatable
 /// provides. The error is read after the run, when no function of the script can be called any more.
 pub(crate) unsafe extern "C-unwind" fn message_handler(lua: *mut lua_State) -> c_int {
-    // SAFETY: as above; whatever a metatable's functions raise is an error as any other.
+    // SAFETY: Lua calls this with the error at index 1, and with room for twenty values. Nothing here has a destructor when a
+    // function of the metatable raises an error.
     unsafe {
         error_handler(lua);
         if lua_getmetatable(lua, 1) != 0 {
@@ -160,7 +163,8 @@ pub(crate) struct ScriptError {
 /// # Safety
 /// The error is there, the stack has room for two more values, and allocations cannot fail.
 pub(crate) unsafe fn read(lua: *mut lua_State, sha: &[u8]) -> ScriptError {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the error is on top of the stack, with room for a field above it, and its bytes are copied while it is there.
+    // Allocations cannot fail, so Lua raises nothing and all destructors run.
     unsafe {
         if lua_type(lua, -1) != LUA_TTABLE {
             let message = c_bytes(lua, -1).unwrap_or(b"execution failure");
@@ -182,7 +186,7 @@ pub(crate) unsafe fn read(lua: *mut lua_State, sha: &[u8]) -> ScriptError {
 /// # Safety
 /// As for [`read`].
 pub(crate) unsafe fn is_counted(lua: *mut lua_State) -> bool {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the error on top is a table, and the stack has room for the field above it.
     unsafe {
         get_field(lua, -1, COUNTED);
         let counted = lua_type(lua, -1) == LUA_TBOOLEAN && lua_toboolean(lua, -1) != 0;

@@ -93,7 +93,8 @@ impl LuaSink {
     /// Pushes `{name = value}`, whose value `push` pushes.
     fn wrapped(&mut self, name: &'static std::ffi::CStr, push: impl FnOnce(*mut lua_State)) {
         self.value(|lua| {
-            // SAFETY: as promised to `new`; two slots beside the table.
+            // SAFETY: `new` or `open` has made room for three values: the table, the one that `push` leaves, and the name that
+            // goes between them.
             unsafe {
                 lua_createtable(lua, 0, 1);
                 push(lua);
@@ -105,7 +106,8 @@ impl LuaSink {
     /// Begins an aggregate with `len` elements, or `len` pairs for a map.
     fn open(&mut self, kind: Kind, len: usize) {
         let lua = self.lua;
-        // SAFETY: as promised to `new`; the stack is grown before anything is pushed.
+        // SAFETY: `lua_checkstack` makes room for six values before the tables are pushed. Allocations cannot fail, and Lua
+        // refuses no table of up to `TABLE_MAX` elements.
         unsafe {
             if self.too_large || len > TABLE_MAX || lua_checkstack(lua, 6) == 0 {
                 self.too_large = true;
@@ -195,7 +197,8 @@ impl Sink for LuaSink {
 
     fn simple(&mut self, text: &str) {
         self.value(|lua| {
-            // SAFETY: see above; the registry keeps these strings.
+            // SAFETY: `new` or `open` has made room for three values: the table, its key and its value. The registry has the
+            // strings of both references.
             unsafe {
                 lua_createtable(lua, 0, 1);
                 lua_rawgeti_(lua, LUA_REGISTRYINDEX, OK_FIELD);
@@ -219,19 +222,19 @@ impl Sink for LuaSink {
 
     #[inline]
     fn integer(&mut self, n: i64) {
-        // SAFETY: see above.
+        // SAFETY: `new` or `open` has made room for the number.
         self.value(|lua| unsafe { layout::push_number(lua, n as f64) });
     }
 
     #[inline]
     fn bulk(&mut self, bytes: &[u8]) {
-        // SAFETY: see above.
+        // SAFETY: `new` or `open` has made room for the string, and allocations cannot fail.
         self.value(|lua| unsafe { push_bytes(lua, bytes) });
     }
 
     fn null(&mut self) {
         let resp3 = self.resp3();
-        // SAFETY: see above.
+        // SAFETY: `new` or `open` has made room for the one value.
         self.value(|lua| unsafe { if resp3 { lua_pushnil(lua) } else { layout::push_boolean(lua, false) } });
     }
 
@@ -257,7 +260,7 @@ impl Sink for LuaSink {
 
     fn double(&mut self, value: f64) {
         if self.resp3() {
-            // SAFETY: see above.
+            // SAFETY: `new` or `open` has made room for the number, above the table that `wrapped` has pushed.
             self.wrapped(c"double", |lua| unsafe { lua_pushnumber(lua, value) });
         } else {
             let mut text = [0; DOUBLE_MAX];
@@ -267,7 +270,7 @@ impl Sink for LuaSink {
 
     fn boolean(&mut self, value: bool) {
         if self.resp3() {
-            // SAFETY: see above.
+            // SAFETY: `new` or `open` has made room for the boolean.
             self.value(|lua| unsafe { lua_pushboolean(lua, value as c_int) });
         } else {
             self.integer(value as i64);
@@ -276,7 +279,8 @@ impl Sink for LuaSink {
 
     fn big_number(&mut self, decimal: &str) {
         if self.resp3() {
-            // SAFETY: see above.
+            // SAFETY: `new` or `open` has made room for the text, above the table that `wrapped` has pushed, and allocations
+            // cannot fail.
             self.wrapped(c"big_number", |lua| unsafe { push_bytes(lua, decimal.as_bytes()) });
         } else {
             self.bulk(decimal.as_bytes());

@@ -54,7 +54,8 @@ impl Level {
     /// Brings the next element to the top of the stack. If there is none, pops the aggregate and returns false.
     #[inline]
     unsafe fn push_next(&mut self, lua: *mut lua_State) -> bool {
-        // SAFETY: as promised to `write`. The stack is as described at `Level`; `write_or_open` has made room for four more values.
+        // SAFETY: the stack is as described at `Level`, and `write_or_open` has made room for four values above the table.
+        // Nothing changes the table meanwhile, so `lua_next` finds the key.
         unsafe {
             match self {
                 Level::Array { next, len } if *next <= *len => {
@@ -116,7 +117,8 @@ unsafe fn write_nested(lua: *mut lua_State, protocol: Protocol, engine: &mut Eng
     let (begin, bytes_max, mut left) = (reply.mark(), engine.config.proto_max_bulk_len, ELEMENTS_MAX);
     loop {
         let depth = levels.len();
-        // SAFETY: as promised to `write`; a value is on top.
+        // SAFETY: the value to write is on top: first that of `write`, and then the one that `push_next` has pushed. Allocations
+        // cannot fail.
         failed |= unsafe { write_or_open(lua, protocol, engine, reply, &mut levels) };
         if levels.len() > depth {
             left = left.saturating_sub(levels.last().map_or(0, |level| level.len() + 1));
@@ -126,7 +128,7 @@ unsafe fn write_nested(lua: *mut lua_State, protocol: Protocol, engine: &mut Eng
             engine.refuse(&Error::SCRIPT_RESULT_TOO_LARGE, reply);
             return true;
         }
-        // SAFETY: as promised to `write`; the value is gone, or was opened as a level.
+        // SAFETY: `write_or_open` has popped the value or opened it as a level, so the stack is as described at `Level`.
         if !unsafe { push_next(lua, &mut levels) } {
             return failed;
         }
@@ -137,7 +139,7 @@ unsafe fn write_nested(lua: *mut lua_State, protocol: Protocol, engine: &mut Eng
 #[inline]
 unsafe fn push_next(lua: *mut lua_State, levels: &mut Levels) -> bool {
     while let Some(level) = levels.last_mut() {
-        // SAFETY: as promised to `write`.
+        // SAFETY: the value of this level that was written last is popped, so the stack is as described at `Level`.
         if unsafe { level.push_next(lua) } {
             return true;
         }
@@ -154,7 +156,7 @@ unsafe fn write_or_open(
     reply: &mut dyn Sink,
     levels: &mut Levels,
 ) -> bool {
-    // SAFETY: as promised to `write`.
+    // SAFETY: a value is on top, and `lua_checkstack` makes room for four more before a table is read. Allocations cannot fail.
     unsafe {
         if lua_checkstack(lua, 4) == 0 {
             let error = Error::new("ERR reached lua stack limit");
@@ -172,7 +174,7 @@ unsafe fn write_or_open(
 
 /// Writes and pops the value on top, which is not a table.
 unsafe fn write_scalar(lua: *mut lua_State, protocol: Protocol, reply: &mut dyn Sink) {
-    // SAFETY: as promised to `write`.
+    // SAFETY: a value is on top that is no table. The reply has its bytes before it is popped.
     unsafe {
         match lua_type(lua, -1) {
             LUA_TSTRING => reply.bulk(bytes(lua, -1).unwrap_or_default()),
@@ -206,7 +208,8 @@ pub(crate) fn write_status(text: &[u8], reply: &mut dyn Sink) {
 
 /// Writes and pops the table on top, or opens it as a level. Returns whether it is an error.
 unsafe fn write_or_open_table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, levels: &mut Levels) -> bool {
-    // SAFETY: as promised to `write`. Strings are on the stack as long as their bytes are used.
+    // SAFETY: a table is on top, and `write_or_open` has made room for four values above it. Strings are on the stack as long as
+    // their bytes are used.
     unsafe {
         let mut failed = false;
         let top = lua_gettop(lua);
@@ -264,7 +267,8 @@ unsafe fn is_list(lua: *mut lua_State, len: c_int) -> bool {
     if len > 16 {
         return false;
     }
-    // SAFETY: as promised to `write`; the table is not changed meanwhile.
+    // SAFETY: a table is on top, with room for a key and a value above it. Nothing changes it meanwhile, so `lua_next` finds the
+    // key.
     unsafe {
         lua_pushnil(lua);
         for _ in 0..len {
@@ -283,7 +287,7 @@ unsafe fn is_list(lua: *mut lua_State, len: c_int) -> bool {
 
 /// Pushes a field of the table on top if it has this type. Returns whether it has.
 unsafe fn field_is(lua: *mut lua_State, name: &'static CStr, kind: c_int) -> bool {
-    // SAFETY: as promised to `write`.
+    // SAFETY: a table is on top, with room for a field above it.
     unsafe {
         get_field(lua, -1, name);
         let is = lua_type(lua, -1) == kind;
@@ -296,7 +300,8 @@ unsafe fn field_is(lua: *mut lua_State, name: &'static CStr, kind: c_int) -> boo
 
 /// The format and the text of a `verbatim_string` in the table on top. Their strings remain on the stack above the table.
 unsafe fn verbatim<'a>(lua: *mut lua_State) -> Option<([u8; 3], &'a [u8])> {
-    // SAFETY: as promised to `write`.
+    // SAFETY: a table is on top, with room for two values above it. The string of the text stays on the stack, which keeps its
+    // bytes.
     unsafe {
         if !field_is(lua, c"verbatim_string", LUA_TTABLE) {
             return None;
@@ -318,7 +323,8 @@ unsafe fn verbatim<'a>(lua: *mut lua_State) -> Option<([u8; 3], &'a [u8])> {
 /// Number of entries of the table on top.
 unsafe fn count(lua: *mut lua_State) -> usize {
     let mut count = 0;
-    // SAFETY: as promised to `write`; the table is not changed meanwhile.
+    // SAFETY: a table is on top, with room for a key and a value above it. Nothing changes it meanwhile, so `lua_next` finds the
+    // key.
     unsafe {
         lua_pushnil(lua);
         while lua_next(lua, -2) != 0 {
@@ -333,7 +339,7 @@ unsafe fn count(lua: *mut lua_State) -> usize {
 unsafe fn elements(lua: *mut lua_State) -> c_int {
     let mut len = 0;
     loop {
-        // SAFETY: as promised to `write`.
+        // SAFETY: a table is on top, with room for an element above it.
         unsafe {
             lua_rawgeti_(lua, -1, len + 1);
             let end = lua_type(lua, -1) == LUA_TNIL;

@@ -101,7 +101,8 @@ pub(super) unsafe fn should_end(interpreter: *mut Interpreter, steps: u64) -> bo
 /// # Safety
 /// As for [`consume`](super::consume).
 pub(crate) unsafe fn raise_killed(lua: *mut lua_State, interpreter: *mut Interpreter) -> c_int {
-    // SAFETY: as promised; memory for the error itself is always available, as allocations do not fail here.
+    // SAFETY: nothing in the function that Lua called has a destructor. Allocations do not fail here, and a full stack loses
+    // eight values, so there is room for the error.
     unsafe {
         for thread in [lua, (*interpreter).lua] {
             lua_sethook(thread, Some(count_hook), LUA_MASKLINE | LUA_MASKCOUNT, 1);

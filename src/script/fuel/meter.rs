@@ -29,7 +29,8 @@ pub(crate) unsafe fn consume(lua: *mut lua_State, interpreter: *mut Interpreter,
 /// Called from a C function of the interpreter while a script runs.
 #[inline]
 pub(crate) unsafe fn try_consume(interpreter: *mut Interpreter, steps: u64) -> bool {
-    // SAFETY: as promised.
+    // SAFETY: a script runs, so the interpreter is valid. The callers have no reference to the engine, and the one to the fuel
+    // ends before `should_end`.
     unsafe {
         let fuel = &mut (*interpreter).frame.fuel;
         fuel.unchecked = fuel.unchecked.saturating_add(steps);
@@ -47,7 +48,7 @@ pub(crate) unsafe fn try_consume(interpreter: *mut Interpreter, steps: u64) -> b
 /// As for [`try_consume`].
 #[inline]
 pub(crate) unsafe fn consume_unchecked(interpreter: *mut Interpreter, steps: u64) {
-    // SAFETY: as promised.
+    // SAFETY: a script runs, so the interpreter is valid, and nothing else has a reference to its fuel.
     unsafe {
         let fuel = &mut (*interpreter).frame.fuel;
         fuel.unchecked = fuel.unchecked.saturating_add(steps);
@@ -62,7 +63,7 @@ pub(crate) unsafe fn consume_unchecked(interpreter: *mut Interpreter, steps: u64
 /// As for [`try_consume`].
 #[inline]
 pub(crate) unsafe fn consume_call(interpreter: *mut Interpreter, min_cost: u64, arguments: usize, elements: usize) {
-    // SAFETY: as promised; the engine is used nowhere else now.
+    // SAFETY: a command has replied to a script, so the frame's engine is valid and is used nowhere else now.
     unsafe {
         let visited = (elements as u64).saturating_add((*(*interpreter).frame.engine).visited);
         let cost = if visited == 0 { call_cost(arguments, 0) } else { take_visited_cost(interpreter, arguments, visited) };
@@ -97,7 +98,7 @@ unsafe fn take_visited_cost(interpreter: *mut Interpreter, arguments: usize, vis
 /// As for [`try_consume`].
 #[inline]
 pub(crate) unsafe fn consume_planned_call(interpreter: *mut Interpreter, cost: u64, (min_cost, arguments): (u64, usize)) {
-    // SAFETY: as promised; the engine is used nowhere else now.
+    // SAFETY: a command has replied to a plan, so the frame's engine is valid and is used nowhere else now.
     unsafe {
         if (*(*interpreter).frame.engine).visited > 0 {
             consume_call(interpreter, min_cost, arguments, 0);
@@ -113,7 +114,7 @@ pub(crate) unsafe fn consume_planned_call(interpreter: *mut Interpreter, cost: u
 /// As for [`try_consume`].
 #[inline]
 pub(crate) unsafe fn is_check_due(interpreter: *mut Interpreter) -> bool {
-    // SAFETY: as promised.
+    // SAFETY: a script runs, so the interpreter is valid.
     unsafe { (*interpreter).frame.fuel.unchecked >= CHECK_INTERVAL as u64 }
 }
 

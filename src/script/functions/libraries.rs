@@ -94,7 +94,8 @@ impl Libraries {
         if !replace && self.by_name.contains_key(&name) {
             return Err(Error::quoting("ERR Library '", &name, "' already exists"));
         }
-        // SAFETY: as promised.
+        // SAFETY: the interpreter is that of all functions, and so came from `loading::create`, and it runs nothing. The engine
+        // is null, or reached through the environment only.
         let functions = unsafe { loading::load(interpreter.as_ptr(), environment, body) }.map_err(Error::of_bytes)?;
         let checked = if functions.is_empty() {
             Err(Error::new("ERR No functions registered"))
@@ -103,12 +104,12 @@ impl Libraries {
         };
         let library = Library { source: source.to_vec(), functions };
         if let Err(error) = checked {
-            // SAFETY: as promised.
+            // SAFETY: the functions have just been registered in this interpreter, which runs nothing.
             unsafe { library.release(interpreter) };
             return Err(error);
         }
         if let Some(old) = self.remove(&name) {
-            // SAFETY: as promised.
+            // SAFETY: the functions of the old library are in the same interpreter, which runs nothing.
             unsafe { old.release(interpreter) };
         }
         self.insert(name.clone(), library);
@@ -146,7 +147,7 @@ impl Library {
     /// As for [`Libraries::load`].
     pub(super) unsafe fn release(&self, interpreter: NonNull<Interpreter>) {
         for registered in self.functions.values() {
-            // SAFETY: as promised.
+            // SAFETY: the functions were registered in this interpreter, which runs nothing.
             unsafe { Interpreter::release(interpreter.as_ptr(), registered.function) }
         }
     }

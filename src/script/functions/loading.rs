@@ -93,7 +93,8 @@ pub(super) unsafe fn load(
     environment: LoadEnvironment,
     body: &[u8],
 ) -> Result<BTreeMap<Vec<u8>, RegisteredFunction>, Vec<u8>> {
-    // SAFETY: as promised. Allocations fail only inside of the protected calls.
+    // SAFETY: the interpreter came from `create`, so its registry has the globals of libraries, and it runs nothing. Allocations
+    // fail only inside of the protected calls.
     unsafe {
         (*this).frame = Frame::new(environment.engine, environment.now, environment.session, 0);
         (*this).frame.is_function = true;

@@ -17,7 +17,8 @@ use crate::script::shebang::ScriptFlags;
 
 /// `redis.register_function(name, callback)` or `redis.register_function{function_name = …, callback = …, …}`
 pub(super) unsafe extern "C-unwind" fn register_function(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above. While `may_fail` is not set, nothing raises an error.
+    // SAFETY: Lua calls this, with room for twenty values beyond the arguments. While `register` owns something, `may_fail` is
+    // not set and nothing raises an error; afterwards nothing here has a destructor.
     unsafe {
         let this = Interpreter::of(lua);
         (*this).memory.may_fail = false;

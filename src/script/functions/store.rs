@@ -121,7 +121,8 @@ impl Functions {
     pub(super) unsafe fn load_in(&mut self, environment: LoadEnvironment, source: &[u8], replace: bool) -> Result<Vec<u8>> {
         self.replace_poisoned_interpreter();
         let interpreter = *self.interpreter.get_or_insert_with(|| loading::create(self.memory_limit));
-        // SAFETY: as promised. The interpreter is valid and runs nothing: scripts cannot call commands that load.
+        // SAFETY: the interpreter came from `loading::create`, and runs nothing: one with an unfinished run has just been
+        // replaced. The engine is reached through the environment only, as promised.
         unsafe { self.libraries.load(interpreter, environment, source, replace) }
     }
 

@@ -14,7 +14,8 @@ use crate::script::lua::stack::set_field;
 /// # Safety
 /// The stack has room for five more values, the interpreter outlives the state, and allocations cannot fail.
 pub(crate) unsafe fn forbid_missing(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    // SAFETY: as promised.
+    // SAFETY: a table is on top, with room for five values: the metatable, and the three that `set_function` needs. The
+    // interpreter outlives the state.
     unsafe {
         lua_createtable(lua, 0, 1);
         Interpreter::set_function(lua, interpreter, c"__index", missing_global);
@@ -28,7 +29,8 @@ pub(crate) unsafe fn forbid_missing(lua: *mut lua_State, interpreter: *mut Inter
 /// Called from a function of the interpreter that Lua called, which has a C function without upvalues as its second upvalue.
 #[inline]
 pub(super) unsafe fn call_original(lua: *mut lua_State) -> c_int {
-    // SAFETY: as promised; the function finds the stack as its caller left it.
+    // SAFETY: the second upvalue is a C function without upvalues, so it can run in the frame of the caller. It finds the stack
+    // as its caller left it.
     unsafe {
         match lua_tocfunction(lua, lua_upvalueindex(2)) {
             Some(function) => function(lua),
@@ -42,7 +44,8 @@ pub(super) unsafe fn call_original(lua: *mut lua_State) -> c_int {
 
 /// `__index` of the globals, for missing names.
 unsafe extern "C-unwind" fn missing_global(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above. The name lives on the stack while its error is written.
+    // SAFETY: Lua calls this, and nothing here has a destructor when an error is raised. The name is on the stack, at index 2,
+    // while its error is written.
     unsafe {
         if lua_gettop(lua) != 2 {
             return luaL_error(lua, c"Wrong number of arguments to luaProtectedTableError".as_ptr());
@@ -57,7 +60,8 @@ unsafe extern "C-unwind" fn missing_global(lua: *mut lua_State) -> c_int {
 
 /// `next(table [, key])`
 pub(super) unsafe extern "C-unwind" fn next(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and argument 1 is checked to be a table. `lua_settop` puts the key on top, and nothing here has a
+    // destructor when an error is raised.
     unsafe {
         luaL_checktype(lua, 1, LUA_TTABLE);
         lua_settop(lua, 2);
@@ -72,7 +76,8 @@ pub(super) unsafe extern "C-unwind" fn next(lua: *mut lua_State) -> c_int {
 
 /// `pairs(table)`
 pub(super) unsafe extern "C-unwind" fn pairs(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above; the second upvalue is `next`.
+    // SAFETY: Lua calls this, with room for the three results, and with `next` as second upvalue. Nothing here has a destructor
+    // when an error is raised.
     unsafe {
         luaL_checktype(lua, 1, LUA_TTABLE);
         lua_pushvalue(lua, lua_upvalueindex(2));
@@ -84,7 +89,7 @@ pub(super) unsafe extern "C-unwind" fn pairs(lua: *mut lua_State) -> c_int {
 
 /// `rawget(table, key)`
 pub(super) unsafe extern "C-unwind" fn rawget(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the two values of `unwrap`, and with Lua's own `rawget` as second upvalue.
     unsafe {
         read_only::unwrap(lua, 1);
         call_original(lua)
@@ -93,13 +98,15 @@ pub(super) unsafe extern "C-unwind" fn rawget(lua: *mut lua_State) -> c_int {
 
 /// `rawset(table, key, value)`
 pub(super) unsafe extern "C-unwind" fn rawset(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the two values of `unwrap`, and with Lua's own `rawset` as second upvalue. Nothing
+    // here has a destructor when an error is raised.
     unsafe { if read_only::unwrap(lua, 1) { read_only::raise(lua) } else { call_original(lua) } }
 }
 
 /// `unpack(table [, first [, last]])`
 pub(super) unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and argument 1 is checked to be a table. `lua_checkstack` makes room for the results, and nothing
+    // here has a destructor when an error is raised.
     unsafe {
         luaL_checktype(lua, 1, LUA_TTABLE);
         let first = luaL_optinteger(lua, 2, 1) as c_int;
@@ -146,6 +153,7 @@ pub(super) unsafe extern "C-unwind" fn getmetatable(lua: *mut lua_State) -> c_in
 
 /// `setmetatable(table, metatable)`
 pub(super) unsafe extern "C-unwind" fn setmetatable(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the two values of `unwrap`, and with Lua's own `setmetatable` as second upvalue.
+    // Nothing here has a destructor when an error is raised.
     unsafe { if read_only::unwrap(lua, 1) { read_only::raise(lua) } else { call_original(lua) } }
 }

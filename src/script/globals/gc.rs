@@ -14,7 +14,8 @@ use crate::script::interpreter::Interpreter;
 /// `collectgarbage([option [, argument]])`. A script can make the collector work, but cannot stop it or slow it down, which would
 /// outlast the script.
 pub(super) unsafe extern "C-unwind" fn collectgarbage(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above; the list ends with a null.
+    // SAFETY: Lua calls this, with Lua's own `collectgarbage` as second upvalue. The list of options ends with a null, and
+    // nothing here has a destructor when an error is raised.
     unsafe {
         let options = [
             c"collect".as_ptr(),
@@ -47,7 +48,7 @@ pub(super) unsafe extern "C-unwind" fn collectgarbage(lua: *mut lua_State) -> c_
 
 /// Collects all garbage, in steps that consume fuel.
 unsafe fn collect(lua: *mut lua_State) {
-    // SAFETY: see above.
+    // SAFETY: `collectgarbage` calls this, and nothing here has a destructor when `step` raises an error.
     unsafe {
         // The first cycle may be half done, and does not find what became garbage after its start. The second one does.
         while !step(lua, COLLECT_KB) {}
@@ -60,7 +61,8 @@ unsafe fn step(lua: *mut lua_State, kilobytes: c_int) -> bool {
     let mut left = kilobytes.max(0);
     loop {
         let size = left.min(COLLECT_KB);
-        // SAFETY: see above.
+        // SAFETY: `collectgarbage` calls this while a script runs, and all that the script uses can be reached by the collector.
+        // Nothing here has a destructor when `consume` raises an error.
         unsafe {
             if lua_gc(lua, LUA_GCSTEP, size) != 0 {
                 return true;

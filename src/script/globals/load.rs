@@ -18,7 +18,8 @@ const PIECE_MAX: usize = 16 << 10;
 
 /// `loadstring(text [, name])`
 pub(super) unsafe extern "C-unwind" fn loadstring(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above. The text stays on the stack while it is read.
+    // SAFETY: Lua calls this, and argument 1 is checked to be a string, which stays on the stack while it is read. `pieces` lives
+    // until `lua_load` returns, and has no destructor.
     unsafe {
         luaL_checklstring(lua, 1, std::ptr::null_mut());
         let text = bytes(lua, 1).unwrap_or_default();
@@ -30,7 +31,8 @@ pub(super) unsafe extern "C-unwind" fn loadstring(lua: *mut lua_State) -> c_int 
 
 /// `load(function [, name])`
 pub(super) unsafe extern "C-unwind" fn load(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and argument 1 is checked to be a function. `lua_settop` makes index 3 the place of its results,
+    // and `pieces`, which has no destructor, lives until `lua_load` returns.
     unsafe {
         let name = luaL_optlstring(lua, 2, c"=(load)".as_ptr(), std::ptr::null_mut());
         luaL_checktype(lua, 1, LUA_TFUNCTION);
@@ -89,7 +91,8 @@ impl SourcePieces<'_> {
 
 /// Pushes the results of `load` and `loadstring`: the function, or nil and a message.
 unsafe fn push_loaded(lua: *mut lua_State, status: c_int) -> c_int {
-    // SAFETY: see above; the function or the message is on top.
+    // SAFETY: `lua_load` has left the function or the message on top, and the stack has room for a nil. Nothing in the callers
+    // has a destructor when the error of a killed script is raised.
     unsafe {
         rethrow_if_killed(lua, Interpreter::of(lua));
         if status == LUA_OK {

@@ -18,7 +18,8 @@ const RESUME_COST: u64 = 500;
 /// # Safety
 /// As for [`install`](super::install).
 pub(super) unsafe fn install_coroutines(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    // SAFETY: as promised.
+    // SAFETY: the library is on top of the stack of the new state, which has room for two more values. The interpreter outlives
+    // the state.
     unsafe {
         for (name, function) in [(c"resume", resume as lua_CFunction), (c"wrap", wrap)] {
             lua_pushlightuserdata(lua, interpreter.cast());
@@ -34,7 +35,8 @@ pub(super) unsafe fn install_coroutines(lua: *mut lua_State, interpreter: *mut I
 
 /// `pcall(function, …)`. An error table with a text in `err` is returned as that text, as scripts for Redis before 7.0 expect.
 pub(super) unsafe extern "C-unwind" fn pcall(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for twenty values, and nothing here has a destructor when an error is raised. The place
+    // of the first result exists before the call, after which the stack may be full of results.
     unsafe {
         let arguments = lua_gettop(lua) - 1;
         if arguments < 0 {
@@ -63,7 +65,8 @@ pub(super) unsafe extern "C-unwind" fn pcall(lua: *mut lua_State) -> c_int {
 
 /// `xpcall(function, handler)`
 pub(super) unsafe extern "C-unwind" fn xpcall(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and `lua_settop` leaves only the function and the handler, which is at index 2 during the call.
+    // Nothing here has a destructor when an error is raised.
     unsafe {
         let interpreter = Interpreter::of(lua);
         luaL_checkany(lua, 2);
@@ -90,7 +93,8 @@ pub(super) unsafe extern "C-unwind" fn xpcall(lua: *mut lua_State) -> c_int {
 
 /// Calls the handler of an `xpcall`, unless the script was killed.
 unsafe extern "C-unwind" fn call_handler(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this with the error as argument, and `xpcall` made the script's handler the second upvalue. Nothing here
+    // has a destructor when the handler raises an error.
     unsafe {
         if !fuel::is_killed(Interpreter::of(lua)) {
             lua_settop(lua, 1);
@@ -104,7 +108,8 @@ unsafe extern "C-unwind" fn call_handler(lua: *mut lua_State) -> c_int {
 
 /// `coroutine.resume(coroutine, …)`
 unsafe extern "C-unwind" fn resume(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above; the function called catches errors of the coroutine.
+    // SAFETY: Lua calls this, with Lua's own `resume` as second upvalue, which catches errors of the coroutine. Nothing here has
+    // a destructor when the error of a killed script is raised.
     unsafe {
         let interpreter = Interpreter::of(lua);
         enter_coroutine(lua, interpreter, lua_tothread(lua, 1));
@@ -116,7 +121,8 @@ unsafe extern "C-unwind" fn resume(lua: *mut lua_State) -> c_int {
 
 /// `coroutine.wrap(function)`: calls Lua's own, and wraps its result in [`resume_wrapped`].
 unsafe extern "C-unwind" fn wrap(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above; what Lua makes is a C function whose one upvalue is the coroutine.
+    // SAFETY: Lua calls this, with Lua's own `wrap` as second upvalue. What that makes is a C function whose one upvalue is the
+    // coroutine.
     unsafe {
         call_original(lua);
         let Some(function) = lua_tocfunction(lua, -1) else { return 1 };
@@ -131,8 +137,8 @@ unsafe extern "C-unwind" fn wrap(lua: *mut lua_State) -> c_int {
 /// The function that [`wrap`] returns. Its first upvalue is the coroutine, because Lua's own function, the third upvalue, expects
 /// it there.
 unsafe extern "C-unwind" fn resume_wrapped(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above; the third upvalue is a function of the type that Lua gave to `wrap`. An error of the coroutine is raised
-    // from it: the function that catches it records which thread runs.
+    // SAFETY: `wrap` made the coroutine, the interpreter and a function of the type that is read here the upvalues. An error of
+    // the coroutine is raised from that function: the function that catches it records which thread runs.
     unsafe {
         let interpreter: *mut Interpreter = lua_touserdata(lua, lua_upvalueindex(2)).cast();
         enter_coroutine(lua, interpreter, lua_tothread(lua, lua_upvalueindex(1)));
@@ -145,7 +151,8 @@ unsafe extern "C-unwind" fn resume_wrapped(lua: *mut lua_State) -> c_int {
 
 /// Consumes the fuel for a coroutine that is about to run, and records that it runs.
 unsafe fn enter_coroutine(lua: *mut lua_State, interpreter: *mut Interpreter, coroutine: *mut lua_State) {
-    // SAFETY: see above.
+    // SAFETY: a function that Lua called calls this while a script runs, and nothing there has a destructor. It keeps the
+    // coroutine alive, as an argument or an upvalue, until it has returned or its error is caught.
     unsafe {
         fuel::consume(lua, interpreter, RESUME_COST);
         if !coroutine.is_null() && !(*interpreter).memory.thread.is_null() {
@@ -160,7 +167,8 @@ unsafe fn enter_coroutine(lua: *mut lua_State, interpreter: *mut Interpreter, co
 /// # Safety
 /// Called from a function of the interpreter; nothing with a destructor is alive.
 pub(super) unsafe fn rethrow_if_killed(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    // SAFETY: as promised.
+    // SAFETY: a function that Lua called calls this, so `lua` runs and is alive. Nothing there has a destructor when the error of
+    // a killed script is raised.
     unsafe {
         if !(*interpreter).memory.thread.is_null() {
             (*interpreter).memory.thread = lua;

@@ -25,7 +25,7 @@ fn hidden_key() -> *mut c_void {
 /// # Safety
 /// The stack has room for five more values, and allocations cannot fail.
 pub(crate) unsafe fn wrap(lua: *mut lua_State) {
-    // SAFETY: as promised.
+    // SAFETY: the table to hide is on top, and four of the five places above it are used at most. Allocations cannot fail.
     unsafe {
         lua_createtable(lua, 0, 0);
         lua_createtable(lua, 0, 3);
@@ -47,7 +47,7 @@ pub(crate) unsafe fn wrap(lua: *mut lua_State) {
 /// The stack has room for two more values.
 #[inline]
 pub(crate) unsafe fn unwrap(lua: *mut lua_State, index: c_int) -> bool {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for two values: the metatable, and the key, whose place its entry takes.
     unsafe {
         if lua_type(lua, index) != LUA_TTABLE || lua_getmetatable(lua, index) == 0 {
             return false;
@@ -71,7 +71,8 @@ pub(crate) unsafe fn unwrap(lua: *mut lua_State, index: c_int) -> bool {
 /// # Safety
 /// As for [`wrap`].
 pub(crate) unsafe fn add_library(lua: *mut lua_State, globals: c_int, names: &[&'static CStr]) {
-    // SAFETY: as promised.
+    // SAFETY: the library's table is on top, and the table of globals at `globals`. `wrap` needs more room than the loop, and has
+    // it.
     unsafe {
         wrap(lua);
         for name in names {
@@ -89,7 +90,8 @@ pub(crate) unsafe fn add_library(lua: *mut lua_State, globals: c_int, names: &[&
 /// # Safety
 /// No script runs, and allocations cannot fail.
 pub(crate) unsafe fn show_instead_of_globals(lua: *mut lua_State) {
-    // SAFETY: as promised; the globals are a proxy.
+    // SAFETY: the table to show is on top, and the globals are a proxy, so they have a metatable. No script runs, so the stack
+    // has room for it and a key.
     unsafe {
         lua_getmetatable(lua, LUA_GLOBALSINDEX);
         lua_insert(lua, -2);
@@ -103,7 +105,8 @@ pub(crate) unsafe fn show_instead_of_globals(lua: *mut lua_State) {
 /// # Safety
 /// As for [`show_instead_of_globals`].
 pub(crate) unsafe fn show_globals(lua: *mut lua_State) {
-    // SAFETY: as promised; the globals are a proxy.
+    // SAFETY: the globals are a proxy, and their metatable has the hidden table. No script runs, so the stack has room for both
+    // and a key.
     unsafe {
         lua_getmetatable(lua, LUA_GLOBALSINDEX);
         lua_pushlightuserdata(lua, hidden_key());
@@ -124,7 +127,8 @@ unsafe extern "C-unwind" fn refuse_write(lua: *mut lua_State) -> c_int {
 /// # Safety
 /// Called from a function that Lua called; nothing with a destructor is alive.
 pub(crate) unsafe fn raise(lua: *mut lua_State) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: Lua called the function that calls this, so the stack has room for the message. Nothing there has a destructor when
+    // the error is raised.
     unsafe {
         push_bytes(lua, READ_ONLY.to_bytes());
         lua_error(lua)

@@ -27,7 +27,8 @@ const HASHED_PER_STEP: u64 = 4;
 /// # Safety
 /// The stack has room for five values, the interpreter outlives the state, and allocations cannot fail.
 pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for five values: the table, and the three above it that `set_function` needs. The interpreter
+    // outlives the state.
     unsafe {
         lua_createtable(lua, 0, 24);
         let functions: [(_, lua_CFunction); 12] = [
@@ -78,8 +79,8 @@ fn version_number(version: &str) -> c_int {
 // when it allocates while `may_fail` is set, and where one is raised.
 
 unsafe extern "C-unwind" fn log(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above. All arguments are converted to strings first, which may raise an error. Nothing else does until the text
-    // is dropped.
+    // SAFETY: Lua calls this. All arguments are converted to strings first, which may raise an error; nothing else does until
+    // `parts` and `text` are dropped.
     unsafe {
         let count = lua_gettop(lua);
         if count < 2 {
@@ -107,7 +108,7 @@ unsafe extern "C-unwind" fn log(lua: *mut lua_State) -> c_int {
 }
 
 unsafe extern "C-unwind" fn setresp(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, so the state belongs to an interpreter. Nothing here has a destructor when an error is raised.
     unsafe {
         if lua_gettop(lua) != 1 {
             return errors::raise(lua, "redis.setresp() requires one argument.");
@@ -123,7 +124,8 @@ unsafe extern "C-unwind" fn setresp(lua: *mut lua_State) -> c_int {
 }
 
 unsafe extern "C-unwind" fn sha1hex(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this while a script runs, and argument 1 stays on the stack while it is hashed. Nothing here has a
+    // destructor when an error is raised: `digest` has returned.
     unsafe {
         if lua_gettop(lua) != 1 {
             return errors::raise(lua, "wrong number of arguments");
@@ -141,7 +143,7 @@ unsafe extern "C-unwind" fn sha1hex(lua: *mut lua_State) -> c_int {
 unsafe fn digest(interpreter: *mut Interpreter, bytes: &[u8]) -> Option<Sha> {
     let mut digest = Sha1::new();
     for piece in bytes.chunks(HASH_PIECE) {
-        // SAFETY: see above.
+        // SAFETY: `sha1hex` calls this while a script runs. `try_consume` raises no error, so the digest is dropped.
         if unsafe { fuel::try_consume(interpreter, piece.len() as u64 / HASHED_PER_STEP) } {
             return None;
         }
@@ -152,7 +154,8 @@ unsafe fn digest(interpreter: *mut Interpreter, bytes: &[u8]) -> Option<Sha> {
 
 /// Whether there is one argument and it is a string. Otherwise pushes an error.
 unsafe fn one_string(lua: *mut lua_State) -> bool {
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that calls this, so the stack has room for the error, and nothing here has a destructor if
+    // Lua runs out of memory.
     unsafe {
         let is = lua_gettop(lua) == 1 && lua_type(lua, 1) == LUA_TSTRING;
         if !is {
@@ -163,7 +166,8 @@ unsafe fn one_string(lua: *mut lua_State) -> bool {
 }
 
 unsafe extern "C-unwind" fn error_reply(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for twenty values, and `one_string` checks that there is only a string. Either that or
+    // the longer one that replaces it stays at index 1 while the error is written.
     unsafe {
         if one_string(lua) {
             let text = c_bytes(lua, 1).unwrap_or_default();
@@ -179,7 +183,7 @@ unsafe extern "C-unwind" fn error_reply(lua: *mut lua_State) -> c_int {
 }
 
 unsafe extern "C-unwind" fn status_reply(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the table, a key and a value, and `one_string` checks that there is only a string.
     unsafe {
         if one_string(lua) {
             lua_createtable(lua, 0, 1);
@@ -192,7 +196,7 @@ unsafe extern "C-unwind" fn status_reply(lua: *mut lua_State) -> c_int {
 
 /// The flags are checked and ignored: the effects of a script are always logged.
 unsafe extern "C-unwind" fn set_repl(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and nothing here has a destructor when an error is raised.
     unsafe {
         if lua_gettop(lua) != 1 {
             return errors::raise(lua, "redis.set_repl() requires one argument.");
@@ -207,13 +211,14 @@ unsafe extern "C-unwind" fn set_repl(lua: *mut lua_State) -> c_int {
 
 /// Always true: effects are logged rather than scripts.
 unsafe extern "C-unwind" fn replicate_commands(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the boolean.
     unsafe { lua_pushboolean(lua, 1) };
     1
 }
 
 unsafe extern "C-unwind" fn acl_check_cmd(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this while a script runs, and all arguments are checked to be strings or numbers, as `is_permitted`
+    // needs. Nothing here has a destructor when an error is raised.
     unsafe {
         let count = lua_gettop(lua);
         if count == 0 {
@@ -232,7 +237,7 @@ unsafe extern "C-unwind" fn acl_check_cmd(lua: *mut lua_State) -> c_int {
 
 /// Always false: there is no debugger.
 unsafe extern "C-unwind" fn breakpoint(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the boolean.
     unsafe { lua_pushboolean(lua, 0) };
     1
 }

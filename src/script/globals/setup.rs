@@ -54,7 +54,8 @@ pub(crate) const ERROR_HANDLER: &CStr = c"__redis__err__handler";
 /// # Safety
 /// The state is new, the interpreter outlives it, and allocations cannot fail.
 pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    // SAFETY: as promised; at most ten values are on the stack at once. Nothing here raises an error but for want of memory.
+    // SAFETY: the state is new, so its stack has room for twenty values, and at most ten are on it at once. Nothing here raises
+    // an error but for want of memory, and allocations cannot fail.
     unsafe {
         for open in [luaopen_base, luaopen_string, luaopen_table, luaopen_math] as [unsafe extern "C-unwind" fn(_) -> _; 4] {
             lua_pushcclosure(lua, open, 0);

@@ -20,7 +20,8 @@ impl Interpreter {
         let locals = Locals::of(script);
         let sets_globals = locals.is_none() || locals::may_read_globals(script);
         let prefix = locals.map_or_else(|| b" ".to_vec(), Locals::prefix);
-        // SAFETY: as promised; the message is copied before it is popped.
+        // SAFETY: no script runs, and allocations fail only inside of `load_source`, so Lua raises no error in this function. The
+        // message is copied before it is popped.
         unsafe {
             let lua = (*this).lua;
             let mut function = Function { reference: 0, locals, sets_globals, reuses_tables: true };
@@ -56,7 +57,7 @@ impl Interpreter {
     /// # Safety
     /// As for [`Interpreter::compile`]; the function came from this interpreter.
     pub(crate) unsafe fn release(this: *mut Interpreter, function: Function) {
-        // SAFETY: as promised.
+        // SAFETY: the function came from this interpreter, so its reference is one of the registry, and no script runs.
         unsafe { luaL_unref((*this).lua, LUA_REGISTRYINDEX, function.reference) }
     }
 }

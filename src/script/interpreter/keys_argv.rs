@@ -55,7 +55,8 @@ impl ReusedTables {
             return unsafe { push_new(lua, elements, elements.len()) };
         }
         let slot = if len == 0 { 0 } else { len.ilog2() as usize + 1 };
-        // SAFETY: as promised; the anchor keeps the table alive. Each step leaves the stack with one table more than before.
+        // SAFETY: no script runs, so nothing else uses a table while it is refilled, and the anchor keeps it alive. At most three
+        // values are pushed, and the table remains.
         unsafe {
             let ReusedTable { table, empty } = self.tables[slot];
             if !empty.is_some_and(|empty| (*table).is_plain_array(len, empty)) {
@@ -87,7 +88,7 @@ impl ReusedTables {
 /// # Safety
 /// As for [`ReusedTables::push`].
 pub(super) unsafe fn push_new(lua: *mut lua_State, elements: &[&[u8]], len: usize) {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for the table and an element, and allocations cannot fail.
     unsafe {
         lua_createtable(lua, len as c_int, 0);
         for (index, element) in (1..).zip(elements) {

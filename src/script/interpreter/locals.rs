@@ -103,7 +103,8 @@ impl LocalValues {
     pub(super) unsafe fn read(lua: *mut lua_State) -> Self {
         let mut values = Vec::with_capacity(NAMES.len());
         for name in NAMES {
-            // SAFETY: as promised; no metamethod of the globals is asked for a name that is there.
+            // SAFETY: the globals are installed and have all names, so none of their metamethods is called. At most three values
+            // are on the stack at once.
             unsafe {
                 lua_getfield_(lua, LUA_GLOBALSINDEX, name.as_ptr());
                 read_only::unwrap(lua, lua_gettop(lua));
@@ -122,7 +123,7 @@ impl LocalValues {
     pub(super) unsafe fn push(&self, lua: *mut lua_State, locals: Locals) {
         let mut left = locals.0;
         while left != 0 {
-            // SAFETY: as promised.
+            // SAFETY: the stack has room for the value, and the globals, which no script can change, keep its object alive.
             unsafe { layout::push(lua, self.0[left.trailing_zeros() as usize]) };
             left &= left - 1;
         }

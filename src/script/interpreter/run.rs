@@ -27,7 +27,8 @@ impl Interpreter {
     /// `this` is valid and no script runs on it, and the function came from it. The frame is that of this run; its engine is valid, and
     /// reached through the frame only until this returns.
     pub(crate) unsafe fn run(this: *mut Interpreter, function: Function, keys: &[&[u8]], args: &[&[u8]]) -> bool {
-        // SAFETY: as promised; allocations fail only inside of the protected call.
+        // SAFETY: nothing runs on the interpreter, and its stack has room for all that is pushed before the call: see
+        // `STACK_MIN`. Allocations fail only inside of the protected call, and the engine is reached only through the frame.
         unsafe {
             let lua = (*this).lua;
             debug_assert_eq!(lua_gettop(lua), ERROR_FUNCTION, "nothing is left of earlier runs");
@@ -92,7 +93,7 @@ impl Interpreter {
     /// # Safety
     /// The run has just ended, and the frame still has its engine.
     unsafe fn collect_all(this: *mut Interpreter) {
-        // SAFETY: as promised.
+        // SAFETY: the run has just ended, so nothing has a reference to the engine, which the frame still has for `try_consume`.
         unsafe {
             loop {
                 let before = (*this).memory.used;

@@ -97,7 +97,7 @@ impl Interpreter {
         name: &'static CStr,
         function: lua_CFunction,
     ) {
-        // SAFETY: as promised.
+        // SAFETY: a table is on top, with room for the function, whose place the upvalue has first, and for its name.
         unsafe {
             lua_pushlightuserdata(lua, interpreter.cast());
             lua_pushcclosure(lua, function, 1);
@@ -121,7 +121,7 @@ impl Interpreter {
     /// # Safety
     /// `this` is valid and no script runs on it.
     pub(crate) unsafe fn finish(this: *mut Interpreter) -> bool {
-        // SAFETY: as promised.
+        // SAFETY: the interpreter is valid and runs nothing, so nothing else uses its stack, its buffer or its memory.
         unsafe {
             lua_settop((*this).lua, ERROR_FUNCTION);
             (*this).buffer.clear(&mut (*this).memory);

@@ -14,7 +14,8 @@ impl Interpreter {
     /// # Safety
     /// The interpreter came from [`Interpreter::create`], and only an unfinished run still uses it.
     pub(crate) unsafe fn free(this: NonNull<Interpreter>) {
-        // SAFETY: as promised; the allocator's memory outlives the state.
+        // SAFETY: the interpreter came from `create`, and if no run is unfinished, nothing else uses it. The allocator's memory
+        // outlives the state.
         unsafe {
             if Self::is_running(this.as_ptr()) {
                 return;
@@ -30,7 +31,8 @@ impl Interpreter {
     /// # Safety
     /// `this` is valid and no script runs on it.
     pub(crate) unsafe fn empty(this: *mut Interpreter) {
-        // SAFETY: as promised; allocations cannot fail.
+        // SAFETY: the interpreter is valid and runs nothing, so its stack has room for two values. Allocations cannot fail,
+        // because `may_fail` is not set.
         unsafe {
             let lua = (*this).lua;
             lua_settop(lua, 0);
@@ -49,9 +51,11 @@ impl Interpreter {
     /// Removes up to `count` entries from the registry, which refers to all scripts. Returns whether the registry is empty.
     ///
     /// # Safety
-    /// As for [`Interpreter::empty`], which was called before. [`Interpreter::collect_some`] has not been called since.
+    /// As for [`Interpreter::empty`], which was called before. Since then, [`Interpreter::collect_some`] has not been called, and
+    /// this has not returned true.
     pub(crate) unsafe fn empty_some(this: *mut Interpreter, count: u32) -> bool {
-        // SAFETY: as promised; nothing is allocated. A table may lose entries while it is walked, and its collector does not run.
+        // SAFETY: the key from which to continue is on top, and nothing is allocated. A table may lose entries while it is
+        // walked, and its collector does not run.
         unsafe {
             let lua = (*this).lua;
             for _ in 0..count {

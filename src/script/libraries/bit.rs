@@ -26,7 +26,8 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
         (c"bswap", bswap),
         (c"tohex", tohex),
     ];
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for five values: the table, and the three above it that `set_function` needs. The interpreter
+    // outlives the state.
     unsafe {
         lua_createtable(lua, 0, functions.len() as c_int);
         for (name, function) in functions {
@@ -41,7 +42,7 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
 unsafe fn bits(lua: *mut lua_State, index: c_int) -> u32 {
     /// 2⁵² + 2⁵¹. A sum with this number has the integer in its low bits.
     const SHIFT: f64 = 6_755_399_441_055_744.0;
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that calls this, and nothing there has a destructor when an argument is no number.
     unsafe {
         let bits = (lua_tonumber(lua, index) + SHIFT).to_bits() as u32;
         if bits == 0 {
@@ -53,16 +54,17 @@ unsafe fn bits(lua: *mut lua_State, index: c_int) -> u32 {
 
 /// Pushes a result.
 unsafe fn push_result(lua: *mut lua_State, bits: u32) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that calls this, with room for twenty values, and this is the only one.
     unsafe { lua_pushnumber(lua, f64::from(bits.cast_signed())) };
     1
 }
 
 /// Combines all arguments.
 unsafe fn fold(lua: *mut lua_State, operation: fn(u32, u32) -> u32) -> c_int {
-    // SAFETY: see above. From the last to the second, as in the original: an error names the first invalid one in this order.
+    // SAFETY: Lua called the function that calls this, and nothing there has a destructor when `bits` raises an error.
     unsafe {
         let mut result = bits(lua, 1);
+        // From the last to the second, as in the original: an error names the first invalid one in this order.
         for index in (2..=lua_gettop(lua)).rev() {
             result = operation(result, bits(lua, index));
         }
@@ -72,7 +74,8 @@ unsafe fn fold(lua: *mut lua_State, operation: fn(u32, u32) -> u32) -> c_int {
 
 /// Shifts the first argument by the second modulo 32.
 unsafe fn shift(lua: *mut lua_State, operation: fn(u32, u32) -> u32) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that calls this, and nothing there has a destructor when `bits` raises an error for either
+    // argument.
     unsafe {
         let value = bits(lua, 1);
         let count = bits(lua, 2) & 31;
@@ -81,63 +84,64 @@ unsafe fn shift(lua: *mut lua_State, operation: fn(u32, u32) -> u32) -> c_int {
 }
 
 unsafe extern "C-unwind" fn tobit(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `bits` checks the argument.
     unsafe { push_result(lua, bits(lua, 1)) }
 }
 
 unsafe extern "C-unwind" fn bnot(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `bits` checks the argument.
     unsafe { push_result(lua, !bits(lua, 1)) }
 }
 
 unsafe extern "C-unwind" fn bswap(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `bits` checks the argument.
     unsafe { push_result(lua, bits(lua, 1).swap_bytes()) }
 }
 
 unsafe extern "C-unwind" fn band(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `fold` checks all arguments.
     unsafe { fold(lua, |a, b| a & b) }
 }
 
 unsafe extern "C-unwind" fn bor(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `fold` checks all arguments.
     unsafe { fold(lua, |a, b| a | b) }
 }
 
 unsafe extern "C-unwind" fn bxor(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `fold` checks all arguments.
     unsafe { fold(lua, |a, b| a ^ b) }
 }
 
 unsafe extern "C-unwind" fn lshift(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `shift` checks both arguments.
     unsafe { shift(lua, u32::wrapping_shl) }
 }
 
 unsafe extern "C-unwind" fn rshift(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `shift` checks both arguments.
     unsafe { shift(lua, u32::wrapping_shr) }
 }
 
 unsafe extern "C-unwind" fn arshift(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `shift` checks both arguments.
     unsafe { shift(lua, |value, count| value.cast_signed().wrapping_shr(count).cast_unsigned()) }
 }
 
 unsafe extern "C-unwind" fn rol(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `shift` checks both arguments.
     unsafe { shift(lua, u32::rotate_left) }
 }
 
 unsafe extern "C-unwind" fn ror(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `shift` checks both arguments.
     unsafe { shift(lua, u32::rotate_right) }
 }
 
 /// `bit.tohex(value [, digits])`: the last hexadecimal digits, by default eight of them. They are in upper case if `digits` is negative.
 unsafe extern "C-unwind" fn tohex(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for the result, and `bits` checks the arguments. Nothing here has a destructor when an
+    // error is raised.
     unsafe {
         let value = bits(lua, 1);
         let digits = if lua_type(lua, 2) == LUA_TNONE { 8 } else { bits(lua, 2).cast_signed() };

@@ -17,7 +17,8 @@ const FIELD_MAX: usize = 16;
 
 /// `string.format(format, …)`
 pub(super) unsafe extern "C-unwind" fn format(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above; the second upvalue is a C function without upvalues.
+    // SAFETY: Lua calls this, with Lua's own `format` as second upvalue. That is a C function without upvalues, so it can run in
+    // this frame.
     unsafe {
         let Some(original) = lua_tocfunction(lua, lua_upvalueindex(2)) else { return 0 };
         let bytes = |index| if lua_type(lua, index) == LUA_TSTRING { lua_objlen(lua, index) } else { 0 };
@@ -30,7 +31,8 @@ pub(super) unsafe extern "C-unwind" fn format(lua: *mut lua_State) -> c_int {
 
 /// As Lua's own `format`. Text and plain strings are written here; fields with a width, and numbers, are formatted by Lua's own.
 unsafe fn format_large(lua: *mut lua_State, original: lua_CFunction) -> c_int {
-    // SAFETY: see above. The format and its arguments stay on the stack.
+    // SAFETY: `format` calls this in its frame. The format and its arguments stay on the stack while they are written, and
+    // nothing has a destructor when an error is raised.
     unsafe {
         let last = lua_gettop(lua);
         let mut rest = check_string(lua, 1);
@@ -72,7 +74,8 @@ unsafe fn format_large(lua: *mut lua_State, original: lua_CFunction) -> c_int {
 
 /// Raises an error if an argument has the wrong type for a field with this letter.
 unsafe fn check_argument(lua: *mut lua_State, argument: c_int, letter: u8) {
-    // SAFETY: see above.
+    // SAFETY: `format` is the function that Lua called, and nothing in its frames has a destructor when the argument is of
+    // another type.
     unsafe {
         match letter {
             b's' | b'q' => {
@@ -88,7 +91,8 @@ unsafe fn check_argument(lua: *mut lua_State, argument: c_int, letter: u8) {
 
 /// Writes one field, which Lua's own `format` formats. `field` has its flags, width, precision and letter.
 unsafe fn put_formatted(lua: *mut lua_State, out: Writer, original: lua_CFunction, field: &[u8], argument: c_int) {
-    // SAFETY: see above. The result stays on the stack while it is written.
+    // SAFETY: the stack has room for three values beyond the arguments, and the result stays there while it is written. Nothing
+    // has a destructor when an error is raised.
     unsafe {
         lua_pushcclosure(lua, original, 0);
         push_bytes(lua, b"%");
@@ -112,7 +116,8 @@ unsafe fn put_formatted(lua: *mut lua_State, out: Writer, original: lua_CFunctio
 
 /// Writes a string as a literal in a Lua source (`%q`).
 unsafe fn put_quoted(out: Writer, text: &[u8]) {
-    // SAFETY: see above.
+    // SAFETY: `text` is an argument, which stays on the stack while it is written. Nothing has a destructor when the writer
+    // raises an error.
     unsafe {
         out.byte(b'"');
         let mut rest = text;

@@ -28,7 +28,8 @@ use crate::script::interpreter::Interpreter;
 /// # Safety
 /// The stack has room for ten values, the interpreter outlives the state, and allocations cannot fail.
 pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter, globals: c_int) {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for ten values: a `push_table` needs at most seven, and `add_library` a table and five above it.
+    // The interpreter outlives the state.
     unsafe {
         bit::push_table(lua, interpreter);
         add_library(lua, globals, &[c"bit"]);

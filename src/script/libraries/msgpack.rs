@@ -29,7 +29,8 @@ const STEPS_PER_BYTE: u64 = 4;
 /// # Safety
 /// The stack has room for five values, the interpreter outlives the state, and allocations cannot fail.
 pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for five values: the table, and the three above it that `set_function` needs. The interpreter
+    // outlives the state.
     unsafe {
         lua_createtable(lua, 0, 6);
         Interpreter::set_function(lua, interpreter, c"pack", pack);
@@ -48,7 +49,8 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
 
 /// `cmsgpack.pack(value, …)`: the values in sequence.
 unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and room is made on the stack before each value is pushed. Nothing here has a destructor when an
+    // error is raised.
     unsafe {
         let count = lua_gettop(lua);
         if count == 0 {
@@ -71,7 +73,8 @@ unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
 
 /// Writes and pops the value on top. `level` tables surround it.
 unsafe fn encode(lua: *mut lua_State, out: Writer, level: u32) {
-    // SAFETY: see above. It calls itself for what is nested, which ends at `NESTING_MAX`.
+    // SAFETY: a value is on top, where a string stays while it is written, and nothing in `pack` has a destructor when an error
+    // is raised. The function calls itself for what is nested, which ends at `NESTING_MAX`.
     unsafe {
         match lua_type(lua, -1) {
             LUA_TSTRING => {
@@ -91,7 +94,8 @@ unsafe fn encode(lua: *mut lua_State, out: Writer, level: u32) {
 /// Writes a type and a length. `fixed` is the type and the maximum length if the length is part of the first byte. Otherwise a
 /// length of 8, 16 or 32 bits follows the first byte. The type with 32 bits is that with 16 bits plus one.
 unsafe fn head(out: Writer, len: usize, fixed: Option<(u8, usize)>, of_8_bits: Option<u8>, of_16_bits: u8) {
-    // SAFETY: see above.
+    // SAFETY: the bytes are not part of the buffer, and nothing in the frames of `pack` has a destructor when the writer raises
+    // an error.
     unsafe {
         match (fixed, of_8_bits) {
             (Some((first, max)), _) if len <= max => out.byte(first | len as u8),
@@ -110,7 +114,7 @@ unsafe fn head(out: Writer, len: usize, fixed: Option<(u8, usize)>, of_8_bits: O
 
 /// Writes a number.
 unsafe fn encode_number(out: Writer, number: f64) {
-    // SAFETY: see above.
+    // SAFETY: the bytes are in this frame, and nothing in the frames of `pack` has a destructor when the writer raises an error.
     unsafe {
         let whole = to_i64(number);
         if whole as f64 == number {
@@ -127,7 +131,7 @@ unsafe fn encode_number(out: Writer, number: f64) {
 
 /// Writes an integer in the fewest bytes.
 unsafe fn encode_integer(out: Writer, number: i64) {
-    // SAFETY: see above.
+    // SAFETY: the bytes are in this frame, and nothing in the frames of `pack` has a destructor when the writer raises an error.
     unsafe {
         let (first, width) = match number {
             -32..=0x7f => return out.byte(number as u8),
@@ -147,7 +151,8 @@ unsafe fn encode_integer(out: Writer, number: i64) {
 
 /// Writes the table on top without popping it.
 unsafe fn encode_table(lua: *mut lua_State, out: Writer, level: u32) {
-    // SAFETY: see above; the iteration does not change the table.
+    // SAFETY: a table is on top, and `ensure_stack` makes room before each value is pushed. No code of a script runs that could
+    // add a key to the table, so `lua_next` finds each key.
     unsafe {
         ensure_stack(lua, 2, c"in function table_is_an_array");
         let top = lua_gettop(lua);
@@ -176,7 +181,8 @@ unsafe fn encode_table(lua: *mut lua_State, out: Writer, level: u32) {
 /// Number of entries of the table on top, and whether their keys are 1 to that number.
 unsafe fn count_entries(lua: *mut lua_State) -> (usize, bool) {
     let (mut entries, mut only_indices, mut max) = (0, true, 0.0f64);
-    // SAFETY: see above.
+    // SAFETY: a table is on top, with room for a key and a value above it: `encode_table` has made it. No code of a script runs
+    // that could add a key, and nothing has a destructor when `consume` raises an error.
     unsafe {
         let interpreter = Interpreter::of(lua);
         lua_pushnil(lua);
@@ -196,13 +202,13 @@ unsafe fn count_entries(lua: *mut lua_State) -> (usize, bool) {
 
 /// `cmsgpack.unpack(text)`: all values.
 unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and `unpack_some` checks the argument.
     unsafe { unpack_some(lua, 0, 0) }
 }
 
 /// `cmsgpack.unpack_one(text [, offset])`: the next offset, or -1 at the end, and one value.
 unsafe extern "C-unwind" fn unpack_one(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and nothing here has a destructor when the offset is no number. `unpack_some` checks the text.
     unsafe {
         let offset = luaL_optinteger(lua, 2, 0);
         lua_settop(lua, lua_gettop(lua).min(1));
@@ -212,7 +218,8 @@ unsafe extern "C-unwind" fn unpack_one(lua: *mut lua_State) -> c_int {
 
 /// `cmsgpack.unpack_limit(text, limit [, offset])`: the next offset, or -1 at the end, and up to `limit` values.
 unsafe extern "C-unwind" fn unpack_limit(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and nothing here has a destructor when the limit or the offset is no number. `unpack_some` checks
+    // the text.
     unsafe {
         let limit = luaL_checkinteger(lua, 2);
         let offset = luaL_optinteger(lua, 3, 0);
@@ -223,7 +230,8 @@ unsafe extern "C-unwind" fn unpack_limit(lua: *mut lua_State) -> c_int {
 
 /// Pushes the offset of their end and up to `limit` values from `offset` on. If both are 0, pushes all values and no offset.
 unsafe fn unpack_some(lua: *mut lua_State, limit: lua_Integer, offset: lua_Integer) -> c_int {
-    // SAFETY: see above. The text stays on the stack as an argument.
+    // SAFETY: Lua called the function that calls this, and argument 1, which stays on the stack, is checked to be a string.
+    // Nothing there has a destructor when an error is raised.
     unsafe {
         luaL_checklstring(lua, 1, std::ptr::null_mut());
         let text = bytes(lua, 1).unwrap_or_default();
@@ -268,7 +276,8 @@ impl Input {
     /// Consumes fuel for the bytes read since the last call.
     unsafe fn consume_fuel(&mut self) {
         let read = std::mem::replace(&mut self.uncounted, self.rest.len()) - self.rest.len();
-        // SAFETY: see above.
+        // SAFETY: Lua called a function that unpacks while a script runs. Nothing there has a destructor when `consume` raises an
+        // error.
         unsafe { fuel::consume(self.lua, Interpreter::of(self.lua), STEPS_PER_BYTE * read as u64) };
     }
 
@@ -279,20 +288,20 @@ impl Input {
                 self.rest = rest;
                 taken
             }
-            // SAFETY: see above.
+            // SAFETY: Lua called a function that unpacks, and nothing there has a destructor when the error is raised.
             None => unsafe { raise(self.lua, c"Missing bytes in input.") },
         }
     }
 
     /// The next `N` bytes.
     unsafe fn array<const N: usize>(&mut self) -> [u8; N] {
-        // SAFETY: see above.
+        // SAFETY: nothing in the function that Lua called has a destructor when `take` raises an error.
         unsafe { self.take(N) }.try_into().unwrap_or([0; N])
     }
 
     /// A length of 8, 16 or 32 bits.
     unsafe fn length(&mut self, bits: u32) -> usize {
-        // SAFETY: see above.
+        // SAFETY: nothing in the function that Lua called has a destructor when `array` raises an error.
         unsafe {
             match bits {
                 8 => usize::from(self.array::<1>()[0]),
@@ -305,7 +314,8 @@ impl Input {
     /// Pushes the next value. Surrounding tables are in the interpreter's list of levels, so only the Lua stack limits the nesting.
     unsafe fn decode(&mut self) {
         let lua = self.lua;
-        // SAFETY: see above; nothing else uses the levels meanwhile, as nothing here calls a script's code.
+        // SAFETY: nothing else uses the levels meanwhile, as nothing here calls a script's code. A table, a key and a value are
+        // on top at `lua_rawset`, `scalar_or_open` has made room for them, and nothing has a destructor when a key is refused.
         unsafe {
             let levels = &raw mut (*Interpreter::of(lua)).nesting;
             (*levels).clear();
@@ -346,7 +356,8 @@ impl Input {
     /// Pushes a scalar, or the table for an array or map, which is returned as a level.
     unsafe fn scalar_or_open(&mut self) -> Option<Level> {
         let lua = self.lua;
-        // SAFETY: see above.
+        // SAFETY: `ensure_stack` makes room before a value is pushed, and `take` gives bytes of the text, which stays on the
+        // stack. Nothing has a destructor when an error is raised.
         unsafe {
             let first = self.array::<1>()[0];
             let many = c"too many return values at once; use unpack_one or unpack_limit instead.";

@@ -10,7 +10,8 @@ use mlua::ffi::*;
 /// # Safety
 /// Called from a function that Lua called. Nothing with a destructor is alive.
 pub(super) unsafe fn raise(lua: *mut lua_State, text: &'static CStr) -> ! {
-    // SAFETY: as promised.
+    // SAFETY: Lua called the function that calls this, so the emptied stack has room for the message. Nothing there has a
+    // destructor.
     unsafe {
         lua_settop(lua, 0);
         luaL_where(lua, 1);
@@ -25,7 +26,8 @@ pub(super) unsafe fn raise(lua: *mut lua_State, text: &'static CStr) -> ! {
 /// # Safety
 /// As for [`raise`]. The format has no other conversions.
 pub(super) unsafe fn raise_numbers(lua: *mut lua_State, format: &'static CStr, first: c_int, second: c_int) -> ! {
-    // SAFETY: as promised.
+    // SAFETY: Lua called the function that calls this, so the emptied stack has room for the message. The format takes no more
+    // than the two numbers, and nothing in that function has a destructor.
     unsafe {
         lua_settop(lua, 0);
         luaL_where(lua, 1);
@@ -41,7 +43,8 @@ pub(super) unsafe fn raise_numbers(lua: *mut lua_State, format: &'static CStr, f
 /// As for [`raise`].
 #[inline]
 pub(super) unsafe fn ensure_stack(lua: *mut lua_State, values: c_int, text: &'static CStr) {
-    // SAFETY: as promised.
+    // SAFETY: Lua called the function that calls this, so the emptied stack has room for the message. Nothing there has a
+    // destructor when the error is raised.
     unsafe {
         if lua_checkstack(lua, values) == 0 {
             lua_settop(lua, 0);

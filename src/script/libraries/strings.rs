@@ -34,7 +34,8 @@ pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
         (c"upper", upper),
         (c"reverse", reverse),
     ];
-    // SAFETY: as promised.
+    // SAFETY: the library is on top of the stack of the new state, which has room for three more values. The interpreter outlives
+    // the state.
     unsafe {
         for (name, function) in functions {
             Interpreter::set_function(lua, interpreter, name, function);
@@ -72,7 +73,7 @@ unsafe fn matcher<'a>(
     subject: &'a [u8],
     pattern: &'a [u8],
 ) -> Matcher<'a, impl FnMut(u64) -> bool + use<'a>> {
-    // SAFETY: as promised.
+    // SAFETY: a script runs on the interpreter as long as the matcher is used, and only functions that Lua called use it.
     Matcher::new(subject, pattern, move |steps| unsafe { fuel::try_consume(interpreter, steps) })
 }
 
@@ -82,7 +83,7 @@ unsafe fn matcher<'a>(
 
 /// Raises the error of a match.
 unsafe fn raise(lua: *mut lua_State, interpreter: *mut Interpreter, fault: Fault) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that failed to match, and nothing there has a destructor, its matcher included.
     unsafe {
         match fault {
             Fault::Malformed(text) => luaL_error(lua, c"%s".as_ptr(), text.as_ptr()),
@@ -94,14 +95,15 @@ unsafe fn raise(lua: *mut lua_State, interpreter: *mut Interpreter, fault: Fault
 /// Consumes the fuel for a match that has ended.
 unsafe fn finish<F: FnMut(u64) -> bool>(lua: *mut lua_State, interpreter: *mut Interpreter, matcher: &mut Matcher<'_, F>) {
     if matcher.finish() {
-        // SAFETY: see above.
+        // SAFETY: Lua called the function that matches, and nothing there has a destructor, its matcher included.
         unsafe { fuel::raise_killed(lua, interpreter) };
     }
 }
 
 /// Pushes a capture. If the pattern has no captures, the first one is the whole match.
 unsafe fn push_capture(lua: *mut lua_State, subject: &[u8], captures: &[Capture], index: usize, whole: Option<(usize, usize)>) {
-    // SAFETY: see above.
+    // SAFETY: the function that Lua called has room for one more value on its stack. Nothing there has a destructor when the
+    // capture is not valid.
     unsafe {
         match (captures.get(index), whole) {
             (Some(&Capture::Span(start, len)), _) => push_bytes(lua, &subject[start..start + len]),
@@ -119,7 +121,8 @@ unsafe fn push_capture(lua: *mut lua_State, subject: &[u8], captures: &[Capture]
 
 /// Pushes all captures, or the whole match if the pattern has none. Returns the number of values.
 unsafe fn push_captures(lua: *mut lua_State, subject: &[u8], captures: &[Capture], whole: Option<(usize, usize)>) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: `luaL_checkstack` makes room for the captures. Nothing in the function that Lua called has a destructor when an
+    // error is raised.
     unsafe {
         let count = if captures.is_empty() { usize::from(whole.is_some()) } else { captures.len() };
         luaL_checkstack_(lua, count as c_int, c"too many captures".as_ptr());
@@ -131,18 +134,19 @@ unsafe fn push_captures(lua: *mut lua_State, subject: &[u8], captures: &[Capture
 }
 
 unsafe extern "C-unwind" fn find(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and `search` checks the arguments.
     unsafe { search(lua, true) }
 }
 
 unsafe extern "C-unwind" fn match_(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and `search` checks the arguments.
     unsafe { search(lua, false) }
 }
 
 /// `find` and `match`.
 unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that calls this, and arguments 1 and 2 are checked to be strings, which stay on the stack.
+    // Nothing has a destructor when an error is raised, the matcher included.
     unsafe {
         let interpreter = Interpreter::of(lua);
         let (subject, given) = (check_string(lua, 1), check_string(lua, 2));
@@ -190,7 +194,8 @@ unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
 }
 
 unsafe extern "C-unwind" fn gmatch(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and both arguments are checked to be strings. With the interpreter below and the position above
+    // them, they are the four upvalues.
     unsafe {
         check_string(lua, 1);
         check_string(lua, 2);
@@ -206,7 +211,8 @@ unsafe extern "C-unwind" fn gmatch(lua: *mut lua_State) -> c_int {
 /// The iterator that [`gmatch`] returns. Its upvalues are the interpreter, the subject, the pattern and the position to continue
 /// from.
 unsafe extern "C-unwind" fn next_match(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: `gmatch` made the subject and the pattern upvalues, which keep their bytes. Nothing here has a destructor when an
+    // error is raised, the matcher included.
     unsafe {
         let interpreter = Interpreter::of(lua);
         let subject = bytes(lua, lua_upvalueindex(2)).unwrap_or_default();
@@ -231,7 +237,8 @@ unsafe extern "C-unwind" fn next_match(lua: *mut lua_State) -> c_int {
 }
 
 unsafe extern "C-unwind" fn gsub(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above. The buffer keeps its pieces on the stack of Lua.
+    // SAFETY: Lua calls this, and the texts are arguments, which stay on the stack. Nothing is left above the pieces of the
+    // buffer there, and nothing has a destructor when an error is raised.
     unsafe {
         let interpreter = Interpreter::of(lua);
         let (subject, pattern) = (check_string(lua, 1), up_to_nul(check_string(lua, 2)));
@@ -283,7 +290,8 @@ unsafe extern "C-unwind" fn gsub(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn add(buffer: *mut luaL_Buffer, text: &[u8]) {
-    // SAFETY: see above.
+    // SAFETY: `gsub` has initialized the buffer, and nothing is on the stack above its pieces. Nothing in `gsub` has a destructor
+    // if Lua runs out of memory.
     unsafe { luaL_addlstring(buffer, text.as_ptr().cast(), text.len()) }
 }
 
@@ -297,7 +305,8 @@ unsafe fn add_expanded(
     replacement: &[u8],
 ) {
     let mut rest = replacement;
-    // SAFETY: see above.
+    // SAFETY: nothing is on the stack above the pieces of the buffer but the capture that is to be added. Nothing in `gsub` has a
+    // destructor when an error is raised.
     unsafe {
         while let Some(at) = memchr::memchr(b'%', rest) {
             add(buffer, &rest[..at]);
@@ -326,7 +335,8 @@ unsafe fn add_replaced(
     whole: (usize, usize),
     kind: c_int,
 ) {
-    // SAFETY: see above.
+    // SAFETY: argument 3 of `gsub` is a function or a table, and only its result is on the stack above the pieces of the buffer
+    // when it is added. Nothing in `gsub` has a destructor when the script's code raises an error.
     unsafe {
         if kind == LUA_TFUNCTION {
             lua_pushvalue(lua, 3);
@@ -347,7 +357,8 @@ unsafe fn add_replaced(
 }
 
 unsafe extern "C-unwind" fn rep(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and argument 1 is checked to be a string, which stays on the stack while it is written. Nothing
+    // here has a destructor when an error is raised.
     unsafe {
         let text = check_string(lua, 1);
         let times = usize::try_from(luaL_checkinteger(lua, 2) as c_int).unwrap_or(0);
@@ -373,23 +384,24 @@ unsafe extern "C-unwind" fn rep(lua: *mut lua_State) -> c_int {
 }
 
 unsafe extern "C-unwind" fn lower(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and `push_changed` checks the argument.
     unsafe { push_changed(lua, false, u8::to_ascii_lowercase) }
 }
 
 unsafe extern "C-unwind" fn upper(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and `push_changed` checks the argument.
     unsafe { push_changed(lua, false, u8::to_ascii_uppercase) }
 }
 
 unsafe extern "C-unwind" fn reverse(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and `push_changed` checks the argument.
     unsafe { push_changed(lua, true, |&byte| byte) }
 }
 
 /// Pushes the argument with each byte changed, in reverse order if `backwards` is set.
 unsafe fn push_changed(lua: *mut lua_State, backwards: bool, change: impl Fn(&u8) -> u8) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that calls this, and argument 1 is checked to be a string, which stays on the stack.
+    // Nothing has a destructor when an error is raised, `change` included.
     unsafe {
         let text = check_string(lua, 1);
         if text.len() <= SHORT {

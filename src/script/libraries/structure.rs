@@ -29,7 +29,8 @@ const ALIGN: u32 = 8;
 /// # Safety
 /// The stack has room for five values, the interpreter outlives the state, and allocations cannot fail.
 pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for five values: the table, and the three above it that `set_function` needs. The interpreter
+    // outlives the state.
     unsafe {
         lua_createtable(lua, 0, 3);
         Interpreter::set_function(lua, interpreter, c"pack", pack);
@@ -60,7 +61,8 @@ struct Item {
 impl Format {
     /// The format in the first argument.
     unsafe fn new(lua: *mut lua_State) -> Self {
-        // SAFETY: see above.
+        // SAFETY: Lua called the function that calls this, and argument 1 is checked to be a string, which stays on the stack as
+        // long as the format is used.
         unsafe {
             luaL_checklstring(lua, 1, std::ptr::null_mut());
             let rest = c_bytes(lua, 1).unwrap_or_default();
@@ -72,21 +74,23 @@ impl Format {
     unsafe fn next(&mut self) -> Option<Item> {
         let (&letter, rest) = self.rest.split_first()?;
         self.rest = rest;
-        // SAFETY: see above.
+        // SAFETY: Lua called the function that reads the format, while a script runs. Nothing there has a destructor when
+        // `consume` raises an error.
         unsafe { fuel::consume(self.lua, Interpreter::of(self.lua), 2) };
         let size = match letter {
             b'b' | b'B' | b'x' => 1,
             b'h' | b'H' => 2,
             b'f' => 4,
             b'l' | b'L' | b'T' | b'd' => 8,
-            // SAFETY: see above.
+            // SAFETY: nothing in the function that Lua called has a destructor when the number is too large.
             b'c' => unsafe { self.number(1) as usize },
             b'i' | b'I' => {
-                // SAFETY: see above.
+                // SAFETY: nothing in the function that Lua called has a destructor when the number is too large.
                 let size = unsafe { self.number(4) };
                 if size as usize > INTEGER_MAX {
                     let text = c"integral size %d is larger than limit of %d";
-                    // SAFETY: see above; both numbers fit.
+                    // SAFETY: the text has two `%d`, and both numbers fit. Nothing in the function that Lua called has a
+                    // destructor.
                     unsafe { raise_numbers(self.lua, text, size as c_int, INTEGER_MAX as c_int) }
                 }
                 size as usize
@@ -105,7 +109,7 @@ impl Format {
         while let Some((digit, rest)) = self.rest.split_first().filter(|(byte, _)| byte.is_ascii_digit()) {
             let next = u64::from(number) * 10 + u64::from(digit - b'0');
             if next > c_int::MAX as u64 {
-                // SAFETY: see above.
+                // SAFETY: Lua called the function that reads the format, and nothing there has a destructor.
                 unsafe { raise(self.lua, c"integral size overflow") };
             }
             number = next as u32;
@@ -130,15 +134,17 @@ impl Format {
             b'>' => self.big_endian = true,
             b'<' => self.big_endian = false,
             b'!' => {
-                // SAFETY: see above.
+                // SAFETY: nothing in the function that Lua called has a destructor when the number is too large.
                 let align = unsafe { self.number(ALIGN) };
                 if !align.is_power_of_two() {
-                    // SAFETY: see above; the number fits.
+                    // SAFETY: the text has one `%d`, and the number fits. Nothing in the function that Lua called has a
+                    // destructor.
                     unsafe { raise_numbers(self.lua, c"alignment %d is not a power of 2", align as c_int, 0) };
                 }
                 self.align = align as usize;
             }
-            // SAFETY: see above; the text stays on the stack.
+            // SAFETY: only the format remains on the stack, so there is room for the message, which stays there while
+            // `luaL_argerror` copies it. Nothing in the function that Lua called has a destructor.
             _ => unsafe {
                 lua_settop(self.lua, 1);
                 push_bytes(self.lua, b"invalid format option '");
@@ -153,7 +159,8 @@ impl Format {
 
 /// `struct.pack(format, …)`
 unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and the format and the strings to pack are arguments, which stay on the stack. Nothing here has a
+    // destructor when an error is raised.
     unsafe {
         let mut format = Format::new(lua);
         // So that a missing argument is nil.
@@ -226,7 +233,7 @@ fn integer(field: &[u8], big_endian: bool, signed: bool) -> f64 {
 unsafe fn field(lua: *mut lua_State, data: &'static [u8], at: usize, size: usize) -> &'static [u8] {
     match at.checked_add(size).and_then(|end| data.get(at..end)) {
         Some(field) => field,
-        // SAFETY: see above.
+        // SAFETY: `unpack` is the function that Lua called, and nothing there has a destructor when the error is raised.
         None => unsafe {
             lua_settop(lua, 2);
             luaL_argerror(lua, 2, c"data string too short".as_ptr());
@@ -237,7 +244,8 @@ unsafe fn field(lua: *mut lua_State, data: &'static [u8], at: usize, size: usize
 
 /// `struct.unpack(format, data [, position])`: the values and the position after them.
 unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above; the stack is made larger as values come.
+    // SAFETY: Lua calls this, and format and data are arguments, which stay on the stack. `ensure_stack` makes room for each
+    // value, and nothing here has a destructor when an error is raised.
     unsafe {
         let mut format = Format::new(lua);
         luaL_checklstring(lua, 2, std::ptr::null_mut());
@@ -299,7 +307,8 @@ unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
 
 /// `struct.size(format)`
 unsafe extern "C-unwind" fn size(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and the format is an argument, which stays on the stack. Nothing here has a destructor when an
+    // error is raised.
     unsafe {
         let refuse = |text: &'static CStr| luaL_argerror(lua, 1, text.as_ptr());
         let mut format = Format::new(lua);

@@ -30,7 +30,8 @@ pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
         (c"remove", remove),
         (c"sort", sort),
     ];
-    // SAFETY: as promised.
+    // SAFETY: the library is on top of the stack of the new state, which has room for three more values. The interpreter outlives
+    // the state.
     unsafe {
         for (name, function) in functions {
             Interpreter::set_function(lua, interpreter, name, function);
@@ -43,7 +44,7 @@ pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
 
 /// Number of elements of the first argument. Raises an error if that is not a table.
 unsafe fn length(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that calls this, and nothing there has a destructor when argument 1 is no table.
     unsafe {
         luaL_checktype(lua, 1, LUA_TTABLE);
         lua_objlen(lua, 1) as c_int
@@ -52,13 +53,14 @@ unsafe fn length(lua: *mut lua_State) -> c_int {
 
 /// An integer argument, or a default if it is nil or missing.
 unsafe fn integer_or(lua: *mut lua_State, index: c_int, default: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that calls this, and nothing there has a destructor when the argument is no number.
     unsafe { if lua_type(lua, index) <= LUA_TNIL { default() } else { luaL_checkinteger(lua, index) as c_int } }
 }
 
 /// `table.concat(table [, separator [, first [, last]]])`
 unsafe extern "C-unwind" fn concat(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above. The separator stays on the stack as an argument, each element while it is written.
+    // SAFETY: Lua calls this. The separator stays on the stack as argument 2, each element while it is written, and nothing here
+    // has a destructor when an error is raised.
     unsafe {
         let interpreter = Interpreter::of(lua);
         luaL_optlstring(lua, 2, c"".as_ptr(), std::ptr::null_mut());
@@ -87,7 +89,8 @@ unsafe extern "C-unwind" fn concat(lua: *mut lua_State) -> c_int {
 
 /// `table.foreach(table, function)`
 unsafe extern "C-unwind" fn foreach(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and the arguments are checked to be a table and a function. At most five values are pushed, and
+    // nothing here has a destructor when the function raises an error.
     unsafe {
         let interpreter = Interpreter::of(lua);
         luaL_checktype(lua, 1, LUA_TTABLE);
@@ -111,7 +114,8 @@ unsafe extern "C-unwind" fn foreach(lua: *mut lua_State) -> c_int {
 
 /// `table.foreachi(table, function)`
 unsafe extern "C-unwind" fn foreachi(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and the arguments are checked to be a table and a function. At most three values are pushed, and
+    // nothing here has a destructor when the function raises an error.
     unsafe {
         let interpreter = Interpreter::of(lua);
         let len = length(lua);
@@ -133,7 +137,8 @@ unsafe extern "C-unwind" fn foreachi(lua: *mut lua_State) -> c_int {
 
 /// `table.maxn(table)`
 unsafe extern "C-unwind" fn maxn(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and argument 1 is checked to be a table. At most a key and a value are pushed, and nothing here has
+    // a destructor when `consume` raises an error.
     unsafe {
         let interpreter = Interpreter::of(lua);
         luaL_checktype(lua, 1, LUA_TTABLE);
@@ -156,7 +161,8 @@ unsafe extern "C-unwind" fn maxn(lua: *mut lua_State) -> c_int {
 
 /// `table.insert(table, [position,] value)`
 unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and `length` checks that argument 1 is a table. The value is on top when it is inserted, and
+    // nothing here has a destructor when an error is raised.
     unsafe {
         if read_only::unwrap(lua, 1) {
             return read_only::raise(lua);
@@ -185,7 +191,8 @@ unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
 
 /// `table.remove(table [, position])`
 unsafe extern "C-unwind" fn remove(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, and `length` checks that argument 1 is a table. At most two values are pushed, and nothing here has
+    // a destructor when an error is raised.
     unsafe {
         let end = length(lua);
         let position = integer_or(lua, 2, || end);
@@ -207,7 +214,8 @@ unsafe extern "C-unwind" fn remove(lua: *mut lua_State) -> c_int {
 
 /// `table.sort(table [, before])`. It makes the same comparisons as Lua's own quicksort, so equal elements end up in the same order.
 unsafe extern "C-unwind" fn sort(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this. Argument 1 is checked to be a table, and argument 2 a function if there is one. Nothing here has a
+    // destructor when an error is raised.
     unsafe {
         let len = length(lua);
         luaL_checkstack_(lua, 40, c"".as_ptr());
@@ -232,7 +240,8 @@ impl Sort {
     /// Sorts the elements from `low` to `high`. It calls itself only for the smaller part, so its depth is at most the logarithm
     /// of the length.
     unsafe fn run(&self, mut low: c_int, mut high: c_int) {
-        // SAFETY: see above; at most four values are on the stack at each depth, and all are popped before it calls itself.
+        // SAFETY: `sort` has made room for forty values on the stack. All that are pushed are popped before the function calls
+        // itself.
         unsafe {
             while low < high {
                 let middle = ((i64::from(low) + i64::from(high)) / 2) as c_int;
@@ -256,7 +265,8 @@ impl Sort {
     #[inline]
     unsafe fn sort_three(&self, low: c_int, middle: c_int, high: c_int) {
         let lua = self.lua;
-        // SAFETY: see above; at most two values are on the stack, and both are popped.
+        // SAFETY: `sort` has made room for forty values on the stack. Two are pushed besides those of `before`, and all are
+        // popped.
         unsafe {
             self.push(low);
             self.push(high);
@@ -289,7 +299,8 @@ impl Sort {
     #[inline]
     unsafe fn partition(&self, low: c_int, middle: c_int, high: c_int) -> c_int {
         let lua = self.lua;
-        // SAFETY: see above; at most four values are on the stack, and all are popped.
+        // SAFETY: `sort` has made room for forty values on the stack. At most three are pushed besides those of `before`, and all
+        // are popped.
         unsafe {
             // The pivot is moved to the last place but one, and a copy stays on the stack.
             self.push(middle);
@@ -333,13 +344,13 @@ impl Sort {
 
     /// Pushes an element.
     unsafe fn push(&self, index: c_int) {
-        // SAFETY: see above.
+        // SAFETY: `sort` has checked that the value at index 1 is a table, and has made room for more elements than are pushed.
         unsafe { lua_rawgeti_(self.lua, 1, index) };
     }
 
     /// Pops two values: the upper one becomes the element at `first`, the other that at `second`.
     unsafe fn set_two(&self, first: c_int, second: c_int) {
-        // SAFETY: see above.
+        // SAFETY: the two values are on top, and `sort` has checked that the value at index 1 is a table.
         unsafe {
             lua_rawseti_(self.lua, 1, first);
             lua_rawseti_(self.lua, 1, second);
@@ -350,7 +361,8 @@ impl Sort {
     #[inline]
     unsafe fn before(&self, a: c_int, b: c_int) -> bool {
         let lua = self.lua;
-        // SAFETY: see above.
+        // SAFETY: two elements are on the stack, at `a` and `b`, with room for three more values. They keep their bytes, and
+        // nothing has a destructor when the script's function raises an error.
         unsafe {
             fuel::consume(lua, self.interpreter, COMPARISON_COST);
             if self.function {
@@ -377,7 +389,7 @@ impl Sort {
 
     /// Raises the error of an inconsistent function.
     unsafe fn raise_invalid_order(&self) {
-        // SAFETY: see above.
+        // SAFETY: `sort` is the function that Lua called, and nothing there has a destructor when the error is raised.
         unsafe { luaL_error(self.lua, c"invalid order function for sorting".as_ptr()) };
     }
 }

@@ -29,7 +29,7 @@ impl Writer {
     /// # Safety
     /// Lua called a function of the interpreter, and the writer is used only in that function.
     pub(super) unsafe fn new(lua: *mut lua_State) -> Self {
-        // SAFETY: as promised.
+        // SAFETY: Lua called a function of the interpreter, so the state belongs to it.
         let writer = unsafe { Writer { lua, interpreter: Interpreter::of(lua) } };
         writer.clear();
         writer
@@ -131,7 +131,8 @@ impl Writer {
     /// As for [`Writer::put`].
     #[inline]
     pub(super) unsafe fn byte(self, byte: u8) {
-        // SAFETY: as promised.
+        // SAFETY: the byte is in this frame, and so not part of the buffer. Nothing with a destructor is alive when an error is
+        // raised, as promised.
         unsafe { self.put(&[byte]) }
     }
 
@@ -146,7 +147,8 @@ impl Writer {
     /// # Safety
     /// As for [`Writer::put`]; the stack has room for it.
     pub(super) unsafe fn push(self) {
-        // SAFETY: as promised; Lua copies the bytes, and if it has no memory for that, they stay until the next writer clears them.
+        // SAFETY: the stack has room for the string, and nothing with a destructor is alive when an error is raised, as promised.
+        // Lua copies the bytes, and if it has no memory for that, they stay until the next writer clears them.
         unsafe {
             let work = (*self.interpreter).buffer.take_uncounted();
             fuel::consume(self.lua, self.interpreter, work / WRITTEN_PER_STEP);

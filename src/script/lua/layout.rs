@@ -82,7 +82,7 @@ pub(crate) struct HashPart(*const c_void);
 /// `address` is that of a string in use.
 #[inline]
 pub(crate) unsafe fn string_hash(address: usize) -> u32 {
-    // SAFETY: as promised.
+    // SAFETY: the address is that of a string in use, which begins with a `StringHead`.
     unsafe { (*(address as *const StringHead)).hash }
 }
 
@@ -130,7 +130,7 @@ impl Value {
 /// The state is valid.
 #[inline]
 pub(crate) unsafe fn stack_len(lua: *mut lua_State) -> usize {
-    // SAFETY: as promised; both point into one stack, the top never below the base.
+    // SAFETY: a valid state begins with a `State`. Both pointers point into one stack, the top never below the base.
     unsafe { (*lua.cast::<State>()).top.offset_from_unsigned((*lua.cast::<State>()).base) }
 }
 
@@ -140,7 +140,8 @@ pub(crate) unsafe fn stack_len(lua: *mut lua_State) -> usize {
 /// The state is valid, and its stack is not changed as long as the values are used.
 #[inline]
 pub(crate) unsafe fn stack_values<'a>(lua: *mut lua_State) -> &'a [Value] {
-    // SAFETY: as promised; the values between base and top are initialized.
+    // SAFETY: the stack is not changed as long as the values are used, as promised, and the values between base and top are
+    // initialized.
     unsafe { std::slice::from_raw_parts((*lua.cast::<State>()).base, stack_len(lua)) }
 }
 
@@ -150,7 +151,8 @@ pub(crate) unsafe fn stack_values<'a>(lua: *mut lua_State) -> &'a [Value] {
 /// There is a table, and its array part is not empty.
 #[inline]
 pub(crate) unsafe fn first_element(lua: *mut lua_State, table: usize) -> Value {
-    // SAFETY: as promised; a table's value points to it, and its array has all its places initialized.
+    // SAFETY: there is a table at this index, as promised, so the value points to one. Its array part is not empty, and all
+    // places are initialized.
     unsafe { *(*stack_values(lua)[table].bits.pointer.cast::<Table>()).array }
 }
 
@@ -160,7 +162,7 @@ pub(crate) unsafe fn first_element(lua: *mut lua_State, table: usize) -> Value {
 /// There is a value at `index`, and the object that the new value points to is alive.
 #[inline]
 pub(crate) unsafe fn replace(lua: *mut lua_State, index: usize, value: Value) {
-    // SAFETY: as promised.
+    // SAFETY: there is a value at this index, as promised, so its place may be written.
     unsafe { (*lua.cast::<State>()).base.add(index).write(value) }
 }
 
@@ -170,7 +172,7 @@ pub(crate) unsafe fn replace(lua: *mut lua_State, index: usize, value: Value) {
 /// The state is valid.
 #[inline]
 pub(crate) unsafe fn allocator_data(lua: *mut lua_State) -> *mut c_void {
-    // SAFETY: as promised.
+    // SAFETY: a valid state begins with a `State`, and its `global` points to what begins with a `GlobalState`.
     unsafe { (*(*lua.cast::<State>()).global).allocator_data }
 }
 
@@ -180,7 +182,7 @@ pub(crate) unsafe fn allocator_data(lua: *mut lua_State) -> *mut c_void {
 /// The stack has room for it, and the object that it points to is alive.
 #[inline]
 pub(crate) unsafe fn push(lua: *mut lua_State, value: Value) {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for the value, as promised, so the place at the top may be written, and its object is alive.
     unsafe {
         let state: *mut State = lua.cast();
         (*state).top.write(value);
@@ -194,7 +196,7 @@ pub(crate) unsafe fn push(lua: *mut lua_State, value: Value) {
 /// The stack has room for it.
 #[inline]
 pub(crate) unsafe fn push_number(lua: *mut lua_State, number: f64) {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for the value, as promised, which points to no object.
     unsafe { push(lua, Value { bits: Bits { number }, kind: LUA_TNUMBER }) }
 }
 
@@ -204,7 +206,7 @@ pub(crate) unsafe fn push_number(lua: *mut lua_State, number: f64) {
 /// As for [`push_number`].
 #[inline]
 pub(crate) unsafe fn push_boolean(lua: *mut lua_State, boolean: bool) {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for the value, as promised, which points to no object.
     unsafe { push(lua, Value { bits: Bits { boolean: boolean.into() }, kind: LUA_TBOOLEAN }) }
 }
 
@@ -214,7 +216,7 @@ pub(crate) unsafe fn push_boolean(lua: *mut lua_State, boolean: bool) {
 /// As for [`push_number`]; the table is alive.
 #[inline]
 pub(crate) unsafe fn push_table(lua: *mut lua_State, table: *mut Table) {
-    // SAFETY: as promised.
+    // SAFETY: the stack has room for the value, and the table that it points to is alive, as promised.
     unsafe { push(lua, Value { bits: Bits { pointer: table.cast() }, kind: LUA_TTABLE }) }
 }
 
@@ -265,8 +267,9 @@ pub(crate) fn check_at_start() {
 /// # Safety
 /// The state is new, was made with `data` as the allocator's pointer, and has room for four values. Allocations cannot fail.
 pub(crate) unsafe fn check(lua: *mut lua_State, data: *mut c_void) {
-    // SAFETY: as promised. What is read lies in the objects that Lua made, which are longer than what is read of them; were the
-    // layout another, the first assertions would fail before a pointer is followed that is none.
+    // SAFETY: the stack has room for four values, and allocations cannot fail. What is read lies in the objects that Lua made,
+    // which are longer than what is read of them; were the layout another, the first assertions would fail before a pointer is
+    // followed that is none.
     unsafe {
         let base = lua_gettop(lua);
         assert_eq!(stack_len(lua), base as usize, "base and top of the stack");

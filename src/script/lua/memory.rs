@@ -85,7 +85,7 @@ impl Memory {
     pub(crate) unsafe fn attach(&mut self, lua: *mut lua_State) {
         self.lua = lua;
         self.fast_collection = true;
-        // SAFETY: as promised.
+        // SAFETY: the state is valid, and this is its allocator data.
         unsafe { self.relax_collection(lua) }
     }
 
@@ -111,7 +111,7 @@ impl Memory {
     pub(crate) unsafe fn relax_collection(&mut self, lua: *mut lua_State) {
         if self.fast_collection && self.used < SMALL {
             self.fast_collection = false;
-            // SAFETY: as promised; this sets a number and allocates nothing.
+            // SAFETY: the state is valid, and this call sets a number and allocates nothing.
             unsafe { lua_gc(lua, LUA_GCSETPAUSE, PAUSE_SMALL) };
         }
     }
@@ -198,7 +198,7 @@ impl Memory {
     #[inline]
     unsafe fn free_block(&mut self, block: *mut c_void, size: usize) {
         let Some(class) = size_class(size) else {
-            // SAFETY: as promised.
+            // SAFETY: the block was allocated with the layout of this size, and is no longer used.
             return unsafe { dealloc(block.cast(), layout(size)) };
         };
         if block.is_null() {
@@ -206,7 +206,7 @@ impl Memory {
         }
         let bytes = (class + 1) * ALIGN;
         if self.free_bytes + bytes > FREE_MAX {
-            // SAFETY: as promised.
+            // SAFETY: the block was allocated with the layout of its class, which is that of this size, and is no longer used.
             return unsafe { dealloc(block.cast(), layout(size)) };
         }
         let free = block.cast::<FreeBlock>();
@@ -223,13 +223,15 @@ impl Memory {
     /// As for [`Memory::free_block`].
     unsafe fn realloc_block(&mut self, block: *mut c_void, old: usize, new: usize) -> *mut c_void {
         match (size_class(old), size_class(new)) {
-            // SAFETY: as promised; both sizes are those that the global allocator was asked for.
+            // SAFETY: the block was allocated with the layout of its old size. Both sizes are those that the global allocator was
+            // asked for.
             (None, None) => unsafe { realloc(block.cast(), layout(old), new).cast() },
             (of_old, of_new) if of_old == of_new => block,
             _ => {
                 let allocated = self.alloc_block(new);
                 if !allocated.is_null() {
-                    // SAFETY: as promised; the blocks do not overlap, and each has at least that number of bytes.
+                    // SAFETY: the blocks do not overlap, and each has at least the number of bytes copied. The old one was
+                    // allocated with its old size, and is no longer used.
                     unsafe {
                         ptr::copy_nonoverlapping(block.cast::<u8>(), allocated.cast::<u8>(), old.min(new));
                         self.free_block(block, old);
@@ -286,7 +288,7 @@ mod tests {
             assert!(memory.free_bytes <= FREE_MAX);
         }
         for (block, size) in blocks {
-            // SAFETY: as above.
+            // SAFETY: blocks are freed with the size that they have.
             unsafe { allocate(data, block.cast(), size, 0) };
         }
         assert_eq!(memory.used, 0);

@@ -59,7 +59,7 @@ pub(crate) unsafe fn c_bytes<'a>(lua: *mut lua_State, index: c_int) -> Option<&'
 /// # Safety
 /// A value lies on top and a table below it. The stack has room for one more value.
 pub(crate) unsafe fn set_field(lua: *mut lua_State, name: &'static CStr) {
-    // SAFETY: as promised; the key goes under the value.
+    // SAFETY: a table lies below the value on top, and the stack has room for the key, which goes under the value.
     unsafe {
         push_bytes(lua, name.to_bytes());
         lua_insert(lua, -2);
@@ -72,7 +72,8 @@ pub(crate) unsafe fn set_field(lua: *mut lua_State, name: &'static CStr) {
 /// # Safety
 /// A table lies at `index`. The stack has room for one more value.
 pub(crate) unsafe fn get_field(lua: *mut lua_State, index: c_int, name: &'static CStr) {
-    // SAFETY: as promised; a relative index shifts by the key.
+    // SAFETY: a table lies at the index, which shifts by the key if it is relative. The stack has room for the key, whose place
+    // the value takes.
     unsafe {
         push_bytes(lua, name.to_bytes());
         lua_rawget_(lua, if index < 0 && index > LUA_REGISTRYINDEX { index - 1 } else { index });

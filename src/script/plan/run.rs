@@ -42,16 +42,16 @@ pub(crate) unsafe fn run(
     args: &[&[u8]],
     reply: &mut dyn Sink,
 ) -> Result<()> {
-    // SAFETY: as promised; nothing else uses this memory now.
+    // SAFETY: the interpreter is valid and runs nothing else, so nothing else uses this memory now.
     let arena = Arena(unsafe { &mut (*interpreter).plan_texts });
-    // SAFETY: as promised; what is in the frame is used by one function at a time.
+    // SAFETY: the interpreter is valid, and nothing has a reference to its frame now.
     let engine = unsafe { (*interpreter).frame.engine };
     // Most calls use the first key, so the keyspace remembers its location.
-    // SAFETY: as promised.
+    // SAFETY: the frame's engine is valid, and nothing else has a reference to it now.
     let remembered = keys.first().map(|key| unsafe { (*engine).keyspace.space.cache_place(key) });
     let mut run = Run { interpreter, keys, args, locals: SmallVec::new(), arena, owned: OwnedTexts::new(), calls: 0 };
     let done = run.block(&plan.statements);
-    // SAFETY: as promised.
+    // SAFETY: the plan has run, so nothing else has a reference to the engine, which is still valid, or to the frame.
     unsafe {
         if let Some(none_was_cached) = remembered {
             (*engine).keyspace.space.uncache_place(none_was_cached);
@@ -251,7 +251,8 @@ impl<'r> Run<'r> {
         let interpreter = self.interpreter;
         self.calls += 1;
         let mut sink = CallSink { arena: &mut self.arena, call: self.calls, value: Value::Boolean(false), overflow: None };
-        // SAFETY: as promised to `run`; no reference to the engine or to the frame is alive.
+        // SAFETY: a plan runs, so the interpreter and its engine are valid, and no reference to the engine or to the frame is
+        // alive. Allocations cannot fail, because no Lua code runs.
         let is_check_due = unsafe {
             if let Err(error) = check_call(interpreter, &call.callable, arguments) {
                 (*(*interpreter).frame.engine).stats.error(&error);
@@ -271,10 +272,11 @@ impl<'r> Run<'r> {
         if let Some(Overflow::Text(text) | Overflow::Status(text)) = &overflow
             && text.len() > SHORT
         {
-            // SAFETY: as promised to `run`.
+            // SAFETY: a plan runs, so the interpreter is valid, and no reference to the frame is alive.
             unsafe { fuel::consume_unchecked(self.interpreter, text.len() as u64 / fuel::BYTES_PER_STEP) }
         }
-        // SAFETY: as promised to `run`; no reference to the engine or to the frame is alive.
+        // SAFETY: a plan runs, so the interpreter and its engine are valid, and no reference to the engine or to the frame is
+        // alive.
         if unsafe { fuel::try_check(self.interpreter) } {
             return Err(call.error(&[b"ERR ", fuel::KILLED].concat(), false));
         }

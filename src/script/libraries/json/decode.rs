@@ -113,7 +113,8 @@ impl Parser {
     /// current element; an object also below the key.
     unsafe fn run(&mut self, levels: *mut Vec<Level>) {
         let lua = self.lua;
-        // SAFETY: see above; nothing else uses the levels meanwhile, as nothing here calls a script's code.
+        // SAFETY: nothing else uses the levels meanwhile, as nothing here calls a script's code. `open` makes room for each
+        // table, a key and a value, and nothing has a destructor when an error is raised.
         unsafe {
             (*levels).clear();
             let mut token = self.next();
@@ -181,7 +182,8 @@ impl Parser {
 
     /// Pushes the table for an array or object, and makes room for `values` values. Raises an error if `depth` is too large.
     unsafe fn open(&self, depth: usize, values: c_int) {
-        // SAFETY: see above.
+        // SAFETY: `decode` is the function that Lua called, and nothing there has a destructor when the error is raised.
+        // `lua_checkstack` makes room before the table is pushed.
         unsafe {
             if depth > self.depth_max || lua_checkstack(self.lua, values) == 0 {
                 let format = c"Found too many nested data structures (%d) at character %d";
@@ -193,7 +195,7 @@ impl Parser {
 
     /// Pushes a key. Returns the first token of its value.
     unsafe fn key(&mut self, token: Token) -> Token {
-        // SAFETY: see above.
+        // SAFETY: `open` has made room for the key above its table. Nothing in `decode` has a destructor when an error is raised.
         unsafe {
             match token {
                 Token::Text(text) => push_bytes(self.lua, text),
@@ -210,7 +212,7 @@ impl Parser {
     /// Raises the error for an unexpected token.
     unsafe fn unexpected(&self, expected: &'static CStr, token: &Token) -> ! {
         let (lua, found) = (self.lua, token.name());
-        // SAFETY: see above.
+        // SAFETY: the emptied stack has room for the message, whose texts are constants. Nothing in `decode` has a destructor.
         unsafe {
             lua_settop(lua, 0);
             luaL_where(lua, 1);
@@ -315,7 +317,8 @@ impl Parser {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let (value, len) = match number::read(rest) {
             Number::Value(value, len) => (value, len),
-            // SAFETY: see above; there is room for the value to come, and so for its text.
+            // SAFETY: there is room for the value to come, and so for its text. Nothing in `decode` has a destructor if Lua runs
+            // out of memory.
             Number::Hexadecimal(len) => unsafe {
                 push_bytes(self.lua, &rest[..len]);
                 let value = lua_tonumber(self.lua, -1);

@@ -43,7 +43,8 @@ impl Encoder {
     /// them lies below its current element, or below the key and the value.
     unsafe fn run(&self, levels: *mut Vec<Level>) {
         let (lua, out) = (self.lua, self.out);
-        // SAFETY: see above; nothing else uses the levels meanwhile, as nothing here calls a script's code.
+        // SAFETY: nothing else uses the levels meanwhile, as nothing here calls a script's code. The value to write is on top,
+        // and `open` makes room above each table for a key and a value.
         unsafe {
             (*levels).clear();
             loop {
@@ -82,7 +83,8 @@ impl Encoder {
     /// Begins the table on top, at this depth, and pushes its first value. If the table is empty, writes it and returns `None`.
     unsafe fn open(&self, depth: usize) -> Option<Level> {
         let lua = self.lua;
-        // SAFETY: see above.
+        // SAFETY: a table is on top, and `lua_checkstack` makes room for three values above it. Nothing in `encode` has a
+        // destructor when an error is raised.
         unsafe {
             if depth > self.settings.encode_max_depth as usize || lua_checkstack(lua, 3) == 0 {
                 raise_numbers(lua, c"Cannot serialise, excessive nesting (%d)", depth as c_int, 0);
@@ -109,7 +111,8 @@ impl Encoder {
     unsafe fn array_length(&self) -> c_int {
         let lua = self.lua;
         let (mut max, mut items) = (0, 0);
-        // SAFETY: see above; the iteration does not change the table.
+        // SAFETY: a table is on top, with room for a key and a value above it. No code of a script runs that could add a key, so
+        // `lua_next` finds each key, and nothing has a destructor when `consume` raises an error.
         unsafe {
             let interpreter = Interpreter::of(lua);
             lua_pushnil(lua);
@@ -140,7 +143,8 @@ impl Encoder {
 
     /// Writes the key below the value on top.
     unsafe fn key(&self) {
-        // SAFETY: see above.
+        // SAFETY: a key lies below the value on top, and stays there while it is written. Nothing in `encode` has a destructor
+        // when an error is raised.
         unsafe {
             match lua_type(self.lua, -2) {
                 LUA_TNUMBER => {
@@ -158,7 +162,8 @@ impl Encoder {
     /// Writes the value on top, which is not a table.
     unsafe fn scalar(&self) {
         let lua = self.lua;
-        // SAFETY: see above.
+        // SAFETY: a value is on top, and a string stays there while it is written. Nothing in `encode` has a destructor when an
+        // error is raised.
         unsafe {
             match lua_type(lua, -1) {
                 LUA_TSTRING => self.text(bytes(lua, -1).unwrap_or_default()),
@@ -174,7 +179,8 @@ impl Encoder {
 
     /// Writes a string.
     unsafe fn text(&self, text: &[u8]) {
-        // SAFETY: see above.
+        // SAFETY: what is written comes from a string on the stack or from this frame, and so is not part of the buffer. Nothing
+        // in `encode` has a destructor when the writer raises an error.
         unsafe {
             self.out.byte(b'"');
             let mut rest = text;
@@ -205,7 +211,8 @@ impl Encoder {
 
     /// Writes a number.
     unsafe fn number(&self, number: f64) {
-        // SAFETY: see above.
+        // SAFETY: the bytes are constants or a text in this frame, and so not part of the buffer. Nothing in `encode` has a
+        // destructor when an error is raised, that text included.
         unsafe {
             if !number.is_finite() {
                 match self.settings.encode_invalid_numbers {
@@ -228,7 +235,8 @@ impl Encoder {
     /// Raises the error for a value of this type.
     unsafe fn refuse(&self, kind: c_int, reason: &'static CStr) -> ! {
         let lua = self.lua;
-        // SAFETY: see above; names of types are constants.
+        // SAFETY: the emptied stack has room for the message, and names of types are constants. Nothing in `encode` has a
+        // destructor.
         unsafe {
             lua_settop(lua, 0);
             luaL_where(lua, 1);

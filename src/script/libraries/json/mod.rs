@@ -69,7 +69,8 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
         (c"decode_invalid_numbers", decode_invalid_numbers),
         (c"new", new),
     ];
-    // SAFETY: as promised. Lua's blocks are aligned for any of its values, and so for numbers.
+    // SAFETY: the stack has room for seven values, and four are on it at most. Lua's blocks are aligned for any of its values,
+    // and so for numbers.
     unsafe {
         lua_createtable(lua, 0, 16);
         lua_newuserdata(lua, size_of::<Settings>()).cast::<Settings>().write(DEFAULTS);
@@ -96,13 +97,13 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
 
 /// The settings of the running function.
 unsafe fn settings(lua: *mut lua_State) -> *mut Settings {
-    // SAFETY: see above; the second upvalue is what `push_table` made.
+    // SAFETY: only functions that `push_table` made call this, and their second upvalue is the settings.
     unsafe { lua_touserdata(lua, lua_upvalueindex(2)).cast() }
 }
 
 /// As [`settings`], for a function with up to `count` arguments. Missing arguments become nil. Raises an error if there are more.
 unsafe fn with_arguments(lua: *mut lua_State, count: c_int) -> *mut Settings {
-    // SAFETY: see above.
+    // SAFETY: Lua called the function that calls this, and nothing there has a destructor when there are too many arguments.
     unsafe {
         luaL_argcheck(lua, c_int::from(lua_gettop(lua) <= count), count + 1, c"found too many arguments".as_ptr());
         lua_settop(lua, count);
@@ -112,7 +113,8 @@ unsafe fn with_arguments(lua: *mut lua_State, count: c_int) -> *mut Settings {
 
 /// Sets a number from an argument that is not nil, and pushes the setting.
 unsafe fn set_number(lua: *mut lua_State, index: c_int, setting: &mut c_int, min: c_int, max: c_int) {
-    // SAFETY: see above.
+    // SAFETY: `with_arguments` has made the argument exist, and the stack has room for the setting. The error's text stays on the
+    // stack while it is copied, and nothing in the function that Lua called has a destructor.
     unsafe {
         if lua_type(lua, index) != LUA_TNIL {
             let value = luaL_checkinteger(lua, index) as c_int;
@@ -130,7 +132,8 @@ unsafe fn set_number(lua: *mut lua_State, index: c_int, setting: &mut c_int, min
 /// Sets a choice from an argument that is not nil, and pushes the setting. The choices are `off` and `on`, also as booleans, and
 /// with `or_null` also `null`.
 unsafe fn set_choice(lua: *mut lua_State, index: c_int, setting: &mut c_int, or_null: bool) {
-    // SAFETY: see above; the list ends with a null.
+    // SAFETY: `with_arguments` has made the argument exist, and the stack has room for the setting. The list of options ends with
+    // a null, and nothing in the function that Lua called has a destructor.
     unsafe {
         let third = if or_null { c"null".as_ptr() } else { std::ptr::null() };
         let options = [c"off".as_ptr(), c"on".as_ptr(), third, std::ptr::null()];
@@ -147,7 +150,8 @@ unsafe fn set_choice(lua: *mut lua_State, index: c_int, setting: &mut c_int, or_
 }
 
 unsafe extern "C-unwind" fn encode_sparse_array(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with the settings as second upvalue, which keeps them. Each reference to one of them ends before
+    // the next one begins.
     unsafe {
         let settings = with_arguments(lua, 3);
         set_choice(lua, 1, &mut (*settings).sparse_convert, false);
@@ -158,44 +162,44 @@ unsafe extern "C-unwind" fn encode_sparse_array(lua: *mut lua_State) -> c_int {
 }
 
 unsafe extern "C-unwind" fn encode_max_depth(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with the settings as second upvalue, which keeps them while one is set.
     unsafe { set_number(lua, 1, &mut (*with_arguments(lua, 1)).encode_max_depth, 1, c_int::MAX) };
     1
 }
 
 unsafe extern "C-unwind" fn decode_max_depth(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with the settings as second upvalue, which keeps them while one is set.
     unsafe { set_number(lua, 1, &mut (*with_arguments(lua, 1)).decode_max_depth, 1, c_int::MAX) };
     1
 }
 
 unsafe extern "C-unwind" fn encode_number_precision(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with the settings as second upvalue, which keeps them while one is set.
     unsafe { set_number(lua, 1, &mut (*with_arguments(lua, 1)).number_precision, 1, 14) };
     1
 }
 
 unsafe extern "C-unwind" fn encode_keep_buffer(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with the settings as second upvalue, which keeps them while one is set.
     unsafe { set_choice(lua, 1, &mut (*with_arguments(lua, 1)).keep_buffer, false) };
     1
 }
 
 unsafe extern "C-unwind" fn encode_invalid_numbers(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with the settings as second upvalue, which keeps them while one is set.
     unsafe { set_choice(lua, 1, &mut (*with_arguments(lua, 1)).encode_invalid_numbers, true) };
     1
 }
 
 unsafe extern "C-unwind" fn decode_invalid_numbers(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with the settings as second upvalue, which keeps them while one is set.
     unsafe { set_choice(lua, 1, &mut (*with_arguments(lua, 1)).decode_invalid_numbers, false) };
     1
 }
 
 /// `cjson.new()`
 unsafe extern "C-unwind" fn new(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: Lua calls this, with room for twenty values. The state belongs to an interpreter, which outlives it.
     unsafe { push_table(lua, Interpreter::of(lua)) };
     1
 }

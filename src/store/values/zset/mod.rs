@@ -137,7 +137,7 @@ impl Large {
 unsafe fn before(item: Item<'_>) -> impl Fn(Key) -> bool {
     move |key| {
         // Most scores differ: the member is read only if they are equal.
-        // SAFETY: as promised by the caller.
+        // SAFETY: the order of a large set calls this with its own key, and no member is removed meanwhile.
         if key.score == item.score { unsafe { item_of(key) }.member < item.member } else { key.score < item.score }
     }
 }
@@ -148,7 +148,8 @@ unsafe fn before(item: Item<'_>) -> impl Fn(Key) -> bool {
 /// The key is in the order of a large set or was just removed from it, and its member is not removed during `'a`, so the entry at
 /// its address is alive: see [`Large`].
 unsafe fn item_of<'a>(key: Key) -> Item<'a> {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the address is that of a member's entry, which is alive during `'a`, as promised. The item keeps only the key of
+    // the entry, which never changes.
     Item { member: unsafe { EntryRef::at(key.address) }.key(), score: key.score }
 }
 
