@@ -4,6 +4,7 @@ use crate::base::error::Error;
 use crate::engine::Engine;
 use crate::engine::cluster;
 use crate::engine::command::{Command, Flags, Traits};
+use crate::engine::table::CommandTable;
 use crate::script::calls::command_cache::CallableCommand;
 use crate::script::interpreter::Interpreter;
 use crate::script::interpreter::frame::Frame;
@@ -53,7 +54,7 @@ unsafe fn check_all(frame: &mut Frame, callable: &CallableCommand, args: &[&[u8]
         {
             Err(refusal.clone())
         } else if engine.in_cluster()
-            && let Err(error) = check_slot(frame, command, args)
+            && let Err(error) = check_slot(frame, engine.commands, command, args)
         {
             Err(error)
         } else {
@@ -72,10 +73,8 @@ fn count_rejected(engine: &mut Engine, command: &'static Command) {
 
 /// In a cluster, checks that the keys of a call have one slot, and that it is the script's slot.
 #[cold]
-fn check_slot(frame: &mut Frame, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
+fn check_slot(frame: &mut Frame, commands: &CommandTable, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
     let slot = cluster::request_slot(command, args).map_err(|_| {
-        // SAFETY: as promised to `check_call`; the table is no part of the engine.
-        let commands = unsafe { (*frame.engine).commands };
         let name = commands.full_name(command);
         Error::new(format!("ERR Command '{name}' in script attempted to access keys that don't hash to the same slot"))
     })?;

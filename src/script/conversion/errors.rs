@@ -50,7 +50,7 @@ pub(crate) unsafe fn push(lua: *mut lua_State, text: &[u8]) {
 /// Pushes the error table for a command's error reply, which has been counted.
 ///
 /// # Safety
-/// As for [`push`].
+/// The stack has room for three more values. Lua has called the caller, or allocations cannot fail.
 pub(crate) unsafe fn push_counted(lua: *mut lua_State, text: &[u8]) {
     // SAFETY: the stack has room for the table, a key and a value. Nothing here has a destructor if Lua runs out of memory.
     unsafe {

@@ -106,10 +106,10 @@ impl LuaSink {
     /// Begins an aggregate with `len` elements, or `len` pairs for a map.
     fn open(&mut self, kind: Kind, len: usize) {
         let lua = self.lua;
-        // SAFETY: `lua_checkstack` makes room for six values before the tables are pushed. Allocations cannot fail, and Lua
+        // SAFETY: `lua_checkstack` makes room for seven values before the tables are pushed. Allocations cannot fail, and Lua
         // refuses no table of up to `TABLE_MAX` elements.
         unsafe {
-            if self.too_large || len > TABLE_MAX || lua_checkstack(lua, 6) == 0 {
+            if self.too_large || len > TABLE_MAX || lua_checkstack(lua, 7) == 0 {
                 self.too_large = true;
                 return;
             }
@@ -215,7 +215,7 @@ impl Sink for LuaSink {
     fn error(&mut self, text: &[u8]) {
         self.failed |= self.levels.is_empty();
         self.value(|lua| {
-            // SAFETY: see above.
+            // SAFETY: `new` or `open` has made room for the error's table and two values above it.
             unsafe { errors::push_counted(lua, text) }
         });
     }
@@ -292,7 +292,7 @@ impl Sink for LuaSink {
             return self.bulk(text);
         }
         self.wrapped(c"verbatim_string", |lua| {
-            // SAFETY: see above.
+            // SAFETY: `new` or `open` has made room for the table, its key and its value. Allocations cannot fail.
             unsafe {
                 lua_createtable(lua, 0, 2);
                 push_bytes(lua, text);

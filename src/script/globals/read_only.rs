@@ -23,7 +23,7 @@ fn hidden_key() -> *mut c_void {
 /// Replaces the table on top with its proxy.
 ///
 /// # Safety
-/// The stack has room for five more values, and allocations cannot fail.
+/// The stack has room for five more values. Allocations cannot fail, or Lua has called the caller, in which nothing has a destructor.
 pub(crate) unsafe fn wrap(lua: *mut lua_State) {
     // SAFETY: the table to hide is on top, and four of the five places above it are used at most. Allocations cannot fail.
     unsafe {

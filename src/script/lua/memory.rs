@@ -81,7 +81,7 @@ impl Memory {
     /// Starts to control the pace of the state's collector.
     ///
     /// # Safety
-    /// This is the state's allocator data, and the state outlives it.
+    /// `lua` is a valid state, whose allocator data this is.
     pub(crate) unsafe fn attach(&mut self, lua: *mut lua_State) {
         self.lua = lua;
         self.fast_collection = true;
