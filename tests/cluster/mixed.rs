@@ -234,6 +234,8 @@ fn a_cluster_without_an_id_gets_one_when_all_of_its_nodes_are_there() {
     (0..3).for_each(|node| cluster.kill(node));
     (0..3).for_each(|node| cluster.start_node(node));
     assert_eq!(cluster.ask_leader(&["GET", "whose"]), "old");
+    // The third node may have begun a moment ago.
+    cluster.wait("the ids", |cluster| (0..3).all(|node| id_of(cluster, node).len() == 16).then_some(()));
     assert!((0..3).all(|node| id_of(&cluster, node) == id));
     both_serve([(&cluster, "old"), (&other, "other")]);
 }
