@@ -157,6 +157,8 @@ impl Locks {
     }
 
     /// Takes a lock. If it is not available, waits until a deadline where one is given (`Some(None)` waits without limit).
+    // See `renew`.
+    #[inline(always)]
     pub fn acquire(
         &mut self,
         keys: &mut impl Keys,
@@ -363,6 +365,8 @@ impl Locks {
 
     /// Restarts the lease of a holder, or keeps it with `None`, at the request of the connection `by`. That connection takes the grant
     /// over if the one that had it is no longer connected, and the grant is not bound to a session.
+    // One command calls it. Without this, the compiler decides by the rest of the crate, and a renewal takes 3 % more or less.
+    #[inline(always)]
     pub fn renew(
         &mut self,
         keys: &mut impl Keys,

@@ -151,6 +151,7 @@ pub(crate) fn bound(cx: &Context<'_>, session: bool) -> Bound {
 }
 
 /// Parses milliseconds, at least `min`.
+#[inline]
 pub(crate) fn milliseconds(text: &[u8], min: i64, what: &str) -> Result<u64> {
     let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
     if !(min..=MS_MAX).contains(&ms) {
