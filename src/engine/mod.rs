@@ -421,7 +421,7 @@ impl Engine {
         action
     }
 
-    /// Whether the server is to end.
+    /// Whether an action ends the server.
     pub fn is_ending(&self) -> bool {
         self.actions.iter().any(|action| matches!(action, Action::Shutdown { .. }))
     }

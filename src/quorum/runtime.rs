@@ -297,7 +297,7 @@ pub fn random() -> u64 {
     Random.number()
 }
 
-/// Fills `bytes` with random ones that nobody can guess, but for those of a simulation.
+/// Fills `bytes` with random ones: unpredictable ones, or in a simulation those that follow from its seed.
 pub fn fill_random(bytes: &mut [u8]) {
     match is_simulated() {
         true => rand::Rng::fill_bytes(&mut Random, bytes),
@@ -305,7 +305,7 @@ pub fn fill_random(bytes: &mut [u8]) {
     }
 }
 
-/// Runs a task that nobody waits for.
+/// Runs a task whose result is not used.
 pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     drop(Runtime::spawn(future));
 }
@@ -330,14 +330,14 @@ pub async fn timeout<T>(time: Duration, future: impl Future<Output = T>) -> Resu
     Ok(tokio::time::timeout(time, future).await?)
 }
 
-/// Ticks at an interval: the first one at once, and after a late one as long as after any other.
+/// Ticks at an interval. The first tick comes at once, and after a late tick the whole interval passes.
 pub struct Ticks {
     every: Duration,
     sleep: Pin<Box<Sleep>>,
 }
 
 impl Ticks {
-    /// Ticks of so much time.
+    /// Ticks at this interval.
     pub fn new(every: Duration) -> Ticks {
         Ticks { every, sleep: Box::pin(sleep(Duration::ZERO)) }
     }

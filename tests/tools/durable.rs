@@ -101,7 +101,7 @@ fn use_registers(seed: u64, mut episodes: Range<u64>, planted: Planted) -> Optio
         let shown = match linear::violation(&operations) {
             Some(_) => Shown::NotLinear,
             // A command is refused because of those before it.
-            None if waited_max > 3 * WAITING_MAX => Shown::Overload,
+            None if waited_max > 2 * WAITING_MAX => Shown::Overload,
             None => return None,
         };
         Some((episode, shown))

@@ -66,7 +66,7 @@ impl Platform for System {
 impl Listener for TcpListener {
     async fn accept(&self) -> io::Result<(Box<dyn Socket>, IpAddr)> {
         let (stream, from) = TcpListener::accept(self).await?;
-        // If it has ended meanwhile, whoever reads it finds that, and says where it came from.
+        // This fails if the socket has ended meanwhile. The first read finds that, too, and its error is logged with the address.
         let _ = prepare(&stream);
         Ok((Box::new(stream), from.ip()))
     }

@@ -12,6 +12,8 @@
 //! The proofs authenticate the beginning of a connection and its hellos. What follows is protected by TLS, or not at all.
 
 use std::io;
+#[cfg(feature = "torture")]
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -130,20 +132,30 @@ pub struct Identity {
     secret: Option<Vec<u8>>,
     standing: watch::Sender<Standing>,
     successor: watch::Sender<ClusterId>,
-    checks_cluster: bool,
+    /// Whether a test has planted that nodes of any cluster are taken.
+    #[cfg(feature = "torture")]
+    takes_any: AtomicBool,
 }
 
 impl Identity {
-    /// `secret`: nodes with another one, or none, are refused. `checks_cluster`: nodes of other clusters are refused.
-    pub fn new(
-        node: NodeId,
-        client: ClientAddress,
-        secret: Option<Vec<u8>>,
-        standing: Standing,
-        checks_cluster: bool,
-    ) -> Identity {
+    /// `secret`: nodes with another one, or none, are refused.
+    pub fn new(node: NodeId, client: ClientAddress, secret: Option<Vec<u8>>, standing: Standing) -> Identity {
         let (standing, successor) = (watch::Sender::new(standing), watch::Sender::new(0));
-        Identity { node, client, secret, standing, successor, checks_cluster }
+        Identity {
+            node,
+            client,
+            secret,
+            standing,
+            successor,
+            #[cfg(feature = "torture")]
+            takes_any: AtomicBool::new(false),
+        }
+    }
+
+    /// Plants a fault: nodes of any cluster are taken.
+    #[cfg(feature = "torture")]
+    pub fn take_any_cluster(&self) {
+        self.takes_any.store(true, Relaxed);
     }
 
     /// The number of this node.
@@ -176,7 +188,8 @@ impl Identity {
     /// Why not.
     pub fn check_cluster(&self, theirs: &Hello, side: Side) -> Result<(), Refusal> {
         let standing = *self.standing.borrow();
-        if !self.checks_cluster {
+        #[cfg(feature = "torture")]
+        if self.takes_any.load(Relaxed) {
             return Ok(());
         }
         standing.check(self.node, theirs.node, &theirs.standing(), side).map_err(Refusal::Foreign)

@@ -260,8 +260,10 @@ impl Carrier<'_> {
         }
     }
 
+    /// Takes what has come.
+    ///
     /// # Errors
-    /// Why the connection must end.
+    /// Why the connection must end. The same holds for [`Carrier::take`].
     fn hear(&mut self, frame: io::Result<Frame>) -> Result<(), String> {
         self.directory.heard(self.peer.traffic());
         self.take(frame.map_err(|error| error.to_string())?)

@@ -84,7 +84,7 @@ pub async fn serve<H: Handler, K: SnapshotSink>(listener: impl Listener, service
             }
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
-            Wire::new(socket).tell(&Refusal::Full.to_string()).await;
+            Wire::new(socket).send_refusal(&Refusal::Full.to_string()).await;
             log(&quiet, &format!("A node's connection was refused: {}", Refusal::Full));
             continue;
         };

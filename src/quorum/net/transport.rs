@@ -34,8 +34,6 @@ pub struct Options {
     pub platform: Arc<dyn Platform>,
     /// TLS, or none.
     pub security: Security,
-    /// Whether this node looks whose messages it takes. Only tests leave that out.
-    pub checks_cluster: bool,
     /// Maximum number of connections that other nodes may open.
     pub connections_max: usize,
     /// What this node takes part in.
@@ -67,10 +65,9 @@ pub struct Transport {
 impl Transport {
     /// A transport that knows no other node yet.
     pub fn new(options: Options) -> (Transport, Shutdown) {
-        let Options { node, client, secret, standing, platform, security, checks_cluster, connections_max, admission, hand_over } =
-            options;
+        let Options { node, client, secret, standing, platform, security, connections_max, admission, hand_over } = options;
         let (open, shutdown) = watch::channel(());
-        let me = Identity::new(node, client, secret, standing, checks_cluster);
+        let me = Identity::new(node, client, secret, standing);
         let shared = Arc::new(Shared::new(me, platform, security, shutdown));
         (Transport { shared, connections_max, admission, hand_over }, Shutdown { _open: open })
     }
@@ -109,6 +106,12 @@ impl Transport {
             change(known);
             *known != before
         });
+    }
+
+    /// Plants a fault: the node takes messages of any cluster.
+    #[cfg(feature = "torture")]
+    pub fn take_any_cluster(&self) {
+        self.shared.me.take_any_cluster();
     }
 
     /// Asks the members to which this node is connected what they are. Any thread may call this.

@@ -104,8 +104,8 @@ impl Wire {
         poll_fn(|cx| self.poll_send(cx)).await
     }
 
-    /// Tells the other node why the connection ends, as far as the socket takes it at once.
-    pub async fn tell(&mut self, reason: &str) {
+    /// Sends why the connection ends, as far as the socket takes it at once.
+    pub async fn send_refusal(&mut self, reason: &str) {
         self.push(encode(Kind::Refused, 0, reason.as_bytes()));
         // If the other node does not read, the reason is lost, and nobody waits.
         poll_fn(|cx| {
@@ -115,9 +115,9 @@ impl Wire {
         .await;
     }
 
-    /// Ends the connection, and tells the other node why as [`Wire::tell`] does.
+    /// Sends why the connection ends, as [`Wire::send_refusal`] does, and ends it.
     pub async fn refuse(&mut self, reason: &str) {
-        self.tell(reason).await;
+        self.send_refusal(reason).await;
         let _ = timeout(CLOSING_TIME, self.socket.shutdown()).await;
     }
 

@@ -91,8 +91,6 @@ pub struct Options<D> {
     pub platform: Arc<dyn Platform>,
     /// TLS among the nodes.
     pub security: Security,
-    /// Whether the node looks whose messages it takes. Only tests leave that out.
-    pub checks_cluster: bool,
     /// Times.
     pub timing: Timing,
 }
@@ -163,7 +161,7 @@ where
     L: Listener + 'static,
     H: Handler,
 {
-    let Options { node, members, disks, folder, log, client, secret, platform, security, checks_cluster, timing } = options;
+    let Options { node, members, disks, folder, log, client, secret, platform, security, timing } = options;
     let owner = log.owner;
     let describe = |error: &dyn std::fmt::Display| match folder.as_os_str().is_empty() {
         true => error.to_string(),
@@ -187,7 +185,6 @@ where
         standing,
         platform,
         security,
-        checks_cluster,
         connections_max: CONNECTIONS_MAX,
         admission: Arc::clone(&admission),
         hand_over: {
@@ -271,7 +268,7 @@ struct Core<D: Disk, M> {
     forgotten: Forgotten,
     /// What the log does not know yet of its cluster.
     belongs: Option<Lineage>,
-    /// For how long the node may have promised to elect nobody.
+    /// The longest lease that the node may have granted before its restart.
     lease: Duration,
     log: LogStore,
     snapshots: Snapshots<D>,

@@ -121,7 +121,6 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         secret: Some(config.cluster_secret.clone()).filter(|secret| !secret.is_empty()),
         platform: Arc::new(System),
         security: security(&config)?,
-        checks_cluster: true,
         timing: Timing::default(),
     };
     let machine = ShellMachine { control: control.clone(), config };

@@ -80,7 +80,7 @@ pub enum Event {
     Operate,
     /// The operator of a durable server changes how it stores.
     OperateServer(u32),
-    /// A client of a server that nobody checks does something.
+    /// An unchecked client of a server does something.
     Noise(u32),
 }
 

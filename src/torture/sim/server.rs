@@ -1,5 +1,5 @@
 //! A server of the simulation: the real engine and its driver, fed by connections and a clock of its own. [`storing`] has how it
-//! stores, [`journal`] how it loses writes, and [`noise`] clients that nobody checks.
+//! stores, [`journal`] how it loses writes, and [`noise`] its unchecked clients.
 
 mod journal;
 mod noise;
@@ -125,7 +125,7 @@ pub struct Server {
     waiting_max: Option<u64>,
     /// The greatest number of bytes that has waited.
     pub waited_max: u64,
-    /// Clients that nobody checks, if there are any.
+    /// Unchecked clients, if there are any.
     noise: Option<Noise>,
 }
 
@@ -269,8 +269,8 @@ impl Server {
         server
     }
 
-    /// Lets clients that nobody checks, of whom [`Event::Noise`] tells, use the server. On a durable one, few bytes may wait to be stored,
-    /// and the operator changes often how it stores.
+    /// Lets unchecked clients use the server, by [`Event::Noise`]. On a durable server, few bytes may wait to be stored, and the
+    /// operator often changes how it stores.
     pub fn stress(&mut self, waiting_max: u64) {
         self.noise = Some(Noise::new(Random::new(self.seed, streams::NOISE, 0), self.durable.is_some()));
         if self.durable.is_none() {
@@ -338,7 +338,7 @@ impl Server {
         self.note(at_us, || Entry::Connect(conn));
     }
 
-    /// Gives a client a session. Without a connection, it is one that nobody checks.
+    /// Gives a client a session. Without a connection, it is an unchecked one.
     fn accept(&mut self, at_us: u64, conn: Option<ConnId>) -> SessionId {
         let id = connect(&mut self.driver, self.clock.now(at_us));
         if self.conns.len() <= id.0 as usize {

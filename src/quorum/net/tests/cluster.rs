@@ -195,7 +195,6 @@ impl Member {
             standing: Standing::default(),
             platform: Arc::new(System),
             security: Security::default(),
-            checks_cluster: true,
             connections_max: 16,
             admission: Arc::new(Admission::new(Part::Votes)),
             hand_over: Arc::new(|_| ()),

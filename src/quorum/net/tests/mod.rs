@@ -269,7 +269,6 @@ impl TestNode {
             },
             platform: Arc::new(System),
             security: setup.security,
-            checks_cluster: true,
             connections_max: setup.connections_max.unwrap_or(16),
             admission: admission.clone(),
             hand_over: {

@@ -24,7 +24,7 @@ use crate::torture::sim::replica::{Flaw, TICK_MS, TIMING};
 
 /// Hash of the cluster's name.
 const CLUSTER: u64 = 7;
-/// What the nodes know and nobody else.
+/// The secret of the cluster.
 const SECRET: &[u8] = b"of a simulation";
 /// Bytes of a segment of the log, and of the space that is laid out at a time: small, so that episodes have several segments.
 const SEGMENT_BYTES: (u64, u64) = (64 << 10, 4 << 10);
@@ -219,7 +219,6 @@ impl Replica {
             secret: Some(SECRET.to_vec()),
             platform: Arc::new(platform),
             security: Security::default(),
-            checks_cluster: self.flaw != Flaw::AnyCluster,
             timing: TIMING,
         };
         let machine = SimMachine::new(self.disk.clone());
@@ -227,6 +226,9 @@ impl Replica {
         let handler = move |raft: &node::Raft<_, _>| Voting { handler: raft.clone(), node: index, votes };
         let opened = node::open(options, machine.clone(), listen, handler)?;
         let Opened { node, worker, transport, running, shutdown, .. } = opened;
+        if self.flaw == Flaw::AnyCluster {
+            transport.take_any_cluster();
+        }
         runtime.spawn(Box::pin(running));
         let had_bad_disk = self.bad;
         let process = Process { worker, machine, transport, _shutdown: shutdown, works: false, had_bad_disk, failed: false };

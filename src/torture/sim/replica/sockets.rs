@@ -34,7 +34,6 @@ const BUFFER: usize = 64 << 10;
 const AGAIN_US: (u64, u64) = (200_000, 1_000_000);
 /// Time between the parts of a segment, at most, and percentage of those that come in parts.
 const PARTS: (u64, u64) = (200, 5);
-
 /// Time after which the other node learns that nobody takes what it sends.
 const BREAKS_US: u64 = 200;
 /// Time after which a kernel asks whether an idle connection is still there, and after which it gives up: see `quorum::net::dial`.
@@ -68,17 +67,17 @@ struct End {
     node: u32,
     /// Bytes that no segment has yet.
     written: BytesMut,
-    /// Whether nothing more is written; and whether a segment says so.
+    /// Whether nothing more is written; and whether a segment that says so was sent.
     closed: bool,
-    said: bool,
+    close_sent: bool,
     /// Segments in their order. The last one is empty.
     under_way: VecDeque<Bytes>,
     /// When the last one arrives.
     arrives_us: u64,
-    /// How long after the last loss it is sent again, and whether that is yet to come.
+    /// How long after the last loss it is sent again; and whether nothing is sent before that.
     again_us: u64,
     waits: bool,
-    /// What has come from the other end, and whether that is all.
+    /// What has come from the other end and was not read; and whether nothing more comes.
     arrived: BytesMut,
     ended: bool,
     /// Whether there is no socket any more.
@@ -165,7 +164,7 @@ impl Sockets {
             return;
         }
         let opens = *state == State::Opening;
-        let closes = end.closed && !end.said;
+        let closes = end.closed && !end.close_sent;
         if end.waits || *state == State::Broken || !(opens || closes || !end.written.is_empty()) {
             return;
         }
@@ -189,7 +188,7 @@ impl Sockets {
                     net.at(end.arrives_us, Event::Arrives(number, side));
                 }
                 if closes {
-                    end.said = true;
+                    end.close_sent = true;
                     end.under_way.push_back(Bytes::new());
                     net.at(end.arrives_us, Event::Arrives(number, side));
                 }
@@ -275,7 +274,7 @@ impl Sockets {
             // What is opened to it does not know of it yet.
             let ends = connection.ends.iter_mut().take(if opens { 1 } else { 2 });
             for end in ends.filter(|end| end.node == node) {
-                (end.gone, end.said) = (true, true);
+                (end.gone, end.close_sent) = (true, true);
                 end.written.clear();
                 self.breaks.push((*number, KEEPALIVE_US.1));
             }
@@ -300,7 +299,7 @@ impl Sockets {
         self.last
     }
 
-    /// An end closes, and is `gone` or still reads.
+    /// Closes an end for writing, and if it is `gone` for reading, too.
     fn close(&mut self, number: Number, side: usize, gone: bool) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let [end, other] = ends(connection, side);

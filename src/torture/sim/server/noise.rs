@@ -1,6 +1,6 @@
-//! Clients whose replies nobody checks. They do what the others do not: they send requests in pieces and many at once, read slowly or not
-//! at all, subscribe, pause and kill others, and change what servers allow. All servers must bear it, and the others see nothing
-//! of it but delays and broken connections.
+//! Unchecked clients: nobody looks at their replies. They send requests in pieces and many at once, read slowly or not at all, subscribe,
+//! pause and kill other clients, and change directives. A server must bear it, and its other clients see nothing of it but delays and
+//! broken connections.
 
 use crate::base::ids::SessionId;
 use crate::client::Command;
@@ -36,7 +36,7 @@ const WRITES: [&str; 11] = [
     "EVAL for\u{a0}i=1,9\u{a0}do\u{a0}redis.call('RPUSH',KEYS[1],i)\u{a0}end 1 list:{n}",
 ];
 
-/// What else they send.
+/// What else they send. A command that stands twice is sent more often.
 const OTHERS: [&str; 53] = [
     "GET {key}",
     "GET {key}",
@@ -124,7 +124,7 @@ impl Line for NoiseClient {
 /// The clients of a server.
 pub(super) struct Noise {
     random: Random,
-    /// Whether they write little at a time, so that not much may wait to be stored.
+    /// Whether they write little at a time, and nothing in transactions, because not much may wait to be stored.
     writes_little: bool,
     clients: [NoiseClient; CLIENTS],
 }
@@ -148,7 +148,11 @@ impl Noise {
         let mut sent = Vec::new();
         for _ in 0..if little { 1 } else { count } {
             let of: &[&str] = if writes { &WRITES } else { &OTHERS };
-            let words = of[random.below(of.len() as u64) as usize].split(' ').map(|word| {
+            let command = of[random.below(of.len() as u64) as usize];
+            if self.writes_little && command == "MULTI" {
+                continue;
+            }
+            let words = command.split(' ').map(|word| {
                 let word = word.replace("{key}", &format!("noise:{}", random.below(8)));
                 let word = word.replace("{n}", &random.between(1, 50).to_string()).replace('\u{a0}', " ");
                 let length = if !little && random.percent(20) { random.below(VALUE_MAX) } else { random.below(20) };
@@ -172,7 +176,7 @@ impl Noise {
 }
 
 impl Server {
-    /// One of the clients that nobody checks does something.
+    /// An unchecked client does something.
     pub fn make_noise(&mut self, net: &mut Net) {
         let number = self.number;
         let Some(mut noise) = self.noise.take() else { return };
@@ -213,7 +217,7 @@ impl Server {
         self.driver.wake(id);
     }
 
-    /// Gives a client that nobody checks its turn.
+    /// Gives an unchecked client its turn.
     pub(super) fn serve_noise(&mut self, net: &mut Net, id: SessionId) {
         let (at, boot, now_us) = (self.present(net.now_us), self.boot_clock(net.now_us), net.now_us);
         let Server { driver, durable, noise: Some(noise), .. } = self else { return };
