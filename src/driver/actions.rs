@@ -2,6 +2,7 @@
 
 use crate::driver::{Driver, Present};
 use crate::engine::Action;
+use crate::engine::config::Effect;
 use crate::persist::natives::clock::BootClock;
 
 impl Driver {
@@ -32,11 +33,14 @@ impl Driver {
             // Without the feature no server is one of several.
             #[cfg(not(feature = "quorum"))]
             Action::HandOver { .. } | Action::LookAtFollowers => {}
-            Action::ConfigChanged("timeout" | "client-output-buffer-limit") => self.sweep_soon(at.now),
-            Action::ConfigChanged("appendfsync") => self.sync_as_configured(),
-            Action::ConfigChanged("appendonly") => self.log_as_configured(at),
-            Action::ConfigChanged("save" | "stop-writes-on-bgsave-error") => self.save_as_configured(at),
-            Action::ConfigChanged("aof-timestamp-enabled" | "latency-monitor-threshold") => self.log_details_as_configured(),
+            Action::Reconfigured(effect) => match effect {
+                Effect::Sweep => self.sweep_soon(at.now),
+                Effect::Syncs => self.sync_as_configured(),
+                Effect::Log => self.log_as_configured(at),
+                Effect::SavePoints => self.save_as_configured(at),
+                Effect::LogDetails => self.log_details_as_configured(),
+                Effect::LogLevel | Effect::Descriptors => return Some(action),
+            },
             other => return Some(other),
         }
         None

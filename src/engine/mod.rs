@@ -87,7 +87,7 @@ use slab::Slab;
 use crate::base::ids::SessionId;
 use crate::base::rate::Rates;
 use crate::base::time::Now;
-use crate::engine::config::Config;
+use crate::engine::config::{Config, Effect};
 use crate::engine::environment::Environment;
 use crate::engine::faults::Faults;
 use crate::engine::faults::gates::Gates;
@@ -166,8 +166,8 @@ pub enum Action {
     LookAtFollowers,
     /// Return freed memory to the system: a large amount was freed at once.
     ReturnMemory,
-    /// A configuration directive changed that the driver acts on.
-    ConfigChanged(&'static str),
+    /// A configuration directive was set of which this follows.
+    Reconfigured(Effect),
 }
 
 /// Writes a configuration, and users as lines of it, to its file.

@@ -1,11 +1,11 @@
 //! Configuration changes: applies a new configuration to the parts of the engine.
 
-use crate::engine::config::Config;
+use crate::engine::config::{Config, Effect};
 use crate::engine::{Action, Engine};
 
 impl Engine {
-    /// Switches to a new configuration, in which the named directives have changed.
-    pub fn reconfigure(&mut self, config: Config, changed: impl Iterator<Item = &'static str>) {
+    /// Switches to a new configuration, and asks the driver for what follows from the directives that were set.
+    pub fn reconfigure(&mut self, config: Config, effects: impl Iterator<Item = Effect>) {
         let password_changed = config.requirepass != self.config.requirepass;
         let clients_changed = config.maxmemory_clients != self.config.maxmemory_clients;
         let memory_changed = (config.maxmemory, config.maxmemory_policy) != (self.config.maxmemory, self.config.maxmemory_policy);
@@ -21,7 +21,7 @@ impl Engine {
         if password_changed {
             self.set_default_password();
         }
-        self.actions.extend(changed.map(Action::ConfigChanged));
+        self.actions.extend(effects.map(Action::Reconfigured));
         self.update_slow_path();
     }
 

@@ -10,7 +10,7 @@ use crate::base::time::Now;
 use crate::driver::connections::execute::Reading;
 use crate::driver::connections::turn::Turn;
 use crate::driver::{Driver, Orders, Present};
-use crate::engine::config::Config;
+use crate::engine::config::{Config, Effect};
 #[cfg(any(test, feature = "internals"))]
 use crate::engine::session::Peer;
 use crate::engine::{Action, Engine};
@@ -278,24 +278,18 @@ impl Shell {
                 Action::Reload(id, from) => self.order_reload(id, from),
                 Action::ChangeMembers(id, change) => self.change_members(id, change),
                 Action::ReturnMemory => allocator::return_free(),
-                Action::ConfigChanged(name) => self.reconfigured(name),
-                // The driver does these.
-                Action::Save { .. } | Action::RewriteLog | Action::HandOver { .. } | Action::LookAtFollowers => {}
+                #[cfg(feature = "cli")]
+                Action::Reconfigured(Effect::LogLevel) => log::set_level(self.driver.engine.config.loglevel),
+                Action::Reconfigured(Effect::Descriptors) => _ = descriptors::raise(self.driver.engine.config.maxclients),
+                // The driver does these, and without a log there is no level.
+                Action::Save { .. }
+                | Action::RewriteLog
+                | Action::HandOver { .. }
+                | Action::LookAtFollowers
+                | Action::Reconfigured(_) => {}
             }
         }
         self.clock.now()
-    }
-
-    fn reconfigured(&mut self, name: &str) {
-        let config = &self.driver.engine.config;
-        match name {
-            #[cfg(feature = "cli")]
-            "loglevel" => log::set_level(config.loglevel),
-            "maxclients" => {
-                descriptors::raise(config.maxclients);
-            }
-            _ => {}
-        }
     }
 
     /// Forgets what it has noted by the clock, which was set to another time: all that is due is looked at soon.

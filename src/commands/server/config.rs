@@ -129,7 +129,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         let names: Vec<&'static str> = wanted.iter().map(|(directive, _, _)| directive.name).collect();
         apply(&config, &names, &mut engine.environment).map_err(|(name, reason)| failed(name.as_bytes(), &reason))?;
     }
-    cx.engine.reconfigure(config, wanted.iter().map(|(directive, _, _)| directive.name));
+    cx.engine.reconfigure(config, wanted.iter().filter_map(|(directive, _, _)| directive.effect));
     let shown = |(_, name, value): &(&Directive, &'static str, &[u8])| match redact::is_secret(name.as_bytes()) {
         true => format!("{name}=(redacted)"),
         false => format!("{name}={}", String::from_utf8_lossy(value)),
@@ -183,6 +183,7 @@ fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 #[cfg(test)]
 mod tests {
     use crate::engine::Action;
+    use crate::engine::config::Effect;
     use crate::engine::harness::Harness;
     use crate::keyspace::change::Classes;
 
@@ -259,7 +260,9 @@ mod tests {
         let mut h = Harness::new();
         h.run("config set notify-keyspace-events Kx");
         assert_eq!(h.engine.keyspace.changes.notify, Classes::KEYSPACE | Classes::EXPIRED);
-        assert_eq!(h.engine.take_actions(), [Action::ConfigChanged("notify-keyspace-events")]);
+        assert_eq!(h.engine.take_actions(), []);
+        h.run("config set timeout 5 appendfsync no");
+        assert_eq!(h.engine.take_actions(), [Action::Reconfigured(Effect::Sweep), Action::Reconfigured(Effect::Syncs)]);
         h.run("config set requirepass hidden");
         let other = h.engine.connect(h.now, Default::default());
         h.session = other;

@@ -47,6 +47,7 @@ macro_rules! foreign {
                 kind: $kind,
                 fixed: $fixed,
                 protected: false,
+                effect: None,
                 section: Section::$section,
                 help: $why,
                 place: Place::Foreign { default: $default, fate: $fate },

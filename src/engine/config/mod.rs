@@ -24,6 +24,25 @@ use crate::store::values::list;
 use crate::store::values::stream::BlockLimits;
 use crate::store::values::zset;
 
+/// What follows from a change of a directive outside of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Connections are looked at soon: some may be idle for too long, or have too much output.
+    Sweep,
+    /// The append-only file is synced otherwise.
+    Syncs,
+    /// The append-only file is switched on or off.
+    Log,
+    /// What is written into the append-only file, or told of it, changes in details.
+    LogDetails,
+    /// Snapshots are made at other times, or what follows from one that has failed.
+    SavePoints,
+    /// Other events are logged.
+    LogLevel,
+    /// The process may need more descriptors.
+    Descriptors,
+}
+
 /// Section of a directive in `portcullis serve --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
@@ -79,6 +98,8 @@ pub struct Directive {
     pub fixed: bool,
     /// Whether it is fixed because it names a place outside of the server: Redis refuses `CONFIG SET` of it with another text.
     pub protected: bool,
+    /// What the driver does when it was set.
+    pub effect: Option<Effect>,
     /// Its section in `--help`.
     pub section: Section,
     /// A one-line description, including units.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::kind::{Field, Kind, OutputLimit};
 use super::rules::Rules;
-use super::{Directive, Place, Section};
+use super::{Directive, Effect, Place, Section};
 use crate::keyspace::change::Classes;
 use crate::keyspace::eviction::POLICY_NAMES;
 
@@ -21,7 +21,7 @@ const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning", "nothing"
 
 macro_rules! directives {
     ($(
-        $section:ident $name:literal $(/ $alias:literal)? => $field:ident: $type:ty = $default:expr, $kind:expr, $fixed:ident, $help:literal;
+        $section:ident $name:literal $(/ $alias:literal)? => $field:ident: $type:ty = $default:expr, $kind:expr, $fixed:ident $(($effect:ident))?, $help:literal;
     )*) => {
         /// The values of all directives. The help text of each row documents its field.
         #[derive(Clone, Debug)]
@@ -45,6 +45,7 @@ macro_rules! directives {
                 kind: $kind,
                 fixed: directives!(@fixed $fixed),
                 protected: directives!(@protected $fixed),
+                effect: directives!(@effect $($effect)?),
                 section: Section::$section,
                 help: $help,
                 place: Place::Field {
@@ -62,6 +63,8 @@ macro_rules! directives {
     };
     (@alias) => { None };
     (@alias $alias:literal) => { Some($alias) };
+    (@effect) => { None };
+    (@effect $effect:ident) => { Some(Effect::$effect) };
     (@fixed live) => { false };
     (@fixed $other:ident) => { true };
     (@protected protected) => { true };
@@ -80,7 +83,7 @@ directives! {
     Network "unixsocketperm" => unixsocketperm: u32 = 0, Octal(0, 0o777), fixed, "Permissions of the Unix socket, in octal.";
     Network "tcp-backlog" => tcp_backlog: u32 = 511, Integer(0, INT), fixed, "Maximum number of connections that wait to be accepted.";
     Network "tcp-keepalive" => tcp_keepalive: u32 = 300, Integer(0, INT), live, "Seconds of silence after which a connection is probed; 0 never.";
-    Network "timeout" => timeout: u32 = 0, Integer(0, INT), live, "Seconds after which an idle connection is closed; 0 never.";
+    Network "timeout" => timeout: u32 = 0, Integer(0, INT), live(Sweep), "Seconds after which an idle connection is closed; 0 never.";
 
     Network "tls-port" => tls_port: u16 = 0, Integer(0, 65535), live, "TCP port for TLS; 0 for none.";
     Network "tls-cert-file" => tls_cert_file: String = String::new(), Text, live, "Certificate of the server and its chain, in PEM. Setting it again reloads the file.";
@@ -106,7 +109,7 @@ directives! {
     Security "acl-pubsub-default" => acl_pubsub_default: &'static str = "resetchannels", Choice(&["allchannels", "resetchannels"]), live, "Channels that a new user may access: none or all.";
     Security "acllog-max-len" => acllog_max_len: u64 = 128, Integer(0, LONG), live, "Maximum number of entries in ACL LOG.";
 
-    Limits "maxclients" => maxclients: u32 = 10_000, Integer(1, UINT), live, "Maximum number of connected clients.";
+    Limits "maxclients" => maxclients: u32 = 10_000, Integer(1, UINT), live(Descriptors), "Maximum number of connected clients.";
     Limits "maxmemory" => maxmemory: u64 = 0, Memory(0, ULONG), live, "Memory limit in bytes; 0 for none. Beyond it, keys are evicted according to maxmemory-policy, or commands that need memory are refused.";
     Limits "maxmemory-policy" => maxmemory_policy: &'static str = "noeviction", Choice(&POLICY_NAMES), live, "Which keys are evicted when maxmemory is reached. noeviction: none, so that no lock is lost silently.";
     Limits "maxmemory-samples" => maxmemory_samples: u32 = 5, Integer(1, 64), live, "Number of sampled keys for each evicted key.";
@@ -116,7 +119,7 @@ directives! {
     Limits "databases" => databases: u32 = 16, Integer(1, 16_384), fixed, "Number of databases.";
     Limits "proto-max-bulk-len" => proto_max_bulk_len: u64 = 512 << 20, Memory(MIB, LONG), live, "Maximum bytes of an argument and of a string value.";
     Limits "client-query-buffer-limit" => client_query_buffer_limit: u64 = 1 << 30, Memory(MIB, LONG), live, "Maximum bytes of an incomplete request, of pipelined requests behind a blocking command, and of queued requests, watched keys and subscriptions. A client that exceeds it is closed. Of tracked keys, the oldest are dropped instead.";
-    Limits "client-output-buffer-limit" => client_output_buffer_limit: [OutputLimit; 3] = OUTPUT_LIMITS, OutputLimits, live, "Maximum bytes of unread replies: class, hard limit, soft limit, seconds. Class pubsub is for subscribers, MONITOR clients and invalidation messages of tracking.";
+    Limits "client-output-buffer-limit" => client_output_buffer_limit: [OutputLimit; 3] = OUTPUT_LIMITS, OutputLimits, live(Sweep), "Maximum bytes of unread replies: class, hard limit, soft limit, seconds. Class pubsub is for subscribers, MONITOR clients and invalidation messages of tracking.";
     Limits "maxmemory-clients" => maxmemory_clients: i64 = 0, MemoryOrPercent, live, "Maximum bytes, or percentage of maxmemory, of the buffers, watched keys, subscriptions and similar data of all clients, at least 128 KiB; 0 for none. Beyond it, the largest clients are closed.";
 
     Behaviour "notify-keyspace-events" => notify_keyspace_events: Classes = Classes::empty(), Events, live, "Classes of keyspace events that are published, such as KEA.";
@@ -143,32 +146,32 @@ directives! {
     Behaviour "lock-requests-max" => lock_requests_max: u64 = 100_000, Integer(0, 16_777_216), live, "Maximum number of owners of ended grants whose REQUEST ids are remembered, for up to a minute. Beyond it, those that ended first are forgotten.";
     Behaviour "lock-history-max-events" => lock_history_max_events: u64 = 16, Integer(1, 1024), live, "Maximum number of events in the history of a lock.";
     Limits "diagnostics-max-memory" => diagnostics_max_memory: u64 = 16 << 20, Memory(0, ULONG), live, "Maximum bytes of all that is remembered for diagnosis together: SLOWLOG, ACL LOG, LOCK.SLOWLOG, the histories of locks, their latest events, and clients that have ended. Beyond it, the oldest of all is forgotten. It does not count against maxmemory.";
-    Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Milliseconds from which a latency event is recorded for LATENCY; 0 never.";
+    Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live(LogDetails), "Milliseconds from which a latency event is recorded for LATENCY; 0 never.";
     Behaviour "latency-tracking" => latency_tracking: bool = true, Bool, live, "Record the execution times of each command for INFO latencystats and LATENCY HISTOGRAM.";
     Behaviour "latency-tracking-info-percentiles" => latency_percentiles: Vec<String> = vec!["50".into(), "99".into(), "99.9".into()], Percentiles, live, "Percentiles in INFO latencystats.";
     Limits "tracking-table-max-keys" => tracking_table_max_keys: u64 = 1_000_000, Integer(0, LONG), live, "Maximum number of keys that are tracked for client-side caching; 0 for no limit. Beyond it, random keys are invalidated.";
     Behaviour "enable-debug-command" => enable_debug_command: &'static str = "local", Choice(&["no", "yes", "local"]), fixed, "Who may use DEBUG.";
 
-    Logging "loglevel" => loglevel: &'static str = "notice", Choice(LOG_LEVELS), live, "Minimum level of logged events.";
+    Logging "loglevel" => loglevel: &'static str = "notice", Choice(LOG_LEVELS), live(LogLevel), "Minimum level of logged events.";
     Logging "logfile" => logfile: String = String::new(), Text, fixed, "File to which the log is appended. Empty: standard error.";
     Logging "hide-user-data-from-log" => hide_user_data_from_log: bool = false, Bool, live, "Leave out of the log what clients have sent: names of keys, locks, owners and clients, and reasons.";
 
-    Persistence "appendonly" => appendonly: bool = false, Bool, live, "Write each change to an append-only file, and start from it.";
-    Persistence "appendfsync" => appendfsync: &'static str = "everysec", Choice(&["everysec", "always", "no"]), live, "When the append-only file is synced. always: replies wait until what they show is durable. everysec: once a second. no: when the system likes.";
+    Persistence "appendonly" => appendonly: bool = false, Bool, live(Log), "Write each change to an append-only file, and start from it.";
+    Persistence "appendfsync" => appendfsync: &'static str = "everysec", Choice(&["everysec", "always", "no"]), live(Syncs), "When the append-only file is synced. always: replies wait until what they show is durable. everysec: once a second. no: when the system likes.";
     Persistence "dir" => dir: String = ".".into(), Text, protected, "Working directory, which has appenddirname and dbfilename.";
     Persistence "dbfilename" => dbfilename: String = "dump.rdb".into(), FileName("dbfilename can't be a path, just a filename"), protected, "Snapshot file in dir, which is loaded at the start with appendonly no. Empty: none is loaded or written.";
     Persistence "rdbchecksum" => rdbchecksum: bool = true, Bool, fixed, "Check the checksum of a snapshot when it is loaded, and write one.";
     Persistence "appenddirname" => appenddirname: String = "appendonlydir".into(), Text, fixed, "Folder of the append-only file, below dir.";
     Persistence "appendfilename" => appendfilename: String = "appendonly.aof".into(), Text, fixed, "Beginning of the names of its files.";
     Persistence "aof-load-truncated" => aof_load_truncated: bool = true, Bool, live, "Start from a file that ends in the middle of a batch, and cut that off. no: refuse to start.";
-    Persistence "aof-timestamp-enabled" => aof_timestamp_enabled: bool = false, Bool, live, "Write times into the append-only file, at which redis-check-aof --truncate-to-timestamp can cut it.";
+    Persistence "aof-timestamp-enabled" => aof_timestamp_enabled: bool = false, Bool, live(LogDetails), "Write times into the append-only file, at which redis-check-aof --truncate-to-timestamp can cut it.";
     Testing "key-load-delay" => key_load_delay: i64 = 0, Integer(-INT - 1, INT), live, "Microseconds to wait after each loaded key or request, for tests. -N: a microsecond after each N.";
     Testing "test-wall-clock-ms" => test_wall_clock_ms: i64 = 0, Integer(-DECADE_MS, DECADE_MS), live, "Milliseconds by which the wall clock is wrong, for tests.";
     Testing "test-disk-hangs-ms" => test_disk_hangs_ms: u64 = 0, Integer(0, LONG), live, "Milliseconds for which the disk of a replicated node answers nothing from now on, for tests.";
     Persistence "auto-aof-rewrite-percentage" => auto_aof_rewrite_percentage: u32 = 100, Integer(0, INT), live, "Make a new base when the files have grown by this percentage since the last one; 0 for never.";
     Persistence "auto-aof-rewrite-min-size" => auto_aof_rewrite_min_size: u64 = 64 << 20, Memory(0, LONG), live, "Make no new base before the files have this many bytes.";
-    Persistence "save" => save: Vec<String> = Vec::new(), SavePoints, live, "Pairs of seconds and changes: write an RDB snapshot when that many keys have changed in that time, and when the server ends. Empty: never.";
-    Persistence "stop-writes-on-bgsave-error" => stop_writes_on_bgsave_error: bool = true, Bool, live, "Refuse writes if there are save points and the last snapshot failed.";
+    Persistence "save" => save: Vec<String> = Vec::new(), SavePoints, live(SavePoints), "Pairs of seconds and changes: write an RDB snapshot when that many keys have changed in that time, and when the server ends. Empty: never.";
+    Persistence "stop-writes-on-bgsave-error" => stop_writes_on_bgsave_error: bool = true, Bool, live(SavePoints), "Refuse writes if there are save points and the last snapshot failed.";
     Behaviour "cluster-enabled" => cluster_enabled: bool = false, Bool, fixed, "Act as a cluster with one shard, for clients that require a cluster: of this node, or of the replicated ones.";
     Behaviour "cluster-announce-ip" => cluster_announce_ip: String = String::new(), Text, live, "Address that clients of a cluster of one node are told. Empty: the address to which they are connected.";
     Behaviour "cluster-announce-port" => cluster_announce_port: u16 = 0, Integer(0, 65535), live, "Port that clients of a cluster of one node are told; 0 for the port to which they are connected.";

@@ -187,7 +187,7 @@ impl Engine {
         let in_exec = self.sessions[id.0 as usize].flags.contains(SessionFlags::IN_EXEC);
         // The time by which a command moves the clock does not count either.
         let asked = |action: &Action| match action {
-            Action::ConfigChanged(_) => !in_exec,
+            Action::Reconfigured(_) => !in_exec,
             Action::Clock(..) => false,
             _ => true,
         };
