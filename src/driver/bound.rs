@@ -4,8 +4,25 @@
 //! on a leader those that its own disk has not written, though the other nodes have. Beyond it, commands that write are refused
 //! until half of it is left. A request is refused because of those before it, and not because of its own size.
 
-/// Maximum number of bytes that wait to be stored.
-pub const WAITING_MAX: u64 = 256 << 20;
+/// What the driver keeps no more of, in bytes. A test sets less, to show what follows.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// What waits to be stored.
+    pub waiting: u64,
+    /// What is on the way to the receiver of a copy: beyond it no more keys are copied, until half of it is left.
+    pub backlog: u64,
+    /// Changes on the way to that receiver: beyond it the copy is given up, because they come faster than they can be copied.
+    pub changes: u64,
+    /// Items that are copied at a time.
+    pub copied: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        // So many items take some tens of microseconds.
+        Limits { waiting: 256 << 20, backlog: 8 << 20, changes: 256 << 20, copied: 8 << 10 }
+    }
+}
 
 /// Whether too much waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

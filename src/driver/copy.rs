@@ -4,21 +4,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::driver::bound::Limits;
 use crate::driver::file::FileLog;
 use crate::driver::{Driver, Present};
 use crate::persist::live_copy::{LiveCopy, Part};
 use crate::persist::natives::clock::{BootClock, Moment};
 
-/// Bytes on the way to the other engine beyond which no more keys are copied, until it has caught up.
-const BACKLOG_MAX: u64 = 8 << 20;
-/// Bytes of items that are copied at a time: some tens of microseconds.
-const ROOM: usize = 8 << 10;
-/// Bytes of changes on the way beyond which the copy is given up: they come faster than they can be copied.
-const CHANGES_MAX: u64 = 256 << 20;
-
 /// What the receiver of a copy shares with the driver.
 #[derive(Debug, Default)]
 pub struct CopyProgress {
+    /// [`Limits::backlog`].
+    backlog_max: u64,
     /// Bytes on the way, and how many of them are changes.
     backlog: AtomicU64,
     changes: AtomicU64,
@@ -53,7 +49,7 @@ impl CopyProgress {
             self.changes.fetch_sub(len, Ordering::Relaxed);
         }
         let left = self.backlog.fetch_sub(len, Ordering::Relaxed) - len;
-        left < BACKLOG_MAX / 2 && self.waits.swap(false, Ordering::Relaxed)
+        left < self.backlog_max / 2 && self.waits.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -97,8 +93,9 @@ pub(super) struct Copying {
 }
 
 impl Copying {
-    pub(super) fn new(purpose: Purpose) -> Copying {
-        Copying { purpose, progress: Arc::default(), copy: None }
+    pub(super) fn new(purpose: Purpose, limits: Limits) -> Copying {
+        let progress = CopyProgress { backlog_max: limits.backlog, ..CopyProgress::default() };
+        Copying { purpose, progress: Arc::new(progress), copy: None }
     }
 
     pub(super) fn is_for_snapshot(&self) -> bool {
@@ -129,17 +126,17 @@ impl Driver {
             return true;
         };
         let progress = &copying.progress;
-        if progress.changes.load(Ordering::Relaxed) + copy.pending_bytes() as u64 > CHANGES_MAX {
+        if progress.changes.load(Ordering::Relaxed) + copy.pending_bytes() as u64 > self.limits.changes {
             self.copy_failed(at, "changes come faster than they can be copied");
             // Another one may be wanted.
             return self.copies();
         }
-        if progress.backlog.load(Ordering::Relaxed) > BACKLOG_MAX {
+        if progress.backlog.load(Ordering::Relaxed) > self.limits.backlog {
             progress.waits.store(true, Ordering::Relaxed);
             // The receiver may have caught up before it saw that.
-            return progress.backlog.load(Ordering::Relaxed) <= BACKLOG_MAX;
+            return progress.backlog.load(Ordering::Relaxed) <= self.limits.backlog;
         }
-        let more = copy.step(&self.engine.keyspace, moment, ROOM).unwrap_or(false);
+        let more = copy.step(&self.engine.keyspace, moment, self.limits.copied).unwrap_or(false);
         let whole = !more && !self.engine.keyspace.changes.in_unit();
         let mut parts = copy.take();
         if whole {

@@ -309,7 +309,7 @@ impl Driver {
     /// Looks whether too much waits to be stored.
     pub(super) fn look_at_bound(&mut self) {
         let waiting = self.waiting();
-        let most = if self.has_flaw(Flaw::Unbounded) { u64::MAX } else { self.waiting_max };
+        let most = if self.has_flaw(Flaw::Unbounded) { u64::MAX } else { self.limits.waiting };
         let Some(log) = self.log_mut() else { return };
         if log.bound.look(waiting, most) {
             let over = log.bound.is_over();

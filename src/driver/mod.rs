@@ -37,7 +37,7 @@ pub mod sharing;
 pub mod switch;
 
 use crate::base::time::Now;
-use crate::driver::bound::WAITING_MAX;
+use crate::driver::bound::Limits;
 use crate::driver::connections::Connections;
 use crate::driver::copy::{CopyOrder, Copying};
 use crate::driver::file::{FileLog, Phase};
@@ -107,8 +107,7 @@ pub struct Driver {
     switch_off_asked: bool,
     /// Number of files so far that changes went to.
     files_begun: u64,
-    /// Number of bytes that may wait to be stored.
-    waiting_max: u64,
+    limits: Limits,
     orders: Orders,
     /// A fault that a test has planted.
     #[cfg(any(test, feature = "torture"))]
@@ -129,7 +128,7 @@ impl Driver {
             rewrite_asked: false,
             switch_off_asked: false,
             files_begun: 0,
-            waiting_max: WAITING_MAX,
+            limits: Limits::default(),
             orders: Orders::default(),
             #[cfg(any(test, feature = "torture"))]
             flaw: Flaw::Nothing,
@@ -142,10 +141,10 @@ impl Driver {
         self.flaw = flaw;
     }
 
-    /// Lets fewer bytes wait to be stored, so that a test shows what follows.
+    /// Keeps less, so that a test shows what follows.
     #[cfg(feature = "torture")]
-    pub fn limit_waiting(&mut self, bytes: u64) {
-        self.waiting_max = bytes;
+    pub fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     /// Whether a test has planted this fault.

@@ -56,7 +56,7 @@ impl Driver {
         let keyspace = &self.engine.keyspace;
         let keys: usize = (0..keyspace.databases() as u32).map(|db| keyspace.db_len(db)).sum();
         self.engine.persistence.snapshot.keys = [0, keys as u64];
-        let copying = Copying::new(Purpose::Snapshot(number));
+        let copying = Copying::new(Purpose::Snapshot(number), self.limits);
         self.saving.running = Some(Arc::clone(&copying.progress));
         self.copying = Some(copying);
     }

@@ -83,7 +83,7 @@ impl Driver {
         let (mut file, beginning) = self.new_file(at.now, boot);
         file.begin_rewriting(at.now);
         self.engine.persistence.figures = Some(file.figures());
-        self.copying = Some(Copying::new(Purpose::File(file)));
+        self.copying = Some(Copying::new(Purpose::File(file), self.limits));
         tracing::info!("AOF was enabled: a new append-only file is being made");
         Some(beginning)
     }

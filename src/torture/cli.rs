@@ -143,10 +143,7 @@ fn with_arguments(command: Command) -> Command {
                 .conflicts_with_all(["algorithm", "table", "html", "history", "json"]),
         )
         .arg(
-            text("planted", "FAULT", "A fault in the nodes, to see it found")
-                .hide(true)
-                .requires("replicas")
-                .value_parser(Flaw::ALL.map(|flaw| flaw.name().unwrap_or_default())),
+            text("planted", "FAULT", "A fault in the servers, to see it found").hide(true),
         )
         .arg(flag("no-fencing", "The guarded resource ignores fencing tokens"))
         .arg(flag("no-shrink", "Shows the first schedule of a violation and does not search for the shortest"))
@@ -211,8 +208,17 @@ fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     }
     settings.think_us = settings.lease_us / 5;
     settings.fencing = !matches.get_flag("no-fencing");
-    let planted = matches.get_one::<String>("planted").and_then(|name| Flaw::from_name(name)).unwrap_or_default();
-    settings.replicas = Some(replicas(matches)).filter(|nodes| *nodes > 0).map(|nodes| Replicas { nodes, planted });
+    let planted = matches.get_one::<String>("planted");
+    let unknown = |name: &String| format!("--planted {name}: these servers have no such fault");
+    if replicas(matches) > 0 {
+        let planted = planted.map_or(Ok(Flaw::Nothing), |name| Flaw::from_name(name).ok_or_else(|| unknown(name)))?;
+        settings.replicas = Some(Replicas { nodes: replicas(matches), planted });
+    } else if matches.get_flag("durable") {
+        let planted = planted.map_or(Ok(Planted::Nothing), |name| Planted::from_name(name).ok_or_else(|| unknown(name)))?;
+        settings.durable = Some(planted);
+    } else if let Some(name) = planted {
+        return Err(unknown(name));
+    }
     Ok(settings)
 }
 
@@ -444,8 +450,7 @@ impl Invocation<'_> {
     fn use_registers(&self) -> Result<bool, String> {
         // A client library that sends a command twice has it carried out twice.
         let faults = self.settings.faults.iter().copied().filter(|fault| *fault != Fault::Duplicate).collect();
-        let durable = self.matches.get_flag("durable").then_some(Planted::Nothing);
-        let settings = Settings { faults, durable, ..self.settings.clone() };
+        let settings = Settings { faults, ..self.settings.clone() };
         let (from, simulated_us) = self.episode.map_or((0, self.simulated_us), |episode| (episode, 0));
         let spent_us = user_us();
         let bar = progress("registers", (simulated_us / HOUR_US).max(1), "hours");
@@ -455,7 +460,7 @@ impl Invocation<'_> {
         let (nodes, seed) = (settings.machines(), settings.seed);
         let cpu_s = user_us().saturating_sub(spent_us) as f64 / 1e6;
         let hours = simulated_us as f64 / HOUR_US as f64;
-        let of = match durable {
+        let of = match settings.durable {
             Some(_) if nodes == 1 => "durable server",
             Some(_) => "durable servers",
             None => "nodes",

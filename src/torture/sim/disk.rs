@@ -20,8 +20,26 @@ pub enum Planted {
     /// A new base does not have the next token.
     NoTokenRecord,
     /// A fault of the driver.
-    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "only tests plant it"))]
     OfDriver(Flaw),
+}
+
+impl Planted {
+    /// All faults, by their names on the command line.
+    pub const NAMED: [(&str, Planted); 8] = [
+        ("unsynced-folder", Planted::NoSyncOfFolder),
+        ("unchecked-log", Planted::NoChecksum),
+        ("no-token-record", Planted::NoTokenRecord),
+        ("early-reply", Planted::OfDriver(Flaw::AcknowledgeEarly)),
+        ("settles-ahead", Planted::OfDriver(Flaw::SettlesAhead)),
+        ("unbounded", Planted::OfDriver(Flaw::Unbounded)),
+        ("switch-loses-changes", Planted::OfDriver(Flaw::SwitchLosesChanges)),
+        ("base-lacks-increment", Planted::OfDriver(Flaw::BaseLacksIncrement)),
+    ];
+
+    /// The fault of a name.
+    pub fn from_name(name: &str) -> Option<Planted> {
+        Planted::NAMED.iter().find(|(of, _)| *of == name).map(|(_, planted)| *planted)
+    }
 }
 
 /// The disk, which several files use at a time.

@@ -1,16 +1,17 @@
 //! What a durable server of the simulation has beside its engine: its machine, its log, and the times of its disk.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::time::Now;
 use crate::client::Command;
-use crate::driver::Driver;
 use crate::driver::copy::{CopyOrder, CopyProgress, Use};
 use crate::driver::file::Beginning;
 use crate::driver::file::Phase;
 use crate::driver::flaw::Flaw;
 use crate::driver::received::Received;
+use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
@@ -43,7 +44,9 @@ pub struct Durable {
     /// What is being made of files or of a copy, and when it is done.
     making: Vec<(u64, Making)>,
     care: Care,
-    /// Whether the operator changes it often, and new bases and copies take long.
+    /// Whether the driver copies no more keys until the receiver has caught up.
+    copy_waits: bool,
+    /// Whether the operator changes it often, and new bases and copies take long or fail.
     hurries: bool,
     /// Number of the process.
     pub process: u64,
@@ -67,6 +70,7 @@ impl Durable {
             copy: None,
             making: Vec::new(),
             care: Care::Exact,
+            copy_waits: false,
             hurries: false,
             process: 0,
             syncs: false,
@@ -91,7 +95,7 @@ impl Durable {
         unreachable!("an empty disk without errors is a beginning")
     }
 
-    /// From now on the operator changes how it stores often, and new bases and copies take long, so that these meet.
+    /// From now on the operator changes how it stores often, and new bases and copies take long or fail, so that these meet.
     pub fn hurry(&mut self) {
         self.hurries = true;
     }
@@ -104,7 +108,7 @@ impl Durable {
     /// The process ends.
     pub fn end_process(&mut self) {
         (self.writer, self.syncs, self.resumes_us) = (None, false, None);
-        (self.beginning, self.copy) = (None, None);
+        (self.beginning, self.copy, self.copy_waits) = (None, None, false);
         self.making.clear();
         self.ordered.clear();
         self.care = Care::Exact;
@@ -125,18 +129,42 @@ impl Durable {
     }
 
     /// The folder of the log is opened for a file that is switched on.
-    pub fn open_file(&mut self, beginning: Option<Beginning>) {
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open_file(&mut self) -> Result<(), String> {
+        if self.fails() { Err("the folder cannot be opened".to_owned()) } else { Ok(()) }
+    }
+
+    /// What the file begins with.
+    pub fn begin(&mut self, beginning: Option<Beginning>) {
         self.beginning = beginning;
     }
 
+    /// Whether something fails now: a disk is full, or a thread cannot be started.
+    fn fails(&mut self) -> bool {
+        self.hurries && self.random.percent(10)
+    }
+
     /// Takes an order for a copy.
-    pub fn order_copy(&mut self, at_us: u64, order: CopyOrder) {
+    ///
+    /// # Errors
+    /// The copy cannot be received.
+    pub fn order_copy(&mut self, at_us: u64, order: CopyOrder) -> Result<(), String> {
         match order {
-            CopyOrder::Begin(of, moment, progress) => self.copy = Some(Copy { of, moment, progress, parts: Vec::new() }),
+            CopyOrder::Begin(of, moment, progress) => {
+                self.copy_waits = false;
+                if self.fails() {
+                    return Err("no thread can be started".to_owned());
+                }
+                self.copy = Some(Copy { of, moment, progress, coming: VecDeque::new(), next_us: at_us, parts: Vec::new() });
+            }
             CopyOrder::Part(part, moment) => {
                 if let Some(copy) = &mut self.copy {
-                    copy.progress.received(&part);
-                    copy.parts.push((part, moment));
+                    copy.coming.push_back((part, moment));
+                }
+                if !self.hurries {
+                    self.receive(at_us);
                 }
             }
             CopyOrder::End(moment) => {
@@ -149,6 +177,28 @@ impl Durable {
                 self.ordered.clear();
             }
         }
+        Ok(())
+    }
+
+    /// Receives the next part of the copy, if it is there by now.
+    fn receive(&mut self, at_us: u64) {
+        let Some(copy) = self.copy.as_mut().filter(|copy| copy.next_us <= at_us) else { return };
+        if let Some((part, moment)) = copy.coming.pop_front() {
+            self.copy_waits &= !copy.progress.received(&part);
+            copy.parts.push((part, moment));
+            copy.next_us = at_us + if self.hurries { self.random.between(100, 20_000) } else { 0 };
+        }
+    }
+
+    /// Lets the driver copy some keys.
+    pub fn copy_some(&mut self, driver: &mut Driver, at: Present, at_us: u64) {
+        let more = driver.copy_some(at, self.boot_clock(at_us));
+        self.copy_waits = driver.copies() && !more;
+    }
+
+    /// Whether the driver copies no more keys until the receiver has caught up.
+    pub fn copy_waits(&self) -> bool {
+        self.copy_waits
     }
 
     /// Begins to make a new base of these files, for the file of this number.
@@ -161,22 +211,33 @@ impl Durable {
         self.making.push((at_us + took_us, making));
     }
 
-    /// When what is being made is done.
+    /// When the next part of a copy comes, or what is being made is done.
     pub fn made_us(&self) -> Option<u64> {
-        self.making.iter().map(|(done_us, _)| *done_us).min()
+        let part_us = self.copy.as_ref().filter(|copy| !copy.coming.is_empty()).map(|copy| copy.next_us);
+        self.making.iter().map(|(done_us, _)| *done_us).chain(part_us).min()
     }
 
     /// Takes what was made by now.
     pub fn take_made(&mut self, now: Now, at_us: u64) -> Option<Made> {
+        self.receive(at_us);
         let done = self.making.iter().position(|(done_us, _)| *done_us <= at_us)?;
         let (_, making) = self.making.remove(done);
+        let full = "the disk is full".to_owned();
         Some(match making {
+            Making::Base(number, _) if self.fails() => Made::Base(number, Err(full)),
             Making::Base(number, files) => {
                 let moment = Moment { now, boot: self.machine.boot_clock(at_us) };
                 Made::Base(number, make_base(&self.machine.disk, files, moment, Config::default()))
             }
             // Nothing is made of a copy that was given up.
             Making::OfCopy(copy, _) if copy.progress.is_abandoned() => return None,
+            Making::OfCopy(copy, _) if self.fails() => match copy.of {
+                Use::Snapshot(number) => Made::Snapshot(number, Err(full)),
+                Use::FirstBase => {
+                    self.ordered.clear();
+                    Made::File(Err(full))
+                }
+            },
             Making::OfCopy(copy, moment) => match copy.of {
                 Use::Snapshot(number) => Made::Snapshot(number, copy.receive().map(drop)),
                 Use::FirstBase => Made::File(self.begin_file(at_us, copy, moment)),
@@ -204,6 +265,19 @@ impl Durable {
                 self.care = Care::None;
             }
             vec![change[which]]
+        } else if self.hurries && self.random.percent(30) {
+            // In the middle of a change.
+            self.care = Care::None;
+            let change = [
+                "CONFIG SET appendonly no",
+                "CONFIG SET appendfsync no",
+                "CONFIG SET auto-aof-rewrite-percentage 0",
+                "CONFIG SET auto-aof-rewrite-percentage 100",
+                "BGREWRITEAOF",
+                "BGSAVE",
+                "SAVE",
+            ];
+            vec![change[self.random.below(change.len() as u64) as usize]]
         } else {
             self.care = Care::Returns;
             vec!["CONFIG SET appendonly yes", "CONFIG SET appendfsync always"]
@@ -260,6 +334,7 @@ impl Durable {
                 let longest_us = match self.machine.disk.planted {
                     // A slow disk shows it sooner.
                     Planted::OfDriver(Flaw::AcknowledgeEarly | Flaw::SettlesAhead) => 2_000_000,
+                    _ if self.hurries && self.random.percent(1) => 5_000_000,
                     _ if self.random.percent(5) => 50_000,
                     _ => 2_000,
                 };
@@ -308,6 +383,10 @@ struct Copy {
     /// When it began.
     moment: Moment,
     progress: Arc<CopyProgress>,
+    /// Parts on the way, and when the next one comes.
+    coming: VecDeque<(Part, Moment)>,
+    next_us: u64,
+    /// Those that have come.
     parts: Vec<(Part, Moment)>,
 }
 
@@ -316,7 +395,7 @@ impl Copy {
     fn receive(self) -> Result<Box<Engine>, String> {
         let mut engine = Box::new(Engine::new(Config::default(), 0, self.moment.now, crate::commands::table()));
         let mut received = Received::new(&mut engine, self.moment);
-        self.parts.iter().try_for_each(|(part, moment)| received.apply(part, *moment))?;
+        self.parts.iter().chain(&self.coming).try_for_each(|(part, moment)| received.apply(part, *moment))?;
         received.finish()?;
         Ok(engine)
     }

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
+use crate::driver::bound::Limits;
 use crate::driver::connections::execute::Reading;
 use crate::driver::connections::turn::{Next, Step, Turn};
 use crate::driver::{Driver, Present};
@@ -121,8 +122,8 @@ pub struct Server {
     pub(in crate::torture::sim) replica: Option<Box<Replica>>,
     /// Until when the server stands still.
     pub stalled_until_us: u64,
-    /// Number of bytes that may wait to be stored, if not as many as usual.
-    waiting_max: Option<u64>,
+    /// What the driver keeps no more of, if not as much as usual.
+    limits: Option<Limits>,
     /// The greatest number of bytes that has waited.
     pub waited_max: u64,
     /// Unchecked clients, if there are any.
@@ -252,7 +253,7 @@ impl Server {
             durable: None,
             replica: None,
             stalled_until_us: 0,
-            waiting_max: None,
+            limits: None,
             waited_max: 0,
             noise: None,
         };
@@ -276,8 +277,9 @@ impl Server {
         if self.durable.is_none() {
             return;
         }
-        self.waiting_max = Some(waiting_max);
-        self.driver.limit_waiting(waiting_max);
+        let limits = Limits { waiting: waiting_max, backlog: 256, changes: 2048, copied: 64 };
+        self.limits = Some(limits);
+        self.driver.limit(limits);
         if let Some(durable) = &mut self.durable {
             durable.hurry();
         }
@@ -462,7 +464,7 @@ impl Server {
         if let Some(durable) = &self.durable {
             next_us = next_us.min(durable.made_us().unwrap_or(u64::MAX));
         }
-        if self.driver.copies() {
+        if self.driver.copies() && !self.durable.as_ref().is_some_and(Durable::copy_waits) {
             // Requests come between two slices.
             next_us = next_us.min(net.now_us + COPY_EVERY_US);
         }

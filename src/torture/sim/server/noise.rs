@@ -16,6 +16,8 @@ const CLIENTS: usize = 3;
 const PAUSE_US: (u64, u64) = (1_000, 200_000);
 /// Maximum length of a value in bytes.
 const VALUE_MAX: u64 = 40_000;
+/// Bytes of a request that is too long.
+const QUERY_LEN: usize = 1_200_000;
 /// Number of bytes that a client reads at first.
 const BEGIN_ROOM: usize = 100_000;
 /// Maximum number of bytes that a client reads before it is slow again.
@@ -37,7 +39,7 @@ const WRITES: [&str; 11] = [
 ];
 
 /// What else they send. A command that stands twice is sent more often.
-const OTHERS: [&str; 53] = [
+const OTHERS: [&str; 55] = [
     "GET {key}",
     "GET {key}",
     "LRANGE list:{n} 0 -1",
@@ -82,6 +84,8 @@ const OTHERS: [&str; 53] = [
     "CONFIG SET aof-timestamp-enabled no",
     "CONFIG SET maxmemory-clients 300000",
     "CONFIG SET maxmemory-clients 0",
+    "CONFIG SET client-query-buffer-limit 1048576",
+    "CONFIG SET client-query-buffer-limit 1073741824",
     "BGSAVE",
     "BGSAVE SCHEDULE",
     "SAVE",
@@ -166,7 +170,17 @@ impl Noise {
             });
             sent.extend(command.iter().flat_map(|command| command.wire()));
         }
+        let many = random.between(100, 1_000);
+        let get = Command::new("GET").arg(format!("noise:{}", random.below(8)));
         match random.below(60) {
+            // Long replies, or many.
+            2 => (0..many).for_each(|_| sent.extend(get.wire())),
+            3 => sent.extend((0..many).fold(Command::new("MGET"), |mget, n| mget.arg(format!("noise:{n}"))).wire()),
+            // More than is read of a request, and not all of it.
+            4 if random.percent(20) => {
+                sent.extend(b"*2\r\n$3\r\nGET\r\n$9000000\r\n");
+                sent.resize(sent.len() + QUERY_LEN, b'x');
+            }
             0 => sent.extend(b"*1\r\n$x\r\n"),
             1 => sent.extend(b"GET 'noise:1'\r\n\r\nPING\r\n"),
             _ => {}

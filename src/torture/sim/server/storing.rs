@@ -16,11 +16,17 @@ const OPERATE_EVERY_US: u64 = 1_000_000;
 pub(super) fn carry_out(driver: &mut Driver, durable: Option<&mut Durable>, at: Present, at_us: u64) -> Option<String> {
     let Orders { copy, file, opens_file, failed, .. } = driver.take_orders();
     let Some(durable) = durable else { return failed };
-    copy.into_iter().for_each(|order| durable.order_copy(at_us, order));
+    for order in copy {
+        if let Err(reason) = durable.order_copy(at_us, order) {
+            driver.copy_failed(at, &reason);
+        }
+    }
     file.into_iter().for_each(|order| durable.order(order));
     if opens_file {
-        let beginning = driver.file_opened(at, durable.boot_clock(at_us));
-        durable.open_file(beginning);
+        match durable.open_file() {
+            Ok(()) => durable.begin(driver.file_opened(at, durable.boot_clock(at_us))),
+            Err(reason) => driver.file_not_begun(at, &reason),
+        }
     }
     failed
 }
@@ -32,8 +38,8 @@ impl Server {
         self.seed = self.seed.wrapping_add(1);
         let (driver, clock, kept) = durable.start(at_us, self.seed);
         (self.driver, self.clock) = (driver, clock);
-        if let Some(bytes) = self.waiting_max {
-            self.driver.limit_waiting(bytes);
+        if let Some(limits) = self.limits {
+            self.driver.limit(limits);
         }
         self.driver.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
         kept
@@ -57,8 +63,9 @@ impl Server {
     /// Copies some keys, if a copy is in progress.
     pub(super) fn copy_some(&mut self, now_us: u64) {
         let at = self.present(now_us);
-        if let (true, Some(durable)) = (self.driver.copies(), &self.durable) {
-            self.driver.copy_some(at, durable.boot_clock(now_us));
+        let Server { driver, durable: Some(durable), .. } = self else { return };
+        if driver.copies() {
+            durable.copy_some(driver, at, now_us);
         }
     }
 
