@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, channel};
 use std::time::{Duration, Instant};
 
 use crate::driver::file::Beginning;
-use crate::driver::replay::{Purpose, Replay};
+use crate::driver::replay::Purpose;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::Files as LogFiles;
@@ -48,7 +48,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     // In this order: time that passes between the two makes a lease end later, not earlier.
     let boot = boot::clock();
     let moment = Moment { boot, now: shell.clock.now() };
-    let replay = Replay::new(shell.driver.engine.begin_loading(moment.now, files.progress().1), moment);
+    let replay = shell.driver.begin_loading(moment, files.progress().1);
     let began = Instant::now();
     shell.files.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
     shell.update_files();
@@ -127,23 +127,14 @@ impl Shell {
         let delay = self.driver.engine.config.key_load_delay;
         let Some(mut loading) = self.files.loading.take() else { return Ok(()) };
         if !loading.wait(delay).is_zero() || !loading.load_some(delay)? {
-            if let Some(figures) = &mut self.driver.engine.persistence.loading {
-                (figures.loaded_bytes, figures.used_memory) = (loading.files.progress().0, loading.files.used_memory());
-            }
+            self.driver.note_loaded(loading.files.progress().0, loading.files.used_memory());
             self.files.loading = Some(loading);
             return Ok(());
         }
         let Loading { replay, files, then, source, began, .. } = *loading;
-        let tally = files.tally();
-        let (engine, keys) = replay.finish(self.clock.now(), files.purpose())?;
-        self.driver.engine.end_loading(*engine);
-        self.driver.engine.persistence.last_load = [tally.expired, tally.loaded];
-        // What was loaded is no change since the last snapshot.
-        let changes = self.driver.engine.keyspace.changes.count;
-        self.driver.engine.persistence.snapshot.saved_changes = changes;
+        let keys = self.driver.end_loading(self.clock.now(), replay, files.purpose(), files.tally())?;
         tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
         then(self, files.finish())?;
-        // It may have been switched meanwhile.
         self.drive(|driver, at| driver.log_as_configured(at));
         self.after_order();
         Ok(())

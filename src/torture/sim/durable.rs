@@ -10,6 +10,7 @@ use crate::driver::copy::{CopyOrder, CopyProgress, Use};
 use crate::driver::file::Beginning;
 use crate::driver::file::Phase;
 use crate::driver::flaw::Flaw;
+use crate::driver::pace::Pace;
 use crate::driver::received::Received;
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
@@ -23,7 +24,11 @@ use crate::persist::natives::clock::BootClock;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::disk::{Planted, SharedDisk};
-use crate::torture::sim::machine::{Machine, ProcessClock, Writer, make_base};
+use crate::torture::sim::machine::{Loading, Machine, ProcessClock, Writer, make_base};
+use crate::torture::sim::server::busy_clock;
+
+/// Time between two slices of a load.
+const LOAD_EVERY_US: u64 = 200;
 
 /// The configuration of a durable server.
 pub fn config() -> Config {
@@ -34,6 +39,8 @@ pub fn config() -> Config {
 /// The machine of a server, and who writes its log.
 pub struct Durable {
     machine: Machine,
+    /// The files that are loaded, and when the next slice of them is.
+    loading: Option<(u64, Loading)>,
     /// Writes the log of the process, if it has one.
     writer: Option<Writer>,
     /// What was ordered of a writer that is not there yet.
@@ -64,6 +71,7 @@ impl Durable {
         let random = Random::new(seed, streams::DISK, 0);
         Durable {
             machine: Machine::new(disk, 0),
+            loading: None,
             writer: None,
             ordered: Vec::new(),
             beginning: None,
@@ -80,19 +88,54 @@ impl Durable {
     }
 
     /// Starts a process from the files. Returns its driver and its clocks, and whether the files were loaded. If they are
-    /// refused, all of them are deleted, as an operator does who wants the server back at any price.
+    /// refused, all of them are deleted.
     pub fn start(&mut self, at_us: u64, seed: u64) -> (Driver, ProcessClock, bool) {
         self.process += 1;
         for kept in [true, false] {
-            let started =
-                self.machine.start(at_us, config(), seed).inspect_err(|reason| tracing::warn!(reason, "files are refused"));
-            if let Ok((driver, clock, writer)) = started {
-                self.writer = Some(writer);
-                return (driver, clock, kept);
+            match self.try_to_start(at_us, seed) {
+                Ok((driver, clock)) => return (driver, clock, kept),
+                Err(reason) => tracing::warn!(reason, "files are refused"),
             }
-            self.machine.disk.act(|disk| *disk = SimulatedDisk::new(seed));
+            self.delete_files(seed);
         }
         unreachable!("an empty disk without errors is a beginning")
+    }
+
+    /// Deletes all files, as an operator does who wants the server back at any price.
+    pub fn delete_files(&mut self, seed: u64) {
+        self.machine.disk.act(|disk| *disk = SimulatedDisk::new(seed));
+    }
+
+    fn try_to_start(&mut self, at_us: u64, seed: u64) -> Result<(Driver, ProcessClock), String> {
+        if self.hurries {
+            let config = Config { key_load_delay: [0, 0, 50, -1][self.random.below(4) as usize], ..config() };
+            let (driver, clock, loading) = self.machine.begin_loading(at_us, config, seed)?;
+            self.loading = Some((at_us, loading));
+            return Ok((driver, clock));
+        }
+        let (driver, clock, writer) = self.machine.start(at_us, config(), seed)?;
+        self.writer = Some(writer);
+        Ok((driver, clock))
+    }
+
+    /// Loads a slice of the files, if one is due, and begins the log behind the last one.
+    ///
+    /// # Errors
+    /// The files are refused, in words.
+    pub fn load_some(&mut self, driver: &mut Driver, at: Present, at_us: u64) -> Result<(), String> {
+        let Some((_, mut loading)) = self.loading.take_if(|(due_us, _)| *due_us <= at_us) else { return Ok(()) };
+        let mut pace = Pace::slice(busy_clock);
+        if loading.load_some(driver, &mut pace)? {
+            self.writer = Some(self.machine.end_loading(at, at_us, driver, loading)?);
+        } else {
+            self.loading = Some((at_us + LOAD_EVERY_US + pace.owed().as_micros() as u64, loading));
+        }
+        Ok(())
+    }
+
+    /// When the next slice of the files is loaded; `None` if they are loaded.
+    pub fn loads_us(&self) -> Option<u64> {
+        self.loading.as_ref().map(|(due_us, _)| *due_us)
     }
 
     /// From now on the operator changes how it stores often, and new bases and copies take long or fail, so that these meet.
@@ -107,7 +150,7 @@ impl Durable {
 
     /// The process ends.
     pub fn end_process(&mut self) {
-        (self.writer, self.syncs, self.resumes_us) = (None, false, None);
+        (self.loading, self.writer, self.syncs, self.resumes_us) = (None, None, false, None);
         (self.beginning, self.copy, self.copy_waits) = (None, None, false);
         self.making.clear();
         self.ordered.clear();
@@ -289,6 +332,9 @@ impl Durable {
     /// Whether nothing that was acknowledged is lost if the process ends now: the file is on, and all that was acknowledged
     /// before it was, or under another `appendfsync`, is durable.
     pub fn loses_nothing(&mut self, driver: &Driver) -> bool {
+        if self.loading.is_some() && self.care == Care::Exact {
+            return true;
+        }
         let Some(file) = driver.file().filter(|file| file.phase == Phase::Running && file.syncs == Syncs::Always) else {
             return false;
         };
@@ -334,7 +380,7 @@ impl Durable {
                 let longest_us = match self.machine.disk.planted {
                     // A slow disk shows it sooner.
                     Planted::OfDriver(Flaw::AcknowledgeEarly | Flaw::SettlesAhead) => 2_000_000,
-                    _ if self.hurries && self.random.percent(1) => 5_000_000,
+                    _ if self.hurries && self.random.percent(1) => 3_000_000,
                     _ if self.random.percent(5) => 50_000,
                     _ => 2_000,
                 };

@@ -1,7 +1,7 @@
 //! The machine of a durable server: its disk, its clocks, and the process that starts from its files.
 //!
 //! ```text
-//!   Machine ─ start: manifest, load_from, Replay ─▶ Driver ─ submit: a batch ─▶ LogWriter ─▶ Files ─▶ SharedDisk
+//!   Machine ─ start: manifest, Files, Replay ─▶ Driver ─ submit: a batch ─▶ LogWriter ─▶ Files ─▶ SharedDisk
 //!                                                     ▲                            │
 //!                                                     └───────── settled ◀─ sync ──┘
 //! ```
@@ -16,19 +16,20 @@ use std::sync::Arc;
 
 use crate::base::time::Now;
 use crate::driver::file::Beginning;
-use crate::driver::replay::Purpose;
+use crate::driver::pace::Pace;
+use crate::driver::replay::{Purpose, Replay};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::batch::{FIRST_LINE, HEADER, Header, salt_of, seal};
 use crate::persist::append::clock::{BootClock, Moment};
-use crate::persist::append::files::Files;
+use crate::persist::append::files::Files as LogFiles;
 use crate::persist::append::log_writer::{LogWriter, Progress, Report, Surroundings, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{Disk, DiskError, append_all, read_whole};
 use crate::persist::natives::name;
 use crate::persist::resume::{Last, manifest_name};
-use crate::server::durable::load::{LoadedFiles, load_from};
+use crate::server::durable::load::Files;
 use crate::server::durable::rewrite::write_base;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
@@ -143,24 +144,50 @@ impl Machine {
     /// The files are refused, in words.
     #[cfg(any(test, feature = "internals"))]
     pub fn load(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, ProcessClock), String> {
-        let (engine, moment, clock, _) = self.load_at(at_us, config, seed)?;
-        debug_assert_eq!(moment.now, clock.now(at_us));
-        Ok((engine, clock))
+        let (mut driver, clock, mut loading) = self.begin_loading(at_us, config, seed)?;
+        while !loading.load_some(&mut driver, &mut Pace::unlimited())? {}
+        driver.end_loading(clock.now(at_us), loading.replay, loading.files.purpose(), loading.files.tally())?;
+        Ok((driver.engine, clock))
     }
 
-    fn load_at(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, Moment, ProcessClock, LoadedFiles), String> {
+    /// Starts the server, which loads its files ([`Loading::load_some`]) and then goes on ([`Machine::end_loading`]).
+    ///
+    /// # Errors
+    /// The files are refused, in words.
+    pub fn begin_loading(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Loading), String> {
         self.processes += 1;
         // Not a whole number of milliseconds, and another one for each process.
         let clock = ProcessClock::new(at_us, BEGIN_US + self.processes * 77_700_123 % 1_000_000_007, self.wall_ms);
         let moment = Moment { boot: self.boot_clock(at_us), now: clock.now(at_us) };
-        let mut engine = Engine::new(config, seed, moment.now, crate::commands::table());
+        let mut driver = Driver::new(Engine::new(config, seed, moment.now, crate::commands::table()));
+        if let Planted::OfDriver(flaw) = self.disk.planted {
+            driver.plant(flaw);
+        }
         let manifest = read_manifest(&mut self.disk.clone())?;
-        let truncates = engine.config.aof_load_truncated;
-        let (_, loaded) = load_files(&mut engine, moment, &self.disk, manifest, Purpose::Start { truncates })?;
-        Ok((engine, moment, clock, loaded))
+        let truncates = driver.engine.config.aof_load_truncated;
+        let files = open_files(&self.disk, manifest, Purpose::Start { truncates })?;
+        let replay = driver.begin_loading(moment, files.progress().1);
+        Ok((driver, clock, Loading { replay, files }))
     }
 
-    fn writer(&self, files: Files<SharedDisk>, syncs: Syncs, progress: Arc<Progress>, at_us: u64) -> Writer {
+    /// The files are loaded: lets the server serve, and begins its log.
+    ///
+    /// # Errors
+    /// The files are refused, in words, or the disk's errors.
+    pub fn end_loading(&self, at: Present, at_us: u64, driver: &mut Driver, loading: Loading) -> Result<Writer, String> {
+        let Loading { replay, files } = loading;
+        driver.end_loading(at.now, replay, files.purpose(), files.tally())?;
+        let loaded = files.finish();
+        let (log, Beginning { head, progress, syncs }) = driver.new_file(at.now, self.boot_clock(at_us));
+        let files = LogFiles::begin(self.disk.clone(), NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
+        let increments = files.manifest().increments.len();
+        let writer = self.writer(files, syncs, progress, at_us);
+        driver.resume_file(at, log, increments);
+        driver.log_as_configured(at);
+        Ok(writer)
+    }
+
+    fn writer(&self, files: LogFiles<SharedDisk>, syncs: Syncs, progress: Arc<Progress>, at_us: u64) -> Writer {
         let around = Around { disk: self.disk.clone(), now_ns: Cell::new(at_us * 1_000), reports: RefCell::default() };
         LogWriter::new(files, syncs, progress, around)
     }
@@ -175,7 +202,7 @@ impl Machine {
         manifest.begin_anew(NAME);
         let Some(base) = &manifest.base else { return Err("the manifest names no base".to_owned()) };
         let len = put_base(&self.disk, copied, moment, base)?;
-        let files = Files::begin(self.disk.clone(), NAME, manifest, Last::Missing, len, &head).map_err(words)?;
+        let files = LogFiles::begin(self.disk.clone(), NAME, manifest, Last::Missing, len, &head).map_err(words)?;
         Ok(self.writer(files, syncs, progress, at_us))
     }
 
@@ -184,16 +211,10 @@ impl Machine {
     /// # Errors
     /// The files are refused, in words, or the disk's errors.
     pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Writer), String> {
-        let (engine, moment, clock, loaded) = self.load_at(at_us, config, seed)?;
-        let mut driver = Driver::new(engine);
-        if let Planted::OfDriver(flaw) = self.disk.planted {
-            driver.plant(flaw);
-        }
-        let (log, Beginning { head, progress, syncs }) = driver.new_file(moment.now, moment.boot);
-        let files = Files::begin(self.disk.clone(), NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
-        let increments = files.manifest().increments.len();
-        let writer = self.writer(files, syncs, progress, at_us);
-        driver.resume_file(Present { now: moment.now, ns: at_us * 1_000, frozen: false }, log, increments);
+        let (mut driver, clock, mut loading) = self.begin_loading(at_us, config, seed)?;
+        while !loading.load_some(&mut driver, &mut Pace::unlimited())? {}
+        let at = Present { now: clock.now(at_us), ns: at_us * 1_000, frozen: false };
+        let writer = self.end_loading(at, at_us, &mut driver, loading)?;
         Ok((driver, clock, writer))
     }
 }
@@ -213,14 +234,27 @@ fn read_manifest(disk: &mut SharedDisk) -> Result<Manifest, String> {
     }
 }
 
-/// Loads the files of a manifest from a disk.
-fn load_files(
-    engine: &mut Engine,
-    moment: Moment,
-    disk: &SharedDisk,
-    manifest: Manifest,
-    purpose: Purpose,
-) -> Result<(usize, LoadedFiles), String> {
+/// Files that are loaded.
+pub struct Loading {
+    replay: Replay<Box<Engine>>,
+    files: Files<Cursor<Vec<u8>>>,
+}
+
+impl Loading {
+    /// Loads for as long as `pace` allows. Returns whether all is loaded.
+    ///
+    /// # Errors
+    /// The files are refused, in words.
+    pub fn load_some(&mut self, driver: &mut Driver, pace: &mut Pace) -> Result<bool, String> {
+        self.replay.set_key_load_delay(driver.engine.config.key_load_delay);
+        let done = self.files.load_some(&mut self.replay, pace)?;
+        driver.note_loaded(self.files.progress().0, self.files.used_memory());
+        Ok(done)
+    }
+}
+
+/// Opens the files of a manifest on a disk.
+fn open_files(disk: &SharedDisk, manifest: Manifest, purpose: Purpose) -> Result<Files<Cursor<Vec<u8>>>, String> {
     let mut disk = disk.clone();
     let open = |name: &[u8]| {
         let read = read_whole(&mut disk, name, FILE_MAX).map_err(|error| std::io::Error::other(words(error)))?;
@@ -230,7 +264,7 @@ fn load_files(
         }
         Ok((bytes.len() as u64, Cursor::new(bytes)))
     };
-    load_from(engine, moment, Path::new(""), open, manifest, purpose)
+    Files::from(Path::new(""), open, manifest, purpose)
 }
 
 /// Gives each batch of an increment the checksum of what it is now.
@@ -289,7 +323,10 @@ pub fn make_base(disk: &SharedDisk, mut manifest: Manifest, moment: Moment, conf
     manifest.increments.pop();
     let mut engine = Engine::new(config, 0, moment.now, crate::commands::table());
     let base = manifest.next_base(NAME, true);
-    load_files(&mut engine, moment, disk, manifest, Purpose::Base)?;
+    let mut replay = Replay::new(&mut engine, moment);
+    let mut files = open_files(disk, manifest, Purpose::Base)?;
+    while !files.load_some(&mut replay, &mut Pace::unlimited())? {}
+    replay.finish(moment.now, Purpose::Base)?;
     let len = put_base(disk, &engine, moment, &base)?;
     Ok((base, len))
 }

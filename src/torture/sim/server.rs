@@ -5,6 +5,7 @@ mod journal;
 mod noise;
 mod storing;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::BytesMut;
@@ -38,6 +39,8 @@ use crate::torture::sim::world::{Shared, lock};
 
 /// The engine's monotonic clock at the beginning.
 pub(in crate::torture::sim) const BEGIN_US: u64 = 1_000_000_000;
+/// What a server does between two readings of [`busy_clock`], in nanoseconds.
+const READING_NS: u64 = 100_000;
 /// Interval between two slices of a copy.
 const COPY_EVERY_US: u64 = 100;
 /// Maximum length of a reply.
@@ -71,7 +74,8 @@ impl Session {
     fn read_output(&mut self, engine: &Engine, decoder: &mut Decoder, net: &mut Net) {
         let Some(session) = engine.sessions.get(self.id.0 as usize) else { return };
         let from = session.sent + (self.seen - session.net_out) as usize;
-        let mut bytes = BytesMut::from(&session.out[from..]);
+        // A client that is thrown out loses what was held back for it.
+        let mut bytes = BytesMut::from(session.out.get(from..).unwrap_or_default());
         // The engine writes complete, valid replies.
         loop {
             let (at, before) = (self.seen, bytes.len());
@@ -158,6 +162,12 @@ fn pass_time(driver: &mut Driver, at: Present) {
     while driver.engine.has_work(at.now) {
         driver.pass_time(at);
     }
+}
+
+/// A clock that goes on while a server loads or applies. The time of the simulation stands still meanwhile.
+pub(in crate::torture::sim) fn busy_clock() -> u64 {
+    thread_local!(static CLOCK: Cell<u64> = const { Cell::new(0) });
+    CLOCK.replace(CLOCK.get() + READING_NS)
 }
 
 /// Carries out what the engine asks of its driver.
@@ -418,6 +428,7 @@ impl Server {
                 self.note(world.now_us, || Entry::Tick);
             }
             self.tick_driver(world.now_us);
+            self.load_some(&mut world);
             self.copy_some(world.now_us);
             self.serve(&mut world);
         }
@@ -462,7 +473,7 @@ impl Server {
             next_us = next_us.min(net.now_us + 1 + rest.as_micros() as u64);
         }
         if let Some(durable) = &self.durable {
-            next_us = next_us.min(durable.made_us().unwrap_or(u64::MAX));
+            next_us = next_us.min(durable.made_us().unwrap_or(u64::MAX)).min(durable.loads_us().unwrap_or(u64::MAX));
         }
         if self.driver.copies() && !self.durable.as_ref().is_some_and(Durable::copy_waits) {
             // Requests come between two slices.
@@ -520,11 +531,8 @@ impl Server {
             return false;
         }
         (self.up, self.silent) = (false, silent);
-        self.noise.iter_mut().for_each(Noise::disconnected);
         let mut net = lock(net);
-        for conn in std::mem::take(&mut self.sessions).into_keys() {
-            net.abandon(conn, !silent);
-        }
+        self.drop_sessions(&mut net, !silent);
         let at_us = net.now_us;
         if let Some(durable) = &mut self.durable {
             durable.end_process();
@@ -539,6 +547,14 @@ impl Server {
             (_, None) => {}
         }
         true
+    }
+
+    /// The process has ended, and with it all sessions. With `tells`, its machine closes the connections.
+    fn drop_sessions(&mut self, net: &mut Net, tells: bool) {
+        self.noise.iter_mut().for_each(Noise::disconnected);
+        for conn in std::mem::take(&mut self.sessions).into_keys() {
+            net.abandon(conn, tells);
+        }
     }
 
     /// Starts the server again. Returns false if it is durable and its files were refused.

@@ -141,7 +141,7 @@ impl Files {
 
 impl<R: Read + Seek> Files<R> {
     /// The files of a manifest, which `open` opens by their names and tells the lengths of.
-    pub(in crate::server) fn from(
+    pub fn from(
         path: &Path,
         mut open: impl FnMut(&[u8]) -> io::Result<(u64, R)>,
         manifest: Manifest,

@@ -1,6 +1,5 @@
 //! What makes a server of a node: starts it, and carries what openraft asks to the driver, as the executor of a real server does.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::Cursor;
 
@@ -15,16 +14,7 @@ use crate::torture::sim::replica::disk::NodeDisk;
 use crate::torture::sim::replica::machine::Asked;
 use crate::torture::sim::replica::node::{Process, Replica};
 use crate::torture::sim::replica::runtime::Runtime;
-use crate::torture::sim::server::{BEGIN_US, SCRIPT_STEPS_MAX, Server, engine};
-
-/// What applying takes between two readings of the clock, in nanoseconds.
-const READING_NS: u64 = 100_000;
-
-/// A clock that goes on while a follower applies. The time of the simulation stands still meanwhile.
-fn busy_clock() -> u64 {
-    thread_local!(static CLOCK: Cell<u64> = const { Cell::new(0) });
-    CLOCK.replace(CLOCK.get() + READING_NS)
-}
+use crate::torture::sim::server::{BEGIN_US, SCRIPT_STEPS_MAX, Server, busy_clock, engine};
 
 /// By how much the monotonic clocks of processes differ.
 const CLOCKS_APART_US: u64 = 777_000_123;

@@ -170,12 +170,14 @@ impl Noise {
             });
             sent.extend(command.iter().flat_map(|command| command.wire()));
         }
-        let many = random.between(100, 1_000);
+        let many = random.between(300, 600);
         let get = Command::new("GET").arg(format!("noise:{}", random.below(8)));
         match random.below(60) {
             // Long replies, or many.
-            2 => (0..many).for_each(|_| sent.extend(get.wire())),
-            3 => sent.extend((0..many).fold(Command::new("MGET"), |mget, n| mget.arg(format!("noise:{n}"))).wire()),
+            2 if random.percent(30) => (0..many).for_each(|_| sent.extend(get.wire())),
+            3 if random.percent(30) => {
+                sent.extend((0..many).fold(Command::new("MGET"), |mget, n| mget.arg(format!("noise:{n}"))).wire())
+            }
             // More than is read of a request, and not all of it.
             4 if random.percent(20) => {
                 sent.extend(b"*2\r\n$3\r\nGET\r\n$9000000\r\n");

@@ -60,6 +60,18 @@ impl Server {
         self.serve(&mut net);
     }
 
+    /// Loads a slice of the files, if one is due. If they are refused, the server starts anew, without any.
+    pub(super) fn load_some(&mut self, net: &mut Net) {
+        let at = self.present(net.now_us);
+        let Server { driver, durable: Some(durable), .. } = self else { return };
+        if let Err(reason) = durable.load_some(driver, at, net.now_us) {
+            tracing::warn!(reason, "files are refused");
+            durable.delete_files(self.seed);
+            self.drop_sessions(net, true);
+            self.start_process(net.now_us);
+        }
+    }
+
     /// Copies some keys, if a copy is in progress.
     pub(super) fn copy_some(&mut self, now_us: u64) {
         let at = self.present(now_us);
