@@ -167,7 +167,7 @@ impl TestServer {
             shell.driver.engine.execute(now, session, &args);
             shell.driver.engine.end_batch(now);
             let now = shell.act(now);
-            let reply = std::mem::take(&mut shell.driver.engine.sessions[session.0 as usize].out);
+            let reply = std::mem::take(&mut shell.driver.engine.sessions[session].out);
             shell.driver.engine.disconnect(now, session);
             reply
         });
@@ -258,7 +258,7 @@ fn inside(shell: &mut Shell, now: Now) -> SessionId {
     let peer = Peer::default();
     let id = shell.driver.engine.connect(now, peer);
     shell.driver.engine.trust(id);
-    let session = &mut shell.driver.engine.sessions[id.0 as usize];
+    let session = &mut shell.driver.engine.sessions[id];
     session.protocol = Protocol::Resp3;
     id
 }

@@ -80,8 +80,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
     pub fn new(mut engine: E, moment: Moment) -> Self {
         let now = moment.now;
         let session = engine.connect(now, Peer::default());
-        engine.sessions[session.0 as usize].flags |=
-            SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED | SessionFlags::NEVER_WAITS;
+        engine.sessions[session].flags |= SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED | SessionFlags::NEVER_WAITS;
         engine.keyspace.keep_expired = true;
         let maxmemory = std::mem::take(&mut engine.config.maxmemory);
         Replay {
@@ -134,7 +133,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
     }
 
     fn db(&self) -> u32 {
-        self.engine.sessions[self.session.0 as usize].db
+        self.engine.sessions[self.session].db
     }
 
     /// The time at which the files are applied.
@@ -167,7 +166,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         let (now, id) = (self.now().of_load(), self.session);
         let engine = &mut *self.engine;
         engine.execute(now, id, args);
-        let session = &mut engine.sessions[id.0 as usize];
+        let session = &mut engine.sessions[id];
         let out = std::mem::take(&mut session.out);
         session.sent = 0;
         if out.starts_with(b"-") {
@@ -189,10 +188,10 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             }
         }
         // A large outbox is not kept for the next request.
-        if self.engine.sessions[self.session.0 as usize].out.capacity() == 0 && out.capacity() < 4096 {
+        if self.engine.sessions[self.session].out.capacity() == 0 && out.capacity() < 4096 {
             let mut out = out;
             out.clear();
-            self.engine.sessions[self.session.0 as usize].out = out;
+            self.engine.sessions[self.session].out = out;
         }
         Ok(())
     }

@@ -18,8 +18,8 @@ const AGAIN_MS: u64 = 5000;
 pub(super) struct Saving {
     /// Of the one that is being made: what its receiver must be told if it is given up, even when the copy is whole.
     running: Option<Arc<CopyProgress>>,
-    /// Clients whose `SAVE` waits for the snapshot in progress: their sessions, and their numbers.
-    waiting: Vec<(SessionId, u64)>,
+    /// Sessions whose `SAVE` waits for the snapshot in progress.
+    waiting: Vec<SessionId>,
     /// When the save points are looked at next, in monotonic milliseconds; `None` without any.
     pub(super) look_ms: Option<u64>,
     /// When the last one began, in monotonic milliseconds.
@@ -32,7 +32,7 @@ impl Driver {
     /// Begins a snapshot; `SAVE` waits for it. One that is in progress goes on instead, unless `anew`.
     pub fn save(&mut self, at: Present, session: Option<SessionId>, anew: bool) {
         if let Some(id) = session {
-            self.saving.waiting.push((id, self.engine.sessions[id.0 as usize].id));
+            self.saving.waiting.push(id);
         }
         if anew {
             self.abandon_snapshot();
@@ -102,10 +102,8 @@ impl Driver {
     /// Tells those who wait for a snapshot how it ended.
     fn tell_saved(&mut self, at: Present, saved: bool) {
         self.refuse_writes();
-        for (id, client) in std::mem::take(&mut self.saving.waiting) {
-            if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-                self.engine.end_wait_for_driver(at.now, id, (!saved).then_some(&Error::SAVE_FAILED));
-            }
+        for id in std::mem::take(&mut self.saving.waiting) {
+            self.engine.end_wait_for_driver(at.now, id, (!saved).then_some(&Error::SAVE_FAILED));
         }
         self.go_on_saving(at);
     }

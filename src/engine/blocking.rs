@@ -189,7 +189,7 @@ impl Engine {
     fn resume_waiter(&mut self, now: Now, number: u32) {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return };
         let Waiter { session: id, args, deadline, .. } = *waiter;
-        let session = &mut self.sessions[id.0 as usize];
+        let Some(session) = self.sessions.get_mut(id) else { return };
         // A blocked session executes nothing else, so its last command is the blocked one.
         let last_command = session.last_command;
         session.waiter = NIL;
@@ -211,7 +211,7 @@ impl Engine {
     }
 
     fn resume_session(&mut self, now: Now, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         session.last_ms = now.mono_ms();
         if session.flags.contains(SessionFlags::PACED) {
             self.hold_awaited(now, id);
@@ -231,7 +231,8 @@ impl Engine {
 
     /// Ends a session's wait with an error, or as if it timed out. Returns false if the session does not wait.
     pub fn unblock(&mut self, now: Now, id: SessionId, error: Option<&Error>) -> bool {
-        let number = self.sessions[id.0 as usize].waiter;
+        let Some(session) = self.sessions.get(id) else { return false };
+        let number = session.waiter;
         if number == NIL {
             return self.unblock_from_locks(now, id, error);
         }
@@ -262,12 +263,12 @@ impl Engine {
     pub(super) fn hold_for_leader(&mut self, now: Now, id: SessionId, args: &[&[u8]], patience: Patience) {
         // A request that is executed again and held back again keeps its first deadline.
         let deadline = self.resumed.unwrap_or(Some(now.deadline_in(patience.ms)));
-        let client = self.sessions[id.0 as usize].id;
+        let client = self.sessions[id].id;
         let (args, wake, time_out) = (Arguments::new(args), Wake::empty(), TimeOut::Leader { answers: patience.answers });
         let waiter = Waiter { session: id, client, args, wake, deadline, log_position: None, time_out };
         let number = self.keyspace.changes.waits.enter(waiter, 0, std::iter::empty());
         self.keyspace.changes.update_observed();
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         session.waiter = number;
         session.flags |= SessionFlags::BLOCKED;
     }
@@ -290,17 +291,18 @@ impl Engine {
             return;
         }
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return };
-        let session = &mut self.sessions[waiter.session.0 as usize];
+        let Some(session) = self.sessions.get_mut(waiter.session) else { return };
         session.waiter = NIL;
         session.flags.remove(SessionFlags::BLOCKED);
         session.flags |= SessionFlags::CLOSE_NOW;
         self.wake_up(now, waiter.session);
     }
 
-    /// Replies to a client that waits since [`Context::block_for_driver`]: an error, or `OK`.
+    /// Replies to a client that waits since [`Context::block_for_driver`]: an error, or `OK`. Does nothing if its session has ended.
     pub fn end_wait_for_driver(&mut self, now: Now, id: SessionId, error: Option<&Error>) {
-        let number = self.sessions[id.0 as usize].waiter;
-        if number != NIL && self.waits_for_driver(number) {
+        if let Some(number) = self.sessions.get(id).map(|session| session.waiter)
+            && self.waits_for_driver(number)
+        {
             self.end_wait(now, number, error);
         }
     }
@@ -324,7 +326,7 @@ impl Engine {
         self.keyspace.changes.update_observed();
         // The command was counted when it began to wait, and the count was undone then, because a served request is executed
         // again.
-        if let Some(command) = self.last_command(&self.sessions[waiter.session.0 as usize]) {
+        if let Some(command) = self.sessions.get(waiter.session).and_then(|session| self.last_command(session)) {
             self.count(command);
             if error.is_some() {
                 self.command_stats.of(command).failed += 1;
@@ -334,7 +336,7 @@ impl Engine {
             self.stats.error(error);
         }
         let followers = if let TimeOut::Followers(asked) = waiter.time_out { self.acknowledged(asked) } else { 0 };
-        let session = &mut self.sessions[waiter.session.0 as usize];
+        let Some(session) = self.sessions.get_mut(waiter.session) else { return true };
         session.waiter = NIL;
         session.flags.remove(SessionFlags::BLOCKED);
         if !session.silenced() {
@@ -381,7 +383,7 @@ impl Engine {
     pub(crate) fn forget_wait(&mut self, now: Now, id: SessionId) {
         self.forget_lock_wait(now, id);
         self.forget_job(id);
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         if !session.flags.contains(SessionFlags::BLOCKED) {
             return;
         }

@@ -1,6 +1,5 @@
 //! Invariants between the parts of the engine.
 
-use crate::base::ids::SessionId;
 use crate::engine::Engine;
 use crate::engine::pubsub;
 use crate::engine::session::SessionFlags;
@@ -13,7 +12,7 @@ impl Engine {
         self.scripts.check_invariants();
         assert!(self.scripts_touched || !self.scripts.has_garbage(), "garbage of scripts is known");
         for &id in &self.dirty {
-            assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
+            assert!(self.sessions.contains(id), "a dirty session that is gone");
         }
         self.pubsub.check_invariants();
         assert_eq!(self.keyspace.changes.has_listeners, self.pubsub.has_listeners(), "events are published if a session listens");
@@ -23,9 +22,9 @@ impl Engine {
         self.check_client_memory();
         self.check_observers();
         assert_eq!(self.slow_path, self.find_slow_path(), "slow_path is up to date");
-        for (number, session) in &self.sessions {
+        for (id, session) in self.sessions.iter() {
             for kind in pubsub::Kind::ALL {
-                let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));
+                let counted = self.pubsub.subscriptions(kind, id);
                 assert_eq!(session.subscriptions[kind.index()] as usize, counted, "a session counts its subscriptions");
             }
             let subscribed = session.flags.contains(SessionFlags::SUBSCRIBED);
@@ -34,14 +33,14 @@ impl Engine {
             assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
             assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
             let (waits, held) = (session.waiter != NIL || session.lock_waiter != NIL, session.held != 0);
-            let delayed = self.faults.delays(SessionId(number as u32)) || self.jobs.has(SessionId(number as u32));
+            let delayed = self.faults.delays(id) || self.jobs.has(id);
             assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held || delayed, "blocked by something");
-            self.gates.check(SessionId(number as u32), session.flags);
+            self.gates.check(id, session.flags);
             if session.waiter != NIL {
-                self.keyspace.changes.waits.check_waiter(session.waiter, SessionId(number as u32));
+                self.keyspace.changes.waits.check_waiter(session.waiter, id);
             }
             if held {
-                self.pause.check_held(session.held, SessionId(number as u32));
+                self.pause.check_held(session.held, id);
             }
         }
     }

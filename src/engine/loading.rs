@@ -90,7 +90,7 @@ impl Engine {
         libraries.extend(more_libraries);
         let next_token = loaded.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
         let lock_waiters = self.sessions.iter().filter(|(_, session)| session.lock_waiter != NIL);
-        for id in lock_waiters.map(|(number, _)| SessionId(number as u32)).collect::<Vec<_>>() {
+        for id in lock_waiters.map(|(id, _)| id).collect::<Vec<_>>() {
             self.unblock_from_locks(now, id, None);
         }
         let connected: Vec<u64> = self.sessions.iter().map(|(_, session)| session.id).collect();
@@ -169,7 +169,7 @@ impl Engine {
     #[cold]
     pub(in crate::engine) fn check_loading(&self, id: SessionId, command: &Command) -> Result {
         let runs = |command: &Command| command.flags.contains(Flags::LOADING);
-        let queued = self.sessions[id.0 as usize].transaction.as_ref().filter(|_| command.is_exec());
+        let queued = self.sessions[id].transaction.as_ref().filter(|_| command.is_exec());
         let queued = queued.into_iter().flat_map(|transaction| &transaction.queue);
         let all_run = queued.into_iter().all(|queued| self.command_stats.row(queued.slot.into()).is_some_and(runs));
         if runs(command) && all_run { Ok(()) } else { Err(Error::LOADING) }

@@ -82,11 +82,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use advance::ADVANCE_BUDGET;
-use slab::Slab;
 
 use crate::base::ids::SessionId;
 use crate::base::rate::Rates;
 use crate::base::time::Now;
+use crate::engine::clients::sessions::Sessions;
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
 use crate::engine::faults::Faults;
@@ -109,7 +109,6 @@ use crate::engine::pubsub::subscriptions::PubSub;
 use crate::engine::replication::members::MemberChange;
 use crate::engine::replication::{NodeId, Replication};
 use crate::engine::scripting::Scripting;
-use crate::engine::session::Session;
 use crate::engine::slow_path::SlowPath;
 use crate::engine::table::CommandTable;
 use crate::engine::users::Users;
@@ -206,8 +205,8 @@ pub struct Engine {
     pub rates: Rates<5>,
     /// Facts about the process, for `INFO`.
     pub environment: Environment,
-    /// Sessions by number; see [`SessionId`].
-    pub sessions: Slab<Session>,
+    /// All sessions.
+    pub sessions: Sessions,
     /// Channels and patterns.
     pub pubsub: PubSub,
     /// `CLIENT PAUSE`, and the requests that it holds back.
@@ -273,7 +272,6 @@ pub struct Engine {
     clients: ClientMemory,
     discards: Discards,
     jobs: Jobs,
-    next_client: u64,
     /// The seed of all random sequences.
     seed: u64,
     random: u64,
@@ -306,7 +304,7 @@ impl Engine {
             turns: Turns::default(),
             rates: Rates::new(now.mono_us()),
             environment: Environment::default(),
-            sessions: Slab::new(),
+            sessions: Sessions::default(),
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             pause: Pause::default(),
             monitors: Vec::new(),
@@ -340,7 +338,6 @@ impl Engine {
             clients: ClientMemory::default(),
             discards: Discards::default(),
             jobs: Jobs::default(),
-            next_client: 1,
             seed,
             random: seed,
             dirty: Vec::new(),

@@ -72,7 +72,7 @@ impl Engine {
         }
         // Requests of other sessions may write to this outbox.
         outbox.in_place(self, |engine| engine.attend(now));
-        self.sessions[outbox.session.0 as usize].flags
+        self.sessions[outbox.session].flags
     }
 
     /// Executes again the request that a session was blocked in.
@@ -91,9 +91,9 @@ impl Engine {
     fn perform(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {
         debug_assert_eq!(self.slow_path, self.find_slow_path(), "slow_path is up to date");
         let (id, args) = (outbox.session, request.args);
-        let Some(name) = args.first() else { return self.sessions[id.0 as usize].flags };
+        let Some(name) = args.first() else { return self.sessions[id].flags };
         if self.on_slow_path(SlowPath::CLIENTS_COUNTED) && outbox.in_place(self, |engine| engine.evict_clients_before(now, id)) {
-            return self.sessions[id.0 as usize].flags;
+            return self.sessions[id].flags;
         }
         // Not in the middle of a script that lets other sessions run.
         if now.reached(self.keyspace.changes.locks_due_ms) {
@@ -107,7 +107,7 @@ impl Engine {
         let mut unknown = None;
         let row = request.row.or_else(|| self.commands.lookup(name));
         let found = resolve_row(row, args).map_err(|error| unknown = Some(error)).ok();
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
         session.last_ms = now.mono_ms();
         let ordinary = session.is_ordinary() && self.slow_path.is_empty();
@@ -137,7 +137,7 @@ impl Engine {
         }
         self.keyspace.changes.end();
         let replied = outbox.bytes.len() - start;
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         session.db = db_after;
         session.commands += 1;
         // Asked for now, as the command may have switched replies on or off.
@@ -161,7 +161,7 @@ impl Engine {
     #[inline(never)]
     fn may_run(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) -> bool {
         const SPECIAL: SlowPath = SlowPath::PAUSE.union(SlowPath::CLUSTER);
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.sessions[id];
         let special =
             session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR)) || self.slow_path.intersects(SPECIAL);
         let admitted = match special {
@@ -200,7 +200,7 @@ impl Engine {
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
             // A browser was made to connect. The rest of the request may be commands that a web page smuggled in.
             tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
-            self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+            self.sessions[id].flags |= SessionFlags::CLOSE_NOW;
         } else {
             if self.on_slow_path(SlowPath::MONITOR_OR_TRACKING) {
                 self.show_refused(now, id, args);
@@ -226,7 +226,7 @@ impl Engine {
 
     /// Whether the session's user may call the command.
     pub(super) fn check_user(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
-        if self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
+        if self.sessions[id].flags.contains(SessionFlags::UNRESTRICTED) {
             return Ok(());
         }
         self.check_access(now, id, command, args, self.place(id))
@@ -239,7 +239,7 @@ impl Engine {
         if self.on_slow_path(SlowPath::NOT_LEADER) {
             self.check_role(id, command, args)?;
         }
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.sessions[id];
         if session.subscribed_mode() && !command.traits.contains(Traits::WHILE_SUBSCRIBED) {
             if self.in_cluster() {
                 cluster::request_slot(command, args)?;

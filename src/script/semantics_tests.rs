@@ -168,7 +168,7 @@ fn a_pause_of_writes_delays_scripts_that_may_write() {
             let reply = send(&mut h, request);
             assert_eq!(reply.is_empty(), held, "{request:?}: {reply}");
             h.pass(2000);
-            h.engine.sessions[h.session.0 as usize].out.clear();
+            h.engine.sessions[h.session].out.clear();
         }
     }
 }
@@ -397,9 +397,9 @@ fn events_of_a_script_are_sent_after_each_command() {
     assert_eq!(h.engine.keyspace.changes.pending.capacity(), 0);
     let listener = h.engine.connect(h.now, Peer::default());
     h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyevent@0__:*"]);
-    h.engine.sessions[listener.0 as usize].out.clear();
+    h.engine.sessions[listener].out.clear();
     assert_eq!(eval(&mut h, script), ":3");
-    let heard = String::from_utf8_lossy(&h.engine.sessions[listener.0 as usize].out).into_owned();
+    let heard = String::from_utf8_lossy(&h.engine.sessions[listener].out).into_owned();
     assert_eq!(heard.matches("__keyevent@0__:set\r\n").count(), 1000);
     assert_eq!(heard.matches("__keyevent@0__:del\r\n").count(), 3);
     let kept = h.engine.keyspace.changes.pending.capacity();

@@ -77,17 +77,25 @@ struct Received {
 
 /// This module's view of a connection.
 struct Watched {
+    id: SessionId,
     fd: RawFd,
     /// The TLS stream, if the connection is encrypted.
     tls: Option<Tls>,
     received: Option<Box<Received>>,
 }
 
+type Connections = Vec<Option<Watched>>;
+
+/// The connection of a session, unless another session has its number.
+fn watched(connections: &mut Connections, id: SessionId) -> Option<&mut Watched> {
+    connections.get_mut(id.index())?.as_mut().filter(|watched| watched.id == id)
+}
+
 /// All client sockets of a server, for the time when a script runs long.
 #[derive(Default)]
 pub(super) struct Busy {
     /// Connections, indexed by session number.
-    connections: RefCell<Vec<Option<Watched>>>,
+    connections: RefCell<Connections>,
     /// Number of connections with received input.
     stashed: Cell<usize>,
     /// Clients that were admitted during a script and have no connection yet.
@@ -98,20 +106,20 @@ impl Busy {
     /// Registers the socket of a connection, which stays open until [`Busy::forget`].
     pub(super) fn watch(&self, id: SessionId, fd: RawFd) {
         let mut connections = self.connections.borrow_mut();
-        let index = id.0 as usize;
+        let index = id.index();
         if connections.len() <= index {
             connections.resize_with(index + 1, || None);
         }
         // A connection that was accepted during a script may already have received input.
         match &mut connections[index] {
-            Some(watched) => watched.fd = fd,
-            none => *none = Some(Watched { fd, tls: None, received: None }),
+            Some(watched) if watched.id == id => watched.fd = fd,
+            place => *place = Some(Watched { id, fd, tls: None, received: None }),
         }
     }
 
     /// Registers the TLS stream of a watched connection.
     pub(super) fn watch_tls(&self, id: SessionId, tls: Tls) {
-        if let Some(Some(watched)) = self.connections.borrow_mut().get_mut(id.0 as usize) {
+        if let Some(watched) = watched(&mut self.connections.borrow_mut(), id) {
             watched.tls = Some(tls);
         }
     }
@@ -134,14 +142,15 @@ impl Busy {
     }
 
     fn tls(&self, id: SessionId) -> Option<Tls> {
-        self.connections.borrow().get(id.0 as usize)?.as_ref()?.tls.clone()
+        watched(&mut self.connections.borrow_mut(), id)?.tls.clone()
     }
 
     /// Forgets a connection, whose socket is about to be closed.
     pub(super) fn forget(&self, id: SessionId) {
         self.take(id);
-        if let Some(connection) = self.connections.borrow_mut().get_mut(id.0 as usize) {
-            *connection = None;
+        let mut connections = self.connections.borrow_mut();
+        if watched(&mut connections, id).is_some() {
+            connections[id.index()] = None;
         }
     }
 
@@ -152,7 +161,7 @@ impl Busy {
             return None;
         }
         let mut connections = self.connections.borrow_mut();
-        let received = connections.get_mut(id.0 as usize)?.as_mut()?.received.take()?;
+        let received = watched(&mut connections, id)?.received.take()?;
         self.stashed.set(self.stashed.get() - 1);
         if received.bytes.is_empty() { None } else { Some(received.bytes) }
     }
@@ -244,9 +253,10 @@ impl Watch {
         let connections = self.busy.connections.borrow();
         let mut wanted = Vec::new();
         let mut polled = Vec::new();
-        for (index, watched) in connections.iter().enumerate() {
-            let (Some(watched), Some(session)) = (watched, engine.sessions.get(index)) else { continue };
-            if index == running.0 as usize {
+        for watched in connections.iter().flatten() {
+            let id = watched.id;
+            let Some(session) = engine.sessions.get(id) else { continue };
+            if id == running {
                 // The running session's outbox is taken out, and may be written in part.
                 continue;
             }
@@ -263,7 +273,7 @@ impl Watch {
             }
             // SAFETY: as in `serve`.
             polled.push(PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(watched.fd) }, flags));
-            wanted.push((SessionId(index as u32), watched.fd, flags.contains(PollFlags::IN), decrypted));
+            wanted.push((id, watched.fd, flags.contains(PollFlags::IN), decrypted));
         }
         if poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err() {
             return Vec::new();
@@ -278,7 +288,7 @@ impl Watch {
     fn receive(&mut self, engine: &mut Engine, now: Now, id: SessionId, socket: &Socket<'_>) {
         let mut received = {
             let mut connections = self.busy.connections.borrow_mut();
-            let Some(Some(watched)) = connections.get_mut(id.0 as usize) else { return };
+            let Some(watched) = watched(&mut connections, id) else { return };
             match watched.received.take() {
                 Some(received) => received,
                 None => {
@@ -292,11 +302,11 @@ impl Watch {
             match socket.receive(&mut self.buffer) {
                 Ok(0) => received.ended = true,
                 Ok(count) => {
-                    engine.sessions[id.0 as usize].net_in += count as u64;
+                    engine.sessions[id].net_in += count as u64;
                     engine.stats.net_in += count as u64;
                     engine.stats.reads += 1;
                     received.bytes.extend_from_slice(&self.buffer[..count]);
-                    let session = &mut engine.sessions[id.0 as usize];
+                    let session = &mut engine.sessions[id];
                     if session.out.is_empty() {
                         session.pushed = 0;
                     }
@@ -304,7 +314,7 @@ impl Watch {
                     let held = received.bytes.len() as u64;
                     if held > engine.config.client_query_buffer_limit {
                         engine.stats.query_limit_disconnections += 1;
-                        engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+                        engine.sessions[id].flags |= SessionFlags::CLOSE_NOW;
                     }
                     continue;
                 }
@@ -313,7 +323,7 @@ impl Watch {
             }
             break;
         }
-        if let Some(Some(watched)) = self.busy.connections.borrow_mut().get_mut(id.0 as usize) {
+        if let Some(watched) = watched(&mut self.busy.connections.borrow_mut(), id) {
             watched.received = Some(received);
         }
     }
@@ -369,7 +379,7 @@ impl Socket<'_> {
 fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received) {
     let mut start = 0;
     while start < received.bytes.len() {
-        let flags = engine.sessions[id.0 as usize].flags;
+        let flags = engine.sessions[id].flags;
         if flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
             start = received.bytes.len();
             break;
@@ -393,7 +403,7 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
             Ok(Progress::Empty { consumed }) => start += consumed,
             Ok(Progress::Incomplete) => break,
             Err(error) => {
-                let session = &mut engine.sessions[id.0 as usize];
+                let session = &mut engine.sessions[id];
                 WireReply::new(&mut session.out, session.protocol).error(&error.text());
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 continue;
@@ -414,10 +424,10 @@ fn is_held(engine: &Engine, session: &Session) -> bool {
 
 /// Writes a connection's outbox as far as the socket takes it. Shuts the connection down if it was only waiting for that.
 fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
-    if is_held(engine, &engine.sessions[id.0 as usize]) {
+    if is_held(engine, &engine.sessions[id]) {
         return;
     }
-    let session = &mut engine.sessions[id.0 as usize];
+    let session = &mut engine.sessions[id];
     while session.sent < session.out.len() {
         match socket.send(&session.out[session.sent..]) {
             Ok(count) => {

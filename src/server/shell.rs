@@ -109,7 +109,7 @@ impl Shell {
         let now = self.clock.now();
         entry.connected_at = now.unix_ms() / 1000;
         self.busy.watch(id, entry.fd);
-        self.directory.insert(self.driver.engine.sessions[id.0 as usize].id, entry);
+        self.directory.insert(self.driver.engine.sessions[id].id, entry);
         self.driver.add_connection(now, id);
         self.finish_batch(now, None);
     }
@@ -117,7 +117,7 @@ impl Shell {
     /// Ends a session after its connection closed.
     pub fn disconnect(&mut self, id: SessionId) {
         self.busy.forget(id);
-        self.directory.remove(self.driver.engine.sessions[id.0 as usize].id);
+        self.directory.remove(self.driver.engine.sessions[id].id);
         let now = self.clock.now();
         self.driver.remove_connection(now, id);
         self.finish_batch(now, None);

@@ -35,7 +35,7 @@ fn with_user(name: &str, rules: &str) -> (Bare, SessionId, SessionId) {
 }
 
 fn flags(bare: &Bare, id: SessionId) -> SessionFlags {
-    bare.engine.sessions[id.0 as usize].flags
+    bare.engine.sessions[id].flags
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn a_slow_subscriber_is_let_go_and_nobody_else() {
         assert_eq!(bare.args(publisher, &[b"PUBLISH", b"c", &message]), ":2\r\n", "message {n}");
         assert!(bare.take(fast).len() > message.len());
     }
-    let gone = &bare.engine.sessions[slow.0 as usize];
+    let gone = &bare.engine.sessions[slow];
     assert!(gone.flags.contains(SessionFlags::CLOSE_NOW) && gone.out.is_empty());
     assert_eq!(bare.engine.stats.output_limit_disconnections, 1);
     let mut dirty = Vec::new();

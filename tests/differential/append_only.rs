@@ -142,7 +142,7 @@ pub fn boot_at(now: Now) -> BootClock {
 
 pub fn enter(engine: &mut Engine, now: Now) -> SessionId {
     let session = engine.connect(now, Peer::default());
-    engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
+    engine.sessions[session].flags |= SessionFlags::AUTHENTICATED;
     session
 }
 
@@ -282,9 +282,9 @@ fn keys_of(wire: &mut Wire, now: Now) -> Databases {
             let key = text(key);
             let payload = text(&answer(wire, &[b"DUMP", &key]));
             let at = answer(wire, &[b"PEXPIRETIME", &key]).integer().expect("a time").max(0).to_string();
-            engine.sessions[session.0 as usize].out.clear();
+            engine.sessions[session].out.clear();
             engine.execute(now, session, &[b"RESTORE", &key, at.as_bytes(), &payload, b"ABSTTL"]);
-            let reply = &engine.sessions[session.0 as usize].out;
+            let reply = &engine.sessions[session].out;
             assert_eq!(reply.escape_ascii().to_string(), "+OK\\r\\n", "{}", key.escape_ascii());
         }
     }

@@ -546,7 +546,7 @@ fn who_follows_the_change_log_has_the_same_data() {
         engine.keyspace.changes.log = Some(Box::new(follower.clone()));
         let enter = |engine: &mut Engine, now: Now| {
             let session = engine.connect(now, Peer::default());
-            engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
+            engine.sessions[session].flags |= SessionFlags::AUTHENTICATED;
             session
         };
         let (mut session, mut administrator) = (enter(&mut engine, now), enter(&mut engine, now));
@@ -564,7 +564,7 @@ fn who_follows_the_change_log_has_the_same_data() {
                 let policy = ["allkeys-random", "allkeys-lru", "volatile-ttl"][random.below(3) as usize];
                 let request = ["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", &max].map(str::as_bytes);
                 engine.execute(now, administrator, &request);
-                engine.sessions[administrator.0 as usize].out.clear();
+                engine.sessions[administrator].out.clear();
                 history.push(format!("CONFIG SET maxmemory-policy {policy} maxmemory {max}"));
             }
             if let Some(kept) = &mut snapshot
@@ -597,11 +597,11 @@ fn who_follows_the_change_log_has_the_same_data() {
                 assert_eq!(followed.libraries, held_libraries(&engine));
             }
             // A blocked client waits for a few milliseconds.
-            while engine.sessions[session.0 as usize].flags.contains(SessionFlags::BLOCKED) {
+            while engine.sessions[session].flags.contains(SessionFlags::BLOCKED) {
                 now.advance_us(1_000);
                 engine.advance(now);
             }
-            engine.sessions[session.0 as usize].out.clear();
+            engine.sessions[session].out.clear();
             engine.take_actions();
             // Time passes: a little, or enough for many deadlines. Sometimes nothing runs them at once.
             now.advance_us(random.below(3_000));

@@ -295,7 +295,7 @@ fn shown(engine: &mut Engine) -> Vec<Vec<u8>> {
     for db in 0..16 {
         for request in [&[&b"SELECT"[..], db.to_string().as_bytes()][..], &[b"DBSIZE"]] {
             engine.execute(moment().now, session, request);
-            shown.push(std::mem::take(&mut engine.sessions[session.0 as usize].out).to_vec());
+            shown.push(std::mem::take(&mut engine.sessions[session].out).to_vec());
         }
     }
     shown

@@ -32,7 +32,7 @@ impl Subject {
         self.engine.execute(self.now, self.session, args);
         self.engine.take_dirty(&mut Vec::new());
         self.engine.take_actions();
-        std::mem::take(&mut self.engine.sessions[self.session.0 as usize].out)
+        std::mem::take(&mut self.engine.sessions[self.session].out)
     }
 
     /// Executes a request of words.

@@ -225,7 +225,7 @@ fn users(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn whoami(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    match cx.engine.users.name(cx.engine.sessions[cx.session.0 as usize].user) {
+    match cx.engine.users.name(cx.engine.sessions[cx.session].user) {
         Some(name) => cx.reply.bulk(name),
         None => cx.reply.null(),
     }

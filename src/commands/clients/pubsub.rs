@@ -232,7 +232,7 @@ fn first_channel(_: &[&[u8]]) -> Positions {
 }
 
 fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
-    let session = &mut cx.engine.sessions[cx.session.0 as usize];
+    let session = &mut cx.engine.sessions[cx.session];
     let count = subscription_count(session, kind);
     let mut around;
     let sink: &mut dyn Sink = if session.silenced() {
@@ -326,7 +326,7 @@ impl Work for UnsubscribeAll {
 
     fn go_on(&mut self, engine: &mut Engine, _: Now, id: SessionId, count: u32, _: &mut Vec<u8>) -> bool {
         let Engine { pubsub, sessions, .. } = &mut *engine;
-        let session = &mut sessions[id.0 as usize];
+        let session = &mut sessions[id];
         let mut left = count;
         // If the session is to be closed, its subscriptions end with it.
         while left > 0

@@ -96,7 +96,7 @@ impl<'a> Request<'a> {
 
     /// Fails if the options contradict each other or the current tracking mode.
     fn check(&self, cx: &Context<'_>) -> Result {
-        let known = cx.engine.keyspace.changes.tracking.get(cx.engine.sessions[cx.session.0 as usize].tracker);
+        let known = cx.engine.keyspace.changes.tracking.get(cx.engine.sessions[cx.session].tracker);
         let before = known.map_or(Options::empty(), |tracker| tracker.options);
         let has = |option| self.options.contains(option);
         if !has(Options::BCAST) && !self.prefixes.is_empty() {

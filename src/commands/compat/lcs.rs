@@ -203,7 +203,7 @@ impl Work for Lcs {
     fn go_on(&mut self, engine: &mut Engine, _: Now, id: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
         let all = self.work(count as usize);
         if all {
-            self.reply(&mut WireReply::new(reply, engine.sessions[id.0 as usize].protocol));
+            self.reply(&mut WireReply::new(reply, engine.sessions[id].protocol));
         }
         all
     }

@@ -314,7 +314,7 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
     let claim = Claim { owner: args[2], semaphore, token: held_by };
     let by = cx.engine.lock_client(cx.session);
     let sessions = &cx.engine.sessions;
-    let is_connected = |client: Client| sessions.get(client.slot as usize).is_some_and(|session| session.id == client.id);
+    let is_connected = |client: Client| sessions.contains(client.session());
     let (renewed, has_unseen) = cx.engine.keyspace.with_locks(now, |locks, keys| {
         let renewed = locks.renew(keys, now, (db, args[1]), &claim, lease_ms, (by, is_connected));
         locks.work(keys, now);

@@ -191,7 +191,7 @@ impl Work for Doctor {
             return false;
         }
         let lines = self.lines(engine, now);
-        let mut reply = WireReply::new(reply, engine.sessions[id.0 as usize].protocol);
+        let mut reply = WireReply::new(reply, engine.sessions[id].protocol);
         lines.iter().for_each(|line| reply.simple(line));
         self.lines = lines.len();
         true

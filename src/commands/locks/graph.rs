@@ -118,7 +118,7 @@ impl Work for Graph {
         if self.nodes.is_none() && !self.find(engine, count) {
             return false;
         }
-        let protocol = engine.sessions[id.0 as usize].protocol;
+        let protocol = engine.sessions[id].protocol;
         self.write(engine, now, count, &mut WireReply::new(reply, protocol))
     }
 

@@ -358,7 +358,7 @@ fn waiting(engine: &Engine, locks: &Locks, now: Now, queue: Option<u32>, most: u
 fn waiting_for_latch(engine: &Engine, now: Now, db: u32, name: &[u8]) -> Vec<Waiting> {
     let waiters = engine.keyspace.changes.waits.waiters_for(db, name).filter(|waiter| waiter.wake.contains(Wake::LATCH));
     let of = |waiter: &crate::keyspace::waits::Waiter| {
-        let session = engine.sessions.get(waiter.session.0 as usize)?;
+        let session = engine.sessions.get(waiter.session)?;
         Some(Waiting {
             owner: Vec::new(),
             mode: "latch",

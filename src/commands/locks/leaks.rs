@@ -76,7 +76,7 @@ impl Work for Listing {
         if !self.search.go_on(engine, now, count as usize) {
             return false;
         }
-        let mut reply = WireReply::new(reply, engine.sessions[id.0 as usize].protocol);
+        let mut reply = WireReply::new(reply, engine.sessions[id].protocol);
         for _ in 0..(count as usize).div_ceil(SHOW_COST) {
             let Some(leak) = self.search.next(engine, now) else { break };
             write(&mut reply, leak);

@@ -322,7 +322,7 @@ impl Work for Search {
             return false;
         }
         while let Some((name, shown)) = self.next(engine, now) {
-            let mut reply = WireReply::new(reply, engine.sessions[id.0 as usize].protocol);
+            let mut reply = WireReply::new(reply, engine.sessions[id].protocol);
             write(&mut reply, now, &name, &shown, self.extra());
             budget = budget.saturating_sub(SHOW_COST + shown.elements());
             if budget == 0 {

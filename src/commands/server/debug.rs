@@ -293,7 +293,7 @@ mod tests {
             object.starts_with("+Value at:0x0 refcount:1 encoding:int ") && object.ends_with("lru_seconds_idle:3"),
             "{object}"
         );
-        harness.engine.sessions[harness.session.0 as usize].addr = "10.0.0.1:5000".into();
+        harness.engine.sessions[harness.session].addr = "10.0.0.1:5000".into();
         assert!(harness.run("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
     }
 
@@ -313,7 +313,7 @@ mod tests {
         let from = ReloadFrom::Snapshot { save: false, reload };
         assert_eq!(harness.engine.take_actions(), [Action::Reload(session, from)]);
         harness.engine.end_wait_for_driver(now, session, Some(&Error::RELOAD_FAILED));
-        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session.0 as usize].out);
+        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session].out);
         assert_eq!(output(&mut harness), b"-ERR Error trying to load the RDB dump, check server logs.\r\n");
         assert_eq!(harness.run("DEBUG LOADAOF whatever"), "", "the reply comes when they are loaded");
         assert_eq!(harness.engine.take_actions(), [Action::Reload(session, ReloadFrom::Log)]);

@@ -395,7 +395,7 @@ mod tests {
         let (now, session) = (harness.now, harness.session);
         assert!(!harness.engine.unblock(now, session, None), "no other client ends the wait");
         harness.engine.end_wait_for_driver(now, session, None);
-        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session.0 as usize].out);
+        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session].out);
         assert_eq!(output(&mut harness), b"+OK\r\n");
         assert_eq!(harness.run("SAVE"), "");
         harness.engine.end_wait_for_driver(now, session, Some(&Error::SAVE_FAILED));
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(harness.run("shutdown nosave force"), "");
         let session = harness.session;
         assert_eq!(harness.engine.take_actions(), [Action::Shutdown { session, save: Some(false), force: true }]);
-        assert!(harness.engine.sessions[harness.session.0 as usize].flags.contains(SessionFlags::CLOSE_AFTER_REPLY));
+        assert!(harness.engine.sessions[harness.session].flags.contains(SessionFlags::CLOSE_AFTER_REPLY));
     }
 
     #[test]

@@ -227,7 +227,7 @@ fn crowd<const N: usize>() -> (Harness, [crate::base::ids::SessionId; N]) {
 
 /// The output of a session since the last call, with line ends replaced by blanks.
 fn said(h: &mut Harness, id: crate::base::ids::SessionId) -> String {
-    let out = std::mem::take(&mut h.engine.sessions[id.0 as usize].out);
+    let out = std::mem::take(&mut h.engine.sessions[id].out);
     String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
 }
 

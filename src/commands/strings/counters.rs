@@ -171,7 +171,7 @@ mod tests {
         let changes = harness.engine.keyspace.changes.count;
         harness.args(&[b"INCR", b"k"]);
         assert_eq!(harness.engine.keyspace.changes.count, changes + 1);
-        let told = std::mem::take(&mut harness.engine.sessions[listener.0 as usize].out);
+        let told = std::mem::take(&mut harness.engine.sessions[listener].out);
         assert!(told.ends_with(b"$21\r\n__keyevent@0__:incrby\r\n$1\r\nk\r\n"), "{}", String::from_utf8_lossy(&told));
     }
 }

@@ -228,7 +228,7 @@ mod tests {
         (0..requests)
             .filter(|_| {
                 h.engine.execute_with_faults(h.now, h.session, Request::new(&[b"PING"]));
-                std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out).starts_with(b"-")
+                std::mem::take(&mut h.engine.sessions[h.session].out).starts_with(b"-")
             })
             .collect()
     }
@@ -284,7 +284,7 @@ mod tests {
         h.engine.execute(h.now, other, &[b"SET", b"k", b"v"]);
         assert_eq!(h.engine.blocked_clients(), 1);
         h.script(&[("FAULT RESET", ":0"), ("GET k", "$1 v")]);
-        assert_eq!(h.engine.sessions[other.0 as usize].out, b"+OK\r\n");
+        assert_eq!(h.engine.sessions[other].out, b"+OK\r\n");
     }
 
     #[test]

@@ -229,8 +229,7 @@ impl Driver {
 
     /// Closes connections: see [`close_sessions`].
     pub(super) fn close_sessions(&mut self, at: Present, closing: Closing) {
-        let is_unsettled =
-            |engine: &Engine, id: SessionId| engine.sessions[id.0 as usize].flags.contains(SessionFlags::UNSETTLED);
+        let is_unsettled = |engine: &Engine, id: SessionId| engine.sessions[id].flags.contains(SessionFlags::UNSETTLED);
         let closed = close_sessions(&mut self.engine, at.now, closing, is_unsettled);
         closed.into_iter().for_each(|id| self.wake(id));
     }

@@ -253,13 +253,13 @@ impl Engine {
         let connected = self
             .sessions
             .iter()
-            .map(|(slot, session)| (session.id as u32, Client { id: session.id, slot: slot as u32, ..Client::default() }));
+            .map(|(id, session)| (session.id as u32, Client { id: session.id, slot: id.number(), ..Client::default() }));
         ended.chain(connected).collect()
     }
 
     fn leak_client(&self, now: Now, client: Client) -> LeakClient {
         let known = self.known_client(client);
-        let is_connected = self.sessions.get(client.slot as usize).is_some_and(|session| session.id == client.id);
+        let is_connected = self.sessions.contains(client.session());
         let peer = (is_connected || known.ended_ms.is_some()).then(|| (known.addr.to_string(), known.name.to_vec()));
         let gone_ms = known.ended_ms.map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
         LeakClient { id: client.id, peer, gone_ms }

@@ -68,7 +68,6 @@ impl Engine {
         self.replication = old.replication;
         self.faults = old.faults;
         self.faults.forget_all();
-        self.next_client = old.next_client;
         self.actions = old.actions;
         self.update_slow_path();
         self.stats.event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
@@ -104,9 +103,9 @@ impl Engine {
     fn end_sessions(&mut self, last: Option<SessionId>) {
         const STAYS: SessionFlags =
             SessionFlags::AUTHENTICATED.union(SessionFlags::UNRESTRICTED).union(SessionFlags::UNIX_SOCKET);
-        let ids: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+        let ids: Vec<SessionId> = self.sessions.ids(|_| true);
         for id in ids {
-            let session = &mut self.sessions[id.0 as usize];
+            let session = &mut self.sessions[id];
             session.flags &= STAYS;
             if last == Some(id) {
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
@@ -170,9 +169,9 @@ impl Engine {
             // A held request may itself have begun a pause.
             self.unpause();
         }
-        let ids: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+        let ids: Vec<SessionId> = self.sessions.ids(|_| true);
         for id in ids {
-            let session = &self.sessions[id.0 as usize];
+            let session = &self.sessions[id];
             if session.waiter != NIL || session.lock_waiter != NIL {
                 self.unblock(now, id, None);
             }

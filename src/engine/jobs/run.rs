@@ -64,7 +64,7 @@ impl Engine {
         let counted = self.command_stats.of(command);
         counted.calls += 1;
         counted.ns += ns;
-        let session = &mut self.sessions[id.0 as usize];
+        let Some(session) = self.sessions.get_mut(id) else { return };
         session.flags.remove(SessionFlags::BLOCKED);
         let kind = work.kind();
         if session.silenced() || kind == ReplyKind::AlreadySent {
@@ -102,7 +102,7 @@ impl Engine {
         self.forget_job(id);
         self.command_stats.of(command).failed += 1;
         self.stats.error(error);
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         session.flags.remove(SessionFlags::BLOCKED);
         if !session.silenced() {
             WireReply::new(&mut session.out, session.protocol).error(error.text());

@@ -22,7 +22,7 @@ pub(crate) fn describe_own(line: &mut String, engine: &Engine, now: Now, id: Ses
 
 /// Fields without a meaning here are 0.
 fn describe_with(line: &mut String, engine: &Engine, now: Now, id: SessionId, db: u32, cut: fn(&[u8]) -> &[u8]) {
-    let session = &engine.sessions[id.0 as usize];
+    let session = &engine.sessions[id];
     let seconds = |since_ms: u64| now.mono_ms().saturating_sub(since_ms) / 1000;
     let (name, version) = session.lib.as_deref().map_or(("", ""), |lib| (lib.0.as_str(), lib.1.as_str()));
     let [name, version] = [name, version].map(|text| String::from_utf8_lossy(cut(text.as_bytes())));

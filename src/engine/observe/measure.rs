@@ -161,7 +161,7 @@ impl Engine {
     /// Whether a session is blocked in a command that is executed again later. One that waits for locks is not.
     #[cold]
     fn goes_on_later(&self, id: SessionId) -> bool {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.sessions[id];
         session.flags.contains(SessionFlags::BLOCKED) && session.lock_waiter == NIL
     }
 
@@ -181,10 +181,10 @@ impl Engine {
             return;
         }
         let whole = self.timing.began_ns.take();
-        let entry = Entry::of(now, &self.sessions[id.0 as usize], command, args);
+        let entry = Entry::of(now, &self.sessions[id], command, args);
         let at_ns = self.timing.look(now);
         // In a transaction, further commands follow before the driver acts: its actions for `CONFIG SET` are not timed.
-        let in_exec = self.sessions[id.0 as usize].flags.contains(SessionFlags::IN_EXEC);
+        let in_exec = self.sessions[id].flags.contains(SessionFlags::IN_EXEC);
         // The time by which a command moves the clock does not count either.
         let asked = |action: &Action| match action {
             Action::ConfigChanged(_) => !in_exec,
@@ -278,7 +278,7 @@ mod tests {
             }
             SHOWN_NS.store(began_ns + took_ms * 1_000_000, Relaxed);
             h.engine.end_batch(h.now);
-            h.engine.sessions[h.session.0 as usize].out.clear();
+            h.engine.sessions[h.session].out.clear();
             assert_eq!(h.run("SLOWLOG LEN"), logged);
         }
         let entry = h.run("SLOWLOG GET");

@@ -22,7 +22,7 @@ impl Context<'_> {
     pub(in crate::engine) fn run_observed(&mut self, args: &[&[u8]]) {
         let (now, id, origin, command) = (self.now, self.session, self.origin, self.command);
         let engine = &mut *self.engine;
-        let current = engine.sessions[id.0 as usize].id;
+        let current = engine.sessions[id].id;
         let tracking = &mut engine.keyspace.changes.tracking;
         let outer = std::mem::replace(&mut tracking.current, current);
         let from_outer = std::mem::replace(&mut tracking.from_script, origin == Origin::Script);
@@ -73,7 +73,7 @@ pub fn begin(cx: &mut Context<'_>) -> Result {
 impl Engine {
     /// Turns monitoring off for a session.
     pub(crate) fn end_monitor(&mut self, id: SessionId) {
-        let flags = &mut self.sessions[id.0 as usize].flags;
+        let flags = &mut self.sessions[id].flags;
         if flags.contains(SessionFlags::MONITOR) {
             flags.remove(SessionFlags::MONITOR);
             self.monitors.retain(|&other| other != id);
@@ -96,7 +96,7 @@ impl Engine {
     pub(crate) fn end_observed(&mut self, id: SessionId, command: Option<&'static Command>) {
         self.invalidate_others();
         self.invalidate_own();
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.sessions[id];
         let keeps = command.is_some_and(|command| command.traits.contains(Traits::KEEPS_CACHING));
         if !session.flags.contains(SessionFlags::MULTI) && !keeps {
             self.forget_caching(session.tracker);
@@ -107,7 +107,7 @@ impl Engine {
     #[cold]
     pub(crate) fn show_refused(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
         if let Some(command) = self.commands.lookup(args[0]).filter(|command| command.is_exec()) {
-            let db = self.sessions[id.0 as usize].db;
+            let db = self.sessions[id].db;
             self.show(now, id, db, Origin::Client, command, args);
         }
     }
@@ -117,11 +117,11 @@ impl Engine {
         if self.monitors.is_empty() {
             return;
         }
-        let line = line(now, &self.sessions[id.0 as usize], db, origin, &redact::shown(command, args));
+        let line = line(now, &self.sessions[id], db, origin, &redact::shown(command, args));
         self.visited += self.monitors.len() as u64;
         for index in 0..self.monitors.len() {
             let monitor = self.monitors[index];
-            if !self.sessions[monitor.0 as usize].flags.contains(SessionFlags::REPLY_OFF) {
+            if self.sessions.get(monitor).is_some_and(|session| !session.flags.contains(SessionFlags::REPLY_OFF)) {
                 pubsub::push_to(self, monitor, &line);
             }
         }
@@ -131,8 +131,7 @@ impl Engine {
     pub(crate) fn check_observers(&self) {
         let tracking = &self.keyspace.changes.tracking;
         let mut trackers = 0;
-        for (number, session) in &self.sessions {
-            let id = SessionId(number as u32);
+        for (id, session) in self.sessions.iter() {
             let listed = self.monitors.iter().filter(|&&other| other == id).count();
             assert_eq!(listed, usize::from(session.flags.contains(SessionFlags::MONITOR)), "each monitor is listed once");
             if let Some(tracker) = tracking.get(session.tracker) {

@@ -44,7 +44,7 @@ impl Engine {
         self.pause.last += 1;
         let number = self.pause.last;
         self.pause.held.insert(number, (id, Arguments::new(args)));
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         session.held = number;
         session.flags |= SessionFlags::BLOCKED;
     }
@@ -56,7 +56,7 @@ impl Engine {
                 return;
             }
             let Some((_, (id, args))) = self.pause.held.pop_first() else { return };
-            let session = &mut self.sessions[id.0 as usize];
+            let Some(session) = self.sessions.get_mut(id) else { continue };
             session.held = 0;
             session.resume();
             if session.flags.contains(SessionFlags::CLOSE_NOW) {

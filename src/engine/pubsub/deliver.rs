@@ -1,15 +1,14 @@
 //! Delivers messages and pushes to the outboxes of their receivers.
 
-use slab::Slab;
-
 use crate::base::glob;
 use crate::base::ids::SessionId;
 use crate::engine::Engine;
+use crate::engine::clients::sessions::Sessions;
 use crate::engine::config::OutputLimit;
 use crate::engine::observe::stats::Stats;
 use crate::engine::pubsub::registry::Registry;
 use crate::engine::pubsub::subscriptions::{Kind, PubSub};
-use crate::engine::session::{Session, SessionFlags};
+use crate::engine::session::SessionFlags;
 use crate::engine::users::Users;
 use crate::resp::reply::{Protocol, Sink, WireReply};
 
@@ -18,7 +17,7 @@ pub(super) const KEPT: usize = 4096;
 
 /// What delivery may change, besides the registries.
 struct Outboxes<'a> {
-    sessions: &'a mut Slab<Session>,
+    sessions: &'a mut Sessions,
     users: &'a Users,
     dirty: &'a mut Vec<SessionId>,
     stats: &'a mut Stats,
@@ -32,7 +31,7 @@ impl Outboxes<'_> {
     fn append_to(&mut self, ids: impl Iterator<Item = SessionId>, about: Option<&[u8]>, frame: &mut [u8]) -> usize {
         let mut receivers = 0;
         for id in ids {
-            let sees = |key: &[u8]| self.sessions.get(id.0 as usize).is_some_and(|session| self.users.lets_see(session, key));
+            let sees = |key: &[u8]| self.sessions.get(id).is_some_and(|session| self.users.lets_see(session, key));
             if about.is_none_or(sees) {
                 self.append(id, frame);
                 receivers += 1;
@@ -43,7 +42,7 @@ impl Outboxes<'_> {
 
     /// Appends a push to a session's outbox. `frame` begins with the type of a RESP3 push, which becomes an array for RESP2.
     fn append(&mut self, id: SessionId, frame: &mut [u8]) {
-        let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
+        let Some(session) = self.sessions.get_mut(id) else { return };
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;
         }
@@ -54,7 +53,7 @@ impl Outboxes<'_> {
     /// Appends unsolicited bytes to a session's outbox. For a session without subscriptions, only such bytes count towards the
     /// limit: its replies may have any size.
     fn append_as_it_is(&mut self, id: SessionId, bytes: &[u8]) {
-        let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
+        let Some(session) = self.sessions.get_mut(id) else { return };
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;
         }
@@ -140,7 +139,7 @@ fn encode(frame: &mut Vec<u8>, parts: &[&[u8]]) {
 pub fn unsubscribe_all(engine: &mut Engine, id: SessionId) {
     engine.pubsub.forget(id);
     engine.update_listeners();
-    let session = &mut engine.sessions[id.0 as usize];
+    let session = &mut engine.sessions[id];
     session.subscriptions = [0; 3];
     session.update_subscribed();
 }

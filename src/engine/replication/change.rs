@@ -47,10 +47,10 @@ impl Engine {
     /// those that wait for a file. Nothing is granted in between: grants come after all waits have ended.
     fn end_waits_of_leader(&mut self, now: Now) {
         let blocked = self.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED));
-        let blocked: Vec<SessionId> = blocked.map(|(number, _)| SessionId(number as u32)).collect();
+        let blocked: Vec<SessionId> = blocked.map(|(id, _)| id).collect();
         for id in blocked {
             if self.unblock(now, id, Some(&Error::ROLE_CHANGED)) || self.fail_job(now, id, &Error::ROLE_CHANGED) {
-                self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_AFTER_REPLY;
+                self.sessions[id].flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 self.mark_dirty(id);
             }
         }

@@ -39,7 +39,7 @@ impl Engine {
         command: &'static Command,
         args: &[&[u8]],
     ) -> Result<Fate> {
-        let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
+        let in_multi = self.sessions[id].flags.contains(SessionFlags::MULTI);
         if in_multi && command.flags.contains(Flags::NO_MULTI) {
             return Err(if self.hides(command) { Error::unknown_command(args) } else { Error::NOT_IN_MULTI });
         }
@@ -51,7 +51,7 @@ impl Engine {
         if self.in_cluster() {
             let slot = cluster::request_slot(command, args)?;
             let lost = self.watched_touched(id);
-            if let Some(transaction) = &mut self.sessions[id.0 as usize].transaction {
+            if let Some(transaction) = &mut self.sessions[id].transaction {
                 if command.is_exec() && transaction.crosses {
                     return Ok(Fate::Cross);
                 }
@@ -61,11 +61,11 @@ impl Engine {
                 transaction.slot = transaction.slot.or(slot);
             }
         }
-        let monitors = self.sessions[id.0 as usize].flags.contains(SessionFlags::MONITOR);
+        let monitors = self.sessions[id].flags.contains(SessionFlags::MONITOR);
         self.check_memory(now, command, args)?;
         let mut flags = self.flags_of(command, args);
         if command.is_exec()
-            && let Some(transaction) = &self.sessions[id.0 as usize].transaction
+            && let Some(transaction) = &self.sessions[id].transaction
         {
             flags |= transaction.flags;
             if flags.contains(Flags::DENYOOM) {
@@ -94,7 +94,7 @@ impl Engine {
         let flags = self.flags_of(command, args);
         let lost = self.watched_touched(id);
         let slot = self.command_stats.find(command) as u16;
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         let transaction = session.transaction.get_or_insert_default();
         reply.simple("QUEUED");
         if lost || transaction.refused {
@@ -112,7 +112,7 @@ impl Engine {
     /// Closes a session that keeps more than the query buffer limit allows.
     pub(crate) fn close_over_limit(&mut self, id: SessionId) {
         self.stats.query_limit_disconnections += 1;
-        self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        self.sessions[id].flags |= SessionFlags::CLOSE_NOW;
         self.mark_dirty(id);
     }
 
@@ -126,7 +126,7 @@ impl Engine {
             }
             return error.as_reason("EXECABORT Transaction discarded because of: ");
         }
-        if let Some(transaction) = &mut self.sessions[id.0 as usize].transaction {
+        if let Some(transaction) = &mut self.sessions[id].transaction {
             transaction.refused = true;
         }
         error
@@ -134,7 +134,7 @@ impl Engine {
 
     /// Ends a session's transaction and its watches, if it has any.
     pub(crate) fn end_transaction(&mut self, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         session.flags.remove(SessionFlags::MULTI);
         self.drop_transaction(id);
         self.unwatch(id);
@@ -142,7 +142,7 @@ impl Engine {
 
     /// Drops a session's queue, which may be very large.
     pub(in crate::engine) fn drop_transaction(&mut self, id: SessionId) {
-        if let Some(transaction) = self.sessions[id.0 as usize].transaction.take() {
+        if let Some(transaction) = self.sessions[id].transaction.take() {
             self.discard_transaction(*transaction);
         }
     }
@@ -156,7 +156,7 @@ impl Engine {
 
     /// Removes a session's watches.
     pub(crate) fn unwatch(&mut self, id: SessionId) {
-        let watcher = std::mem::replace(&mut self.sessions[id.0 as usize].watcher, NIL);
+        let watcher = std::mem::replace(&mut self.sessions[id].watcher, NIL);
         if watcher != NIL {
             self.keyspace.changes.watches.unwatch(watcher);
             self.keyspace.changes.update_observed();
@@ -165,7 +165,7 @@ impl Engine {
 
     /// Whether a key that the session watches was changed.
     pub fn watched_touched(&self, id: SessionId) -> bool {
-        let watcher = self.sessions[id.0 as usize].watcher;
+        let watcher = self.sessions[id].watcher;
         watcher != NIL && self.keyspace.changes.watches.touched(watcher)
     }
 }
@@ -270,7 +270,7 @@ impl Engine {
     /// Whether a queued request may still be run.
     fn admit_queued(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result {
         debug_assert!(!command.traits.contains(Traits::AT_ONCE), "{} is not queued", self.commands.full_name(command));
-        if self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
+        if self.sessions[id].flags.contains(SessionFlags::UNRESTRICTED) {
             return Ok(());
         }
         self.check_access_of_queued(now, id, command, args)

@@ -32,18 +32,17 @@ impl Shell {
     /// Reloads in a turn of its own, so that the reply waits for the log as everything else that the reload causes.
     #[cold]
     pub(in crate::server) fn order_reload(&mut self, id: SessionId, from: ReloadFrom) {
-        let client = self.driver.engine.sessions[id.0 as usize].id;
         let order = move |shell: &mut Shell| {
-            shell.reload(id, client, from);
+            shell.reload(id, from);
             shell.after_order();
         };
         match &self.control {
             Some(control) => _ = control.send(Box::new(order)),
-            None => self.reload(id, client, from),
+            None => self.reload(id, from),
         }
     }
 
-    fn reload(&mut self, id: SessionId, client: u64, from: ReloadFrom) {
+    fn reload(&mut self, id: SessionId, from: ReloadFrom) {
         let done = match from {
             ReloadFrom::Snapshot { save, .. } if save && !self.save_now() => Err(Error::SAVE_FAILED),
             ReloadFrom::Snapshot { reload, .. } => self.load_snapshot(reload).map_err(|reason| {
@@ -56,9 +55,7 @@ impl Shell {
             }),
         };
         let now = self.clock.now();
-        if self.driver.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-            self.driver.engine.end_wait_for_driver(now, id, done.err().as_ref());
-        }
+        self.driver.engine.end_wait_for_driver(now, id, done.err().as_ref());
     }
 
     fn load_snapshot(&mut self, reload: Reload) -> Result<(), String> {

@@ -68,7 +68,7 @@ impl Session {
     /// Reads the messages that were written to the session since it was last called. The engine has granted, or not, now, whenever
     /// that may be told.
     fn read_output(&mut self, engine: &Engine, decoder: &mut Decoder, net: &mut Net) {
-        let Some(session) = engine.sessions.get(self.id.0 as usize) else { return };
+        let Some(session) = engine.sessions.get(self.id) else { return };
         let from = session.sent + (self.seen - session.net_out) as usize;
         let mut bytes = BytesMut::from(&session.out[from..]);
         // The engine writes complete, valid replies.
@@ -89,7 +89,7 @@ impl Session {
 
     /// Sends the messages that were written to the connection.
     fn send(&mut self, engine: &Engine, net: &mut Net, conn: ConnId) {
-        let Some(session) = engine.sessions.get(self.id.0 as usize) else { return };
+        let Some(session) = engine.sessions.get(self.id) else { return };
         while self.unsent.front().is_some_and(|(at, _)| *at < session.net_out)
             && let Some((_, message)) = self.unsent.pop_front()
         {
@@ -138,7 +138,7 @@ pub(in crate::torture::sim) fn engine(seed: u64, at_us: u64) -> Engine {
 fn connect(driver: &mut Driver, at: Now) -> SessionId {
     let id = driver.engine.connect(at, Peer::default());
     // As after HELLO 3.
-    driver.engine.sessions[id.0 as usize].protocol = Protocol::Resp3;
+    driver.engine.sessions[id].protocol = Protocol::Resp3;
     driver.add_connection(at, id);
     id
 }
@@ -341,10 +341,10 @@ impl Server {
     /// Gives a client a session. Without a connection, it is an unchecked one.
     fn accept(&mut self, at_us: u64, conn: Option<ConnId>) -> SessionId {
         let id = connect(&mut self.driver, self.clock.now(at_us));
-        if self.conns.len() <= id.0 as usize {
-            self.conns.resize(id.0 as usize + 1, None);
+        if self.conns.len() <= id.index() {
+            self.conns.resize(id.index() + 1, None);
         }
-        self.conns[id.0 as usize] = conn;
+        self.conns[id.index()] = conn;
         id
     }
 
@@ -375,7 +375,7 @@ impl Server {
 
     /// The connections whose clients wait in a request.
     pub(in crate::torture::sim) fn waiting(&self) -> Vec<ConnId> {
-        let waits = |session: &Session| self.driver.engine.sessions[session.id.0 as usize].flags.contains(SessionFlags::BLOCKED);
+        let waits = |session: &Session| self.driver.engine.sessions[session.id].flags.contains(SessionFlags::BLOCKED);
         self.sessions.iter().filter(|(_, session)| waits(session)).map(|(conn, _)| *conn).collect()
     }
 
@@ -483,7 +483,7 @@ impl Server {
         let (at, now_us) = (self.present(net.now_us), net.now_us);
         let boot = self.boot_clock(now_us);
         self.advance(at);
-        let Some(conn) = self.conns[id.0 as usize] else { return self.serve_noise(net, id) };
+        let Some(conn) = self.conns[id.index()] else { return self.serve_noise(net, id) };
         let Server { driver, durable, sessions, decoder, .. } = self;
         let Some(session) = sessions.get_mut(&conn) else { return };
         session.read_output(&driver.engine, decoder, net);
@@ -570,7 +570,7 @@ impl Server {
         let id = connect(&mut self.driver, at);
         execute(&mut self.driver.engine, at, id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
         // The lines of the reply that are numbers; the others are lengths.
-        let lines = self.driver.engine.sessions[id.0 as usize].out.split(|byte| *byte == b'\n');
+        let lines = self.driver.engine.sessions[id].out.split(|byte| *byte == b'\n');
         lines.filter_map(|line| std::str::from_utf8(line.strip_suffix(b"\r")?).ok()?.parse().ok()).collect()
     }
 }
@@ -599,7 +599,7 @@ mod tests {
     fn ask(server: &mut Server, at_us: u64, command: Command) -> String {
         let id = connect(&mut server.driver, now(at_us));
         execute(&mut server.driver.engine, now(at_us), id, &command);
-        String::from_utf8(server.driver.engine.sessions[id.0 as usize].out.to_vec()).unwrap()
+        String::from_utf8(server.driver.engine.sessions[id].out.to_vec()).unwrap()
     }
 
     #[test]

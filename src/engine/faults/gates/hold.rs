@@ -19,7 +19,7 @@ impl Engine {
     /// the end of the wait.
     pub(crate) fn hold_reply(&mut self, now: Now, id: SessionId, from: u64, pace: Pace) {
         let given = self.given(id);
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         if session.flags.contains(SessionFlags::BLOCKED) {
             session.flags |= SessionFlags::PACED;
             self.gates.awaited.insert(id, pace);
@@ -32,7 +32,7 @@ impl Engine {
     /// Ends the wait of a blocked request: holds its reply back if a fault ordered that.
     #[cold]
     pub(crate) fn hold_awaited(&mut self, now: Now, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.sessions[id];
         if session.flags.contains(SessionFlags::BLOCKED) {
             return;
         }
@@ -45,7 +45,7 @@ impl Engine {
 
     /// Number of bytes of a session's whole output.
     pub(crate) fn given(&self, id: SessionId) -> u64 {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.sessions[id];
         session.net_out + (session.out.len() - session.sent) as u64
     }
 
@@ -53,15 +53,15 @@ impl Engine {
     #[cold]
     pub fn passable(&self, id: SessionId) -> usize {
         let end = self.gates.end(id).min(self.given(id));
-        end.saturating_sub(self.sessions[id.0 as usize].net_out) as usize
+        end.saturating_sub(self.sessions[id].net_out) as usize
     }
 
     /// Opens gates, and marks their sessions for writing.
     #[cold]
     pub(crate) fn open_gates(&mut self, now: Now) {
         for (id, last) in self.gates.open(now) {
-            if last {
-                self.sessions[id.0 as usize].flags.remove(SessionFlags::GATED);
+            if last && let Some(session) = self.sessions.get_mut(id) {
+                session.flags.remove(SessionFlags::GATED);
             }
             self.mark_dirty(id);
         }

@@ -15,12 +15,12 @@ impl Harness {
     }
 
     fn closed(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
+        self.engine.sessions[id].flags.contains(SessionFlags::CLOSE_NOW)
     }
 
     /// Makes the driver hold this many bytes of a session's request.
     fn hold(&mut self, id: SessionId, bytes: u32) {
-        self.engine.sessions[id.0 as usize].query_buffer = bytes;
+        self.engine.sessions[id].query_buffer = bytes;
         if self.engine.counts_clients() {
             self.engine.count_client(id);
         }

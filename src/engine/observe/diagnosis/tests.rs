@@ -25,13 +25,13 @@ fn text(number: usize, length: usize) -> Vec<u8> {
 impl Harness {
     fn connect(&mut self) -> SessionId {
         let id = self.engine.connect(self.now, Peer { addr: "10.0.0.9:4711".into(), ..Peer::default() });
-        self.run_by(id, &[b"CLIENT", b"SETNAME", &text(id.0 as usize, 10_000)]);
+        self.run_by(id, &[b"CLIENT", b"SETNAME", &text(id.index(), 10_000)]);
         id
     }
 
     fn run_by(&mut self, id: SessionId, args: &[&[u8]]) -> Vec<u8> {
         self.engine.execute(self.now, id, args);
-        std::mem::take(&mut self.engine.sessions[id.0 as usize].out)
+        std::mem::take(&mut self.engine.sessions[id].out)
     }
 
     fn leave(&mut self, id: SessionId) {

@@ -27,7 +27,7 @@ impl Engine {
     #[cold]
     fn note_longest(&mut self, now: Now, task: Task, ns: u64, cpu_ns: Option<u64>) {
         let command = match task {
-            Task::Client(id) => self.sessions.get(id.0 as usize).and_then(|session| self.last_command(session)),
+            Task::Client(id) => self.sessions.get(id).and_then(|session| self.last_command(session)),
             _ => None,
         };
         let command = command.map(|command| self.commands.full_name(command));

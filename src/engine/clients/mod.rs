@@ -1,11 +1,13 @@
 //! Connects, disconnects and counts sessions, and hands out the sessions with output to write.
 
+pub mod sessions;
+
 use std::sync::Arc;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
-use crate::engine::session::{Peer, Session, SessionFlags};
+use crate::engine::session::{Peer, SessionFlags};
 
 impl Engine {
     /// Creates a session.
@@ -16,10 +18,8 @@ impl Engine {
         } else {
             self.last_local = Arc::clone(&peer.laddr);
         }
-        let session = Session::new(self.next_client, peer, now.mono_ms());
-        self.next_client += 1;
         self.stats.connections += 1;
-        let id = SessionId(self.sessions.insert(session) as u32);
+        let id = self.sessions.add(peer, now.mono_ms());
         self.log_out(id);
         if self.counts_clients() {
             self.count_client(id);
@@ -32,7 +32,7 @@ impl Engine {
     #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "only a server that joins others sets its clock"))]
     pub fn move_marks(&mut self, now: Now, by_us: i64) {
         let by_ms = by_us / 1000;
-        for (_, session) in &mut self.sessions {
+        for (_, session) in self.sessions.iter_mut() {
             session.created_ms = session.created_ms.saturating_add_signed(by_ms);
             session.last_ms = session.last_ms.saturating_add_signed(by_ms);
         }
@@ -43,8 +43,11 @@ impl Engine {
         self.try_waiting_logins(now);
     }
 
-    /// Removes a session whose connection is closed.
+    /// Removes a session whose connection is closed. Does nothing if it has ended already.
     pub fn disconnect(&mut self, now: Now, id: SessionId) {
+        if !self.sessions.contains(id) {
+            return;
+        }
         self.pubsub.forget(id);
         self.update_listeners();
         self.unwatch(id);
@@ -59,10 +62,11 @@ impl Engine {
         }
         self.drop_transaction(id);
         self.remember_client(now, id);
-        let session = self.sessions.remove(id.0 as usize);
-        self.discards.add(session.out);
-        if session.flags.contains(SessionFlags::DIRTY) {
-            self.dirty.retain(|&other| other != id);
+        if let Some(session) = self.sessions.remove(id) {
+            self.discards.add(session.out);
+            if session.flags.contains(SessionFlags::DIRTY) {
+                self.dirty.retain(|&other| other != id);
+            }
         }
         if self.keyspace.changes.attention {
             self.publish_events();
@@ -77,8 +81,9 @@ impl Engine {
 
     /// Records that a session has output to write or is to be closed, for [`Engine::take_dirty`].
     pub fn mark_dirty(&mut self, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
-        if !session.flags.contains(SessionFlags::DIRTY) {
+        if let Some(session) = self.sessions.get_mut(id)
+            && !session.flags.contains(SessionFlags::DIRTY)
+        {
             session.flags |= SessionFlags::DIRTY;
             self.dirty.push(id);
         }
@@ -104,7 +109,7 @@ impl Engine {
             }
         }
         for &id in &self.dirty {
-            self.sessions[id.0 as usize].flags.remove(SessionFlags::DIRTY);
+            self.sessions[id].flags.remove(SessionFlags::DIRTY);
         }
         into.append(&mut self.dirty);
     }
