@@ -45,3 +45,14 @@ impl SessionId {
         SessionId { number: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
+
+/// Identifies a user as long as it exists; may be reused for another one later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UserId(pub u32);
+
+impl UserId {
+    /// The user of every new connection. It always exists.
+    pub const DEFAULT: UserId = UserId(0);
+    /// No user: a caller inside the process, who may do everything.
+    pub const INSIDE: UserId = UserId(u32::MAX);
+}

@@ -200,7 +200,7 @@ impl Watch {
                 return Verdict::Kill;
             }
         }
-        let threshold_us = engine.config.busy_reply_threshold.saturating_mul(1000);
+        let threshold_us = engine.config().busy_reply_threshold.saturating_mul(1000);
         if threshold_us == 0 {
             return Verdict::Continue;
         }
@@ -216,7 +216,7 @@ impl Watch {
             let ms = (at_us - self.began_us) / 1000;
             tracing::warn!(ms, "slow script: others are told that the server is busy; SCRIPT KILL ends it");
         }
-        if let Some(run) = &mut engine.long_run {
+        if let Some(run) = engine.long_run_mut() {
             run.ms = (at_us - self.began_us) / 1000;
         }
         let verdict = self.serve_others(engine, now, running);
@@ -255,7 +255,7 @@ impl Watch {
         let mut polled = Vec::new();
         for watched in connections.iter().flatten() {
             let id = watched.id;
-            let Some(session) = engine.sessions.get(id) else { continue };
+            let Some(session) = engine.sessions().get(id) else { continue };
             if id == running {
                 // The running session's outbox is taken out, and may be written in part.
                 continue;
@@ -302,19 +302,17 @@ impl Watch {
             match socket.receive(&mut self.buffer) {
                 Ok(0) => received.ended = true,
                 Ok(count) => {
-                    engine.sessions[id].net_in += count as u64;
-                    engine.stats.net_in += count as u64;
-                    engine.stats.reads += 1;
+                    engine.count_read(id, count);
                     received.bytes.extend_from_slice(&self.buffer[..count]);
-                    let session = &mut engine.sessions[id];
+                    let session = &mut engine.sessions_mut()[id];
                     if session.out.is_empty() {
                         session.pushed = 0;
                     }
                     execute(engine, now, id, &mut received);
                     let held = received.bytes.len() as u64;
-                    if held > engine.config.client_query_buffer_limit {
-                        engine.stats.query_limit_disconnections += 1;
-                        engine.sessions[id].flags |= SessionFlags::CLOSE_NOW;
+                    if held > engine.config().client_query_buffer_limit {
+                        engine.stats_mut().query_limit_disconnections += 1;
+                        engine.sessions_mut()[id].flags |= SessionFlags::CLOSE_NOW;
                     }
                     continue;
                 }
@@ -379,7 +377,7 @@ impl Socket<'_> {
 fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received) {
     let mut start = 0;
     while start < received.bytes.len() {
-        let flags = engine.sessions[id].flags;
+        let flags = engine.sessions()[id].flags;
         if flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
             start = received.bytes.len();
             break;
@@ -388,12 +386,12 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
             break;
         }
         let authenticated = !engine.must_log_in(id);
-        let limits = Limits { authenticated, max_bulk_len: engine.config.proto_max_bulk_len, ..Limits::default() };
+        let limits = Limits { authenticated, max_bulk_len: engine.config().proto_max_bulk_len, ..Limits::default() };
         let rest = &received.bytes[start..];
         match received.parser.parse(rest, &limits) {
             Ok(Progress::Complete { consumed }) => {
                 let args: SmallVec<[&[u8]; 16]> = received.parser.arguments(rest).collect();
-                if engine.faults.armed() {
+                if engine.faults().armed() {
                     engine.execute_with_faults(now, id, Request::new(&args));
                 } else {
                     engine.execute(now, id, &args);
@@ -403,7 +401,7 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
             Ok(Progress::Empty { consumed }) => start += consumed,
             Ok(Progress::Incomplete) => break,
             Err(error) => {
-                let session = &mut engine.sessions[id];
+                let session = &mut engine.sessions_mut()[id];
                 WireReply::new(&mut session.out, session.protocol).error(&error.text());
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 continue;
@@ -418,23 +416,23 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
 /// and pushes, which may show what the script has changed.
 fn is_held(engine: &Engine, session: &Session) -> bool {
     // Other readers of the change log, such as a snapshot in progress, hold nothing back.
-    let waits = || engine.replication.leads() || (engine.config.appendfsync == "always" && engine.persistence.log_runs());
+    let waits = || engine.replication().leads() || (engine.config().appendfsync == "always" && engine.persistence().log_runs());
     session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED) || (session.pushed > 0 && waits())
 }
 
 /// Writes a connection's outbox as far as the socket takes it. Shuts the connection down if it was only waiting for that.
 fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
-    if is_held(engine, &engine.sessions[id]) {
+    if is_held(engine, &engine.sessions()[id]) {
         return;
     }
-    let session = &mut engine.sessions[id];
-    while session.sent < session.out.len() {
+    loop {
+        let session = &mut engine.sessions_mut()[id];
+        if session.sent >= session.out.len() {
+            break;
+        }
         match socket.send(&session.out[session.sent..]) {
             Ok(count) => {
-                session.sent += count;
-                session.net_out += count as u64;
-                engine.stats.net_out += count as u64;
-                engine.stats.writes += 1;
+                engine.count_written(id, count);
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return,
@@ -444,6 +442,7 @@ fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
             }
         }
     }
+    let session = &mut engine.sessions_mut()[id];
     (session.out, session.sent) = (Vec::new(), 0);
     if socket.flush() == Err(Errno::AGAIN) {
         return;

@@ -109,7 +109,7 @@ impl Shell {
         let now = self.clock.now();
         entry.connected_at = now.unix_ms() / 1000;
         self.busy.watch(id, entry.fd);
-        self.directory.insert(self.driver.engine.sessions[id].id, entry);
+        self.directory.insert(self.driver.engine.sessions()[id].id, entry);
         self.driver.add_connection(now, id);
         self.finish_batch(now, None);
     }
@@ -117,7 +117,7 @@ impl Shell {
     /// Ends a session after its connection closed.
     pub fn disconnect(&mut self, id: SessionId) {
         self.busy.forget(id);
-        self.directory.remove(self.driver.engine.sessions[id].id);
+        self.directory.remove(self.driver.engine.sessions()[id].id);
         let now = self.clock.now();
         self.driver.remove_connection(now, id);
         self.finish_batch(now, None);
@@ -287,7 +287,7 @@ impl Shell {
     }
 
     fn reconfigured(&mut self, name: &str) {
-        let config = &self.driver.engine.config;
+        let config = self.driver.engine.config();
         match name {
             #[cfg(feature = "cli")]
             "loglevel" => log::set_level(config.loglevel),
@@ -328,7 +328,7 @@ impl Shell {
             self.update_files();
         }
         let spent_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
-        self.driver.engine.stats.expiring_ns += spent_ns;
+        self.driver.engine.stats_mut().expiring_ns += spent_ns;
         self.driver.engine.note_pause("expire-cycle", now, spent_ns);
         allocator::put_in_order();
         more

@@ -79,7 +79,7 @@ fn unblock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         _ => return Err(Error::subcommand_syntax(args)),
     };
     let client = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
-    let unblocked = match cx.engine.sessions.find(client as u64) {
+    let unblocked = match cx.engine.sessions().find(client as u64) {
         Some(id) => cx.engine.unblock(cx.now, id, error.as_ref()),
         None => false,
     };

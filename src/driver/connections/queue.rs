@@ -70,7 +70,7 @@ impl Driver {
             return None;
         }
         slot.traffic_ms = now.mono_ms();
-        let session = &self.engine.sessions[id];
+        let session = &self.engine.sessions()[id];
         Some(Traffic { client: session.id, received: session.net_in, written: session.net_out })
     }
 
@@ -79,7 +79,7 @@ impl Driver {
     #[inline]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_dirty(&mut self.connections.dirty);
-        if !self.keeps_nothing() || !self.engine.persistence.answered.is_empty() {
+        if !self.keeps_nothing() || !self.engine.persistence().answered.is_empty() {
             self.hold_dirty(id);
         }
         if !self.connections.dirty.is_empty() {

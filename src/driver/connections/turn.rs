@@ -149,7 +149,7 @@ impl Driver {
     /// on, and the client's own too unless its outbox is full. What opens the gate wakes the connection.
     #[cold]
     fn waits_at_gate(&self, id: SessionId) -> bool {
-        self.engine.sessions[id].out.len() > REPLIES_PER_WRITE || self.is_closing(id)
+        self.engine.sessions()[id].out.len() > REPLIES_PER_WRITE || self.is_closing(id)
     }
 
     /// The client sends no more. It may still read, so replies that wait for the disk are written first, as Redis does; and so is that
@@ -160,7 +160,7 @@ impl Driver {
         if self.engine.has_job(id) {
             return Next::Wait;
         }
-        let flags = &mut self.engine.sessions[id].flags;
+        let flags = &mut self.engine.sessions_mut()[id].flags;
         if !flags.contains(SessionFlags::UNSETTLED) {
             return Next::Close;
         }

@@ -165,9 +165,9 @@ mod tests {
         let mut dirty = Vec::new();
         h.engine.take_dirty(&mut dirty);
         assert_eq!(dirty, [], "no session has anything to write");
-        assert_eq!(h.engine.sessions[second].out, b"");
+        assert_eq!(h.engine.clients.sessions[second].out, b"");
         h.engine.disconnect(h.now, first);
-        assert!(h.engine.sessions.contains(second), "the end of the first is not that of the second");
+        assert!(h.engine.clients.sessions.contains(second), "the end of the first is not that of the second");
         h.engine.check_invariants();
     }
 }

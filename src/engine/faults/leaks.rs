@@ -249,8 +249,9 @@ impl Engine {
 
     /// The clients that may have written a key, by the last 32 bits of their numbers.
     fn writers(&self) -> BTreeMap<u32, Client> {
-        let ended = self.ended_clients.ids().map(|id| (id as u32, Client { id, slot: u32::MAX, ..Client::default() }));
+        let ended = self.clients.ended.ids().map(|id| (id as u32, Client { id, slot: u32::MAX, ..Client::default() }));
         let connected = self
+            .clients
             .sessions
             .iter()
             .map(|(id, session)| (session.id as u32, Client { id: session.id, slot: id.number(), ..Client::default() }));
@@ -259,7 +260,7 @@ impl Engine {
 
     fn leak_client(&self, now: Now, client: Client) -> LeakClient {
         let known = self.known_client(client);
-        let is_connected = self.sessions.contains(client.session());
+        let is_connected = self.clients.sessions.contains(client.session());
         let peer = (is_connected || known.ended_ms.is_some()).then(|| (known.addr.to_string(), known.name.to_vec()));
         let gone_ms = known.ended_ms.map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
         LeakClient { id: client.id, peer, gone_ms }

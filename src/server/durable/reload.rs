@@ -59,13 +59,13 @@ impl Shell {
     }
 
     fn load_snapshot(&mut self, reload: Reload) -> Result<(), String> {
-        let path = snapshot_of(&self.driver.engine.config).ok_or("dbfilename is empty")?;
+        let path = snapshot_of(self.driver.engine.config()).ok_or("dbfilename is empty")?;
         let files = Files::of_snapshot(path.clone())?.ok_or_else(|| format!("there is no {}", path.display()))?;
-        let before = self.driver.engine.keyspace.changes.count;
+        let before = self.driver.engine.keyspace().changes.count;
         self.load_in_place(files, reload)?;
         // What was loaded is no change.
-        let more = self.driver.engine.keyspace.changes.count - before;
-        self.driver.engine.persistence.snapshot.saved_changes += more;
+        let more = self.driver.engine.keyspace().changes.count - before;
+        self.driver.engine.persistence_mut().snapshot.saved_changes += more;
         tracing::warn!("DB reloaded by DEBUG RELOAD");
         Ok(())
     }
@@ -89,15 +89,16 @@ impl Shell {
                 Files::of_manifest(&file.path, manifest, PURPOSE)?
             }
             _ => {
-                let (path, name) = (folder_of(&self.driver.engine.config), self.driver.engine.config.appendfilename.as_bytes());
+                let (path, name) =
+                    (folder_of(self.driver.engine.config()), self.driver.engine.config().appendfilename.as_bytes());
                 let manifest = read_manifest(&path, name)?;
                 let manifest = manifest.ok_or_else(|| format!("there is no append-only file in {}", path.display()))?;
                 Files::of_manifest(&path, manifest, PURPOSE)?
             }
         };
         self.load_in_place(files, Reload { flush: true, merge: false })?;
-        let changes = self.driver.engine.keyspace.changes.count;
-        self.driver.engine.persistence.snapshot.saved_changes = changes;
+        let changes = self.driver.engine.keyspace().changes.count;
+        self.driver.engine.persistence_mut().snapshot.saved_changes = changes;
         tracing::warn!("Append Only File loaded by DEBUG LOADAOF");
         Ok(())
     }
@@ -113,7 +114,7 @@ impl Shell {
         let (loaded, _) = replay.finish(now, files.purpose())?;
         let reloaded = self.driver.engine.reload(now, &loaded, reload);
         reloaded.map_err(|(db, key)| format!("RDB has duplicated key '{}' in DB {db}", key.escape_ascii()))?;
-        self.driver.engine.persistence.last_load = [tally.expired, tally.loaded];
+        self.driver.engine.persistence_mut().last_load = [tally.expired, tally.loaded];
         Ok(())
     }
 }

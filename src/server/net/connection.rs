@@ -222,7 +222,7 @@ impl Connection {
         if let Stream::Tls(stream) = &self.stream {
             tls::say_goodbye(stream);
         }
-        if shell.driver.engine.sessions[self.id].flags.contains(SessionFlags::RESET_SOCKET) {
+        if shell.driver.engine.sessions()[self.id].flags.contains(SessionFlags::RESET_SOCKET) {
             self.stream.reset_when_closed();
         }
         shell.disconnect(self.id);

@@ -155,7 +155,7 @@ impl Machine {
         let moment = Moment { boot: self.boot_clock(at_us), now: clock.now(at_us) };
         let mut engine = Engine::new(config, seed, moment.now, crate::commands::table());
         let manifest = read_manifest(&mut self.disk.clone())?;
-        let truncates = engine.config.aof_load_truncated;
+        let truncates = engine.config().aof_load_truncated;
         let (_, loaded) = load_files(&mut engine, moment, &self.disk, manifest, Purpose::Start { truncates })?;
         Ok((engine, moment, clock, loaded))
     }

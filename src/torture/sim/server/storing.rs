@@ -35,7 +35,7 @@ impl Server {
         if let Some(bytes) = self.waiting_max {
             self.driver.limit_waiting(bytes);
         }
-        self.driver.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
+        self.driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
         kept
     }
 
