@@ -46,14 +46,14 @@ impl Bench {
     }
 
     fn send(&mut self, args: &[&[u8]]) {
-        self.engine.sessions[self.session.0 as usize].out.clear();
+        self.engine.sessions_mut()[self.session].out.clear();
         self.engine.execute(self.now, self.session, args);
-        black_box(&self.engine.sessions[self.session.0 as usize].out);
+        black_box(&self.engine.sessions()[self.session].out);
     }
 
     fn load(&mut self, script: &str) -> Vec<u8> {
         self.send(&[b"SCRIPT", b"LOAD", script.as_bytes()]);
-        self.engine.sessions[self.session.0 as usize].out[5..45].to_vec()
+        self.engine.sessions()[self.session].out[5..45].to_vec()
     }
 }
 

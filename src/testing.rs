@@ -94,9 +94,9 @@ impl TestServerBuilder {
         let server = TestServer { server: Server::start(self.config, options)?, lock_keys: self.lock_keys };
         let (rules, journal) = (self.rules, self.journal);
         server.control(move |shell| {
-            shell.driver.engine.faults.journal = journal;
+            shell.driver.engine.faults_mut().journal = journal;
             for rule in rules {
-                assert!(shell.driver.engine.faults.add(rule), "too many faults");
+                assert!(shell.driver.engine.faults_mut().add(rule), "too many faults");
             }
             shell.driver.engine.update_journal();
         });
@@ -167,7 +167,7 @@ impl TestServer {
             shell.driver.engine.execute(now, session, &args);
             shell.driver.engine.end_batch(now);
             let now = shell.act(now);
-            let reply = std::mem::take(&mut shell.driver.engine.sessions[session.0 as usize].out);
+            let reply = std::mem::take(&mut shell.driver.engine.sessions_mut()[session].out);
             shell.driver.engine.disconnect(now, session);
             reply
         });
@@ -184,7 +184,7 @@ impl TestServer {
     pub fn keys(&self) -> Vec<String> {
         let mut keys = self.control(|shell| {
             let now = shell.clock.now();
-            let db = shell.driver.engine.keyspace.db(0, now);
+            let db = shell.driver.engine.keyspace_mut().db(0, now);
             let mut keys = Vec::new();
             let mut cursor = 0;
             loop {
@@ -209,7 +209,7 @@ impl TestServer {
         let key = key.as_ref().to_vec();
         self.control(move |shell| {
             let now = shell.clock.now();
-            Some(shell.driver.engine.keyspace.db(0, now).peek(&key)?.bytes()?.to_vec())
+            Some(shell.driver.engine.keyspace_mut().db(0, now).peek(&key)?.bytes()?.to_vec())
         })
     }
 
@@ -218,7 +218,7 @@ impl TestServer {
         let key = key.as_ref().to_vec();
         self.control(move |shell| {
             let now = shell.clock.now();
-            let deadline = shell.driver.engine.keyspace.db(0, now).peek(&key)?.deadline()?;
+            let deadline = shell.driver.engine.keyspace_mut().db(0, now).peek(&key)?.deadline()?;
             Some(Duration::from_millis(now.left_ms(deadline)))
         })
     }
@@ -228,7 +228,7 @@ impl TestServer {
         let key = key.as_ref().to_vec();
         self.control(move |shell| {
             let now = shell.clock.now();
-            shell.driver.engine.keyspace.db(0, now).contains(&key)
+            shell.driver.engine.keyspace_mut().db(0, now).contains(&key)
         })
     }
 
@@ -236,7 +236,7 @@ impl TestServer {
     pub fn dbsize(&self) -> usize {
         self.control(|shell| {
             let now = shell.clock.now();
-            shell.driver.engine.keyspace.db(0, now).len()
+            shell.driver.engine.keyspace_mut().db(0, now).len()
         })
     }
 
@@ -258,7 +258,7 @@ fn inside(shell: &mut Shell, now: Now) -> SessionId {
     let peer = Peer::default();
     let id = shell.driver.engine.connect(now, peer);
     shell.driver.engine.trust(id);
-    let session = &mut shell.driver.engine.sessions[id.0 as usize];
+    let session = &mut shell.driver.engine.sessions_mut()[id];
     session.protocol = Protocol::Resp3;
     id
 }

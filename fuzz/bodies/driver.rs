@@ -36,7 +36,7 @@ impl Driver {
         self.engine.execute(self.now, self.session, args);
         self.engine.take_dirty(&mut Vec::new());
         self.engine.take_actions();
-        let session = &mut self.engine.sessions[self.session.0 as usize];
+        let session = &mut self.engine.sessions_mut()[self.session];
         let out = std::mem::take(&mut session.out);
         assert!(!out.is_empty(), "no reply");
         if out.len() <= DECODED_MAX {

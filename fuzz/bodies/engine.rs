@@ -136,7 +136,7 @@ impl Run {
         self.engine.take_actions();
         for index in 0..self.clients.len() {
             let id = self.clients[index].id;
-            let session = &mut self.engine.sessions[id.0 as usize];
+            let session = &mut self.engine.sessions_mut()[id];
             let out = std::mem::take(&mut session.out);
             if out.len() <= DECODED_MAX {
                 frames::assert_whole(&out, session.protocol, false);
@@ -161,7 +161,7 @@ impl Run {
         while self.digests.len() < 2 * REQUESTS_MAX {
             let client = &mut self.clients[index];
             let id = client.id;
-            let flags = self.engine.sessions[id.0 as usize].flags;
+            let flags = self.engine.sessions()[id].flags;
             if flags.contains(SessionFlags::BLOCKED) {
                 break;
             }

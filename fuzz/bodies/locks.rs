@@ -132,7 +132,7 @@ impl<'a> World<'a> {
         if resp3 {
             self.engine.execute(self.now, id, &[b"HELLO", b"3"]);
         }
-        let session = &mut self.engine.sessions[id.0 as usize];
+        let session = &mut self.engine.sessions_mut()[id];
         session.out.clear();
         Connection { id, number: session.id, resp3 }
     }
@@ -154,7 +154,7 @@ impl<'a> World<'a> {
     fn control_call(&mut self, words: &[&str]) -> Value {
         let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.engine.execute(self.now, self.control, &args);
-        let out = std::mem::take(&mut self.engine.sessions[self.control.0 as usize].out);
+        let out = std::mem::take(&mut self.engine.sessions_mut()[self.control].out);
         match Decoder::new(1 << 20).decode(&mut BytesMut::from(&out[..])) {
             Ok(Some(value)) => value,
             other => panic!("{other:?} to {words:?}"),
@@ -579,7 +579,7 @@ impl<'a> World<'a> {
     fn trace(&self, replies_to: Option<usize>, messages: &[(u64, Message)], what: &str) {
         eprintln!("{} ms, {replies_to:?}: {what}; {messages:?}", self.model.now);
         for (at, connection) in self.connections.iter().enumerate() {
-            let out = &self.engine.sessions[connection.id.0 as usize].out;
+            let out = &self.engine.sessions()[connection.id].out;
             if !out.is_empty() {
                 eprintln!("    connection {at} gets {}", out.escape_ascii());
             }
@@ -589,7 +589,7 @@ impl<'a> World<'a> {
     /// Takes what a connection has received: its replies in order, and its push messages, sorted.
     fn received(&mut self, at: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let Connection { id, resp3, .. } = self.connections[at];
-        let out = std::mem::take(&mut self.engine.sessions[id.0 as usize].out);
+        let out = std::mem::take(&mut self.engine.sessions_mut()[id].out);
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let frames = frames::split(&out, protocol).into_iter().map(<[u8]>::to_vec);
         let (mut pushes, replies): (Vec<Vec<u8>>, Vec<Vec<u8>>) = frames.partition(|frame| frame[0] == b'>');
@@ -688,7 +688,7 @@ impl<'a> World<'a> {
         }
         let numbers: Vec<u64> = self.connections.iter().map(|connection| connection.number).collect();
         for connection in &self.connections {
-            let blocked = self.engine.sessions[connection.id.0 as usize].flags;
+            let blocked = self.engine.sessions()[connection.id].flags;
             let blocked = blocked.contains(portcullis::engine::session::SessionFlags::BLOCKED);
             assert_eq!(blocked, self.model.waits(connection.number), "connection {} of {numbers:?} waits", connection.number);
         }

@@ -76,7 +76,7 @@ pub fn run(data: &[u8]) {
             let keys: Vec<Vec<u8>> = {
                 let now = driver.now;
                 let mut keys = Vec::new();
-                let db = driver.engine.keyspace.db(0, now);
+                let db = driver.engine.keyspace_mut().db(0, now);
                 let mut cursor = 0;
                 loop {
                     cursor = db.scan(cursor, 1024, |entry| keys.push(entry.key().to_vec()));

@@ -151,7 +151,7 @@ impl Run {
     fn new(resp3: bool) -> Self {
         let config = Config { proto_max_bulk_len: 1 << 20, script_memory_limit: MEMORY_MAX, ..Config::default() };
         let mut driver = Driver::new(config);
-        driver.engine.script_steps_max = Some(STEPS_MAX);
+        driver.engine.bound_scripts(Some(STEPS_MAX));
         let mut run = Run { driver, resp3 };
         if resp3 {
             run.call(&[b"HELLO", b"3"]);
@@ -163,9 +163,9 @@ impl Run {
 
     /// What a script can reach, as text.
     fn walk(&mut self) -> Vec<u8> {
-        self.driver.engine.script_steps_max = None;
+        self.driver.engine.bound_scripts(None);
         let found = self.call(&[b"EVAL", WALK.as_bytes(), b"0"]);
-        self.driver.engine.script_steps_max = Some(STEPS_MAX);
+        self.driver.engine.bound_scripts(Some(STEPS_MAX));
         found
     }
 

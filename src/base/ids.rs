@@ -1,5 +1,58 @@
 //! Identifiers of engine objects that every layer uses.
 
-/// Identifies a session until it disconnects. The number may be reused for another session.
+/// Identifies a session. The number of a session that has ended is used again, the pair of number and generation is not: an id that
+/// was kept too long finds no session, rather than somebody else's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(pub u32);
+pub struct SessionId {
+    number: u32,
+    generation: u32,
+}
+
+impl SessionId {
+    /// The id of the session with this number and generation.
+    #[inline]
+    pub const fn new(number: u32, generation: u32) -> SessionId {
+        SessionId { number, generation }
+    }
+
+    /// A small number that no other session has as long as this one lasts: an index into tables of sessions.
+    #[inline]
+    pub const fn number(self) -> u32 {
+        self.number
+    }
+
+    /// The number, as an index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.number as usize
+    }
+
+    /// Tells this session from those that had its number before.
+    #[inline]
+    pub const fn generation(self) -> u32 {
+        self.generation
+    }
+
+    /// The id in one word: the number in the lower half, the generation in the upper one.
+    #[inline]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.number as u64
+    }
+
+    /// The id that [`SessionId::to_bits`] made this of.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> SessionId {
+        SessionId { number: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// Identifies a user as long as it exists; may be reused for another one later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UserId(pub u32);
+
+impl UserId {
+    /// The user of every new connection. It always exists.
+    pub const DEFAULT: UserId = UserId(0);
+    /// No user: a caller inside the process, who may do everything.
+    pub const INSIDE: UserId = UserId(u32::MAX);
+}

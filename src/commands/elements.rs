@@ -138,7 +138,7 @@ impl Draw {
     /// A request with these arguments.
     pub fn new(cx: &mut Context<'_>, count: Option<i64>, with_values: bool) -> Self {
         let sequence = Sequence(cx.engine.random());
-        Draw { count, with_values, sequence, bytes_max: cx.engine.config.proto_max_bulk_len as usize }
+        Draw { count, with_values, sequence, bytes_max: cx.engine.config().proto_max_bulk_len as usize }
     }
 
     /// Writes the reply; `None` is a missing key.

@@ -18,9 +18,9 @@ impl Listener {
 
     /// Runs a request. Returns its events in order: `key event`, in front of which stands `database:` unless that is 0.
     pub fn events_of(&self, h: &mut Harness, request: &str) -> Vec<String> {
-        h.engine.sessions[self.0.0 as usize].out.clear();
+        h.engine.sessions_mut()[self.0].out.clear();
         h.run(request);
-        let out = std::mem::take(&mut h.engine.sessions[self.0.0 as usize].out);
+        let out = std::mem::take(&mut h.engine.sessions_mut()[self.0].out);
         let out = String::from_utf8(out).expect("names of keys and events are text");
         let lines: Vec<&str> = out.split("\r\n").collect();
         // A message has nine lines: the seventh is the channel, the ninth the event.

@@ -116,7 +116,7 @@ impl Driver {
         let moment = Moment { boot, now: at.now };
         let Some(copying) = &mut self.copying else { return false };
         let Some(copy) = &copying.copy else {
-            copying.copy = Some(LiveCopy::begin(&self.engine.keyspace, moment, self.engine.library_sources()));
+            copying.copy = Some(LiveCopy::begin(self.engine.keyspace(), moment, self.engine.library_sources()));
             let of = match copying.purpose {
                 Purpose::Snapshot(number) => Use::Snapshot(number),
                 Purpose::File(_) => Use::FirstBase,
@@ -136,14 +136,14 @@ impl Driver {
             // The receiver may have caught up before it saw that.
             return progress.backlog.load(Ordering::Relaxed) <= self.limits.backlog;
         }
-        let more = copy.step(&self.engine.keyspace, moment, self.limits.copied).unwrap_or(false);
-        let whole = !more && !self.engine.keyspace.changes.in_unit();
+        let more = copy.step(self.engine.keyspace(), moment, self.limits.copied).unwrap_or(false);
+        let whole = !more && !self.engine.keyspace().changes.in_unit();
         let mut parts = copy.take();
         if whole {
-            parts.append(&mut copy.finish(&self.engine.keyspace));
+            parts.append(&mut copy.finish(self.engine.keyspace()));
         }
         if copying.is_for_snapshot() {
-            self.engine.persistence.snapshot.keys[0] = copy.keys();
+            self.engine.persistence_mut().snapshot.keys[0] = copy.keys();
         }
         for part in parts {
             copying.progress.sent(&part);
@@ -153,7 +153,7 @@ impl Driver {
             self.orders.copy.push(CopyOrder::End(moment));
             match copying.purpose {
                 Purpose::Snapshot(_) => {
-                    self.engine.persistence.snapshot.copied_changes = self.engine.keyspace.changes.count;
+                    self.engine.persistence_mut().snapshot.copied_changes = self.engine.keyspace().changes.count;
                 }
                 Purpose::File(file) => self.set_file(file),
             }

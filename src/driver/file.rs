@@ -211,7 +211,7 @@ impl Driver {
         let records = AppendLog::new(now, boot, seed);
         let salt = self.engine.random_salt();
         let head = Head { salt, line: records.begin_file(salt) };
-        let (progress, syncs) = (Arc::<Progress>::default(), Syncs::of(self.engine.config.appendfsync));
+        let (progress, syncs) = (Arc::<Progress>::default(), Syncs::of(self.engine.config().appendfsync));
         let file = FileLog::new(Log::new(records, seed), Arc::clone(&progress), syncs);
         (Box::new(file), Beginning { head, progress, syncs })
     }
@@ -220,7 +220,7 @@ impl Driver {
     /// included.
     pub fn resume_file(&mut self, at: Present, mut file: Box<FileLog>, increments: usize) {
         file.begin();
-        self.engine.persistence.figures = Some(file.figures());
+        self.engine.persistence_mut().figures = Some(file.figures());
         self.set_file(file);
         self.log_details_as_configured();
         if increments > INCREMENTS_MAX {
@@ -232,7 +232,7 @@ impl Driver {
     #[cold]
     pub(super) fn rewrite_due(&self, now: Now) -> Option<u64> {
         let file = self.file()?;
-        let (config, rewriting) = (&self.engine.config, file.shown.rewriting.get());
+        let (config, rewriting) = (self.engine.config(), file.shown.rewriting.get());
         let size = file.progress.total_bytes.load(Ordering::Relaxed);
         let base_size = file.shown.base_size.get();
         let grown = size.saturating_sub(base_size).saturating_mul(100) / base_size.max(1);
@@ -242,7 +242,7 @@ impl Driver {
             && file.phase == Phase::Running
             && rewriting.began_ms.is_none()
             && now.reached(rewriting.not_before_ms)
-            && self.engine.persistence.snapshot.since_ms.is_none();
+            && self.engine.persistence().snapshot.since_ms.is_none();
         due.then_some(grown)
     }
 
@@ -305,7 +305,7 @@ impl Driver {
 
     /// Applies new values of `aof-timestamp-enabled` and `latency-monitor-threshold`.
     pub fn log_details_as_configured(&mut self) {
-        let config = &self.engine.config;
+        let config = self.engine.config();
         let (timestamps, latency_ms) = (config.aof_timestamp_enabled, config.latency_monitor_threshold);
         let Some(file) = self.file() else { return };
         file.log.records.set_timestamps(timestamps);
@@ -314,7 +314,7 @@ impl Driver {
 
     /// Applies a new value of `appendfsync`.
     pub fn sync_as_configured(&mut self) {
-        let syncs = Syncs::of(self.engine.config.appendfsync);
+        let syncs = Syncs::of(self.engine.config().appendfsync);
         let Some(file) = self.file_mut() else { return };
         // What waits goes on waiting: batches are reported as settled under each value.
         file.syncs = syncs;

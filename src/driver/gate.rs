@@ -297,7 +297,7 @@ impl CommitGate {
 mod tests {
     use super::*;
 
-    const ID: SessionId = SessionId(3);
+    const ID: SessionId = SessionId::new(3, 1);
 
     #[test]
     fn a_reply_waits_for_the_batch_that_it_shows() {

@@ -16,7 +16,7 @@ impl Driver {
 
     /// Takes note of how many bytes of the files are loaded, and of how much memory their writer used.
     pub fn note_loaded(&mut self, bytes: u64, used_memory: u64) {
-        if let Some(figures) = &mut self.engine.persistence.loading {
+        if let Some(figures) = &mut self.engine.persistence_mut().loading {
             (figures.loaded_bytes, figures.used_memory) = (bytes, used_memory);
         }
     }
@@ -35,10 +35,10 @@ impl Driver {
     ) -> Result<usize, String> {
         let (engine, keys) = replay.finish(now, purpose)?;
         self.engine.end_loading(*engine);
-        self.engine.persistence.last_load = [tally.expired, tally.loaded];
+        self.engine.persistence_mut().last_load = [tally.expired, tally.loaded];
         // What was loaded is no change since the last snapshot.
-        let changes = self.engine.keyspace.changes.count;
-        self.engine.persistence.snapshot.saved_changes = changes;
+        let changes = self.engine.keyspace().changes.count;
+        self.engine.persistence_mut().snapshot.saved_changes = changes;
         Ok(keys)
     }
 }

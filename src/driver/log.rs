@@ -127,11 +127,11 @@ impl Driver {
     pub fn hold_reply(&mut self, ns: u64, outbox: &Outbox, row: Option<&'static Command>, args: &[&[u8]], db: u32, start: usize) {
         let id = outbox.session;
         // Between MULTI and EXEC a reply says that a request is queued, or why it is not.
-        let queued = self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
+        let queued = self.engine.sessions()[id].flags.contains(SessionFlags::MULTI);
         let reply = outbox.bytes.get(start..).unwrap_or_default();
-        let request = Executed { commands: self.engine.commands, row, args, db, queued, reply };
+        let request = Executed { commands: self.engine.commands(), row, args, db, queued, reply };
         let Some(batch) = self.batch_of_reply(ns, request) else { return };
-        let session = &self.engine.sessions[id.0 as usize];
+        let session = &self.engine.sessions()[id];
         let at = session.net_out + (start - session.sent.min(start)) as u64;
         if let Some(log) = self.log_mut() {
             log.seen = log.seen.max(batch);
@@ -155,7 +155,7 @@ impl Driver {
     /// Holds back what a batch of requests, or the passing of time, wrote to these sessions, other than the requester's.
     #[cold]
     pub fn hold_others(&mut self, requester: Option<SessionId>, written: &[SessionId]) {
-        for id in std::mem::take(&mut self.engine.persistence.answered) {
+        for id in std::mem::take(&mut self.engine.persistence_mut().answered) {
             self.wake(id);
         }
         let holds = self.holds_output();
@@ -174,7 +174,7 @@ impl Driver {
         }
         for &id in written.iter().filter(|&&id| Some(id) != requester) {
             // It may have been closed a moment ago.
-            let Some(session) = self.engine.sessions.get(id.0 as usize) else { continue };
+            let Some(session) = self.engine.sessions().get(id) else { continue };
             self.hold(id, session.net_out, batch);
         }
     }
@@ -183,7 +183,7 @@ impl Driver {
     fn hold(&mut self, id: SessionId, at: u64, batch: BatchNumber) {
         if let Some(log) = self.log_mut() {
             let gated = log.gate.hold(id, at, batch);
-            self.engine.sessions[id.0 as usize].flags.set(SessionFlags::UNSETTLED, gated);
+            self.engine.sessions_mut()[id].flags.set(SessionFlags::UNSETTLED, gated);
         }
     }
 
@@ -288,7 +288,7 @@ impl Driver {
     /// Lets output go that was held back.
     pub(super) fn open(&mut self, opened: Vec<(SessionId, bool)>) {
         for (id, last) in opened {
-            if last && let Some(session) = self.engine.sessions.get_mut(id.0 as usize) {
+            if last && let Some(session) = self.engine.sessions_mut().get_mut(id) {
                 session.flags.remove(SessionFlags::UNSETTLED);
             }
             // Not by way of the engine's list of sessions to flush: what is on that list may show changes that are not settled.
@@ -335,7 +335,7 @@ impl Driver {
             None if over => Some(Error::new("MISCONF Too many changes wait for a majority of the nodes: it is too slow")),
             None => None,
         };
-        let (config, snapshot) = (&self.engine.config, &self.engine.persistence.snapshot);
+        let (config, snapshot) = (self.engine.config(), &self.engine.persistence().snapshot);
         let unsaved = snapshot.failed && config.stop_writes_on_bgsave_error && !config.save.is_empty();
         self.engine.refuse_writes(text.or_else(|| unsaved.then_some(Error::MISCONF_SNAPSHOTS)));
     }

@@ -240,7 +240,7 @@ impl Driver {
             Changes::File(file) if !file.records() || (is_late && file.phase == Phase::Starting) => None,
             _ => self.log().map(|log| log.records.clone()),
         };
-        self.engine.keyspace.changes.log = match (records, self.copying.as_ref().and_then(|copying| copying.copy.clone())) {
+        self.engine.keyspace_mut().changes.log = match (records, self.copying.as_ref().and_then(|copying| copying.copy.clone())) {
             (None, None) => None,
             (Some(log), None) => Some(Box::new(log)),
             (None, Some(copy)) => Some(Box::new(copy)),

@@ -80,10 +80,10 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
     pub fn new(mut engine: E, moment: Moment) -> Self {
         let now = moment.now;
         let session = engine.connect(now, Peer::default());
-        engine.sessions[session.0 as usize].flags |=
+        engine.sessions_mut()[session].flags |=
             SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED | SessionFlags::NEVER_WAITS;
-        engine.keyspace.keep_expired = true;
-        let maxmemory = std::mem::take(&mut engine.config.maxmemory);
+        engine.keyspace_mut().keep_expired = true;
+        let maxmemory = engine.set_memory_limit(0);
         Replay {
             engine,
             session,
@@ -114,27 +114,27 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
 
     /// Whether the checksums of RDBs are looked at: `rdbchecksum`.
     pub fn checks_rdb(&self) -> bool {
-        self.engine.config.rdbchecksum
+        self.engine.config().rdbchecksum
     }
 
     /// `hide-user-data-from-log`.
     pub fn hides_user_data(&self) -> bool {
-        self.engine.config.hide_user_data_from_log
+        self.engine.config().hide_user_data_from_log
     }
 
     /// `key-load-delay`.
     #[inline]
     pub fn key_load_delay(&self) -> i64 {
-        self.engine.config.key_load_delay
+        self.engine.config().key_load_delay
     }
 
     /// Changes `key-load-delay`.
     pub fn set_key_load_delay(&mut self, delay: i64) {
-        self.engine.config.key_load_delay = delay;
+        self.engine.set_key_load_delay(delay);
     }
 
     fn db(&self) -> u32 {
-        self.engine.sessions[self.session.0 as usize].db
+        self.engine.sessions()[self.session].db
     }
 
     /// The time at which the files are applied.
@@ -167,7 +167,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         let (now, id) = (self.now().of_load(), self.session);
         let engine = &mut *self.engine;
         engine.execute(now, id, args);
-        let session = &mut engine.sessions[id.0 as usize];
+        let session = &mut engine.sessions_mut()[id];
         let out = std::mem::take(&mut session.out);
         session.sent = 0;
         if out.starts_with(b"-") {
@@ -189,10 +189,10 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             }
         }
         // A large outbox is not kept for the next request.
-        if self.engine.sessions[self.session.0 as usize].out.capacity() == 0 && out.capacity() < 4096 {
+        if self.engine.sessions()[self.session].out.capacity() == 0 && out.capacity() < 4096 {
             let mut out = out;
             out.clear();
-            self.engine.sessions[self.session.0 as usize].out = out;
+            self.engine.sessions_mut()[self.session].out = out;
         }
         Ok(())
     }
@@ -267,7 +267,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
     fn put(&mut self, db: u32, name: &[u8], value: Value, deadline: Option<u64>) -> Result<(), String> {
         // One that has ended is there, and would not be seen.
         let now = self.now().of_load();
-        let keyspace = &mut self.engine.keyspace;
+        let keyspace = self.engine.keyspace_mut();
         keyspace.natives = true;
         let mut db = keyspace.db(db, now);
         db.force_delete(name, Published::SILENT);
@@ -279,7 +279,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
     /// well.
     pub fn begin_rdb(&mut self, keep_expired: bool, quiet: bool) -> Loader {
         self.rdb_db = 0;
-        let session_grace_ms = self.engine.config.lock_session_grace;
+        let session_grace_ms = self.engine.config().lock_session_grace;
         let hide_keys = self.hides_user_data();
         Loader::new(self.now(), Options { keep_expired, session_grace_ms, boot: self.moment.boot, quiet, hide_keys })
     }
@@ -297,7 +297,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
                         Ok(())
                     }
                     // The loader says what is wrong with it.
-                    Err(_) => loader.apply(&mut self.engine.keyspace, event),
+                    Err(_) => loader.apply(self.engine.keyspace_mut(), event),
                 }
             }
             Event::Library(ref source) => {
@@ -313,7 +313,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
                 if let Event::Database { db, .. } = event {
                     self.rdb_db = db;
                 }
-                loader.apply(&mut self.engine.keyspace, event)
+                loader.apply(self.engine.keyspace_mut(), event)
             }
         }
     }
@@ -340,21 +340,21 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         let coming = match purpose {
             Purpose::Base => Coming::Copied,
             Purpose::TakeOver => Coming::TakenOver,
-            Purpose::Start { .. } => Coming::Restarted(engine.config.lock_session_grace),
+            Purpose::Start { .. } => Coming::Restarted(engine.config().lock_session_grace),
         };
-        engine.keyspace.put_lock_records(now, records, 0, coming, |_| false);
-        engine.keyspace.natives |= !locks.is_empty();
+        engine.keyspace_mut().put_lock_records(now, records, 0, coming, |_| false);
+        engine.keyspace_mut().natives |= !locks.is_empty();
         for ((db, name), lock) in locks {
-            engine.keyspace.with_locks(now, |locks, keys| locks.adopt(keys, now, (db, &name), lock, fate));
+            engine.keyspace_mut().with_locks(now, |locks, keys| locks.adopt(keys, now, (db, &name), lock, fate));
         }
-        engine.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
-        if let Some(locks) = &mut engine.keyspace.changes.locks {
+        engine.keyspace_mut().with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
+        if let Some(locks) = &mut engine.keyspace_mut().changes.locks {
             locks.set_next_token(token);
         }
-        engine.config.maxmemory = maxmemory;
-        engine.keyspace.keep_expired = false;
+        engine.set_memory_limit(maxmemory);
+        engine.keyspace_mut().keep_expired = false;
         engine.disconnect(now, session);
-        let keys = (0..engine.keyspace.databases() as u32).map(|db| engine.keyspace.db_len(db)).sum();
+        let keys = (0..engine.keyspace().databases() as u32).map(|db| engine.keyspace().db_len(db)).sum();
         Ok((engine, keys))
     }
 

@@ -18,8 +18,8 @@ const AGAIN_MS: u64 = 5000;
 pub(super) struct Saving {
     /// Of the one that is being made: what its receiver must be told if it is given up, even when the copy is whole.
     running: Option<Arc<CopyProgress>>,
-    /// Clients whose `SAVE` waits for the snapshot in progress: their sessions, and their numbers.
-    waiting: Vec<(SessionId, u64)>,
+    /// Sessions whose `SAVE` waits for the snapshot in progress.
+    waiting: Vec<SessionId>,
     /// When the save points are looked at next, in monotonic milliseconds; `None` without any.
     pub(super) look_ms: Option<u64>,
     /// When the last one began, in monotonic milliseconds.
@@ -32,7 +32,7 @@ impl Driver {
     /// Begins a snapshot; `SAVE` waits for it. One that is in progress goes on instead, unless `anew`.
     pub fn save(&mut self, at: Present, session: Option<SessionId>, anew: bool) {
         if let Some(id) = session {
-            self.saving.waiting.push((id, self.engine.sessions[id.0 as usize].id));
+            self.saving.waiting.push(id);
         }
         if anew {
             self.abandon_snapshot();
@@ -41,7 +41,7 @@ impl Driver {
             return;
         }
         // The append-only file may be being switched on.
-        self.engine.persistence.snapshot.scheduled = self.copies();
+        self.engine.persistence_mut().snapshot.scheduled = self.copies();
         if self.copies() {
             return;
         }
@@ -52,10 +52,10 @@ impl Driver {
             return self.snapshot_made(at, number, Err(reason));
         }
         tracing::info!("Background saving started");
-        self.engine.persistence.snapshot.since_ms = Some(at.now.mono_ms());
-        let keyspace = &self.engine.keyspace;
+        self.engine.persistence_mut().snapshot.since_ms = Some(at.now.mono_ms());
+        let keyspace = self.engine.keyspace();
         let keys: usize = (0..keyspace.databases() as u32).map(|db| keyspace.db_len(db)).sum();
-        self.engine.persistence.snapshot.keys = [0, keys as u64];
+        self.engine.persistence_mut().snapshot.keys = [0, keys as u64];
         let copying = Copying::new(Purpose::Snapshot(number), self.limits);
         self.saving.running = Some(Arc::clone(&copying.progress));
         self.copying = Some(copying);
@@ -70,7 +70,7 @@ impl Driver {
         if self.member().is_some_and(|member| !member.leads()) {
             return Err("this node does not lead, and has no keys of its own".to_owned());
         }
-        if self.engine.config.dbfilename.is_empty() { Err("dbfilename is empty".to_owned()) } else { Ok(()) }
+        if self.engine.config().dbfilename.is_empty() { Err("dbfilename is empty".to_owned()) } else { Ok(()) }
     }
 
     /// Takes the end of a snapshot: its length in bytes, or why there is none.
@@ -79,8 +79,8 @@ impl Driver {
             return;
         }
         self.saving.running = None;
-        let changes = self.engine.persistence.snapshot.copied_changes;
-        self.engine.persistence.snapshot.end(at.now, made.is_ok().then_some(changes));
+        let changes = self.engine.persistence().snapshot.copied_changes;
+        self.engine.persistence_mut().snapshot.end(at.now, made.is_ok().then_some(changes));
         match &made {
             Ok(_) => tracing::info!("Background saving terminated with success"),
             Err(reason) => tracing::warn!(reason, "Background saving error"),
@@ -94,18 +94,16 @@ impl Driver {
 
     /// Takes note of a snapshot that the adapter has written by itself at this time, in place of the one in progress.
     pub fn saved_at_once(&mut self, at: Present, made: bool) {
-        let changes = self.engine.keyspace.changes.count;
-        self.engine.persistence.snapshot.end(at.now, made.then_some(changes));
+        let changes = self.engine.keyspace().changes.count;
+        self.engine.persistence_mut().snapshot.end(at.now, made.then_some(changes));
         self.tell_saved(at, made);
     }
 
     /// Tells those who wait for a snapshot how it ended.
     fn tell_saved(&mut self, at: Present, saved: bool) {
         self.refuse_writes();
-        for (id, client) in std::mem::take(&mut self.saving.waiting) {
-            if self.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-                self.engine.end_wait_for_driver(at.now, id, (!saved).then_some(&Error::SAVE_FAILED));
-            }
+        for id in std::mem::take(&mut self.saving.waiting) {
+            self.engine.end_wait_for_driver(at.now, id, (!saved).then_some(&Error::SAVE_FAILED));
         }
         self.go_on_saving(at);
     }
@@ -114,15 +112,15 @@ impl Driver {
     #[cold]
     pub(super) fn look_at_save_points(&mut self, at: Present) {
         let now = at.now;
-        let config = &self.engine.config;
+        let config = self.engine.config();
         if config.save.is_empty() {
             self.saving.look_ms = None;
             return;
         }
         self.saving.look_ms = Some(now.deadline_in(LOOK_EVERY_MS));
-        let snapshot = &self.engine.persistence.snapshot;
-        let changes = snapshot.changes_since(self.engine.keyspace.changes.count);
-        let since_s = now.unix_ms() / 1000 - snapshot.last_unix_s.unwrap_or(self.engine.started.unix_ms() / 1000);
+        let snapshot = &self.engine.persistence().snapshot;
+        let changes = snapshot.changes_since(self.engine.keyspace().changes.count);
+        let since_s = now.unix_ms() / 1000 - snapshot.last_unix_s.unwrap_or(self.engine.started().unix_ms() / 1000);
         let reached = config.save_points().find(|&(seconds, least)| changes >= least.max(1) && since_s > seconds as i64);
         let waits = snapshot.failed && now.mono_ms() < self.saving.tried_ms + AGAIN_MS;
         if let Some((seconds, _)) = reached
@@ -130,7 +128,7 @@ impl Driver {
             && self.saving.running.is_none()
             && !self.copies()
             && !self.engine.is_loading()
-            && !self.engine.persistence.rewriting()
+            && !self.engine.persistence().rewriting()
         {
             tracing::info!("{changes} changes in {seconds} seconds. Saving...");
             self.save(at, None, false);
@@ -139,7 +137,7 @@ impl Driver {
 
     /// Applies a new value of `save`, or of another directive about snapshots.
     pub fn save_as_configured(&mut self, at: Present) {
-        let points = !self.engine.config.save.is_empty();
+        let points = !self.engine.config().save.is_empty();
         self.saving.look_ms = points.then(|| at.now.deadline_in(LOOK_EVERY_MS));
         self.refuse_writes();
     }
@@ -150,8 +148,8 @@ impl Driver {
         let Some(running) = self.saving.running.take() else { return };
         running.abandon();
         self.saving.number += 1;
-        self.engine.persistence.snapshot.since_ms = None;
-        self.engine.persistence.snapshot.keys = [0; 2];
+        self.engine.persistence_mut().snapshot.since_ms = None;
+        self.engine.persistence_mut().snapshot.keys = [0; 2];
         if self.copying.as_ref().is_some_and(Copying::is_for_snapshot) {
             self.take_copy();
         }
@@ -159,7 +157,7 @@ impl Driver {
 
     /// Begins what was scheduled for the time when nothing else is being made.
     pub(super) fn go_on_saving(&mut self, at: Present) {
-        let persistence = &mut self.engine.persistence;
+        let persistence = self.engine.persistence_mut();
         if self.copying.is_some() || persistence.rewriting() || persistence.snapshot.since_ms.is_some() {
             return;
         }
@@ -206,9 +204,9 @@ mod tests {
             assert!(first.is_abandoned());
             let second = copy(&mut driver);
             driver.snapshot_made(AT, 1, Ok(9));
-            assert_eq!(driver.engine.persistence.snapshot.made, 0, "the first one was given up");
+            assert_eq!(driver.engine.persistence().snapshot.made, 0, "the first one was given up");
             driver.snapshot_made(AT, 3, Ok(9));
-            assert_eq!((driver.engine.persistence.snapshot.made, second.is_abandoned()), (1, false));
+            assert_eq!((driver.engine.persistence().snapshot.made, second.is_abandoned()), (1, false));
         });
     }
 
@@ -222,13 +220,13 @@ mod tests {
             assert!(driver.file_opened(AT, BootClock::default()).is_some());
             copy(&mut driver);
             assert!(driver.switches_log_on(), "its base is not on the disk");
-            driver.engine.config.appendonly = false;
+            driver.engine.change_config(|config| config.appendonly = false);
             driver.log_as_configured(AT);
             driver.submit(AT, false, BootClock::default);
             assert!(!driver.switches_log_on());
             driver.file_begun(AT);
             driver.file_closed(AT);
-            assert!(driver.keeps_nothing() && driver.engine.persistence.figures.is_none());
+            assert!(driver.keeps_nothing() && driver.engine.persistence().figures.is_none());
         });
     }
 }

@@ -28,7 +28,7 @@ impl Driver {
             return;
         }
         self.log_again_ms = None;
-        match (self.file().map(|file| file.phase), self.engine.config.appendonly) {
+        match (self.file().map(|file| file.phase), self.engine.config().appendonly) {
             (None, true) if !self.begins_log => {
                 self.begins_log = true;
                 self.log_is_coming(at);
@@ -39,11 +39,11 @@ impl Driver {
                 if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
                     self.take_copy();
                 }
-                self.engine.persistence.figures = None;
+                self.engine.persistence_mut().figures = None;
                 self.engine.end_log_waits(at.now);
                 self.go_on_saving(at);
             }
-            (Some(Phase::Closing), false) => self.engine.persistence.figures = None,
+            (Some(Phase::Closing), false) => self.engine.persistence_mut().figures = None,
             // It is switched on again when it is closed.
             (Some(Phase::Closing), true) => self.log_is_coming(at),
             // What is pending is handed on first.
@@ -55,7 +55,7 @@ impl Driver {
     /// Shows that a log is going to be switched on.
     fn log_is_coming(&mut self, at: Present) {
         let since_ms = Some(at.now.mono_ms());
-        self.engine.persistence.figures =
+        self.engine.persistence_mut().figures =
             Some(Box::new(move || Figures { rewriting_since_ms: since_ms, position: NOWHERE, ..Figures::default() }));
     }
 
@@ -64,7 +64,7 @@ impl Driver {
         let of_file = |file: &FileLog| match file.phase {
             Phase::Starting => true,
             Phase::Running => false,
-            Phase::Closing => self.engine.config.appendonly,
+            Phase::Closing => self.engine.config().appendonly,
         };
         self.file().map_or(self.begins_log, of_file)
     }
@@ -78,11 +78,11 @@ impl Driver {
         if self.copies() {
             // A snapshot. It is made afterwards.
             self.abandon_snapshot();
-            self.engine.persistence.snapshot.scheduled = true;
+            self.engine.persistence_mut().snapshot.scheduled = true;
         }
         let (mut file, beginning) = self.new_file(at.now, boot);
         file.begin_rewriting(at.now);
-        self.engine.persistence.figures = Some(file.figures());
+        self.engine.persistence_mut().figures = Some(file.figures());
         self.copying = Some(Copying::new(Purpose::File(file), self.limits));
         tracing::info!("AOF was enabled: a new append-only file is being made");
         Some(beginning)
@@ -115,13 +115,13 @@ impl Driver {
             // The receiver has ended before the copy was whole.
             self.take_copy();
         }
-        self.engine.persistence.figures = None;
+        self.engine.persistence_mut().figures = None;
         self.engine.end_log_waits(at.now);
-        if !self.engine.config.appendonly {
+        if !self.engine.config().appendonly {
             return self.log_as_configured(at);
         }
         tracing::error!(reason, "the append-only file cannot be switched on; it is tried again");
-        self.engine.persistence.figures =
+        self.engine.persistence_mut().figures =
             Some(Box::new(|| Figures { rewrite_failures: 1, position: NOWHERE, ..Figures::default() }));
         self.log_again_ms = Some(at.now.deadline_in(AGAIN_MS));
         self.go_on_saving(at);
@@ -133,8 +133,8 @@ impl Driver {
         file.phase = Phase::Closing;
         self.orders.file.push(Order::Close);
         self.record_changes();
-        self.engine.persistence.figures = None;
-        self.engine.persistence.rewrite_scheduled = false;
+        self.engine.persistence_mut().figures = None;
+        self.engine.persistence_mut().rewrite_scheduled = false;
         self.engine.end_log_waits(at.now);
         tracing::info!("AOF was disabled");
     }

@@ -17,10 +17,10 @@ impl Engine {
     pub fn advance(&mut self, now: Now) -> bool {
         self.mark_journal(true);
         self.end_pause(now);
-        if now.reached(self.faults.next_ms()) {
+        if now.reached(self.testing.faults.next_ms()) {
             self.end_delays(now);
         }
-        if now.reached(self.gates.next_ms()) {
+        if now.reached(self.testing.gates.next_ms()) {
             self.open_gates(now);
         }
         let mut budget = ADVANCE_BUDGET;
@@ -30,7 +30,7 @@ impl Engine {
         if now.reached(self.requests_due_ms()) {
             self.keyspace.with_locks(now, |locks, _| locks.requests.forget_some(now.mono_ms(), &mut budget));
         }
-        let visited = self.visited;
+        let visited = self.running.visited;
         loop {
             // The changes of one deadline are a unit.
             self.keyspace.changes.begin();
@@ -39,8 +39,8 @@ impl Engine {
             self.invalidate_others();
             self.publish_events();
             // Notifying listeners takes time too.
-            budget = budget.saturating_sub((self.visited - visited) as u32 / TOLD_A_STEP);
-            self.visited = visited;
+            budget = budget.saturating_sub((self.running.visited - visited) as u32 / TOLD_A_STEP);
+            self.running.visited = visited;
             if !more {
                 break;
             }
@@ -50,46 +50,45 @@ impl Engine {
             self.go_on_evicting(now);
             self.invalidate_others();
         }
-        if self.pubsub.has_retired() {
-            self.pubsub.free_some(&mut budget);
-            self.update_listeners();
+        if self.clients.pubsub.has_retired() {
+            self.free_subscriptions(&mut budget);
         }
         if self.counts_clients() {
             self.evict_clients(now);
         }
         self.time_out(now, &mut budget);
-        if !self.ending.is_empty() {
+        if !self.clients.ending.is_empty() {
             self.end_more_grants(now);
         }
         if self.has_jobs() {
             self.run_jobs(now, &mut budget);
         }
-        if !self.discards.is_empty() {
-            self.discards.free_some(&mut budget);
+        if !self.work.discards.is_empty() {
+            self.work.discards.free_some(&mut budget);
         }
-        if self.scripts_touched {
+        if self.scripting.touched {
             self.free_scripts(&mut budget);
         }
-        if self.diagnosis_exceeds {
+        if self.diagnosis.exceeds {
             self.bound_diagnosis();
         }
         self.settle_journal();
         self.mark_journal(false);
-        if self.keyspace.changes.attention || self.pause.held() > 0 {
+        if self.keyspace.changes.attention || self.clients.pause.held() > 0 {
             self.attend(now);
         }
-        self.stats.advances += 1;
-        self.stats.full_advances += (budget == 0) as u64;
+        self.diagnosis.stats.advances += 1;
+        self.diagnosis.stats.full_advances += (budget == 0) as u64;
         self.has_work(now)
     }
 
     /// Frees some memory of removed scripts.
     #[cold]
     fn free_scripts(&mut self, budget: &mut u32) {
-        if self.scripts.has_garbage() && self.scripts.free_some(budget) {
+        if self.scripting.interpreters.has_garbage() && self.scripting.interpreters.free_some(budget) {
             self.act(Action::ReturnMemory);
         }
-        self.scripts_touched = self.scripts.has_garbage();
+        self.scripting.touched = self.scripting.interpreters.has_garbage();
     }
 
     /// Whether [`Engine::advance`] has work now.
@@ -101,7 +100,7 @@ impl Engine {
     /// frozen.
     #[inline]
     pub fn has_client_work(&self) -> bool {
-        self.has_jobs() || !self.ending.is_empty()
+        self.has_jobs() || !self.clients.ending.is_empty()
     }
 
     /// The next time at which remembered lock requests are forgotten, in monotonic milliseconds; `u64::MAX` if there is none.
@@ -116,15 +115,16 @@ impl Engine {
     #[inline(always)]
     pub fn next_deadline(&self) -> Option<u64> {
         let clients_go = self.counts_clients() && self.clients_exceed();
-        let unfreed =
-            (self.scripts_touched && self.scripts.has_garbage()) || !self.discards.is_empty() || self.pubsub.has_retired();
-        let unfreed = unfreed || self.has_client_work() || self.diagnosis_exceeds;
+        let unfreed = (self.scripting.touched && self.scripting.interpreters.has_garbage())
+            || !self.work.discards.is_empty()
+            || self.clients.pubsub.has_retired();
+        let unfreed = unfreed || self.has_client_work() || self.diagnosis.exceeds;
         if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);
         }
         let locks_ms = if self.keyspace.keep_expired { u64::MAX } else { self.keyspace.changes.locks_due_ms };
-        let ordered_ms = self.faults.next_ms().min(self.gates.next_ms());
-        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(ordered_ms).min(locks_ms);
+        let ordered_ms = self.testing.faults.next_ms().min(self.testing.gates.next_ms());
+        let next_ms = self.keyspace.changes.waits.next_ms().min(self.clients.pause.next_ms()).min(ordered_ms).min(locks_ms);
         let next_ms = next_ms.min(self.requests_due_ms());
         let next_ms = self.keyspace.next_wake().unwrap_or(u64::MAX).min(next_ms);
         (next_ms != u64::MAX).then_some(next_ms)

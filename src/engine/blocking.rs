@@ -117,7 +117,7 @@ impl Context<'_> {
         let Waiting { wake, deadline, log_position, time_out } = waiting;
         let (id, db) = (self.session, self.db);
         // A request that is executed again and blocks again keeps its first deadline.
-        let deadline = self.engine.resumed.unwrap_or(deadline);
+        let deadline = self.engine.running.resumed.unwrap_or(deadline);
         let client = self.session().id;
         let waiter = Waiter { session: id, client, args: Arguments::new(args), wake, deadline, log_position, time_out };
         let changes = &mut self.engine.keyspace.changes;
@@ -127,7 +127,7 @@ impl Context<'_> {
         session.waiter = number;
         session.flags |= SessionFlags::BLOCKED;
         // The command is counted when it completes.
-        self.engine.stats.commands -= 1;
+        self.engine.diagnosis.stats.commands -= 1;
     }
 }
 
@@ -137,7 +137,7 @@ impl Engine {
     #[cold]
     pub(super) fn attend(&mut self, now: Now) {
         // Not in the middle of a long script that lets other sessions run.
-        if self.long_run.is_some() {
+        if self.scripting.long_run.is_some() {
             return;
         }
         self.keyspace.changes.attention = false;
@@ -189,7 +189,7 @@ impl Engine {
     fn resume_waiter(&mut self, now: Now, number: u32) {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return };
         let Waiter { session: id, args, deadline, .. } = *waiter;
-        let session = &mut self.sessions[id.0 as usize];
+        let Some(session) = self.clients.sessions.get_mut(id) else { return };
         // A blocked session executes nothing else, so its last command is the blocked one.
         let last_command = session.last_command;
         session.waiter = NIL;
@@ -197,10 +197,10 @@ impl Engine {
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;
         }
-        let row = last_command.and_then(|slot| self.command_stats.row(slot.into()));
-        self.resumed = Some(deadline);
+        let row = last_command.and_then(|slot| self.diagnosis.command_stats.row(slot.into()));
+        self.running.resumed = Some(deadline);
         self.perform_again(now, id, Request { row, ..Request::new(&args.borrow()) });
-        self.resumed = None;
+        self.running.resumed = None;
         self.wake_up(now, id);
     }
 
@@ -211,7 +211,7 @@ impl Engine {
     }
 
     fn resume_session(&mut self, now: Now, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.last_ms = now.mono_ms();
         if session.flags.contains(SessionFlags::PACED) {
             self.hold_awaited(now, id);
@@ -231,7 +231,8 @@ impl Engine {
 
     /// Ends a session's wait with an error, or as if it timed out. Returns false if the session does not wait.
     pub fn unblock(&mut self, now: Now, id: SessionId, error: Option<&Error>) -> bool {
-        let number = self.sessions[id.0 as usize].waiter;
+        let Some(session) = self.clients.sessions.get(id) else { return false };
+        let number = session.waiter;
         if number == NIL {
             return self.unblock_from_locks(now, id, error);
         }
@@ -247,7 +248,7 @@ impl Engine {
 
     /// Tries the logins that wait. The clock by which they would be due is no longer the clock.
     pub(super) fn try_waiting_logins(&mut self, now: Now) {
-        let waiting = self.sessions.iter().map(|(_, session)| session.waiter);
+        let waiting = self.clients.sessions.iter().map(|(_, session)| session.waiter);
         let logins: Vec<u32> = waiting.filter(|number| matches!(self.time_out_of(*number), Some(TimeOut::Login))).collect();
         for number in logins {
             self.end_wait(now, number, None);
@@ -261,13 +262,13 @@ impl Engine {
     /// Holds a request back until a leader is known ([`Engine::resume_for_leader`]), or until the patience ends.
     pub(super) fn hold_for_leader(&mut self, now: Now, id: SessionId, args: &[&[u8]], patience: Patience) {
         // A request that is executed again and held back again keeps its first deadline.
-        let deadline = self.resumed.unwrap_or(Some(now.deadline_in(patience.ms)));
-        let client = self.sessions[id.0 as usize].id;
+        let deadline = self.running.resumed.unwrap_or(Some(now.deadline_in(patience.ms)));
+        let client = self.clients.sessions[id].id;
         let (args, wake, time_out) = (Arguments::new(args), Wake::empty(), TimeOut::Leader { answers: patience.answers });
         let waiter = Waiter { session: id, client, args, wake, deadline, log_position: None, time_out };
         let number = self.keyspace.changes.waits.enter(waiter, 0, std::iter::empty());
         self.keyspace.changes.update_observed();
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.waiter = number;
         session.flags |= SessionFlags::BLOCKED;
     }
@@ -290,17 +291,18 @@ impl Engine {
             return;
         }
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return };
-        let session = &mut self.sessions[waiter.session.0 as usize];
+        let Some(session) = self.clients.sessions.get_mut(waiter.session) else { return };
         session.waiter = NIL;
         session.flags.remove(SessionFlags::BLOCKED);
         session.flags |= SessionFlags::CLOSE_NOW;
         self.wake_up(now, waiter.session);
     }
 
-    /// Replies to a client that waits since [`Context::block_for_driver`]: an error, or `OK`.
+    /// Replies to a client that waits since [`Context::block_for_driver`]: an error, or `OK`. Does nothing if its session has ended.
     pub fn end_wait_for_driver(&mut self, now: Now, id: SessionId, error: Option<&Error>) {
-        let number = self.sessions[id.0 as usize].waiter;
-        if number != NIL && self.waits_for_driver(number) {
+        if let Some(number) = self.clients.sessions.get(id).map(|session| session.waiter)
+            && self.waits_for_driver(number)
+        {
             self.end_wait(now, number, error);
         }
     }
@@ -324,17 +326,17 @@ impl Engine {
         self.keyspace.changes.update_observed();
         // The command was counted when it began to wait, and the count was undone then, because a served request is executed
         // again.
-        if let Some(command) = self.last_command(&self.sessions[waiter.session.0 as usize]) {
+        if let Some(command) = self.clients.sessions.get(waiter.session).and_then(|session| self.last_command(session)) {
             self.count(command);
             if error.is_some() {
-                self.command_stats.of(command).failed += 1;
+                self.diagnosis.command_stats.of(command).failed += 1;
             }
         }
         if let Some(error) = error {
-            self.stats.error(error);
+            self.diagnosis.stats.error(error);
         }
         let followers = if let TimeOut::Followers(asked) = waiter.time_out { self.acknowledged(asked) } else { 0 };
-        let session = &mut self.sessions[waiter.session.0 as usize];
+        let Some(session) = self.clients.sessions.get_mut(waiter.session) else { return true };
         session.waiter = NIL;
         session.flags.remove(SessionFlags::BLOCKED);
         if !session.silenced() {
@@ -381,7 +383,7 @@ impl Engine {
     pub(crate) fn forget_wait(&mut self, now: Now, id: SessionId) {
         self.forget_lock_wait(now, id);
         self.forget_job(id);
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         if !session.flags.contains(SessionFlags::BLOCKED) {
             return;
         }
@@ -392,7 +394,7 @@ impl Engine {
             self.keyspace.changes.waits.leave(number);
             self.keyspace.changes.update_observed();
         }
-        self.pause.forget(held);
+        self.clients.pause.forget(held);
     }
 }
 

@@ -61,7 +61,7 @@ impl Engine {
     /// The slot that a script must stay in from its start: that of its transaction, or else of its declared keys.
     #[cold]
     pub(crate) fn slot_of_script(&self, command: &Command, args: &[&[u8]]) -> Option<u16> {
-        self.exec_slot.or_else(|| request_slot(command, args).ok().flatten())
+        self.running.exec_slot.or_else(|| request_slot(command, args).ok().flatten())
     }
 }
 

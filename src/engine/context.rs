@@ -47,7 +47,7 @@ impl Context<'_> {
     /// Another database; the index must be below `databases`.
     #[inline]
     pub fn db_at(&mut self, index: u32) -> Db<'_> {
-        let touch = !self.engine.sessions[self.session.0 as usize].flags.contains(SessionFlags::NO_TOUCH);
+        let touch = !self.engine.clients.sessions[self.session].flags.contains(SessionFlags::NO_TOUCH);
         let mut db = self.engine.keyspace.db(index, self.now);
         db.touch = touch;
         db
@@ -56,7 +56,7 @@ impl Context<'_> {
     /// The selected database and the reply, for writing values without copying them.
     #[inline]
     pub fn db_and_reply(&mut self) -> (Db<'_>, &mut dyn Sink) {
-        let touch = !self.engine.sessions[self.session.0 as usize].flags.contains(SessionFlags::NO_TOUCH);
+        let touch = !self.engine.clients.sessions[self.session].flags.contains(SessionFlags::NO_TOUCH);
         let mut db = self.engine.keyspace.db(self.db, self.now);
         db.touch = touch;
         (db, &mut *self.reply)
@@ -72,7 +72,7 @@ impl Context<'_> {
     /// As [`Context::db_and_reply`], and as [`Context::signing_db`] if the command `may_lock`.
     #[inline]
     pub fn signing_db_and_reply(&mut self, may_lock: bool) -> (Db<'_>, &mut dyn Sink) {
-        let session = &mut self.engine.sessions[self.session.0 as usize];
+        let session = &mut self.engine.clients.sessions[self.session];
         let mut writer = 0;
         if may_lock {
             session.flags |= SessionFlags::ACQUIRED;
@@ -86,6 +86,6 @@ impl Context<'_> {
 
     /// The calling session.
     pub fn session(&mut self) -> &mut Session {
-        &mut self.engine.sessions[self.session.0 as usize]
+        &mut self.engine.clients.sessions[self.session]
     }
 }

@@ -1,4 +1,60 @@
-//! Facts about the process for `INFO`, `MEMORY` and `ROLE`. Nothing in it changes the effects of commands on data.
+//! Where the engine runs: facts about the process for `INFO`, `MEMORY` and `ROLE`, its files, and its random numbers.
+
+use crate::base::time::Now;
+use crate::engine::config::Config;
+use crate::engine::users::file::UsersFile;
+
+/// Writes a configuration, and users as lines of it, to its file.
+pub type RewriteConfig = Box<dyn FnMut(&Config, &[Vec<u8>]) -> Result<(), String>>;
+
+/// Applies a new configuration, in which the named directives were set, outside of the engine and before the engine applies it.
+/// Records in the environment what that changes about the process. Refuses with the directive's name and the reason.
+pub type ApplyConfig = Box<dyn FnMut(&Config, &[&'static str], &mut Environment) -> Result<(), (&'static str, String)>>;
+
+/// Fills a buffer with unpredictable bytes. Returns false where no source is available.
+pub type Entropy = Box<dyn FnMut(&mut [u8]) -> bool>;
+
+/// What differs between two engines with the same data.
+pub(super) struct Host {
+    /// Facts about the process, for `INFO`. Nothing in it changes the effects of commands on data.
+    pub(super) environment: Environment,
+    /// Writes the configuration file, for `CONFIG REWRITE`; `None` without a file.
+    pub(super) rewrite_config: Option<RewriteConfig>,
+    /// Called before `CONFIG SET` takes effect.
+    pub(super) apply_config: Option<ApplyConfig>,
+    /// The ACL file; `None` without one.
+    pub(super) users_file: Option<UsersFile>,
+    /// Source of secrets, for `ACL GENPASS`; `None` in simulations.
+    pub(super) entropy: Option<Entropy>,
+    /// Identifier of this run: forty hexadecimal digits.
+    pub(super) run_id: String,
+    /// Identifier of the history of changes: forty hexadecimal digits.
+    pub(super) replication_id: String,
+    /// The instant at which the engine was created.
+    pub(super) started: Now,
+    /// The seed of all random sequences.
+    pub(super) seed: u64,
+    /// The state of the sequence of `Engine::random`.
+    pub(super) random: u64,
+}
+
+impl Host {
+    /// No environment, and no identifiers yet.
+    pub(super) fn new(seed: u64, now: Now) -> Host {
+        Host {
+            environment: Environment::default(),
+            rewrite_config: None,
+            apply_config: None,
+            users_file: None,
+            entropy: None,
+            run_id: String::new(),
+            replication_id: String::new(),
+            started: now,
+            seed,
+            random: seed,
+        }
+    }
+}
 
 /// The process and the machine, as the engine's driver describes them.
 #[derive(Clone, Debug)]

@@ -59,14 +59,14 @@ impl Harness {
 
     /// Takes what a session has in its outbox, as text like [`Harness::run`].
     pub fn outbox(&mut self, id: SessionId) -> String {
-        let out = std::mem::take(&mut self.engine.sessions[id.0 as usize].out);
+        let out = std::mem::take(&mut self.engine.clients.sessions[id].out);
         String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
     }
 
     /// Executes a request. Returns the bytes of its reply.
     pub fn args(&mut self, args: &[&[u8]]) -> Vec<u8> {
         self.engine.execute(self.now, self.session, args);
-        std::mem::take(&mut self.engine.sessions[self.session.0 as usize].out)
+        std::mem::take(&mut self.engine.clients.sessions[self.session].out)
     }
 
     /// Executes a request of words separated by blanks. Line ends in the reply are shown as blanks, without the last one.

@@ -1,6 +1,5 @@
 //! Invariants between the parts of the engine.
 
-use crate::base::ids::SessionId;
 use crate::engine::Engine;
 use crate::engine::pubsub;
 use crate::engine::session::SessionFlags;
@@ -10,22 +9,26 @@ impl Engine {
     /// Panics if the state violates an invariant. Visits the whole state.
     pub fn check_invariants(&self) {
         self.keyspace.space.check_invariants();
-        self.scripts.check_invariants();
-        assert!(self.scripts_touched || !self.scripts.has_garbage(), "garbage of scripts is known");
-        for &id in &self.dirty {
-            assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
+        self.scripting.interpreters.check_invariants();
+        assert!(self.scripting.touched || !self.scripting.interpreters.has_garbage(), "garbage of scripts is known");
+        for &id in &self.clients.dirty {
+            assert!(self.clients.sessions.contains(id), "a dirty session that is gone");
         }
-        self.pubsub.check_invariants();
-        assert_eq!(self.keyspace.changes.has_listeners, self.pubsub.has_listeners(), "events are published if a session listens");
+        self.clients.pubsub.check_invariants();
+        assert_eq!(
+            self.keyspace.changes.has_listeners,
+            self.clients.pubsub.has_listeners(),
+            "events are published if a session listens"
+        );
         self.keyspace.changes.check_invariants();
         self.check_held();
         self.check_access_invariants();
         self.check_client_memory();
         self.check_observers();
         assert_eq!(self.slow_path, self.find_slow_path(), "slow_path is up to date");
-        for (number, session) in &self.sessions {
+        for (id, session) in self.clients.sessions.iter() {
             for kind in pubsub::Kind::ALL {
-                let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));
+                let counted = self.clients.pubsub.subscriptions(kind, id);
                 assert_eq!(session.subscriptions[kind.index()] as usize, counted, "a session counts its subscriptions");
             }
             let subscribed = session.flags.contains(SessionFlags::SUBSCRIBED);
@@ -34,14 +37,14 @@ impl Engine {
             assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
             assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
             let (waits, held) = (session.waiter != NIL || session.lock_waiter != NIL, session.held != 0);
-            let delayed = self.faults.delays(SessionId(number as u32)) || self.jobs.has(SessionId(number as u32));
+            let delayed = self.testing.faults.delays(id) || self.work.jobs.has(id);
             assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held || delayed, "blocked by something");
-            self.gates.check(SessionId(number as u32), session.flags);
+            self.testing.gates.check(id, session.flags);
             if session.waiter != NIL {
-                self.keyspace.changes.waits.check_waiter(session.waiter, SessionId(number as u32));
+                self.keyspace.changes.waits.check_waiter(session.waiter, id);
             }
             if held {
-                self.pause.check_held(session.held, SessionId(number as u32));
+                self.clients.pause.check_held(session.held, id);
             }
         }
     }

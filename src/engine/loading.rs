@@ -33,7 +33,7 @@ impl Engine {
     /// An empty engine for [`Engine::reload`], with the same configuration.
     pub fn empty_like_this(&self, now: Now) -> Box<Engine> {
         // With the same seed, because hashes of keys and values derive from it.
-        Box::new(Engine::new(self.config.clone(), self.seed, now, self.commands))
+        Box::new(Engine::new(self.config.clone(), self.host.seed, now, self.commands))
     }
 
     /// Takes over what was loaded, in place of the keys of this engine, which must have none, and serves all commands.
@@ -73,7 +73,10 @@ impl Engine {
     /// # Errors
     /// A key is in both engines, and `reload` allows neither to go: the key and its database. Nothing has changed then.
     pub fn reload(&mut self, now: Now, loaded: &Engine, reload: Reload) -> std::result::Result<(), (u32, Box<[u8]>)> {
-        debug_assert!(self.long_run.is_none() && loaded.seed == self.seed, "nothing runs meanwhile, and hashes are the same");
+        debug_assert!(
+            self.scripting.long_run.is_none() && loaded.host.seed == self.host.seed,
+            "nothing runs meanwhile, and hashes are the same"
+        );
         let state_of =
             |engine: &Engine| (engine.keyspace.images(Some(now)), engine.keyspace.lock_records(), engine.library_sources());
         let (mut images, mut records, mut libraries) = if reload.flush { Default::default() } else { state_of(self) };
@@ -89,13 +92,13 @@ impl Engine {
         records.requests.extend(more_records.requests);
         libraries.extend(more_libraries);
         let next_token = loaded.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
-        let lock_waiters = self.sessions.iter().filter(|(_, session)| session.lock_waiter != NIL);
-        for id in lock_waiters.map(|(number, _)| SessionId(number as u32)).collect::<Vec<_>>() {
+        let lock_waiters = self.clients.sessions.iter().filter(|(_, session)| session.lock_waiter != NIL);
+        for id in lock_waiters.map(|(id, _)| id).collect::<Vec<_>>() {
             self.unblock_from_locks(now, id, None);
         }
-        let connected: Vec<u64> = self.sessions.iter().map(|(_, session)| session.id).collect();
+        let connected: Vec<u64> = self.clients.sessions.iter().map(|(_, session)| session.id).collect();
         let stays = |client: Client| !reload.flush && connected.contains(&client.id);
-        let scripts = self.scripts.sources();
+        let scripts = self.scripting.interpreters.sources();
         self.keyspace.changes.begin();
         self.remove_state(now, &scripts);
         let coming = Coming::Restarted(self.config.lock_session_grace);
@@ -169,9 +172,9 @@ impl Engine {
     #[cold]
     pub(in crate::engine) fn check_loading(&self, id: SessionId, command: &Command) -> Result {
         let runs = |command: &Command| command.flags.contains(Flags::LOADING);
-        let queued = self.sessions[id.0 as usize].transaction.as_ref().filter(|_| command.is_exec());
+        let queued = self.clients.sessions[id].transaction.as_ref().filter(|_| command.is_exec());
         let queued = queued.into_iter().flat_map(|transaction| &transaction.queue);
-        let all_run = queued.into_iter().all(|queued| self.command_stats.row(queued.slot.into()).is_some_and(runs));
+        let all_run = queued.into_iter().all(|queued| self.diagnosis.command_stats.row(queued.slot.into()).is_some_and(runs));
         if runs(command) && all_run { Ok(()) } else { Err(Error::LOADING) }
     }
 }

@@ -46,6 +46,7 @@
 //! - `users`, `config`, `memory`: access, directives, limits
 //! - `observe`: what INFO, SLOWLOG and MONITOR show; `faults`: what tests order
 
+pub mod access;
 pub mod advance;
 pub mod blocking;
 pub mod clients;
@@ -79,43 +80,27 @@ pub mod transaction;
 pub mod users;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 pub use advance::ADVANCE_BUDGET;
-use slab::Slab;
 
 use crate::base::ids::SessionId;
-use crate::base::rate::Rates;
 use crate::base::time::Now;
+use crate::engine::clients::state::Clients;
 use crate::engine::config::{Config, Effect};
-use crate::engine::environment::Environment;
-use crate::engine::faults::Faults;
-use crate::engine::faults::gates::Gates;
-use crate::engine::faults::test_mode::ClockOrder;
+use crate::engine::environment::Host;
+use crate::engine::faults::test_mode::{ClockOrder, Testing};
 use crate::engine::jobs::long_run::Run;
 use crate::engine::jobs::{Jobs, Supervisor};
-use crate::engine::memory::clients::ClientMemory;
 use crate::engine::memory::discard::Discards;
-use crate::engine::observe::command_stats::CommandStats;
-use crate::engine::observe::latency::Latency;
-use crate::engine::observe::notices::Notices;
-use crate::engine::observe::slowlog::SlowLog;
-use crate::engine::observe::stats::Stats;
-use crate::engine::observe::timing::Timing;
-use crate::engine::observe::turns::Turns;
-use crate::engine::pause::Pause;
+use crate::engine::observe::Diagnosis;
 use crate::engine::persistence::{Persistence, ReloadFrom};
-use crate::engine::pubsub::subscriptions::PubSub;
 use crate::engine::replication::members::MemberChange;
 use crate::engine::replication::{NodeId, Replication};
 use crate::engine::scripting::Scripting;
-use crate::engine::session::Session;
 use crate::engine::slow_path::SlowPath;
 use crate::engine::table::CommandTable;
 use crate::engine::users::Users;
-use crate::engine::users::file::UsersFile;
 use crate::keyspace::databases::Keyspace;
-use crate::lock::ended_clients::EndedClients;
 
 /// Work that the engine asks of its driver, besides writing outboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,120 +155,79 @@ pub enum Action {
     Reconfigured(Effect),
 }
 
-/// Writes a configuration, and users as lines of it, to its file.
-pub type RewriteConfig = Box<dyn FnMut(&Config, &[Vec<u8>]) -> Result<(), String>>;
-
-/// Applies a new configuration, in which the named directives were set, outside of the engine and before the engine applies it.
-/// Records in the environment what that changes about the process. Refuses with the directive's name and the reason.
-pub type ApplyConfig = Box<dyn FnMut(&Config, &[&'static str], &mut Environment) -> Result<(), (&'static str, String)>>;
-
-/// Fills a buffer with unpredictable bytes. Returns false where no source is available.
-pub type Entropy = Box<dyn FnMut(&mut [u8]) -> bool>;
-
-/// The state machine.
+/// The state machine. Its parts are private: the methods of [`access`] and of the other submodules lead to them.
 pub struct Engine {
     /// The command table.
-    pub commands: &'static CommandTable,
-    /// The databases.
-    pub keyspace: Keyspace,
+    commands: &'static CommandTable,
     /// Configuration directives, their values and rules.
-    pub config: Config,
-    /// Counters of `INFO`.
-    pub stats: Stats,
-    /// Calls, failures and times of each command.
-    pub command_stats: CommandStats,
-    /// The last slow requests (`SLOWLOG`).
-    pub slowlog: SlowLog,
-    /// How much of each kind the log was told.
-    pub notices: Notices,
-    /// Latency events (`LATENCY`).
-    pub latency: Latency,
-    /// Times requests.
-    pub timing: Timing,
-    /// Times the executor's turns: stretches of work during which no other session is served.
-    pub turns: Turns,
-    /// Rates of commands, bytes read, bytes written, rounds of the event loop and their microseconds, for `INFO`.
-    pub rates: Rates<5>,
-    /// Facts about the process, for `INFO`.
-    pub environment: Environment,
-    /// Sessions by number; see [`SessionId`].
-    pub sessions: Slab<Session>,
-    /// Channels and patterns.
-    pub pubsub: PubSub,
-    /// `CLIENT PAUSE`, and the requests that it holds back.
-    pub pause: Pause,
-    /// Sessions that see all requests (`MONITOR`).
-    pub monitors: Vec<SessionId>,
+    config: Config,
+    /// The databases.
+    keyspace: Keyspace,
+    /// Sessions, and what reaches them.
+    clients: Clients,
+    /// Users and their rules.
+    users: Users,
+    /// Scripts and functions.
+    scripting: Scripts,
+    /// What the driver's log of changes is at.
+    persistence: Persistence,
+    /// The role of this server among its nodes.
+    replication: Replication,
+    /// What `INFO`, `SLOWLOG` and `LATENCY` show.
+    diagnosis: Diagnosis,
+    /// Where the engine runs.
+    host: Host,
+    /// What tests have ordered.
+    testing: Testing,
+    /// Whether memory has a limit, and evicts.
+    memory: memory::MemoryGuard,
+    /// The request in progress.
+    running: Running,
+    /// What is done later.
+    work: PendingWork,
     /// Engine-wide states that take requests off the fast path; kept by [`Engine::update_slow_path`].
     slow_path: SlowPath,
-    /// Number of requests in the running transaction, and the bytes of their queue.
-    pub(crate) executing: (usize, usize),
+}
+
+/// Scripts and functions.
+struct Scripts {
     /// Scripts and libraries of functions, and their interpreters.
-    pub(crate) scripts: Box<dyn Scripting>,
-    /// Whether `scripts` may have garbage: [`Engine::scripts_mut`] was called since it last had none. Saves
-    /// asking the trait object.
-    scripts_touched: bool,
+    interpreters: Box<dyn Scripting>,
+    /// Whether they may have garbage: [`Engine::scripts_mut`] was called since they last had none. Saves asking the trait object.
+    touched: bool,
     /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: whether scripts may call DEBUG.
-    pub debug_from_scripts: bool,
-    /// What the driver's log of changes is at.
-    pub persistence: Persistence,
-    /// The role of this server among its nodes.
-    pub replication: Replication,
-    /// Test mode: `CLOCK` and `FAULT` are allowed.
-    pub test_mode: bool,
-    /// Faults ordered by `FAULT`.
-    pub faults: Faults,
-    /// Replies that a fault holds back.
-    pub gates: Gates,
+    may_debug: bool,
     /// Decides while a script runs whether it may continue; `None` lets every script run to its end.
-    pub supervisor: Option<Supervisor>,
+    supervisor: Option<Supervisor>,
     /// The script run that the supervisor is deciding about.
-    pub long_run: Option<Run>,
+    long_run: Option<Run>,
     /// Steps (Lua instructions, or as much other work) after which a script is killed, even one that has written. Simulations,
     /// which have no clock, bound scripts by it. Counted in thousands.
-    pub script_steps_max: Option<u64>,
-    /// Number of elements that commands visited besides those in their arguments and replies, such as the receivers of a message.
-    /// Scripts are charged for them.
-    pub(crate) visited: u64,
-    /// Writes the configuration file, for `CONFIG REWRITE`; `None` without a file.
-    pub rewrite_config: Option<RewriteConfig>,
-    /// Called before `CONFIG SET` takes effect.
-    pub apply_config: Option<ApplyConfig>,
-    /// Users and their rules.
-    pub users: Users,
-    /// The ACL file; `None` without one.
-    pub users_file: Option<UsersFile>,
-    /// Source of secrets, for `ACL GENPASS`; `None` in simulations.
-    pub entropy: Option<Entropy>,
-    /// Identifier of this run: forty hexadecimal digits.
-    pub run_id: String,
-    /// Identifier of the history of changes: forty hexadecimal digits.
-    pub replication_id: String,
-    /// The instant at which the engine was created.
-    pub started: Now,
-    /// The last connections that have acquired locks and ended.
-    pub(crate) ended_clients: EndedClients,
-    /// Whether the memories of diagnosis have more than their budget, and go on to forget.
-    diagnosis_exceeds: bool,
+    steps_max: Option<u64>,
+}
+
+/// The request in progress.
+#[derive(Default)]
+struct Running {
+    /// Number of requests in the running transaction, and the bytes of their queue.
+    executing: (usize, usize),
     /// In a cluster, while `EXEC` runs: the slot that all its requests share, if they have keys.
     exec_slot: Option<u16>,
     /// The deadline of a blocked request while that request is executed again.
     resumed: Option<Option<u64>>,
-    memory: memory::MemoryGuard,
-    clients: ClientMemory,
-    discards: Discards,
+    /// Number of elements that commands visited besides those in their arguments and replies, such as the receivers of a message.
+    /// Scripts are charged for them.
+    visited: u64,
+}
+
+/// What is done later.
+#[derive(Default)]
+struct PendingWork {
+    /// Requests that continue in steps.
     jobs: Jobs,
-    next_client: u64,
-    /// The seed of all random sequences.
-    seed: u64,
-    random: u64,
-    dirty: Vec<SessionId>,
-    /// The local address of the newest connection; sessions share it.
-    last_local: Arc<str>,
-    /// Clients whose connections closed while a script ran long, and whose grants end with the connection.
-    closed_meanwhile: Vec<u64>,
-    /// Disconnected clients that still have such grants: more than end in one step.
-    ending: VecDeque<u64>,
+    /// Buffers that are freed in steps.
+    discards: Discards,
+    /// What the engine asks of its driver.
     actions: VecDeque<Action>,
 }
 
@@ -293,68 +237,37 @@ impl Engine {
         if config.cluster_enabled {
             config.databases = 1;
         }
+        let interpreters = commands.scripting();
         let mut engine = Engine {
             commands,
             keyspace: Keyspace::new(config.databases as usize, seed ^ 0x9e37_79b9_7f4a_7c15, now),
             config,
-            stats: Stats::default(),
-            command_stats: CommandStats::default(),
-            slowlog: SlowLog::default(),
-            notices: Notices::default(),
-            latency: Latency::default(),
-            timing: Timing::default(),
-            turns: Turns::default(),
-            rates: Rates::new(now.mono_us()),
-            environment: Environment::default(),
-            sessions: Slab::new(),
-            pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
-            pause: Pause::default(),
-            monitors: Vec::new(),
-            slow_path: SlowPath::empty(),
-            ended_clients: EndedClients::default(),
-            diagnosis_exceeds: false,
-            exec_slot: None,
-            resumed: None,
-            executing: (0, 0),
-            scripts: commands.scripting(),
-            scripts_touched: false,
-            debug_from_scripts: false,
+            clients: Clients::new(seed ^ 0xd1b5_4a32_d192_ed03),
+            users: Users::new(commands, false),
+            scripting: Scripts {
+                interpreters,
+                touched: false,
+                may_debug: false,
+                supervisor: None,
+                long_run: None,
+                steps_max: None,
+            },
             persistence: Persistence::default(),
             replication: Replication::default(),
-            test_mode: false,
-            faults: Faults::new(seed ^ 0x6a09_e667_f3bc_c909),
-            gates: Gates::default(),
-            supervisor: None,
-            long_run: None,
-            script_steps_max: None,
-            visited: 0,
-            rewrite_config: None,
-            apply_config: None,
-            users: Users::new(commands, false),
-            users_file: None,
-            entropy: None,
-            run_id: String::new(),
-            replication_id: String::new(),
-            started: now,
+            diagnosis: Diagnosis::new(now),
+            host: Host::new(seed, now),
+            testing: Testing::new(seed ^ 0x6a09_e667_f3bc_c909),
             memory: memory::MemoryGuard::default(),
-            clients: ClientMemory::default(),
-            discards: Discards::default(),
-            jobs: Jobs::default(),
-            next_client: 1,
-            seed,
-            random: seed,
-            dirty: Vec::new(),
-            last_local: Arc::default(),
-            closed_meanwhile: Vec::new(),
-            ending: VecDeque::new(),
-            actions: VecDeque::new(),
+            running: Running::default(),
+            work: PendingWork::default(),
+            slow_path: SlowPath::empty(),
         };
         if engine.config.cluster_enabled {
             engine.keyspace.space.index_slots(cluster::SLOTS, cluster::key_slot);
         }
         engine.keyspace.first_token(now);
-        engine.run_id = engine.random_id();
-        engine.replication_id = engine.run_id.clone();
+        engine.host.run_id = engine.random_id();
+        engine.host.replication_id = engine.host.run_id.clone();
         engine.distribute_config();
         engine.users.set_default_password(&engine.config.requirepass);
         engine.update_slow_path();
@@ -364,14 +277,14 @@ impl Engine {
     /// The scripts and functions, to change them.
     #[inline]
     pub(crate) fn scripts_mut(&mut self) -> &mut dyn Scripting {
-        self.scripts_touched = true;
-        &mut *self.scripts
+        self.scripting.touched = true;
+        &mut *self.scripting.interpreters
     }
 
     /// The next number of the seeded sequence (splitmix64).
     pub fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
+        self.host.random = self.host.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.host.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -380,7 +293,7 @@ impl Engine {
     /// A number that no client can know, for a file: from the system, if it gives any.
     pub fn random_salt(&mut self) -> u64 {
         let mut bytes = [0; 8];
-        let given = self.entropy.as_mut().is_some_and(|entropy| entropy(&mut bytes));
+        let given = self.host.entropy.as_mut().is_some_and(|entropy| entropy(&mut bytes));
         if given { u64::from_ne_bytes(bytes) } else { self.random() }
     }
 
@@ -397,14 +310,9 @@ impl Engine {
         }
     }
 
-    /// Must be called after a session subscribes or unsubscribes.
-    pub(crate) fn update_listeners(&mut self) {
-        self.keyspace.changes.has_listeners = self.pubsub.has_listeners();
-    }
-
     /// Adds an action for the driver.
     pub fn act(&mut self, action: Action) {
-        self.actions.push_back(action);
+        self.work.actions.push_back(action);
         self.update_slow_path();
     }
 
@@ -416,14 +324,14 @@ impl Engine {
 
     /// Takes the oldest action.
     pub fn take_action(&mut self) -> Option<Action> {
-        let action = self.actions.pop_front();
+        let action = self.work.actions.pop_front();
         self.update_slow_path();
         action
     }
 
     /// Whether an action ends the server.
     pub fn is_ending(&self) -> bool {
-        self.actions.iter().any(|action| matches!(action, Action::Shutdown { .. }))
+        self.work.actions.iter().any(|action| matches!(action, Action::Shutdown { .. }))
     }
 
     /// Takes all actions.

@@ -28,7 +28,7 @@ impl Outbox {
     /// Returns the outbox to its session. What was pushed to the session meanwhile follows it.
     #[inline]
     pub fn put_back(&mut self, engine: &mut Engine) {
-        let session = &mut engine.sessions[self.session.0 as usize];
+        let session = &mut engine.clients.sessions[self.session];
         let pushed = std::mem::replace(&mut session.out, std::mem::take(&mut self.bytes));
         session.out.extend_from_slice(&pushed);
     }
@@ -36,7 +36,7 @@ impl Outbox {
     /// Takes the outbox again after [`Outbox::put_back`].
     #[inline]
     pub fn take_again(&mut self, engine: &mut Engine) {
-        self.bytes = std::mem::take(&mut engine.sessions[self.session.0 as usize].out);
+        self.bytes = std::mem::take(&mut engine.clients.sessions[self.session].out);
     }
 }
 
@@ -44,6 +44,6 @@ impl Engine {
     /// Takes a session's outbox, so that its requests reply into it. [`Outbox::put_back`] must follow.
     #[inline]
     pub fn take_outbox(&mut self, session: SessionId) -> Outbox {
-        Outbox { session, bytes: std::mem::take(&mut self.sessions[session.0 as usize].out) }
+        Outbox { session, bytes: std::mem::take(&mut self.clients.sessions[session].out) }
     }
 }

@@ -1,9 +1,65 @@
 //! Configuration changes: applies a new configuration to the parts of the engine.
 
-use crate::engine::config::{Config, Effect};
+use crate::engine::config::{Config, Directive, Effect};
+use crate::engine::environment::{ApplyConfig, RewriteConfig};
 use crate::engine::{Action, Engine};
 
 impl Engine {
+    /// Sets what is called before `CONFIG SET` takes effect.
+    pub fn on_apply_config(&mut self, apply: ApplyConfig) {
+        self.host.apply_config = Some(apply);
+    }
+
+    /// Sets what writes the configuration file.
+    pub fn on_rewrite_config(&mut self, rewrite: RewriteConfig) {
+        self.host.rewrite_config = Some(rewrite);
+    }
+
+    /// Has the host apply a configuration in which these directives were set, and switches to it.
+    ///
+    /// # Errors
+    /// The directive that the host refuses, and why. Nothing has changed then.
+    pub fn apply_config(&mut self, config: Config, set: &[&'static Directive]) -> Result<(), (&'static str, String)> {
+        if let Some(apply) = &mut self.host.apply_config {
+            let names: Vec<&'static str> = set.iter().map(|directive| directive.name).collect();
+            apply(&config, &names, &mut self.host.environment)?;
+        }
+        self.reconfigure(config, set.iter().filter_map(|directive| directive.effect));
+        Ok(())
+    }
+
+    /// Writes the configuration file; `None` without one. Users that have a file of their own are not written to it.
+    pub fn rewrite_config(&mut self) -> Option<Result<(), String>> {
+        let users = if self.host.users_file.is_some() { Vec::new() } else { self.users.lines() };
+        self.host.rewrite_config.as_mut().map(|rewrite| rewrite(&self.config, &users))
+    }
+
+    /// Changes directives, as `CONFIG SET` would without the host.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn change_config(&mut self, change: impl FnOnce(&mut Config)) {
+        let mut config = self.config.clone();
+        change(&mut config);
+        self.reconfigure(config, std::iter::empty());
+    }
+
+    /// Lowers what a client may send.
+    pub fn limit_requests(&mut self, bulk_max: u64, buffer_max: u64) {
+        self.config.proto_max_bulk_len = self.config.proto_max_bulk_len.min(bulk_max);
+        self.config.client_query_buffer_limit = self.config.client_query_buffer_limit.min(buffer_max);
+    }
+
+    /// Sets `key-load-delay`, which only the loading of files looks at.
+    pub fn set_key_load_delay(&mut self, delay: i64) {
+        self.config.key_load_delay = delay;
+    }
+
+    /// Sets `maxmemory` of an engine that loads files. Returns what it was.
+    pub fn set_memory_limit(&mut self, bytes: u64) -> u64 {
+        let before = std::mem::replace(&mut self.config.maxmemory, bytes);
+        self.update_slow_path();
+        before
+    }
+
     /// Switches to a new configuration, and asks the driver for what follows from the directives that were set.
     pub fn reconfigure(&mut self, config: Config, effects: impl Iterator<Item = Effect>) {
         let password_changed = config.requirepass != self.config.requirepass;
@@ -21,7 +77,7 @@ impl Engine {
         if password_changed {
             self.set_default_password();
         }
-        self.actions.extend(effects.map(Action::Reconfigured));
+        self.work.actions.extend(effects.map(Action::Reconfigured));
         self.update_slow_path();
     }
 
@@ -40,6 +96,6 @@ impl Engine {
         self.update_timing();
         self.bound_lock_records();
         self.bound_diagnosis();
-        self.scripts.set_memory_limit(self.config.script_memory_limit);
+        self.scripting.interpreters.set_memory_limit(self.config.script_memory_limit);
     }
 }

@@ -46,7 +46,7 @@ impl Engine {
 
     /// As [`Engine::execute`], for a caller that knows more about the request.
     pub fn execute_request(&mut self, now: Now, id: SessionId, request: Request<'_>) {
-        if self.rates.due(now.mono_us()) {
+        if self.diagnosis.rates.due(now.mono_us()) {
             self.sample_rates(now);
         }
         let mut outbox = self.take_outbox(id);
@@ -72,7 +72,7 @@ impl Engine {
         }
         // Requests of other sessions may write to this outbox.
         outbox.in_place(self, |engine| engine.attend(now));
-        self.sessions[outbox.session.0 as usize].flags
+        self.clients.sessions[outbox.session].flags
     }
 
     /// Executes again the request that a session was blocked in.
@@ -91,13 +91,13 @@ impl Engine {
     fn perform(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {
         debug_assert_eq!(self.slow_path, self.find_slow_path(), "slow_path is up to date");
         let (id, args) = (outbox.session, request.args);
-        let Some(name) = args.first() else { return self.sessions[id.0 as usize].flags };
+        let Some(name) = args.first() else { return self.clients.sessions[id].flags };
         if self.on_slow_path(SlowPath::CLIENTS_COUNTED) && outbox.in_place(self, |engine| engine.evict_clients_before(now, id)) {
-            return self.sessions[id.0 as usize].flags;
+            return self.clients.sessions[id].flags;
         }
         // Not in the middle of a script that lets other sessions run.
         if now.reached(self.keyspace.changes.locks_due_ms) {
-            if self.long_run.is_none() && !self.keyspace.keep_expired {
+            if self.scripting.long_run.is_none() && !self.keyspace.keep_expired {
                 let mut budget = STEPS_BEFORE_REQUEST;
                 self.end_expired_leases(now, &mut budget);
             }
@@ -107,7 +107,7 @@ impl Engine {
         let mut unknown = None;
         let row = request.row.or_else(|| self.commands.lookup(name));
         let found = resolve_row(row, args).map_err(|error| unknown = Some(error)).ok();
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
         session.last_ms = now.mono_ms();
         let ordinary = session.is_ordinary() && self.slow_path.is_empty();
@@ -120,7 +120,7 @@ impl Engine {
         let (mut ran, mut db_after) = (None, db);
         match found {
             Some(command) => {
-                let slot = self.command_stats.find(command);
+                let slot = self.diagnosis.command_stats.find(command);
                 session.last_command = Some(slot as u16);
                 if ordinary || self.may_run(now, id, command, args, &mut reply) {
                     let origin = Origin::Client;
@@ -137,7 +137,7 @@ impl Engine {
         }
         self.keyspace.changes.end();
         let replied = outbox.bytes.len() - start;
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.db = db_after;
         session.commands += 1;
         // Asked for now, as the command may have switched replies on or off.
@@ -161,7 +161,7 @@ impl Engine {
     #[inline(never)]
     fn may_run(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) -> bool {
         const SPECIAL: SlowPath = SlowPath::PAUSE.union(SlowPath::CLUSTER);
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         let special =
             session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR)) || self.slow_path.intersects(SPECIAL);
         let admitted = match special {
@@ -184,7 +184,7 @@ impl Engine {
                 if self.on_slow_path(SlowPath::MONITOR_OR_TRACKING) {
                     self.show_refused(now, id, args);
                 }
-                self.command_stats.of(command).rejected += 1;
+                self.diagnosis.command_stats.of(command).rejected += 1;
                 let error = self.refused(id, command.is_exec(), error);
                 self.refuse(&error, reply);
             }
@@ -200,13 +200,13 @@ impl Engine {
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
             // A browser was made to connect. The rest of the request may be commands that a web page smuggled in.
             tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
-            self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+            self.clients.sessions[id].flags |= SessionFlags::CLOSE_NOW;
         } else {
             if self.on_slow_path(SlowPath::MONITOR_OR_TRACKING) {
                 self.show_refused(now, id, args);
             }
             if let Some(command) = self.commands.named(args) {
-                self.command_stats.of(command).rejected += 1;
+                self.diagnosis.command_stats.of(command).rejected += 1;
             }
             if let Some(mut error) = error {
                 if self.commands.lookup(name).is_some_and(|row| self.hides(row)) {
@@ -226,7 +226,7 @@ impl Engine {
 
     /// Whether the session's user may call the command.
     pub(super) fn check_user(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
-        if self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
+        if self.clients.sessions[id].flags.contains(SessionFlags::UNRESTRICTED) {
             return Ok(());
         }
         self.check_access(now, id, command, args, self.place(id))
@@ -239,7 +239,7 @@ impl Engine {
         if self.on_slow_path(SlowPath::NOT_LEADER) {
             self.check_role(id, command, args)?;
         }
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         if session.subscribed_mode() && !command.traits.contains(Traits::WHILE_SUBSCRIBED) {
             if self.in_cluster() {
                 cluster::request_slot(command, args)?;
@@ -252,7 +252,7 @@ impl Engine {
         if self.on_slow_path(SlowPath::LOADING) && !self.on_slow_path(SlowPath::NOT_LEADER) {
             self.check_loading(id, command)?;
         }
-        if let Some(run) = &self.long_run
+        if let Some(run) = &self.scripting.long_run
             && !command.flags.contains(Flags::ALLOW_BUSY)
         {
             return Err(run.busy());
@@ -265,7 +265,7 @@ impl Engine {
 
     /// Writes an error reply and counts it.
     pub(crate) fn refuse(&mut self, error: &Error, reply: &mut dyn Sink) {
-        self.stats.error(error);
+        self.diagnosis.stats.error(error);
         reply.error(error.text());
     }
 }
@@ -275,10 +275,10 @@ impl Context<'_> {
     #[inline(always)]
     pub(crate) fn run(&mut self, args: &[&[u8]]) {
         let engine = &mut *self.engine;
-        engine.stats.commands += 1;
+        engine.diagnosis.stats.commands += 1;
         engine.keyspace.lru.begin();
         let observed = engine.on_slow_path(SlowPath::MONITOR_OR_TRACKING);
-        let counted = engine.command_stats.slot(self.slot);
+        let counted = engine.diagnosis.command_stats.slot(self.slot);
         counted.calls += 1;
         if observed | engine.keyspace.leases_overdue | (engine.keyspace.natives & counted.guarded) {
             return self.run_slowly(args);
@@ -291,7 +291,7 @@ impl Context<'_> {
     /// the number of the command's slot in the statistics.
     pub(super) fn call(&mut self, command: &'static Command, args: &[&[u8]]) -> usize {
         let Context { now, session, db, origin, .. } = *self;
-        let slot = self.engine.command_stats.find(command);
+        let slot = self.engine.diagnosis.command_stats.find(command);
         let mut cx = Context { engine: self.engine, now, session, db, origin, command, slot, reply: self.reply };
         cx.run(args);
         self.db = cx.db;
@@ -308,10 +308,10 @@ impl Context<'_> {
             engine.end_expired_leases_of(now, db, command, args);
         }
         if engine.keyspace.natives
-            && engine.command_stats.slot(self.slot).guarded
+            && engine.diagnosis.command_stats.slot(self.slot).guarded
             && let Err(error) = engine.guard_natives(now, id, db, command, args)
         {
-            engine.command_stats.slot(self.slot).failed += 1;
+            engine.diagnosis.command_stats.slot(self.slot).failed += 1;
             engine.refuse(&error, self.reply);
             // Expired keys and leases were settled before the refusal.
             return engine.publish_events();
@@ -327,7 +327,7 @@ impl Context<'_> {
     #[inline(always)]
     pub(super) fn handle(&mut self, args: &[&[u8]]) {
         if let Err(error) = (self.command.handler)(self, args) {
-            self.engine.command_stats.slot(self.slot).failed += 1;
+            self.engine.diagnosis.command_stats.slot(self.slot).failed += 1;
             self.engine.refuse(&error, self.reply);
         }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::base::ids::UserId;
 use crate::base::words::brief;
 use crate::engine::transaction::Transaction;
-use crate::engine::users::UserId;
 use crate::keyspace::interests::NIL;
 use crate::lock::UserKey;
 use crate::resp::reply::Protocol;
@@ -207,8 +207,15 @@ impl Session {
         self.protocol == Protocol::Resp2 && self.flags.contains(SessionFlags::SUBSCRIBED)
     }
 
-    /// Must be called after `subscriptions` has changed.
-    pub(crate) fn update_subscribed(&mut self) {
+    /// Counts a subscription of a kind that has begun (1) or ended (-1).
+    pub(super) fn count_subscription(&mut self, kind: usize, change: i32) {
+        self.subscriptions[kind] = self.subscriptions[kind].saturating_add_signed(change);
         self.flags.set(SessionFlags::SUBSCRIBED, self.subscriptions != [0; 3]);
+    }
+
+    /// Counts all subscriptions as ended.
+    pub(super) fn forget_subscriptions(&mut self) {
+        self.subscriptions = [0; 3];
+        self.flags.remove(SessionFlags::SUBSCRIBED);
     }
 }

@@ -9,7 +9,7 @@ use crate::engine::command::{Command, Flags};
 use crate::engine::context::Origin;
 use crate::engine::pubsub::subscriptions::is_of_leader;
 use crate::engine::pubsub::{self, Kind};
-use crate::engine::session::{Session, SessionFlags};
+use crate::engine::session::SessionFlags;
 use crate::keyspace::interests::NIL;
 use crate::keyspace::tracking::{Client, Message, Options, Told};
 use crate::resp::reply::{Protocol, Sink, WireReply};
@@ -20,13 +20,12 @@ const CHANNEL: &[u8] = b"__redis__:invalidate";
 impl Engine {
     /// Finds a client by its id. Visits all sessions.
     pub fn find_client(&self, number: u64) -> Option<Client> {
-        let found = self.sessions.iter().find(|(_, session)| session.id == number);
-        found.map(|(index, _)| Client { number, id: SessionId(index as u32) })
+        self.clients.sessions.find(number).map(|id| Client { number, id })
     }
 
     /// Turns tracking on for a session, with these options.
     pub(crate) fn track(&mut self, id: SessionId, options: Options, redirect: Option<Client>, prefixes: &[&[u8]]) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         let client = Client { number: session.id, id };
         session.tracker = self.keyspace.changes.tracking.track(session.tracker, client, options, redirect, prefixes);
         self.update_observers();
@@ -36,13 +35,13 @@ impl Engine {
     #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "asked only where keys may become another node's"))]
     pub fn hears_of_keys(&self, id: SessionId) -> bool {
         let tells = |name: &[u8]| is_of_leader(name) || name == CHANNEL;
-        let subscribed = || [Kind::Channel, Kind::Pattern].iter().any(|&kind| self.pubsub.names_of(kind, id).any(tells));
-        self.sessions[id.0 as usize].tracker != NIL || subscribed()
+        let subscribed = || [Kind::Channel, Kind::Pattern].iter().any(|&kind| self.clients.pubsub.names_of(kind, id).any(tells));
+        self.clients.sessions[id].tracker != NIL || subscribed()
     }
 
     /// Turns tracking off for a session.
     pub(crate) fn untrack(&mut self, id: SessionId) {
-        let tracker = std::mem::replace(&mut self.sessions[id.0 as usize].tracker, NIL);
+        let tracker = std::mem::replace(&mut self.clients.sessions[id].tracker, NIL);
         if tracker != NIL {
             self.keyspace.changes.tracking.untrack(tracker);
             self.update_observers();
@@ -52,7 +51,7 @@ impl Engine {
     /// The keys that a command declares for the script that it runs; empty for any other command, or if the client does not
     /// track.
     pub(super) fn declared_keys(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Vec<Box<[u8]>> {
-        let tracks = self.keyspace.changes.tracking.get(self.sessions[id.0 as usize].tracker).is_some();
+        let tracks = self.keyspace.changes.tracking.get(self.clients.sessions[id].tracker).is_some();
         if !tracks || !command.flags.contains(Flags::SKIP_MONITOR) {
             return Vec::new();
         }
@@ -61,7 +60,7 @@ impl Engine {
 
     /// After a command: records the keys that its client may have read. For a script these are its declared keys.
     pub(super) fn remember_reads(&mut self, id: SessionId, origin: Origin, command: &'static Command, args: &[&[u8]]) {
-        let number = self.sessions[id.0 as usize].tracker;
+        let number = self.clients.sessions[id].tracker;
         let tracking = &mut self.keyspace.changes.tracking;
         let Some(tracker) = tracking.get(number) else { return };
         // The commands that a script calls show whether it reads. Channel commands read no keys.
@@ -122,7 +121,7 @@ impl Engine {
 
     fn send_invalidations(&mut self, messages: Vec<Message>) {
         for Message { told, to } in messages {
-            self.visited += to.len() as u64;
+            self.running.visited += to.len() as u64;
             // One frame for each protocol, encoded for the first client that uses it.
             let mut frames: [Option<Vec<u8>>; 2] = [None, None];
             for (tracker, client) in to {
@@ -143,7 +142,7 @@ impl Engine {
     fn seen_of(&self, number: u32, told: &Told) -> Option<Vec<Box<[u8]>>> {
         let Told::Keys(keys) = told else { return None };
         let tracker = self.keyspace.changes.tracking.get(number)?;
-        let session = self.sessions.get(tracker.client.id.0 as usize)?;
+        let session = self.clients.sessions.get(tracker.client.id)?;
         if !tracker.options.contains(Options::BCAST) || session.flags.contains(SessionFlags::UNRESTRICTED) {
             return None;
         }
@@ -154,9 +153,7 @@ impl Engine {
     /// there is no receiver.
     fn receiver(&mut self, number: u32, client: u64) -> Option<(SessionId, Protocol)> {
         let tracker = self.keyspace.changes.tracking.get_mut(number).filter(|tracker| tracker.client.number == client)?;
-        let session_of = |client: Client| -> Option<&Session> {
-            self.sessions.get(client.id.0 as usize).filter(|session| session.id == client.number)
-        };
+        let session_of = |client: Client| self.clients.sessions.get(client.id);
         let Some(redirect) = tracker.redirect else {
             let protocol = session_of(tracker.client)?.protocol;
             return (protocol == Protocol::Resp3).then_some((tracker.client.id, protocol));

@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use crate::base::ids::SessionId;
+
 /// The name of an owner; most are a UUID and the number of a thread.
 pub type Owner = SmallVec<[u8; 40]>;
 
@@ -46,13 +48,18 @@ pub struct UserKey(pub u32);
 pub struct Client {
     /// The client's number, which is never reused.
     pub id: u64,
-    /// The index of its session in the engine, while that exists.
+    /// The number of its session in the engine, while that exists.
     pub slot: u32,
     /// Its user.
     pub user: UserKey,
 }
 
 impl Client {
+    /// The session of this connection.
+    pub fn session(&self) -> SessionId {
+        SessionId::new(self.slot, self.id as u32)
+    }
+
     /// This connection for what an owner has as another user.
     pub fn as_user(self, user: UserKey) -> Client {
         Client { user, ..self }

@@ -57,15 +57,16 @@ impl<'a> Request<'a> {
 /// Runs a script and replies with its result.
 #[inline]
 pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Result {
-    // Not `lua_mut`: running a script leaves no garbage, so `scripts_touched` stays as it is.
-    let scripts = &mut ScriptState::of_mut(&mut *cx.engine.scripts).scripts;
+    let commands = cx.engine.commands();
+    let (scripts, command_stats) = cx.engine.scripts_to_run();
+    let scripts = &mut ScriptState::of_mut(scripts).scripts;
     scripts.leak_poisoned_interpreter();
     let index = match source {
         Source::Text(text) => scripts.evaluate(text)?,
         Source::Sha(digits) => scripts.find_to_run(digits).ok_or(Error::NO_SCRIPT)?,
     };
     let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
-    let (program, evaluated) = scripts.program(index, cx.engine.commands, &mut cx.engine.command_stats);
+    let (program, evaluated) = scripts.program(index, commands, command_stats);
     execute(cx, (interpreter, false), program, request, |engine| engine.lua().scripts.sha(index))?;
     if evaluated {
         cx.engine.lua_mut().scripts.touch(index);
@@ -90,13 +91,13 @@ pub(crate) fn execute(
         check_declared_flags(cx, flags, request.read_only)?;
     }
 
-    cx.engine.visited = 0;
+    cx.engine.forget_visited();
     let in_cluster = cx.engine.in_cluster();
     let slot = if in_cluster { cx.engine.slot_of_script(cx.command, request.command) } else { None };
     let unrestricted = cx.session().flags.contains(SessionFlags::UNRESTRICTED);
     let read_only = request.read_only | flags.contains(ScriptFlags::NO_WRITES);
     let skips_checks =
-        unrestricted & !read_only & !in_cluster & (cx.engine.config.maxmemory == 0) & cx.engine.persistence.refusal.is_none();
+        unrestricted & !read_only & !in_cluster & (cx.engine.config().maxmemory == 0) & cx.engine.persistence().refusal.is_none();
     // From here on the engine is reached through this pointer only: by the calls of the script, and then by this function.
     let engine: *mut Engine = &raw mut *cx.engine;
     // SAFETY: the interpreter is valid and runs nothing, as commands that run scripts are not allowed from scripts. It is not freed
@@ -119,7 +120,7 @@ pub(crate) fn execute(
             if let Err(error) = plan::run(&plan, interpreter, request.keys, request.args, cx.reply) {
                 let name = name(&*engine);
                 reply_error(cx.reply, &mut *engine, &error.reply(name), error.counted);
-                (*engine).command_stats.of(cx.command).failed += 1;
+                (*engine).command_stats_mut().of(cx.command).failed += 1;
             }
             return Ok(());
         }
@@ -133,7 +134,7 @@ pub(crate) fn execute(
             true
         };
         if failed {
-            (*engine).command_stats.of(cx.command).failed += 1;
+            (*engine).command_stats_mut().of(cx.command).failed += 1;
         }
         if Interpreter::finish(interpreter) {
             (*engine).act(Action::ReturnMemory);
@@ -163,7 +164,7 @@ fn check_declared_flags(cx: &mut Context<'_>, flags: ScriptFlags, read_only: boo
 #[cold]
 fn reply_error(reply: &mut dyn Sink, engine: &mut Engine, text: &[u8], counted: bool) {
     if !counted {
-        engine.stats.error(&Error::of_bytes(text.to_vec()));
+        engine.stats_mut().error(&Error::of_bytes(text.to_vec()));
     }
     reply.error(&errors::blank_leading_line_ends(text));
 }

@@ -91,7 +91,7 @@ impl Heard {
     }
 
     fn take_heard(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.harness.engine.sessions[self.listener.0 as usize].out)
+        std::mem::take(&mut self.harness.engine.sessions_mut()[self.listener].out)
     }
 }
 
@@ -160,7 +160,7 @@ fn watchers_notice_each_step_of_a_counter() {
     let watcher = harness.engine.connect(harness.now, Peer::default());
     let watch = |harness: &mut Harness, words: &[&[u8]]| {
         harness.engine.execute(harness.now, watcher, words);
-        std::mem::take(&mut harness.engine.sessions[watcher.0 as usize].out)
+        std::mem::take(&mut harness.engine.sessions_mut()[watcher].out)
     };
     harness.run("SET k 4");
     for (script, unchanged) in [("redis.call('get', KEYS[1])", true), ("redis.call('incr', KEYS[1])", false)] {

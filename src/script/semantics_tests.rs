@@ -103,7 +103,7 @@ fn flags_decide_what_a_script_may_do() {
 
 /// Exceeds `maxmemory`.
 fn fill(h: &mut Harness) {
-    h.engine.environment.usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
+    h.engine.environment_mut().usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
     assert_eq!(send(h, &["CONFIG", "SET", "maxmemory", "1"]), "+OK");
     h.now.advance_us(1_000_000);
 }
@@ -168,7 +168,7 @@ fn a_pause_of_writes_delays_scripts_that_may_write() {
             let reply = send(&mut h, request);
             assert_eq!(reply.is_empty(), held, "{request:?}: {reply}");
             h.pass(2000);
-            h.engine.sessions[h.session.0 as usize].out.clear();
+            h.engine.sessions_mut()[h.session].out.clear();
         }
     }
 }
@@ -321,7 +321,7 @@ fn errors_are_counted_by_their_codes() {
     ] {
         h.run("CONFIG RESETSTAT");
         eval(&mut h, script);
-        let counted: Vec<_> = h.engine.stats.errors.iter().map(|(code, count)| format!("{code}={count}")).collect();
+        let counted: Vec<_> = h.engine.stats().errors.iter().map(|(code, count)| format!("{code}={count}")).collect();
         assert_eq!(counted.join(" "), codes, "{script}");
     }
 }
@@ -394,15 +394,15 @@ fn events_of_a_script_are_sent_after_each_command() {
     h.run("CONFIG SET notify-keyspace-events KEA");
     // Without listeners, nothing is kept.
     assert_eq!(eval(&mut h, script), ":3");
-    assert_eq!(h.engine.keyspace.changes.pending.capacity(), 0);
+    assert_eq!(h.engine.keyspace().changes.pending.capacity(), 0);
     let listener = h.engine.connect(h.now, Peer::default());
     h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyevent@0__:*"]);
-    h.engine.sessions[listener.0 as usize].out.clear();
+    h.engine.sessions_mut()[listener].out.clear();
     assert_eq!(eval(&mut h, script), ":3");
-    let heard = String::from_utf8_lossy(&h.engine.sessions[listener.0 as usize].out).into_owned();
+    let heard = String::from_utf8_lossy(&h.engine.sessions()[listener].out).into_owned();
     assert_eq!(heard.matches("__keyevent@0__:set\r\n").count(), 1000);
     assert_eq!(heard.matches("__keyevent@0__:del\r\n").count(), 3);
-    let kept = h.engine.keyspace.changes.pending.capacity();
+    let kept = h.engine.keyspace().changes.pending.capacity();
     assert!((1..10).contains(&kept), "{kept}: no more than one command's");
     h.engine.disconnect(h.now, listener);
     assert_eq!(eval(&mut h, script), ":3");

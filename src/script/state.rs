@@ -50,7 +50,7 @@ impl Engine {
     /// The scripts and functions of this engine.
     #[inline]
     pub fn lua(&self) -> &ScriptState {
-        ScriptState::of(&*self.scripts)
+        ScriptState::of(self.scripts())
     }
 
     /// See [`Engine::lua`].

@@ -106,7 +106,7 @@ pub(super) fn check_requests(cases: &str, resp3: bool) {
             "##" => {
                 title = text;
                 harness = Harness::new();
-                harness.engine.environment.usage =
+                harness.engine.environment_mut().usage =
                     Some(|| crate::engine::environment::Usage { allocated: 900_000, ..Default::default() });
                 if resp3 {
                     harness.args(&[b"HELLO", b"3"]);
@@ -239,7 +239,7 @@ fn fields_decide_the_reply_wherever_a_table_keeps_its_elements() {
 #[test]
 fn errors_are_counted_once() {
     let mut server = Scripted::new();
-    let errors = |server: &Scripted| server.0.engine.stats.error_replies;
+    let errors = |server: &Scripted| server.0.engine.stats().error_replies;
     for (script, count) in [
         ("return redis.call('nope')", 1),
         ("return redis.pcall('nope')", 1),
@@ -271,7 +271,7 @@ fn a_lock_is_released_by_its_holder_only() {
 #[test]
 fn exceeded_maxmemory_stops_scripts_only_before_their_first_write() {
     let mut server = Scripted::new();
-    server.0.engine.environment.usage =
+    server.0.engine.environment_mut().usage =
         Some(|| crate::engine::environment::Usage { allocated: 900_000, ..crate::engine::environment::Usage::default() });
     assert_eq!(server.send(&["SET", "k", "v"]), "+OK\r\n");
     assert_eq!(server.send(&["CONFIG", "SET", "maxmemory", "1"]), "+OK\r\n");

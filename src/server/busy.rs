@@ -77,17 +77,25 @@ struct Received {
 
 /// This module's view of a connection.
 struct Watched {
+    id: SessionId,
     fd: RawFd,
     /// The TLS stream, if the connection is encrypted.
     tls: Option<Tls>,
     received: Option<Box<Received>>,
 }
 
+type Connections = Vec<Option<Watched>>;
+
+/// The connection of a session, unless another session has its number.
+fn watched(connections: &mut Connections, id: SessionId) -> Option<&mut Watched> {
+    connections.get_mut(id.index())?.as_mut().filter(|watched| watched.id == id)
+}
+
 /// All client sockets of a server, for the time when a script runs long.
 #[derive(Default)]
 pub(super) struct Busy {
     /// Connections, indexed by session number.
-    connections: RefCell<Vec<Option<Watched>>>,
+    connections: RefCell<Connections>,
     /// Number of connections with received input.
     stashed: Cell<usize>,
     /// Clients that were admitted during a script and have no connection yet.
@@ -98,20 +106,20 @@ impl Busy {
     /// Registers the socket of a connection, which stays open until [`Busy::forget`].
     pub(super) fn watch(&self, id: SessionId, fd: RawFd) {
         let mut connections = self.connections.borrow_mut();
-        let index = id.0 as usize;
+        let index = id.index();
         if connections.len() <= index {
             connections.resize_with(index + 1, || None);
         }
         // A connection that was accepted during a script may already have received input.
         match &mut connections[index] {
-            Some(watched) => watched.fd = fd,
-            none => *none = Some(Watched { fd, tls: None, received: None }),
+            Some(watched) if watched.id == id => watched.fd = fd,
+            place => *place = Some(Watched { id, fd, tls: None, received: None }),
         }
     }
 
     /// Registers the TLS stream of a watched connection.
     pub(super) fn watch_tls(&self, id: SessionId, tls: Tls) {
-        if let Some(Some(watched)) = self.connections.borrow_mut().get_mut(id.0 as usize) {
+        if let Some(watched) = watched(&mut self.connections.borrow_mut(), id) {
             watched.tls = Some(tls);
         }
     }
@@ -134,14 +142,15 @@ impl Busy {
     }
 
     fn tls(&self, id: SessionId) -> Option<Tls> {
-        self.connections.borrow().get(id.0 as usize)?.as_ref()?.tls.clone()
+        watched(&mut self.connections.borrow_mut(), id)?.tls.clone()
     }
 
     /// Forgets a connection, whose socket is about to be closed.
     pub(super) fn forget(&self, id: SessionId) {
         self.take(id);
-        if let Some(connection) = self.connections.borrow_mut().get_mut(id.0 as usize) {
-            *connection = None;
+        let mut connections = self.connections.borrow_mut();
+        if watched(&mut connections, id).is_some() {
+            connections[id.index()] = None;
         }
     }
 
@@ -152,7 +161,7 @@ impl Busy {
             return None;
         }
         let mut connections = self.connections.borrow_mut();
-        let received = connections.get_mut(id.0 as usize)?.as_mut()?.received.take()?;
+        let received = watched(&mut connections, id)?.received.take()?;
         self.stashed.set(self.stashed.get() - 1);
         if received.bytes.is_empty() { None } else { Some(received.bytes) }
     }
@@ -191,7 +200,7 @@ impl Watch {
                 return Verdict::Kill;
             }
         }
-        let threshold_us = engine.config.busy_reply_threshold.saturating_mul(1000);
+        let threshold_us = engine.config().busy_reply_threshold.saturating_mul(1000);
         if threshold_us == 0 {
             return Verdict::Continue;
         }
@@ -207,7 +216,7 @@ impl Watch {
             let ms = (at_us - self.began_us) / 1000;
             tracing::warn!(ms, "slow script: others are told that the server is busy; SCRIPT KILL ends it");
         }
-        if let Some(run) = &mut engine.long_run {
+        if let Some(run) = engine.long_run_mut() {
             run.ms = (at_us - self.began_us) / 1000;
         }
         let verdict = self.serve_others(engine, now, running);
@@ -244,9 +253,10 @@ impl Watch {
         let connections = self.busy.connections.borrow();
         let mut wanted = Vec::new();
         let mut polled = Vec::new();
-        for (index, watched) in connections.iter().enumerate() {
-            let (Some(watched), Some(session)) = (watched, engine.sessions.get(index)) else { continue };
-            if index == running.0 as usize {
+        for watched in connections.iter().flatten() {
+            let id = watched.id;
+            let Some(session) = engine.sessions().get(id) else { continue };
+            if id == running {
                 // The running session's outbox is taken out, and may be written in part.
                 continue;
             }
@@ -263,7 +273,7 @@ impl Watch {
             }
             // SAFETY: as in `serve`.
             polled.push(PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(watched.fd) }, flags));
-            wanted.push((SessionId(index as u32), watched.fd, flags.contains(PollFlags::IN), decrypted));
+            wanted.push((id, watched.fd, flags.contains(PollFlags::IN), decrypted));
         }
         if poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err() {
             return Vec::new();
@@ -278,7 +288,7 @@ impl Watch {
     fn receive(&mut self, engine: &mut Engine, now: Now, id: SessionId, socket: &Socket<'_>) {
         let mut received = {
             let mut connections = self.busy.connections.borrow_mut();
-            let Some(Some(watched)) = connections.get_mut(id.0 as usize) else { return };
+            let Some(watched) = watched(&mut connections, id) else { return };
             match watched.received.take() {
                 Some(received) => received,
                 None => {
@@ -292,19 +302,17 @@ impl Watch {
             match socket.receive(&mut self.buffer) {
                 Ok(0) => received.ended = true,
                 Ok(count) => {
-                    engine.sessions[id.0 as usize].net_in += count as u64;
-                    engine.stats.net_in += count as u64;
-                    engine.stats.reads += 1;
+                    engine.count_read(id, count);
                     received.bytes.extend_from_slice(&self.buffer[..count]);
-                    let session = &mut engine.sessions[id.0 as usize];
+                    let session = &mut engine.sessions_mut()[id];
                     if session.out.is_empty() {
                         session.pushed = 0;
                     }
                     execute(engine, now, id, &mut received);
                     let held = received.bytes.len() as u64;
-                    if held > engine.config.client_query_buffer_limit {
-                        engine.stats.query_limit_disconnections += 1;
-                        engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+                    if held > engine.config().client_query_buffer_limit {
+                        engine.stats_mut().query_limit_disconnections += 1;
+                        engine.sessions_mut()[id].flags |= SessionFlags::CLOSE_NOW;
                     }
                     continue;
                 }
@@ -313,7 +321,7 @@ impl Watch {
             }
             break;
         }
-        if let Some(Some(watched)) = self.busy.connections.borrow_mut().get_mut(id.0 as usize) {
+        if let Some(watched) = watched(&mut self.busy.connections.borrow_mut(), id) {
             watched.received = Some(received);
         }
     }
@@ -369,7 +377,7 @@ impl Socket<'_> {
 fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received) {
     let mut start = 0;
     while start < received.bytes.len() {
-        let flags = engine.sessions[id.0 as usize].flags;
+        let flags = engine.sessions()[id].flags;
         if flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
             start = received.bytes.len();
             break;
@@ -378,12 +386,12 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
             break;
         }
         let authenticated = !engine.must_log_in(id);
-        let limits = Limits { authenticated, max_bulk_len: engine.config.proto_max_bulk_len, ..Limits::default() };
+        let limits = Limits { authenticated, max_bulk_len: engine.config().proto_max_bulk_len, ..Limits::default() };
         let rest = &received.bytes[start..];
         match received.parser.parse(rest, &limits) {
             Ok(Progress::Complete { consumed }) => {
                 let args: SmallVec<[&[u8]; 16]> = received.parser.arguments(rest).collect();
-                if engine.faults.armed() {
+                if engine.faults().armed() {
                     engine.execute_with_faults(now, id, Request::new(&args));
                 } else {
                     engine.execute(now, id, &args);
@@ -393,7 +401,7 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
             Ok(Progress::Empty { consumed }) => start += consumed,
             Ok(Progress::Incomplete) => break,
             Err(error) => {
-                let session = &mut engine.sessions[id.0 as usize];
+                let session = &mut engine.sessions_mut()[id];
                 WireReply::new(&mut session.out, session.protocol).error(&error.text());
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 continue;
@@ -408,23 +416,23 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
 /// and pushes, which may show what the script has changed.
 fn is_held(engine: &Engine, session: &Session) -> bool {
     // Other readers of the change log, such as a snapshot in progress, hold nothing back.
-    let waits = || engine.replication.leads() || (engine.config.appendfsync == "always" && engine.persistence.log_runs());
+    let waits = || engine.replication().leads() || (engine.config().appendfsync == "always" && engine.persistence().log_runs());
     session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED) || (session.pushed > 0 && waits())
 }
 
 /// Writes a connection's outbox as far as the socket takes it. Shuts the connection down if it was only waiting for that.
 fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
-    if is_held(engine, &engine.sessions[id.0 as usize]) {
+    if is_held(engine, &engine.sessions()[id]) {
         return;
     }
-    let session = &mut engine.sessions[id.0 as usize];
-    while session.sent < session.out.len() {
+    loop {
+        let session = &mut engine.sessions_mut()[id];
+        if session.sent >= session.out.len() {
+            break;
+        }
         match socket.send(&session.out[session.sent..]) {
             Ok(count) => {
-                session.sent += count;
-                session.net_out += count as u64;
-                engine.stats.net_out += count as u64;
-                engine.stats.writes += 1;
+                engine.count_written(id, count);
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return,
@@ -434,6 +442,7 @@ fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
             }
         }
     }
+    let session = &mut engine.sessions_mut()[id];
     (session.out, session.sent) = (Vec::new(), 0);
     if socket.flush() == Err(Errno::AGAIN) {
         return;

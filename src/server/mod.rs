@@ -356,24 +356,24 @@ impl Executor {
         let users_file = crate::server::users_file::open(&self.config);
         let endpoints = Endpoints::of(&self.config);
         let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
-        shell.driver.engine.users = self.users;
-        shell.driver.engine.test_mode = self.options.test_mode;
-        shell.driver.engine.users_file = users_file;
+        *shell.driver.engine.users_mut() = self.users;
+        shell.driver.engine.set_users_file(users_file);
+        shell.driver.engine.set_test_mode(self.options.test_mode);
         if self.options.seed.is_none() {
-            shell.driver.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
+            shell.driver.engine.set_entropy(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
         }
         if let Some(path) = self.options.config_file {
             let write = move |config: &Config, users: &[Vec<u8>]| {
                 crate::server::file::rewrite(&path, config, users).map_err(|error| error.to_string())
             };
-            shell.driver.engine.rewrite_config = Some(Box::new(write));
+            shell.driver.engine.on_rewrite_config(Box::new(write));
         }
         shell.control = Some(self.control.clone());
         shell.drive(|driver, at| driver.save_as_configured(at));
         let Ok(environment) = self.accept.recv() else { return Ok(()) };
-        shell.driver.engine.environment = environment;
+        *shell.driver.engine.environment_mut() = environment;
         #[cfg(feature = "quorum")]
-        let is_node = shell.driver.engine.config.node_id > 0;
+        let is_node = shell.driver.engine.config().node_id > 0;
         #[cfg(not(feature = "quorum"))]
         let is_node = false;
         if is_node {
@@ -387,9 +387,9 @@ impl Executor {
         let listening = Listening::new(self.listeners, endpoints, self.addresses, handshakes, poller.registry.clone())?;
         let listening = Rc::new(listening);
         let mut watch = Watch::new(Rc::clone(&shell.busy), Rc::clone(&listening), self.ending);
-        shell.driver.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.check(engine, now, id, first)));
+        shell.driver.engine.set_supervisor(Some(Box::new(move |engine, now, id, first| watch.check(engine, now, id, first))));
         let (applied, orders, endpoint_tls) = (Rc::clone(&listening), self.control.clone(), self.endpoint_tls);
-        shell.driver.engine.apply_config = Some(Box::new(move |config, names, environment| {
+        shell.driver.engine.on_apply_config(Box::new(move |config, names, environment| {
             apply_config(&applied, endpoint_tls.as_ref(), config, names, environment)?;
             if names.contains(&"test-wall-clock-ms") {
                 let wrong_ms = config.test_wall_clock_ms;

@@ -42,7 +42,7 @@ impl Shell {
         let now = self.clock.now();
         let (frozen, skew_ms) = (self.clock.is_frozen(), self.clock.stepped_ms());
         let blocked = if order == ClockOrder::Info { self.driver.engine.blocked_clients() } else { 0 };
-        let session = &mut self.driver.engine.sessions[id.0 as usize];
+        let session = &mut self.driver.engine.sessions_mut()[id];
         session.last_ms = now.mono_ms();
         if session.silenced() {
             return;
@@ -69,7 +69,7 @@ impl Shell {
     /// being switched on, the server goes on, unless `force`, and the session that asked for the end gets an error.
     pub(super) fn shut_down(&mut self, session: Option<SessionId>, save: Option<bool>, force: bool) {
         // While files are loaded, what there is would replace what they have.
-        let saves = save.unwrap_or(!self.driver.engine.config.save.is_empty()) && !self.driver.engine.is_loading();
+        let saves = save.unwrap_or(!self.driver.engine.config().save.is_empty()) && !self.driver.engine.is_loading();
         if self.driver.switches_log_on() && !force {
             tracing::warn!("Writing initial AOF, can't exit.");
         } else {
@@ -85,7 +85,7 @@ impl Shell {
         // Redis says this as well.
         tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
         if let Some(id) = session {
-            let session = &mut self.driver.engine.sessions[id.0 as usize];
+            let session = &mut self.driver.engine.sessions_mut()[id];
             session.flags.remove(SessionFlags::CLOSE_AFTER_REPLY);
             WireReply::new(&mut session.out, session.protocol).error(Error::SHUTDOWN_FAILED.text());
             self.driver.engine.mark_dirty(id);

@@ -109,7 +109,7 @@ impl Shell {
         let now = self.clock.now();
         entry.connected_at = now.unix_ms() / 1000;
         self.busy.watch(id, entry.fd);
-        self.directory.insert(self.driver.engine.sessions[id.0 as usize].id, entry);
+        self.directory.insert(self.driver.engine.sessions()[id].id, entry);
         self.driver.add_connection(now, id);
         self.finish_batch(now, None);
     }
@@ -117,7 +117,7 @@ impl Shell {
     /// Ends a session after its connection closed.
     pub fn disconnect(&mut self, id: SessionId) {
         self.busy.forget(id);
-        self.directory.remove(self.driver.engine.sessions[id.0 as usize].id);
+        self.directory.remove(self.driver.engine.sessions()[id].id);
         let now = self.clock.now();
         self.driver.remove_connection(now, id);
         self.finish_batch(now, None);
@@ -279,8 +279,8 @@ impl Shell {
                 Action::ChangeMembers(id, change) => self.change_members(id, change),
                 Action::ReturnMemory => allocator::return_free(),
                 #[cfg(feature = "cli")]
-                Action::Reconfigured(Effect::LogLevel) => log::set_level(self.driver.engine.config.loglevel),
-                Action::Reconfigured(Effect::Descriptors) => _ = descriptors::raise(self.driver.engine.config.maxclients),
+                Action::Reconfigured(Effect::LogLevel) => log::set_level(self.driver.engine.config().loglevel),
+                Action::Reconfigured(Effect::Descriptors) => _ = descriptors::raise(self.driver.engine.config().maxclients),
                 // The driver does these, and without a log there is no level.
                 Action::Save { .. }
                 | Action::RewriteLog
@@ -322,7 +322,7 @@ impl Shell {
             self.update_files();
         }
         let spent_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
-        self.driver.engine.stats.expiring_ns += spent_ns;
+        self.driver.engine.stats_mut().expiring_ns += spent_ns;
         self.driver.engine.note_pause("expire-cycle", now, spent_ns);
         allocator::put_in_order();
         more

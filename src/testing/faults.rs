@@ -78,7 +78,7 @@ impl TestFaults<'_> {
     {
         let rule = read(rule);
         let added = self.server.control(move |shell| {
-            let added = shell.driver.engine.faults.add(rule);
+            let added = shell.driver.engine.faults_mut().add(rule);
             shell.driver.engine.update_journal();
             added
         });
@@ -89,7 +89,7 @@ impl TestFaults<'_> {
     pub fn remove(&self, name: &str) -> bool {
         let name = name.as_bytes().to_vec();
         self.server.control(move |shell| {
-            let removed = shell.driver.engine.faults.remove(&name);
+            let removed = shell.driver.engine.faults_mut().remove(&name);
             shell.driver.engine.update_journal();
             removed
         })
@@ -98,7 +98,7 @@ impl TestFaults<'_> {
     /// Removes all rules and returns their number. Requests and replies that are already delayed stay delayed.
     pub fn clear(&self) -> usize {
         self.server.control(|shell| {
-            let removed = shell.driver.engine.faults.clear();
+            let removed = shell.driver.engine.faults_mut().clear();
             shell.driver.engine.update_journal();
             removed
         })
@@ -106,12 +106,12 @@ impl TestFaults<'_> {
 
     /// Restarts the random sequence of the `PROBABILITY` option from this seed.
     pub fn seed(&self, seed: u64) {
-        self.server.control(move |shell| shell.driver.engine.faults.seed(seed));
+        self.server.control(move |shell| shell.driver.engine.faults_mut().seed(seed));
     }
 
     /// The rules, each with the number of times that it was checked and that it fired.
     pub fn rules(&self) -> Vec<FaultRule> {
-        self.server.control(|shell| shell.driver.engine.faults.rules().to_vec())
+        self.server.control(|shell| shell.driver.engine.faults().rules().to_vec())
     }
 
     /// Number of times that the rule with this name has fired; 0 if there is none.
@@ -151,7 +151,7 @@ impl TestServer {
     pub fn restart_losing(&self, writes: u64) -> usize {
         let (kept, lost) = self.control(move |shell| {
             let kept = shell.driver.engine.journal_limit();
-            let lost = shell.driver.engine.keyspace.changes.journal.as_ref().map_or(0, |journal| journal.len());
+            let lost = shell.driver.engine.keyspace().changes.journal.as_ref().map_or(0, |journal| journal.len());
             if writes <= kept as u64 {
                 shell.restart(None, Some(writes));
             }

@@ -64,7 +64,7 @@ impl Bare {
 
     /// Takes the contents of an outbox.
     pub fn take(&mut self, id: SessionId) -> String {
-        let out = std::mem::take(&mut self.engine.sessions[id.0 as usize].out);
+        let out = std::mem::take(&mut self.engine.sessions_mut()[id].out);
         String::from_utf8_lossy(&out).into_owned()
     }
 

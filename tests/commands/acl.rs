@@ -35,7 +35,7 @@ fn with_user(name: &str, rules: &str) -> (Bare, SessionId, SessionId) {
 }
 
 fn flags(bare: &Bare, id: SessionId) -> SessionFlags {
-    bare.engine.sessions[id.0 as usize].flags
+    bare.engine.sessions()[id].flags
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn no_command_is_reachable_that_is_not_allowed() {
         }
         let request = request_for(container, row);
         let args: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-        let keyspace = bare.engine.keyspace.changes.count;
+        let keyspace = bare.engine.keyspace().changes.count;
         assert_eq!(bare.args(id, &args), format!("{}\r\n", no_command("bob", &name)), "{name}");
         assert_eq!(bare.run(root, &format!("ACL DRYRUN bob {}", words(&args))), {
             let text = format!("User bob has no permissions to run the '{name}' command");
@@ -321,7 +321,7 @@ fn no_command_is_reachable_that_is_not_allowed() {
             bare.script(root, &[(&format!("ACL SETUSER bob -{name}"), "+OK")]);
             assert_eq!(bare.run(id, "EXEC"), format!("*1\r\n{CHANGED}command or subcommand\r\n"), "{name}");
         }
-        assert_eq!(bare.engine.keyspace.changes.count, keyspace, "{name} changed something");
+        assert_eq!(bare.engine.keyspace().changes.count, keyspace, "{name} changed something");
         denied += 1;
     }
     assert!(denied > 150, "{denied} rows were tried");
@@ -545,12 +545,12 @@ fn passwords_are_generated_with_as_many_bits_as_wanted() {
         id,
         &[("ACL GENPASS 0", bits), ("ACL GENPASS 4097", bits), ("ACL GENPASS x", "-ERR value is not an integer or out of range")],
     );
-    bare.engine.entropy = Some(Box::new(|bytes| {
+    bare.engine.set_entropy(Box::new(|bytes| {
         bytes.fill(0xab);
         true
     }));
     bare.script(id, &[("ACL GENPASS 20", "$5 ababa")]);
-    bare.engine.entropy = Some(Box::new(|_| false));
+    bare.engine.set_entropy(Box::new(|_| false));
     bare.script(id, &[("ACL GENPASS", "-ERR The system provides no random bytes")]);
 }
 
@@ -662,14 +662,14 @@ fn the_users_file_is_loaded_as_a_whole_or_not_at_all() {
     }
     let text = Rc::new(RefCell::new(b"user ann on >pw ~* +@all\nuser bob nosuch\n".to_vec()));
     let (from, to) = (Rc::clone(&text), Rc::clone(&text));
-    bare.engine.users_file = Some(UsersFile {
+    bare.engine.set_users_file(Some(UsersFile {
         path: "u.acl".into(),
         load: Box::new(move || Ok(from.borrow().clone())),
         save: Box::new(move |text| {
             *to.borrow_mut() = text.to_vec();
             Ok(())
         }),
-    });
+    }));
     bare.script(
         root,
         &[(

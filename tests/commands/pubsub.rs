@@ -176,9 +176,9 @@ fn a_slow_subscriber_is_let_go_and_nobody_else() {
         assert_eq!(bare.args(publisher, &[b"PUBLISH", b"c", &message]), ":2\r\n", "message {n}");
         assert!(bare.take(fast).len() > message.len());
     }
-    let gone = &bare.engine.sessions[slow.0 as usize];
+    let gone = &bare.engine.sessions()[slow];
     assert!(gone.flags.contains(SessionFlags::CLOSE_NOW) && gone.out.is_empty());
-    assert_eq!(bare.engine.stats.output_limit_disconnections, 1);
+    assert_eq!(bare.engine.stats().output_limit_disconnections, 1);
     let mut dirty = Vec::new();
     bare.engine.take_dirty(&mut dirty);
     assert!(dirty.contains(&slow));
@@ -220,15 +220,15 @@ fn keyspace_events_are_published_as_configured() {
     assert_got(&mut bare, listener, &[space("del"), direct, key("del")]);
 
     bare.run(writer, "SELECT 3");
-    bare.engine.keyspace.changes.notify = classes("E$");
+    bare.engine.keyspace_mut().changes.notify = classes("E$");
     bare.run(writer, "SET k v");
     bare.run(writer, "DEL k");
     assert_got(&mut bare, listener, &[push('*', &["pmessage", "__key*__:*", "__keyevent@3__:set", "k"])]);
-    bare.engine.keyspace.changes.notify = classes("Kg");
+    bare.engine.keyspace_mut().changes.notify = classes("Kg");
     bare.run(writer, "SET k v");
     bare.run(writer, "DEL k");
     assert_got(&mut bare, listener, &[push('*', &["pmessage", "__key*__:*", "__keyspace@3__:k", "del"])]);
-    bare.engine.keyspace.changes.notify = classes("g$");
+    bare.engine.keyspace_mut().changes.notify = classes("g$");
     bare.run(writer, "SET k v");
     assert_got(&mut bare, listener, &[]);
 }

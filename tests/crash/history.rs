@@ -186,11 +186,11 @@ impl History {
             self.waiting.retain(|waiting| waiting.id != id);
             self.note_output(None);
             self.sessions[which as usize] = self.driver.engine.connect(now, Peer::default());
-        } else if !self.driver.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED) {
+        } else if !self.driver.engine.sessions()[id].flags.contains(SessionFlags::BLOCKED) {
             for request in draw(&mut self.random, which, number) {
                 self.outcome.requests += 1;
                 let args: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-                let session = &self.driver.engine.sessions[id.0 as usize];
+                let session = &self.driver.engine.sessions()[id];
                 let (db, start) = (session.db, session.out.len());
                 self.driver.engine.begin_batch(now, now.mono_us() * 1000, None);
                 self.driver.engine.execute(now, id, &args);
@@ -231,7 +231,7 @@ impl History {
             // What changed nothing shows what may be settled: only the gate knows that.
             let waits_for = self.driver.file().map_or(0, |file| file.log.gate.last_of(id));
             let batch = if waits_for == own { own } else { 0 };
-            let session = &mut self.driver.engine.sessions[id.0 as usize];
+            let session = &mut self.driver.engine.sessions_mut()[id];
             if session.out.is_empty() {
                 continue;
             }
@@ -356,7 +356,7 @@ impl History {
             let id = self.sessions[0];
             let value = number.to_string();
             let args: [&[u8]; 3] = [b"SET", b"k0", value.as_bytes()];
-            if self.driver.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED) || self.ended {
+            if self.driver.engine.sessions()[id].flags.contains(SessionFlags::BLOCKED) || self.ended {
                 break;
             }
             self.driver.engine.execute(now, id, &args);

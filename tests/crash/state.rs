@@ -73,7 +73,7 @@ impl State {
             lock.holders.iter().map(of).collect::<Vec<_>>()
         };
         for index in 0..2 {
-            engine.keyspace.db(index, now).scan(0, usize::MAX, |entry| {
+            engine.keyspace_mut().db(index, now).scan(0, usize::MAX, |entry| {
                 let place = (index, entry.key().to_vec());
                 let bytes = match entry.value() {
                     ValueRef::Boxed(Value::Lock(lock)) => return drop(state.locks.insert(place, held(lock))),
@@ -89,7 +89,7 @@ impl State {
                 state.values.insert(place, (bytes, entry.deadline().map(|ms| now.unix_of(ms))));
             });
         }
-        let locks = engine.keyspace.changes.locks.as_ref().expect("locks");
+        let locks = engine.keyspace().changes.locks.as_ref().expect("locks");
         let at = |ms: u64| (ms != 0).then(|| clock.true_us(ms));
         for (whose, remembered) in locks.requests.iter() {
             let place = (locks.db_at_home(whose.home), whose.name.to_vec(), whose.owner.to_vec());

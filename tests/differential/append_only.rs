@@ -49,7 +49,7 @@ impl Writer {
         let now = Now::new(5_000_000, start_ms - 5_000);
         let mut caller = Caller::new(seed, now);
         let log = AppendLog::new(now, boot_at(now), seed);
-        caller.engine.keyspace.changes.log = Some(Box::new(log.clone()));
+        caller.engine.keyspace_mut().changes.log = Some(Box::new(log.clone()));
         let mut writer = Writer { caller, log, manifest: Manifest::default(), increments: Vec::new() };
         writer.begin_file();
         writer
@@ -142,7 +142,7 @@ pub fn boot_at(now: Now) -> BootClock {
 
 pub fn enter(engine: &mut Engine, now: Now) -> SessionId {
     let session = engine.connect(now, Peer::default());
-    engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
+    engine.sessions_mut()[session].flags |= SessionFlags::AUTHENTICATED;
     session
 }
 
@@ -282,9 +282,9 @@ fn keys_of(wire: &mut Wire, now: Now) -> Databases {
             let key = text(key);
             let payload = text(&answer(wire, &[b"DUMP", &key]));
             let at = answer(wire, &[b"PEXPIRETIME", &key]).integer().expect("a time").max(0).to_string();
-            engine.sessions[session.0 as usize].out.clear();
+            engine.sessions_mut()[session].out.clear();
             engine.execute(now, session, &[b"RESTORE", &key, at.as_bytes(), &payload, b"ABSTTL"]);
-            let reply = &engine.sessions[session.0 as usize].out;
+            let reply = &engine.sessions()[session].out;
             assert_eq!(reply.escape_ascii().to_string(), "+OK\\r\\n", "{}", key.escape_ascii());
         }
     }

@@ -52,11 +52,11 @@ impl Caller {
         self.history.push(shown.collect::<Vec<_>>().join(" "));
         let args: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
         self.engine.execute(self.now, self.session, &args);
-        while self.engine.sessions[self.session.0 as usize].flags.contains(SessionFlags::BLOCKED) {
+        while self.engine.sessions()[self.session].flags.contains(SessionFlags::BLOCKED) {
             self.now.advance_us(1_000);
             self.engine.advance(self.now);
         }
-        self.engine.sessions[self.session.0 as usize].out.clear();
+        self.engine.sessions_mut()[self.session].out.clear();
         self.engine.take_actions();
         self.now.advance_us(random.below(3_000));
         if random.one_in(jumps.one_in) {

@@ -81,7 +81,7 @@ fn session_of(session: &Session, now: Now) -> (Vec<u8>, Vec<u8>, u64, Option<i64
 
 /// The engine's remembered requests and named sessions.
 pub fn lock_records(engine: &Engine, now: Now) -> (Requests, Sessions) {
-    let locks = engine.keyspace.changes.locks.as_ref().expect("locks");
+    let locks = engine.keyspace().changes.locks.as_ref().expect("locks");
     let requests = locks.requests.iter().map(|(whose, remembered)| {
         ((locks.db_at_home(whose.home), whose.name.to_vec(), whose.owner.to_vec()), requests_of(remembered, now))
     });
@@ -480,8 +480,8 @@ fn change_elements(list: &mut VecDeque<Vec<u8>>, effect: &Effect<'_>) {
 /// The contents of the engine.
 pub fn held(engine: &mut Engine, now: Now) -> Databases {
     let mut databases = Databases::new();
-    for index in 0..engine.keyspace.databases() as u32 {
-        let db = engine.keyspace.db(index, now);
+    for index in 0..engine.keyspace().databases() as u32 {
+        let db = engine.keyspace_mut().db(index, now);
         let mut keys = BTreeMap::new();
         db.scan(0, usize::MAX, |entry| {
             let content = match entry.value() {
@@ -543,28 +543,28 @@ fn who_follows_the_change_log_has_the_same_data() {
         // Strings of half a gigabyte would take most of the time and prove nothing more.
         let config = Config { proto_max_bulk_len: 1 << 20, ..Config::default() };
         let mut engine = Engine::new(config, seed, now, portcullis::commands::table());
-        engine.keyspace.changes.log = Some(Box::new(follower.clone()));
+        engine.keyspace_mut().changes.log = Some(Box::new(follower.clone()));
         let enter = |engine: &mut Engine, now: Now| {
             let session = engine.connect(now, Peer::default());
-            engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
+            engine.sessions_mut()[session].flags |= SessionFlags::AUTHENTICATED;
             session
         };
         let (mut session, mut administrator) = (enter(&mut engine, now), enter(&mut engine, now));
         // With some seeds the server sometimes loses all data or the last writes, or restores a snapshot.
         let mut snapshot = (seed % 5 == 4).then(|| engine.snapshot(now));
         if snapshot.is_some() {
-            engine.test_mode = true;
+            engine.set_test_mode(true);
             engine.execute(now, administrator, &["FAULT", "JOURNAL", "20"].map(str::as_bytes));
         }
         let mut history = Vec::new();
         for step in 0..500 {
             // With some seeds keys are evicted, sometimes more, sometimes fewer.
             if seed % 4 == 3 && step % 50 == 49 {
-                let max = (engine.keyspace.table_bytes() as u64 + random.below(10_000)).to_string();
+                let max = (engine.keyspace().table_bytes() as u64 + random.below(10_000)).to_string();
                 let policy = ["allkeys-random", "allkeys-lru", "volatile-ttl"][random.below(3) as usize];
                 let request = ["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", &max].map(str::as_bytes);
                 engine.execute(now, administrator, &request);
-                engine.sessions[administrator.0 as usize].out.clear();
+                engine.sessions_mut()[administrator].out.clear();
                 history.push(format!("CONFIG SET maxmemory-policy {policy} maxmemory {max}"));
             }
             if let Some(kept) = &mut snapshot
@@ -597,11 +597,11 @@ fn who_follows_the_change_log_has_the_same_data() {
                 assert_eq!(followed.libraries, held_libraries(&engine));
             }
             // A blocked client waits for a few milliseconds.
-            while engine.sessions[session.0 as usize].flags.contains(SessionFlags::BLOCKED) {
+            while engine.sessions()[session].flags.contains(SessionFlags::BLOCKED) {
                 now.advance_us(1_000);
                 engine.advance(now);
             }
-            engine.sessions[session.0 as usize].out.clear();
+            engine.sessions_mut()[session].out.clear();
             engine.take_actions();
             // Time passes: a little, or enough for many deadlines. Sometimes nothing runs them at once.
             now.advance_us(random.below(3_000));
@@ -625,7 +625,7 @@ fn who_follows_the_change_log_has_the_same_data() {
         }
         while engine.advance(now) {}
         engine.check_invariants();
-        evicted += engine.keyspace.stats.evicted;
+        evicted += engine.keyspace().stats.evicted;
         assert_eq!(follower.0.borrow().uncommitted, 0);
         assert_eq!(
             held(&mut engine, now),
@@ -672,7 +672,7 @@ impl Logged {
         let now = Now::new(5_000_000, 1_750_000_000_000);
         let mut engine = Engine::new(Config::default(), 1, now, portcullis::commands::table());
         let units = Units::default();
-        engine.keyspace.changes.log = Some(Box::new(units.clone()));
+        engine.keyspace_mut().changes.log = Some(Box::new(units.clone()));
         let session = engine.connect(now, Peer::default());
         Logged { engine, units, session, now }
     }
@@ -726,7 +726,7 @@ fn what_is_evicted_is_logged_as_deleted() {
         logged.log(&["SET", &format!("k{n}"), "v"]);
     }
     let mut left: BTreeSet<String> = (0..200).map(|n| format!("k{n}")).collect();
-    let max = (logged.engine.keyspace.table_bytes() + 3000).to_string();
+    let max = (logged.engine.keyspace().table_bytes() + 3000).to_string();
     logged.log(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", &max]);
     // Deferred work.
     while logged.engine.advance(logged.now) {}
@@ -748,7 +748,7 @@ fn what_is_evicted_is_logged_as_deleted() {
     let databases = alive(held(&mut logged.engine, logged.now), logged.now);
     let there: BTreeSet<String> = databases[&0].keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
     assert_eq!(there, left);
-    assert_eq!(logged.engine.keyspace.stats.evicted as usize, 201 - left.len());
+    assert_eq!(logged.engine.keyspace().stats.evicted as usize, 201 - left.len());
 }
 
 #[test]
@@ -758,21 +758,21 @@ fn half_a_script_is_never_a_unit() {
     let mut logged = Logged::new();
     let other = logged.engine.connect(logged.now, Peer::default());
     let (whole, mut looks) = (Rc::clone(&logged.units.whole), 0);
-    logged.engine.supervisor = Some(Box::new(move |engine, now, _, first| {
+    logged.engine.set_supervisor(Some(Box::new(move |engine, now, _, first| {
         looks = if first { 1 } else { looks + 1 };
         for request in [&[&b"PING"[..]][..], &[b"SET", b"c", b"1"], &[b"SCRIPT", b"KILL"]] {
             engine.execute(now, other, request);
         }
         assert!(whole.borrow().is_empty(), "a unit before the script has ended");
         if looks < 50 { Verdict::Continue } else { Verdict::Kill }
-    }));
+    })));
     let none: [&str; 0] = [];
     assert_eq!(logged.log(&["EVAL", script, "0"]), none, "the server ends within the script: it did not happen");
     assert_eq!(logged.log(&["SET", "d", "1"]), none, "nothing that comes after half a script is logged");
 
     // A simulation that aborts a script keeps its changes, and so does the log.
     let mut logged = Logged::new();
-    logged.engine.script_steps_max = Some(100_000);
+    logged.engine.bound_scripts(Some(100_000));
     assert_eq!(logged.log(&["EVAL", script, "0"]), ["set a, set b"]);
     assert_eq!(logged.log(&["SET", "d", "1"]), ["set d"]);
 }

@@ -41,7 +41,7 @@ fn play(catalogue: &Catalogue, seed: u64) -> Seen {
     let journal = Rc::default();
     let mut now = Now::new(5_000_000, 1_750_000_000_000);
     let mut engine = Engine::new(Config::default(), seed, now, portcullis::commands::table());
-    engine.keyspace.changes.log = Some(Box::new(Journal(Rc::clone(&journal))));
+    engine.keyspace_mut().changes.log = Some(Box::new(Journal(Rc::clone(&journal))));
     let sessions = [0; 3].map(|_| engine.connect(now, Peer::default()));
     let [listener, ..] = sessions;
     engine.execute(now, listener, &[b"CONFIG", b"SET", b"notify-keyspace-events", b"AKEmn"]);
@@ -51,12 +51,12 @@ fn play(catalogue: &Catalogue, seed: u64) -> Seen {
         let call = generator.call(&mut random);
         let args: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
         let caller = sessions[1 + random.below(2) as usize];
-        engine.sessions[caller.0 as usize].flags |= SessionFlags::AUTHENTICATED;
+        engine.sessions_mut()[caller].flags |= SessionFlags::AUTHENTICATED;
         engine.execute(now, caller, &args);
         engine.take_actions();
         engine.take_dirty(&mut Vec::new());
         // A blocked client waits for a few milliseconds.
-        while engine.sessions[caller.0 as usize].flags.contains(SessionFlags::BLOCKED) {
+        while engine.sessions()[caller].flags.contains(SessionFlags::BLOCKED) {
             now.advance_us(1_000);
             engine.advance(now);
         }
@@ -68,7 +68,7 @@ fn play(catalogue: &Catalogue, seed: u64) -> Seen {
             // One turn only: the rest of the work is left for later turns.
             engine.advance(now);
         }
-        seen.written.extend(sessions.map(|id| std::mem::take(&mut engine.sessions[id.0 as usize].out)));
+        seen.written.extend(sessions.map(|id| std::mem::take(&mut engine.sessions_mut()[id].out)));
     }
     engine.check_invariants();
     seen.changes = journal.take();

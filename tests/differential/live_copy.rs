@@ -63,9 +63,9 @@ fn a_copy_has_the_keyspace_of_its_end() {
         }
         let begun = source.moment();
         let libraries = held_libraries(&source.engine).into_values().map(Vec::into_boxed_slice).collect();
-        let copy = LiveCopy::begin(&source.engine.keyspace, begun, libraries);
-        source.engine.keyspace.changes.log = Some(Box::new(copy.clone()));
-        let mut engine = Engine::new(source.engine.config.clone(), seed ^ 1, begun.now, portcullis::commands::table());
+        let copy = LiveCopy::begin(source.engine.keyspace(), begun, libraries);
+        source.engine.keyspace_mut().changes.log = Some(Box::new(copy.clone()));
+        let mut engine = Engine::new(source.engine.config().clone(), seed ^ 1, begun.now, portcullis::commands::table());
         let mut received = Received::new(&mut engine, begun);
         let calls_a_step = random.below(6);
         loop {
@@ -74,7 +74,7 @@ fn a_copy_has_the_keyspace_of_its_end() {
                 call(&mut source, random, &request);
                 meanwhile += 1;
             }
-            let more = copy.step(&source.engine.keyspace, source.moment(), 1 + random.below(200) as usize).expect("it has room");
+            let more = copy.step(source.engine.keyspace(), source.moment(), 1 + random.below(200) as usize).expect("it has room");
             if random.one_in(2) {
                 let moment = source.moment();
                 copy.take().iter().for_each(|part| received.apply(part, moment).expect("the part is applied"));
@@ -90,8 +90,8 @@ fn a_copy_has_the_keyspace_of_its_end() {
         }
         while source.engine.advance(source.now) {}
         let moment = source.moment();
-        let parts = copy.finish(&source.engine.keyspace);
-        source.engine.keyspace.changes.log = None;
+        let parts = copy.finish(source.engine.keyspace());
+        source.engine.keyspace_mut().changes.log = None;
         parts.iter().for_each(|part| received.apply(part, moment).expect("the part is applied"));
         received.finish().expect("the copy is whole");
 
@@ -126,7 +126,7 @@ fn a_copy_has_the_keyspace_of_its_end() {
                 "{at:?} {copied:?}"
             );
         }
-        let token = |engine: &Engine| engine.keyspace.changes.locks.as_ref().map(|locks| locks.next_token());
+        let token = |engine: &Engine| engine.keyspace().changes.locks.as_ref().map(|locks| locks.next_token());
         assert!(token(&source.engine) <= token(&engine), "seed {seed}: no token is given twice");
         keys += ours.values().map(BTreeMap::len).sum::<usize>();
         locks += lock_records(&engine, source.now).0.len();

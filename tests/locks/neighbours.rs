@@ -113,7 +113,7 @@ struct Store {
 impl Store {
     fn new(word: &'static str) -> Store {
         let mut store = Store { bare: Bare::new(), word, sessions: Vec::new() };
-        store.bare.engine.test_mode = true;
+        store.bare.engine.set_test_mode(true);
         store.play(BEFORE);
         store
     }
@@ -149,7 +149,7 @@ impl Store {
     fn execute(&mut self, id: SessionId, words: &[Vec<u8>]) {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         // It may wait, and a pause of the user's may hold others.
-        if self.bare.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED) {
+        if self.bare.engine.sessions()[id].flags.contains(SessionFlags::BLOCKED) {
             return;
         }
         self.bare.engine.execute(self.bare.now, id, &words);

@@ -101,7 +101,7 @@ fn ours(closes: bool) -> (Vec<u8>, Vec<u8>) {
     let salt = 0x5a17 + u64::from(closes);
     log.begin_file(salt);
     let mut file = first_line(salt);
-    subject.engine.keyspace.changes.log = Some(Box::new(log.clone()));
+    subject.engine.keyspace_mut().changes.log = Some(Box::new(log.clone()));
     for (number, request) in REQUESTS.iter().chain(NATIVES).enumerate() {
         let reply = subject.run(request);
         assert!(!reply.starts_with(b"-"), "{request}: {}", reply.escape_ascii());
@@ -295,7 +295,7 @@ fn shown(engine: &mut Engine) -> Vec<Vec<u8>> {
     for db in 0..16 {
         for request in [&[&b"SELECT"[..], db.to_string().as_bytes()][..], &[b"DBSIZE"]] {
             engine.execute(moment().now, session, request);
-            shown.push(std::mem::take(&mut engine.sessions[session.0 as usize].out).to_vec());
+            shown.push(std::mem::take(&mut engine.sessions_mut()[session].out).to_vec());
         }
     }
     shown
@@ -313,7 +313,7 @@ struct Counts {
 /// Loads a folder as a start does.
 fn load(engine: &mut Engine, moment: Moment, folder: &Path, name: &[u8]) -> Result<LoadedFiles, String> {
     let manifest = read_manifest(folder, name)?.unwrap_or_default();
-    let purpose = Purpose::Start { truncates: engine.config.aof_load_truncated };
+    let purpose = Purpose::Start { truncates: engine.config().aof_load_truncated };
     load_files(engine, moment, folder, manifest, purpose).map(|(_, loaded)| loaded)
 }
 
@@ -349,7 +349,7 @@ fn start(folder: &Path, counts: &mut Counts, len: usize) {
         return;
     }
     let mut second = engine();
-    second.config.aof_load_truncated = false;
+    second.change_config(|config| config.aof_load_truncated = false);
     if let Err(error) = load(&mut second, moment(), folder, name) {
         panic!("the second start is refused: {error}");
     }

@@ -32,7 +32,7 @@ impl Subject {
         self.engine.execute(self.now, self.session, args);
         self.engine.take_dirty(&mut Vec::new());
         self.engine.take_actions();
-        std::mem::take(&mut self.engine.sessions[self.session.0 as usize].out)
+        std::mem::take(&mut self.engine.sessions_mut()[self.session].out)
     }
 
     /// Executes a request of words.
@@ -43,9 +43,9 @@ impl Subject {
     /// The file of the state.
     pub fn file(&self, libraries: Vec<Box<[u8]>>) -> Vec<u8> {
         let options = Options { checksum: true, is_base: false, used_memory: 1 << 20, boot: BootClock::default(), libraries };
-        let mut writer = Writer::new(&self.engine.keyspace, self.now, options);
+        let mut writer = Writer::new(self.engine.keyspace(), self.now, options);
         let mut file = Vec::new();
-        while writer.next_chunk(&self.engine.keyspace, &mut file, 4096).unwrap() {}
+        while writer.next_chunk(self.engine.keyspace(), &mut file, 4096).unwrap() {}
         file
     }
 
@@ -54,8 +54,8 @@ impl Subject {
         let mut reader = Reader::new(Some(file.len() as u64), true, self.now.unix_ms());
         let mut loader = Loader::new(self.now, LoadOptions::default());
         let mut libraries = Vec::new();
-        self.engine.keyspace.changes.begin();
-        let keyspace = &mut self.engine.keyspace;
+        self.engine.keyspace_mut().changes.begin();
+        let keyspace = self.engine.keyspace_mut();
         let mut read = || {
             for piece in file.chunks(piece) {
                 reader.feed(piece);
@@ -72,7 +72,7 @@ impl Subject {
         if result.is_err() {
             loader.give_up(keyspace);
         }
-        self.engine.keyspace.changes.end();
+        self.engine.keyspace_mut().changes.end();
         result.map(|()| (loader.tally(), libraries))
     }
 }

@@ -7,7 +7,7 @@ use portcullis::resp::reply::Protocol;
 use crate::bare::Bare;
 
 fn flags(bare: &Bare, id: SessionId) -> SessionFlags {
-    bare.engine.sessions[id.0 as usize].flags
+    bare.engine.sessions()[id].flags
 }
 
 /// The value of a field of a CLIENT LIST line.
@@ -35,7 +35,7 @@ fn ping_echo_and_select() {
             ("SELECT 2147483648", "-ERR value is out of range, value must between -2147483648 and 2147483647"),
         ],
     );
-    assert_eq!(bare.engine.sessions[id.0 as usize].db, 15, "a refused SELECT leaves the database");
+    assert_eq!(bare.engine.sessions()[id].db, 15, "a refused SELECT leaves the database");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn hello_chooses_the_protocol_and_tells_about_the_server() {
     );
     let reply = bare.args(id, &[b"HELLO", b"3", b"SETNAME", b"a b"]);
     assert_eq!(reply, "-ERR Client names cannot contain spaces, newlines or special characters.\r\n");
-    assert_eq!(bare.engine.sessions[id.0 as usize].protocol, Protocol::Resp2);
+    assert_eq!(bare.engine.sessions()[id].protocol, Protocol::Resp2);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn reset_puts_everything_back() {
     bare.run(id, "SSUBSCRIBE s");
     bare.run(id, "CLIENT REPLY OFF");
     bare.script(id, &[("RESET", "+RESET"), ("CLIENT GETNAME", "$-1")]);
-    let session = &bare.engine.sessions[id.0 as usize];
+    let session = &bare.engine.sessions()[id];
     assert_eq!((session.db, session.protocol, session.subscriptions), (0, Protocol::Resp2, [0; 3]));
     let line = bare.run(id, "CLIENT INFO");
     assert_eq!((field(&line, "flags"), field(&line, "lib-name")), ("N", "lib"), "the library stays known");

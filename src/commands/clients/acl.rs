@@ -158,7 +158,7 @@ fn setuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if has_space(name) {
         return Err(Error::USER_NAME);
     }
-    let user = cx.engine.users.changed(name, &args[3..]).map_err(|reason| Error::quoting("ERR ", &reason, ""))?;
+    let user = cx.engine.users().changed(name, &args[3..]).map_err(|reason| Error::quoting("ERR ", &reason, ""))?;
     cx.engine.set_user(cx.session, name, user);
     cx.reply.ok();
     Ok(())
@@ -174,7 +174,7 @@ fn deluser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn getuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let users = &cx.engine.users;
+    let users = cx.engine.users();
     let Some(user) = users.find(args[2]).and_then(|id| users.get(id)) else {
         cx.reply.null();
         return Ok(());
@@ -211,21 +211,21 @@ fn write_selector(reply: &mut dyn Sink, selector: &Selector) {
 }
 
 fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let lines = cx.engine.users.lines();
+    let lines = cx.engine.users().lines();
     cx.reply.array(lines.len());
     lines.iter().for_each(|line| cx.reply.bulk(line));
     Ok(())
 }
 
 fn users(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let names = cx.engine.users.iter();
+    let names = cx.engine.users().iter();
     cx.reply.array(names.len());
     names.for_each(|(name, _)| cx.reply.bulk(name));
     Ok(())
 }
 
 fn whoami(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    match cx.engine.users.name(cx.engine.sessions[cx.session.0 as usize].user) {
+    match cx.engine.users().name(cx.engine.sessions()[cx.session].user) {
         Some(name) => cx.reply.bulk(name),
         None => cx.reply.null(),
     }
@@ -239,9 +239,8 @@ fn load(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn save(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let engine = &mut *cx.engine;
-    let Some(file) = &mut engine.users_file else { return Err(Error::NO_ACL_FILE) };
-    let text: Vec<u8> = engine.users.lines().into_iter().flat_map(|line| [line, b"\n".to_vec()].concat()).collect();
+    let (users, Some(file)) = cx.engine.users_and_file() else { return Err(Error::NO_ACL_FILE) };
+    let text: Vec<u8> = users.lines().into_iter().flat_map(|line| [line, b"\n".to_vec()].concat()).collect();
     (file.save)(&text).map_err(|reason| {
         tracing::warn!(path = file.path, reason, "ACL SAVE failed");
         Error::ACL_SAVE_FAILED
@@ -261,14 +260,7 @@ fn genpass(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let digits = (bits as usize).div_ceil(4);
     let mut bytes = vec![0; digits.div_ceil(2)];
-    let filled = match &mut cx.engine.entropy {
-        Some(fill) => fill(&mut bytes),
-        None => {
-            bytes.fill_with(|| cx.engine.random() as u8);
-            true
-        }
-    };
-    if !filled {
+    if !cx.engine.fill_with_secrets(&mut bytes) {
         return Err(Error::new("ERR The system provides no random bytes"));
     }
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -280,14 +272,14 @@ fn log(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = match args[2..] {
         [] => LOG_SHOWN,
         [word] if word.eq_ignore_ascii_case(b"reset") => {
-            cx.engine.users.log.clear();
+            cx.engine.users_mut().log.clear();
             cx.reply.ok();
             return Ok(());
         }
         [count] => parse_i64(count).ok_or(Error::NOT_INTEGER)?,
         _ => return Err(Error::subcommand_syntax(args)),
     };
-    let entries = cx.engine.users.log.entries();
+    let entries = cx.engine.users().log.entries();
     let count = entries.len().min(usize::try_from(count).unwrap_or(0));
     let (now_ms, reply) = (cx.now.mono_ms(), &mut *cx.reply);
     reply.array(count);
@@ -323,7 +315,7 @@ fn log(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn dryrun(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (name, request) = (args[2], &args[3..]);
-    let users = &cx.engine.users;
+    let users = cx.engine.users();
     let user = users.find(name).and_then(|id| users.get(id)).ok_or_else(|| Error::quoting("ERR User '", name, "' not found"))?;
     let command = commands::table().named(request).ok_or_else(|| Error::quoting("ERR Command '", request[0], "' not found"))?;
     if !command.takes(request.len()) {

@@ -1,7 +1,6 @@
 //! `CLIENT PAUSE`, `UNPAUSE` and `UNBLOCK`: suspending and resuming other clients.
 
 use crate::base::error::{Error, Result};
-use crate::base::ids::SessionId;
 use crate::base::number::parse_i64;
 use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::context::Context;
@@ -80,8 +79,7 @@ fn unblock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         _ => return Err(Error::subcommand_syntax(args)),
     };
     let client = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
-    let found = cx.engine.sessions.iter().find(|(_, session)| session.id as i64 == client);
-    let unblocked = match found.map(|(number, _)| SessionId(number as u32)) {
+    let unblocked = match cx.engine.sessions().find(client as u64) {
         Some(id) => cx.engine.unblock(cx.now, id, error.as_ref()),
         None => false,
     };

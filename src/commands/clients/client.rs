@@ -160,7 +160,7 @@ fn id(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn getname(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    match &cx.engine.sessions[cx.session.0 as usize].name {
+    match &cx.engine.sessions()[cx.session].name {
         Some(name) => cx.reply.bulk(name),
         None => cx.reply.null(),
     }
@@ -261,7 +261,7 @@ impl Type {
 
 /// All sessions in the order of their connection.
 pub(crate) fn by_age(cx: &Context<'_>) -> Vec<(u64, SessionId)> {
-    let mut all: Vec<_> = cx.engine.sessions.iter().map(|(n, session)| (session.id, SessionId(n as u32))).collect();
+    let mut all: Vec<_> = cx.engine.sessions().iter().map(|(id, session)| (session.id, id)).collect();
     all.sort_unstable();
     all
 }
@@ -321,12 +321,14 @@ impl<'a> Filter<'a> {
 
 fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let old_form = args.len() == 3;
-    let filter =
-        if old_form { Filter { addr: Some(args[2]), ..Filter::default() } } else { Filter::parse(&args[2..], &cx.engine.users)? };
+    let filter = if old_form {
+        Filter { addr: Some(args[2]), ..Filter::default() }
+    } else {
+        Filter::parse(&args[2..], cx.engine.users())?
+    };
     let now = cx.now;
     let mut found = Vec::new();
-    for (number, session) in &cx.engine.sessions {
-        let id = SessionId(number as u32);
+    for (id, session) in cx.engine.sessions().iter() {
         let gone = session.flags.contains(SessionFlags::CLOSE_NOW);
         let spared = gone || (filter.skip_me && id == cx.session);
         if !spared && filter.matches(session, now) {
@@ -341,7 +343,7 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         if id == cx.session {
             cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
         } else {
-            let session = &mut cx.engine.sessions[id.0 as usize];
+            let session = &mut cx.engine.sessions_mut()[id];
             session.flags |= SessionFlags::CLOSE_NOW;
             let out = std::mem::take(&mut session.out);
             cx.engine.discard(out);

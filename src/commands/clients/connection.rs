@@ -6,7 +6,6 @@ use crate::base::version::REDIS_VERSION;
 use crate::commands::clients::client;
 use crate::engine::command::{Command, Flags, Group, Positions, Replies, Traits};
 use crate::engine::context::{Context, Origin};
-use crate::engine::pubsub;
 use crate::engine::session::SessionFlags;
 use crate::engine::users::DEFAULT_NAME;
 use crate::resp::reply::Protocol;
@@ -154,7 +153,7 @@ fn select(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let index = i32::try_from(index).map_err(|_| Error::NOT_AN_INT)?;
     match u32::try_from(index) {
         Ok(1..) | Err(_) if cx.engine.in_cluster() => return Err(Error::new("ERR SELECT is not allowed in cluster mode")),
-        Ok(index) if (index as usize) < cx.engine.keyspace.databases() => cx.db = index,
+        Ok(index) if (index as usize) < cx.engine.keyspace().databases() => cx.db = index,
         _ => return Err(Error::DB_RANGE),
     }
     cx.reply.ok();
@@ -171,7 +170,7 @@ fn quit(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 
 fn auth(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (user, password) = match *args {
-        [_, _] if cx.engine.users.default_user().nopass => return Err(Error::NO_PASSWORD_SET),
+        [_, _] if cx.engine.users().default_user().nopass => return Err(Error::NO_PASSWORD_SET),
         [_, password] => (DEFAULT_NAME, password),
         [_, user, password] => (user, password),
         _ => return Err(Error::SYNTAX),
@@ -226,7 +225,7 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.switch(protocol);
     }
     let mode: &[u8] = if cx.engine.in_cluster() { b"cluster" } else { b"standalone" };
-    let role: &[u8] = if cx.engine.replication.refuses() { b"replica" } else { b"master" };
+    let role: &[u8] = if cx.engine.replication().refuses() { b"replica" } else { b"master" };
     let session = cx.session();
     let (id, protocol) = (session.id, session.protocol);
     let reply = &mut *cx.reply;
@@ -249,7 +248,7 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    pubsub::unsubscribe_all(cx.engine, cx.session);
+    cx.engine.unsubscribe_all(cx.session);
     cx.engine.end_transaction(cx.session);
     cx.engine.untrack(cx.session);
     cx.engine.end_monitor(cx.session);

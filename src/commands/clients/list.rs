@@ -50,7 +50,7 @@ fn list_all(cx: &mut Context<'_>, wanted: Option<Type>) -> Result {
     }
     let mut text = String::new();
     for (_, id) in all {
-        if wanted.is_none_or(|wanted| Type::of(&cx.engine.sessions[id.0 as usize]) == wanted) {
+        if wanted.is_none_or(|wanted| Type::of(&cx.engine.sessions()[id]) == wanted) {
             describe_to(&mut text, cx, id);
         }
     }
@@ -74,16 +74,17 @@ impl Work for Listing {
 
     fn go_on(&mut self, engine: &mut Engine, now: Now, own: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
         // The client does not show itself as blocked.
-        engine.sessions[own.0 as usize].flags.remove(SessionFlags::BLOCKED);
+        engine.sessions_mut()[own].flags.remove(SessionFlags::BLOCKED);
         let mut text = String::new();
         let end = self.all.len().min(self.at + count as usize);
-        for &(number, id) in &self.all[self.at..end] {
-            let there = engine.sessions.get(id.0 as usize).filter(|session| session.id == number);
-            if let Some(session) = there.filter(|session| self.wanted.is_none_or(|wanted| Type::of(session) == wanted)) {
+        for &(_, id) in &self.all[self.at..end] {
+            if let Some(session) =
+                engine.sessions().get(id).filter(|session| self.wanted.is_none_or(|wanted| Type::of(session) == wanted))
+            {
                 describe(&mut text, engine, now, id, session.db);
             }
         }
-        engine.sessions[own.0 as usize].flags |= SessionFlags::BLOCKED;
+        engine.sessions_mut()[own].flags |= SessionFlags::BLOCKED;
         reply.extend_from_slice(text.as_bytes());
         self.at = end;
         end == self.all.len()
@@ -97,6 +98,6 @@ impl Work for Listing {
 /// Appends the line of a session.
 fn describe_to(line: &mut String, cx: &Context<'_>, id: SessionId) {
     // A `SELECT` in the running command counts already; it is stored in the session when the command ends.
-    let db = if id == cx.session { cx.db } else { cx.engine.sessions[id.0 as usize].db };
+    let db = if id == cx.session { cx.db } else { cx.engine.sessions()[id].db };
     describe(line, cx.engine, cx.now, id, db);
 }

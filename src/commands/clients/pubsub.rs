@@ -232,7 +232,7 @@ fn first_channel(_: &[&[u8]]) -> Positions {
 }
 
 fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
-    let session = &mut cx.engine.sessions[cx.session.0 as usize];
+    let session = &mut cx.engine.sessions_mut()[cx.session];
     let count = subscription_count(session, kind);
     let mut around;
     let sink: &mut dyn Sink = if session.silenced() {
@@ -267,17 +267,13 @@ fn subscribe_to(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -
         cx.engine.check_leads(cx.session)?;
     }
     for name in names {
-        if cx.engine.pubsub.subscribe(kind, cx.session, name) {
-            cx.session().subscriptions[kind.index()] += 1;
-        }
+        cx.engine.subscribe(cx.session, kind, name);
         confirm(cx, kind, word, Some(name));
     }
-    cx.session().update_subscribed();
-    cx.engine.update_listeners();
-    if cx.engine.pubsub.bytes(cx.session) as u64 > cx.engine.config.client_query_buffer_limit {
+    if cx.engine.pubsub().bytes(cx.session) as u64 > cx.engine.config().client_query_buffer_limit {
         let session = cx.session();
         tracing::warn!(client = session.id, addr = session.addr, "closing a client with too many subscriptions");
-        pubsub::unsubscribe_all(cx.engine, cx.session);
+        cx.engine.unsubscribe_all(cx.session);
         cx.engine.close_over_limit(cx.session);
     }
     Ok(())
@@ -290,24 +286,19 @@ fn unsubscribe_from(cx: &mut Context<'_>, kind: Kind, word: &'static str, names:
         return Ok(());
     }
     for name in names {
-        if cx.engine.pubsub.unsubscribe(kind, cx.session, name) {
-            cx.session().subscriptions[kind.index()] -= 1;
-        }
+        cx.engine.unsubscribe(cx.session, kind, name);
         confirm(cx, kind, word, Some(name));
     }
     if names.is_empty() {
         let mut any = false;
-        while let Some(name) = cx.engine.pubsub.unsubscribe_oldest(kind, cx.session) {
+        while let Some(name) = cx.engine.unsubscribe_oldest(cx.session, kind) {
             any = true;
-            cx.session().subscriptions[kind.index()] -= 1;
             confirm(cx, kind, word, Some(&name));
         }
         if !any {
             confirm(cx, kind, word, None);
         }
     }
-    cx.session().update_subscribed();
-    cx.engine.update_listeners();
     Ok(())
 }
 
@@ -325,23 +316,19 @@ impl Work for UnsubscribeAll {
     }
 
     fn go_on(&mut self, engine: &mut Engine, _: Now, id: SessionId, count: u32, _: &mut Vec<u8>) -> bool {
-        let Engine { pubsub, sessions, .. } = &mut *engine;
-        let session = &mut sessions[id.0 as usize];
         let mut left = count;
         // If the session is to be closed, its subscriptions end with it.
         while left > 0
-            && !session.flags.contains(SessionFlags::CLOSE_NOW)
-            && let Some(name) = pubsub.unsubscribe_oldest(self.kind, id)
+            && !engine.sessions()[id].flags.contains(SessionFlags::CLOSE_NOW)
+            && let Some(name) = engine.unsubscribe_oldest(id, self.kind)
         {
             left -= 1;
-            session.subscriptions[self.kind.index()] -= 1;
+            let session = &mut engine.sessions_mut()[id];
             let count = subscription_count(session, self.kind);
             // Confirmations are push messages, which `CLIENT REPLY OFF` does not suppress.
             write_confirmation(&mut WireReply::new(&mut session.out, session.protocol), self.word, Some(&name), count);
         }
-        session.update_subscribed();
-        let all = left > 0 || session.subscriptions[self.kind.index()] == 0;
-        engine.update_listeners();
+        let all = left > 0 || engine.sessions()[id].subscriptions[self.kind.index()] == 0;
         engine.mark_dirty(id);
         all
     }
@@ -408,13 +395,13 @@ fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
         return Err(Error::subcommand_syntax(args));
     }
     let pattern = args.get(2);
-    if cx.may_start_job(cx.engine.pubsub.kept(kind)) {
-        let cursor = cx.engine.pubsub.begin_walk(kind);
+    if cx.may_start_job(cx.engine.pubsub().kept(kind)) {
+        let cursor = cx.engine.pubsub_mut().begin_walk(kind);
         cx.start_job(ListChannels { kind, pattern: pattern.map(|&pattern| pattern.into()), cursor, found: 0 });
         return Ok(());
     }
     let wanted = |name: &&[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
-    let names: Vec<&[u8]> = cx.engine.pubsub.topics(kind).filter(wanted).collect();
+    let names: Vec<&[u8]> = cx.engine.pubsub().topics(kind).filter(wanted).collect();
     cx.reply.array(names.len());
     for name in names {
         cx.reply.bulk(name);
@@ -437,7 +424,7 @@ impl Work for ListChannels {
         let mut reply = WireReply::new(reply, Protocol::Resp2);
         let cost = self.pattern.as_deref().map_or(1, glob::cost);
         let count = (count / u32::try_from(cost).unwrap_or(u32::MAX)).max(1);
-        engine.pubsub.walk_on(self.kind, self.cursor, count, |name| {
+        engine.pubsub_mut().walk_on(self.kind, self.cursor, count, |name| {
             if self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, name, false)) {
                 self.found += 1;
                 reply.bulk(name);
@@ -450,12 +437,12 @@ impl Work for ListChannels {
     }
 
     fn leave(&mut self, engine: &mut Engine) {
-        engine.pubsub.end_walk(self.kind, self.cursor);
+        engine.pubsub_mut().end_walk(self.kind, self.cursor);
     }
 }
 
 fn numpat(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    cx.reply.integer(cx.engine.pubsub.topic_count(Kind::Pattern) as i64);
+    cx.reply.integer(cx.engine.pubsub().topic_count(Kind::Pattern) as i64);
     Ok(())
 }
 
@@ -471,7 +458,7 @@ fn count(cx: &mut Context<'_>, kind: Kind, names: &[&[u8]]) -> Result {
     cx.reply.array(names.len() * 2);
     for name in names {
         cx.reply.bulk(name);
-        cx.reply.integer(cx.engine.pubsub.subscribers(kind, name) as i64);
+        cx.reply.integer(cx.engine.pubsub().subscribers(kind, name) as i64);
     }
     Ok(())
 }

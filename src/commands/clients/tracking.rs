@@ -96,7 +96,7 @@ impl<'a> Request<'a> {
 
     /// Fails if the options contradict each other or the current tracking mode.
     fn check(&self, cx: &Context<'_>) -> Result {
-        let known = cx.engine.keyspace.changes.tracking.get(cx.engine.sessions[cx.session.0 as usize].tracker);
+        let known = cx.engine.keyspace().changes.tracking.get(cx.engine.sessions()[cx.session].tracker);
         let before = known.map_or(Options::empty(), |tracker| tracker.options);
         let has = |option| self.options.contains(option);
         if !has(Options::BCAST) && !self.prefixes.is_empty() {
@@ -166,7 +166,7 @@ fn tracking(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.engine.track(id, request.options, request.redirect, &request.prefixes);
         let tracker = cx.session().tracker;
         if !request.prefixes.is_empty()
-            && cx.engine.keyspace.changes.tracking.bytes(tracker) as u64 > cx.engine.config.client_query_buffer_limit
+            && cx.engine.keyspace().changes.tracking.bytes(tracker) as u64 > cx.engine.config().client_query_buffer_limit
         {
             let session = cx.session();
             tracing::warn!(client = session.id, addr = session.addr, "closing a client that tracks too many prefixes");
@@ -184,7 +184,7 @@ fn tracking(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn caching(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let number = cx.session().tracker;
-    let tracker = cx.engine.keyspace.changes.tracking.get_mut(number).ok_or(Error::CACHING_WITHOUT_TRACKING)?;
+    let tracker = cx.engine.keyspace_mut().changes.tracking.get_mut(number).ok_or(Error::CACHING_WITHOUT_TRACKING)?;
     let (mode, refusal) = match args[2] {
         yes if yes.eq_ignore_ascii_case(b"yes") => (Options::OPTIN, Error::CACHING_YES),
         no if no.eq_ignore_ascii_case(b"no") => (Options::OPTOUT, Error::CACHING_NO),
@@ -201,7 +201,7 @@ fn caching(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// The id of the client to which notifications are redirected; 0 for none, −1 if the client does not track.
 fn redirection(cx: &mut Context<'_>) -> i64 {
     let number = cx.session().tracker;
-    let tracker = cx.engine.keyspace.changes.tracking.get(number);
+    let tracker = cx.engine.keyspace().changes.tracking.get(number);
     tracker.map_or(-1, |tracker| tracker.redirect.map_or(0, |client| client.number as i64))
 }
 
@@ -214,7 +214,7 @@ fn getredir(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 fn trackinginfo(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let redirection = redirection(cx);
     let number = cx.session().tracker;
-    let tracker = cx.engine.keyspace.changes.tracking.get(number);
+    let tracker = cx.engine.keyspace().changes.tracking.get(number);
     let options = tracker.map_or(Options::empty(), |tracker| tracker.options);
     let caching = options.contains(Options::CACHING);
     let words = [

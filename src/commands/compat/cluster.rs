@@ -226,7 +226,7 @@ fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 fn refuse(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Err(match cx.engine.in_cluster() {
         false => Error::NO_CLUSTER,
-        true if cx.engine.replication.is_on() => Error::ONE_SHARD,
+        true if cx.engine.replication().is_on() => Error::ONE_SHARD,
         true => Error::ONE_NODE,
     })
 }

@@ -27,9 +27,9 @@ pub(super) struct Member {
 
 /// The nodes, the master first, if there is one.
 fn members(cx: &mut Context<'_>) -> Vec<Member> {
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     if !replication.is_on() {
-        let id = cx.engine.run_id.clone();
+        let id = cx.engine.run_id().to_owned();
         let (host, port) = endpoint(cx);
         return vec![Member { id, host, port, me: true, master: true, up: true, offset: 0, lag_ms: 0 }];
     }
@@ -50,9 +50,9 @@ fn members(cx: &mut Context<'_>) -> Vec<Member> {
 
 /// The address at which the client reaches this node: the announced one, or else that of its connection.
 fn endpoint(cx: &mut Context<'_>) -> (String, u16) {
-    let config = &cx.engine.config;
+    let config = cx.engine.config();
     let (announced, announced_port) = (config.cluster_announce_ip.clone(), config.cluster_announce_port);
-    let tcp_port = cx.engine.environment.tcp_port;
+    let tcp_port = cx.engine.environment().tcp_port;
     let session = cx.session();
     let unix = session.flags.contains(SessionFlags::UNIX_SOCKET);
     let reached = if unix { None } else { session.laddr.rsplit_once(':') };
@@ -86,23 +86,23 @@ pub(super) fn check_node_id(cx: &mut Context<'_>, id: &[u8]) -> Result<Member> {
 
 pub(super) fn my_id(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     reply_in_cluster(cx, |cx| {
-        let replication = &cx.engine.replication;
-        let id = if replication.is_on() { replication.name_of(replication.state().node) } else { cx.engine.run_id.clone() };
+        let replication = cx.engine.replication();
+        let id = if replication.is_on() { replication.name_of(replication.state().node) } else { cx.engine.run_id().to_owned() };
         cx.reply.bulk(id.as_bytes());
     })
 }
 
 pub(super) fn my_shard_id(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     reply_in_cluster(cx, |cx| {
-        let replication = &cx.engine.replication;
-        let id = if replication.is_on() { replication.name_of(0) } else { cx.engine.run_id.clone() };
+        let replication = cx.engine.replication();
+        let id = if replication.is_on() { replication.name_of(0) } else { cx.engine.run_id().to_owned() };
         cx.reply.bulk(id.chars().rev().collect::<String>().as_bytes());
     })
 }
 
 pub(super) fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     reply_in_cluster(cx, |cx| {
-        let replication = &cx.engine.replication;
+        let replication = cx.engine.replication();
         let served = is_served(replication);
         let epoch = if replication.is_on() { replication.state().term } else { 1 };
         let all = u64::from(SLOTS);
@@ -128,7 +128,7 @@ pub(super) fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 /// The lines of `CLUSTER NODES`, the master's first. The port of the cluster bus is 0, because there is none.
 fn node_lines(cx: &mut Context<'_>) -> Vec<String> {
     let now_ms = cx.now.unix_ms();
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     let epoch = if replication.is_on() { replication.state().term } else { 1 };
     let members = members(cx);
     let master = members.first().filter(|member| member.master).map(|member| member.id.clone());
@@ -158,7 +158,7 @@ fn serving_members(cx: &mut Context<'_>) -> Result<Vec<Member>> {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
     }
-    if cx.engine.replication.state().role == Role::NoQuorum {
+    if cx.engine.replication().state().role == Role::NoQuorum {
         return Err(Error::CLUSTER_DOWN);
     }
     let members = members(cx);
@@ -232,7 +232,7 @@ pub(super) fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         [word] if word.eq_ignore_ascii_case(b"force") || word.eq_ignore_ascii_case(b"takeover") => true,
         _ => return Err(Error::SYNTAX),
     };
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     if !replication.refuses() {
         return Err(Error::new("ERR You should send CLUSTER FAILOVER to a replica"));
     }

@@ -33,7 +33,7 @@ fn a_server_that_is_no_node_refuses_all_of_it() {
 #[test]
 fn one_node_has_all_slots_where_the_client_reached_it() {
     let mut h = node();
-    let id = h.engine.run_id.clone();
+    let id = h.engine.run_id().to_owned();
     h.script(&[
         ("READONLY", "+OK"),
         ("ASKING", "+OK"),
@@ -172,7 +172,7 @@ fn slots_are_looked_at_before_what_subscribers_may_call() {
 fn replicated_nodes_are_one_shard() {
     const FOLLOWER: Role = Role::Follower { leader: Some(2) };
     let mut h = Harness::replicated(FOLLOWER, true);
-    let [one, two, three] = [1, 2, 3].map(|id| h.engine.replication.name_of(id));
+    let [one, two, three] = [1, 2, 3].map(|id| h.engine.replication().name_of(id));
     let node = |host: u8, id: &str| format!("*4 $8 10.0.0.{host} :6379 $40 {id} *0");
     let slots = |all: &[String]| format!("*1 *{} :0 :16383 {}", all.len() + 2, all.join(" "));
     let all = [node(2, &two), node(1, &one), node(3, &three)];

@@ -116,7 +116,7 @@ fn put(db: &mut Db<'_>, key: &[u8], bytes: &[u8], event: Event) -> Result {
 }
 
 fn sparse_max(cx: &Context<'_>) -> usize {
-    cx.engine.config.hll_sparse_max_bytes as usize
+    cx.engine.config().hll_sparse_max_bytes as usize
 }
 
 fn pfadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -203,7 +203,7 @@ impl Work for Lcs {
     fn go_on(&mut self, engine: &mut Engine, _: Now, id: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
         let all = self.work(count as usize);
         if all {
-            self.reply(&mut WireReply::new(reply, engine.sessions[id.0 as usize].protocol));
+            self.reply(&mut WireReply::new(reply, engine.sessions()[id].protocol));
         }
         all
     }
@@ -241,7 +241,7 @@ fn lcs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     // Redis has a table of four bytes for each cell.
     let bytes = (lens.0 as u64 + 1).saturating_mul(lens.1 as u64 + 1).saturating_mul(4);
-    if bytes > cx.engine.config.proto_max_bulk_len {
+    if bytes > cx.engine.config().proto_max_bulk_len {
         return Err(Error::new("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len"));
     }
     let shows = match (len, idx) {

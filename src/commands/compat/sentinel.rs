@@ -72,13 +72,13 @@ pub const COMMANDS: &[Command] = &[Command {
 
 /// Fails as for an unknown command if the server is not replicated.
 fn check_replicated(cx: &Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.engine.replication.is_on() { Ok(()) } else { Err(Error::unknown_command(args)) }
+    if cx.engine.replication().is_on() { Ok(()) } else { Err(Error::unknown_command(args)) }
 }
 
 /// As [`check_replicated`], and fails unless the argument is the master's name.
 fn check_name(cx: &Context<'_>, args: &[&[u8]]) -> Result {
     check_replicated(cx, args)?;
-    if args[2] == cx.engine.config.cluster_name.as_bytes() { Ok(()) } else { Err(Error::NO_SUCH_MASTER) }
+    if args[2] == cx.engine.config().cluster_name.as_bytes() { Ok(()) } else { Err(Error::NO_SUCH_MASTER) }
 }
 
 fn help_if_replicated(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -89,7 +89,7 @@ fn help_if_replicated(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn address(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_replicated(cx, args)?;
     let tls = cx.engine.uses_tls(cx.session);
-    match cx.engine.replication.leader().filter(|_| check_name(cx, args).is_ok()) {
+    match cx.engine.replication().leader().filter(|_| check_name(cx, args).is_ok()) {
         None => cx.reply.null_array(),
         Some(node) => {
             cx.reply.array(2);
@@ -115,12 +115,12 @@ enum Kind {
 /// node last acknowledged something.
 fn fields(cx: &Context<'_>, node: &Node, kind: Kind) -> Fields {
     let tls = cx.engine.uses_tls(cx.session);
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     let (id, ip, port) = (replication.name_of(node.id), node.host.clone(), node.port_for(tls).to_string());
     let is_me = node.id == replication.state().node;
     let up = if kind == Kind::Sentinel { node.link_up } else { replication.is_up(node) };
     let (name, word) = match kind {
-        Kind::Master => (cx.engine.config.cluster_name.clone(), "master"),
+        Kind::Master => (cx.engine.config().cluster_name.clone(), "master"),
         Kind::Replica => (format!("{ip}:{port}"), "slave"),
         Kind::Sentinel => (id.clone(), "sentinel"),
     };
@@ -200,7 +200,7 @@ fn reply_with_list(cx: &mut Context<'_>, nodes: &[Fields]) {
 
 /// The fields of the master; `None` before any leader was known.
 fn master_fields(cx: &Context<'_>) -> Option<Fields> {
-    cx.engine.replication.master().map(|master| fields(cx, master, Kind::Master))
+    cx.engine.replication().master().map(|master| fields(cx, master, Kind::Master))
 }
 
 fn master(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -219,29 +219,29 @@ fn masters(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn replicas(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_name(cx, args)?;
-    cx.engine.replication.master().ok_or(Error::NO_SUCH_MASTER)?;
-    let all: Vec<Fields> = cx.engine.replication.replicas().map(|node| fields(cx, node, Kind::Replica)).collect();
+    cx.engine.replication().master().ok_or(Error::NO_SUCH_MASTER)?;
+    let all: Vec<Fields> = cx.engine.replication().replicas().map(|node| fields(cx, node, Kind::Replica)).collect();
     reply_with_list(cx, &all);
     Ok(())
 }
 
 fn sentinels(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_name(cx, args)?;
-    let all: Vec<Fields> = cx.engine.replication.shown_others().map(|node| fields(cx, node, Kind::Sentinel)).collect();
+    let all: Vec<Fields> = cx.engine.replication().shown_others().map(|node| fields(cx, node, Kind::Sentinel)).collect();
     reply_with_list(cx, &all);
     Ok(())
 }
 
 fn my_id(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_replicated(cx, args)?;
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     cx.reply.bulk(replication.name_of(replication.state().node).as_bytes());
     Ok(())
 }
 
 fn check_quorum(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_name(cx, args)?;
-    let Quorum { usable, majority } = cx.engine.replication.quorum();
+    let Quorum { usable, majority } = cx.engine.replication().quorum();
     if usable < majority {
         return Err(Error::new(format!(
             "NOQUORUM {usable} usable Sentinels. Not enough available Sentinels to reach the specified quorum for this master. Not \
@@ -254,7 +254,7 @@ fn check_quorum(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_name(cx, args)?;
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     let state = replication.state();
     if state.handing_over {
         return Err(Error::new("INPROG Failover already in progress"));
@@ -275,7 +275,7 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn reset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_replicated(cx, args)?;
-    let matches = glob::matches(args[2], cx.engine.config.cluster_name.as_bytes(), true);
+    let matches = glob::matches(args[2], cx.engine.config().cluster_name.as_bytes(), true);
     cx.reply.integer(matches.into());
     Ok(())
 }
@@ -284,7 +284,7 @@ fn is_down(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_replicated(cx, args)?;
     let port = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
     parse_i64(args[4]).ok_or(Error::NOT_INTEGER)?;
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     let asked = |node: &&Node| node.host.as_bytes() == args[2] && [node.port, node.tls_port].map(i64::from).contains(&port);
     let down = replication.master().filter(asked).is_some_and(|node| !replication.is_up(node));
     cx.reply.array(3);

@@ -70,7 +70,7 @@ fn words(reply: &str) -> Vec<&str> {
 #[test]
 fn nodes_have_all_fields_of_sentinel() {
     let mut h = Harness::replicated(FOLLOWER, false);
-    let [one, two, three] = [1, 2, 3].map(|id| h.engine.replication.name_of(id));
+    let [one, two, three] = [1, 2, 3].map(|id| h.engine.replication().name_of(id));
     let master = format!(
         "name mymaster ip 10.0.0.2 port 6379 runid {two} flags master link-pending-commands 0 link-refcount 1 last-ping-sent 0 \
          last-ok-ping-reply 1500 last-ping-reply 1500 down-after-milliseconds 1000 info-refresh 1500 role-reported master \

@@ -286,7 +286,7 @@ mod tests {
         h.pass(900);
         h.script(&[("HLEN h", ":2"), ("HGET h b", "$-1"), ("HPEXPIRE h 5 FIELDS 2 a c", "*2 :1 :1")]);
         h.pass(5);
-        assert_eq!(h.engine.keyspace.stats.expired_fields, 4);
+        assert_eq!(h.engine.keyspace().stats.expired_fields, 4);
         h.script(&[("EXISTS h", ":0"), ("DBSIZE", ":0")]);
     }
 
@@ -298,7 +298,7 @@ mod tests {
         }
         h.now.advance_us(10_000);
         h.script(&[("EXISTS h", ":0"), ("TYPE h", "+none"), ("HGETALL h", "*0"), ("SET h x NX", "+OK")]);
-        assert_eq!(h.engine.keyspace.stats.expired_fields, 200);
+        assert_eq!(h.engine.keyspace().stats.expired_fields, 200);
         h.pass(1);
     }
 
@@ -315,7 +315,7 @@ mod tests {
         assert!(["*2 $4 f299 $5 stays", "*2 $5 stays $4 f299"].contains(&&*fields), "{fields}");
         h.pass(0);
         h.script(&[("HLEN h", ":2")]);
-        assert_eq!(h.engine.keyspace.stats.expired_fields, 300);
+        assert_eq!(h.engine.keyspace().stats.expired_fields, 300);
     }
 
     #[test]

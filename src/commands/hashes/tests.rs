@@ -5,7 +5,7 @@ use crate::store::entry::ValueRef;
 
 /// Whether the key is a hash that is stored inline in its entry.
 fn is_inline(h: &mut Harness, key: &[u8]) -> bool {
-    h.engine.keyspace.db(0, h.now).peek(key).is_some_and(|entry| matches!(entry.value(), ValueRef::Count { .. }))
+    h.engine.keyspace_mut().db(0, h.now).peek(key).is_some_and(|entry| matches!(entry.value(), ValueRef::Count { .. }))
 }
 
 #[test]

@@ -61,15 +61,15 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]], all: bool) -> Result {
         _ => return Err(Error::SYNTAX),
     }
     let (now, by, db) = (cx.now, Some(cx.session), (!all).then_some(cx.db));
-    let databases = 0..cx.engine.keyspace.databases() as u32;
+    let databases = 0..cx.engine.keyspace().databases() as u32;
     let keys = databases.filter(|index| db.is_none_or(|db| db == *index)).map(|index| cx.db_at(index).len() as u64).sum();
     cx.engine.notice(now, by, Notice::Flushed { db, keys });
     if all {
-        for index in 0..cx.engine.keyspace.databases() as u32 {
+        for index in 0..cx.engine.keyspace().databases() as u32 {
             cx.db_at(index).flush();
         }
         // A restart must not bring back what is in the last snapshot.
-        if !cx.engine.config.save.is_empty() {
+        if !cx.engine.config().save.is_empty() {
             cx.engine.act(Action::Save { session: None, anew: true });
         }
     } else {
@@ -86,12 +86,12 @@ fn swapdb(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let number = |argument: &[u8], error: Error| parse_i64(argument).filter(|&n| i32::try_from(n).is_ok()).ok_or(error);
     let first = number(args[1], Error::FIRST_DB_INVALID)?;
     let second = number(args[2], Error::SECOND_DB_INVALID)?;
-    let databases = cx.engine.keyspace.databases();
+    let databases = cx.engine.keyspace().databases();
     let index = |n: i64| u32::try_from(n).ok().filter(|&n| (n as usize) < databases).ok_or(Error::DB_RANGE);
     let (first, second) = (index(first)?, index(second)?);
     if first != second {
         let now = cx.now;
-        cx.engine.keyspace.swap(first, second, now);
+        cx.engine.keyspace_mut().swap(first, second, now);
     }
     cx.reply.ok();
     Ok(())

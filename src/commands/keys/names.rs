@@ -216,7 +216,7 @@ const RENAMED: (Event, Event) = (Event::new(Classes::GENERIC, "rename_from"), Ev
 const MOVED: (Event, Event) = (Event::new(Classes::GENERIC, "move_from"), Event::new(Classes::GENERIC, "move_to"));
 
 fn rename_to(cx: &mut Context<'_>, from: &[u8], to: &[u8]) -> Result {
-    cx.engine.keyspace.relocate(cx.now, (cx.db, from), (cx.db, to), RENAMED).map(drop)
+    cx.engine.keyspace_mut().relocate(cx.now, (cx.db, from), (cx.db, to), RENAMED).map(drop)
 }
 
 fn rename(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -248,7 +248,7 @@ fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
     if i32::try_from(index).is_err() {
         return Err(Error::INT_RANGE);
     }
-    u32::try_from(index).ok().filter(|&n| (n as usize) < cx.engine.keyspace.databases()).ok_or(Error::DB_RANGE)
+    u32::try_from(index).ok().filter(|&n| (n as usize) < cx.engine.keyspace().databases()).ok_or(Error::DB_RANGE)
 }
 
 fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -310,7 +310,7 @@ fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let movable = cx.db().contains(args[1]) && !cx.db_at(target).contains(args[1]);
     if movable {
-        cx.engine.keyspace.relocate(cx.now, (cx.db, args[1]), (target, args[1]), MOVED)?;
+        cx.engine.keyspace_mut().relocate(cx.now, (cx.db, args[1]), (target, args[1]), MOVED)?;
     }
     cx.reply.integer(i64::from(movable));
     Ok(())
@@ -352,7 +352,7 @@ fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.null();
         return Ok(());
     }
-    if !cx.engine.keyspace.lru.counted {
+    if !cx.engine.keyspace().lru.counted {
         return Err(Error::NO_LFU);
     }
     let counter = cx.db().frequency(args[2]).unwrap_or_default();
@@ -361,7 +361,7 @@ fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (second, counted) = (cx.now.second(), cx.engine.keyspace.lru.counted);
+    let (second, counted) = (cx.now.second(), cx.engine.keyspace().lru.counted);
     let (mut db, reply) = cx.db_and_reply();
     match db.inspect(args[2]) {
         Some(_) if counted => return Err(Error::NO_LRU),
@@ -438,7 +438,7 @@ mod tests {
         h.run("DEL h");
         assert!(h.engine.next_deadline().is_some_and(|at| h.now.reached(at)));
         h.pass(0);
-        assert!(!h.engine.keyspace.has_unfreed());
+        assert!(!h.engine.keyspace().has_unfreed());
         assert_eq!(h.engine.next_deadline(), None);
     }
 

@@ -55,7 +55,7 @@ pub const COMMANDS: &[Command] = &[
         handler: |cx, _| {
             // Keys that have expired by now are not counted.
             let (now, mut budget) = (cx.now, ADVANCE_BUDGET);
-            while budget > 0 && cx.engine.keyspace.expire_due(now, &mut budget) {}
+            while budget > 0 && cx.engine.keyspace_mut().expire_due(now, &mut budget) {}
             let len = cx.db().len();
             cx.reply.integer(len as i64);
             Ok(())

@@ -101,7 +101,7 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let ttl_ms = parse_i64(ttl).ok_or(Error::NOT_INTEGER)?;
     let ttl_ms = u64::try_from(ttl_ms).map_err(|_| Error::new("ERR Invalid TTL value, must be >= 0"))?;
     let body = open(payload).ok_or_else(|| Error::new("ERR DUMP payload version or checksum are wrong"))?;
-    let keyspace = &cx.engine.keyspace;
+    let keyspace = cx.engine.keyspace();
     let builder = Builder {
         hasher: keyspace.hasher(),
         hashes: keyspace.hash_limits,

@@ -139,7 +139,7 @@ fn no_request_looks_up_without_bound() {
 #[test]
 fn what_is_stored_must_have_room() {
     let mut h = Harness::new();
-    h.engine.environment.usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
+    h.engine.environment_mut().usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
     let value = vec![b'v'; 60_000];
     h.args(&[b"RPUSH", b"l", &value, &value]);
     h.script(&[
@@ -153,8 +153,7 @@ fn what_is_stored_must_have_room() {
 #[test]
 fn a_cluster_looks_up_only_what_it_has_in_the_same_slot() {
     let mut h = Harness::new();
-    h.engine.config.cluster_enabled = true;
-    h.engine.update_slow_path();
+    h.engine.change_config(|config| config.cluster_enabled = true);
     let by = "-ERR BY option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.";
     let get = "-ERR GET option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.";
     h.script(&[

@@ -236,8 +236,8 @@ fn what_was_trimmed_is_freed_later_and_in_pieces() {
     args.resize(20_002, &element);
     h.args(&args);
     assert_eq!(h.run("LTRIM k 0 9"), "+OK");
-    assert!(h.engine.keyspace.has_unfreed());
+    assert!(h.engine.keyspace().has_unfreed());
     h.pass(0);
-    assert!(!h.engine.keyspace.has_unfreed());
+    assert!(!h.engine.keyspace().has_unfreed());
     assert_eq!(h.run("LLEN k"), ":10");
 }

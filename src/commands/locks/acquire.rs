@@ -3,6 +3,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::engine::access::Parts;
 use crate::engine::command::keys::{CountFault, counted};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
 use crate::engine::context::Context;
@@ -191,7 +192,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// Binds grants of an owner to its connection, if it is not known whether their connection lives.
 #[inline]
 pub(crate) fn owner_returns(cx: &mut Context<'_>, names: &[&[u8]], owner: &[u8]) {
-    if cx.engine.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_unseen()) {
+    if cx.engine.keyspace().changes.locks.as_ref().is_some_and(|locks| locks.has_unseen()) {
         cx.engine.owner_returns(cx.now, cx.session, (cx.db, names), owner);
     }
 }
@@ -209,7 +210,7 @@ pub(crate) fn acquire_one(
     let (name, owner) = (args[1], args[2]);
     let (now, place) = (cx.now, (cx.db, name));
     let request = Request { owner, client: cx.engine.acquiring_client(cx.session), wanted, id };
-    let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
+    let acquired = cx.engine.keyspace_mut().with_locks(now, |locks, keys| {
         let acquired = locks.acquire(keys, now, place, &request, wait);
         locks.work(keys, now);
         acquired
@@ -260,7 +261,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let wait = if cx.may_block() { options.wait } else { None };
     let (now, db) = (cx.now, cx.db);
     let request = Request { owner, client: cx.engine.acquiring_client(cx.session), wanted, id: options.request };
-    let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
+    let acquired = cx.engine.keyspace_mut().with_locks(now, |locks, keys| {
         let acquired = locks.acquire_all(keys, now, db, names, &request, wait);
         locks.work(keys, now);
         acquired
@@ -295,7 +296,7 @@ pub(crate) fn release(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> 
     }
     let (now, db) = (cx.now, cx.db);
     let claim = Claim { owner: args[2], semaphore, token: held_by };
-    let left = cx.engine.keyspace.with_locks(now, |locks, keys| locks.release(keys, now, (db, args[1]), &claim, all, id));
+    let left = cx.engine.keyspace_mut().with_locks(now, |locks, keys| locks.release(keys, now, (db, args[1]), &claim, all, id));
     cx.reply.integer(i64::from(left.map_err(|refusal| refusal_error(&refusal, args[1], args[2], 0))?));
     Ok(())
 }
@@ -313,9 +314,9 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
     let (now, db) = (cx.now, cx.db);
     let claim = Claim { owner: args[2], semaphore, token: held_by };
     let by = cx.engine.lock_client(cx.session);
-    let sessions = &cx.engine.sessions;
-    let is_connected = |client: Client| sessions.get(client.slot as usize).is_some_and(|session| session.id == client.id);
-    let (renewed, has_unseen) = cx.engine.keyspace.with_locks(now, |locks, keys| {
+    let Parts { keyspace, sessions, .. } = cx.engine.parts();
+    let is_connected = |client: Client| sessions.contains(client.session());
+    let (renewed, has_unseen) = keyspace.with_locks(now, |locks, keys| {
         let renewed = locks.renew(keys, now, (db, args[1]), &claim, lease_ms, (by, is_connected));
         locks.work(keys, now);
         (renewed, locks.has_unseen())
@@ -342,7 +343,7 @@ fn check(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(refusal_error(&Refusal::WrongType, args[1], b"", 0));
     }
     let (now, db) = (cx.now, cx.db);
-    let held = cx.engine.keyspace.with_locks(now, |locks, keys| {
+    let held = cx.engine.keyspace_mut().with_locks(now, |locks, keys| {
         locks.look(keys, now, (db, args[1]), |lock| lock.is_some_and(|lock| lock.holders.with_token(token).is_some()))
     });
     cx.reply.integer(i64::from(held));

@@ -77,7 +77,7 @@ impl Root {
 fn doctor(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (forest, sight, db) = (Forest::roots(ROOTS), cx.sight(args), cx.db);
     let mut work = Doctor { forest, sight, db, nodes: None, roots: Vec::new(), tally: Tally::default(), lines: 0 };
-    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let Some(locks) = &cx.engine.keyspace().changes.locks else { return Ok(()) };
     let len = locks.queues.contended() + locks.queues.waiters();
     if cx.may_start_job(len) {
         cx.start_job(work);
@@ -117,7 +117,7 @@ struct Tally {
 impl Doctor {
     /// Looks at about so many holders, waiters and queues. Returns whether those were the last.
     fn look(&mut self, engine: &mut Engine, now: Now, count: u32) -> bool {
-        let Some(locks) = &engine.keyspace.changes.locks else { return true };
+        let Some(locks) = &engine.keyspace().changes.locks else { return true };
         let Some(nodes) = &mut self.nodes else {
             if self.forest.go_on(&locks.queues, Among { db: self.db, sees: &|name| self.sight.sees(name) }, count) {
                 self.nodes = Some(self.forest.take_nodes().into_iter());
@@ -135,7 +135,7 @@ impl Doctor {
 
     /// Looks at so many queues. Returns whether those were the last.
     fn count(&mut self, engine: &Engine, count: u32) -> bool {
-        let (Some(locks), tally) = (&engine.keyspace.changes.locks, &mut self.tally) else { return true };
+        let (Some(locks), tally) = (&engine.keyspace().changes.locks, &mut self.tally) else { return true };
         let end = tally.next.saturating_add(count).min(locks.queues.numbers());
         let queues = (tally.next..end).filter_map(|number| locks.queues.get(number));
         for queue in queues.filter(|queue| queue.len > 0 && self.sight.sees(&queue.name)) {
@@ -149,7 +149,7 @@ impl Doctor {
 
     /// The reply.
     fn lines(&mut self, engine: &Engine, now: Now) -> Vec<String> {
-        let Some(locks) = &engine.keyspace.changes.locks else { return Vec::new() };
+        let Some(locks) = &engine.keyspace().changes.locks else { return Vec::new() };
         let (groups, all_waiters) = (groups(std::mem::take(&mut self.roots)), locks.queues.waiters() as u64);
         let mut lines = Vec::new();
         for group in groups.iter().take(NAMED) {
@@ -191,7 +191,7 @@ impl Work for Doctor {
             return false;
         }
         let lines = self.lines(engine, now);
-        let mut reply = WireReply::new(reply, engine.sessions[id.0 as usize].protocol);
+        let mut reply = WireReply::new(reply, engine.sessions()[id].protocol);
         lines.iter().for_each(|line| reply.simple(line));
         self.lines = lines.len();
         true

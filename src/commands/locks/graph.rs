@@ -65,7 +65,7 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     let asked = asked.map(|(name, holders)| Asked { name: name.into(), holders });
     let mut graph = Graph { forest: Forest::new(asked, count), sight, db: cx.db, nodes: None };
-    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let Some(locks) = &cx.engine.keyspace().changes.locks else { return Ok(()) };
     let len = locks.queues.contended() + locks.queues.waiters();
     if cx.may_start_job(len) {
         cx.start_job(graph);
@@ -89,7 +89,7 @@ struct Graph {
 impl Graph {
     /// Looks at about so many holders and waiters. Returns whether all nodes are found.
     fn find(&mut self, engine: &Engine, steps: u32) -> bool {
-        let Some(locks) = &engine.keyspace.changes.locks else { return true };
+        let Some(locks) = &engine.keyspace().changes.locks else { return true };
         self.forest.go_on(&locks.queues, Among { db: self.db, sees: &|name| self.sight.sees(name) }, steps)
     }
 
@@ -118,7 +118,7 @@ impl Work for Graph {
         if self.nodes.is_none() && !self.find(engine, count) {
             return false;
         }
-        let protocol = engine.sessions[id.0 as usize].protocol;
+        let protocol = engine.sessions()[id].protocol;
         self.write(engine, now, count, &mut WireReply::new(reply, protocol))
     }
 

@@ -19,7 +19,7 @@ pub const COMMANDS: &[Command] = &[Command {
 const HANGS: &str = "Does everything hang? LOCK.DOCTOR says what for, who holds it, and how to end that.";
 
 fn help(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let rows: Vec<&Command> = cx.engine.commands.all().filter(|row| row.group == Group::Lock).collect();
+    let rows: Vec<&Command> = cx.engine.commands().all().filter(|row| row.group == Group::Lock).collect();
     cx.reply.array(2 * rows.len() + 3);
     cx.reply.simple(HANGS);
     cx.reply.simple("Commands for locks, semaphores and latches:");

@@ -244,7 +244,7 @@ impl Shown {
 /// Collects everything shown of a name of a database, with at most so many holders and waiters; `None` if it holds nothing and nobody
 /// waits for it.
 pub(super) fn shown(engine: &mut Engine, now: Now, (db, name): (u32, &[u8]), most: Most) -> Option<Shown> {
-    let lock = engine.keyspace.with_locks(now, |locks, keys| {
+    let lock = engine.keyspace_mut().with_locks(now, |locks, keys| {
         let lock = locks.look(keys, now, (db, name), |lock| {
             lock.map(|lock| {
                 let grants: Vec<Grant> = lock.holders.iter().take(most.holders).cloned().collect();
@@ -257,15 +257,15 @@ pub(super) fn shown(engine: &mut Engine, now: Now, (db, name): (u32, &[u8]), mos
         lock
     });
     let second = now.second();
-    let counted = engine.keyspace.lru.counted;
-    let mut keys = engine.keyspace.db(db, now);
+    let counted = engine.keyspace().lru.counted;
+    let mut keys = engine.keyspace_mut().db(db, now);
     let other = keys.peek(name).filter(|entry| !entry.is_lock()).map(|entry| {
         let idle_s = (!counted).then(|| idle_seconds(entry, second));
         (entry.type_name(), of_entry(entry, now, idle_s), entry.deadline())
     });
     let writer = keys.writer_of(name);
     let engine = &*engine;
-    let locks = engine.keyspace.changes.locks.as_ref()?;
+    let locks = engine.keyspace().changes.locks.as_ref()?;
     let queue = locks.queues.find(db, name);
     let mut waiting = waiting(engine, locks, now, queue, most.waiters);
     let mut waiters = queue.and_then(|queue| locks.queues.get(queue)).map_or(0, |queue| u64::from(queue.len));
@@ -356,9 +356,9 @@ fn waiting(engine: &Engine, locks: &Locks, now: Now, queue: Option<u32>, most: u
 }
 
 fn waiting_for_latch(engine: &Engine, now: Now, db: u32, name: &[u8]) -> Vec<Waiting> {
-    let waiters = engine.keyspace.changes.waits.waiters_for(db, name).filter(|waiter| waiter.wake.contains(Wake::LATCH));
+    let waiters = engine.keyspace().changes.waits.waiters_for(db, name).filter(|waiter| waiter.wake.contains(Wake::LATCH));
     let of = |waiter: &crate::keyspace::waits::Waiter| {
-        let session = engine.sessions.get(waiter.session.0 as usize)?;
+        let session = engine.sessions().get(waiter.session)?;
         Some(Waiting {
             owner: Vec::new(),
             mode: "latch",

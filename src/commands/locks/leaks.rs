@@ -43,8 +43,8 @@ pub(crate) fn all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     args[1..].iter().try_for_each(|pattern| check_pattern(pattern))?;
     let search = search(cx, args, &args[1..], WALK_MAX, SHOWN_MAX);
-    let space = &cx.engine.keyspace.space;
-    let keys: usize = cx.engine.keyspace.numbers.iter().map(|&dict| space.dict(dict as usize).len()).sum();
+    let space = &cx.engine.keyspace().space;
+    let keys: usize = cx.engine.keyspace().numbers.iter().map(|&dict| space.dict(dict as usize).len()).sum();
     if cx.may_start_job(keys.min(WALK_MAX)) {
         cx.start_job(Listing { search, shown: 0 });
     } else {
@@ -76,7 +76,7 @@ impl Work for Listing {
         if !self.search.go_on(engine, now, count as usize) {
             return false;
         }
-        let mut reply = WireReply::new(reply, engine.sessions[id.0 as usize].protocol);
+        let mut reply = WireReply::new(reply, engine.sessions()[id].protocol);
         for _ in 0..(count as usize).div_ceil(SHOW_COST) {
             let Some(leak) = self.search.next(engine, now) else { break };
             write(&mut reply, leak);
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn leaks_are_shown_outside_of_test_mode() {
         let mut h = Harness::new();
-        h.engine.test_mode = false;
+        h.engine.set_test_mode(false);
         h.run("LOCK.ACQUIRE door ann 1000");
         assert!(h.run("FAULT LEAKS").starts_with("-ERR FAULT works only in test mode"), "{}", h.run("FAULT LEAKS"));
         assert!(h.run("LOCK.LEAKS").starts_with("*1 *24 $2 db :0 $4 name $4 door "), "{}", h.run("LOCK.LEAKS"));

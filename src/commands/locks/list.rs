@@ -187,13 +187,13 @@ impl Search {
 
     /// Whether locks without waiters are wanted.
     fn wants_idle(&self, engine: &Engine) -> bool {
-        !self.filter.contended && self.filter.waiting_ms.is_none() && engine.keyspace.natives
+        !self.filter.contended && self.filter.waiting_ms.is_none() && engine.keyspace().natives
     }
 
     /// An upper bound for the number of queues and keys to look at, and of locks to show as as many of them.
     fn elements(&self, engine: &mut Engine, now: Now) -> usize {
-        let queues = engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.numbers() as usize);
-        let keys = if self.wants_idle(engine) { engine.keyspace.db(self.db, now).len().min(WALK_MAX) } else { 0 };
+        let queues = engine.keyspace().changes.locks.as_ref().map_or(0, |locks| locks.queues.numbers() as usize);
+        let keys = if self.wants_idle(engine) { engine.keyspace_mut().db(self.db, now).len().min(WALK_MAX) } else { 0 };
         queues + keys + self.count.min(queues + keys) * SHOW_COST
     }
 
@@ -215,7 +215,7 @@ impl Search {
 
     fn find_contended(&mut self, engine: &mut Engine, now: Now, budget: usize) {
         let Stage::Queues(next) = &mut self.stage else { return };
-        let keyspace = &mut engine.keyspace;
+        let keyspace = engine.keyspace_mut();
         let places = keyspace.changes.locks.as_ref().map_or(0, |locks| locks.queues.numbers());
         let end = places.min(next.saturating_add(u32::try_from(budget).unwrap_or(u32::MAX)));
         for number in *next..end {
@@ -249,7 +249,7 @@ impl Search {
         }
         self.contended = self.names.iter().cloned().collect();
         if self.filter.kind.as_ref().is_some_and(|kind| kind.eq_ignore_ascii_case(b"semaphore"))
-            && let Some(known) = engine.keyspace.changes.locks.as_ref().and_then(|locks| locks.held.semaphores(self.db))
+            && let Some(known) = engine.keyspace().changes.locks.as_ref().and_then(|locks| locks.held.semaphores(self.db))
         {
             return Stage::Semaphores(known.map(Box::from).collect::<Vec<_>>().into_iter());
         }
@@ -259,7 +259,7 @@ impl Search {
     /// Looks at semaphores, if all of them are known by name.
     fn find_semaphores(&mut self, engine: &mut Engine, now: Now, budget: usize) {
         let Stage::Semaphores(left) = &mut self.stage else { return };
-        let mut db = engine.keyspace.db(self.db, now);
+        let mut db = engine.keyspace_mut().db(self.db, now);
         for name in left.by_ref().take(budget) {
             let is_wanted = self.filter.has_name(&name) && self.filter.has_holders(now, db.peek(&name), false);
             if is_wanted && !self.contended.contains(&name) {
@@ -274,7 +274,7 @@ impl Search {
     /// Looks at keys, in no order. Without `KIND`, only locks and semaphores are wanted.
     fn find_idle(&mut self, engine: &mut Engine, now: Now, budget: usize) {
         let Stage::Keys { cursor, walked } = &mut self.stage else { return };
-        let db = engine.keyspace.db(self.db, now);
+        let db = engine.keyspace_mut().db(self.db, now);
         let end = walked.saturating_add(budget).min(WALK_MAX);
         while *walked < end {
             *cursor = db.scan(*cursor, (end - *walked).min(100), |entry| {
@@ -322,7 +322,7 @@ impl Work for Search {
             return false;
         }
         while let Some((name, shown)) = self.next(engine, now) {
-            let mut reply = WireReply::new(reply, engine.sessions[id.0 as usize].protocol);
+            let mut reply = WireReply::new(reply, engine.sessions()[id].protocol);
             write(&mut reply, now, &name, &shown, self.extra());
             budget = budget.saturating_sub(SHOW_COST + shown.elements());
             if budget == 0 {

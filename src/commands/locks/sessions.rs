@@ -33,9 +33,9 @@ fn session(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     let (now, client) = (cx.now, cx.engine.lock_client(cx.session));
     let user = cx.session().user;
-    let user = cx.engine.users.name(user).unwrap_or_default().to_vec();
+    let user = cx.engine.users().name(user).unwrap_or_default().to_vec();
     let of = (id, &user[..]);
-    let grants = cx.engine.keyspace.with_locks(now, |locks, keys| {
+    let grants = cx.engine.keyspace_mut().with_locks(now, |locks, keys| {
         if end {
             locks.end_session(keys, now, of, &mut { ENDED_AT_ONCE })
         } else {

@@ -61,7 +61,7 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let Some(locks) = &cx.engine.keyspace().changes.locks else { return Ok(()) };
     let stats = &locks.stats;
     let totals = [
         ("grants", stats.grants),
@@ -102,7 +102,7 @@ struct Shown {
 fn why(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (now, db, name) = (cx.now, cx.db, args[1]);
     let mut events = grants(cx, name);
-    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let Some(locks) = &cx.engine.keyspace().changes.locks else { return Ok(()) };
     let of = |event: &Event| Shown {
         waited_ms: if let What::Granted { waited_ms, .. } = event.what { Some(waited_ms) } else { None },
         by: breaker(locks, event),
@@ -163,7 +163,7 @@ fn recent(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         _ => return Err(Error::SYNTAX),
     };
     let sight = cx.sight(args);
-    let Some(locks) = &cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let Some(locks) = &cx.engine.keyspace().changes.locks else { return Ok(()) };
     let events: Vec<_> = locks.history.recent.latest().filter(|event| sight.sees(&event.name)).take(count).collect();
     let reply = &mut *cx.reply;
     reply.array(events.len());
@@ -192,7 +192,7 @@ const GRANTS_MAX: usize = 100;
 /// The oldest present grants of a name as events.
 fn grants(cx: &mut Context<'_>, name: &[u8]) -> Vec<Shown> {
     let (now, db) = (cx.now, cx.db);
-    cx.engine.keyspace.with_locks(now, |locks, keys| {
+    cx.engine.keyspace_mut().with_locks(now, |locks, keys| {
         let grants = locks.look(keys, now, (db, name), |lock| {
             let grants = lock.into_iter().flat_map(|lock| lock.holders.iter()).take(GRANTS_MAX);
             let of = grants.map(|grant| Shown {
@@ -214,7 +214,7 @@ fn grants(cx: &mut Context<'_>, name: &[u8]) -> Vec<Shown> {
 
 fn slowlog(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (now, sight) = (cx.now, cx.sight(args));
-    let Some(locks) = &mut cx.engine.keyspace.changes.locks else { return Ok(()) };
+    let Some(locks) = &mut cx.engine.keyspace_mut().changes.locks else { return Ok(()) };
     let reply = &mut *cx.reply;
     let seen = |wait: &&LongWait| sight.sees(&wait.name);
     let is = |word: &[u8]| args[1].eq_ignore_ascii_case(word);

@@ -223,7 +223,7 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let functions = &cx.engine.lua().functions;
-    let run = cx.engine.long_run.as_ref();
+    let run = cx.engine.long_run();
     // While a library is loaded, there are no statistics.
     if let Some(run) = run.filter(|run| !run.function || run.command().is_empty()) {
         return Err(run.busy());

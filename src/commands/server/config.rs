@@ -91,7 +91,7 @@ fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     cx.reply.map(found.len());
     for (name, directive) in found {
         cx.reply.bulk(name);
-        cx.reply.bulk(&directive.get(&cx.engine.config));
+        cx.reply.bulk(&directive.get(cx.engine.config()));
     }
     Ok(())
 }
@@ -120,16 +120,12 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         wanted.push((directive, name, pair[1]));
     }
-    let mut config: Config = cx.engine.config.clone();
+    let mut config: Config = cx.engine.config().clone();
     for (directive, name, value) in &wanted {
         directive.set_from_value(&mut config, value).map_err(|reason| failed(name.as_bytes(), &reason))?;
     }
-    let engine = &mut *cx.engine;
-    if let Some(apply) = &mut engine.apply_config {
-        let names: Vec<&'static str> = wanted.iter().map(|(directive, _, _)| directive.name).collect();
-        apply(&config, &names, &mut engine.environment).map_err(|(name, reason)| failed(name.as_bytes(), &reason))?;
-    }
-    cx.engine.reconfigure(config, wanted.iter().filter_map(|(directive, _, _)| directive.effect));
+    let set: Vec<&'static Directive> = wanted.iter().map(|(directive, _, _)| *directive).collect();
+    cx.engine.apply_config(config, &set).map_err(|(name, reason)| failed(name.as_bytes(), &reason))?;
     let shown = |(_, name, value): &(&Directive, &'static str, &[u8])| match redact::is_secret(name.as_bytes()) {
         true => format!("{name}=(redacted)"),
         false => format!("{name}={}", String::from_utf8_lossy(value)),
@@ -151,13 +147,11 @@ fn resetstat(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
 }
 
 fn rewrite(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
-    let engine = &mut *cx.engine;
-    let Some(write) = &mut engine.rewrite_config else {
-        return Err(Error::new("ERR The server is running without a config file"));
-    };
-    // Users of an ACL file are not written to the configuration file.
-    let users = if engine.users_file.is_some() { Vec::new() } else { engine.users.lines() };
-    write(&engine.config, &users).map_err(|reason| Error::new(format!("ERR Rewriting config file: {reason}")))?;
+    match cx.engine.rewrite_config() {
+        None => return Err(Error::new("ERR The server is running without a config file")),
+        Some(Err(reason)) => return Err(Error::new(format!("ERR Rewriting config file: {reason}"))),
+        Some(Ok(())) => {}
+    }
     cx.reply.ok();
     Ok(())
 }
@@ -259,7 +253,7 @@ mod tests {
     fn events_and_passwords_take_effect_at_once_and_the_driver_is_told() {
         let mut h = Harness::new();
         h.run("config set notify-keyspace-events Kx");
-        assert_eq!(h.engine.keyspace.changes.notify, Classes::KEYSPACE | Classes::EXPIRED);
+        assert_eq!(h.engine.keyspace().changes.notify, Classes::KEYSPACE | Classes::EXPIRED);
         assert_eq!(h.engine.take_actions(), []);
         h.run("config set timeout 5 appendfsync no");
         assert_eq!(h.engine.take_actions(), [Action::Reconfigured(Effect::Sweep), Action::Reconfigured(Effect::Syncs)]);
@@ -274,9 +268,9 @@ mod tests {
         let mut h = Harness::new();
         h.run("get missing");
         h.run("nosuch");
-        assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (1, 1));
+        assert_eq!((h.engine.keyspace().stats.misses, h.engine.stats().error_replies), (1, 1));
         assert_eq!(h.run("config resetstat"), "+OK");
-        assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (0, 0));
+        assert_eq!((h.engine.keyspace().stats.misses, h.engine.stats().error_replies), (0, 0));
         // A call is counted when it completes: CONFIG RESETSTAT is counted, INFO is not yet.
         let text = h.run("info all");
         assert!(text.contains("cmdstat_config|resetstat:calls=1,") && !text.contains("cmdstat_info"), "{text}");

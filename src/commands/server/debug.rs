@@ -14,7 +14,7 @@ use crate::resp::reply::Protocol;
 
 /// Whether `enable-debug-command` lets this session use DEBUG.
 fn may_debug(cx: &mut Context<'_>) -> bool {
-    match cx.engine.config.enable_debug_command {
+    match cx.engine.config().enable_debug_command {
         "yes" => true,
         "local" => {
             let session = cx.session();
@@ -40,10 +40,10 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.engine.act(Action::Sleep((seconds * 1e6) as u64));
         cx.reply.ok();
     } else if is("set-active-expire", 3) {
-        cx.engine.keyspace.active_expire = parse_i64(args[2]).is_some_and(|on| on != 0);
+        cx.engine.keyspace_mut().active_expire = parse_i64(args[2]).is_some_and(|on| on != 0);
         cx.reply.ok();
     } else if is("set-disable-deny-scripts", 3) {
-        cx.engine.debug_from_scripts = parse_i64(args[2]).is_some_and(|on| on != 0);
+        cx.engine.let_scripts_debug(parse_i64(args[2]).is_some_and(|on| on != 0));
         cx.reply.ok();
     } else if is("protocol", 3) {
         protocol(cx, args[2])?;
@@ -70,7 +70,7 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         begin_reload(cx, args, ReloadFrom::Log)?;
     } else if is("change-repl-id", 2) {
         // There are no replicas, so only the id changes.
-        cx.engine.replication_id = cx.engine.random_id();
+        cx.engine.change_replication_id();
         cx.reply.ok();
     } else if is("quicklist-packed-threshold", 3) {
         // Lists have no nodes for single large elements.
@@ -130,7 +130,7 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Asks the driver to load files. It replies when the engine has what they have.
 fn begin_reload(cx: &mut Context<'_>, args: &[&[u8]], from: ReloadFrom) -> Result {
-    if cx.engine.replication.is_on() {
+    if cx.engine.replication().is_on() {
         return Err(Error::new("ERR A replicated server loads its files only when it starts"));
     }
     if cx.engine.is_loading() {
@@ -293,7 +293,7 @@ mod tests {
             object.starts_with("+Value at:0x0 refcount:1 encoding:int ") && object.ends_with("lru_seconds_idle:3"),
             "{object}"
         );
-        harness.engine.sessions[harness.session.0 as usize].addr = "10.0.0.1:5000".into();
+        harness.engine.sessions_mut()[harness.session].addr = "10.0.0.1:5000".into();
         assert!(harness.run("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
     }
 
@@ -313,7 +313,7 @@ mod tests {
         let from = ReloadFrom::Snapshot { save: false, reload };
         assert_eq!(harness.engine.take_actions(), [Action::Reload(session, from)]);
         harness.engine.end_wait_for_driver(now, session, Some(&Error::RELOAD_FAILED));
-        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session.0 as usize].out);
+        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions_mut()[session].out);
         assert_eq!(output(&mut harness), b"-ERR Error trying to load the RDB dump, check server logs.\r\n");
         assert_eq!(harness.run("DEBUG LOADAOF whatever"), "", "the reply comes when they are loaded");
         assert_eq!(harness.engine.take_actions(), [Action::Reload(session, ReloadFrom::Log)]);

@@ -114,8 +114,8 @@ pub(crate) fn of_value(entry: Option<EntryRef<'_>>) -> Digest {
 /// The digest of all keys of all databases. Takes time in proportion to the data.
 pub(crate) fn of_all(engine: &mut Engine, now: Now) -> Digest {
     let mut all = Digest::default();
-    for index in 0..engine.keyspace.databases() as u32 {
-        let db = engine.keyspace.db(index, now);
+    for index in 0..engine.keyspace().databases() as u32 {
+        let db = engine.keyspace_mut().db(index, now);
         if db.is_empty() {
             continue;
         }

@@ -99,7 +99,7 @@ pub fn report(engine: &mut Engine, now: Now, asked: &[&[u8]]) -> String {
     let mut report = Report { engine, now, usage, text: String::new() };
     for section in SECTIONS {
         let by_default = default && !ON_REQUEST.contains(&section.name);
-        let replication = &report.engine.replication;
+        let replication = report.engine.replication();
         let exists = match section.name {
             SENTINEL => replication.is_on(),
             // Those of the keys that this server serves, which are none on a follower.
@@ -133,8 +133,8 @@ fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 fn server(r: &mut Report<'_>) {
-    let environment = r.engine.environment.clone();
-    let uptime_s = (r.now.mono_us() - r.engine.started.mono_us().min(r.now.mono_us())) / 1_000_000;
+    let environment = r.engine.environment().clone();
+    let uptime_s = (r.now.mono_us() - r.engine.started().mono_us().min(r.now.mono_us())) / 1_000_000;
     r.line("redis_version", REDIS_VERSION);
     r.line("redis_git_sha1", "00000000");
     r.line("redis_git_dirty", 0);
@@ -150,14 +150,14 @@ fn server(r: &mut Report<'_>) {
     r.line("gcc_version", "0.0.0");
     r.line("process_id", environment.process_id);
     r.line("process_supervised", "no");
-    let run_id = r.engine.run_id.clone();
+    let run_id = r.engine.run_id().to_owned();
     r.line("run_id", run_id);
     r.line("tcp_port", environment.tcp_port);
     r.line("server_time_usec", r.now.unix_us());
     r.line("uptime_in_seconds", uptime_s);
     r.line("uptime_in_days", uptime_s / 86_400);
     // There are no periodic jobs, but some clients divide by this value.
-    let hz = String::from_utf8_lossy(&r.engine.config.get("hz").unwrap_or_default()).into_owned();
+    let hz = String::from_utf8_lossy(&r.engine.config().get("hz").unwrap_or_default()).into_owned();
     r.line("hz", &hz);
     r.line("configured_hz", &hz);
     r.line("lru_clock", (r.now.unix_ms() / 1000) & 0xff_ffff);
@@ -170,10 +170,11 @@ fn server(r: &mut Report<'_>) {
 }
 
 fn portcullis(r: &mut Report<'_>) {
-    let (timers, late_ms_max) = (r.engine.keyspace.timers(), r.engine.keyspace.stats.late_ms_max);
+    let (timers, late_ms_max) = (r.engine.keyspace().timers(), r.engine.keyspace().stats.late_ms_max);
     let next_ms = r.engine.next_deadline().map_or(-1, |at| r.now.left_ms(at) as i64);
-    let unfreed = r.engine.keyspace.has_unfreed() as u8;
-    let (changes, turns, full_turns) = (r.engine.keyspace.changes.count, r.engine.stats.advances, r.engine.stats.full_advances);
+    let unfreed = r.engine.keyspace().has_unfreed() as u8;
+    let (changes, turns, full_turns) =
+        (r.engine.keyspace().changes.count, r.engine.stats().advances, r.engine.stats().full_advances);
     r.line("portcullis_version", PORTCULLIS_VERSION);
     r.line("timers", timers);
     r.line("next_wake_in_milliseconds", next_ms);
@@ -182,7 +183,7 @@ fn portcullis(r: &mut Report<'_>) {
     r.line("timer_turns_at_budget", full_turns);
     r.line("timer_turn_budget", ADVANCE_BUDGET);
     r.line("memory_waits_to_be_freed", unfreed);
-    let turns = &r.engine.turns;
+    let turns = r.engine.turns();
     let (count, us, long, off_cpu_us) = (turns.histogram.total(), turns.ns / 1000, turns.long, turns.off_cpu_ns / 1000);
     let longest = turns.longest.clone().unwrap_or_default();
     let percentiles = [50.0, 99.0, 99.9].map(|p| format!("p{p}={:.3}", turns.histogram.percentile(p) as f64 / 1000.0));
@@ -197,28 +198,28 @@ fn portcullis(r: &mut Report<'_>) {
     r.line("turn_longest_command", longest.command.unwrap_or_default());
     r.line("turn_percentiles_usec", percentiles.join(","));
     r.line("turn_histogram_usec", bounds.join(","));
-    let stats = &r.engine.stats;
+    let stats = r.engine.stats();
     let closed = stats.query_limit_disconnections + stats.output_limit_disconnections;
     r.line("client_limit_disconnections", closed);
     r.line("changes", changes);
 }
 
 fn clients(r: &mut Report<'_>) {
-    let sessions = || r.engine.sessions.iter().map(|(_, session)| session);
-    let connected = r.engine.sessions.len();
+    let sessions = || r.engine.sessions().iter().map(|(_, session)| session);
+    let connected = r.engine.sessions().len();
     let in_max = sessions().map(|session| session.query_buffer as usize).max().unwrap_or(0);
     let out_max = sessions().map(|session| session.out.len()).max().unwrap_or(0);
     let subscribed = sessions().filter(|session| session.subscriptions != [0; 3]).count();
     r.line("connected_clients", connected);
     r.line("cluster_connections", 0);
-    r.line("maxclients", r.engine.config.maxclients);
+    r.line("maxclients", r.engine.config().maxclients);
     r.line("client_recent_max_input_buffer", in_max);
     r.line("client_recent_max_output_buffer", out_max);
-    let changes = &r.engine.keyspace.changes;
+    let changes = &r.engine.keyspace().changes;
     let (waiters, timed, waited) = (changes.waits.waiters(), changes.waits.timed(), changes.waits.keys());
     let (watchers, watched) = (changes.watches.watchers(), changes.watches.keys());
     let trackers = changes.tracking.trackers();
-    let held = r.engine.pause.held();
+    let held = r.engine.pause_state().held();
     let on_removal = changes.waits.keys_waited_on_removal();
     let for_locks = changes.locks.as_ref().map_or(0, |locks| locks.queues.waiters());
     r.line("blocked_clients", waiters + held + for_locks);
@@ -233,7 +234,7 @@ fn clients(r: &mut Report<'_>) {
 
 fn memory(r: &mut Report<'_>) {
     let usage = r.usage;
-    let (peak, overhead) = (r.engine.stats.memory_peak, Overhead::of(r.engine));
+    let (peak, overhead) = (r.engine.stats().memory_peak, Overhead::of(r.engine));
     let dataset = usage.allocated.saturating_sub(overhead.total());
     r.bytes("used_memory", usage.allocated);
     r.bytes("used_memory_rss", usage.resident);
@@ -256,7 +257,7 @@ fn memory(r: &mut Report<'_>) {
     r.line("allocator_rss_ratio", "1.00");
     r.line("allocator_rss_bytes", 0);
     r.line("rss_overhead_ratio", "1.00");
-    let system = r.engine.environment.system_memory;
+    let system = r.engine.environment().system_memory;
     r.bytes("total_system_memory", system);
     let (interpreter, cache) = (r.engine.lua().scripts.interpreter_bytes() as u64, r.engine.lua().scripts.cache_bytes() as u64);
     r.bytes("used_memory_lua", interpreter);
@@ -272,9 +273,9 @@ fn memory(r: &mut Report<'_>) {
     let library_bytes = r.engine.lua().functions.library_bytes() as u64;
     r.line("used_memory_functions", library_bytes);
     r.bytes("used_memory_scripts", cache + library_bytes);
-    let maxmemory = r.engine.config.maxmemory;
+    let maxmemory = r.engine.config().maxmemory;
     r.bytes("maxmemory", maxmemory);
-    let policy = r.engine.config.maxmemory_policy;
+    let policy = r.engine.config().maxmemory_policy;
     r.line("maxmemory_policy", policy);
     let fragmentation = if usage.allocated == 0 { 1.0 } else { ratio(usage.resident, usage.allocated) };
     r.line("mem_fragmentation_ratio", format!("{fragmentation:.2}"));
@@ -286,25 +287,25 @@ fn memory(r: &mut Report<'_>) {
     r.zeros(&["mem_overhead_db_hashtable_rehashing", "mem_clients_slaves"]);
     r.line("mem_clients_normal", overhead.clients);
     r.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
-    let allocator = r.engine.environment.allocator;
+    let allocator = r.engine.environment().allocator;
     r.line("mem_allocator", allocator);
     r.line("active_defrag_running", 0);
-    let (pending, freed) = (r.engine.keyspace.space.unfreed_len(), r.engine.keyspace.space.freed());
+    let (pending, freed) = (r.engine.keyspace().space.unfreed_len(), r.engine.keyspace().space.freed());
     r.line("lazyfree_pending_objects", pending);
     r.line("lazyfreed_objects", freed);
 }
 
 fn persistence(r: &mut Report<'_>) {
-    let snapshot = r.engine.persistence.snapshot.clone();
+    let snapshot = r.engine.persistence().snapshot.clone();
     let status = |failed: bool| if failed { "err" } else { "ok" };
     let now_ms = r.now.mono_ms();
     let seconds_since = |since_ms: Option<u64>| since_ms.map_or(-1, |since_ms| (now_ms.saturating_sub(since_ms) / 1000) as i64);
     let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
-    let started_s = r.engine.started.unix_ms() / 1000;
-    let loading = r.engine.persistence.loading.clone();
+    let started_s = r.engine.started().unix_ms() / 1000;
+    let loading = r.engine.persistence().loading.clone();
     r.line("loading", u8::from(loading.is_some()));
     r.zeros(&["async_loading"]);
-    let changes = snapshot.changes_since(r.engine.keyspace.changes.count);
+    let changes = snapshot.changes_since(r.engine.keyspace().changes.count);
     r.line("rdb_changes_since_last_save", changes);
     r.line("rdb_bgsave_in_progress", u8::from(snapshot.since_ms.is_some()));
     r.line("rdb_last_save_time", snapshot.last_unix_s.unwrap_or(started_s));
@@ -313,16 +314,16 @@ fn persistence(r: &mut Report<'_>) {
     r.line("rdb_current_bgsave_time_sec", seconds_since(snapshot.since_ms));
     r.line("rdb_saves", snapshot.made);
     r.zeros(&["rdb_last_cow_size"]);
-    let [expired, loaded] = r.engine.persistence.last_load;
+    let [expired, loaded] = r.engine.persistence().last_load;
     r.line("rdb_last_load_keys_expired", expired);
     r.line("rdb_last_load_keys_loaded", loaded);
-    let figures = r.engine.persistence.figures.as_ref().map(|figures| figures());
+    let figures = r.engine.persistence().figures.as_ref().map(|figures| figures());
     let log = figures.clone().unwrap_or_default();
     r.line("aof_enabled", u8::from(figures.is_some()));
     r.line("aof_rewrite_in_progress", u8::from(log.rewriting_since_ms.is_some()));
-    let refusal = r.engine.persistence.refusal.as_ref();
+    let refusal = r.engine.persistence().refusal.as_ref();
     let log_refuses = refusal.is_some_and(|refusal| *refusal != Error::MISCONF_SNAPSHOTS);
-    let scheduled = r.engine.persistence.rewrite_scheduled;
+    let scheduled = r.engine.persistence().rewrite_scheduled;
     r.line("aof_rewrite_scheduled", u8::from(scheduled));
     r.line("aof_rewrites_consecutive_failures", log.rewrite_failures);
     r.line("aof_last_rewrite_time_sec", seconds(log.rewrite_s));
@@ -380,9 +381,9 @@ fn show_loading(r: &mut Report<'_>, loading: &Loading) {
 }
 
 fn stats(r: &mut Report<'_>) {
-    let counters = r.engine.stats.clone();
-    let keys = r.engine.keyspace.stats;
-    let [commands, bytes_in, bytes_out, cycles, busy_us] = r.engine.rates.per_second();
+    let counters = r.engine.stats().clone();
+    let keys = r.engine.keyspace().stats;
+    let [commands, bytes_in, bytes_out, cycles, busy_us] = r.engine.rates().per_second();
     r.line("total_connections_received", counters.connections);
     r.line("total_commands_processed", counters.commands);
     r.line("instantaneous_ops_per_sec", commands);
@@ -409,12 +410,12 @@ fn stats(r: &mut Report<'_>) {
     r.line("current_eviction_exceeded_time", over_us / 1000);
     r.line("keyspace_hits", keys.hits);
     r.line("keyspace_misses", keys.misses);
-    let [channels, patterns, shards] = Kind::ALL.map(|kind| r.engine.pubsub.topic_count(kind));
+    let [channels, patterns, shards] = Kind::ALL.map(|kind| r.engine.pubsub().topic_count(kind));
     r.line("pubsub_channels", channels);
     r.line("pubsub_patterns", patterns);
     r.line("pubsubshard_channels", shards);
     r.zeros(&["latest_fork_usec", "total_forks", "migrate_cached_sockets", "slave_expires_tracked_keys"]);
-    let tracking = &r.engine.keyspace.changes.tracking;
+    let tracking = &r.engine.keyspace().changes.tracking;
     let (tracked, items, prefixes) = (tracking.keys(), tracking.items(), tracking.prefixes());
     r.line("tracking_total_keys", tracked);
     r.line("tracking_total_items", items);
@@ -441,7 +442,7 @@ fn stats(r: &mut Report<'_>) {
     // RESTORE always checks a payload while it loads it, so there are no separate sanitizations.
     r.zeros(&["total_active_defrag_time", "current_active_defrag_time", "dump_payload_sanitizations"]);
     r.line("total_error_replies", counters.error_replies);
-    let [auth, command, key, channel] = r.engine.users.log.denied();
+    let [auth, command, key, channel] = r.engine.users().log.denied();
     for (what, count) in [("auth", auth), ("cmd", command), ("key", key), ("channel", channel)] {
         r.line(&format!("acl_access_denied_{what}"), count);
     }
@@ -460,19 +461,19 @@ fn cpu(r: &mut Report<'_>) {
 }
 
 fn errorstats(r: &mut Report<'_>) {
-    let errors = std::mem::take(&mut r.engine.stats.errors);
+    let errors = std::mem::take(&mut r.engine.stats_mut().errors);
     for (code, count) in &errors {
         // A script can produce any error code. Characters that would break the line are replaced by `_`.
         let code: String = code.chars().map(|c| if c.is_ascii_graphic() && c != ':' { c } else { '_' }).collect();
         r.line(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
-    r.engine.stats.errors = errors;
+    r.engine.stats_mut().errors = errors;
 }
 
 /// All commands that have been called or refused, with their statistics.
 fn known_commands(engine: &Engine) -> impl Iterator<Item = (&'static Command, &Slot)> {
     let rows = commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands));
-    rows.filter_map(|row| engine.command_stats.get(row).map(|slot| (row, slot)))
+    rows.filter_map(|row| engine.command_stats().get(row).map(|slot| (row, slot)))
 }
 
 fn commandstats(r: &mut Report<'_>) {
@@ -498,7 +499,7 @@ fn latencystats(r: &mut Report<'_>) {
             let ns = percent.parse().map_or(0, |percent| histogram.percentile(percent));
             format!("p{percent}={:.3}", ns as f64 / 1000.0)
         };
-        let shown: Vec<String> = r.engine.config.latency_percentiles.iter().map(percentile).collect();
+        let shown: Vec<String> = r.engine.config().latency_percentiles.iter().map(percentile).collect();
         let _ = write!(r.text, "latency_percentiles_usec_{}:{}\r\n", commands::full_name(row), shown.join(","));
     }
 }
@@ -509,9 +510,9 @@ fn cluster(r: &mut Report<'_>) {
 }
 
 fn keyspace(r: &mut Report<'_>) {
-    for index in 0..r.engine.keyspace.databases() as u32 {
+    for index in 0..r.engine.keyspace().databases() as u32 {
         let now = r.now;
-        let db = r.engine.keyspace.db(index, now);
+        let db = r.engine.keyspace_mut().db(index, now);
         let (keys, expires) = (db.len(), db.volatile());
         if keys == 0 {
             continue;
@@ -525,7 +526,7 @@ fn keyspace(r: &mut Report<'_>) {
 
 /// Native locks of all databases. The counters are those of `LOCK.STATS`, and so are the figures of the present.
 fn locks(r: &mut Report<'_>) {
-    let Some(locks) = r.engine.keyspace.changes.locks.take() else { return };
+    let Some(locks) = r.engine.keyspace_mut().changes.locks.take() else { return };
     let (held, stats) = (locks.held.total(), &locks.stats);
     let now: [(&str, u64); 12] = [
         ("lock_held", held.locks),
@@ -539,7 +540,7 @@ fn locks(r: &mut Report<'_>) {
         ("lock_last_fence", locks.next_token() - 1),
         ("lock_slowlog_len", stats.long.len() as u64),
         ("lock_remembered_names", locks.history.len() as u64),
-        ("lock_expiry_publish_rules", r.engine.config.lock_expiry_publish.all().len() as u64),
+        ("lock_expiry_publish_rules", r.engine.config().lock_expiry_publish.all().len() as u64),
     ];
     let totals = [
         ("lock_grants", stats.grants),
@@ -551,12 +552,12 @@ fn locks(r: &mut Report<'_>) {
         ("lock_deletions", stats.deletions),
         ("lock_timeouts", stats.timeouts),
         ("lock_deadlocks_refused", stats.deadlocks),
-        ("lock_expiry_messages", r.engine.stats.expiry_messages),
+        ("lock_expiry_messages", r.engine.stats().expiry_messages),
     ];
     let waits = [("p50", 50.0), ("p99", 99.0), ("p999", 99.9), ("max", 100.0)];
     let percentiles = locks.wait_percentiles_us(r.now, waits.map(|(_, percent)| percent));
     let figures = locks.figures(r.now);
-    r.engine.keyspace.changes.locks = Some(locks);
+    r.engine.keyspace_mut().changes.locks = Some(locks);
     now.into_iter().chain(totals).for_each(|(name, value)| r.line(name, value));
     // Two have lines already: the number of waiters, and that of held locks.
     for (name, value) in figures.into_iter().filter(|(name, _)| !["waiting", "held"].contains(name)) {

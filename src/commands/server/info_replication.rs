@@ -5,7 +5,7 @@ use crate::engine::replication::Node;
 
 /// The role of this server and its nodes, with the fields of Redis 7.0. Nodes that do not answer are not listed, as in Redis.
 pub(super) fn replication(r: &mut Report<'_>) {
-    let replication = r.engine.replication.clone();
+    let replication = r.engine.replication().clone();
     let position = replication.me().map_or(0, |node| node.position);
     let mut online: Vec<Node> = Vec::new();
     if replication.refuses() {
@@ -37,7 +37,7 @@ pub(super) fn replication(r: &mut Report<'_>) {
     }
     let handing_over = replication.state().handing_over;
     r.line("master_failover_state", if handing_over { "failover-in-progress" } else { "no-failover" });
-    let history = if replication.is_on() { replication.name_of(0) } else { r.engine.replication_id.clone() };
+    let history = if replication.is_on() { replication.name_of(0) } else { r.engine.replication_id().to_owned() };
     r.line("master_replid", history);
     r.line("master_replid2", "0".repeat(40));
     r.line("master_repl_offset", position);
@@ -47,8 +47,8 @@ pub(super) fn replication(r: &mut Report<'_>) {
 
 /// What Redis Sentinel shows about the master that it watches.
 pub(super) fn sentinel(r: &mut Report<'_>) {
-    let replication = r.engine.replication.clone();
-    let name = r.engine.config.cluster_name.clone();
+    let replication = r.engine.replication().clone();
+    let name = r.engine.config().cluster_name.clone();
     r.line("sentinel_masters", usize::from(replication.master().is_some()));
     r.zeros(&["sentinel_tilt"]);
     r.line("sentinel_tilt_since_seconds", -1);

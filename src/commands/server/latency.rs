@@ -85,14 +85,14 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let config = &cx.engine.config;
-    let text = cx.engine.latency.report(cx.now, config.latency_monitor_threshold, config.slowlog_log_slower_than);
+    let config = cx.engine.config();
+    let text = cx.engine.latency().report(cx.now, config.latency_monitor_threshold, config.slowlog_log_slower_than);
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
 
 fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let Some((name, series)) = cx.engine.latency.get(args[2]) else {
+    let Some((name, series)) = cx.engine.latency().get(args[2]) else {
         let event = String::from_utf8_lossy(args[2]);
         return Err(Error::new(format!("ERR No samples available for event '{event}'")));
     };
@@ -102,7 +102,7 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn history(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let Some((_, series)) = cx.engine.latency.get(args[2]) else {
+    let Some((_, series)) = cx.engine.latency().get(args[2]) else {
         cx.reply.array(0);
         return Ok(());
     };
@@ -116,7 +116,7 @@ fn history(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn latest(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let events = cx.engine.latency.events();
+    let events = cx.engine.latency().events();
     cx.reply.array(events.len());
     for (name, series) in events {
         let last = series.samples.back();
@@ -131,8 +131,8 @@ fn latest(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 
 fn reset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = match &args[2..] {
-        [] => cx.engine.latency.reset(),
-        events => events.iter().filter(|event| cx.engine.latency.forget(event)).count(),
+        [] => cx.engine.latency_mut().reset(),
+        events => events.iter().filter(|event| cx.engine.latency_mut().forget(event)).count(),
     };
     cx.reply.integer(count as i64);
     Ok(())
@@ -148,7 +148,7 @@ fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     // Includes commands that still wait for their shared clock read.
     cx.engine.take_time(cx.now);
-    let stats = &cx.engine.command_stats;
+    let stats = cx.engine.command_stats();
     let histogram = |row: &&'static Command| stats.get(row).and_then(|slot| slot.histogram.as_ref());
     cx.reply.map(rows.iter().filter_map(histogram).count());
     for row in rows {
@@ -164,7 +164,7 @@ fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn turns(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let turns = &cx.engine.turns;
+    let turns = cx.engine.turns();
     cx.reply.map(10);
     cx.reply.bulk(b"turns");
     cx.reply.integer(turns.histogram.total() as i64);

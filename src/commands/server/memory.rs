@@ -100,7 +100,7 @@ pub(crate) struct Overhead {
 
 impl Overhead {
     pub(crate) fn of(engine: &Engine) -> Self {
-        let keyspace = &engine.keyspace;
+        let keyspace = engine.keyspace();
         let used = (0..keyspace.databases() as u32).filter(|&index| keyspace.db_len(index) > 0);
         let dbs = used.map(|index| {
             let (tables, timers) = keyspace.db_bytes(index);
@@ -130,8 +130,8 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     use Figure::{Double, Integer};
     let used = cx.engine.usage();
     let overhead = Overhead::of(cx.engine);
-    let peak = cx.engine.stats.memory_peak;
-    let keyspace = &cx.engine.keyspace;
+    let peak = cx.engine.stats().memory_peak;
+    let keyspace = cx.engine.keyspace();
     let keys: u64 = (0..keyspace.databases() as u32).map(|index| keyspace.db_len(index) as u64).sum();
     let dataset = used.allocated.saturating_sub(overhead.total());
     let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
@@ -200,7 +200,7 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 
 fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let used = cx.engine.usage();
-    let peak = cx.engine.stats.memory_peak;
+    let peak = cx.engine.stats().memory_peak;
     let mut findings = Vec::new();
     if used.allocated > 5 << 20 {
         if peak > used.allocated / 2 * 3 {
@@ -210,7 +210,7 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
             findings.push(format!("{} are resident, more than 140% of the memory in use.", info::human(used.resident)));
         }
     }
-    if cx.engine.keyspace.has_unfreed() {
+    if cx.engine.keyspace().has_unfreed() {
         findings.push("Memory of deleted keys is still being freed.".to_owned());
     }
     let text = if findings.is_empty() {

@@ -56,7 +56,7 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 fn check_replicated(cx: &Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.engine.replication.is_on() { Ok(()) } else { Err(Error::unknown_command(args)) }
+    if cx.engine.replication().is_on() { Ok(()) } else { Err(Error::unknown_command(args)) }
 }
 
 fn id_of(arg: &[u8]) -> Result<NodeId> {
@@ -88,7 +88,7 @@ fn remove(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Asks the driver for a change, and waits for it.
 fn change(cx: &mut Context<'_>, args: &[&[u8]], change: MemberChange) -> Result {
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     match (replication.state().role, replication.leader()) {
         (Role::Leader, _) => {}
         (_, Some(Node { id, host, port, .. })) => {
@@ -112,7 +112,7 @@ fn hand_over(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         [id] => Some(id_of(id)?),
         _ => return Err(Error::SYNTAX),
     };
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     let state = replication.state();
     let leader = replication.leader().ok_or(Error::new("ERR no node leads"))?.id;
     if state.handing_over {
@@ -139,7 +139,7 @@ fn hand_over(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn status(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_replicated(cx, args)?;
-    let replication = cx.engine.replication.clone();
+    let replication = cx.engine.replication().clone();
     let report = replication.reporter.as_ref().map(|reporter| reporter.read()).unwrap_or_default();
     let state = replication.state();
     let role = match state.role {
@@ -297,7 +297,7 @@ mod tests {
             nodes: vec![second],
             refused: vec!["a node at 10.0.0.9: no".to_owned()],
         };
-        h.engine.replication.reporter = Some(Reporter::new(move || report.clone()));
+        h.engine.replication_mut().reporter = Some(Reporter::new(move || report.clone()));
         let status = h.run("NODE STATUS");
         for part in [
             "$4 node :1 $7 cluster $16 0000000000000abc $4 role $6 leader $4 term :4 $6 leader :1",

@@ -188,12 +188,12 @@ fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
 
 /// Without replication, waiting for at least one replica takes the whole timeout.
 fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.engine.replication.refuses() {
+    if cx.engine.replication().refuses() {
         return Err(Error::WAIT_ON_REPLICA);
     }
     let replicas = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
     let deadline = deadline(cx, args[2])?;
-    if cx.engine.replication.is_on() {
+    if cx.engine.replication().is_on() {
         cx.wait_for_followers(args, replicas.max(0) as u64, false, false, deadline);
     } else if replicas > 0 && cx.may_block() {
         cx.block_in_vain(args, deadline, TimeOut::NoReplica);
@@ -211,14 +211,14 @@ fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let replicas = parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
     let deadline = deadline(cx, args[3])?;
-    if cx.engine.replication.refuses() {
+    if cx.engine.replication().refuses() {
         return Err(Error::WAITAOF_ON_REPLICA);
     }
-    if cx.engine.replication.is_on() {
+    if cx.engine.replication().is_on() {
         cx.wait_for_followers(args, replicas as u64, true, numlocal > 0, deadline);
         return Ok(());
     }
-    let position = cx.engine.persistence.position();
+    let position = cx.engine.persistence().position();
     if numlocal > 0 && position.is_none() {
         return Err(Error::WAITAOF_WITHOUT_AOF);
     }
@@ -241,15 +241,15 @@ fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn lastsave(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let started_s = cx.engine.started.unix_ms() / 1000;
-    let saved_s = cx.engine.persistence.snapshot.last_unix_s;
+    let started_s = cx.engine.started().unix_ms() / 1000;
+    let saved_s = cx.engine.persistence().snapshot.last_unix_s;
     cx.reply.integer(saved_s.unwrap_or(started_s));
     Ok(())
 }
 
 /// The driver replies when the snapshot is on the disk.
 fn save(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.engine.persistence.snapshot.since_ms.is_some() {
+    if cx.engine.persistence().snapshot.since_ms.is_some() {
         return Err(Error::SAVE_IN_PROGRESS);
     }
     cx.block_for_driver(args);
@@ -264,7 +264,7 @@ fn bgsave(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         [word] if word.eq_ignore_ascii_case(b"schedule") => true,
         _ => return Err(Error::SYNTAX),
     };
-    let persistence = &mut cx.engine.persistence;
+    let persistence = cx.engine.persistence_mut();
     if persistence.snapshot.since_ms.is_some() {
         return Err(Error::SAVE_IN_PROGRESS);
     }
@@ -282,9 +282,10 @@ fn bgsave(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn bgrewriteaof(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let persistence = &mut cx.engine.persistence;
+    let replicated = cx.engine.replication().is_on();
+    let persistence = cx.engine.persistence_mut();
     // A node has figures of the quorum's log, and no append-only file.
-    if persistence.figures.is_none() || cx.engine.replication.is_on() {
+    if persistence.figures.is_none() || replicated {
         return Err(Error::NO_APPEND_ONLY);
     }
     if persistence.rewriting() {
@@ -312,7 +313,7 @@ fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if has("abort") {
         return Err(Error::NO_SHUTDOWN);
     }
-    if let Some(run) = &cx.engine.long_run
+    if let Some(run) = cx.engine.long_run()
         && !has("nosave")
     {
         return Err(run.busy());
@@ -384,18 +385,18 @@ mod tests {
             ("BGREWRITEAOF", "-ERR Portcullis has no append-only file to rewrite: appendonly is no"),
         ]);
         assert_eq!(harness.engine.take_actions(), [Action::Save { session: None, anew: false }]);
-        harness.engine.persistence.snapshot.since_ms = Some(0);
+        harness.engine.persistence_mut().snapshot.since_ms = Some(0);
         harness.script(&[
             ("BGSAVE", "-ERR Background save already in progress"),
             ("SAVE", "-ERR Background save already in progress"),
         ]);
-        harness.engine.persistence.snapshot.since_ms = None;
+        harness.engine.persistence_mut().snapshot.since_ms = None;
         assert_eq!(harness.run("SAVE"), "", "the reply comes when the snapshot is on the disk");
         assert_eq!(harness.engine.take_actions(), [Action::Save { session: Some(harness.session), anew: false }]);
         let (now, session) = (harness.now, harness.session);
         assert!(!harness.engine.unblock(now, session, None), "no other client ends the wait");
         harness.engine.end_wait_for_driver(now, session, None);
-        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions[session.0 as usize].out);
+        let output = |harness: &mut Harness| std::mem::take(&mut harness.engine.sessions_mut()[session].out);
         assert_eq!(output(&mut harness), b"+OK\r\n");
         assert_eq!(harness.run("SAVE"), "");
         harness.engine.end_wait_for_driver(now, session, Some(&Error::SAVE_FAILED));
@@ -415,7 +416,7 @@ mod tests {
         assert_eq!(harness.run("shutdown nosave force"), "");
         let session = harness.session;
         assert_eq!(harness.engine.take_actions(), [Action::Shutdown { session, save: Some(false), force: true }]);
-        assert!(harness.engine.sessions[harness.session.0 as usize].flags.contains(SessionFlags::CLOSE_AFTER_REPLY));
+        assert!(harness.engine.sessions()[harness.session].flags.contains(SessionFlags::CLOSE_AFTER_REPLY));
     }
 
     #[test]

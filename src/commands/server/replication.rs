@@ -77,7 +77,7 @@ fn replicaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if cx.engine.in_cluster() {
         return Err(Error::new("ERR REPLICAOF not allowed in cluster mode."));
     }
-    if cx.engine.replication.is_on() {
+    if cx.engine.replication().is_on() {
         return Err(Error::new(
             "ERR REPLICAOF not allowed: replicated nodes elect their leader. FAILOVER, sent to the leader, hands leadership over.",
         ));
@@ -102,7 +102,7 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if cx.engine.in_cluster() {
         return Err(Error::new("ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead."));
     }
-    let handing_over = cx.engine.replication.state().handing_over;
+    let handing_over = cx.engine.replication().state().handing_over;
     if let [_, word] = args
         && word.eq_ignore_ascii_case(b"abort")
     {
@@ -137,7 +137,7 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if handing_over {
         return Err(Error::new("ERR FAILOVER already in progress."));
     }
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     if replication.refuses() {
         return Err(Error::new("ERR FAILOVER is not valid when server is a replica."));
     }
@@ -167,7 +167,7 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// `ROLE`. A server that reaches no majority is a replica without a master, so that no client takes it for the master.
 pub(super) fn role(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let tls = cx.engine.uses_tls(cx.session);
-    let replication = &cx.engine.replication;
+    let replication = cx.engine.replication();
     let position = replication.me().map_or(0, |node| node.position) as i64;
     let reply = &mut *cx.reply;
     if let Role::Single | Role::Leader = replication.state().role {
@@ -234,7 +234,7 @@ mod tests {
         ] {
             assert!(info.contains(line), "{line} in {info}");
         }
-        let history = h.engine.replication.name_of(0);
+        let history = h.engine.replication().name_of(0);
         assert!(info.contains(&format!("master_replid:{history}")));
         let mut state = Harness::three_nodes(Role::Leader);
         state.nodes[1].link_up = false;

@@ -62,7 +62,7 @@ fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         },
         _ => return Err(Error::subcommand_syntax(args)),
     };
-    let log = &cx.engine.slowlog;
+    let log = cx.engine.slowlog();
     let count = log.entries().len().min(usize::try_from(count).unwrap_or(usize::MAX));
     cx.reply.array(count);
     for entry in log.entries().take(count) {
@@ -79,13 +79,13 @@ fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn len(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let len = cx.engine.slowlog.entries().len();
+    let len = cx.engine.slowlog().entries().len();
     cx.reply.integer(len as i64);
     Ok(())
 }
 
 fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    cx.engine.slowlog.reset();
+    cx.engine.slowlog_mut().reset();
     cx.reply.ok();
     Ok(())
 }

@@ -337,7 +337,7 @@ fn a_large_set_is_freed_in_pieces() {
     args.extend(names.iter().map(String::as_bytes));
     h.args(&args);
     h.script(&[("DEL s", ":1")]);
-    assert!(h.engine.keyspace.has_unfreed());
+    assert!(h.engine.keyspace().has_unfreed());
     h.pass(1);
-    assert!(!h.engine.keyspace.has_unfreed());
+    assert!(!h.engine.keyspace().has_unfreed());
 }

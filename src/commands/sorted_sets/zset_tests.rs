@@ -328,7 +328,7 @@ fn a_large_set_is_freed_in_pieces() {
     let used: usize = h.run("MEMORY USAGE z")[1..].parse().expect("a number");
     assert!((3000 * 40..3000 * 100).contains(&used), "{used} bytes");
     h.run("DEL z");
-    assert!(h.engine.keyspace.has_unfreed());
+    assert!(h.engine.keyspace().has_unfreed());
     h.pass(0);
-    assert!(!h.engine.keyspace.has_unfreed());
+    assert!(!h.engine.keyspace().has_unfreed());
 }

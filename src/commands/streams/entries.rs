@@ -266,7 +266,7 @@ impl AddOptions {
 }
 
 fn xadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let options = AddOptions::parse(args, true, cx.engine.config.stream_node_max_entries)?;
+    let options = AddOptions::parse(args, true, cx.engine.config().stream_node_max_entries)?;
     let pairs = args.get(options.id_at + 1..).unwrap_or_default();
     if pairs.is_empty() || pairs.len() % 2 == 1 {
         return Err(Error::arity(cx.command.name));
@@ -311,7 +311,7 @@ fn xadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn xtrim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let options = AddOptions::parse(args, false, cx.engine.config.stream_node_max_entries)?;
+    let options = AddOptions::parse(args, false, cx.engine.config().stream_node_max_entries)?;
     let mut db = cx.db();
     let mut removed = 0;
     if let Some(mut edit) = db.edit_stream(args[1])?

@@ -210,12 +210,12 @@ fn a_large_stream_and_its_groups_are_freed_in_pieces() {
     h.run("COPY s t");
     assert_eq!(h.run("XPENDING t g - + 1"), "*1 *4 $15 1700001000000-0 $1 c :0 :1");
     h.run("XGROUP DESTROY t g");
-    assert!(h.engine.keyspace.has_unfreed());
+    assert!(h.engine.keyspace().has_unfreed());
     h.pass(0);
     h.run("DEL s");
-    assert!(h.engine.keyspace.has_unfreed());
+    assert!(h.engine.keyspace().has_unfreed());
     h.pass(0);
-    assert!(!h.engine.keyspace.has_unfreed());
+    assert!(!h.engine.keyspace().has_unfreed());
 }
 
 /// A harness and additional sessions.
@@ -227,7 +227,7 @@ fn crowd<const N: usize>() -> (Harness, [crate::base::ids::SessionId; N]) {
 
 /// The output of a session since the last call, with line ends replaced by blanks.
 fn said(h: &mut Harness, id: crate::base::ids::SessionId) -> String {
-    let out = std::mem::take(&mut h.engine.sessions[id.0 as usize].out);
+    let out = std::mem::take(&mut h.engine.sessions_mut()[id].out);
     String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
 }
 

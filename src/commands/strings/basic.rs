@@ -432,7 +432,7 @@ fn set_with_lease(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) 
 
 /// Fails if a string would exceed `proto-max-bulk-len`.
 fn check_length(cx: &Context<'_>, have: usize, more: usize) -> Result {
-    let fits = have.checked_add(more).is_some_and(|len| len as u64 <= cx.engine.config.proto_max_bulk_len);
+    let fits = have.checked_add(more).is_some_and(|len| len as u64 <= cx.engine.config().proto_max_bulk_len);
     if fits { Ok(()) } else { Err(Error::STRING_TOO_LONG) }
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn parse_offset(cx: &Context<'_>, argument: &[u8], width: Option<u32>
     };
     // An overflow is out of range, too.
     let offset = parse_i64(number).and_then(|n| n.checked_mul(unit)).and_then(|n| u64::try_from(n).ok());
-    offset.filter(|offset| offset >> 3 < cx.engine.config.proto_max_bulk_len).ok_or(Error::BIT_OFFSET)
+    offset.filter(|offset| offset >> 3 < cx.engine.config().proto_max_bulk_len).ok_or(Error::BIT_OFFSET)
 }
 
 /// Growth in bytes from which an allocation is tried first.
@@ -428,7 +428,7 @@ mod tests {
                 prop_assert_eq!(number(&h.args(&args)), len as i64);
                 let wanted: Vec<u8> =
                     (0..len).map(|at| strings.iter().map(|s| byte(s, at)).reduce(combine).unwrap()).collect();
-                let held = h.engine.keyspace.db(0, h.now).peek(b"result").and_then(|e| e.bytes()).map(<[u8]>::to_vec);
+                let held = h.engine.keyspace_mut().db(0, h.now).peek(b"result").and_then(|e| e.bytes()).map(<[u8]>::to_vec);
                 prop_assert_eq!(held.unwrap_or_default(), wanted);
             }
         }
@@ -452,9 +452,9 @@ mod tests {
     fn a_bit_of_a_long_string_is_set_where_it_lies() {
         let mut h = Harness::new();
         let written = Written::default();
-        h.engine.keyspace.changes.log = Some(Box::new(written.clone()));
+        h.engine.keyspace_mut().changes.log = Some(Box::new(written.clone()));
         h.script(&[("SETBIT k 80000000 1", ":0"), ("STRLEN k", ":10000001"), ("OBJECT ENCODING k", "$3 raw")]);
-        let address = |h: &mut Harness| h.engine.keyspace.db(0, h.now).peek(b"k").unwrap().bytes().unwrap().as_ptr();
+        let address = |h: &mut Harness| h.engine.keyspace_mut().db(0, h.now).peek(b"k").unwrap().bytes().unwrap().as_ptr();
         let before = address(&mut h);
         h.script(&[
             ("SETBIT k 7 1", ":0"),
@@ -500,7 +500,7 @@ mod tests {
     #[test]
     fn a_string_grows_only_where_there_is_memory() {
         let mut h = Harness::new();
-        h.engine.environment.usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
+        h.engine.environment_mut().usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
         h.script(&[("SETBIT k 7 1", ":0"), ("CONFIG SET maxmemory 1000000", "+OK")]);
         let refused = "-OOM command not allowed when used memory > 'maxmemory'.";
         for request in

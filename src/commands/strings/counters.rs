@@ -168,10 +168,10 @@ mod tests {
         let listener = harness.engine.connect(harness.now, Peer::default());
         harness.engine.execute(harness.now, listener, &[b"SUBSCRIBE", b"__keyevent@0__:incrby"]);
         harness.args(&[b"SET", b"k", b"1"]);
-        let changes = harness.engine.keyspace.changes.count;
+        let changes = harness.engine.keyspace().changes.count;
         harness.args(&[b"INCR", b"k"]);
-        assert_eq!(harness.engine.keyspace.changes.count, changes + 1);
-        let told = std::mem::take(&mut harness.engine.sessions[listener.0 as usize].out);
+        assert_eq!(harness.engine.keyspace().changes.count, changes + 1);
+        let told = std::mem::take(&mut harness.engine.sessions_mut()[listener].out);
         assert!(told.ends_with(b"$21\r\n__keyevent@0__:incrby\r\n$1\r\nk\r\n"), "{}", String::from_utf8_lossy(&told));
     }
 }

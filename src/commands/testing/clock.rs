@@ -86,7 +86,7 @@ fn within(text: &[u8], least: i64) -> Result<i64> {
 
 /// Passes an order to the driver, which replies.
 fn order(cx: &mut Context<'_>, order: ClockOrder) -> Result {
-    if !cx.engine.test_mode {
+    if !cx.engine.test_mode() {
         return Err(Error::new("ERR CLOCK works only in test mode: start the server with --test-mode"));
     }
     let session = cx.session;
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn orders_go_to_the_driver_which_replies() {
         let mut h = Harness::new();
-        h.engine.test_mode = true;
+        h.engine.set_test_mode(true);
         h.script(&[
             ("CLOCK ADVANCE -1", "-ERR value is out of range"),
             ("CLOCK ADVANCE 9223372036854775807", "-ERR value is out of range"),
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn neither_a_transaction_nor_a_script_nor_a_pause_is_in_its_way() {
         let mut h = Harness::new();
-        h.engine.test_mode = true;
+        h.engine.set_test_mode(true);
         h.script(&[("CLIENT PAUSE 1000 ALL", "+OK"), ("CLOCK ADVANCE 1000", "")]);
         assert_eq!(h.engine.take_actions().len(), 1);
         h.pass(1000);

@@ -105,7 +105,7 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 fn check(cx: &Context<'_>) -> Result {
-    match cx.engine.test_mode {
+    match cx.engine.test_mode() {
         true => Ok(()),
         false => Err(Error::new("ERR FAULT works only in test mode: start the server with --test-mode")),
     }
@@ -114,7 +114,7 @@ fn check(cx: &Context<'_>) -> Result {
 fn add(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
     let rule = Rule::parse(&args[2..])?;
-    if !cx.engine.faults.add(rule) {
+    if !cx.engine.faults_mut().add(rule) {
         return Err(Error::new("ERR too many fault injection rules"));
     }
     cx.engine.update_journal();
@@ -124,7 +124,7 @@ fn add(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn del(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
-    let removed = cx.engine.faults.remove(args[2]);
+    let removed = cx.engine.faults_mut().remove(args[2]);
     cx.engine.update_journal();
     cx.reply.integer(removed.into());
     Ok(())
@@ -136,7 +136,7 @@ fn journal(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if writes > WRITES_MAX {
         return Err(Error::OUT_OF_RANGE);
     }
-    cx.engine.faults.journal = writes;
+    cx.engine.faults_mut().journal = writes;
     cx.engine.update_journal();
     cx.reply.ok();
     Ok(())
@@ -152,7 +152,7 @@ fn restart(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     match lose {
         None => cx.reply.ok(),
         Some(writes) => {
-            let journal = cx.engine.keyspace.changes.journal.as_ref();
+            let journal = cx.engine.keyspace().changes.journal.as_ref();
             if writes > cx.engine.journal_limit() as u64 {
                 let kept = cx.engine.journal_limit();
                 return Err(Error::new(format!("ERR only the last {kept} writes are kept; FAULT JOURNAL sets their number")));
@@ -172,7 +172,7 @@ fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     check(cx)?;
-    let rules = cx.engine.faults.rules();
+    let rules = cx.engine.faults().rules();
     cx.reply.array(rules.len());
     for rule in rules {
         cx.reply.map(9);
@@ -201,7 +201,7 @@ fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 
 fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     check(cx)?;
-    let count = cx.engine.faults.clear();
+    let count = cx.engine.faults_mut().clear();
     cx.engine.update_journal();
     // CLIENT UNPAUSE would itself wait for the end of the pause, as in Redis.
     cx.engine.unpause();
@@ -212,7 +212,7 @@ fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 fn seed(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
     let seed = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
-    cx.engine.faults.seed(seed as u64);
+    cx.engine.faults_mut().seed(seed as u64);
     cx.reply.ok();
     Ok(())
 }
@@ -228,7 +228,7 @@ mod tests {
         (0..requests)
             .filter(|_| {
                 h.engine.execute_with_faults(h.now, h.session, Request::new(&[b"PING"]));
-                std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out).starts_with(b"-")
+                std::mem::take(&mut h.engine.sessions_mut()[h.session].out).starts_with(b"-")
             })
             .collect()
     }
@@ -239,7 +239,7 @@ mod tests {
         for request in ["FAULT ADD f DROP", "FAULT LIST", "FAULT DEL f", "FAULT RESET", "FAULT SEED 1"] {
             assert_eq!(h.run(request), "-ERR FAULT works only in test mode: start the server with --test-mode");
         }
-        h.engine.test_mode = true;
+        h.engine.set_test_mode(true);
         h.script(&[
             ("FAULT ADD f", "-ERR wrong number of arguments for 'fault|add' command"),
             ("FAULT ADD f EXPLODE", "-ERR syntax error"),
@@ -268,7 +268,7 @@ mod tests {
             ("FAULT DEL f", ":0"),
             ("FAULT RESET", ":1"),
         ]);
-        assert!(!h.engine.faults.armed());
+        assert!(!h.engine.faults().armed());
         for i in 0..crate::engine::faults::RULES_MAX {
             assert_eq!(h.run(&format!("FAULT ADD f{i} DROP")), "+OK");
         }
@@ -278,19 +278,19 @@ mod tests {
     #[test]
     fn a_pause_ends_with_the_rules() {
         let mut h = Harness::new();
-        h.engine.test_mode = true;
+        h.engine.set_test_mode(true);
         let other = h.engine.connect(h.now, Peer::default());
         h.script(&[("CLIENT PAUSE 100000 ALL", "+OK")]);
         h.engine.execute(h.now, other, &[b"SET", b"k", b"v"]);
         assert_eq!(h.engine.blocked_clients(), 1);
         h.script(&[("FAULT RESET", ":0"), ("GET k", "$1 v")]);
-        assert_eq!(h.engine.sessions[other.0 as usize].out, b"+OK\r\n");
+        assert_eq!(h.engine.sessions()[other].out, b"+OK\r\n");
     }
 
     #[test]
     fn chance_follows_from_the_seed() {
         let mut h = Harness::new();
-        h.engine.test_mode = true;
+        h.engine.set_test_mode(true);
         h.script(&[("FAULT ADD f ERROR no PROBABILITY 0.25", "+OK"), ("FAULT SEED 7", "+OK")]);
         let first = failures(&mut h, 1000);
         assert!((200..300).contains(&first.len()), "{}", first.len());
@@ -303,12 +303,12 @@ mod tests {
     #[test]
     fn a_rule_fires_after_some_and_so_often_for_those_it_names() {
         let mut h = Harness::new();
-        h.engine.test_mode = true;
+        h.engine.set_test_mode(true);
         h.script(&[("FAULT ADD other ERROR x ON config|get", "+OK"), ("FAULT ADD f ERROR y ON p?ng AFTER 3 TIMES 2", "+OK")]);
         assert_eq!(failures(&mut h, 10), [3, 4]);
-        assert!(h.engine.faults.armed());
+        assert!(h.engine.faults().armed());
         h.run("FAULT DEL other");
-        assert!(!h.engine.faults.armed(), "what is spent is asked no more");
+        assert!(!h.engine.faults().armed(), "what is spent is asked no more");
         h.script(&[("FAULT ADD f ERROR y CLIENT worker-*", "+OK")]);
         assert_eq!(failures(&mut h, 2), [] as [usize; 0]);
         h.run("CLIENT SETNAME worker-1");

@@ -63,7 +63,7 @@ impl Driver {
             let bytes = input[consumed..].to_vec();
             let ready = batch != Batch::Drained;
             self.note_kept(id, bytes.len());
-            self.connections.slots[id.0 as usize].kept = Some(Kept::new(bytes, parser, ready));
+            self.connections.slots[id].kept = Some(Kept::new(bytes, parser, ready));
         } else {
             self.connections.parser = Some(parser);
         }
@@ -72,7 +72,7 @@ impl Driver {
 
     /// Executes requests that were received before, and goes on behind them as [`Driver::receive`] does.
     pub fn execute_kept(&mut self, at: Reading, id: SessionId, turn: &mut Turn) {
-        let Some(mut kept) = self.connections.slots[id.0 as usize].kept.take() else { return };
+        let Some(mut kept) = self.connections.slots[id].kept.take() else { return };
         let (consumed, batch) = self.execute(at, id, &mut kept.parser, &kept.bytes[kept.start..]);
         kept.start += consumed;
         kept.ready = batch != Batch::Drained || kept.next_block();
@@ -80,7 +80,7 @@ impl Driver {
         if !is_done {
             kept.compact();
         }
-        self.connections.slots[id.0 as usize].kept = Some(kept);
+        self.connections.slots[id].kept = Some(kept);
         if is_done {
             self.drop_kept(id);
             self.note_kept(id, 0);
@@ -100,12 +100,12 @@ impl Driver {
         if outbox.bytes.capacity() == 0 {
             outbox.bytes = std::mem::take(&mut self.connections.out_buffer);
         }
-        let mut flags = self.engine.sessions[id.0 as usize].flags;
+        let mut flags = self.engine.sessions()[id].flags;
         let holds = self.holds_output();
         let (mut done, mut arguments) = (0, 0);
         let batch = 'batch: loop {
             let authenticated = !self.engine.must_log_in(id);
-            let limits = Limits { authenticated, max_bulk_len: self.engine.config.proto_max_bulk_len, ..Limits::default() };
+            let limits = Limits { authenticated, max_bulk_len: self.engine.config().proto_max_bulk_len, ..Limits::default() };
             // Request limits differ before and after AUTH, so requests are parsed one by one until then.
             let ahead = if authenticated { WINDOW } else { 1 };
             let (parsed, stop) = window.fill(parser, input, done, ahead, &limits);
@@ -128,11 +128,11 @@ impl Driver {
                 }
                 let args = &*args;
                 let known = Request { args, row: request.command, key: request.key(args) };
-                let before = holds.then(|| (outbox.bytes.len(), self.engine.sessions[id.0 as usize].db));
-                flags = if self.engine.faults.armed() {
+                let before = holds.then(|| (outbox.bytes.len(), self.engine.sessions()[id].db));
+                flags = if self.engine.faults().armed() {
                     outbox.in_place(&mut self.engine, |engine| {
                         engine.execute_with_faults(now, id, known);
-                        engine.sessions[id.0 as usize].flags
+                        engine.sessions()[id].flags
                     })
                 } else {
                     self.engine.execute_next(now, known, &mut outbox)
@@ -170,7 +170,7 @@ impl Driver {
                 Some(Err(error)) => {
                     // The parser is shared by all connections.
                     parser.reset();
-                    let session = &mut self.engine.sessions[id.0 as usize];
+                    let session = &mut self.engine.sessions_mut()[id];
                     WireReply::new(&mut outbox.bytes, session.protocol).error(&error.text());
                     session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                     done = input.len();
@@ -192,6 +192,6 @@ impl Driver {
         outbox.put_back(&mut self.engine);
         self.check_output(id, now);
         outbox.take_again(&mut self.engine);
-        self.engine.sessions[id.0 as usize].flags
+        self.engine.sessions()[id].flags
     }
 }

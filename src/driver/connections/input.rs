@@ -3,22 +3,21 @@
 use crate::base::ids::SessionId;
 use crate::driver::Driver;
 use crate::driver::connections::kept::{BLOCK, Kept};
+use crate::engine::access::Parts;
 use crate::engine::session::SessionFlags;
 
 impl Driver {
     /// Counts bytes that were read from the session's socket.
     #[inline]
     pub fn count_read(&mut self, id: SessionId, bytes: usize) {
-        self.engine.sessions[id.0 as usize].net_in += bytes as u64;
-        self.engine.stats.net_in += bytes as u64;
-        self.engine.stats.reads += 1;
+        self.engine.count_read(id, bytes);
     }
 
     /// Keeps received input, if it cannot execute at once. Returns whether it was kept.
     #[inline]
     pub(super) fn keep_input(&mut self, id: SessionId, input: &[u8]) -> bool {
         let blocked = self.is_blocked(id);
-        let slot = &mut self.connections.slots[id.0 as usize];
+        let slot = &mut self.connections.slots[id];
         let len = match &mut slot.kept {
             Some(kept) => {
                 // Behind what waits already, even if the session is not blocked any more.
@@ -43,7 +42,7 @@ impl Driver {
 
     /// Drops the kept input, which may be very large.
     pub(super) fn drop_kept(&mut self, id: SessionId) {
-        let Some(slot) = self.connections.slots.get_mut(id.0 as usize) else { return };
+        let Some(slot) = self.connections.slots.get_mut(id) else { return };
         let Some(kept) = slot.kept.take() else { return };
         for buffer in [kept.bytes].into_iter().chain(kept.behind).filter(|buffer| buffer.capacity() >= BLOCK / 4) {
             self.engine.discard(buffer);
@@ -52,11 +51,12 @@ impl Driver {
 
     /// Records how many bytes of requests are kept for the session, and closes the session if they exceed the limit.
     pub(super) fn note_kept(&mut self, id: SessionId, bytes: usize) {
-        let session = &mut self.engine.sessions[id.0 as usize];
+        let Parts { sessions, config, .. } = self.engine.parts();
+        let session = &mut sessions[id];
         session.query_buffer = u32::try_from(bytes).unwrap_or(u32::MAX);
-        if bytes as u64 > self.engine.config.client_query_buffer_limit {
+        if bytes as u64 > config.client_query_buffer_limit {
             tracing::warn!(client = session.id, addr = session.addr, bytes, "closing a client whose request is too large");
-            self.engine.stats.query_limit_disconnections += 1;
+            self.engine.stats_mut().query_limit_disconnections += 1;
             self.abort(id);
         }
         if self.engine.counts_clients() {
@@ -67,6 +67,6 @@ impl Driver {
     /// Whether the session is blocked in a request, so that none of its further requests run.
     #[inline]
     pub(super) fn is_blocked(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED)
+        self.engine.sessions()[id].flags.contains(SessionFlags::BLOCKED)
     }
 }

@@ -30,6 +30,7 @@ mod window;
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
+use std::ops::{Index, IndexMut};
 
 use crate::base::ids::SessionId;
 use crate::driver::connections::kept::Kept;
@@ -39,8 +40,10 @@ use crate::resp::request::RequestParser;
 /// What the driver knows of a session, besides the engine's part.
 #[derive(Default)]
 struct Slot {
-    /// Whether the session belongs to a connection; false for one inside the process.
+    /// Whether there is a connection; false for a session inside the process.
     connected: bool,
+    /// The generation of the session, if there is a connection.
+    generation: u32,
     /// Whether the session is in the run queue.
     queued: bool,
     /// Whether the client sends no more.
@@ -53,10 +56,62 @@ struct Slot {
     traffic_ms: u64,
 }
 
+/// The slots of all connections, by session number. A slot is found only for the session that it was added for.
+#[derive(Default)]
+struct Slots(Vec<Slot>);
+
+impl Slots {
+    fn add(&mut self, id: SessionId) {
+        if self.0.len() <= id.index() {
+            self.0.resize_with(id.index() + 1, Slot::default);
+        }
+        self.0[id.index()] = Slot { connected: true, generation: id.generation(), ..Slot::default() };
+    }
+
+    fn remove(&mut self, id: SessionId) {
+        if let Some(slot) = self.get_mut(id) {
+            *slot = Slot::default();
+        }
+    }
+
+    #[inline]
+    fn get(&self, id: SessionId) -> Option<&Slot> {
+        self.0.get(id.index()).filter(|slot| slot.connected && slot.generation == id.generation())
+    }
+
+    #[inline]
+    fn get_mut(&mut self, id: SessionId) -> Option<&mut Slot> {
+        self.0.get_mut(id.index()).filter(|slot| slot.connected && slot.generation == id.generation())
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.0.iter_mut()
+    }
+}
+
+impl Index<SessionId> for Slots {
+    type Output = Slot;
+
+    #[inline]
+    fn index(&self, id: SessionId) -> &Slot {
+        let slot = &self.0[id.index()];
+        debug_assert!(slot.connected && slot.generation == id.generation(), "a connection that has its turn");
+        slot
+    }
+}
+
+impl IndexMut<SessionId> for Slots {
+    #[inline]
+    fn index_mut(&mut self, id: SessionId) -> &mut Slot {
+        let slot = &mut self.0[id.index()];
+        debug_assert!(slot.connected && slot.generation == id.generation(), "a connection that has its turn");
+        slot
+    }
+}
+
 /// The connections of a server.
 pub(super) struct Connections {
-    /// By session number.
-    slots: Vec<Slot>,
+    slots: Slots,
     /// Sessions whose connections get a turn, in FIFO order.
     run_queue: VecDeque<SessionId>,
     /// Parser lent to the session whose input is executed, to reuse its allocation; `None` while a session has it, and until there
@@ -81,7 +136,7 @@ pub(super) struct Connections {
 impl Connections {
     pub(super) fn new() -> Connections {
         Connections {
-            slots: Vec::new(),
+            slots: Slots::default(),
             run_queue: VecDeque::new(),
             parser: None,
             window: Window::default(),
@@ -97,8 +152,7 @@ impl Connections {
     /// Queues the session's connection for a turn, in which it looks at its input, its outbox and its flags.
     #[inline]
     fn wake(&mut self, id: SessionId) {
-        if let Some(slot) = self.slots.get_mut(id.0 as usize)
-            && slot.connected
+        if let Some(slot) = self.slots.get_mut(id)
             && !slot.queued
         {
             slot.queued = true;

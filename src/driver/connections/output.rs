@@ -17,7 +17,7 @@ impl Driver {
     /// The part of the session's outbox that can be written now.
     #[inline]
     pub fn unsent(&self, id: SessionId) -> Option<&[u8]> {
-        let session = &self.engine.sessions[id.0 as usize];
+        let session = &self.engine.sessions()[id];
         let rest = &session.out[session.sent..];
         if session.flags.intersects(HELD) {
             return Some(&rest[..self.passable(id)]).filter(|passing| !passing.is_empty());
@@ -28,7 +28,7 @@ impl Driver {
     /// Number of bytes that a session whose output is held back may be sent now.
     #[cold]
     fn passable(&self, id: SessionId) -> usize {
-        let session = &self.engine.sessions[id.0 as usize];
+        let session = &self.engine.sessions()[id];
         let rest = session.out.len() - session.sent;
         let by_fault = if session.flags.contains(SessionFlags::GATED) { self.engine.passable(id) } else { rest };
         let settled = self.free_output(id).saturating_sub(session.net_out);
@@ -38,21 +38,17 @@ impl Driver {
     /// Whether a part of the session's outbox is held back until its time, or until it is durable.
     #[inline]
     pub(super) fn holds_back(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.intersects(HELD)
+        self.engine.sessions()[id].flags.intersects(HELD)
     }
 
     /// Counts bytes of the session's outbox as written.
     #[inline]
     pub fn count_written(&mut self, id: SessionId, bytes: usize) {
-        let session = &mut self.engine.sessions[id.0 as usize];
-        session.net_out += bytes as u64;
-        self.engine.stats.net_out += bytes as u64;
-        self.engine.stats.writes += 1;
-        session.sent += bytes;
+        let session = self.engine.count_written(id, bytes);
         if session.sent == session.out.len() {
             session.sent = 0;
             session.out.clear();
-            self.connections.slots[id.0 as usize].soft_since_ms = None;
+            self.connections.slots[id].soft_since_ms = None;
         } else if worth_moving(session.out.len() - session.sent, session.sent) {
             session.out.drain(..session.sent);
             session.sent = 0;
@@ -66,7 +62,7 @@ impl Driver {
     /// memory is freed piece by piece, when there is time, so [`Driver::finish_batch`] belongs behind that.
     #[inline]
     pub fn reclaim(&mut self, id: SessionId) -> bool {
-        let session = &mut self.engine.sessions[id.0 as usize];
+        let session = &mut self.engine.sessions_mut()[id];
         if session.out.capacity() > 0 {
             let out = std::mem::take(&mut session.out);
             if out.capacity() > KEPT_OUT {
@@ -83,7 +79,7 @@ impl Driver {
     /// Whether the session closes once its outbox is written.
     #[inline]
     pub(super) fn is_closing(&self, id: SessionId) -> bool {
-        let flags = self.engine.sessions[id.0 as usize].flags;
+        let flags = self.engine.sessions()[id].flags;
         let done =
             flags.intersection(SessionFlags::CLOSE_WHEN_DONE.union(SessionFlags::BLOCKED)) == SessionFlags::CLOSE_WHEN_DONE;
         done | flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW)
@@ -92,7 +88,7 @@ impl Driver {
     /// Whether the session closes without writing anything more.
     #[inline]
     pub(super) fn is_aborted(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
+        self.engine.sessions()[id].flags.contains(SessionFlags::CLOSE_NOW)
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::driver::Driver;
-use crate::driver::connections::Slot;
 
 /// Maximum number of sessions, written to by a connection's batch, that run before that connection goes on. A client that was
 /// just granted a released lock has waited longer, and the releasing client sends more requests while its own reply is on the
@@ -26,20 +25,14 @@ pub struct Traffic {
 impl Driver {
     /// Adds the connection of a session that the engine has registered.
     pub fn add_connection(&mut self, now: Now, id: SessionId) {
-        let slots = &mut self.connections.slots;
-        if slots.len() <= id.0 as usize {
-            slots.resize_with(id.0 as usize + 1, Slot::default);
-        }
-        slots[id.0 as usize].connected = true;
+        self.connections.slots.add(id);
         self.expect_idle(now);
     }
 
     /// Ends a session whose connection has closed. [`Driver::finish_batch`] belongs behind it.
     pub fn remove_connection(&mut self, now: Now, id: SessionId) {
         self.drop_kept(id);
-        if let Some(slot) = self.connections.slots.get_mut(id.0 as usize) {
-            *slot = Slot::default();
-        }
+        self.connections.slots.remove(id);
         self.forget(id);
         self.engine.disconnect(now, id);
     }
@@ -55,10 +48,9 @@ impl Driver {
     pub fn next_connection(&mut self) -> Option<SessionId> {
         loop {
             let id = self.connections.run_queue.pop_front()?;
-            let slot = &mut self.connections.slots[id.0 as usize];
-            slot.queued = false;
             // Its connection may have closed meanwhile.
-            if slot.connected {
+            if let Some(slot) = self.connections.slots.get_mut(id) {
+                slot.queued = false;
                 return Some(id);
             }
         }
@@ -73,12 +65,12 @@ impl Driver {
     /// The session's traffic, if it is time to report that.
     #[inline]
     pub fn traffic_to_report(&mut self, now: Now, id: SessionId) -> Option<Traffic> {
-        let slot = &mut self.connections.slots[id.0 as usize];
+        let slot = &mut self.connections.slots[id];
         if now.mono_ms().saturating_sub(slot.traffic_ms) < TRAFFIC_EVERY_MS {
             return None;
         }
         slot.traffic_ms = now.mono_ms();
-        let session = &self.engine.sessions[id.0 as usize];
+        let session = &self.engine.sessions()[id];
         Some(Traffic { client: session.id, received: session.net_in, written: session.net_out })
     }
 
@@ -87,7 +79,7 @@ impl Driver {
     #[inline]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_dirty(&mut self.connections.dirty);
-        if !self.keeps_nothing() || !self.engine.persistence.answered.is_empty() {
+        if !self.keeps_nothing() || !self.engine.persistence().answered.is_empty() {
             self.hold_dirty(id);
         }
         if !self.connections.dirty.is_empty() {
@@ -132,7 +124,7 @@ impl Driver {
     /// Forgets what was noted by the clock, which was set to another time: all that is due is looked at soon.
     #[cfg(feature = "quorum")]
     pub(in crate::driver) fn forget_times_of_connections(&mut self, now: Now) {
-        for slot in &mut self.connections.slots {
+        for slot in self.connections.slots.iter_mut() {
             (slot.soft_since_ms, slot.traffic_ms) = (None, 0);
         }
         self.connections.sweep_ms = Some(now.mono_ms());

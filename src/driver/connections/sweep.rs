@@ -19,7 +19,7 @@ impl Driver {
     /// Schedules the sweep that closes a session which becomes idle now.
     #[inline]
     pub fn expect_idle(&mut self, now: Now) {
-        let timeout = self.engine.config.timeout;
+        let timeout = self.engine.config().timeout;
         if timeout > 0 && self.connections.sweep_ms.is_none() {
             self.connections.sweep_ms = Some(now.mono_ms() + u64::from(timeout) * 1000 + 1);
         }
@@ -46,20 +46,16 @@ impl Driver {
 
     #[cold]
     fn sweep(&mut self, now: Now) {
-        let timeout_ms = u64::from(self.engine.config.timeout) * 1000;
+        let timeout_ms = u64::from(self.engine.config().timeout) * 1000;
         let mut next: Option<u64> = None;
         let mut soonest = |at: u64| next = Some(next.map_or(at, |known: u64| known.min(at)));
-        let mut closing = Vec::new();
-        for (index, session) in &self.engine.sessions {
-            let id = SessionId(index as u32);
+        let (mut closing, mut slow) = (Vec::new(), 0);
+        for (id, session) in self.engine.sessions().iter() {
             if session.flags.contains(SessionFlags::CLOSE_NOW) {
                 // It closes in its next turn.
                 continue;
             }
-            if timeout_ms > 0
-                && session.subscriptions == [0; 3]
-                && self.connections.slots.get(index).is_some_and(|slot| slot.connected)
-            {
+            if timeout_ms > 0 && session.subscriptions == [0; 3] && self.connections.slots.get(id).is_some() {
                 // A blocked client, or one that is moving the clock, is not idle.
                 let waits = session.flags.contains(SessionFlags::BLOCKED) || self.connections.clock_mover == Some(id);
                 let due = if waits { now.mono_ms() } else { session.last_ms } + timeout_ms + 1;
@@ -70,21 +66,22 @@ impl Driver {
                     soonest(due);
                 }
             }
-            if let Some(since) = self.connections.slots.get(index).and_then(|slot| slot.soft_since_ms) {
-                let due = soft_due(since.get(), self.engine.config.client_output_buffer_limit[class(session)].seconds);
+            if let Some(since) = self.connections.slots.get(id).and_then(|slot| slot.soft_since_ms) {
+                let due = soft_due(since.get(), self.engine.config().client_output_buffer_limit[class(session)].seconds);
                 if now.reached(due) {
                     tracing::warn!(
                         client = session.id,
                         addr = session.addr,
                         "closing a client that reads its replies too slowly"
                     );
-                    self.engine.stats.output_limit_disconnections += 1;
+                    slow += 1;
                     closing.push(id);
                 } else {
                     soonest(due);
                 }
             }
         }
+        self.engine.stats_mut().output_limit_disconnections += slow;
         self.connections.sweep_ms = next.map(|at| at.max(now.mono_ms() + SWEEP_EVERY_MS));
         for id in closing {
             self.abort(id);
@@ -93,7 +90,7 @@ impl Driver {
 
     /// Closes a session without writing anything more.
     pub(super) fn abort(&mut self, id: SessionId) {
-        self.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        self.engine.sessions_mut()[id].flags |= SessionFlags::CLOSE_NOW;
         if self.engine.counts_clients() {
             self.engine.count_client(id);
         }
@@ -103,16 +100,16 @@ impl Driver {
     /// Enforces `client-output-buffer-limit`. Returns whether the session is closed for it.
     #[inline]
     pub(super) fn check_output(&mut self, id: SessionId, now: Now) -> bool {
-        let session = &self.engine.sessions[id.0 as usize];
+        let session = &self.engine.sessions()[id];
         let unsent = session.out.len().saturating_sub(session.sent);
         unsent > OUTBOX_FREE && self.check_large_output(id, now, unsent as u64)
     }
 
     #[cold]
     fn check_large_output(&mut self, id: SessionId, now: Now, unsent: u64) -> bool {
-        let session = &self.engine.sessions[id.0 as usize];
-        let limit = self.engine.config.client_output_buffer_limit[class(session)];
-        let Some(slot) = self.connections.slots.get_mut(id.0 as usize) else { return false };
+        let session = &self.engine.sessions()[id];
+        let limit = self.engine.config().client_output_buffer_limit[class(session)];
+        let Some(slot) = self.connections.slots.get_mut(id) else { return false };
         let mut exceeded = limit.hard > 0 && unsent > limit.hard;
         if limit.soft > 0 && unsent > limit.soft {
             let since = slot.soft_since_ms.get_or_insert(NonZeroU64::MIN.saturating_add(now.mono_ms().saturating_sub(1))).get();
@@ -124,7 +121,7 @@ impl Driver {
         }
         if exceeded {
             tracing::warn!(client = session.id, addr = session.addr, unsent, "closing a client that does not read its replies");
-            self.engine.stats.output_limit_disconnections += 1;
+            self.engine.stats_mut().output_limit_disconnections += 1;
             self.abort(id);
         }
         exceeded

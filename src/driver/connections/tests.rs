@@ -252,7 +252,7 @@ fn who_reads_nothing_sends_too_much_or_is_idle_is_closed() {
     crate::on_executor_stack(|| {
         let config = Config { client_query_buffer_limit: 1_000, timeout: 10, ..Config::default() };
         let mut all = Clients::new(config);
-        all.driver.engine.config.client_output_buffer_limit[0].hard = 100_000;
+        all.driver.engine.change_config(|config| config.client_output_buffer_limit[0].hard = 100_000);
         let clients = [all.connect(), all.connect(), all.connect(), all.connect()];
         let [slow, long, idle, waiter] = clients;
         all.send(slow, &request(&["SET", "k", &"x".repeat(900)]));
@@ -273,7 +273,8 @@ fn who_reads_nothing_sends_too_much_or_is_idle_is_closed() {
         all.advance(2_000);
         assert_eq!((all.of(idle).closed, all.of(waiter).closed), (true, false));
         assert!(
-            all.driver.engine.stats.output_limit_disconnections == 1 && all.driver.engine.stats.query_limit_disconnections == 1
+            all.driver.engine.stats().output_limit_disconnections == 1
+                && all.driver.engine.stats().query_limit_disconnections == 1
         );
     });
 }

@@ -121,7 +121,7 @@ impl Driver {
             return Step::End(Next::Later);
         }
         turn.at = At::Begin;
-        let slot = &self.connections.slots[id.0 as usize];
+        let slot = &self.connections.slots[id];
         if slot.kept.as_ref().is_some_and(|kept| kept.ready) && !self.is_blocked(id) {
             return Step::Execute;
         }
@@ -149,18 +149,18 @@ impl Driver {
     /// on, and the client's own too unless its outbox is full. What opens the gate wakes the connection.
     #[cold]
     fn waits_at_gate(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].out.len() > REPLIES_PER_WRITE || self.is_closing(id)
+        self.engine.sessions()[id].out.len() > REPLIES_PER_WRITE || self.is_closing(id)
     }
 
     /// The client sends no more. It may still read, so replies that wait for the disk are written first, as Redis does; and so is that
     /// of a job, which is one step in Redis, and those to what was sent behind it.
     #[cold]
     pub fn end_input(&mut self, id: SessionId) -> Next {
-        self.connections.slots[id.0 as usize].input_ended = true;
+        self.connections.slots[id].input_ended = true;
         if self.engine.has_job(id) {
             return Next::Wait;
         }
-        let flags = &mut self.engine.sessions[id.0 as usize].flags;
+        let flags = &mut self.engine.sessions_mut()[id].flags;
         if !flags.contains(SessionFlags::UNSETTLED) {
             return Next::Close;
         }

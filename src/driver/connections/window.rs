@@ -127,8 +127,8 @@ impl<'a> Window<'a> {
         if self.requests.len() < 2 {
             return;
         }
-        let ahead = engine.keyspace.ahead(engine.sessions[id.0 as usize].db);
-        let commands = engine.commands;
+        let ahead = engine.keyspace().ahead(engine.sessions()[id].db);
+        let commands = engine.commands();
         let mut rest = &self.arguments[..];
         for request in &mut self.requests {
             let arguments;

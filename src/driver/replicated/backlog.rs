@@ -122,7 +122,7 @@ mod tests {
                 crate::driver::replicated::clock::moment(ClusterTime::default()),
                 crate::driver::replay::Purpose::TakeOver,
             );
-            assert_eq!(engine.unwrap().keyspace.db_len(0), 40 * GROUPS_MAX, "each key once");
+            assert_eq!(engine.unwrap().keyspace().db_len(0), 40 * GROUPS_MAX, "each key once");
         });
     }
 }

@@ -87,7 +87,7 @@ impl Driver {
             }
         }
         if let Some(number) = taken.settled {
-            self.engine.replication.settled_index = taken.index;
+            self.engine.replication_mut().settled_index = taken.index;
             let took_us = taken.since_ns.map_or(0, |since_ns| at.ns.saturating_sub(since_ns) / 1000);
             self.settle(at, number, took_us);
             if self.engine.awaits_followers() {
@@ -167,7 +167,7 @@ impl Driver {
         self.engine.end_loading(*engine);
         #[cfg(any(test, feature = "torture"))]
         if self.has_flaw(Flaw::TokenFromClock)
-            && let Some(locks) = &mut self.engine.keyspace.changes.locks
+            && let Some(locks) = &mut self.engine.keyspace_mut().changes.locks
         {
             // As a server that starts with nothing begins to count.
             locks.force_next_token(now.unix_ms().unsigned_abs() * 2048);
@@ -183,8 +183,8 @@ impl Driver {
         let applied = member.node.status().applied;
         member.tick_ms = now.mono_ms();
         member.part = Part::Leads(Box::new(leading));
-        self.engine.replication.settled_index = applied;
-        self.engine.persistence.figures = Some(figures);
+        self.engine.replication_mut().settled_index = applied;
+        self.engine.persistence_mut().figures = Some(figures);
         self.record_changes();
         tracing::info!("this node leads");
         self.show_cluster(at);
@@ -207,7 +207,7 @@ impl Driver {
         }
         // What waited does so no more.
         self.refuse_writes();
-        self.engine.persistence.figures = None;
+        self.engine.persistence_mut().figures = None;
         self.record_changes();
         self.show_cluster(at);
         let empty = self.engine.empty_like_this(at.now);
@@ -223,14 +223,13 @@ impl Driver {
         if let Some(member) = self.member_mut() {
             member.part = Part::Empty;
         }
-        self.engine.persistence.figures = None;
+        self.engine.persistence_mut().figures = None;
         self.record_changes();
     }
 
     /// Closes connections: see [`close_sessions`].
     pub(super) fn close_sessions(&mut self, at: Present, closing: Closing) {
-        let is_unsettled =
-            |engine: &Engine, id: SessionId| engine.sessions[id.0 as usize].flags.contains(SessionFlags::UNSETTLED);
+        let is_unsettled = |engine: &Engine, id: SessionId| engine.sessions()[id].flags.contains(SessionFlags::UNSETTLED);
         let closed = close_sessions(&mut self.engine, at.now, closing, is_unsettled);
         closed.into_iter().for_each(|id| self.wake(id));
     }

@@ -343,17 +343,17 @@ pub fn close_sessions(
     closing: Closing,
     is_unsettled: impl Fn(&Engine, SessionId) -> bool,
 ) -> Vec<SessionId> {
-    let ids: Vec<SessionId> = engine.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+    let ids: Vec<SessionId> = engine.sessions().iter().map(|(id, _)| id).collect();
     let mut closed = Vec::new();
     for id in ids {
-        let flags = engine.sessions[id.0 as usize].flags;
+        let flags = engine.sessions()[id].flags;
         let holds = engine.has_session_grants(id);
         let must_know = is_unsettled(engine, id) || flags.contains(SessionFlags::BLOCKED) || holds;
         let only_subscribes = || flags.contains(SessionFlags::SUBSCRIBED) && !engine.hears_of_keys(id);
         if !must_know && (closing == Closing::CutOff || only_subscribes()) {
             continue;
         }
-        engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        engine.sessions_mut()[id].flags |= SessionFlags::CLOSE_NOW;
         if holds {
             engine.lose_sight(now, id);
         }

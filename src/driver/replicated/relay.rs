@@ -7,10 +7,10 @@ use crate::driver::replicated::messages::{decode, encode};
 impl Driver {
     /// Sends what was published in this turn to the other nodes, as soon as a batch is settled; 0 for at once.
     pub(in crate::driver) fn relay_messages(&mut self, batch: BatchNumber) {
-        if !self.engine.pubsub.relay.has_messages() {
+        if !self.engine.pubsub().relay.has_messages() {
             return;
         }
-        let messages = self.engine.pubsub.relay.take();
+        let messages = self.engine.pubsub_mut().relay.take();
         let Some(member) = self.member_mut() else { return };
         let Some(message) = encode(messages) else { return };
         if batch == 0 && member.messages.waiting.is_empty() {

@@ -91,13 +91,13 @@ impl Scene {
     }
 
     fn blocked(&self, id: SessionId) -> bool {
-        self.h.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED)
+        self.h.engine.clients.sessions[id].flags.contains(SessionFlags::BLOCKED)
     }
 
     /// The output that a session was sent.
     #[track_caller]
     fn got(&mut self, id: SessionId) -> String {
-        let out = std::mem::take(&mut self.h.engine.sessions[id.0 as usize].out);
+        let out = std::mem::take(&mut self.h.engine.clients.sessions[id].out);
         String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
     }
 
@@ -315,7 +315,7 @@ fn a_client_that_leaves_takes_nothing() {
     // Nor does a session that is about to be closed.
     let a = s.waiter(&TAKE, "TAKE h 0");
     let b = s.waiter(&TAKE, "TAKE h 0");
-    let client = s.h.engine.sessions[a.0 as usize].id;
+    let client = s.h.engine.clients.sessions[a].id;
     assert_eq!(s.h.run(&format!("CLIENT KILL ID {client}")), ":1");
     s.h.run("HSET h f v");
     assert_eq!(s.hear(&[a, b]), ["", "*2 $1 h $1 f"]);
@@ -342,7 +342,7 @@ fn a_wait_for_many_keys_is_forgotten_in_pieces() {
 fn others_may_end_a_wait() {
     let mut s = Scene::new();
     let a = s.waiter(&TAKE, "TAKE h 0");
-    let client = s.h.engine.sessions[a.0 as usize].id;
+    let client = s.h.engine.clients.sessions[a].id;
     assert_eq!(s.h.run(&format!("CLIENT UNBLOCK {client}")), ":1");
     assert_eq!(s.got(a), "*-1");
     assert_eq!(s.h.run(&format!("CLIENT UNBLOCK {client}")), ":0");
@@ -382,7 +382,7 @@ fn what_a_pause_holds_back_goes_on_in_order() {
     assert_eq!(s.hear(&[a, b, c]), ["", "", "$1 1"]);
     assert!(s.blocked(a) && s.blocked(b));
     assert_eq!(s.h.engine.next_deadline(), Some(s.h.now.mono_ms() + 100));
-    let client = s.h.engine.sessions[a.0 as usize].id;
+    let client = s.h.engine.clients.sessions[a].id;
     assert_eq!(s.h.run(&format!("CLIENT UNBLOCK {client}")), ":0", "it waits for no key");
     s.h.pass(99);
     assert_eq!(s.hear(&[a, b]), ["", ""]);

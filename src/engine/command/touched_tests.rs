@@ -325,7 +325,7 @@ impl Scene {
         for request in requests {
             let args: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
             self.h.engine.execute(self.h.now, id, &args);
-            reply = std::mem::take(&mut self.h.engine.sessions[id.0 as usize].out);
+            reply = std::mem::take(&mut self.h.engine.clients.sessions[id].out);
         }
         let names = self.h.engine.keyspace.space.names.take();
         let changed = std::mem::take(&mut *self.changed.0.borrow_mut());

@@ -22,10 +22,10 @@ impl Engine {
             return self.execute_request(now, id, request);
         }
         let command = resolved.map_or_else(|| name.to_vec(), |command| self.commands.full_name(command).as_bytes().to_vec());
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         let client = session.name.as_deref().unwrap_or_default();
-        let fault = self.faults.decide(&command, client, session.addr.as_bytes());
-        let session = &mut self.sessions[id.0 as usize];
+        let fault = self.testing.faults.decide(&command, client, session.addr.as_bytes());
+        let session = &mut self.clients.sessions[id];
         match fault {
             None => self.execute_request(now, id, request),
             Some(Fault::Error(text)) => self.fail(id, name, text),
@@ -58,7 +58,7 @@ impl Engine {
                 session.flags |= SessionFlags::REPLY_SKIP_NEXT | SessionFlags::CLOSE_WHEN_DONE;
                 session.flags.set(SessionFlags::RESET_SOCKET, reset);
                 self.execute_request(now, id, request);
-                let session = &mut self.sessions[id.0 as usize];
+                let session = &mut self.clients.sessions[id];
                 if !session.flags.contains(SessionFlags::BLOCKED) {
                     session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 }
@@ -68,7 +68,7 @@ impl Engine {
 
     /// Skips a request: if its reply was to be discarded, that counts as done.
     fn pass_over(&mut self, id: SessionId) {
-        self.sessions[id.0 as usize].begin_reply();
+        self.clients.sessions[id].begin_reply();
     }
 
     fn fail(&mut self, id: SessionId, name: &[u8], text: String) {
@@ -78,11 +78,11 @@ impl Engine {
         let is_exec = self.commands.lookup(name).is_some_and(Command::is_exec);
         let said = self.refused(id, is_exec, error.clone());
         let error = if is_exec { error } else { said };
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         let (mut out, protocol) = (std::mem::take(&mut session.out), session.protocol);
         let start = out.len();
         self.refuse(&error, &mut WireReply::new(&mut out, protocol));
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         if session.silenced() {
             out.truncate(start);
         }
@@ -91,16 +91,16 @@ impl Engine {
 
     fn delay(&mut self, now: Now, id: SessionId, ms: u64, args: &[&[u8]]) {
         self.pass_over(id);
-        self.faults.last += 1;
-        let due = (now.deadline_in(ms), self.faults.last);
-        self.faults.delayed.insert(due, (id, Arguments::new(args)));
-        self.sessions[id.0 as usize].flags |= SessionFlags::BLOCKED;
+        self.testing.faults.last += 1;
+        let due = (now.deadline_in(ms), self.testing.faults.last);
+        self.testing.faults.delayed.insert(due, (id, Arguments::new(args)));
+        self.clients.sessions[id].flags |= SessionFlags::BLOCKED;
     }
 
     /// Executes the delayed requests that are due; if there are many, some of them.
     pub(in crate::engine) fn end_delays(&mut self, now: Now) {
         for _ in 0..ADVANCE_BUDGET {
-            if !now.reached(self.faults.next_ms()) {
+            if !now.reached(self.testing.faults.next_ms()) {
                 return;
             }
             self.end_delay(now);
@@ -109,7 +109,7 @@ impl Engine {
 
     /// Executes all delayed requests now, whenever they are due.
     pub(in crate::engine) fn end_all_delays(&mut self, now: Now) {
-        while !self.faults.delayed.is_empty() {
+        while !self.testing.faults.delayed.is_empty() {
             self.end_delay(now);
         }
         self.mark_journal(false);
@@ -117,8 +117,8 @@ impl Engine {
 
     /// Executes the first delayed request.
     fn end_delay(&mut self, now: Now) {
-        let Some((_, (id, args))) = self.faults.delayed.pop_first() else { return };
-        let session = &mut self.sessions[id.0 as usize];
+        let Some((_, (id, args))) = self.testing.faults.delayed.pop_first() else { return };
+        let Some(session) = self.clients.sessions.get_mut(id) else { return };
         session.resume();
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;

@@ -6,12 +6,12 @@ use crate::keyspace::journal::{Journal, Libraries, WRITES_MAX};
 impl Engine {
     /// Sources of the function libraries.
     pub fn library_sources(&self) -> Libraries {
-        self.scripts.libraries()
+        self.scripting.interpreters.libraries()
     }
 
     /// Sizes the journal to the largest number of writes that a rule of faults or a test may lose.
     pub(crate) fn update_journal(&mut self) {
-        let limit = self.faults.loses().max(self.faults.journal).min(WRITES_MAX) as usize;
+        let limit = self.testing.faults.loses().max(self.testing.faults.journal).min(WRITES_MAX) as usize;
         self.settle_journal();
         match &mut self.keyspace.changes.journal {
             _ if limit == 0 => self.keyspace.changes.journal = None,

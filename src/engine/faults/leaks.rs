@@ -249,17 +249,18 @@ impl Engine {
 
     /// The clients that may have written a key, by the last 32 bits of their numbers.
     fn writers(&self) -> BTreeMap<u32, Client> {
-        let ended = self.ended_clients.ids().map(|id| (id as u32, Client { id, slot: u32::MAX, ..Client::default() }));
+        let ended = self.clients.ended.ids().map(|id| (id as u32, Client { id, slot: u32::MAX, ..Client::default() }));
         let connected = self
+            .clients
             .sessions
             .iter()
-            .map(|(slot, session)| (session.id as u32, Client { id: session.id, slot: slot as u32, ..Client::default() }));
+            .map(|(id, session)| (session.id as u32, Client { id: session.id, slot: id.number(), ..Client::default() }));
         ended.chain(connected).collect()
     }
 
     fn leak_client(&self, now: Now, client: Client) -> LeakClient {
         let known = self.known_client(client);
-        let is_connected = self.sessions.get(client.slot as usize).is_some_and(|session| session.id == client.id);
+        let is_connected = self.clients.sessions.contains(client.session());
         let peer = (is_connected || known.ended_ms.is_some()).then(|| (known.addr.to_string(), known.name.to_vec()));
         let gone_ms = known.ended_ms.map(|ended_ms| now.mono_ms().saturating_sub(ended_ms));
         LeakClient { id: client.id, peer, gone_ms }

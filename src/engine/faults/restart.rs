@@ -35,7 +35,7 @@ impl Engine {
     /// and their randomness stay. So do the numbers that are never reused: client ids and fencing tokens. A restarted process
     /// derives them from its wall clock; here the clock may be frozen, and a repeated token would defeat the purpose of tokens.
     pub fn restart(&mut self, now: Now, last: Option<SessionId>, lose: Option<u64>) {
-        debug_assert!(self.long_run.is_none(), "what runs is ended first");
+        debug_assert!(self.scripting.long_run.is_none(), "what runs is ended first");
         self.settle_journal();
         let mut journal = self.keyspace.changes.journal.take();
         let state = match (lose, &mut journal) {
@@ -51,31 +51,30 @@ impl Engine {
             (Some(_), None) => Some((self.keyspace.images(None), self.keyspace.lock_records(), self.library_sources())),
         };
         // With the same seed, because hashes of values derive from it.
-        let mut old = std::mem::replace(self, Engine::new(self.config.clone(), self.seed, now, self.commands));
-        self.random = old.random;
-        self.run_id = self.random_id();
-        self.replication_id = self.run_id.clone();
-        self.environment = std::mem::take(&mut old.environment);
+        let mut old = std::mem::replace(self, Engine::new(self.config.clone(), self.host.seed, now, self.commands));
+        self.host.random = old.host.random;
+        self.host.run_id = self.random_id();
+        self.host.replication_id = self.host.run_id.clone();
+        self.host.environment = std::mem::take(&mut old.host.environment);
         self.users = old.users;
         self.users.log = Log::default();
-        self.users_file = old.users_file;
-        self.entropy = old.entropy;
-        self.rewrite_config = old.rewrite_config;
-        self.apply_config = old.apply_config;
-        self.supervisor = old.supervisor;
-        self.script_steps_max = old.script_steps_max;
-        self.test_mode = old.test_mode;
+        self.host.users_file = old.host.users_file;
+        self.host.entropy = old.host.entropy;
+        self.host.rewrite_config = old.host.rewrite_config;
+        self.host.apply_config = old.host.apply_config;
+        self.scripting.supervisor = old.scripting.supervisor;
+        self.scripting.steps_max = old.scripting.steps_max;
+        self.testing.mode = old.testing.mode;
         self.replication = old.replication;
-        self.faults = old.faults;
-        self.faults.forget_all();
-        self.next_client = old.next_client;
-        self.actions = old.actions;
+        self.testing.faults = old.testing.faults;
+        self.testing.faults.forget_all();
+        self.work.actions = old.work.actions;
         self.update_slow_path();
-        self.stats.event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
-        self.sessions = old.sessions;
+        self.diagnosis.stats.event_loop_before = self.host.environment.event_loop.map_or([0; 2], |count| count());
+        self.clients.sessions = old.clients.sessions;
         // Sessions name their last command by its slot.
-        self.command_stats = old.command_stats;
-        self.command_stats.reset();
+        self.diagnosis.command_stats = old.diagnosis.command_stats;
+        self.diagnosis.command_stats.reset();
         self.end_sessions(last);
         let next_token = old.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
         if let Some(locks) = &mut self.keyspace.changes.locks {
@@ -104,9 +103,9 @@ impl Engine {
     fn end_sessions(&mut self, last: Option<SessionId>) {
         const STAYS: SessionFlags =
             SessionFlags::AUTHENTICATED.union(SessionFlags::UNRESTRICTED).union(SessionFlags::UNIX_SOCKET);
-        let ids: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+        let ids: Vec<SessionId> = self.clients.sessions.ids(|_| true);
         for id in ids {
-            let session = &mut self.sessions[id.0 as usize];
+            let session = &mut self.clients.sessions[id];
             session.flags &= STAYS;
             if last == Some(id) {
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
@@ -114,8 +113,8 @@ impl Engine {
                 session.flags |= SessionFlags::CLOSE_NOW;
                 (session.out, session.sent) = (Vec::new(), 0);
             }
-            (session.transaction, session.subscriptions, session.held) = (None, [0; 3], 0);
-            session.update_subscribed();
+            (session.transaction, session.held) = (None, 0);
+            session.forget_subscriptions();
             (session.watcher, session.waiter, session.lock_waiter, session.tracker) = (NIL, NIL, NIL, NIL);
             self.mark_dirty(id);
             if self.counts_clients() {
@@ -140,9 +139,9 @@ impl Engine {
             images: self.keyspace.images(Some(now)),
             records: self.keyspace.lock_records(),
             libraries: self.library_sources(),
-            scripts: self.scripts.sources(),
+            scripts: self.scripting.interpreters.sources(),
             taken_ms: now.deadline_in(0),
-            seed: self.seed,
+            seed: self.host.seed,
         }
     }
 
@@ -155,31 +154,31 @@ impl Engine {
     /// clock, the configuration, statistics and the rules of faults. Returns an error and changes nothing if the snapshot is of
     /// an engine with another seed, or has databases that do not exist here.
     pub fn restore(&mut self, now: Now, snapshot: &Snapshot) -> Result<(), &'static str> {
-        if snapshot.seed != self.seed {
+        if snapshot.seed != self.host.seed {
             return Err("a snapshot of a server with another seed");
         }
         if snapshot.images.keys().any(|(db, _)| *db as usize >= self.keyspace.databases()) {
             return Err("a snapshot of a server with more databases");
         }
-        debug_assert!(self.long_run.is_none(), "nothing runs meanwhile");
+        debug_assert!(self.scripting.long_run.is_none(), "nothing runs meanwhile");
         self.unpause();
         self.end_all_delays(now);
         self.unpause();
-        while self.pause.held() > 0 {
+        while self.clients.pause.held() > 0 {
             self.resume_held(now);
             // A held request may itself have begun a pause.
             self.unpause();
         }
-        let ids: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+        let ids: Vec<SessionId> = self.clients.sessions.ids(|_| true);
         for id in ids {
-            let session = &self.sessions[id.0 as usize];
+            let session = &self.clients.sessions[id];
             if session.waiter != NIL || session.lock_waiter != NIL {
                 self.unblock(now, id, None);
             }
         }
         self.keyspace.changes.begin();
         self.remove_state(now, &snapshot.scripts);
-        let connected: Vec<u64> = self.sessions.iter().map(|(_, session)| session.id).collect();
+        let connected: Vec<u64> = self.clients.sessions.iter().map(|(_, session)| session.id).collect();
         let later_ms = now.deadline_in(0) as i64 - snapshot.taken_ms as i64;
         let state = (snapshot.images.clone(), snapshot.records.clone(), &snapshot.libraries);
         self.put_state(now, state, later_ms, Coming::Restored, |client| connected.contains(&client.id));

@@ -1,4 +1,24 @@
-//! Orders of tests about the server's clock. The engine has no clock; it passes these orders on to its driver.
+//! What tests have ordered, and their orders about the server's clock. The engine has no clock; it passes these on to its driver.
+
+use crate::engine::faults::Faults;
+use crate::engine::faults::gates::Gates;
+
+/// What tests have ordered.
+pub(in crate::engine) struct Testing {
+    /// Test mode: `CLOCK` and `FAULT` are allowed.
+    pub(in crate::engine) mode: bool,
+    /// Faults ordered by `FAULT`.
+    pub(in crate::engine) faults: Faults,
+    /// Replies that a fault holds back.
+    pub(in crate::engine) gates: Gates,
+}
+
+impl Testing {
+    /// Nothing. `seed` is that of the faults with a probability.
+    pub(in crate::engine) fn new(seed: u64) -> Testing {
+        Testing { mode: false, faults: Faults::new(seed), gates: Gates::default() }
+    }
+}
 
 /// The farthest that a clock is moved, and the latest time that it shows, in milliseconds: a hundred thousand years. Later
 /// additions do not overflow.

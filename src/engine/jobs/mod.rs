@@ -11,6 +11,7 @@
 pub(crate) mod keys;
 pub mod long_run;
 mod run;
+mod supervise;
 
 use std::collections::VecDeque;
 

@@ -25,7 +25,7 @@ impl Context<'_> {
     pub(crate) fn start_job(&mut self, work: impl Work + 'static) {
         let (session, command) = (self.session, self.command);
         let job = Job { session, command, work: Box::new(work), reply: vec![0; HEADROOM], ns: 0 };
-        self.engine.jobs.0.push_back(job);
+        self.engine.work.jobs.0.push_back(job);
         self.session().flags |= SessionFlags::BLOCKED;
     }
 }
@@ -34,18 +34,18 @@ impl Engine {
     /// Whether a client waits for a job. If so, [`Engine::advance`] has work even if no time passes.
     #[inline]
     pub fn has_jobs(&self) -> bool {
-        !self.jobs.is_empty()
+        !self.work.jobs.is_empty()
     }
 
     /// Whether a session waits for a job.
     pub fn has_job(&self, id: SessionId) -> bool {
-        self.jobs.has(id)
+        self.work.jobs.has(id)
     }
 
     /// Continues one of the jobs.
     #[cold]
     pub(in crate::engine) fn run_jobs(&mut self, now: Now, budget: &mut u32) {
-        let Some(mut job) = self.jobs.0.pop_front() else { return };
+        let Some(mut job) = self.work.jobs.0.pop_front() else { return };
         let began_ns = self.look(now);
         let count = job.work.slice().min((*budget).max(1));
         *budget -= count.min(*budget);
@@ -54,17 +54,17 @@ impl Engine {
         if all {
             self.finish_job(now, job);
         } else {
-            self.jobs.0.push_back(job);
+            self.work.jobs.0.push_back(job);
         }
     }
 
     fn finish_job(&mut self, now: Now, job: Job) {
         let Job { session: id, command, mut work, mut reply, ns } = job;
         work.leave(self);
-        let counted = self.command_stats.of(command);
+        let counted = self.diagnosis.command_stats.of(command);
         counted.calls += 1;
         counted.ns += ns;
-        let session = &mut self.sessions[id.0 as usize];
+        let Some(session) = self.clients.sessions.get_mut(id) else { return };
         session.flags.remove(SessionFlags::BLOCKED);
         let kind = work.kind();
         if session.silenced() || kind == ReplyKind::AlreadySent {
@@ -95,14 +95,14 @@ impl Engine {
 
     /// Ends a session's job that only a leader may do, with an error. Returns false if the session waits for none.
     pub(in crate::engine) fn fail_job(&mut self, now: Now, id: SessionId, error: &Error) -> bool {
-        let Some(command) = self.jobs.0.iter().find(|job| job.session == id).map(|job| job.command) else { return false };
+        let Some(command) = self.work.jobs.0.iter().find(|job| job.session == id).map(|job| job.command) else { return false };
         if !command.needs_leader() {
             return false;
         }
         self.forget_job(id);
-        self.command_stats.of(command).failed += 1;
-        self.stats.error(error);
-        let session = &mut self.sessions[id.0 as usize];
+        self.diagnosis.command_stats.of(command).failed += 1;
+        self.diagnosis.stats.error(error);
+        let session = &mut self.clients.sessions[id];
         session.flags.remove(SessionFlags::BLOCKED);
         if !session.silenced() {
             WireReply::new(&mut session.out, session.protocol).error(error.text());
@@ -113,8 +113,8 @@ impl Engine {
 
     /// Ends a session's job, if any.
     pub(in crate::engine) fn forget_job(&mut self, id: SessionId) {
-        if let Some(at) = self.jobs.0.iter().position(|job| job.session == id)
-            && let Some(mut job) = self.jobs.0.remove(at)
+        if let Some(at) = self.work.jobs.0.iter().position(|job| job.session == id)
+            && let Some(mut job) = self.work.jobs.0.remove(at)
         {
             job.work.leave(self);
             self.discard(job.reply);

@@ -12,13 +12,13 @@ fn ask(h: &mut Harness, words: &str) {
 
 /// The unsent output of the session.
 fn replied(h: &mut Harness) -> String {
-    let session = &mut h.engine.sessions[h.session.0 as usize];
+    let session = &mut h.engine.clients.sessions[h.session];
     let out = std::mem::take(&mut session.out);
     String::from_utf8(out[std::mem::take(&mut session.sent)..].to_vec()).unwrap_or_default()
 }
 
 fn blocked(h: &Harness) -> bool {
-    h.engine.sessions[h.session.0 as usize].flags.contains(SessionFlags::BLOCKED)
+    h.engine.clients.sessions[h.session].flags.contains(SessionFlags::BLOCKED)
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn keys_of_a_large_database_are_walked_over_a_few_a_turn() {
     let distinct: BTreeSet<&str> = keys.iter().copied().collect();
     assert_eq!(distinct.len(), count, "a key twice");
     assert!((3..5000).all(|n| distinct.contains(format!("k{n}").as_str())), "one is missing");
-    assert_eq!(h.engine.command_stats.of(crate::commands::lookup(b"keys").unwrap_or_else(|| unreachable!())).calls, 1);
+    assert_eq!(h.engine.diagnosis.command_stats.of(crate::commands::lookup(b"keys").unwrap_or_else(|| unreachable!())).calls, 1);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn subscribe(h: &mut Harness, id: SessionId, word: &str, prefix: &str, count: us
         let args: Vec<&[u8]> = std::iter::once(word).chain(names.iter().map(String::as_str)).map(str::as_bytes).collect();
         h.engine.execute(h.now, id, &args);
     }
-    h.engine.sessions[id.0 as usize].out.clear();
+    h.engine.clients.sessions[id].out.clear();
 }
 
 #[test]
@@ -252,9 +252,9 @@ fn thousands_of_clients_are_listed_a_few_a_turn() {
         // One that goes meanwhile is not shown, nor is another in its place.
         ask(&mut h, "CLIENT LIST");
         h.engine.advance(h.now);
-        let gone = h.engine.sessions[others[2999].0 as usize].id;
+        let gone = h.engine.clients.sessions[others[2999]].id;
         h.engine.disconnect(h.now, others[2999]);
-        assert_eq!(h.engine.connect(h.now, Default::default()), others[2999]);
+        assert_eq!(h.engine.connect(h.now, Default::default()).number(), others[2999].number());
         h.pass(0);
         let reply = replied(&mut h);
         assert_eq!(reply.lines().filter(|line| line.contains("id=")).count(), 3000);
@@ -388,7 +388,7 @@ fn very_many_subscriptions_end_a_few_a_turn() {
         let publish = if kind == 2 { "SPUBLISH" } else { "PUBLISH" };
         for (channel, receivers) in [("c0", ":0\r\n"), ("c2999", ":1\r\n")] {
             h.engine.execute(h.now, other, &[publish.as_bytes(), channel.as_bytes(), b"m"]);
-            let out = std::mem::take(&mut h.engine.sessions[other.0 as usize].out);
+            let out = std::mem::take(&mut h.engine.clients.sessions[other].out);
             assert_eq!(out, receivers.as_bytes());
         }
         assert!(replied(&mut h).contains("c2999\r\n$1\r\nm"));
@@ -402,7 +402,7 @@ fn very_many_subscriptions_end_a_few_a_turn() {
         let rest = replied(&mut h);
         let left = 3000 - 256 + usize::from(kind == 0) + usize::from(kind == 1);
         assert_eq!(rest.matches(word).count(), left);
-        assert_eq!(h.engine.sessions[id.0 as usize].subscriptions[kind], 0);
+        assert_eq!(h.engine.clients.sessions[id].subscriptions[kind], 0);
         // One that is left without any is told so once.
         assert_eq!(h.run(word).matches(word).count(), 1);
     }
@@ -423,7 +423,7 @@ fn unsubscribing_in_steps_respects_closing_and_reply_off() {
     subscribe(&mut h, id, "SUBSCRIBE", "c", 2000);
     ask(&mut h, "UNSUBSCRIBE");
     h.engine.advance(h.now);
-    h.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+    h.engine.clients.sessions[id].flags |= SessionFlags::CLOSE_NOW;
     h.engine.advance(h.now);
     assert!(!h.engine.has_jobs());
     h.engine.disconnect(h.now, id);

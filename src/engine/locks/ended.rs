@@ -11,32 +11,30 @@ use crate::lock::ended_clients::KnownClient;
 impl Engine {
     /// Remembers a connection that ends, if it has acquired locks.
     pub(in crate::engine) fn remember_client(&mut self, now: Now, id: SessionId) {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         if !session.flags.contains(SessionFlags::ACQUIRED) {
             return;
         }
         let (number, known) = (session.id, KnownClient { ended_ms: Some(now.mono_ms()), ..self.describe_client(session) });
-        self.ended_clients.add(number, known);
+        self.clients.ended.add(number, known);
         self.bound_diagnosis();
     }
 
     /// The number of the client that wrote a key, of which the key has the last 32 bits, and what is known of the client. Visits
     /// all sessions.
     pub(crate) fn known_writer(&self, number: u32) -> (u64, KnownClient) {
-        let session = self.sessions.iter().find(|(_, session)| session.id as u32 == number);
-        if let Some((slot, session)) = session {
-            return (session.id, self.known_client(Client { id: session.id, slot: slot as u32, ..Client::default() }));
+        if let Some((_, session)) = self.clients.sessions.iter().find(|(_, session)| session.id as u32 == number) {
+            return (session.id, self.describe_client(session));
         }
-        let ended = self.ended_clients.latest(number);
+        let ended = self.clients.ended.latest(number);
         ended.map_or((u64::from(number), KnownClient::default()), |(id, client)| (id, client.clone()))
     }
 
     /// What is known of a client: of one that is connected, and of the last 10,000 that ended after they had acquired locks.
     pub(crate) fn known_client(&self, client: Client) -> KnownClient {
-        let session = self.sessions.get(client.slot as usize).filter(|session| session.id == client.id);
-        match session {
+        match self.clients.sessions.get(client.session()) {
             Some(session) => self.describe_client(session),
-            None => self.ended_clients.get(client.id).cloned().unwrap_or_default(),
+            None => self.clients.ended.get(client.id).cloned().unwrap_or_default(),
         }
     }
 

@@ -223,7 +223,7 @@ fn words(request: &str) -> Vec<Vec<u8>> {
 fn execute(h: &mut Harness, id: SessionId, args: &[Vec<u8>]) -> Vec<u8> {
     let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
     h.engine.execute(h.now, id, &args);
-    std::mem::take(&mut h.engine.sessions[id.0 as usize].out)
+    std::mem::take(&mut h.engine.clients.sessions[id].out)
 }
 
 /// Rows that a test of keys is about, each with the words that name it.

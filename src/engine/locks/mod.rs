@@ -260,16 +260,16 @@ impl Keyspace {
 impl Engine {
     /// The session's connection, as locks identify it.
     pub(crate) fn lock_client(&self, id: SessionId) -> Client {
-        let session = &self.sessions[id.0 as usize];
-        Client { id: session.id, slot: id.0, user: session.user_key }
+        let session = &self.clients.sessions[id];
+        Client { id: session.id, slot: id.number(), user: session.user_key }
     }
 
     /// As [`Engine::lock_client`] for a session that acquires a lock: its name and address are remembered when it ends.
     #[inline]
     pub(crate) fn acquiring_client(&mut self, id: SessionId) -> Client {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.flags |= SessionFlags::ACQUIRED;
-        Client { id: session.id, slot: id.0, user: session.user_key }
+        Client { id: session.id, slot: id.number(), user: session.user_key }
     }
 
     /// Binds grants of an owner that has come back on this session's connection, if it is not known whether their connection lives:
@@ -277,7 +277,7 @@ impl Engine {
     #[cold]
     pub(crate) fn owner_returns(&mut self, now: Now, id: SessionId, (db, names): (u32, &[&[u8]]), owner: &[u8]) {
         let by = self.acquiring_client(id);
-        let user = self.users.name(self.sessions[id.0 as usize].user).unwrap_or_default().to_vec();
+        let user = self.users.name(self.clients.sessions[id].user).unwrap_or_default().to_vec();
         self.keyspace.with_locks(now, |locks, keys| {
             names.iter().for_each(|name| locks.come_back(keys, now, (db, name), owner, (by, &user)));
             locks.work(keys, now);
@@ -289,14 +289,14 @@ impl Engine {
     #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "only a leader without a majority does so"))]
     pub(crate) fn lose_sight(&mut self, now: Now, id: SessionId) {
         self.forget_lock_wait(now, id);
-        let client = self.sessions[id.0 as usize].id;
+        let client = self.clients.sessions[id].id;
         self.keyspace.with_locks(now, |locks, _| locks.lose_sight(client));
     }
 
     /// Whether a session has grants that end with it.
     #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "only a leader without a majority asks"))]
     pub(crate) fn has_session_grants(&self, id: SessionId) -> bool {
-        let client = self.sessions[id.0 as usize].id;
+        let client = self.clients.sessions[id].id;
         self.keyspace.changes.locks.as_ref().is_some_and(|locks| {
             let named = locks.sessions.of_client(client).and_then(|number| locks.sessions.get(number));
             locks.has_bound(client) || named.is_some_and(|session| session.grants > 0)
@@ -323,7 +323,7 @@ impl Engine {
 
     /// Blocks a session on locks, as this waiter.
     pub(crate) fn wait_for_locks(&mut self, id: SessionId, waiter: u32) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.lock_waiter = waiter;
         session.flags |= SessionFlags::BLOCKED;
         // A plain key may hold the name that it waits for: commands must watch for that one too.
@@ -342,7 +342,7 @@ impl Engine {
     /// Grants what has become free to waiters, and notifies them.
     #[cold]
     pub(super) fn attend_locks(&mut self, now: Now) {
-        for client in std::mem::take(&mut self.closed_meanwhile) {
+        for client in std::mem::take(&mut self.clients.closed_meanwhile) {
             self.end_grants_of(now, client, ENDED_AT_ONCE);
         }
         while self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_work()) {
@@ -376,7 +376,7 @@ impl Engine {
                 }
                 Outcome::Refused { client, refusal, name, wanted } => {
                     let error = refusal_error(&refusal, &name, b"", wanted.limit);
-                    self.stats.error(&error);
+                    self.diagnosis.stats.error(&error);
                     self.end_lock_wait(now, client, 0, |reply| reply.error(error.text()));
                 }
                 Outcome::Lost { client, name, owner, token, reason } => {
@@ -391,8 +391,8 @@ impl Engine {
 
     /// Replies to a session whose wait for locks has ended.
     fn end_lock_wait(&mut self, now: Now, client: Client, waited_ms: u64, reply_with: impl FnOnce(&mut dyn Sink)) {
-        let id = SessionId(client.slot);
-        let Some(session) = self.sessions.get_mut(client.slot as usize).filter(|session| session.id == client.id) else { return };
+        let id = client.session();
+        let Some(session) = self.clients.sessions.get_mut(id) else { return };
         session.lock_waiter = NIL;
         session.flags.remove(SessionFlags::BLOCKED);
         if !session.silenced() {
@@ -401,7 +401,7 @@ impl Engine {
         }
         let threshold_ms = self.config.latency_monitor_threshold;
         if threshold_ms > 0 && waited_ms >= threshold_ms {
-            self.latency.add("lock-wait", now, waited_ms);
+            self.diagnosis.latency.add("lock-wait", now, waited_ms);
         }
         self.wake_up(now, id);
     }
@@ -409,8 +409,8 @@ impl Engine {
     /// Notifies a connection that one of its grants has ended: by a push if it speaks RESP3, and by a message on its channel.
     fn tell_lock_lost(&mut self, client: Client, name: &[u8], owner: &[u8], token: u64, reason: &str) {
         publish_lost(self, client, name, token, reason);
-        let Some(session) = self.sessions.get_mut(client.slot as usize) else { return };
-        if session.id != client.id || session.protocol != Protocol::Resp3 {
+        let Some(session) = self.clients.sessions.get_mut(client.session()) else { return };
+        if session.protocol != Protocol::Resp3 {
             return;
         }
         let mut push = WireReply::new(&mut session.out, session.protocol);
@@ -420,12 +420,12 @@ impl Engine {
         push.bulk(owner);
         push.integer(token as i64);
         push.bulk(reason.as_bytes());
-        self.mark_dirty(SessionId(client.slot));
+        self.mark_dirty(client.session());
     }
 
     /// Ends a session's wait for locks, for any reason except a grant.
     pub(crate) fn forget_lock_wait(&mut self, now: Now, id: SessionId) {
-        let waiter = std::mem::replace(&mut self.sessions[id.0 as usize].lock_waiter, NIL);
+        let waiter = std::mem::replace(&mut self.clients.sessions[id].lock_waiter, NIL);
         if waiter != NIL {
             self.keyspace.with_locks(now, |locks, keys| locks.leave(keys, now, waiter));
         }
@@ -435,16 +435,16 @@ impl Engine {
     /// session.
     pub(crate) fn end_lock_session(&mut self, now: Now, id: SessionId, begins_anew: bool) {
         self.forget_lock_wait(now, id);
-        let client = self.sessions[id.0 as usize].id;
+        let client = self.clients.sessions[id].id;
         let ends =
             |locks: &Locks| (locks.has_bound(client) && !locks.is_unseen(client)) || locks.sessions.of_client(client).is_some();
         if let Some(locks) = &mut self.keyspace.changes.locks
             && ends(locks)
         {
             locks.stats.session_ends_held += u64::from(locks.has_bound(client));
-            if self.long_run.is_some() {
+            if self.scripting.long_run.is_some() {
                 // A script must not see a change of state while it runs.
-                self.closed_meanwhile.push(client);
+                self.clients.closed_meanwhile.push(client);
                 self.keyspace.changes.attention = true;
             } else {
                 // All grants of a reset connection end at once, because it may acquire others before the rest has ended.
@@ -463,14 +463,14 @@ impl Engine {
         });
         self.keyspace.changes.end();
         if !all {
-            self.ending.push_back(client);
+            self.clients.ending.push_back(client);
         }
     }
 
     /// Continues to end the grants of a closed connection that has more than end in one step.
     #[cold]
     pub(super) fn end_more_grants(&mut self, now: Now) {
-        if let Some(client) = self.ending.pop_front() {
+        if let Some(client) = self.clients.ending.pop_front() {
             self.end_grants_of(now, client, ENDED_AT_ONCE);
             self.reply_to_lock_waiters(now);
         }
@@ -479,7 +479,7 @@ impl Engine {
     /// Ends a session's wait for locks with an error, or as if it timed out. Returns false if the session does not wait for
     /// locks.
     pub(crate) fn unblock_from_locks(&mut self, now: Now, id: SessionId, error: Option<&Error>) -> bool {
-        let waiter = self.sessions[id.0 as usize].lock_waiter;
+        let waiter = self.clients.sessions[id].lock_waiter;
         if waiter == NIL {
             return false;
         }
@@ -487,7 +487,7 @@ impl Engine {
         let client = self.lock_client(id);
         self.forget_lock_wait(now, id);
         if let Some(error) = error {
-            self.stats.error(error);
+            self.diagnosis.stats.error(error);
         }
         self.end_lock_wait(now, client, 0, |reply| match error {
             Some(error) => reply.error(error.text()),

@@ -19,7 +19,7 @@ impl Harness {
     }
 
     fn told(&mut self, id: SessionId) -> String {
-        let out = std::mem::take(&mut self.engine.sessions[id.0 as usize].out);
+        let out = std::mem::take(&mut self.engine.clients.sessions[id].out);
         String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
     }
 
@@ -83,11 +83,11 @@ fn a_command_settles_the_expired_leases_of_its_own_keys_first() {
     let mut h = Harness::new();
     let count = 5 * ONE;
     let waiters = many_due(&mut h, count);
-    let served = |h: &Harness| waiters.iter().filter(|id| !h.engine.sessions[id.0 as usize].out.is_empty()).count();
+    let served = |h: &Harness| waiters.iter().filter(|id| !h.engine.clients.sessions[**id].out.is_empty()).count();
     assert_eq!(h.say(h.session, "PING"), "+PONG");
     assert_eq!(served(&h), ONE, "so many and no more");
     // First come, first served: names are settled in the order in which their leases have ended.
-    assert!(waiters[..ONE].iter().all(|id| !h.engine.sessions[id.0 as usize].out.is_empty()));
+    assert!(waiters[..ONE].iter().all(|id| !h.engine.clients.sessions[*id].out.is_empty()));
     let last = waiters[count - 1];
     assert_eq!(h.say(h.session, &format!("SET lock:{} other NX", count - 1)), "$-1", "no request gets ahead of the waiters");
     assert!(h.told(last).starts_with(':'));

@@ -149,11 +149,11 @@ fn what_is_evicted_is_told_and_fails_who_watches_it() {
     ]);
     let other = h.engine.connect(h.now, Default::default());
     h.engine.execute(h.now, other, &[b"PSUBSCRIBE", b"*"]);
-    assert_eq!(h.engine.pubsub.subscriptions(Kind::Pattern, other), 1);
-    h.engine.sessions[other.0 as usize].out.clear();
+    assert_eq!(h.engine.clients.pubsub.subscriptions(Kind::Pattern, other), 1);
+    h.engine.clients.sessions[other].out.clear();
     h.run("CONFIG SET maxmemory-policy volatile-random maxmemory 1");
     h.pass(1);
-    let told = String::from_utf8_lossy(&h.engine.sessions[other.0 as usize].out).into_owned();
+    let told = String::from_utf8_lossy(&h.engine.clients.sessions[other].out).into_owned();
     assert!(told.contains("__keyevent@0__:evicted\r\n$4\r\nfree\r\n"), "{told}");
     h.script(&[
         ("EXISTS k free", ":1"),
@@ -191,7 +191,7 @@ fn nothing_is_evicted_while_others_interrupt_a_script() {
     }
     let max = h.engine.keyspace.bytes() - 2000;
     let other = h.engine.connect(h.now, Default::default());
-    h.engine.supervisor = Some(Box::new(move |engine, now, _, first| {
+    h.engine.scripting.supervisor = Some(Box::new(move |engine, now, _, first| {
         if first {
             // Much is to give way now, as far as these know.
             engine.config.maxmemory = max as u64;
@@ -204,7 +204,7 @@ fn nothing_is_evicted_while_others_interrupt_a_script() {
             engine.execute(now, other, request);
         }
         engine.advance(now);
-        let out = std::mem::take(&mut engine.sessions[other.0 as usize].out);
+        let out = std::mem::take(&mut engine.clients.sessions[other].out);
         let busy = b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
         assert!(out.starts_with(busy) && out.ends_with(b"+RESET\r\n"), "{}", String::from_utf8_lossy(&out));
         assert_eq!(engine.keyspace.stats.evicted, 0, "in the middle of a script");

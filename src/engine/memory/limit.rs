@@ -107,7 +107,7 @@ impl Engine {
     /// Adds the time above `maxmemory` that has ended.
     #[cold]
     fn end_excess(&mut self, now: Now) {
-        self.stats.over_maxmemory_us += self.over_maxmemory_us(now);
+        self.diagnosis.stats.over_maxmemory_us += self.over_maxmemory_us(now);
         self.memory.over_since_us = None;
     }
 
@@ -118,26 +118,26 @@ impl Engine {
 
     /// Memory in use: as measured by the driver, or else by the engine's own account.
     pub(crate) fn usage(&mut self) -> Usage {
-        let usage = match self.environment.usage {
+        let usage = match self.host.environment.usage {
             Some(measure) => measure(),
             None => {
                 let tables = self.keyspace.table_bytes() as u64;
                 Usage { allocated: tables, resident: tables, resident_peak: tables, ..Usage::default() }
             }
         };
-        self.stats.memory_peak = self.stats.memory_peak.max(usage.allocated);
+        self.diagnosis.stats.memory_peak = self.diagnosis.stats.memory_peak.max(usage.allocated);
         usage
     }
 
     fn has_room(&mut self, now: Now, wanted: usize) -> bool {
         let max = self.config.maxmemory;
-        if let Some(allocated) = self.environment.allocated {
+        if let Some(allocated) = self.host.environment.allocated {
             return allocated().saturating_sub(self.not_counted()).saturating_add(wanted as u64) <= max;
         }
         let full = |guard: &MemoryGuard| guard.measured.saturating_add(guard.since).saturating_add(wanted as u64) > max;
         let age_ms = now.mono_ms() - self.memory.measured_ms.min(now.mono_ms());
         if age_ms >= MEASURE_MS || (full(&self.memory) && age_ms > 0) {
-            self.memory.measured = match self.environment.usage {
+            self.memory.measured = match self.host.environment.usage {
                 Some(_) => self.usage().allocated.saturating_sub(self.not_counted()),
                 None => self.keyspace.bytes() as u64,
             };
@@ -148,7 +148,7 @@ impl Engine {
 
     /// Whether keys may be evicted now: during a pause, and while other sessions interrupt a script, the data do not change.
     pub(in crate::engine) fn may_evict(&self) -> bool {
-        !self.pause.is_on() && self.long_run.is_none()
+        !self.clients.pause.is_on() && self.scripting.long_run.is_none()
     }
 
     /// Evicts keys for one turn.
@@ -180,7 +180,7 @@ impl Engine {
                 self.memory.evicting = true;
                 return if gains { Ok(()) } else { Err(Error::OOM) };
             }
-            match self.keyspace.evict_one(now, self.environment.allocated.is_none()) {
+            match self.keyspace.evict_one(now, self.host.environment.allocated.is_none()) {
                 Evicted::Key(bytes) => {
                     gains = true;
                     self.memory.measured = self.memory.measured.saturating_sub(bytes as u64);
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn writes_are_refused_and_the_rest_goes_on_when_memory_is_used_up() {
         let mut h = Harness::new();
-        h.engine.environment.usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
+        h.engine.host.environment.usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
         h.script(&[("SET k v", "+OK"), ("CONFIG SET maxmemory 1000000", "+OK")]);
         let value = vec![b'v'; 60_000];
         assert_eq!(h.args(&[b"SET", b"a", &value]), b"+OK\r\n");

@@ -22,7 +22,7 @@ pub(crate) fn describe_own(line: &mut String, engine: &Engine, now: Now, id: Ses
 
 /// Fields without a meaning here are 0.
 fn describe_with(line: &mut String, engine: &Engine, now: Now, id: SessionId, db: u32, cut: fn(&[u8]) -> &[u8]) {
-    let session = &engine.sessions[id.0 as usize];
+    let session = &engine.clients.sessions[id];
     let seconds = |since_ms: u64| now.mono_ms().saturating_sub(since_ms) / 1000;
     let (name, version) = session.lib.as_deref().map_or(("", ""), |lib| (lib.0.as_str(), lib.1.as_str()));
     let [name, version] = [name, version].map(|text| String::from_utf8_lossy(cut(text.as_bytes())));
@@ -33,9 +33,9 @@ fn describe_with(line: &mut String, engine: &Engine, now: Now, id: SessionId, db
     let tracking = &engine.keyspace.changes.tracking;
     let tracker = tracking.get(session.tracker);
     let redirect = tracker.map_or(-1, |tracker| tracker.redirect.map_or(0, |client| client.number as i64));
-    let waiting = waits.bytes(session.waiter) + engine.pause.bytes(session.held);
+    let waiting = waits.bytes(session.waiter) + engine.clients.pause.bytes(session.held);
     // While a transaction runs, the engine has it, and not the session.
-    let in_exec = session.flags.contains(SessionFlags::IN_EXEC).then_some(engine.executing);
+    let in_exec = session.flags.contains(SessionFlags::IN_EXEC).then_some(engine.running.executing);
     let transaction = session.transaction.as_ref().map(|transaction| (transaction.len(), transaction.memory())).or(in_exec);
     let queued = transaction.map_or(0, |(_, memory)| memory);
     let memory = engine.client_memory(id);

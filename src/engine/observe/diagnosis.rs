@@ -28,9 +28,9 @@ type Place = fn(&mut Engine) -> Option<&mut dyn Memory>;
 
 /// All memories of diagnosis.
 const MEMORIES: [Place; 9] = [
-    |engine| Some(&mut engine.slowlog.kept),
+    |engine| Some(&mut engine.diagnosis.slowlog.kept),
     |engine| Some(&mut engine.users.log.kept),
-    |engine| Some(&mut engine.ended_clients),
+    |engine| Some(&mut engine.clients.ended),
     |engine| Some(&mut engine.locks_mut()?.stats.long),
     |engine| Some(&mut engine.locks_mut()?.history),
     |engine| Some(&mut engine.locks_mut()?.history.breaks.0),
@@ -75,7 +75,7 @@ impl Engine {
             memory.forget_oldest();
             bytes = bytes + memory.bytes() as u64 - before as u64;
         }
-        self.diagnosis_exceeds =
+        self.diagnosis.exceeds =
             bytes > budget && MEMORIES.iter().any(|of| of(self).is_some_and(|memory| memory.oldest_ms().is_some()));
         if let Some(locks) = self.locks_mut() {
             let left = budget.saturating_sub(bytes - locks.history.all_bytes() as u64);

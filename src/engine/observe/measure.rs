@@ -25,12 +25,12 @@ impl Engine {
     /// then is the engine's own time.
     #[inline]
     pub fn begin_batch(&mut self, now: Now, at_ns: u64, stopwatch: Option<fn() -> u64>) {
-        if self.timing.waiting > 0 || self.timing.unfinished.is_some() {
+        if self.diagnosis.timing.waiting > 0 || self.diagnosis.timing.unfinished.is_some() {
             self.abandon_times(now);
         }
-        self.timing.stopwatch = stopwatch;
-        self.timing.looked_ns = at_ns;
-        if self.rates.due(now.mono_us()) {
+        self.diagnosis.timing.stopwatch = stopwatch;
+        self.diagnosis.timing.looked_ns = at_ns;
+        if self.diagnosis.rates.due(now.mono_us()) {
             self.sample_rates(now);
         }
     }
@@ -44,44 +44,44 @@ impl Engine {
     /// Announces that no further requests follow at once.
     #[inline]
     pub fn end_batch(&mut self, now: Now) {
-        if self.timing.waiting > 0 {
+        if self.diagnosis.timing.waiting > 0 {
             self.take_time(now);
         }
     }
 
     /// Reads the clock and distributes the time over the commands that wait for it. Returns the time.
     pub(crate) fn take_time(&mut self, now: Now) -> u64 {
-        let at_ns = self.timing.look(now);
-        let passed = at_ns.saturating_sub(self.timing.looked_ns);
-        self.timing.looked_ns = at_ns;
-        self.share(now, if self.timing.stopwatch.is_some() { passed } else { 0 });
+        let at_ns = self.diagnosis.timing.look(now);
+        let passed = at_ns.saturating_sub(self.diagnosis.timing.looked_ns);
+        self.diagnosis.timing.looked_ns = at_ns;
+        self.share(now, if self.diagnosis.timing.stopwatch.is_some() { passed } else { 0 });
         at_ns
     }
 
     /// Starts the next measurement now.
     #[cold]
     pub(crate) fn restart_time(&mut self, now: Now) {
-        if self.timing.waiting > 0 {
+        if self.diagnosis.timing.waiting > 0 {
             self.share(now, 0);
         }
-        self.timing.looked_ns = self.timing.look(now);
+        self.diagnosis.timing.looked_ns = self.diagnosis.timing.look(now);
     }
 
     /// Times the running command as a whole, from a time that [`Engine::take_time`] returned.
     pub(crate) fn time_since(&mut self, began_ns: u64) {
-        self.timing.began_ns = Some(began_ns);
+        self.diagnosis.timing.began_ns = Some(began_ns);
     }
 
     fn share(&mut self, now: Now, passed_ns: u64) {
-        let waiting = std::mem::take(&mut self.timing.waiting);
+        let waiting = std::mem::take(&mut self.diagnosis.timing.waiting);
         let Some(each_ns) = passed_ns.checked_div(waiting as u64) else { return };
-        self.timing.typical_ns = each_ns;
-        let (group, track) = (self.timing.group, self.config.latency_tracking);
+        self.diagnosis.timing.typical_ns = each_ns;
+        let (group, track) = (self.diagnosis.timing.group, self.config.latency_tracking);
         let mut rest = &group[..waiting];
         while let Some(&number) = rest.first() {
             let same = rest.iter().take_while(|other| **other == number).count();
             rest = &rest[same..];
-            let slot = self.command_stats.slot(number as usize);
+            let slot = self.diagnosis.command_stats.slot(number as usize);
             slot.ns += each_ns * same as u64;
             if track {
                 slot.histogram.get_or_insert_default().record(each_ns, same as u32);
@@ -89,7 +89,7 @@ impl Engine {
         }
         self.note_pause("fast-command", now, passed_ns);
         // If every command has a clock read, these came before that was configured.
-        if passed_ns >= self.timing.slow_ns && !self.timing.each {
+        if passed_ns >= self.diagnosis.timing.slow_ns && !self.diagnosis.timing.each {
             self.log_slow_group(now, &group[..waiting], passed_ns / 1000);
         }
     }
@@ -97,7 +97,7 @@ impl Engine {
     /// Logs commands that share a clock read. Commands that must not be in the slow log are timed alone while every command is.
     #[cold]
     fn log_slow_group(&mut self, now: Now, group: &[u16], us: u64) {
-        let rows = group.iter().filter_map(|&number| self.command_stats.slot(number as usize).row());
+        let rows = group.iter().filter_map(|&number| self.diagnosis.command_stats.slot(number as usize).row());
         let rows = rows.filter(|row| !row.flags.contains(Flags::SKIP_SLOWLOG));
         let names: Vec<Vec<u8>> = rows.map(|row| self.commands.full_name(row).into_owned().into_bytes()).collect();
         if !names.is_empty() {
@@ -109,7 +109,7 @@ impl Engine {
 
     #[cold]
     fn log_slow(&mut self, entry: Entry, us: u64) {
-        self.slowlog.push(entry, us, self.config.slowlog_max_len);
+        self.diagnosis.slowlog.push(entry, us, self.config.slowlog_max_len);
         self.bound_diagnosis();
     }
 
@@ -127,7 +127,7 @@ impl Engine {
     pub(crate) fn note_pause(&mut self, event: &'static str, now: Now, ns: u64) {
         let threshold_ms = self.config.latency_monitor_threshold;
         if threshold_ms > 0 && ns / 1_000_000 >= threshold_ms {
-            self.latency.add(event, now, ns / 1_000_000);
+            self.diagnosis.latency.add(event, now, ns / 1_000_000);
         }
     }
 
@@ -145,14 +145,14 @@ impl Engine {
     ) {
         let large = args.len() > ARGUMENTS_MAX || replied > BYTES_MAX || args.last().is_some_and(|arg| arg.len() > BYTES_MAX);
         let goes_on = flags.contains(SessionFlags::BLOCKED) && self.goes_on_later(id);
-        let long = large || self.visited > VISITED_MAX || !self.command_stats.slot(number).bounded;
+        let long = large || self.running.visited > VISITED_MAX || !self.diagnosis.command_stats.slot(number).bounded;
         if long || goes_on || self.on_slow_path(SlowPath::TIMED.union(SlowPath::ACTIONS)) {
             self.executed_alone(now, id, command, number, args);
             return;
         }
-        let waiting = self.timing.waiting;
-        self.timing.group[waiting] = number as u16;
-        self.timing.waiting = waiting + 1;
+        let waiting = self.diagnosis.timing.waiting;
+        self.diagnosis.timing.group[waiting] = number as u16;
+        self.diagnosis.timing.waiting = waiting + 1;
         if waiting + 1 == GROUP {
             self.take_time(now);
         }
@@ -161,73 +161,74 @@ impl Engine {
     /// Whether a session is blocked in a command that is executed again later. One that waits for locks is not.
     #[cold]
     fn goes_on_later(&self, id: SessionId) -> bool {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         session.flags.contains(SessionFlags::BLOCKED) && session.lock_waiter == NIL
     }
 
     #[cold]
     fn executed_alone(&mut self, now: Now, id: SessionId, command: &'static Command, number: usize, args: &[&[u8]]) {
-        if self.timing.long {
-            self.timing.long = false;
+        if self.diagnosis.timing.long {
+            self.diagnosis.timing.long = false;
             self.update_slow_path();
         }
-        self.visited = 0;
-        if self.timing.suspended {
+        self.running.visited = 0;
+        if self.diagnosis.timing.suspended {
             return;
         }
         if self.goes_on_later(id) {
-            let slot = self.command_stats.slot(number);
+            let slot = self.diagnosis.command_stats.slot(number);
             slot.calls = slot.calls.saturating_sub(1);
             return;
         }
-        let whole = self.timing.began_ns.take();
-        let entry = Entry::of(now, &self.sessions[id.0 as usize], command, args);
-        let at_ns = self.timing.look(now);
+        let whole = self.diagnosis.timing.began_ns.take();
+        let entry = Entry::of(now, &self.clients.sessions[id], command, args);
+        let at_ns = self.diagnosis.timing.look(now);
         // In a transaction, further commands follow before the driver acts: its actions for `CONFIG SET` are not timed.
-        let in_exec = self.sessions[id.0 as usize].flags.contains(SessionFlags::IN_EXEC);
+        let in_exec = self.clients.sessions[id].flags.contains(SessionFlags::IN_EXEC);
         // The time by which a command moves the clock does not count either.
         let asked = |action: &Action| match action {
             Action::Reconfigured(_) => !in_exec,
             Action::Clock(..) => false,
             _ => true,
         };
-        if self.timing.unfinished.is_none() && self.actions.iter().any(asked) {
-            let began_ns = whole.unwrap_or(self.timing.looked_ns);
-            let began_ns = if self.timing.stopwatch.is_some() { began_ns } else { at_ns };
+        if self.diagnosis.timing.unfinished.is_none() && self.work.actions.iter().any(asked) {
+            let began_ns = whole.unwrap_or(self.diagnosis.timing.looked_ns);
+            let began_ns = if self.diagnosis.timing.stopwatch.is_some() { began_ns } else { at_ns };
             self.share(now, 0);
-            self.timing.unfinished = Some(Box::new(Unfinished { slot: number, began_ns, entry }));
+            self.diagnosis.timing.unfinished = Some(Box::new(Unfinished { slot: number, began_ns, entry }));
             return;
         }
         // The earlier commands have received their part of the time since the last clock read.
-        let passed = if self.timing.stopwatch.is_some() { at_ns.saturating_sub(self.timing.looked_ns) } else { 0 };
-        let waiting = self.timing.waiting as u64;
-        let before = (self.timing.typical_ns * waiting).min(passed / (waiting + 1) * waiting);
+        let passed =
+            if self.diagnosis.timing.stopwatch.is_some() { at_ns.saturating_sub(self.diagnosis.timing.looked_ns) } else { 0 };
+        let waiting = self.diagnosis.timing.waiting as u64;
+        let before = (self.diagnosis.timing.typical_ns * waiting).min(passed / (waiting + 1) * waiting);
         self.share(now, before);
-        self.timing.looked_ns = at_ns;
+        self.diagnosis.timing.looked_ns = at_ns;
         let took = whole.map_or(passed - before, |began| at_ns.saturating_sub(began));
         self.record(now, number, entry, took);
     }
 
     /// Announces that the driver has carried out the actions of the last requests.
     pub fn finish_actions(&mut self, now: Now) {
-        if self.rates.due(now.mono_us()) {
+        if self.diagnosis.rates.due(now.mono_us()) {
             self.sample_rates(now);
         }
-        if self.timing.unfinished.is_some() {
-            self.timing.looked_ns = self.timing.look(now);
-            self.finish(now, Some(self.timing.looked_ns));
+        if self.diagnosis.timing.unfinished.is_some() {
+            self.diagnosis.timing.looked_ns = self.diagnosis.timing.look(now);
+            self.finish(now, Some(self.diagnosis.timing.looked_ns));
         }
     }
 
     fn finish(&mut self, now: Now, at_ns: Option<u64>) {
-        if let Some(unfinished) = self.timing.unfinished.take() {
+        if let Some(unfinished) = self.diagnosis.timing.unfinished.take() {
             let Unfinished { slot, began_ns, entry } = *unfinished;
             self.record(now, slot, entry, at_ns.map_or(0, |at| at.saturating_sub(began_ns)));
         }
     }
 
     fn record(&mut self, now: Now, number: usize, entry: Entry, ns: u64) {
-        let slot = self.command_stats.slot(number);
+        let slot = self.diagnosis.command_stats.slot(number);
         slot.ns += ns;
         if self.config.latency_tracking {
             slot.histogram.get_or_insert_default().record(ns, 1);
@@ -235,7 +236,7 @@ impl Engine {
         let flags = slot.row().map_or(Flags::empty(), |row| row.flags);
         let event = if flags.contains(Flags::FAST) { "fast-command" } else { "command" };
         self.note_pause(event, now, ns);
-        if ns >= self.timing.slow_ns && !flags.contains(Flags::SKIP_SLOWLOG) {
+        if ns >= self.diagnosis.timing.slow_ns && !flags.contains(Flags::SKIP_SLOWLOG) {
             self.notice_slow(now, &entry, ns);
             self.log_slow(entry, ns / 1000);
         }
@@ -243,19 +244,19 @@ impl Engine {
 
     /// Whether time passes while requests are executed.
     pub(crate) fn time_passes(&self) -> bool {
-        self.timing.stopwatch.is_some()
+        self.diagnosis.timing.stopwatch.is_some()
     }
 
     /// The stopwatch's time, in nanoseconds.
     pub(crate) fn look(&self, now: Now) -> u64 {
-        self.timing.look(now)
+        self.diagnosis.timing.look(now)
     }
 
     /// Applies the threshold of the slow log. The caller updates the slow path.
     pub(crate) fn update_timing(&mut self) {
         let threshold_us = if self.config.slowlog_max_len > 0 { self.config.slowlog_log_slower_than } else { -1 };
-        self.timing.each = (0..EACH_BELOW_US).contains(&threshold_us);
-        self.timing.slow_ns = u64::try_from(threshold_us).map_or(u64::MAX, |us| us.saturating_mul(1000));
+        self.diagnosis.timing.each = (0..EACH_BELOW_US).contains(&threshold_us);
+        self.diagnosis.timing.slow_ns = u64::try_from(threshold_us).map_or(u64::MAX, |us| us.saturating_mul(1000));
     }
 }
 
@@ -278,7 +279,7 @@ mod tests {
             }
             SHOWN_NS.store(began_ns + took_ms * 1_000_000, Relaxed);
             h.engine.end_batch(h.now);
-            h.engine.sessions[h.session.0 as usize].out.clear();
+            h.engine.clients.sessions[h.session].out.clear();
             assert_eq!(h.run("SLOWLOG LEN"), logged);
         }
         let entry = h.run("SLOWLOG GET");

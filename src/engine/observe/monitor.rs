@@ -22,11 +22,11 @@ impl Context<'_> {
     pub(in crate::engine) fn run_observed(&mut self, args: &[&[u8]]) {
         let (now, id, origin, command) = (self.now, self.session, self.origin, self.command);
         let engine = &mut *self.engine;
-        let current = engine.sessions[id.0 as usize].id;
+        let current = engine.clients.sessions[id].id;
         let tracking = &mut engine.keyspace.changes.tracking;
         let outer = std::mem::replace(&mut tracking.current, current);
         let from_outer = std::mem::replace(&mut tracking.from_script, origin == Origin::Script);
-        let first_time = engine.resumed.is_none();
+        let first_time = engine.running.resumed.is_none();
         // A script is shown before the commands that it calls.
         if command.flags.contains(Flags::SKIP_MONITOR) {
             engine.show(now, id, self.db, origin, command, args);
@@ -63,7 +63,7 @@ pub fn begin(cx: &mut Context<'_>) -> Result {
     }
     if !cx.session().flags.contains(SessionFlags::MONITOR) {
         cx.session().flags |= SessionFlags::MONITOR;
-        cx.engine.monitors.push(cx.session);
+        cx.engine.clients.monitors.push(cx.session);
         cx.engine.update_observers();
         cx.reply.ok();
     }
@@ -73,10 +73,10 @@ pub fn begin(cx: &mut Context<'_>) -> Result {
 impl Engine {
     /// Turns monitoring off for a session.
     pub(crate) fn end_monitor(&mut self, id: SessionId) {
-        let flags = &mut self.sessions[id.0 as usize].flags;
+        let flags = &mut self.clients.sessions[id].flags;
         if flags.contains(SessionFlags::MONITOR) {
             flags.remove(SessionFlags::MONITOR);
-            self.monitors.retain(|&other| other != id);
+            self.clients.monitors.retain(|&other| other != id);
             self.update_observers();
         }
     }
@@ -88,7 +88,7 @@ impl Engine {
     }
 
     pub(crate) fn has_observers(&self) -> bool {
-        !self.monitors.is_empty() || self.keyspace.changes.tracking.trackers() > 0
+        !self.clients.monitors.is_empty() || self.keyspace.changes.tracking.trackers() > 0
     }
 
     /// After a request of a session, while a session monitors or tracks: notifies it of its own changes.
@@ -96,7 +96,7 @@ impl Engine {
     pub(crate) fn end_observed(&mut self, id: SessionId, command: Option<&'static Command>) {
         self.invalidate_others();
         self.invalidate_own();
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         let keeps = command.is_some_and(|command| command.traits.contains(Traits::KEEPS_CACHING));
         if !session.flags.contains(SessionFlags::MULTI) && !keeps {
             self.forget_caching(session.tracker);
@@ -107,21 +107,21 @@ impl Engine {
     #[cold]
     pub(crate) fn show_refused(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
         if let Some(command) = self.commands.lookup(args[0]).filter(|command| command.is_exec()) {
-            let db = self.sessions[id.0 as usize].db;
+            let db = self.clients.sessions[id].db;
             self.show(now, id, db, Origin::Client, command, args);
         }
     }
 
     /// Shows a request to all monitors.
     fn show(&mut self, now: Now, id: SessionId, db: u32, origin: Origin, command: &'static Command, args: &[&[u8]]) {
-        if self.monitors.is_empty() {
+        if self.clients.monitors.is_empty() {
             return;
         }
-        let line = line(now, &self.sessions[id.0 as usize], db, origin, &redact::shown(command, args));
-        self.visited += self.monitors.len() as u64;
-        for index in 0..self.monitors.len() {
-            let monitor = self.monitors[index];
-            if !self.sessions[monitor.0 as usize].flags.contains(SessionFlags::REPLY_OFF) {
+        let line = line(now, &self.clients.sessions[id], db, origin, &redact::shown(command, args));
+        self.running.visited += self.clients.monitors.len() as u64;
+        for index in 0..self.clients.monitors.len() {
+            let monitor = self.clients.monitors[index];
+            if self.clients.sessions.get(monitor).is_some_and(|session| !session.flags.contains(SessionFlags::REPLY_OFF)) {
                 pubsub::push_to(self, monitor, &line);
             }
         }
@@ -131,9 +131,8 @@ impl Engine {
     pub(crate) fn check_observers(&self) {
         let tracking = &self.keyspace.changes.tracking;
         let mut trackers = 0;
-        for (number, session) in &self.sessions {
-            let id = SessionId(number as u32);
-            let listed = self.monitors.iter().filter(|&&other| other == id).count();
+        for (id, session) in self.clients.sessions.iter() {
+            let listed = self.clients.monitors.iter().filter(|&&other| other == id).count();
             assert_eq!(listed, usize::from(session.flags.contains(SessionFlags::MONITOR)), "each monitor is listed once");
             if let Some(tracker) = tracking.get(session.tracker) {
                 assert_eq!((tracker.client.number, tracker.client.id), (session.id, id), "a session knows its tracker");

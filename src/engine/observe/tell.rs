@@ -18,11 +18,11 @@ impl Engine {
         if self.is_loading() {
             return;
         }
-        let Some(left_out) = self.notices.admit(now, &notice) else { return };
+        let Some(left_out) = self.diagnosis.notices.admit(now, &notice) else { return };
         let left_out = (left_out > 0).then_some(left_out);
         let hides = self.config.hide_user_data_from_log;
         let sent = |text| Shown(if hides { REDACTED } else { text });
-        let session = by.and_then(|id| self.sessions.get(id.0 as usize));
+        let session = by.and_then(|id| self.clients.sessions.get(id));
         let client = session.map(|session| session.id);
         let addr = session.map(|session| &*session.addr);
         let user = session.and_then(|session| self.users.name(session.user)).map(Shown).map(tracing::field::display);

@@ -12,15 +12,16 @@ use crate::engine::{ADVANCE_BUDGET, Engine};
 impl Engine {
     /// Begins a pause. An active pause becomes neither shorter nor weaker.
     pub fn pause(&mut self, mode: Mode, until_ms: u64) {
-        self.pause.until_ms = if self.pause.is_on() { self.pause.until_ms.max(until_ms) } else { until_ms };
-        self.pause.mode = self.pause.mode.max(Some(mode));
+        self.clients.pause.until_ms =
+            if self.clients.pause.is_on() { self.clients.pause.until_ms.max(until_ms) } else { until_ms };
+        self.clients.pause.mode = self.clients.pause.mode.max(Some(mode));
         self.update_slow_path();
         self.keyspace.keep_expired = true;
     }
 
     /// Ends the pause.
     pub fn unpause(&mut self) {
-        self.pause.mode = None;
+        self.clients.pause.mode = None;
         self.update_slow_path();
         self.keyspace.keep_expired = false;
         self.keyspace.changes.attention = true;
@@ -28,7 +29,7 @@ impl Engine {
 
     /// Ends the pause if its time is over.
     pub(in crate::engine) fn end_pause(&mut self, now: Now) {
-        if self.pause.is_on() && now.reached(self.pause.until_ms) {
+        if self.clients.pause.is_on() && now.reached(self.clients.pause.until_ms) {
             self.unpause();
         }
     }
@@ -36,15 +37,15 @@ impl Engine {
     /// Lets a queued write command expire keys, although a pause has begun in the same transaction.
     pub(in crate::engine) fn hold_expiry(&mut self, command: &Command) {
         let writes = command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE));
-        self.keyspace.keep_expired = self.pause.is_on() && !writes;
+        self.keyspace.keep_expired = self.clients.pause.is_on() && !writes;
     }
 
     /// Holds a request back.
     pub(in crate::engine) fn hold(&mut self, id: SessionId, args: &[&[u8]]) {
-        self.pause.last += 1;
-        let number = self.pause.last;
-        self.pause.held.insert(number, (id, Arguments::new(args)));
-        let session = &mut self.sessions[id.0 as usize];
+        self.clients.pause.last += 1;
+        let number = self.clients.pause.last;
+        self.clients.pause.held.insert(number, (id, Arguments::new(args)));
+        let session = &mut self.clients.sessions[id];
         session.held = number;
         session.flags |= SessionFlags::BLOCKED;
     }
@@ -52,11 +53,11 @@ impl Engine {
     /// Executes the held requests of a pause that is over; if there are many, some of them.
     pub(in crate::engine) fn resume_held(&mut self, now: Now) {
         for _ in 0..ADVANCE_BUDGET {
-            if self.pause.is_on() {
+            if self.clients.pause.is_on() {
                 return;
             }
-            let Some((_, (id, args))) = self.pause.held.pop_first() else { return };
-            let session = &mut self.sessions[id.0 as usize];
+            let Some((_, (id, args))) = self.clients.pause.held.pop_first() else { return };
+            let Some(session) = self.clients.sessions.get_mut(id) else { continue };
             session.held = 0;
             session.resume();
             if session.flags.contains(SessionFlags::CLOSE_NOW) {

@@ -1,15 +1,15 @@
 //! Delivers messages and pushes to the outboxes of their receivers.
 
-use slab::Slab;
-
 use crate::base::glob;
 use crate::base::ids::SessionId;
 use crate::engine::Engine;
+use crate::engine::clients::sessions::Sessions;
+use crate::engine::clients::state::Clients;
 use crate::engine::config::OutputLimit;
 use crate::engine::observe::stats::Stats;
 use crate::engine::pubsub::registry::Registry;
 use crate::engine::pubsub::subscriptions::{Kind, PubSub};
-use crate::engine::session::{Session, SessionFlags};
+use crate::engine::session::SessionFlags;
 use crate::engine::users::Users;
 use crate::resp::reply::{Protocol, Sink, WireReply};
 
@@ -18,7 +18,7 @@ pub(super) const KEPT: usize = 4096;
 
 /// What delivery may change, besides the registries.
 struct Outboxes<'a> {
-    sessions: &'a mut Slab<Session>,
+    sessions: &'a mut Sessions,
     users: &'a Users,
     dirty: &'a mut Vec<SessionId>,
     stats: &'a mut Stats,
@@ -32,7 +32,7 @@ impl Outboxes<'_> {
     fn append_to(&mut self, ids: impl Iterator<Item = SessionId>, about: Option<&[u8]>, frame: &mut [u8]) -> usize {
         let mut receivers = 0;
         for id in ids {
-            let sees = |key: &[u8]| self.sessions.get(id.0 as usize).is_some_and(|session| self.users.lets_see(session, key));
+            let sees = |key: &[u8]| self.sessions.get(id).is_some_and(|session| self.users.lets_see(session, key));
             if about.is_none_or(sees) {
                 self.append(id, frame);
                 receivers += 1;
@@ -43,7 +43,7 @@ impl Outboxes<'_> {
 
     /// Appends a push to a session's outbox. `frame` begins with the type of a RESP3 push, which becomes an array for RESP2.
     fn append(&mut self, id: SessionId, frame: &mut [u8]) {
-        let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
+        let Some(session) = self.sessions.get_mut(id) else { return };
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;
         }
@@ -54,7 +54,7 @@ impl Outboxes<'_> {
     /// Appends unsolicited bytes to a session's outbox. For a session without subscriptions, only such bytes count towards the
     /// limit: its replies may have any size.
     fn append_as_it_is(&mut self, id: SessionId, bytes: &[u8]) {
-        let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
+        let Some(session) = self.sessions.get_mut(id) else { return };
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;
         }
@@ -82,7 +82,8 @@ impl Outboxes<'_> {
 /// Appends unsolicited bytes to a session's outbox. Closes the session if its outbox is too full.
 pub(in crate::engine) fn push_to(engine: &mut Engine, id: SessionId, bytes: &[u8]) {
     let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
-    let Engine { sessions, users, dirty, stats, .. } = engine;
+    let Clients { sessions, dirty, .. } = &mut engine.clients;
+    let (users, stats) = (&engine.users, &mut engine.diagnosis.stats);
     Outboxes { sessions, users, dirty, stats, hard_limit }.append_as_it_is(id, bytes);
 }
 
@@ -99,9 +100,9 @@ pub fn publish_about(engine: &mut Engine, key: &[u8], channel: &[u8], message: &
 
 fn deliver(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8], about: Option<&[u8]>) -> usize {
     let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
-    let PubSub { registries: [channels, patterns, shards], frame, .. } = &mut engine.pubsub;
-    let (sessions, users) = (&mut engine.sessions, &engine.users);
-    let mut outboxes = Outboxes { sessions, users, dirty: &mut engine.dirty, stats: &mut engine.stats, hard_limit };
+    let Clients { pubsub, sessions, dirty, .. } = &mut engine.clients;
+    let PubSub { registries: [channels, patterns, shards], frame, .. } = pubsub;
+    let mut outboxes = Outboxes { sessions, users: &engine.users, dirty, stats: &mut engine.diagnosis.stats, hard_limit };
     let (registry, patterns, word): (_, Option<&Registry>, &[u8]) = match kind {
         Kind::Shard => (&*shards, None, b"smessage"),
         Kind::Channel | Kind::Pattern => (&*channels, Some(patterns), b"message"),
@@ -122,7 +123,7 @@ fn deliver(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8], abou
     if frame.capacity() > KEPT {
         *frame = Vec::new();
     }
-    engine.visited += (receivers + patterns.map_or(0, |patterns| patterns.topics.len())) as u64;
+    engine.running.visited += (receivers + patterns.map_or(0, |patterns| patterns.topics.len())) as u64;
     receivers
 }
 
@@ -134,13 +135,4 @@ fn encode(frame: &mut Vec<u8>, parts: &[&[u8]]) {
     for part in parts {
         reply.bulk(part);
     }
-}
-
-/// Ends all subscriptions of a session without notifying it.
-pub fn unsubscribe_all(engine: &mut Engine, id: SessionId) {
-    engine.pubsub.forget(id);
-    engine.update_listeners();
-    let session = &mut engine.sessions[id.0 as usize];
-    session.subscriptions = [0; 3];
-    session.update_subscribed();
 }

@@ -9,7 +9,7 @@ use crate::keyspace::change::Classes;
 pub fn publish_pending(engine: &mut Engine) {
     let mut pending = std::mem::take(&mut engine.keyspace.changes.pending);
     let notify = engine.keyspace.changes.notify;
-    let mut channel = std::mem::take(&mut engine.pubsub.channel);
+    let mut channel = std::mem::take(&mut engine.clients.pubsub.channel);
     for waiting in &pending {
         let Some(event) = waiting.event else {
             lock_expiry::publish_expired(engine, waiting.db, &waiting.key);
@@ -25,7 +25,7 @@ pub fn publish_pending(engine: &mut Engine) {
         }
     }
     if channel.capacity() <= KEPT {
-        engine.pubsub.channel = channel;
+        engine.clients.pubsub.channel = channel;
     }
     pending.clear();
     if pending.capacity() <= KEPT {

@@ -37,12 +37,12 @@ pub(crate) fn publish_expired(engine: &mut Engine, db: u32, key: &[u8]) {
     let rules = engine.config.lock_expiry_publish.all().clone();
     for rule in rules.iter() {
         let Some(channel) = rule.channel(key, |list| engine.head_of(db, list)) else { continue };
-        if !engine.pubsub.may_reach(&channel) && !engine.pubsub.relay.is_on() {
+        if !engine.clients.pubsub.may_reach(&channel) && !engine.clients.pubsub.relay.is_on() {
             continue;
         }
         let Some(message) = rule.message(key, |list| engine.head_of(db, list)) else { continue };
         let receivers =
             publish_to_all(engine, Kind::Channel, &channel, &message) + publish_to_all(engine, Kind::Shard, &channel, &message);
-        engine.stats.expiry_messages += u64::from(receivers > 0);
+        engine.diagnosis.stats.expiry_messages += u64::from(receivers > 0);
     }
 }

@@ -13,12 +13,12 @@ use crate::lock::grant::Client;
 /// Publishes that a grant has ended without its release. Stays on this node, as keyspace events do. Without subscribers it costs
 /// nothing.
 pub(in crate::engine) fn publish_lost(engine: &mut Engine, client: Client, name: &[u8], token: u64, reason: &str) {
-    if !engine.pubsub.has_listeners() {
+    if !engine.clients.pubsub.has_listeners() {
         return;
     }
     let mut number = itoa::Buffer::new();
     let channel = [LOST, number.format(client.id).as_bytes()].concat();
-    if engine.pubsub.may_reach(&channel) {
+    if engine.clients.pubsub.may_reach(&channel) {
         let message = [number.format(token).as_bytes(), b" ", reason.as_bytes(), b" ", name].concat();
         publish_about(engine, name, &channel, &message);
     }

@@ -9,7 +9,7 @@
 //!                           └─▶ patterns that match, oldest first ─▶ theirs
 //! ```
 //!
-//! `subscriptions.rs` has all subscriptions, and `registry.rs` those of one kind. `deliver.rs` publishes messages, `events.rs` those
+//! `subscribe.rs` begins and ends subscriptions, of which `subscriptions.rs` has all and `registry.rs` those of one kind. `deliver.rs` publishes messages, `events.rs` those
 //! of keyspace events, `lock_expiry.rs` those for clients that wait for a library's lock, and `lock_lost.rs` those for clients that
 //! have lost a native lock. `relay.rs` and `relayed.rs` have messages for other nodes.
 
@@ -20,10 +20,11 @@ mod lock_lost;
 mod registry;
 pub mod relay;
 pub mod relayed;
+mod subscribe;
 pub mod subscriptions;
 
+pub use self::deliver::publish;
 pub(super) use self::deliver::push_to;
-pub use self::deliver::{publish, unsubscribe_all};
 pub use self::events::publish_pending;
 pub(in crate::engine) use self::lock_lost::publish_lost;
 pub use self::relay::publish_to_all;

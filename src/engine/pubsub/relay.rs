@@ -14,7 +14,7 @@ use crate::engine::pubsub::subscriptions::Kind;
 
 /// Delivers a message as [`publish`] does, and gives it to the driver for the other nodes.
 pub fn publish_to_all(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
-    engine.pubsub.relay.add(kind, channel, message);
+    engine.clients.pubsub.relay.add(kind, channel, message);
     publish(engine, kind, channel, message)
 }
 
@@ -45,7 +45,7 @@ mod tests {
             ("SPUBLISH shard 3", ":0"),
         ]);
         assert_eq!(h.args(&[b"EVAL", b"return redis.call('PUBLISH', 'news', 4)", b"0"]), b":0\r\n");
-        let sent = h.engine.pubsub.relay.take();
+        let sent = h.engine.clients.pubsub.relay.take();
         let shown: Vec<_> = sent.iter().map(|sent| (sent.kind, String::from_utf8_lossy(&sent.message).into_owned())).collect();
         let of = |kind, message: &str| (kind, message.to_owned());
         assert_eq!(shown, [of(Kind::Channel, "1"), of(Kind::Channel, "2"), of(Kind::Shard, "3"), of(Kind::Channel, "4")]);
@@ -55,17 +55,17 @@ mod tests {
         h.engine.deliver(&sent[0]);
         h.engine.deliver(&sent[2]);
         assert_eq!(h.outbox(h.session), "*3 $7 message $4 news $1 1 *4 $8 pmessage $2 n* $4 news $1 1");
-        assert!(!h.engine.pubsub.relay.has_messages(), "it does not go back");
+        assert!(!h.engine.clients.pubsub.relay.has_messages(), "it does not go back");
         let other = h.engine.connect(h.now, crate::engine::session::Peer::default());
         h.engine.execute(h.now, other, &[b"PUBLISH", b"news", b"5"]);
         assert_eq!(h.outbox(other), ":2");
-        assert_eq!(h.engine.pubsub.relay.take().len(), 1, "a follower's message goes to all nodes as well");
+        assert_eq!(h.engine.clients.pubsub.relay.take().len(), 1, "a follower's message goes to all nodes as well");
     }
 
     #[test]
     fn a_server_without_nodes_gathers_no_messages() {
         let mut h = Harness::new();
         h.script(&[("PUBLISH news 1", ":0")]);
-        assert!(!h.engine.pubsub.relay.has_messages());
+        assert!(!h.engine.clients.pubsub.relay.has_messages());
     }
 }

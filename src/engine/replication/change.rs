@@ -17,7 +17,7 @@ impl Engine {
     ///
     /// Must not be called while a script runs.
     pub fn set_replication(&mut self, now: Now, state: State) {
-        debug_assert!(self.long_run.is_none(), "a script would go on with another role");
+        debug_assert!(self.scripting.long_run.is_none(), "a script would go on with another role");
         debug_assert!(state.role == Role::Single || state.nodes.iter().any(|node| node.id == state.node), "knows itself");
         let led = self.replication.leads();
         let old = std::mem::replace(&mut self.replication.state, state);
@@ -25,7 +25,7 @@ impl Engine {
             Some(leader) => self.replication.last_leader.replace(leader),
             None => self.replication.last_leader.clone(),
         };
-        self.pubsub.relay.set_on(self.replication.is_on());
+        self.clients.pubsub.relay.set_on(self.replication.is_on());
         if !self.replication.is_on() {
             self.replication.last_leader = None;
         }
@@ -46,11 +46,11 @@ impl Engine {
     /// Unblocks all blocked clients with an error, except those that a pause holds back (their requests are refused when it ends) and
     /// those that wait for a file. Nothing is granted in between: grants come after all waits have ended.
     fn end_waits_of_leader(&mut self, now: Now) {
-        let blocked = self.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED));
-        let blocked: Vec<SessionId> = blocked.map(|(number, _)| SessionId(number as u32)).collect();
+        let blocked = self.clients.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED));
+        let blocked: Vec<SessionId> = blocked.map(|(id, _)| id).collect();
         for id in blocked {
             if self.unblock(now, id, Some(&Error::ROLE_CHANGED)) || self.fail_job(now, id, &Error::ROLE_CHANGED) {
-                self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_AFTER_REPLY;
+                self.clients.sessions[id].flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 self.mark_dirty(id);
             }
         }

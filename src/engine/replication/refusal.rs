@@ -47,7 +47,7 @@ impl Engine {
     /// Refuses a command that only the leader may execute, and the `EXEC` of one.
     #[cold]
     pub(in crate::engine) fn check_role(&self, id: SessionId, command: &Command, args: &[&[u8]]) -> Result {
-        let queued = self.sessions[id.0 as usize].transaction.as_ref().filter(|_| command.is_exec());
+        let queued = self.clients.sessions[id].transaction.as_ref().filter(|_| command.is_exec());
         // Shard channels belong to a slot. Without a cluster, SSUBSCRIBE is a subscription to this node as others are. The end of a
         // subscription is about the connection alone: a leader that is deposed keeps its subscribers.
         let slots = self.in_cluster() && command.slot_args.is_some() && !command.ends_subscriptions();
@@ -58,7 +58,7 @@ impl Engine {
             // Its EXEC says why.
             Some(transaction) if transaction.refused || transaction.crosses => return Ok(()),
             Some(transaction) => {
-                let rows = transaction.queue.iter().map(|queued| self.command_stats.row(queued.slot.into()));
+                let rows = transaction.queue.iter().map(|queued| self.diagnosis.command_stats.row(queued.slot.into()));
                 if !rows.flatten().any(barred) {
                     return Ok(());
                 }
@@ -86,7 +86,7 @@ impl Engine {
         if !self.in_cluster() || !replication.refuses() || replication.gives_up || replication.has_live_leader() {
             return None;
         }
-        if self.sessions[id.0 as usize].flags.intersects(SessionFlags::MULTI.union(SessionFlags::NEVER_WAITS)) {
+        if self.clients.sessions[id].flags.intersects(SessionFlags::MULTI.union(SessionFlags::NEVER_WAITS)) {
             return None;
         }
         let fails_over = replication.state.role != Role::NoQuorum && replication.last_leader.is_some();
@@ -137,7 +137,7 @@ impl Engine {
 
     /// Whether a session's connection uses TLS: its local port is the TLS port.
     pub(crate) fn uses_tls(&self, id: SessionId) -> bool {
-        let port = self.sessions[id.0 as usize].laddr.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let port = self.clients.sessions[id].laddr.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         self.config.tls_port != 0 && port == Some(self.config.tls_port)
     }
 }

@@ -69,7 +69,7 @@ fn a_follower_answers_nothing_from_its_keys() {
         ("CLIENT TRACKING OFF", "+OK"),
         ("PUBLISH news 1", ":0"),
     ]);
-    assert!(h.engine.stats.errors.iter().any(|(code, count)| &**code == "READONLY" && *count > 10));
+    assert!(h.engine.diagnosis.stats.errors.iter().any(|(code, count)| &**code == "READONLY" && *count > 10));
     assert_eq!([h.run("INFO keyspace"), h.run("INFO locks")], ["$0", "$0"], "it counts no keys rather than none");
 }
 
@@ -212,7 +212,7 @@ fn a_leader_that_is_deposed_ends_all_waits_and_grants_nothing() {
         h.become_one(role);
         h.engine.check_invariants();
         for (id, request) in blocked.iter().zip(requests) {
-            let flags = h.engine.sessions[id.0 as usize].flags;
+            let flags = h.engine.clients.sessions[*id].flags;
             assert_eq!(h.outbox(*id), error, "{request}");
             assert!(flags.contains(SessionFlags::CLOSE_AFTER_REPLY) && !flags.contains(SessionFlags::BLOCKED), "{request}");
         }
@@ -237,7 +237,7 @@ fn what_a_pause_holds_back_is_refused_after_it() {
 
 /// The messages of a subscriber to everything, each as `channel message`.
 fn messages(h: &mut Harness, subscriber: SessionId) -> Vec<String> {
-    let text = String::from_utf8(std::mem::take(&mut h.engine.sessions[subscriber.0 as usize].out)).unwrap_or_default();
+    let text = String::from_utf8(std::mem::take(&mut h.engine.clients.sessions[subscriber].out)).unwrap_or_default();
     let parts: Vec<&str> = text.split("*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n").skip(1).collect();
     let lines = |part: &str| part.split("\r\n").filter(|line| !line.starts_with('$')).collect::<Vec<_>>().join(" ");
     parts.into_iter().map(|part| lines(part).trim().to_owned()).collect()
@@ -491,7 +491,7 @@ fn a_subscription_to_shard_channels_waits_for_the_next_leader() {
         h.become_one(role);
         assert_eq!(send(&mut h, moved, "SSUBSCRIBE a"), "");
         h.pass(Patience::OF_SUBSCRIPTION.ms);
-        let flags = h.engine.sessions[moved.0 as usize].flags;
+        let flags = h.engine.clients.sessions[moved].flags;
         assert_eq!(h.outbox(moved), "");
         assert!(flags.contains(SessionFlags::CLOSE_NOW) && !flags.contains(SessionFlags::BLOCKED));
     }
@@ -521,7 +521,7 @@ fn a_question_for_the_nodes_waits_for_the_next_leader() {
     h.engine.set_replication(h.now, dead);
     let (asked, unblocked) = (connect(&mut h), connect(&mut h));
     assert_eq!([send(&mut h, asked, "CLUSTER SLOTS"), send(&mut h, unblocked, "CLUSTER SLOTS")], ["", ""]);
-    let number = h.engine.sessions[unblocked.0 as usize].id;
+    let number = h.engine.clients.sessions[unblocked].id;
     h.script(&[(&format!("CLIENT UNBLOCK {number}"), ":1")]);
     assert!(h.outbox(unblocked).starts_with(second));
     h.pass(Patience::OF_QUESTION.ms - 1);

@@ -9,7 +9,7 @@ impl Engine {
         if args.len() < 2 || matches!(command.runs, Runs::Nothing) {
             command.flags
         } else {
-            self.scripts.flags(command.runs, command.flags, args)
+            self.scripting.interpreters.flags(command.runs, command.flags, args)
         }
     }
 }

@@ -20,7 +20,7 @@ impl Engine {
         let Some(refusal) = &self.persistence.refusal else { return Ok(()) };
         let mut flags = self.flags_of(command, args);
         if command.is_exec()
-            && let Some(transaction) = &self.sessions[id.0 as usize].transaction
+            && let Some(transaction) = &self.clients.sessions[id].transaction
         {
             flags |= transaction.flags;
         }

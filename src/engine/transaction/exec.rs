@@ -39,7 +39,7 @@ impl Engine {
         command: &'static Command,
         args: &[&[u8]],
     ) -> Result<Fate> {
-        let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
+        let in_multi = self.clients.sessions[id].flags.contains(SessionFlags::MULTI);
         if in_multi && command.flags.contains(Flags::NO_MULTI) {
             return Err(if self.hides(command) { Error::unknown_command(args) } else { Error::NOT_IN_MULTI });
         }
@@ -51,7 +51,7 @@ impl Engine {
         if self.in_cluster() {
             let slot = cluster::request_slot(command, args)?;
             let lost = self.watched_touched(id);
-            if let Some(transaction) = &mut self.sessions[id.0 as usize].transaction {
+            if let Some(transaction) = &mut self.clients.sessions[id].transaction {
                 if command.is_exec() && transaction.crosses {
                     return Ok(Fate::Cross);
                 }
@@ -61,11 +61,11 @@ impl Engine {
                 transaction.slot = transaction.slot.or(slot);
             }
         }
-        let monitors = self.sessions[id.0 as usize].flags.contains(SessionFlags::MONITOR);
+        let monitors = self.clients.sessions[id].flags.contains(SessionFlags::MONITOR);
         self.check_memory(now, command, args)?;
         let mut flags = self.flags_of(command, args);
         if command.is_exec()
-            && let Some(transaction) = &self.sessions[id.0 as usize].transaction
+            && let Some(transaction) = &self.clients.sessions[id].transaction
         {
             flags |= transaction.flags;
             if flags.contains(Flags::DENYOOM) {
@@ -82,7 +82,7 @@ impl Engine {
                 false => Ok(Fate::Run),
             };
         }
-        if self.pause.holds(flags) && !flags.contains(Flags::TEST_MODE) {
+        if self.clients.pause.holds(flags) && !flags.contains(Flags::TEST_MODE) {
             return Ok(Fate::Hold);
         }
         Ok(if in_multi && !command.traits.contains(Traits::AT_ONCE) { Fate::Queue } else { Fate::Run })
@@ -93,8 +93,8 @@ impl Engine {
         let limit = self.config.client_query_buffer_limit;
         let flags = self.flags_of(command, args);
         let lost = self.watched_touched(id);
-        let slot = self.command_stats.find(command) as u16;
-        let session = &mut self.sessions[id.0 as usize];
+        let slot = self.diagnosis.command_stats.find(command) as u16;
+        let session = &mut self.clients.sessions[id];
         let transaction = session.transaction.get_or_insert_default();
         reply.simple("QUEUED");
         if lost || transaction.refused {
@@ -111,8 +111,8 @@ impl Engine {
 
     /// Closes a session that keeps more than the query buffer limit allows.
     pub(crate) fn close_over_limit(&mut self, id: SessionId) {
-        self.stats.query_limit_disconnections += 1;
-        self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        self.diagnosis.stats.query_limit_disconnections += 1;
+        self.clients.sessions[id].flags |= SessionFlags::CLOSE_NOW;
         self.mark_dirty(id);
     }
 
@@ -126,7 +126,7 @@ impl Engine {
             }
             return error.as_reason("EXECABORT Transaction discarded because of: ");
         }
-        if let Some(transaction) = &mut self.sessions[id.0 as usize].transaction {
+        if let Some(transaction) = &mut self.clients.sessions[id].transaction {
             transaction.refused = true;
         }
         error
@@ -134,7 +134,7 @@ impl Engine {
 
     /// Ends a session's transaction and its watches, if it has any.
     pub(crate) fn end_transaction(&mut self, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.flags.remove(SessionFlags::MULTI);
         self.drop_transaction(id);
         self.unwatch(id);
@@ -142,7 +142,7 @@ impl Engine {
 
     /// Drops a session's queue, which may be very large.
     pub(in crate::engine) fn drop_transaction(&mut self, id: SessionId) {
-        if let Some(transaction) = self.sessions[id.0 as usize].transaction.take() {
+        if let Some(transaction) = self.clients.sessions[id].transaction.take() {
             self.discard_transaction(*transaction);
         }
     }
@@ -156,7 +156,7 @@ impl Engine {
 
     /// Removes a session's watches.
     pub(crate) fn unwatch(&mut self, id: SessionId) {
-        let watcher = std::mem::replace(&mut self.sessions[id.0 as usize].watcher, NIL);
+        let watcher = std::mem::replace(&mut self.clients.sessions[id].watcher, NIL);
         if watcher != NIL {
             self.keyspace.changes.watches.unwatch(watcher);
             self.keyspace.changes.update_observed();
@@ -165,7 +165,7 @@ impl Engine {
 
     /// Whether a key that the session watches was changed.
     pub fn watched_touched(&self, id: SessionId) -> bool {
-        let watcher = self.sessions[id.0 as usize].watcher;
+        let watcher = self.clients.sessions[id].watcher;
         watcher != NIL && self.keyspace.changes.watches.touched(watcher)
     }
 }
@@ -228,20 +228,20 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
     }
     // Commands see the session in a transaction until the last of them has run.
     cx.session().flags |= SessionFlags::IN_EXEC;
-    cx.engine.executing = (transaction.len(), transaction.memory());
+    cx.engine.running.executing = (transaction.len(), transaction.memory());
     let began_ns = cx.engine.take_time(cx.now);
     cx.reply.array(transaction.len());
-    cx.engine.exec_slot = transaction.slot;
+    cx.engine.running.exec_slot = transaction.slot;
     let (mut start, mut first) = (0, 0);
     for Queued { slot, count } in &transaction.queue {
-        let Some(command) = cx.engine.command_stats.row((*slot).into()) else {
+        let Some(command) = cx.engine.diagnosis.command_stats.row((*slot).into()) else {
             unreachable!("slots of commands are never removed")
         };
         let ends = &transaction.ends[first..first + count];
         let args = split(&transaction.bytes, start, ends);
         first += count;
         start = ends.last().copied().unwrap_or(start);
-        if cx.engine.pause.is_on() {
+        if cx.engine.clients.pause.is_on() {
             cx.engine.hold_expiry(command);
         }
         match cx.engine.admit_queued(cx.now, id, command, &args) {
@@ -251,13 +251,13 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
                 cx.engine.executed(cx.now, id, flags, (command, slot), &args, 0);
             }
             Err(error) => {
-                cx.engine.command_stats.of(command).rejected += 1;
+                cx.engine.diagnosis.command_stats.of(command).rejected += 1;
                 cx.engine.refuse(&error, cx.reply);
             }
         }
     }
-    cx.engine.exec_slot = None;
-    cx.engine.keyspace.keep_expired = cx.engine.pause.is_on();
+    cx.engine.running.exec_slot = None;
+    cx.engine.keyspace.keep_expired = cx.engine.clients.pause.is_on();
     cx.session().flags.remove(SessionFlags::IN_EXEC);
     // Removes also the watches that a queued command has added.
     cx.engine.end_transaction(id);
@@ -270,7 +270,7 @@ impl Engine {
     /// Whether a queued request may still be run.
     fn admit_queued(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result {
         debug_assert!(!command.traits.contains(Traits::AT_ONCE), "{} is not queued", self.commands.full_name(command));
-        if self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
+        if self.clients.sessions[id].flags.contains(SessionFlags::UNRESTRICTED) {
             return Ok(());
         }
         self.check_access_of_queued(now, id, command, args)

@@ -27,13 +27,13 @@ impl Engine {
     /// Whether the session must authenticate before it is served.
     #[inline]
     pub fn must_log_in(&self, id: SessionId) -> bool {
-        let flags = self.sessions[id.0 as usize].flags;
+        let flags = self.clients.sessions[id].flags;
         !flags.intersects(SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED) && self.users.login_needed()
     }
 
     /// Whether the session's user may run a request. A session inside the process may run everything.
     pub fn permits(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Denial> {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         if session.flags.contains(SessionFlags::UNRESTRICTED) {
             return Ok(());
         }
@@ -102,14 +102,14 @@ impl Engine {
 
     /// Whether the session's user may run a request and, by the same selector, read every key. The patterns of `SORT` need that.
     pub fn permits_reading_every_key(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> bool {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         session.flags.contains(SessionFlags::UNRESTRICTED)
             || self.users.get(session.user).is_none_or(|user| user.check_with_every_key(command, args, Permission::READ))
     }
 
     /// The keys that a request of a session shows besides those that it names.
     pub fn sight(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Sight {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         if session.flags.contains(SessionFlags::UNRESTRICTED) {
             return Sight::ALL;
         }
@@ -121,7 +121,7 @@ impl Engine {
             Denial::Key(_) => Error::NO_PERMISSION_KEY,
             Denial::Channel(_) => Error::NO_PERMISSION_CHANNEL,
             Denial::Command => {
-                let user = self.users.name(self.sessions[id.0 as usize].user).unwrap_or_default();
+                let user = self.users.name(self.clients.sessions[id].user).unwrap_or_default();
                 let what = format!(" has no permissions to run the '{}' command", self.commands.full_name(command));
                 Error::quoting("NOPERM User ", user, &what)
             }
@@ -129,7 +129,7 @@ impl Engine {
     }
 
     fn note_denial(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], denial: Denial, place: Place) {
-        let user = self.users.name(self.sessions[id.0 as usize].user).unwrap_or_default().to_vec();
+        let user = self.users.name(self.clients.sessions[id].user).unwrap_or_default().to_vec();
         let name = self.commands.full_name(command);
         let (reason, object) = match denial {
             Denial::Command => (Reason::Command, name.as_bytes()),
@@ -141,7 +141,7 @@ impl Engine {
 
     fn note_denied(&mut self, now: Now, id: SessionId, reason: Reason, place: Place, object: &[u8], user: &[u8]) {
         let mut client = String::new();
-        client_line::describe(&mut client, self, now, id, self.sessions[id.0 as usize].db);
+        client_line::describe(&mut client, self, now, id, self.clients.sessions[id].db);
         let client = client.trim_end().into();
         let entries_max = usize::try_from(self.config.acllog_max_len).unwrap_or(usize::MAX);
         self.users.log.add(Denied::new(reason, place, object, user, client), now, entries_max);
@@ -162,7 +162,7 @@ impl Engine {
             self.notice(now, Some(id), Notice::LoginFailed { user: name, wait_ms });
             return Err(Error::WRONG_PASS);
         };
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.user = user;
         session.flags |= SessionFlags::AUTHENTICATED;
         self.renew_access(id);
@@ -171,7 +171,7 @@ impl Engine {
 
     /// Where a session's logins come from; `None` for one of this machine.
     fn source(&self, id: SessionId) -> Option<Source> {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         if session.flags.contains(SessionFlags::UNIX_SOCKET) { None } else { Source::of_client(&session.addr) }
     }
 
@@ -193,7 +193,7 @@ impl Engine {
     /// Resets a session to the default user, as when it connected.
     pub fn log_out(&mut self, id: SessionId) {
         let authenticated = !self.users.login_needed();
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.user = UserId::DEFAULT;
         session.flags.set(SessionFlags::AUTHENTICATED, authenticated);
         self.renew_access(id);
@@ -201,7 +201,7 @@ impl Engine {
 
     /// Lets a session do everything: it belongs to a caller inside the process, not to a client.
     pub fn trust(&mut self, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.user = UserId::INSIDE;
         session.flags |= SessionFlags::AUTHENTICATED;
         self.renew_access(id);
@@ -209,26 +209,26 @@ impl Engine {
 
     /// The origin of the session's requests, for the log.
     pub(crate) fn place(&self, id: SessionId) -> Place {
-        let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
+        let in_multi = self.clients.sessions[id].flags.contains(SessionFlags::MULTI);
         if in_multi { Place::Multi } else { Place::TopLevel }
     }
 
     fn unrestricted(&self, id: SessionId) -> bool {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         let let_in = session.flags.contains(SessionFlags::AUTHENTICATED) || !self.users.login_needed();
         let_in && self.users.get(session.user).is_none_or(User::is_unrestricted)
     }
 
     fn renew_access(&mut self, id: SessionId) {
         let unrestricted = self.unrestricted(id);
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.flags.set(SessionFlags::UNRESTRICTED, unrestricted);
         session.user_key = self.users.key(session.user);
     }
 
     fn sessions_of(&self, user: UserId) -> Vec<SessionId> {
-        let of_user = self.sessions.iter().filter(|(_, session)| session.user == user);
-        of_user.map(|(number, _)| SessionId(number as u32)).collect()
+        let of_user = self.clients.sessions.iter().filter(|(_, session)| session.user == user);
+        of_user.map(|(id, _)| id).collect()
     }
 
     /// Sets a user's rules, or creates the user. Disconnects sessions whose subscriptions are no longer allowed, `running` after
@@ -255,7 +255,7 @@ impl Engine {
     /// # Errors
     /// The errors of the file; nothing has changed then.
     pub fn load_users(&mut self, running: SessionId) -> Result<(), Error> {
-        let Some(file) = &mut self.users_file else { return Err(Error::NO_ACL_FILE) };
+        let Some(file) = &mut self.host.users_file else { return Err(Error::NO_ACL_FILE) };
         let others = match (file.load)() {
             Ok(text) => self.users.parse_file(&file.path, &text).map_err(|errors| Error::quoting("ERR ", &errors, ""))?,
             Err(reason) => {
@@ -308,7 +308,8 @@ impl Engine {
     /// Whether a session has a subscription that none of the selectors allows.
     fn listens_beyond(&self, id: SessionId, selectors: &[Selector]) -> bool {
         Kind::ALL.into_iter().any(|kind| {
-            self.pubsub
+            self.clients
+                .pubsub
                 .names_of(kind, id)
                 .any(|name| !selectors.iter().any(|selector| selector.allows_channel(name, kind == Kind::Pattern)))
         })
@@ -316,7 +317,7 @@ impl Engine {
 
     /// Disconnects a session and removes its user: the running one after its reply, any other at once.
     fn expel(&mut self, running: SessionId, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         session.user = UserId::DEFAULT;
         session.flags.remove(SessionFlags::AUTHENTICATED);
         if id == running {
@@ -332,9 +333,9 @@ impl Engine {
     /// Panics if a session's flag does not match its user's rules.
     pub(crate) fn check_access_invariants(&self) {
         self.users.check_invariants();
-        for (number, session) in &self.sessions {
+        for (id, session) in self.clients.sessions.iter() {
             let marked = session.flags.contains(SessionFlags::UNRESTRICTED);
-            assert_eq!(marked, self.unrestricted(SessionId(number as u32)), "UNRESTRICTED matches the user's rules");
+            assert_eq!(marked, self.unrestricted(id), "UNRESTRICTED matches the user's rules");
             assert_eq!(session.user_key, self.users.key(session.user), "a session has the key of its user");
             assert!(session.user == UserId::INSIDE || self.users.get(session.user).is_some(), "a session's user is there");
         }
@@ -352,7 +353,7 @@ impl Context<'_> {
         }
         let Some(source) = self.engine.source(self.session) else { return Ok(false) };
         let Some(due) = self.engine.login_due(self.now, source) else { return Ok(false) };
-        if let Some(run) = &self.engine.long_run {
+        if let Some(run) = &self.engine.scripting.long_run {
             return Err(run.busy());
         }
         if !self.may_block() {

@@ -27,7 +27,7 @@ fn ask(h: &mut Harness, id: SessionId, words: &str) -> String {
 }
 
 fn waits(h: &Harness, id: SessionId) -> bool {
-    h.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED)
+    h.engine.clients.sessions[id].flags.contains(SessionFlags::BLOCKED)
 }
 
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
@@ -94,7 +94,7 @@ fn a_wait_cannot_be_cut_short_or_gone_around() {
     fail_often(&mut h, "192.0.2.1:1");
     let waiting = connect(&mut h, "192.0.2.1:2");
     assert_eq!(ask(&mut h, waiting, "AUTH right"), "");
-    let client = h.engine.sessions[waiting.0 as usize].id;
+    let client = h.engine.clients.sessions[waiting].id;
     assert_eq!(h.run(&format!("CLIENT UNBLOCK {client}")), ":0");
     assert_eq!(h.run(&format!("CLIENT UNBLOCK {client} ERROR")), ":0");
     assert!(waits(&h, waiting));

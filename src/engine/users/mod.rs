@@ -18,23 +18,13 @@ use std::collections::btree_map::Entry;
 use sha2::{Digest, Sha256};
 use slab::Slab;
 
+pub use crate::base::ids::UserId;
 use crate::engine::table::CommandTable;
 use crate::engine::users::guesses::Guesses;
 use crate::engine::users::log::Log;
 use crate::engine::users::selector::{Refusal, has_space};
 use crate::engine::users::user::{User, merge_selectors};
 use crate::lock::UserKey;
-
-/// Identifies a user as long as it exists; may be reused for another one later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct UserId(pub u32);
-
-impl UserId {
-    /// The user of every new connection. It always exists.
-    pub const DEFAULT: UserId = UserId(0);
-    /// No user: a caller inside the process, who may do everything.
-    pub const INSIDE: UserId = UserId(u32::MAX);
-}
 
 /// The name of [`UserId::DEFAULT`].
 pub const DEFAULT_NAME: &[u8] = b"default";

@@ -6,7 +6,7 @@ use crate::keyspace::tracking::*;
 const NOBODY: [u64; 0] = [];
 
 fn client(number: u64) -> Client {
-    Client { number, id: SessionId(number as u32) }
+    Client { number, id: SessionId::new(number as u32, number as u32) }
 }
 
 fn change<'a>(key: &'a str, event: Event, effect: Effect<'a>) -> Change<'a> {

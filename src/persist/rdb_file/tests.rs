@@ -21,14 +21,14 @@ const PLAIN: Options =
 
 /// The file of a state in slices.
 fn slices(h: &Harness, options: Options, room: usize) -> Vec<Vec<u8>> {
-    let mut writer = Writer::new(&h.engine.keyspace, h.now, options);
+    let mut writer = Writer::new(h.engine.keyspace(), h.now, options);
     let mut slices = Vec::new();
     loop {
         let mut slice = Vec::new();
-        let more = writer.next_chunk(&h.engine.keyspace, &mut slice, room).unwrap();
+        let more = writer.next_chunk(h.engine.keyspace(), &mut slice, room).unwrap();
         slices.push(slice);
         if !more {
-            assert_eq!(writer.next_chunk(&h.engine.keyspace, &mut Vec::new(), room), Ok(false), "nothing comes after the end");
+            assert_eq!(writer.next_chunk(h.engine.keyspace(), &mut Vec::new(), room), Ok(false), "nothing comes after the end");
             return slices;
         }
     }
@@ -42,12 +42,12 @@ fn file(h: &Harness) -> Vec<u8> {
 fn load_in_pieces(h: &mut Harness, file: &[u8], options: LoadOptions, piece: usize) -> Result<Tally, Fault> {
     let mut reader = Reader::new(None, true, h.now.unix_ms());
     let mut loader = Loader::new(h.now, options);
-    h.engine.keyspace.changes.begin();
+    h.engine.keyspace_mut().changes.begin();
     let mut read = || {
         for piece in file.chunks(piece) {
             reader.feed(piece);
             while let Some(event) = reader.next()? {
-                loader.apply(&mut h.engine.keyspace, event)?;
+                loader.apply(h.engine.keyspace_mut(), event)?;
             }
         }
         reader.check_end()?;
@@ -55,9 +55,9 @@ fn load_in_pieces(h: &mut Harness, file: &[u8], options: LoadOptions, piece: usi
     };
     let result = read();
     if result.is_err() {
-        loader.give_up(&mut h.engine.keyspace);
+        loader.give_up(h.engine.keyspace_mut());
     }
-    h.engine.keyspace.changes.end();
+    h.engine.keyspace_mut().changes.end();
     h.pass(0);
     result
 }
@@ -217,9 +217,9 @@ fn expired_fields_of_hashes_are_kept_where_commands_follow() {
         reader.feed(&file);
         let mut loader = Loader::new(other.now, LoadOptions { keep_expired, ..LoadOptions::default() });
         while let Some(event) = reader.next().unwrap() {
-            loader.apply(&mut other.engine.keyspace, event).unwrap();
+            loader.apply(other.engine.keyspace_mut(), event).unwrap();
         }
-        let images = other.engine.keyspace.images(None);
+        let images = other.engine.keyspace().images(None);
         let fields = |key: &[u8]| {
             let image = images.get(&(0, key.into()))?;
             let Some(Value::Hash(hash)) = image.other() else { return None };
@@ -307,9 +307,9 @@ fn the_version_is_that_of_redis_7_unless_a_field_of_a_hash_has_a_deadline() {
     assert_eq!(other.run("XINFO CONSUMERS x g"), h.run("XINFO CONSUMERS x g"));
     assert!(h.run("XINFO CONSUMERS x g").contains("$8 inactive :-1"));
 
-    let mut writer = Writer::new(&h.engine.keyspace, h.now, PLAIN);
+    let mut writer = Writer::new(h.engine.keyspace(), h.now, PLAIN);
     h.run("HPEXPIRE h 1000 FIELDS 1 a");
-    assert_eq!(writer.next_chunk(&h.engine.keyspace, &mut Vec::new(), usize::MAX), Err(Changed));
+    assert_eq!(writer.next_chunk(h.engine.keyspace(), &mut Vec::new(), usize::MAX), Err(Changed));
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn a_file_without_a_checksum_is_accepted_and_what_follows_is_left() {
     let mut loader = Loader::new(h.now, LoadOptions::default());
     let mut other = Harness::new();
     while let Some(event) = reader.next().unwrap() {
-        loader.apply(&mut other.engine.keyspace, event).unwrap();
+        loader.apply(other.engine.keyspace_mut(), event).unwrap();
     }
     assert!(reader.has_ended());
     assert_eq!((reader.offset(), reader.rest()), (len as u64, &b"*1\r\n$4\r\nPING\r\n"[..]));

@@ -81,10 +81,10 @@ fn scripts_that_the_supervisor_drops_are_not_freed_during_a_run() {
         fn __lsan_enable();
     }
     let mut harness = Harness::new();
-    harness.engine.supervisor = Some(Box::new(|engine, _, _, _| {
+    harness.engine.set_supervisor(Some(Box::new(|engine, _, _, _| {
         engine.lua_mut().scripts = Scripts::default();
         Verdict::Continue
-    }));
+    })));
     let script = b"local t = {} for i = 1, 1e6 do t[i % 100] = {} end return 'done'";
     // The interpreter is leaked on purpose.
     #[cfg(address_sanitizer)]
@@ -98,7 +98,7 @@ fn scripts_that_the_supervisor_drops_are_not_freed_during_a_run() {
     unsafe {
         __lsan_enable();
     }
-    harness.engine.supervisor = None;
+    harness.engine.set_supervisor(None);
     assert_eq!(harness.args(&[b"EVAL", script, b"0"]), b"$4\r\ndone\r\n");
     harness.engine.lua().scripts.check_invariants();
 }

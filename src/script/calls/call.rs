@@ -162,7 +162,7 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
                     Some(callable) => callable,
                     None => {
                         let engine = &mut *(*interpreter).frame.engine;
-                        let named = engine.commands.named(args);
+                        let named = engine.commands().named(args);
                         return push_rejection(engine, lua, named, &Error::new(not_found(named)));
                     }
                 }
@@ -216,7 +216,7 @@ pub(crate) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
             layout::stack_values(lua).iter().map(|value| argument(value, &mut number).unwrap_or_default().to_vec()).collect();
         let args: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
         let engine = &*(*interpreter).frame.engine;
-        let command = engine.commands.named(&args)?;
+        let command = engine.commands().named(&args)?;
         Some(engine.permits((*interpreter).frame.session, command, &args).is_ok())
     }
 }
@@ -230,10 +230,10 @@ unsafe fn resolve(
     args: &[&[u8]],
 ) -> Option<CallableCommand> {
     // SAFETY: a script runs, so the frame's engine is valid. The field is a copied reference to a table outside of the engine.
-    let commands = unsafe { (*(*interpreter).frame.engine).commands };
+    let commands = unsafe { (*(*interpreter).frame.engine).commands() };
     let command = commands.resolve(args).ok()?;
     // SAFETY: a script runs, so the frame's engine is valid. The references to it and to its statistics end with this statement.
-    let callable = unsafe { CallableCommand::new(command, &mut (*(*interpreter).frame.engine).command_stats) };
+    let callable = unsafe { CallableCommand::new(command, (*(*interpreter).frame.engine).command_stats_mut()) };
     if let Some(address) = name
         && commands.lookup(args[0]).is_some_and(|row| row.subcommands.is_empty())
     {
@@ -255,7 +255,7 @@ fn not_found(named: Option<&'static Command>) -> &'static str {
 #[cold]
 unsafe fn push_rejection(engine: &mut Engine, lua: *mut lua_State, command: Option<&'static Command>, error: &Error) -> bool {
     if let Some(command) = command {
-        engine.command_stats.of(command).rejected += 1;
+        engine.command_stats_mut().of(command).rejected += 1;
     }
     // SAFETY: as in `push_error`.
     unsafe { push_error(engine, lua, error) }
@@ -263,7 +263,7 @@ unsafe fn push_rejection(engine: &mut Engine, lua: *mut lua_State, command: Opti
 
 /// Counts an error and pushes it. Returns true.
 unsafe fn push_error(engine: &mut Engine, lua: *mut lua_State, error: &Error) -> bool {
-    engine.stats.error(error);
+    engine.stats_mut().error(error);
     // SAFETY: a C function has room for twenty values beyond its arguments.
     unsafe { errors::push_counted(lua, error.text()) };
     true

@@ -37,7 +37,7 @@ unsafe fn check_all(frame: &mut Frame, callable: &CallableCommand, args: &[&[u8]
     unsafe {
         let engine = &mut *frame.engine;
         let command = callable.command;
-        let refused = if !(callable.allowed || engine.debug_from_scripts && command.traits.contains(Traits::DEBUG)) {
+        let refused = if !(callable.allowed || engine.scripts_may_debug() && command.traits.contains(Traits::DEBUG)) {
             Err(Error::new(NOT_ALLOWED))
         } else if !frame.unrestricted
             && let Err(error) = engine.check_access_of_script(frame.now, frame.session, command, args)
@@ -50,11 +50,11 @@ unsafe fn check_all(frame: &mut Frame, callable: &CallableCommand, args: &[&[u8]
             Err(Error::new("OOM command not allowed when used memory > 'maxmemory'."))
         } else if !frame.wrote
             && command.flags.contains(Flags::WRITE)
-            && let Some(refusal) = &engine.persistence.refusal
+            && let Some(refusal) = &engine.persistence().refusal
         {
             Err(refusal.clone())
         } else if engine.in_cluster()
-            && let Err(error) = check_slot(frame, engine.commands, command, args)
+            && let Err(error) = check_slot(frame, engine.commands(), command, args)
         {
             Err(error)
         } else {
@@ -68,7 +68,7 @@ unsafe fn check_all(frame: &mut Frame, callable: &CallableCommand, args: &[&[u8]
 
 #[cold]
 fn count_rejected(engine: &mut Engine, command: &'static Command) {
-    engine.command_stats.of(command).rejected += 1;
+    engine.command_stats_mut().of(command).rejected += 1;
 }
 
 /// In a cluster, checks that the keys of a call have one slot, and that it is the script's slot.

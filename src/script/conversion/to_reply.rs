@@ -114,7 +114,7 @@ pub(crate) unsafe fn write(lua: *mut lua_State, protocol: Protocol, engine: &mut
 unsafe fn write_nested(lua: *mut lua_State, protocol: Protocol, engine: &mut Engine, reply: &mut dyn Sink) -> bool {
     let mut failed = false;
     let mut levels = Levels::new();
-    let (begin, bytes_max, mut left) = (reply.mark(), engine.config.proto_max_bulk_len, ELEMENTS_MAX);
+    let (begin, bytes_max, mut left) = (reply.mark(), engine.config().proto_max_bulk_len, ELEMENTS_MAX);
     loop {
         let depth = levels.len();
         // SAFETY: the value to write is on top: first that of `write`, and then the one that `push_next` has pushed. Allocations
@@ -223,7 +223,7 @@ unsafe fn write_or_open_table(lua: *mut lua_State, engine: &mut Engine, reply: &
             let text = c_bytes(lua, -1).unwrap_or_default();
             lua_insert(lua, -2);
             if !errors::is_counted(lua) {
-                engine.stats.error(&Error::of_bytes(text.to_vec()));
+                engine.stats_mut().error(&Error::of_bytes(text.to_vec()));
             }
             reply.error(&errors::blank_leading_line_ends(text));
             failed = true;

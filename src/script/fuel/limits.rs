@@ -68,28 +68,11 @@ pub(super) unsafe fn should_end(interpreter: *mut Interpreter, steps: u64) -> bo
         }
         let (now, session) = ((*frame).now, (*frame).session);
         let engine = &mut *(*frame).engine;
-        let mut verdict = Verdict::Continue;
-        if engine.script_steps_max.is_some_and(|max| (*frame).fuel.steps > max) {
-            verdict = Verdict::Kill;
-        } else if let Some(mut supervisor) = engine.supervisor.take() {
-            let first = !std::mem::replace(&mut (*frame).fuel.supervised, true);
-            let (function, wrote) = ((*frame).is_function, (*frame).wrote);
-            let command = (*frame).fuel.command.map_or(&[][..], |command| command.as_ref());
-            engine.long_run = Some(Run { function, wrote, killed: false, ms: 0, command });
-            engine.timing.suspended = true;
-            engine.update_slow_path();
-            verdict = supervisor(engine, now, session, first);
-            engine.timing.suspended = false;
-            engine.timing.long = true;
-            engine.supervisor = Some(supervisor);
-            if verdict == Verdict::Kill && wrote {
-                engine.keyspace.changes.abandon();
-            }
-            if engine.long_run.take().is_some_and(|run| run.killed) {
-                verdict = Verdict::Kill;
-            }
-            engine.update_slow_path();
-        }
+        let first = !std::mem::replace(&mut (*frame).fuel.supervised, true);
+        let (function, wrote) = ((*frame).is_function, (*frame).wrote);
+        let command = (*frame).fuel.command.map_or(&[][..], |command| command.as_ref());
+        let run = Run { function, wrote, killed: false, ms: 0, command };
+        let verdict = engine.supervise(now, session, run, (*frame).fuel.steps, first);
         (*frame).fuel.killed |= verdict == Verdict::Kill;
         (*frame).fuel.killed
     }
@@ -131,7 +114,7 @@ pub(crate) unsafe fn is_killed(interpreter: *mut Interpreter) -> bool {
 
 /// Kills the running script, or the running function if `function` is set, unless it has written something.
 pub(crate) fn kill(engine: &mut Engine, function: bool) -> Result<(), Error> {
-    match &mut engine.long_run {
+    match engine.long_run_mut() {
         None => Err(Error::NO_SCRIPT_RUNS),
         Some(run) if run.wrote => Err(Error::UNKILLABLE),
         Some(run) if run.function != function => Err(run.busy()),

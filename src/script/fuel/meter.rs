@@ -65,7 +65,7 @@ pub(crate) unsafe fn consume_unchecked(interpreter: *mut Interpreter, steps: u64
 pub(crate) unsafe fn consume_call(interpreter: *mut Interpreter, min_cost: u64, arguments: usize, elements: usize) {
     // SAFETY: a command has replied to a script, so the frame's engine is valid and is used nowhere else now.
     unsafe {
-        let visited = (elements as u64).saturating_add((*(*interpreter).frame.engine).visited);
+        let visited = (elements as u64).saturating_add((*(*interpreter).frame.engine).visited());
         let cost = if visited == 0 { call_cost(arguments, 0) } else { take_visited_cost(interpreter, arguments, visited) };
         consume_unchecked(interpreter, cost);
         if min_cost > CALL_COST {
@@ -88,7 +88,7 @@ unsafe fn add_padding(interpreter: *mut Interpreter, steps: u64) {
 #[inline(never)]
 unsafe fn take_visited_cost(interpreter: *mut Interpreter, arguments: usize, visited: u64) -> u64 {
     // SAFETY: as for `consume_call`.
-    unsafe { (*(*interpreter).frame.engine).visited = 0 };
+    unsafe { (*(*interpreter).frame.engine).forget_visited() };
     call_cost(arguments, visited)
 }
 
@@ -100,7 +100,7 @@ unsafe fn take_visited_cost(interpreter: *mut Interpreter, arguments: usize, vis
 pub(crate) unsafe fn consume_planned_call(interpreter: *mut Interpreter, cost: u64, (min_cost, arguments): (u64, usize)) {
     // SAFETY: a command has replied to a plan, so the frame's engine is valid and is used nowhere else now.
     unsafe {
-        if (*(*interpreter).frame.engine).visited > 0 {
+        if (*(*interpreter).frame.engine).visited() > 0 {
             consume_call(interpreter, min_cost, arguments, 0);
         } else {
             consume_unchecked(interpreter, cost);

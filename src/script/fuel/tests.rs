@@ -45,7 +45,7 @@ fn a_script_that_waits_by_os_clock_ends() {
 #[test]
 fn the_step_limit_ends_scripts_at_the_same_step_each_time() {
     let mut h = Harness::new();
-    h.engine.script_steps_max = Some(200_000);
+    h.engine.bound_scripts(Some(200_000));
     let script = "for i = 1, 1e9 do if i % 100 == 0 then pcall(redis.call, 'incr', 'n') end end";
     let count = |h: &mut Harness| {
         let reply = String::from_utf8_lossy(&h.args(&[b"EVAL", script.as_bytes(), b"0"])).into_owned();

@@ -2,7 +2,6 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::time::Now;
-use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::keyspace::change::{Change, Changes, Classes, Effect, Event};
 use crate::script::execute::{Request, execute};
@@ -33,14 +32,14 @@ fn with_functions<T>(cx: &mut Context<'_>, work: impl FnOnce(&mut Functions, Loa
 pub fn load(cx: &mut Context<'_>, source: &[u8], replace: bool) -> Result<Vec<u8>> {
     // SAFETY: `with_functions` has taken the functions out of the engine, which is reached through the environment only.
     let name = with_functions(cx, |functions, environment| unsafe { functions.load_in(environment, source, replace) })?;
-    emit(&mut cx.engine.keyspace.changes, cx.now, Effect::LoadLibrary { source });
+    emit(&mut cx.engine.keyspace_mut().changes, cx.now, Effect::LoadLibrary { source });
     Ok(name)
 }
 
 /// Deletes a library.
 pub fn delete(cx: &mut Context<'_>, name: &[u8]) -> Result {
     cx.engine.lua_mut().functions.delete(name)?;
-    emit(&mut cx.engine.keyspace.changes, cx.now, Effect::DeleteLibrary { name });
+    emit(&mut cx.engine.keyspace_mut().changes, cx.now, Effect::DeleteLibrary { name });
     Ok(())
 }
 
@@ -48,7 +47,7 @@ pub fn delete(cx: &mut Context<'_>, name: &[u8]) -> Result {
 pub fn flush(cx: &mut Context<'_>) {
     let ScriptState { functions, lazyfree, .. } = cx.engine.lua_mut();
     functions.flush(lazyfree);
-    emit(&mut cx.engine.keyspace.changes, cx.now, Effect::FlushLibraries);
+    emit(&mut cx.engine.keyspace_mut().changes, cx.now, Effect::FlushLibraries);
 }
 
 /// Loads the libraries of a payload. If one fails, none is loaded.
@@ -59,16 +58,16 @@ pub fn restore(cx: &mut Context<'_>, payload: &[u8], policy: Policy) -> Result {
         unsafe { functions.restore(environment, payload, policy) }.map(|names| (old, names))
     })?;
     if policy == Policy::Flush {
-        emit(&mut cx.engine.keyspace.changes, cx.now, Effect::FlushLibraries);
+        emit(&mut cx.engine.keyspace_mut().changes, cx.now, Effect::FlushLibraries);
     } else {
         // Two replaced libraries may have exchanged functions: none may be loaded while an old one is there.
         for name in old.iter().filter(|name| names.contains(name)) {
-            cx.engine.keyspace.changes.emit_end(change_of(cx.now, Effect::DeleteLibrary { name }));
+            cx.engine.keyspace_mut().changes.emit_end(change_of(cx.now, Effect::DeleteLibrary { name }));
         }
     }
     for name in &names {
-        let Engine { scripts, keyspace, .. } = &mut *cx.engine;
-        let functions = &ScriptState::of(&**scripts).functions;
+        let (scripts, keyspace) = cx.engine.scripts_and_keyspace();
+        let functions = &ScriptState::of(scripts).functions;
         let Some(Library { source, .. }) = functions.libraries.by_name.get(name) else { continue };
         emit(&mut keyspace.changes, cx.now, Effect::LoadLibrary { source });
     }

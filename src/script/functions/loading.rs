@@ -40,7 +40,7 @@ pub(super) struct LoadEnvironment {
 
 impl LoadEnvironment {
     pub(super) fn without_engine() -> Self {
-        LoadEnvironment { engine: std::ptr::null_mut(), now: Now::default(), session: SessionId(0) }
+        LoadEnvironment { engine: std::ptr::null_mut(), now: Now::default(), session: SessionId::new(0, 0) }
     }
 }
 

@@ -184,8 +184,8 @@ fn errors_of_functions_are_counted_once() {
         redis.register_function('raise', function() error('x') end)";
     send(&mut harness, &["FUNCTION", "LOAD", &library("l", body)]);
     for request in [&["FCALL", "bad", "0"][..], &["FCALL", "raise", "0"], &["FCALL", "nope", "0"], &["FUNCTION", "LOAD", "x"]] {
-        let before = harness.engine.stats.error_replies;
+        let before = harness.engine.stats().error_replies;
         assert!(send(&mut harness, request).starts_with('-'));
-        assert_eq!(harness.engine.stats.error_replies - before, 1, "{request:?}");
+        assert_eq!(harness.engine.stats().error_replies - before, 1, "{request:?}");
     }
 }

@@ -25,7 +25,7 @@ const STACK_MIN: c_int = 60;
 impl Interpreter {
     /// Creates an interpreter whose memory is limited to `memory_limit` bytes. Free it with [`Interpreter::free`].
     pub(crate) fn create(memory_limit: usize) -> NonNull<Interpreter> {
-        let frame = Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0);
+        let frame = Frame::new(ptr::null_mut(), Now::default(), SessionId::new(0, 0), 0);
         let this = Box::into_raw(Box::new(Interpreter::without_state(Memory::new(memory_limit), frame)));
         // SAFETY: `this` is valid until `free`. Allocations cannot fail here, so Lua raises nothing outside of a protected call.
         unsafe {

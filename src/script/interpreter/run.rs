@@ -60,7 +60,7 @@ impl Interpreter {
             // The result replaces the copy of the first key.
             lua_replace(lua, FIRST_KEY);
             if !keys.is_empty() {
-                (*(*this).frame.engine).keyspace.space.uncache_place(true);
+                (*(*this).frame.engine).keyspace_mut().space.uncache_place(true);
             }
             if status == LUA_ERRMEM || (*this).memory.needs_full_collection() {
                 Self::collect_all(this);
@@ -82,7 +82,7 @@ impl Interpreter {
             let copy = layout::first_element(lua, layout::stack_len(lua) - 2);
             layout::replace(lua, FIRST_KEY as usize - 1, copy);
             if let Some(copy) = copy.bytes() {
-                (*(*this).frame.engine).keyspace.space.cache_place_of_copy(key, copy);
+                (*(*this).frame.engine).keyspace_mut().space.cache_place_of_copy(key, copy);
             }
         }
     }

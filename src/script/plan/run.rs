@@ -48,13 +48,13 @@ pub(crate) unsafe fn run(
     let engine = unsafe { (*interpreter).frame.engine };
     // Most calls use the first key, so the keyspace remembers its location.
     // SAFETY: the frame's engine is valid, and nothing else has a reference to it now.
-    let remembered = keys.first().map(|key| unsafe { (*engine).keyspace.space.cache_place(key) });
+    let remembered = keys.first().map(|key| unsafe { (*engine).keyspace_mut().space.cache_place(key) });
     let mut run = Run { interpreter, keys, args, locals: SmallVec::new(), arena, owned: OwnedTexts::new(), calls: 0 };
     let done = run.block(&plan.statements);
     // SAFETY: the plan has run, so nothing else has a reference to the engine, which is still valid, or to the frame.
     unsafe {
         if let Some(none_was_cached) = remembered {
-            (*engine).keyspace.space.uncache_place(none_was_cached);
+            (*engine).keyspace_mut().space.uncache_place(none_was_cached);
         }
         (*interpreter).frame.engine = std::ptr::null_mut();
     }
@@ -255,7 +255,7 @@ impl<'r> Run<'r> {
         // alive. Allocations cannot fail, because no Lua code runs.
         let is_check_due = unsafe {
             if let Err(error) = check_call(interpreter, &call.callable, arguments) {
-                (*(*interpreter).frame.engine).stats.error(&error);
+                (*(*interpreter).frame.engine).stats_mut().error(&error);
                 return Err(call.error_of_check(&error));
             }
             call::run_command(interpreter, &call.callable, arguments, &mut sink);

@@ -104,7 +104,7 @@ impl Shell {
     /// Begins to receive a copy. `then` is called on the copy's thread.
     fn begin_copy(&mut self, moment: Moment, progress: Arc<CopyProgress>, then: Then) -> Result<(), String> {
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let config = Config { maxmemory: 0, ..self.driver.engine.config.clone() };
+        let config = Config { maxmemory: 0, ..self.driver.engine.config().clone() };
         let (messages, received) = channel::<Message>();
         let thread = std::thread::Builder::new().name("copying".into()).stack_size(ENGINE_STACK);
         let spawned = thread.spawn(move || {

@@ -57,7 +57,7 @@ impl Shell {
         self.files.active = !self.driver.keeps_nothing()
             || self.driver.copies()
             || self.files.loading.is_some()
-            || self.driver.engine.persistence.figures.is_some();
+            || self.driver.engine.persistence().figures.is_some();
         let due_ms = self.driver.due_ms();
         if due_ms < self.files.due_ms && due_ms != u64::MAX && !self.clock.is_frozen() {
             let clock = &self.clock;
@@ -84,7 +84,7 @@ impl Shell {
     /// Makes a base of these files but the last, beside the executor.
     fn make_base(&mut self, number: u64, manifest: Manifest) {
         let moment = Moment { boot: boot::clock(), now: self.clock.now() };
-        let config = self.driver.engine.config.clone();
+        let config = self.driver.engine.config().clone();
         let (Some(control), Some(file)) = (self.control.clone(), &self.files.log) else { return };
         let (abandoned, lock) = (Arc::clone(&file.rewrite_abandoned), file.lock.clone());
         let name = config.appendfilename.clone();

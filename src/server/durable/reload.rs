@@ -32,18 +32,17 @@ impl Shell {
     /// Reloads in a turn of its own, so that the reply waits for the log as everything else that the reload causes.
     #[cold]
     pub(in crate::server) fn order_reload(&mut self, id: SessionId, from: ReloadFrom) {
-        let client = self.driver.engine.sessions[id.0 as usize].id;
         let order = move |shell: &mut Shell| {
-            shell.reload(id, client, from);
+            shell.reload(id, from);
             shell.after_order();
         };
         match &self.control {
             Some(control) => _ = control.send(Box::new(order)),
-            None => self.reload(id, client, from),
+            None => self.reload(id, from),
         }
     }
 
-    fn reload(&mut self, id: SessionId, client: u64, from: ReloadFrom) {
+    fn reload(&mut self, id: SessionId, from: ReloadFrom) {
         let done = match from {
             ReloadFrom::Snapshot { save, .. } if save && !self.save_now() => Err(Error::SAVE_FAILED),
             ReloadFrom::Snapshot { reload, .. } => self.load_snapshot(reload).map_err(|reason| {
@@ -56,19 +55,17 @@ impl Shell {
             }),
         };
         let now = self.clock.now();
-        if self.driver.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-            self.driver.engine.end_wait_for_driver(now, id, done.err().as_ref());
-        }
+        self.driver.engine.end_wait_for_driver(now, id, done.err().as_ref());
     }
 
     fn load_snapshot(&mut self, reload: Reload) -> Result<(), String> {
-        let path = snapshot_of(&self.driver.engine.config).ok_or("dbfilename is empty")?;
+        let path = snapshot_of(self.driver.engine.config()).ok_or("dbfilename is empty")?;
         let files = Files::of_snapshot(path.clone())?.ok_or_else(|| format!("there is no {}", path.display()))?;
-        let before = self.driver.engine.keyspace.changes.count;
+        let before = self.driver.engine.keyspace().changes.count;
         self.load_in_place(files, reload)?;
         // What was loaded is no change.
-        let more = self.driver.engine.keyspace.changes.count - before;
-        self.driver.engine.persistence.snapshot.saved_changes += more;
+        let more = self.driver.engine.keyspace().changes.count - before;
+        self.driver.engine.persistence_mut().snapshot.saved_changes += more;
         tracing::warn!("DB reloaded by DEBUG RELOAD");
         Ok(())
     }
@@ -92,15 +89,16 @@ impl Shell {
                 Files::of_manifest(&file.path, manifest, PURPOSE)?
             }
             _ => {
-                let (path, name) = (folder_of(&self.driver.engine.config), self.driver.engine.config.appendfilename.as_bytes());
+                let (path, name) =
+                    (folder_of(self.driver.engine.config()), self.driver.engine.config().appendfilename.as_bytes());
                 let manifest = read_manifest(&path, name)?;
                 let manifest = manifest.ok_or_else(|| format!("there is no append-only file in {}", path.display()))?;
                 Files::of_manifest(&path, manifest, PURPOSE)?
             }
         };
         self.load_in_place(files, Reload { flush: true, merge: false })?;
-        let changes = self.driver.engine.keyspace.changes.count;
-        self.driver.engine.persistence.snapshot.saved_changes = changes;
+        let changes = self.driver.engine.keyspace().changes.count;
+        self.driver.engine.persistence_mut().snapshot.saved_changes = changes;
         tracing::warn!("Append Only File loaded by DEBUG LOADAOF");
         Ok(())
     }
@@ -116,7 +114,7 @@ impl Shell {
         let (loaded, _) = replay.finish(now, files.purpose())?;
         let reloaded = self.driver.engine.reload(now, &loaded, reload);
         reloaded.map_err(|(db, key)| format!("RDB has duplicated key '{}' in DB {db}", key.escape_ascii()))?;
-        self.driver.engine.persistence.last_load = [tally.expired, tally.loaded];
+        self.driver.engine.persistence_mut().last_load = [tally.expired, tally.loaded];
         Ok(())
     }
 }

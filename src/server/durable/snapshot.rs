@@ -37,7 +37,7 @@ impl Shell {
     pub(super) fn snapshot_of_copy(&mut self, number: u64) -> Result<Then, String> {
         let (temporary, path) = (self.temporary(number), self.snapshot_path()?);
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let checksum = self.driver.engine.config.rdbchecksum;
+        let checksum = self.driver.engine.config().rdbchecksum;
         Ok(Box::new(move |copied: Result<(Engine, Moment), String>, progress: &CopyProgress| {
             let made = copied.and_then(|(engine, moment)| {
                 let goes_on = || !progress.is_abandoned();
@@ -52,12 +52,12 @@ impl Shell {
 
     fn snapshot_path(&self) -> Result<PathBuf, String> {
         self.driver.may_save()?;
-        snapshot_of(&self.driver.engine.config).ok_or_else(|| "dbfilename is empty".to_owned())
+        snapshot_of(self.driver.engine.config()).ok_or_else(|| "dbfilename is empty".to_owned())
     }
 
     fn temporary(&self, number: u64) -> PathBuf {
         let name = format!("temp-{}-{number}.rdb", std::process::id());
-        Path::new(&self.driver.engine.config.dir).join(name)
+        Path::new(&self.driver.engine.config().dir).join(name)
     }
 
     /// Writes a snapshot before this returns. Returns false if it failed.
@@ -66,7 +66,7 @@ impl Shell {
         // No other snapshot has this number.
         let temporary = self.temporary(0);
         let moment = Moment { boot: boot::clock(), now: self.clock.now() };
-        let kind = Kind { checksum: self.driver.engine.config.rdbchecksum, is_base: false };
+        let kind = Kind { checksum: self.driver.engine.config().rdbchecksum, is_base: false };
         let made = self.snapshot_path().and_then(|path| write(&self.driver.engine, moment, (&temporary, &path), kind, || true));
         match made {
             Ok(_) => tracing::info!("DB saved on disk"),
@@ -143,10 +143,10 @@ pub fn write_to(
     mut put: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<u64, String> {
     let options = Options { checksum, is_base, used_memory: 0, boot: moment.boot, libraries: engine.library_sources() };
-    let mut writer = Writer::new(&engine.keyspace, moment.now, options);
+    let mut writer = Writer::new(engine.keyspace(), moment.now, options);
     let (mut out, mut len) = (Vec::new(), 0);
     loop {
-        let more = writer.next_chunk(&engine.keyspace, &mut out, CHUNK).map_err(|_| "the keys changed meanwhile".to_owned())?;
+        let more = writer.next_chunk(engine.keyspace(), &mut out, CHUNK).map_err(|_| "the keys changed meanwhile".to_owned())?;
         put(&out)?;
         len += out.len() as u64;
         out.clear();

@@ -29,11 +29,11 @@ use crate::server::shell::Shell;
 /// # Errors
 /// Why the server must not start, in words for its operator.
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSender<()>) -> Result<(), String> {
-    let (files, opened) = match shell.driver.engine.config.appendonly {
+    let (files, opened) = match shell.driver.engine.config().appendonly {
         true => open_log(shell, control)?,
-        false => (open_snapshot(&shell.driver.engine.config)?, None),
+        false => (open_snapshot(shell.driver.engine.config())?, None),
     };
-    remove_temporary(Path::new(&shell.driver.engine.config.dir));
+    remove_temporary(Path::new(&shell.driver.engine.config().dir));
     let source = if opened.is_some() { "append only file" } else { "disk" };
     let control = control.clone();
     let then: Then<Shell> = Box::new(move |shell, files| {
@@ -62,10 +62,10 @@ fn open_snapshot(config: &Config) -> Result<Option<Files>, String> {
 
 /// Locks the folder of a configuration, and opens its files, if it has any.
 fn open_log(shell: &mut Shell, control: &Control<Shell>) -> Result<(Option<Files>, Option<Opened>), String> {
-    let path = folder_of(&shell.driver.engine.config);
+    let path = folder_of(shell.driver.engine.config());
     let mut folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
     let lock = shell.lock_folder(&path, control)?;
-    let config = &shell.driver.engine.config;
+    let config = shell.driver.engine.config();
     let name = config.appendfilename.clone().into_bytes();
     let mut manifest = read_manifest(&path, &name)?;
     let old = Path::new(&config.dir).join(&config.appendfilename);
@@ -115,7 +115,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
 impl Shell {
     /// How long the next slice of a load is to be waited for; `None` if nothing is loaded.
     pub(in crate::server) fn next_load(&self) -> Option<Duration> {
-        self.files.loading.as_ref().map(|loading| loading.wait(self.driver.engine.config.key_load_delay))
+        self.files.loading.as_ref().map(|loading| loading.wait(self.driver.engine.config().key_load_delay))
     }
 
     /// Loads a slice, if one is due, and serves what was loaded after the last one.
@@ -124,7 +124,7 @@ impl Shell {
     /// Why the server must not start, in words for its operator.
     #[cold]
     pub(in crate::server) fn load_some(&mut self) -> Result<(), String> {
-        let delay = self.driver.engine.config.key_load_delay;
+        let delay = self.driver.engine.config().key_load_delay;
         let Some(mut loading) = self.files.loading.take() else { return Ok(()) };
         if !loading.wait(delay).is_zero() || !loading.load_some(delay)? {
             self.driver.note_loaded(loading.files.progress().0, loading.files.used_memory());

@@ -55,7 +55,7 @@ impl Shell {
     }
 
     fn open_folder(&mut self) -> Result<(Opened, Manifest), String> {
-        let config = &self.driver.engine.config;
+        let config = self.driver.engine.config();
         let (path, name) = (folder_of(config), config.appendfilename.clone().into_bytes());
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
         let folder = Folder::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -81,7 +81,7 @@ impl Shell {
         };
         let lock = FolderLock::new(lock(path)?, freed);
         self.files.folder_held = lock.held();
-        remove_temporary(path, self.driver.engine.config.appendfilename.as_bytes());
+        remove_temporary(path, self.driver.engine.config().appendfilename.as_bytes());
         Ok(lock)
     }
 
@@ -94,7 +94,7 @@ impl Shell {
         let Some(coming) = self.files.coming.take() else { return Err("it was switched off".to_owned()) };
         let Coming { opened: Opened { folder, lock, path, name }, manifest, beginning } = *coming;
         let Beginning { head, progress, syncs } = beginning;
-        let checksum = self.driver.engine.config.rdbchecksum;
+        let checksum = self.driver.engine.config().rdbchecksum;
         let (orders, received) = channel();
         self.files.next_log = Some(Box::new(LogFile::new(orders, path.clone())));
         Ok(Box::new(move |copied: Result<(Engine, Moment), String>, _: &CopyProgress| {

@@ -101,7 +101,7 @@ impl Stream {
 /// One connection, from accept to close.
 pub struct Connection {
     stream: Stream,
-    id: SessionId,
+    pub(super) id: SessionId,
     /// Known state of the socket: edge-triggered epoll reports changes only.
     readable: bool,
     writable: bool,
@@ -222,7 +222,7 @@ impl Connection {
         if let Stream::Tls(stream) = &self.stream {
             tls::say_goodbye(stream);
         }
-        if shell.driver.engine.sessions[self.id.0 as usize].flags.contains(SessionFlags::RESET_SOCKET) {
+        if shell.driver.engine.sessions()[self.id].flags.contains(SessionFlags::RESET_SOCKET) {
             self.stream.reset_when_closed();
         }
         shell.disconnect(self.id);

@@ -111,8 +111,8 @@ impl EventLoop {
 
     #[inline]
     fn run_connection(&mut self, id: SessionId) {
-        let Some(place) = self.connections.get_mut(id.0 as usize) else { return };
-        let Some(connection) = place else { return };
+        let Some(place) = self.connections.get_mut(id.index()) else { return };
+        let Some(connection) = place.as_mut().filter(|connection| connection.id == id) else { return };
         match connection.turn(&mut self.shell) {
             Next::Wait => {}
             Next::Soon => self.shell.driver.wake(id),
@@ -201,7 +201,7 @@ impl EventLoop {
             connection.close(&mut self.shell);
             return;
         }
-        let index = id.0 as usize;
+        let index = id.index();
         if self.connections.len() <= index {
             self.connections.resize_with(index + 1, || None);
         }
@@ -240,7 +240,10 @@ impl EventLoop {
         for (source, readiness) in self.poller.events() {
             match source {
                 Source::Client(id) => {
-                    if let Some(Some(connection)) = self.connections.get_mut(id.0 as usize) {
+                    // The event may have been meant for a connection that was closed since, whose number is used again.
+                    if let Some(Some(connection)) = self.connections.get_mut(id.index())
+                        && connection.id == id
+                    {
                         connection.note(readiness);
                         self.shell.driver.wake(id);
                     }

@@ -307,7 +307,7 @@ fn describe_unix(addr: &str, fd: RawFd) -> (Peer, Entry) {
 pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Option<NewConnection> {
     let Accepted { stream, remote, within } = accepted;
     if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
-        engine.stats.rejected += 1;
+        engine.stats_mut().rejected += 1;
         let (from, why) = (remote.map_or_else(String::new, |addr| addr.to_string()), String::from_utf8_lossy(refusal));
         engine.notice(now, None, Notice::ClientRefused { addr: &from, why: why.trim_start_matches('-').trim_end() });
         // One attempt is enough: the socket's buffer is empty, and the refusal is a courtesy.
@@ -321,12 +321,12 @@ pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Opti
         Some(addr) => {
             let local = stream.with_fd(|fd| {
                 let socket = SockRef::from(&fd);
-                prepare(&socket, &engine.config);
+                prepare(&socket, engine.config());
                 socket.local_addr()
             });
             describe_tcp(addr, local.ok().and_then(|addr| addr.as_socket()), stream.fd())
         }
-        None => describe_unix(&within.unwrap_or_else(|| format!("{}:0", engine.config.unixsocket)), stream.fd()),
+        None => describe_unix(&within.unwrap_or_else(|| format!("{}:0", engine.config().unixsocket)), stream.fd()),
     };
     let id = engine.connect(now, peer);
     Some(NewConnection { id, entry, stream })
@@ -334,11 +334,11 @@ pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Opti
 
 /// Returns the error for a client that is refused.
 fn refusal(engine: &Engine, remote: Option<IpAddr>) -> Option<&'static [u8]> {
-    let config = &engine.config;
-    if engine.sessions.len() >= config.maxclients as usize {
+    let config = engine.config();
+    if engine.sessions().len() >= config.maxclients as usize {
         return Some(FULL);
     }
-    if config.protected_mode && engine.users.default_user().nopass && remote.is_some_and(|ip| !ip.is_loopback()) {
+    if config.protected_mode && engine.users().default_user().nopass && remote.is_some_and(|ip| !ip.is_loopback()) {
         return Some(DENIED);
     }
     None

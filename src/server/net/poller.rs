@@ -21,6 +21,11 @@ const EVENTS_MAX: usize = 256;
 /// For a poll that does not wait.
 pub const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
+const TIMER: u32 = u32::MAX;
+const ORDERS: u32 = u32::MAX - 1;
+const LISTENER: u32 = u32::MAX - 2;
+const HANDSHAKE: u32 = u32::MAX - 3;
+
 /// The owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -49,26 +54,28 @@ pub struct Readiness {
 }
 
 impl Source {
+    /// The word that epoll keeps for a descriptor: a session's id, or a kind in the place of the session's number, which is a
+    /// descriptor's at most and never reaches the kinds.
     const fn data(self) -> EventData {
-        let (kind, number) = match self {
-            Source::Client(id) => (0, id.0),
-            Source::Timer => (1, 0),
-            Source::Orders => (2, 0),
-            Source::Listener(number) => (3, number),
-            Source::Handshake(number) => (4, number),
+        let id = match self {
+            Source::Client(id) => id,
+            Source::Timer => SessionId::new(TIMER, 0),
+            Source::Orders => SessionId::new(ORDERS, 0),
+            Source::Listener(number) => SessionId::new(LISTENER, number),
+            Source::Handshake(number) => SessionId::new(HANDSHAKE, number),
         };
-        EventData::new_u64(kind << 32 | number as u64)
+        EventData::new_u64(id.to_bits())
     }
 
     #[inline]
     fn of(data: u64) -> Source {
-        let number = data as u32;
-        match data >> 32 {
-            0 => Source::Client(SessionId(number)),
-            1 => Source::Timer,
-            2 => Source::Orders,
-            3 => Source::Listener(number),
-            _ => Source::Handshake(number),
+        let id = SessionId::from_bits(data);
+        match id.number() {
+            TIMER => Source::Timer,
+            ORDERS => Source::Orders,
+            LISTENER => Source::Listener(id.generation()),
+            HANDSHAKE => Source::Handshake(id.generation()),
+            _ => Source::Client(id),
         }
     }
 
@@ -160,7 +167,7 @@ mod tests {
 
     #[test]
     fn whose_a_descriptor_is_comes_back() {
-        let client = |number| Source::Client(SessionId(number));
+        let client = |number| Source::Client(SessionId::new(number, u32::MAX - number));
         let listed = [
             Source::Timer,
             Source::Orders,
@@ -179,7 +186,7 @@ mod tests {
     fn an_edge_is_told_once_and_the_end_with_it() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let mut poller = Poller::new().unwrap();
-        let source = Source::Client(SessionId(3));
+        let source = Source::Client(SessionId::new(3, 4));
         poller.registry.add(&here, source).unwrap();
         let ready = |readable, read_on| vec![(source, Readiness { readable, writable: true, read_on })];
         assert_eq!(told(&mut poller), ready(false, false));
@@ -204,8 +211,9 @@ mod tests {
         poller.registry.add(&here, Source::Handshake(1)).unwrap();
         there.write_all(b"hello").unwrap();
         assert_eq!(told(&mut poller).len(), 1);
-        poller.registry.hand_over(&here, Source::Client(SessionId(9))).unwrap();
+        let source = Source::Client(SessionId::new(9, 10));
+        poller.registry.hand_over(&here, source).unwrap();
         let told = told(&mut poller);
-        assert!(matches!(told[..], [(Source::Client(SessionId(9)), Readiness { readable: true, .. })]), "{told:?}");
+        assert!(matches!(told[..], [(told, Readiness { readable: true, .. })] if told == source), "{told:?}");
     }
 }

@@ -56,9 +56,8 @@ pub(super) fn report(observer: &Observer, me: NodeId, addr: &str, lease_max: Dur
 impl Shell {
     /// Has the node change the members, and replies to the session when that is done.
     pub(in crate::server) fn order_members(&mut self, id: SessionId, change: MemberChange) {
-        let client = self.driver.engine.sessions[id.0 as usize].id;
         let (Some(member), Some(control)) = (self.driver.member(), self.control.clone()) else {
-            return self.tell_members(id, client, Err("this server is not replicated".to_owned()));
+            return self.tell_members(id, Err("this server is not replicated".to_owned()));
         };
         let change = match change {
             MemberChange::Add { id, addr } => Change::Add(id, addr),
@@ -67,7 +66,7 @@ impl Shell {
         let changed = move |result| {
             // If the executor has ended, so has the client's connection.
             control.send(Box::new(move |shell: &mut Shell| {
-                shell.tell_members(id, client, result);
+                shell.tell_members(id, result);
                 shell.after_order();
             }));
         };
@@ -75,11 +74,9 @@ impl Shell {
     }
 
     /// Replies to the client that has asked for a change, if it is still there.
-    fn tell_members(&mut self, id: SessionId, client: u64, result: Result<(), String>) {
+    fn tell_members(&mut self, id: SessionId, result: Result<(), String>) {
         let now = self.clock.now();
-        if self.driver.engine.sessions.get(id.0 as usize).is_some_and(|session| session.id == client) {
-            let error = result.err().map(|reason| Error::new(format!("ERR {reason}")));
-            self.driver.engine.end_wait_for_driver(now, id, error.as_ref());
-        }
+        let error = result.err().map(|reason| Error::new(format!("ERR {reason}")));
+        self.driver.engine.end_wait_for_driver(now, id, error.as_ref());
     }
 }

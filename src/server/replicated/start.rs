@@ -42,11 +42,8 @@ const REQUEST_MAX: [(&str, u64); 2] = [("proto-max-bulk-len", 32 << 20), ("clien
 
 /// Lowers what a client may send to what a node can pass on.
 fn limit_requests(shell: &mut Shell) {
-    let config = &mut shell.driver.engine.config;
-    let values = [&mut config.proto_max_bulk_len, &mut config.client_query_buffer_limit];
-    for (value, (_, most)) in values.into_iter().zip(REQUEST_MAX) {
-        *value = most.min(*value);
-    }
+    let [(_, bulk_max), (_, buffer_max)] = REQUEST_MAX;
+    shell.driver.engine.limit_requests(bulk_max, buffer_max);
 }
 
 /// Expects that `CONFIG SET` permits no client to send more than a node can pass on.
@@ -86,14 +83,14 @@ fn expect_protected(config: &Config, listened: &str) -> Result<(), String> {
 /// In words: the configuration is wrong, the files cannot be used, or the address cannot be listened on.
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), String> {
     limit_requests(shell);
-    let config = shell.driver.engine.config.clone();
+    let config = shell.driver.engine.config().clone();
     let (id, members) = (config.node_id, peers::parse(&config.peers)?);
     let addr =
         members.get(&id).cloned().ok_or_else(|| format!("peers: node {id}, which is this one (node-id), is not among them"))?;
     if config.appendonly {
         return Err("appendonly must be no where node-id is set: the nodes have a log of their own".to_owned());
     }
-    if shell.driver.engine.test_mode {
+    if shell.driver.engine.test_mode() {
         return Err("a server in test mode cannot be a node: its clock and its faults are not those of the others".to_owned());
     }
     let folder = Path::new(&config.dir).join(FOLDER);
@@ -126,7 +123,8 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let machine = ShellMachine { control: control.clone(), config };
     let node = node::start(options, listener, machine)?;
     let (observer, lease_max) = (node.observer(), node.lease_max());
-    shell.driver.engine.replication.reporter = Some(Reporter::new(move || members::report(&observer, id, &addr, lease_max)));
+    shell.driver.engine.replication_mut().reporter =
+        Some(Reporter::new(move || members::report(&observer, id, &addr, lease_max)));
     shell.files.hang = Some(hang);
     let options = MemberOptions { node, id, cluster: owner.cluster, client, tick_every_ms: TICK_MS };
     shell.drive(|driver, at| driver.begin_membership(at, options));

@@ -159,7 +159,7 @@ mod tests {
     fn tokens_are_judged_by_the_order_of_the_server() {
         let grant_log = GrantLog::new(Instant::now());
         let mut harness = Harness::new();
-        harness.engine.keyspace.changes.log = Some(grant_log.log());
+        harness.engine.keyspace_mut().changes.log = Some(grant_log.log());
         let mut grant = |owner: &str| {
             let reply = harness.run(&format!("LOCK.ACQUIRE door {owner} 10000"));
             harness.run(&format!("LOCK.RELEASE door {owner}"));

@@ -155,8 +155,8 @@ fn own(port: u16, grant_log: &Arc<GrantLog>) -> std::result::Result<Server, Stri
         .map_err(|error| error.to_string())?;
     let log = grant_log.log();
     server.control(move |shell| {
-        shell.driver.engine.keyspace.changes.log = Some(log);
-        shell.driver.engine.faults.journal = JOURNAL;
+        shell.driver.engine.keyspace_mut().changes.log = Some(log);
+        shell.driver.engine.faults_mut().journal = JOURNAL;
         shell.driver.engine.update_journal();
     });
     Ok(server)

@@ -164,7 +164,7 @@ impl Machine {
             driver.plant(flaw);
         }
         let manifest = read_manifest(&mut self.disk.clone())?;
-        let truncates = driver.engine.config.aof_load_truncated;
+        let truncates = driver.engine.config().aof_load_truncated;
         let files = open_files(&self.disk, manifest, Purpose::Start { truncates })?;
         let replay = driver.begin_loading(moment, files.progress().1);
         Ok((driver, clock, Loading { replay, files }))
@@ -246,7 +246,7 @@ impl Loading {
     /// # Errors
     /// The files are refused, in words.
     pub fn load_some(&mut self, driver: &mut Driver, pace: &mut Pace) -> Result<bool, String> {
-        self.replay.set_key_load_delay(driver.engine.config.key_load_delay);
+        self.replay.set_key_load_delay(driver.engine.config().key_load_delay);
         let done = self.files.load_some(&mut self.replay, pace)?;
         driver.note_loaded(self.files.progress().0, self.files.used_memory());
         Ok(done)

@@ -72,7 +72,7 @@ impl Session {
     /// Reads the messages that were written to the session since it was last called. The engine has granted, or not, now, whenever
     /// that may be told.
     fn read_output(&mut self, engine: &Engine, decoder: &mut Decoder, net: &mut Net) {
-        let Some(session) = engine.sessions.get(self.id.0 as usize) else { return };
+        let Some(session) = engine.sessions().get(self.id) else { return };
         let from = session.sent + (self.seen - session.net_out) as usize;
         // A client that is thrown out loses what was held back for it.
         let mut bytes = BytesMut::from(session.out.get(from..).unwrap_or_default());
@@ -94,7 +94,7 @@ impl Session {
 
     /// Sends the messages that were written to the connection.
     fn send(&mut self, engine: &Engine, net: &mut Net, conn: ConnId) {
-        let Some(session) = engine.sessions.get(self.id.0 as usize) else { return };
+        let Some(session) = engine.sessions().get(self.id) else { return };
         while self.unsent.front().is_some_and(|(at, _)| *at < session.net_out)
             && let Some((_, message)) = self.unsent.pop_front()
         {
@@ -136,14 +136,14 @@ pub struct Server {
 
 pub(in crate::torture::sim) fn engine(seed: u64, at_us: u64) -> Engine {
     let mut engine = Engine::new(Config::default(), seed, now(at_us), crate::commands::table());
-    engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
+    engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
     engine
 }
 
 fn connect(driver: &mut Driver, at: Now) -> SessionId {
     let id = driver.engine.connect(at, Peer::default());
     // As after HELLO 3.
-    driver.engine.sessions[id.0 as usize].protocol = Protocol::Resp3;
+    driver.engine.sessions_mut()[id].protocol = Protocol::Resp3;
     driver.add_connection(at, id);
     id
 }
@@ -353,10 +353,10 @@ impl Server {
     /// Gives a client a session. Without a connection, it is an unchecked one.
     fn accept(&mut self, at_us: u64, conn: Option<ConnId>) -> SessionId {
         let id = connect(&mut self.driver, self.clock.now(at_us));
-        if self.conns.len() <= id.0 as usize {
-            self.conns.resize(id.0 as usize + 1, None);
+        if self.conns.len() <= id.index() {
+            self.conns.resize(id.index() + 1, None);
         }
-        self.conns[id.0 as usize] = conn;
+        self.conns[id.index()] = conn;
         id
     }
 
@@ -387,7 +387,7 @@ impl Server {
 
     /// The connections whose clients wait in a request.
     pub(in crate::torture::sim) fn waiting(&self) -> Vec<ConnId> {
-        let waits = |session: &Session| self.driver.engine.sessions[session.id.0 as usize].flags.contains(SessionFlags::BLOCKED);
+        let waits = |session: &Session| self.driver.engine.sessions()[session.id].flags.contains(SessionFlags::BLOCKED);
         self.sessions.iter().filter(|(_, session)| waits(session)).map(|(conn, _)| *conn).collect()
     }
 
@@ -496,7 +496,7 @@ impl Server {
         let (at, now_us) = (self.present(net.now_us), net.now_us);
         let boot = self.boot_clock(now_us);
         self.advance(at);
-        let Some(conn) = self.conns[id.0 as usize] else { return self.serve_noise(net, id) };
+        let Some(conn) = self.conns[id.index()] else { return self.serve_noise(net, id) };
         let Server { driver, durable, sessions, decoder, .. } = self;
         let Some(session) = sessions.get_mut(&conn) else { return };
         session.read_output(&driver.engine, decoder, net);
@@ -588,7 +588,7 @@ impl Server {
         let id = connect(&mut self.driver, at);
         execute(&mut self.driver.engine, at, id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
         // The lines of the reply that are numbers; the others are lengths.
-        let lines = self.driver.engine.sessions[id.0 as usize].out.split(|byte| *byte == b'\n');
+        let lines = self.driver.engine.sessions()[id].out.split(|byte| *byte == b'\n');
         lines.filter_map(|line| std::str::from_utf8(line.strip_suffix(b"\r")?).ok()?.parse().ok()).collect()
     }
 }
@@ -617,7 +617,7 @@ mod tests {
     fn ask(server: &mut Server, at_us: u64, command: Command) -> String {
         let id = connect(&mut server.driver, now(at_us));
         execute(&mut server.driver.engine, now(at_us), id, &command);
-        String::from_utf8(server.driver.engine.sessions[id.0 as usize].out.to_vec()).unwrap()
+        String::from_utf8(server.driver.engine.sessions()[id].out.to_vec()).unwrap()
     }
 
     #[test]
@@ -630,7 +630,7 @@ mod tests {
         lock(&net).call(1, 0, None, acquire("bob").arg("WAIT").arg(0));
         // Alice's lease ends, and Bob is granted the lock.
         run(&net, &mut server, 10_500_000);
-        let next = |server: &Server| server.driver.engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
+        let next = |server: &Server| server.driver.engine.keyspace().changes.locks.as_ref().map_or(0, |locks| locks.next_token());
         let of_bob = next(&server) - 1;
         let check = |token: u64| Command::new("LOCK.CHECK").arg("door").arg(token);
         assert_eq!(ask(&mut server, 10_500_000, check(of_bob)), ":1\r\n");

@@ -19,49 +19,49 @@ impl Engine {
     /// the end of the wait.
     pub(crate) fn hold_reply(&mut self, now: Now, id: SessionId, from: u64, pace: Pace) {
         let given = self.given(id);
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         if session.flags.contains(SessionFlags::BLOCKED) {
             session.flags |= SessionFlags::PACED;
-            self.gates.awaited.insert(id, pace);
+            self.testing.gates.awaited.insert(id, pace);
         } else if given > from {
-            self.gates.hold(now, id, (from, given), pace);
-            session.flags.set(SessionFlags::GATED, self.gates.of.contains_key(&id));
+            self.testing.gates.hold(now, id, (from, given), pace);
+            session.flags.set(SessionFlags::GATED, self.testing.gates.of.contains_key(&id));
         }
     }
 
     /// Ends the wait of a blocked request: holds its reply back if a fault ordered that.
     #[cold]
     pub(crate) fn hold_awaited(&mut self, now: Now, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
+        let session = &mut self.clients.sessions[id];
         if session.flags.contains(SessionFlags::BLOCKED) {
             return;
         }
         session.flags.remove(SessionFlags::PACED);
         let written = session.net_out;
-        if let Some(pace) = self.gates.awaited.remove(&id) {
+        if let Some(pace) = self.testing.gates.awaited.remove(&id) {
             self.hold_reply(now, id, written, pace);
         }
     }
 
     /// Number of bytes of a session's whole output.
     pub(crate) fn given(&self, id: SessionId) -> u64 {
-        let session = &self.sessions[id.0 as usize];
+        let session = &self.clients.sessions[id];
         session.net_out + (session.out.len() - session.sent) as u64
     }
 
     /// Number of bytes that a session with gates may be sent now.
     #[cold]
     pub fn passable(&self, id: SessionId) -> usize {
-        let end = self.gates.end(id).min(self.given(id));
-        end.saturating_sub(self.sessions[id.0 as usize].net_out) as usize
+        let end = self.testing.gates.end(id).min(self.given(id));
+        end.saturating_sub(self.clients.sessions[id].net_out) as usize
     }
 
     /// Opens gates, and marks their sessions for writing.
     #[cold]
     pub(crate) fn open_gates(&mut self, now: Now) {
-        for (id, last) in self.gates.open(now) {
-            if last {
-                self.sessions[id.0 as usize].flags.remove(SessionFlags::GATED);
+        for (id, last) in self.testing.gates.open(now) {
+            if last && let Some(session) = self.clients.sessions.get_mut(id) {
+                session.flags.remove(SessionFlags::GATED);
             }
             self.mark_dirty(id);
         }

@@ -130,7 +130,7 @@ impl Gates {
 mod tests {
     use super::*;
 
-    const ID: SessionId = SessionId(3);
+    const ID: SessionId = SessionId::new(3, 1);
 
     fn at(ms: u64) -> Now {
         Now::new(ms * 1000, 1_700_000_000_000)

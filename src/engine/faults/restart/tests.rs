@@ -13,7 +13,7 @@ use crate::resp::reply::Protocol;
 
 fn harness() -> Harness {
     let mut h = Harness::new();
-    h.engine.test_mode = true;
+    h.engine.testing.mode = true;
     h
 }
 
@@ -24,10 +24,10 @@ fn carry_out(h: &mut Harness) {
         h.engine.restart(h.now, Some(last), lose);
     }
     h.engine.check_invariants();
-    let ids: Vec<SessionId> = h.engine.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+    let ids: Vec<SessionId> = h.engine.clients.sessions.iter().map(|(id, _)| id).collect();
     for id in ids {
         let closing = SessionFlags::CLOSE_NOW | SessionFlags::CLOSE_AFTER_REPLY;
-        assert!(h.engine.sessions[id.0 as usize].flags.intersects(closing), "{id:?} stays");
+        assert!(h.engine.clients.sessions[id].flags.intersects(closing), "{id:?} stays");
         h.engine.disconnect(h.now, id);
     }
     h.session = h.engine.connect(h.now, Peer::default());
@@ -45,7 +45,7 @@ fn a_restart_leaves_sessions_their_last_command() {
     }
     // The server counts the turn that restarted it afterwards.
     h.engine.note_turn(h.now, Task::Client(h.session), 5_000_000, None);
-    assert_eq!(h.engine.turns.longest.as_ref().and_then(|longest| longest.command.as_deref()), Some("fault|restart"));
+    assert_eq!(h.engine.diagnosis.turns.longest.as_ref().and_then(|longest| longest.command.as_deref()), Some("fault|restart"));
 }
 
 /// The whole state: for each key its lock or its `DEBUG DIGEST-VALUE`, and its deadline; and the function libraries.
@@ -59,11 +59,11 @@ fn state(h: &mut Harness) -> (BTreeMap<Key, String>, Vec<Box<[u8]>>) {
         };
         let deadline = h.engine.keyspace.end_of(key.0, &key.1);
         let id = h.engine.connect(h.now, Peer::default());
-        h.engine.sessions[id.0 as usize].db = key.0;
+        h.engine.clients.sessions[id].db = key.0;
         // With the time standing where nothing has ended, so that looking ends nothing.
         let then = crate::base::time::Now::new(0, 0);
         h.engine.execute(then, id, &[b"DEBUG", b"DIGEST-VALUE", &key.1]);
-        let digest = String::from_utf8_lossy(&std::mem::take(&mut h.engine.sessions[id.0 as usize].out)).into_owned();
+        let digest = String::from_utf8_lossy(&std::mem::take(&mut h.engine.clients.sessions[id].out)).into_owned();
         h.engine.disconnect(then, id);
         all.insert(key, format!("{shown} {deadline:?} {digest}"));
     }
@@ -86,7 +86,7 @@ fn a_restart_loses_everything_but_what_tests_have_ordered() {
         ("SUBSCRIBE c", "*3 $9 subscribe $1 c :1"),
     ]);
     h.session = h.engine.connect(h.now, Peer::default());
-    let (other, run_id) = (h.engine.connect(h.now, Peer::default()), h.engine.run_id.clone());
+    let (other, run_id) = (h.engine.connect(h.now, Peer::default()), h.engine.host.run_id.clone());
     h.engine.execute(h.now, other, &[b"BLPOP", b"nothing", b"0"]);
     let token: u64 = h.run("LOCK.ACQUIRE lock me 1000")[1..].parse().unwrap();
     h.pass(500);
@@ -105,8 +105,8 @@ fn a_restart_loses_everything_but_what_tests_have_ordered() {
     ]);
     assert!(h.run("ACL LIST").contains("user ann on nopass"));
     assert!(h.run("FAULT LIST").contains("$1 f $4 what $8 ERROR no"));
-    assert_ne!(h.engine.run_id, run_id);
-    assert_eq!(h.engine.run_id.len(), 40);
+    assert_ne!(h.engine.host.run_id, run_id);
+    assert_eq!(h.engine.host.run_id.len(), 40);
     let info = h.run("INFO server stats");
     assert!(info.contains("uptime_in_seconds:0 ") && info.contains("total_connections_received:1 "), "{info}");
     let next: u64 = h.run("LOCK.ACQUIRE lock me 1000")[1..].parse().unwrap();
@@ -166,7 +166,7 @@ fn a_grant_that_was_not_heard_of_is_given_again_under_a_larger_token() {
     let waiter = h.engine.connect(h.now, Peer::default());
     h.engine.execute(h.now, waiter, &[b"LOCK.ACQUIRE", b"door", b"cid", b"1000", b"WAIT", b"0"]);
     h.pass(1000);
-    assert_eq!(h.engine.sessions[waiter.0 as usize].out, format!(":{}\r\n", next + 1).into_bytes());
+    assert_eq!(h.engine.clients.sessions[waiter].out, format!(":{}\r\n", next + 1).into_bytes());
     h.script(&[("FAULT RESTART LOSE 1", ":1")]);
     carry_out(&mut h);
     h.script(&[("LOCK.INFO door", "$-1")]);
@@ -192,7 +192,7 @@ fn rules_have_it_started_again_before_or_after_a_request() {
         h.script(&[(&format!("FAULT ADD f {what} ON set AFTER 2 TIMES 1"), "+OK")]);
         for i in 0..3 {
             h.engine.execute_with_faults(h.now, h.session, Request::new(&[b"SET", format!("k-{i}").as_bytes(), b"v"]));
-            let reply = std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out);
+            let reply = std::mem::take(&mut h.engine.clients.sessions[h.session].out);
             assert_eq!(String::from_utf8_lossy(&reply).trim_end(), if i < 2 { "+OK" } else { told }, "{what}");
         }
         assert!(h.run("FAULT LIST").contains(&format!("what ${} {what} ", what.len())), "{what}");
@@ -209,7 +209,7 @@ fn rules_have_it_started_again_before_or_after_a_request() {
 #[test]
 fn a_snapshot_is_put_back_with_as_much_time_left_as_there_was() {
     let mut h = harness();
-    h.engine.sessions[h.session.0 as usize].protocol = Protocol::Resp3;
+    h.engine.clients.sessions[h.session].protocol = Protocol::Resp3;
     let library: &[&[u8]] = &[b"FUNCTION", b"LOAD", b"#!lua name=lib\nredis.register_function('f', function() return 1 end)"];
     h.args(library);
     let script = h.run("SCRIPT LOAD return(7)").split(' ').nth(1).unwrap().to_owned();
@@ -253,8 +253,8 @@ fn a_snapshot_is_put_back_with_as_much_time_left_as_there_was() {
     h.script(&[("WATCH s", "+OK")]);
     h.engine.restore(h.now, &snapshot).unwrap();
     h.engine.check_invariants();
-    assert_eq!(h.engine.sessions[waiter.0 as usize].out, b"$-1\r\n", "its wait is over");
-    let told = String::from_utf8_lossy(&std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out)).into_owned();
+    assert_eq!(h.engine.clients.sessions[waiter].out, b"$-1\r\n", "its wait is over");
+    let told = String::from_utf8_lossy(&std::mem::take(&mut h.engine.clients.sessions[h.session].out)).into_owned();
     assert_eq!(told.matches("lock-lost").count(), 0, "its leases had ended before: {told}");
     let later = 5100;
     h.script(&[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "_")]);
@@ -275,7 +275,7 @@ fn a_snapshot_is_put_back_with_as_much_time_left_as_there_was() {
         ("LOCK.RELEASE bound me", ":0"),
     ]);
     h.engine.restore(h.now, &snapshot).unwrap();
-    let told = String::from_utf8_lossy(&std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out)).into_owned();
+    let told = String::from_utf8_lossy(&std::mem::take(&mut h.engine.clients.sessions[h.session].out)).into_owned();
     assert_eq!(told.matches("lock-lost").count(), 3, "{told}");
     h.pass(100);
     let after = state(&mut h);

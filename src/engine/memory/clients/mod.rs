@@ -32,7 +32,7 @@ struct Charge {
 /// The memory of all sessions, while it has a limit.
 #[derive(Debug, Default)]
 pub struct ClientMemory {
-    /// By session number.
+    /// By session number. A session that ends has its charge removed, before another has its number.
     charges: Vec<Charge>,
     total: u64,
     /// The order of closing: by size class, and by when a session reached it.
@@ -42,7 +42,7 @@ pub struct ClientMemory {
 
 impl ClientMemory {
     fn charge(&mut self, id: SessionId, bytes: u64, may_close: bool) {
-        let index = id.0 as usize;
+        let index = id.index();
         if self.charges.len() <= index {
             self.charges.resize(index + 1, Charge::default());
         }

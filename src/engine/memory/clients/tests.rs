@@ -15,12 +15,12 @@ impl Harness {
     }
 
     fn closed(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
+        self.engine.clients.sessions[id].flags.contains(SessionFlags::CLOSE_NOW)
     }
 
     /// Makes the driver hold this many bytes of a session's request.
     fn hold(&mut self, id: SessionId, bytes: u32) {
-        self.engine.sessions[id.0 as usize].query_buffer = bytes;
+        self.engine.clients.sessions[id].query_buffer = bytes;
         if self.engine.counts_clients() {
             self.engine.count_client(id);
         }
@@ -41,7 +41,7 @@ fn the_largest_go_first_and_no_more_than_must() {
     h.run("PING");
     let closed = |h: &Harness| all.iter().map(|&id| h.closed(id)).collect::<Vec<_>>();
     assert_eq!(closed(&h), [false, false, false, false, true, false]);
-    assert_eq!(h.engine.stats.evicted_clients, 1);
+    assert_eq!(h.engine.diagnosis.stats.evicted_clients, 1);
     // Of the sessions with the same power of two, the one that reached it first.
     assert_eq!(h.run("CONFIG SET maxmemory-clients 2mb"), "+OK");
     h.run("PING");

@@ -25,13 +25,13 @@ fn text(number: usize, length: usize) -> Vec<u8> {
 impl Harness {
     fn connect(&mut self) -> SessionId {
         let id = self.engine.connect(self.now, Peer { addr: "10.0.0.9:4711".into(), ..Peer::default() });
-        self.run_by(id, &[b"CLIENT", b"SETNAME", &text(id.0 as usize, 10_000)]);
+        self.run_by(id, &[b"CLIENT", b"SETNAME", &text(id.index(), 10_000)]);
         id
     }
 
     fn run_by(&mut self, id: SessionId, args: &[&[u8]]) -> Vec<u8> {
         self.engine.execute(self.now, id, args);
-        std::mem::take(&mut self.engine.sessions[id.0 as usize].out)
+        std::mem::take(&mut self.engine.clients.sessions[id].out)
     }
 
     fn leave(&mut self, id: SessionId) {
@@ -95,7 +95,7 @@ fn an_hour_of_the_longest_texts_is_bounded_and_has_no_write_of_others_refused() 
     /// Bytes that the process is said to have allocated.
     static ALLOCATED: AtomicU64 = AtomicU64::new(0);
     let mut h = Harness::new();
-    h.engine.environment.usage = Some(|| Usage { allocated: ALLOCATED.load(Relaxed), ..Usage::default() });
+    h.engine.host.environment.usage = Some(|| Usage { allocated: ALLOCATED.load(Relaxed), ..Usage::default() });
     h.run("ACL SETUSER mallory on >pw ~m:* -@all +@lock +@lockadmin");
     h.configure("slowlog-log-slower-than 0 slowlog-max-len 1000000 acllog-max-len 1000000 login-delay-max 0");
     h.configure("lock-slowlog-log-slower-than 0 lock-slowlog-max-len 65536 lock-requests-max 1000");

@@ -10,16 +10,16 @@ impl Engine {
     /// took more than [`LONG_NS`]; `None` if unknown.
     #[inline]
     pub fn note_turn(&mut self, now: Now, task: Task, ns: u64, cpu_ns: Option<u64>) {
-        self.turns.histogram.record(ns, 1);
-        self.turns.ns += ns;
+        self.diagnosis.turns.histogram.record(ns, 1);
+        self.diagnosis.turns.ns += ns;
         if ns > LONG_NS {
-            self.turns.long += 1;
-            self.turns.off_cpu_ns += ns.saturating_sub(cpu_ns.unwrap_or(ns));
+            self.diagnosis.turns.long += 1;
+            self.diagnosis.turns.off_cpu_ns += ns.saturating_sub(cpu_ns.unwrap_or(ns));
             if ns >= SLOW_NS {
                 self.notice_turn(now, task, ns, cpu_ns.map_or(ns, |cpu_ns| cpu_ns.min(ns)));
             }
         }
-        if self.turns.longest.as_ref().is_none_or(|longest| ns > longest.ns) {
+        if self.diagnosis.turns.longest.as_ref().is_none_or(|longest| ns > longest.ns) {
             self.note_longest(now, task, ns, cpu_ns);
         }
     }
@@ -27,12 +27,12 @@ impl Engine {
     #[cold]
     fn note_longest(&mut self, now: Now, task: Task, ns: u64, cpu_ns: Option<u64>) {
         let command = match task {
-            Task::Client(id) => self.sessions.get(id.0 as usize).and_then(|session| self.last_command(session)),
+            Task::Client(id) => self.clients.sessions.get(id).and_then(|session| self.last_command(session)),
             _ => None,
         };
         let command = command.map(|command| self.commands.full_name(command));
         let cpu_ns = cpu_ns.map_or(ns, |cpu_ns| cpu_ns.min(ns));
-        self.turns.longest = Some(Longest { ns, cpu_ns, unix_ms: now.unix_ms(), task: task.name(), command });
+        self.diagnosis.turns.longest = Some(Longest { ns, cpu_ns, unix_ms: now.unix_ms(), task: task.name(), command });
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
         ] {
             h.engine.note_turn(now, task, us * 1000, cpu_us.map(|us| us * 1000));
         }
-        let turns = &h.engine.turns;
+        let turns = &h.engine.diagnosis.turns;
         assert_eq!((turns.histogram.total(), turns.long, turns.ns), (6, 2, 7_944_000));
         assert!(turns.longest.as_ref().is_some_and(|longest| longest.ns == 5_000_000 && longest.task == "client"));
         let shown = "*20 $5 turns :6 $4 usec :7944 $18 over_1_millisecond :2 $22 without_processor_usec :3800 \
@@ -79,6 +79,6 @@ mod tests {
             assert!(info.contains(field), "{field} is not in {info}");
         }
         h.run("CONFIG RESETSTAT");
-        assert_eq!(h.engine.turns.histogram.total(), 0);
+        assert_eq!(h.engine.diagnosis.turns.histogram.total(), 0);
     }
 }

@@ -18,7 +18,7 @@ impl Logged {
         let mut harness = Harness::new();
         let log = AppendLog::new(harness.now, BootClock { id: [1; 16], now_ms: 77_000 }, SEED);
         let file = log.begin_file(SALT);
-        harness.engine.keyspace.changes.log = Some(Box::new(log.clone()));
+        harness.engine.keyspace_mut().changes.log = Some(Box::new(log.clone()));
         Logged { harness, log, file, changed: Changed::Keys(Vec::new()) }
     }
 

@@ -74,10 +74,10 @@ fn native_locks_come_back() {
     let mut other = Harness::new();
     let tally = load_in_pieces(&mut other, &file, LoadOptions { session_grace_ms: 2000, ..LoadOptions::default() }, 5).unwrap();
     assert_eq!(tally, Tally { loaded: 1, natives: 10, ..Tally::default() });
-    let records = h.engine.keyspace.lock_records();
-    assert_eq!(other.engine.keyspace.lock_records().requests, records.requests);
+    let records = h.engine.keyspace().lock_records();
+    assert_eq!(other.engine.keyspace().lock_records().requests, records.requests);
     assert_eq!(records.requests.len(), 2);
-    let (before, after) = (h.engine.keyspace.images(None), other.engine.keyspace.images(None));
+    let (before, after) = (h.engine.keyspace().images(None), other.engine.keyspace().images(None));
     assert_eq!(before.len(), 11);
     for (key, image) in &before {
         match (image.lock(), after[key].lock()) {
@@ -93,7 +93,7 @@ fn native_locks_come_back() {
             _ => panic!("{key:?}"),
         }
     }
-    let tokens = |h: &Harness| h.engine.keyspace.changes.locks.as_ref().unwrap().next_token();
+    let tokens = |h: &Harness| h.engine.keyspace().changes.locks.as_ref().unwrap().next_token();
     assert_eq!(tokens(&other), tokens(&h));
     // The session has no connection yet. Another one takes it over.
     assert_eq!(other.run("LOCK.SESSION mine"), ":1");
@@ -147,7 +147,7 @@ fn rest_of_a_lease(boots: (u8, u8), boot_us: u64, wall_us: i64, fractions: [u64;
     let options = LoadOptions { boot: boot(boots.1, 1_000_000 + boot_before + boot_us), ..LoadOptions::default() };
     load_in_pieces(&mut other, &file, options, 1000).unwrap();
     [h, other].map(|h| {
-        let images = h.engine.keyspace.images(None);
+        let images = h.engine.keyspace().images(None);
         let end_ms = images[&(0, b"l"[..].into())].lock().unwrap().holders.only().unwrap().end_ms;
         end_ms as i64 * 1000 - h.now.mono_us() as i64
     })
@@ -265,9 +265,9 @@ fn remembered_requests_are_those_of_their_databases() {
     let mut other = Harness::new();
     other.now = h.now;
     load(&mut other, &file(&h)).unwrap();
-    let records = h.engine.keyspace.lock_records();
+    let records = h.engine.keyspace().lock_records();
     assert_eq!(records.requests.keys().map(|whose| whose.home).collect::<Vec<_>>(), [0, 3]);
-    assert_eq!(other.engine.keyspace.lock_records().requests, records.requests);
+    assert_eq!(other.engine.keyspace().lock_records().requests, records.requests);
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Server {
         let origin_us = BEGIN_US + (replica.number * u64::from(replica.index + 3)) % 13 * CLOCKS_APART_US;
         self.clock = ProcessClock::new(net.now_us, origin_us, replica.wall_ms).with_ppm(runtime.clock(replica.index).ppm);
         self.driver = Driver::new(engine(self.seed, net.now_us));
-        self.driver.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
+        self.driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
         self.driver.plant(replica.flaw.of_driver());
         let options = match replica.start(runtime, net.now_us) {
             Ok(options) => options,

@@ -71,7 +71,7 @@ impl Journal {
 impl Server {
     pub(super) fn count_writes(&mut self) {
         if let Some(journal) = &self.journal {
-            self.driver.engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
+            self.driver.engine.keyspace_mut().changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
         }
     }
 
@@ -86,7 +86,7 @@ impl Server {
         let Some(journal) = &mut self.journal else { return };
         let mut driver = Driver::new(engine(self.seed, journal.began_us));
         journal.writes = Rc::default();
-        driver.engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
+        driver.engine.keyspace_mut().changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
         let mut sessions = Restored::default();
         let mut last_us = journal.began_us;
         for (at_us, writes, entry) in &mut journal.entries {
@@ -106,7 +106,7 @@ impl Server {
                 Entry::Tick => pass_time(&mut driver, at),
                 Entry::Start => {
                     // As at a real start: before any grant, the next token is set above all tokens ever given.
-                    driver.engine.keyspace.first_token(now);
+                    driver.engine.keyspace_mut().first_token(now);
                     // The connections ended with the server, at the time of its last input.
                     for conn in sessions.all() {
                         sessions.remove(&mut driver, self::now(last_us), conn);

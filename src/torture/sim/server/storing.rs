@@ -41,7 +41,7 @@ impl Server {
         if let Some(limits) = self.limits {
             self.driver.limit(limits);
         }
-        self.driver.engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
+        self.driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
         kept
     }
 

@@ -1,25 +1,26 @@
 //! Connects, disconnects and counts sessions, and hands out the sessions with output to write.
 
+pub mod sessions;
+pub(super) mod state;
+
 use std::sync::Arc;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
-use crate::engine::session::{Peer, Session, SessionFlags};
+use crate::engine::session::{Peer, SessionFlags};
 
 impl Engine {
     /// Creates a session.
     pub fn connect(&mut self, now: Now, mut peer: Peer) -> SessionId {
         // Connections to the same local address share its text.
-        if *self.last_local == *peer.laddr {
-            peer.laddr = Arc::clone(&self.last_local);
+        if *self.clients.last_local == *peer.laddr {
+            peer.laddr = Arc::clone(&self.clients.last_local);
         } else {
-            self.last_local = Arc::clone(&peer.laddr);
+            self.clients.last_local = Arc::clone(&peer.laddr);
         }
-        let session = Session::new(self.next_client, peer, now.mono_ms());
-        self.next_client += 1;
-        self.stats.connections += 1;
-        let id = SessionId(self.sessions.insert(session) as u32);
+        self.diagnosis.stats.connections += 1;
+        let id = self.clients.sessions.add(peer, now.mono_ms());
         self.log_out(id);
         if self.counts_clients() {
             self.count_client(id);
@@ -32,37 +33,40 @@ impl Engine {
     #[cfg_attr(not(feature = "quorum"), allow(dead_code, reason = "only a server that joins others sets its clock"))]
     pub fn move_marks(&mut self, now: Now, by_us: i64) {
         let by_ms = by_us / 1000;
-        for (_, session) in &mut self.sessions {
+        for (_, session) in self.clients.sessions.iter_mut() {
             session.created_ms = session.created_ms.saturating_add_signed(by_ms);
             session.last_ms = session.last_ms.saturating_add_signed(by_ms);
         }
-        self.started.shift_us(by_us);
-        self.pause.move_end(by_ms);
-        self.ended_clients.move_marks(by_ms);
+        self.host.started.shift_us(by_us);
+        self.clients.pause.move_end(by_ms);
+        self.clients.ended.move_marks(by_ms);
         self.users.guesses.move_marks(by_ms);
         self.try_waiting_logins(now);
     }
 
-    /// Removes a session whose connection is closed.
+    /// Removes a session whose connection is closed. Does nothing if it has ended already.
     pub fn disconnect(&mut self, now: Now, id: SessionId) {
-        self.pubsub.forget(id);
-        self.update_listeners();
+        if !self.clients.sessions.contains(id) {
+            return;
+        }
+        self.forget_subscriptions(id);
         self.unwatch(id);
         self.untrack(id);
         self.end_monitor(id);
         self.forget_wait(now, id);
-        self.faults.forget(id);
-        self.gates.forget(id);
+        self.testing.faults.forget(id);
+        self.testing.gates.forget(id);
         self.end_lock_session(now, id, false);
         if self.counts_clients() {
             self.forget_client(id);
         }
         self.drop_transaction(id);
         self.remember_client(now, id);
-        let session = self.sessions.remove(id.0 as usize);
-        self.discards.add(session.out);
-        if session.flags.contains(SessionFlags::DIRTY) {
-            self.dirty.retain(|&other| other != id);
+        if let Some(session) = self.clients.sessions.remove(id) {
+            self.work.discards.add(session.out);
+            if session.flags.contains(SessionFlags::DIRTY) {
+                self.clients.dirty.retain(|&other| other != id);
+            }
         }
         if self.keyspace.changes.attention {
             self.publish_events();
@@ -72,15 +76,16 @@ impl Engine {
 
     /// Drops a buffer. The memory of a large one is freed in steps.
     pub fn discard<T: Copy + 'static>(&mut self, buffer: Vec<T>) {
-        self.discards.add(buffer);
+        self.work.discards.add(buffer);
     }
 
     /// Records that a session has output to write or is to be closed, for [`Engine::take_dirty`].
     pub fn mark_dirty(&mut self, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
-        if !session.flags.contains(SessionFlags::DIRTY) {
+        if let Some(session) = self.clients.sessions.get_mut(id)
+            && !session.flags.contains(SessionFlags::DIRTY)
+        {
             session.flags |= SessionFlags::DIRTY;
-            self.dirty.push(id);
+            self.clients.dirty.push(id);
         }
     }
 
@@ -89,28 +94,28 @@ impl Engine {
     /// in it.
     #[inline]
     pub fn take_dirty(&mut self, into: &mut Vec<SessionId>) {
-        if self.keyspace.changes.tracking.has_changed() && self.long_run.is_none() {
+        if self.keyspace.changes.tracking.has_changed() && self.scripting.long_run.is_none() {
             self.invalidate_changed();
         }
-        if !self.dirty.is_empty() {
+        if !self.clients.dirty.is_empty() {
             self.take_each_dirty(into);
         }
     }
 
     fn take_each_dirty(&mut self, into: &mut Vec<SessionId>) {
         if self.counts_clients() {
-            for index in 0..self.dirty.len() {
-                self.count_client(self.dirty[index]);
+            for index in 0..self.clients.dirty.len() {
+                self.count_client(self.clients.dirty[index]);
             }
         }
-        for &id in &self.dirty {
-            self.sessions[id.0 as usize].flags.remove(SessionFlags::DIRTY);
+        for &id in &self.clients.dirty {
+            self.clients.sessions[id].flags.remove(SessionFlags::DIRTY);
         }
-        into.append(&mut self.dirty);
+        into.append(&mut self.clients.dirty);
     }
 
     /// Number of blocked clients: on keys, on locks, by a pause or by a delay. Visits all sessions.
     pub fn blocked_clients(&self) -> usize {
-        self.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED)).count()
+        self.clients.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED)).count()
     }
 }
