@@ -127,7 +127,7 @@ impl Shell {
         let delay = self.driver.engine.config().key_load_delay;
         let Some(mut loading) = self.files.loading.take() else { return Ok(()) };
         if !loading.wait(delay).is_zero() || !loading.load_some(delay)? {
-            if let Some(figures) = &mut self.driver.engine.persistence_mut().loading {
+            if let Some(figures) = self.driver.engine.persistence_mut().loading_mut() {
                 (figures.loaded_bytes, figures.used_memory) = (loading.files.progress().0, loading.files.used_memory());
             }
             self.files.loading = Some(loading);
