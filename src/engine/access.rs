@@ -36,14 +36,6 @@ pub struct Parts<'e> {
     pub config: &'e Config,
     /// All sessions.
     pub sessions: &'e mut Sessions,
-    /// Channels and patterns.
-    pub pubsub: &'e mut PubSub,
-    /// Users and their rules.
-    pub users: &'e mut Users,
-    /// The command table.
-    pub commands: &'static CommandTable,
-    /// Calls, failures and times of each command.
-    pub command_stats: &'e mut CommandStats,
 }
 
 impl Engine {
@@ -56,15 +48,7 @@ impl Engine {
     /// Several parts at once.
     #[inline]
     pub fn parts(&mut self) -> Parts<'_> {
-        Parts {
-            keyspace: &mut self.keyspace,
-            config: &self.config,
-            sessions: &mut self.clients.sessions,
-            pubsub: &mut self.clients.pubsub,
-            users: &mut self.users,
-            commands: self.commands,
-            command_stats: &mut self.diagnosis.command_stats,
-        }
+        Parts { keyspace: &mut self.keyspace, config: &self.config, sessions: &mut self.clients.sessions }
     }
 
     /// The databases.
