@@ -16,7 +16,7 @@ impl Driver {
 
     /// Takes note of how many bytes of the files are loaded, and of how much memory their writer used.
     pub fn note_loaded(&mut self, bytes: u64, used_memory: u64) {
-        if let Some(figures) = &mut self.engine.persistence_mut().loading {
+        if let Some(figures) = self.engine.persistence_mut().loading_mut() {
             (figures.loaded_bytes, figures.used_memory) = (bytes, used_memory);
         }
     }

@@ -16,7 +16,6 @@ use crate::engine::observe::command_stats::CommandStats;
 use crate::engine::observe::latency::Latency;
 use crate::engine::observe::slowlog::SlowLog;
 use crate::engine::observe::stats::Stats;
-use crate::engine::observe::timing::Timing;
 use crate::engine::observe::turns::Turns;
 use crate::engine::pause::Pause;
 use crate::engine::persistence::Persistence;
@@ -37,14 +36,6 @@ pub struct Parts<'e> {
     pub config: &'e Config,
     /// All sessions.
     pub sessions: &'e mut Sessions,
-    /// Channels and patterns.
-    pub pubsub: &'e mut PubSub,
-    /// Users and their rules.
-    pub users: &'e mut Users,
-    /// The command table.
-    pub commands: &'static CommandTable,
-    /// Calls, failures and times of each command.
-    pub command_stats: &'e mut CommandStats,
 }
 
 impl Engine {
@@ -57,15 +48,7 @@ impl Engine {
     /// Several parts at once.
     #[inline]
     pub fn parts(&mut self) -> Parts<'_> {
-        Parts {
-            keyspace: &mut self.keyspace,
-            config: &self.config,
-            sessions: &mut self.clients.sessions,
-            pubsub: &mut self.clients.pubsub,
-            users: &mut self.users,
-            commands: self.commands,
-            command_stats: &mut self.diagnosis.command_stats,
-        }
+        Parts { keyspace: &mut self.keyspace, config: &self.config, sessions: &mut self.clients.sessions }
     }
 
     /// The databases.
@@ -120,12 +103,6 @@ impl Engine {
     #[inline]
     pub fn users(&self) -> &Users {
         &self.users
-    }
-
-    /// As [`Engine::users`], to change it.
-    #[inline]
-    pub fn users_mut(&mut self) -> &mut Users {
-        &mut self.users
     }
 
     /// What the driver's log of changes is at.
@@ -200,28 +177,10 @@ impl Engine {
         &mut self.diagnosis.latency
     }
 
-    /// Times requests.
-    #[inline]
-    pub fn timing(&self) -> &Timing {
-        &self.diagnosis.timing
-    }
-
-    /// As [`Engine::timing`], to change it.
-    #[inline]
-    pub fn timing_mut(&mut self) -> &mut Timing {
-        &mut self.diagnosis.timing
-    }
-
     /// Times the executor's turns: stretches of work during which no other session is served.
     #[inline]
     pub fn turns(&self) -> &Turns {
         &self.diagnosis.turns
-    }
-
-    /// As [`Engine::turns`], to change it.
-    #[inline]
-    pub fn turns_mut(&mut self) -> &mut Turns {
-        &mut self.diagnosis.turns
     }
 
     /// Rates of commands, bytes read, bytes written, rounds of the event loop and their microseconds, for `INFO`.
@@ -277,6 +236,17 @@ impl Engine {
     /// Sets whether `CLOCK` and `FAULT` are allowed.
     pub fn set_test_mode(&mut self, on: bool) {
         self.testing.mode = on;
+    }
+
+    /// Replaces all users, before there are any sessions.
+    pub fn set_users(&mut self, users: Users) {
+        debug_assert_eq!(self.clients.sessions.len(), 0, "no session has a user that is gone");
+        self.users = users;
+    }
+
+    /// Forgets the denials of access (`ACL LOG RESET`).
+    pub fn forget_denials(&mut self) {
+        self.users.log.clear();
     }
 
     /// Sets the ACL file; `None` without one.

@@ -14,10 +14,10 @@ pub struct Persistence {
     pub snapshot: Snapshot,
     /// Whether a new base is to be made as soon as nothing else is (`BGREWRITEAOF`).
     pub rewrite_scheduled: bool,
-    /// The error reply to commands that write; `None` if the log accepts writes.
-    pub refusal: Option<Error>,
-    /// The load in progress.
-    pub loading: Option<Loading>,
+    /// The error reply to commands that write; `None` if the log accepts writes. Set by `Engine::refuse_writes`.
+    pub(super) refusal: Option<Error>,
+    /// The load in progress. Begun and ended by the engine.
+    pub(super) loading: Option<Loading>,
     /// Number of keys that the last load of an RDB left out because they have expired, and of those that it loaded.
     pub last_load: [u64; 2],
     /// Reads the driver's figures; `None` if nothing is written to disk.
@@ -28,6 +28,22 @@ pub struct Persistence {
 }
 
 impl Persistence {
+    /// The error reply to commands that write; `None` if the log accepts writes.
+    #[inline]
+    pub fn refusal(&self) -> Option<&Error> {
+        self.refusal.as_ref()
+    }
+
+    /// The load in progress.
+    pub fn loading(&self) -> Option<&Loading> {
+        self.loading.as_ref()
+    }
+
+    /// The load in progress, to note how far it is.
+    pub fn loading_mut(&mut self) -> Option<&mut Loading> {
+        self.loading.as_mut()
+    }
+
     /// Whether there is a log whose files are what a start would load: not while it is being switched on.
     pub fn log_runs(&self) -> bool {
         self.position().is_some_and(|position| position.durable > 0)

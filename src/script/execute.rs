@@ -96,8 +96,11 @@ pub(crate) fn execute(
     let slot = if in_cluster { cx.engine.slot_of_script(cx.command, request.command) } else { None };
     let unrestricted = cx.session().flags.contains(SessionFlags::UNRESTRICTED);
     let read_only = request.read_only | flags.contains(ScriptFlags::NO_WRITES);
-    let skips_checks =
-        unrestricted & !read_only & !in_cluster & (cx.engine.config().maxmemory == 0) & cx.engine.persistence().refusal.is_none();
+    let skips_checks = unrestricted
+        & !read_only
+        & !in_cluster
+        & (cx.engine.config().maxmemory == 0)
+        & cx.engine.persistence().refusal().is_none();
     // From here on the engine is reached through this pointer only: by the calls of the script, and then by this function.
     let engine: *mut Engine = &raw mut *cx.engine;
     // SAFETY: the interpreter is valid and runs nothing, as commands that run scripts are not allowed from scripts. It is not freed

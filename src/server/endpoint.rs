@@ -178,7 +178,7 @@ impl Inside for Executor {
     fn state(&self, tell: Box<dyn FnOnce(State) + Send>) {
         self.send(move |shell| {
             let replication = shell.driver.engine.replication();
-            let loading = shell.driver.engine.persistence().loading.is_some();
+            let loading = shell.driver.engine.persistence().loading().is_some();
             // A follower names its last leader until it knows of another one, also while that is dead.
             let me = replication.state().node;
             let led = replication.leader().is_some_and(|leader| leader.id == me || leader.link_up);

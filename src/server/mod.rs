@@ -356,7 +356,7 @@ impl Executor {
         let users_file = crate::server::users_file::open(&self.config);
         let endpoints = Endpoints::of(&self.config);
         let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
-        *shell.driver.engine.users_mut() = self.users;
+        shell.driver.engine.set_users(self.users);
         shell.driver.engine.set_users_file(users_file);
         shell.driver.engine.set_test_mode(self.options.test_mode);
         if self.options.seed.is_none() {

@@ -272,7 +272,7 @@ fn log(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = match args[2..] {
         [] => LOG_SHOWN,
         [word] if word.eq_ignore_ascii_case(b"reset") => {
-            cx.engine.users_mut().log.clear();
+            cx.engine.forget_denials();
             cx.reply.ok();
             return Ok(());
         }

@@ -302,7 +302,7 @@ fn persistence(r: &mut Report<'_>) {
     let seconds_since = |since_ms: Option<u64>| since_ms.map_or(-1, |since_ms| (now_ms.saturating_sub(since_ms) / 1000) as i64);
     let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
     let started_s = r.engine.started().unix_ms() / 1000;
-    let loading = r.engine.persistence().loading.clone();
+    let loading = r.engine.persistence().loading().cloned();
     r.line("loading", u8::from(loading.is_some()));
     r.zeros(&["async_loading"]);
     let changes = snapshot.changes_since(r.engine.keyspace().changes.count);
@@ -321,7 +321,7 @@ fn persistence(r: &mut Report<'_>) {
     let log = figures.clone().unwrap_or_default();
     r.line("aof_enabled", u8::from(figures.is_some()));
     r.line("aof_rewrite_in_progress", u8::from(log.rewriting_since_ms.is_some()));
-    let refusal = r.engine.persistence().refusal.as_ref();
+    let refusal = r.engine.persistence().refusal();
     let log_refuses = refusal.is_some_and(|refusal| *refusal != Error::MISCONF_SNAPSHOTS);
     let scheduled = r.engine.persistence().rewrite_scheduled;
     r.line("aof_rewrite_scheduled", u8::from(scheduled));

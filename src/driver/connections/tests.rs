@@ -340,3 +340,18 @@ fn what_time_has_shown_before_a_batch_waits_for_the_disk_like_everything_else() 
         assert!(told.starts_with(':') && told.ends_with("+PONG\r\n"), "{told}");
     });
 }
+
+#[test]
+fn what_is_kept_for_a_connection_that_has_closed_reaches_no_other() {
+    let mut all = Clients::new(Config::default());
+    let first = all.connect();
+    all.driver.wake(first);
+    all.driver.remove_connection(all.now, first);
+    let second = all.connect();
+    assert_eq!(second.number(), first.number(), "the number is used again");
+    all.driver.wake(first);
+    assert_eq!(all.driver.next_connection(), None, "neither the turn of before nor a new one is the other's");
+    all.driver.wake(second);
+    all.driver.remove_connection(all.now, first);
+    assert_eq!(all.driver.next_connection(), Some(second), "the end of the first is not that of the second");
+}

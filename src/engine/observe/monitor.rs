@@ -82,7 +82,7 @@ impl Engine {
     }
 
     /// Must be called after a session has begun or ceased to monitor or to track.
-    pub(crate) fn update_observers(&mut self) {
+    pub(in crate::engine) fn update_observers(&mut self) {
         self.update_slow_path();
         self.keyspace.changes.update_observed();
     }

@@ -63,22 +63,22 @@ impl PubSub {
     }
 
     /// Subscribes a session. Returns false if it was already subscribed.
-    pub fn subscribe(&mut self, kind: Kind, id: SessionId, name: &[u8]) -> bool {
+    pub(in crate::engine) fn subscribe(&mut self, kind: Kind, id: SessionId, name: &[u8]) -> bool {
         self.registries[kind.index()].subscribe(id, name)
     }
 
     /// Ends a subscription. Returns false if there was none.
-    pub fn unsubscribe(&mut self, kind: Kind, id: SessionId, name: &[u8]) -> bool {
+    pub(in crate::engine) fn unsubscribe(&mut self, kind: Kind, id: SessionId, name: &[u8]) -> bool {
         self.registries[kind.index()].unsubscribe(id, name)
     }
 
     /// Ends a session's oldest subscription. Returns its name.
-    pub fn unsubscribe_oldest(&mut self, kind: Kind, id: SessionId) -> Option<Arc<[u8]>> {
+    pub(in crate::engine) fn unsubscribe_oldest(&mut self, kind: Kind, id: SessionId) -> Option<Arc<[u8]>> {
         self.registries[kind.index()].unsubscribe_oldest(id)
     }
 
     /// Ends all subscriptions of a session. If they are many, they remain for a while without an owner.
-    pub fn forget(&mut self, id: SessionId) {
+    pub(in crate::engine) fn forget(&mut self, id: SessionId) {
         self.registries.iter_mut().for_each(|registry| registry.forget(id));
     }
 
@@ -94,7 +94,7 @@ impl PubSub {
     }
 
     /// Removes subscriptions without an owner, at most `budget` of them.
-    pub fn free_some(&mut self, budget: &mut u32) {
+    pub(in crate::engine) fn free_some(&mut self, budget: &mut u32) {
         self.registries.iter_mut().for_each(|registry| registry.free_some(budget));
     }
 

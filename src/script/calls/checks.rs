@@ -50,7 +50,7 @@ unsafe fn check_all(frame: &mut Frame, callable: &CallableCommand, args: &[&[u8]
             Err(Error::new("OOM command not allowed when used memory > 'maxmemory'."))
         } else if !frame.wrote
             && command.flags.contains(Flags::WRITE)
-            && let Some(refusal) = &engine.persistence().refusal
+            && let Some(refusal) = engine.persistence().refusal()
         {
             Err(refusal.clone())
         } else if engine.in_cluster()
