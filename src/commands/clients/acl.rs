@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands;
 use crate::commands::full_name;
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::users::DEFAULT_NAME;
 use crate::engine::users::categories::{CATEGORIES, category};
@@ -24,20 +24,18 @@ const GENPASS_BITS_MAX: i64 = 4096;
 const LOG_SHOWN: i64 = 10;
 
 /// The base of the rows of `ACL`.
-const SUB: Command = Command { arity: 2, flags: ADMIN, group: Group::Server, since: "6.0.0", ..Command::DEFAULT };
+const SUB: Command = Command { flags: ADMIN, group: Group::Server, since: "6.0.0", ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "acl",
-    arity: -2,
     group: Group::Server,
     since: "6.0.0",
     summary: "A container for access control commands.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
+    subcommands: &subrows([
         Command {
             name: "cat",
-            arity: -2,
             flags: LOOKING,
             summary: "Lists the ACL categories, or the commands of a category.",
             complexity: "O(1) since the categories and commands are a fixed set.",
@@ -48,7 +46,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "deluser",
             secrets: |args| (2..args.len()).collect(),
-            arity: -3,
             summary: "Deletes users and closes their connections.",
             complexity: "O(1) amortized time considering the typical user.",
             syntax: "username [username ...]",
@@ -58,7 +55,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "dryrun",
-            arity: -4,
             since: "7.0.0",
             summary: "Checks whether a user may execute a command, without executing it.",
             complexity: "O(1).",
@@ -68,7 +64,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "genpass",
-            arity: -2,
             flags: LOOKING,
             summary: "Generates a random password.",
             syntax: "[bits]",
@@ -78,7 +73,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "getuser",
             secrets: |args| (2..args.len()).collect(),
-            arity: 3,
             summary: "Returns the rules of a user.",
             complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
             syntax: "username",
@@ -96,7 +90,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command { name: "load", summary: "Loads the users from the ACL file.", complexity: PER_USER, handler: load, ..SUB },
         Command {
             name: "log",
-            arity: -2,
             summary: "Returns or clears the log of denied requests.",
             complexity: "O(N) for N returned entries",
             syntax: "[count | RESET]",
@@ -114,7 +107,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "setuser",
             secrets: |args| (2..args.len()).collect(),
-            arity: -3,
             summary: "Creates a user or changes its rules.",
             complexity: "O(N). Where N is the number of rules provided.",
             syntax: "username [rule [rule ...]]",
@@ -124,9 +116,9 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command { name: "users", summary: "Lists the names of the users.", complexity: PER_USER, handler: users, ..SUB },
         Command { name: "whoami", flags: LOOKING, summary: "Returns the name of the connection's user.", handler: whoami, ..SUB },
-    ],
+    ]),
     ..Command::DEFAULT
-}];
+}]);
 
 fn cat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     match args[2..] {

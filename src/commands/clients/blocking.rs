@@ -8,7 +8,6 @@ use crate::engine::pause::Mode;
 
 const ADMIN: Command = Command {
     traits: Traits::KEEPS_CACHING,
-    arity: -3,
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::ADMIN),
     group: Group::Connection,
     ..Command::DEFAULT
@@ -38,7 +37,6 @@ pub const UNBLOCK: Command = Command {
 /// The row of `CLIENT UNPAUSE`.
 pub const UNPAUSE: Command = Command {
     name: "unpause",
-    arity: 2,
     since: "6.2.0",
     summary: "Resumes the commands of suspended clients.",
     complexity: "O(N) where N is the number of paused clients",

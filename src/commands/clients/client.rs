@@ -6,7 +6,7 @@ use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::clients::{blocking, list, tracking};
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group, Traits};
+use crate::engine::command::{Command, Flags, Group, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::observe::client_line::shown;
 use crate::engine::session::{Session, SessionFlags};
@@ -17,22 +17,19 @@ const ADMIN: Flags = OWN.union(Flags::ADMIN);
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
 /// The base of the rows of `CLIENT`.
-const SUB: Command =
-    Command { traits: Traits::KEEPS_CACHING, arity: 2, flags: OWN, group: Group::Connection, ..Command::DEFAULT };
+const SUB: Command = Command { traits: Traits::KEEPS_CACHING, flags: OWN, group: Group::Connection, ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "client",
-    arity: -2,
     group: Group::Connection,
     since: "2.4.0",
     summary: "A container for client connection commands.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
+    subcommands: &subrows([
         tracking::CACHING,
         Command {
             name: "capa",
-            arity: -3,
             since: "8.0.0",
             summary: "Declares the capabilities of the client.",
             syntax: "capability [capability ...]",
@@ -53,7 +50,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "kill",
-            arity: -3,
             flags: ADMIN,
             since: "2.4.0",
             summary: "Closes connections by address or by filters.",
@@ -65,7 +61,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "list",
-            arity: -2,
             flags: ADMIN,
             since: "2.4.0",
             summary: "Lists the connections, one per line.",
@@ -77,7 +72,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "no-evict",
-            arity: 3,
             flags: ADMIN,
             since: "7.0.0",
             summary: "Exempts the connection from client eviction, or ends the exemption.",
@@ -87,7 +81,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "no-touch",
-            arity: 3,
             since: "7.2.0",
             summary: "Controls whether commands of the connection update the access time of keys.",
             syntax: "<ON | OFF>",
@@ -97,7 +90,6 @@ pub const COMMANDS: &[Command] = &[Command {
         blocking::PAUSE,
         Command {
             name: "reply",
-            arity: 3,
             since: "3.2.0",
             summary: "Turns replies on or off, or skips the reply to the next command.",
             syntax: "<ON | OFF | SKIP>",
@@ -106,7 +98,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "setinfo",
-            arity: 4,
             since: "7.2.0",
             summary: "Sets the name or the version of the client library.",
             syntax: "<LIB-NAME libname | LIB-VER libver>",
@@ -116,7 +107,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "setname",
-            arity: 3,
             since: "2.6.9",
             summary: "Sets the name of the connection.",
             syntax: "connection-name",
@@ -128,9 +118,9 @@ pub const COMMANDS: &[Command] = &[Command {
         tracking::TRACKINGINFO,
         blocking::UNBLOCK,
         blocking::UNPAUSE,
-    ],
+    ]),
     ..Command::DEFAULT
-}];
+}]);
 
 /// Whether a text can be a field of a `CLIENT LIST` line: it must not contain a separator.
 fn fits_list(text: &[u8]) -> bool {

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::base::version::REDIS_VERSION;
 use crate::commands::clients::client;
-use crate::engine::command::{Command, Flags, Group, Positions, Replies, Traits};
+use crate::engine::command::{Command, Flags, Group, Positions, Replies, Traits, rows};
 use crate::engine::context::{Context, Origin};
 use crate::engine::session::SessionFlags;
 use crate::engine::users::DEFAULT_NAME;
@@ -15,12 +15,11 @@ const HANDSHAKE: Flags =
     Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::NO_AUTH).union(Flags::ALLOW_BUSY);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "auth",
         secrets: |args| (1..args.len()).collect(),
 
-        arity: -2,
         flags: HANDSHAKE,
         group: Group::Connection,
         since: "1.0.0",
@@ -34,7 +33,6 @@ pub const COMMANDS: &[Command] = &[
         name: "echo",
         replies: Replies::Scalar,
 
-        arity: 2,
         flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Connection,
         since: "1.0.0",
@@ -47,7 +45,6 @@ pub const COMMANDS: &[Command] = &[
         name: "hello",
         secrets: secrets_of_hello,
 
-        arity: -1,
         flags: HANDSHAKE,
         group: Group::Connection,
         since: "6.0.0",
@@ -59,7 +56,6 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "ping",
         traits: Traits::WHILE_SUBSCRIBED.union(Traits::TELLS_OF_DISK),
-        arity: -1,
         flags: Flags::FAST,
         group: Group::Connection,
         since: "1.0.0",
@@ -85,7 +81,6 @@ pub const COMMANDS: &[Command] = &[
         name: "reset",
         traits: Traits::AT_ONCE.union(Traits::WHILE_SUBSCRIBED),
 
-        arity: 1,
         flags: HANDSHAKE,
         group: Group::Connection,
         since: "6.2.0",
@@ -95,7 +90,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "select",
-        arity: 2,
         flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Connection,
         since: "1.0.0",
@@ -104,7 +98,7 @@ pub const COMMANDS: &[Command] = &[
         handler: select,
         ..Command::DEFAULT
     },
-];
+]);
 
 /// The names and passwords after each `AUTH`. The argument of `SETNAME` is skipped, because it may be the word `AUTH`.
 fn secrets_of_hello(args: &[&[u8]]) -> Positions {

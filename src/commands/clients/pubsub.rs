@@ -7,7 +7,7 @@ use crate::base::time::Now;
 use crate::commands::reference::help;
 use crate::engine::Engine;
 use crate::engine::command::keys::KeyUse;
-use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys, Positions, Replies, Traits};
+use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys, Positions, Replies, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::pubsub::subscriptions::is_of_leader;
@@ -23,12 +23,11 @@ const LOOKING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 const NOT_KEYS: &[(Access, KeyUse)] = &[(Access::Read, KeyUse::NOT_KEY)];
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "psubscribe",
         traits: Traits::WHILE_SUBSCRIBED,
 
-        arity: -2,
         flags: SUBSCRIBING,
         channels: Channels::Patterns,
         group: Group::PubSub,
@@ -43,7 +42,6 @@ pub const COMMANDS: &[Command] = &[
         name: "publish",
         replies: Replies::Integer,
 
-        arity: 3,
         flags: PUBLISHING,
         channels: Channels::First,
         group: Group::PubSub,
@@ -56,15 +54,13 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "pubsub",
-        arity: -2,
         group: Group::PubSub,
         since: "2.8.0",
         summary: "A container for commands that inspect subscriptions.",
         complexity: "Depends on subcommand.",
-        subcommands: &[
+        subcommands: &subrows([
             Command {
                 name: "channels",
-                arity: -2,
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "2.8.0",
@@ -77,7 +73,6 @@ pub const COMMANDS: &[Command] = &[
             Command { handler: help, ..help::row(Group::PubSub, "6.2.0") },
             Command {
                 name: "numpat",
-                arity: 2,
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "2.8.0",
@@ -87,7 +82,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "numsub",
-                arity: -2,
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "2.8.0",
@@ -99,7 +93,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "shardchannels",
-                arity: -2,
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "7.0.0",
@@ -111,7 +104,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "shardnumsub",
-                arity: -2,
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "7.0.0",
@@ -121,14 +113,13 @@ pub const COMMANDS: &[Command] = &[
                 handler: shardnumsub,
                 ..Command::DEFAULT
             },
-        ],
+        ]),
         ..Command::DEFAULT
     },
     Command {
         name: "punsubscribe",
         traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS),
 
-        arity: -1,
         flags: SUBSCRIBING,
         group: Group::PubSub,
         since: "2.0.0",
@@ -143,7 +134,6 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
         slot_args: Some(first_channel),
 
-        arity: 3,
         flags: PUBLISHING,
         channels: Channels::First,
         keys: Keys::ONE,
@@ -161,7 +151,6 @@ pub const COMMANDS: &[Command] = &[
         traits: Traits::WHILE_SUBSCRIBED.union(Traits::AWAITS_LEADER),
         slot_args: Some(all_channels),
 
-        arity: -2,
         flags: SUBSCRIBING,
         channels: Channels::All,
         keys: Keys::ALL,
@@ -178,7 +167,6 @@ pub const COMMANDS: &[Command] = &[
         name: "subscribe",
         traits: Traits::WHILE_SUBSCRIBED,
 
-        arity: -2,
         flags: SUBSCRIBING,
         channels: Channels::All,
         group: Group::PubSub,
@@ -194,7 +182,6 @@ pub const COMMANDS: &[Command] = &[
         traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS),
         slot_args: Some(all_channels),
 
-        arity: -1,
         flags: SUBSCRIBING,
         keys: Keys::ALL,
         key_uses: NOT_KEYS,
@@ -210,7 +197,6 @@ pub const COMMANDS: &[Command] = &[
         name: "unsubscribe",
         traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS),
 
-        arity: -1,
         flags: SUBSCRIBING,
         group: Group::PubSub,
         since: "2.0.0",
@@ -220,7 +206,7 @@ pub const COMMANDS: &[Command] = &[
         handler: unsubscribe,
         ..Command::DEFAULT
     },
-];
+]);
 
 /// All arguments: shard channels have hash slots, like keys.
 fn all_channels(args: &[&[u8]]) -> Positions {

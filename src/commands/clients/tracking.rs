@@ -8,7 +8,6 @@ use crate::keyspace::tracking::{Client, Options};
 
 const SUB: Command = Command {
     traits: Traits::KEEPS_CACHING,
-    arity: 2,
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     group: Group::Connection,
     since: "6.0.0",
@@ -18,7 +17,6 @@ const SUB: Command = Command {
 /// The row of `CLIENT CACHING`.
 pub const CACHING: Command = Command {
     name: "caching",
-    arity: 3,
     summary: "Includes the keys of the next command or transaction in tracking, or excludes them.",
     syntax: "<YES | NO>",
     handler: caching,
@@ -36,7 +34,6 @@ pub const GETREDIR: Command = Command {
 /// The row of `CLIENT TRACKING`.
 pub const TRACKING: Command = Command {
     name: "tracking",
-    arity: -3,
     summary: "Controls tracking: the client is notified when keys that it has read, or keys with a prefix, change.",
     complexity: "O(1). Some options may introduce additional complexity.",
     syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",

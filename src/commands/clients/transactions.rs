@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Command, Flags, Group, Keys, Traits};
+use crate::engine::command::{Command, Flags, Group, Keys, Traits, rows};
 use crate::engine::context::Context;
 use crate::engine::session::SessionFlags;
 use crate::engine::transaction;
@@ -12,7 +12,7 @@ const ANY_TIME: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE
 const TRANSACTION: Command = Command { group: Group::Transactions, flags: ANY_TIME, ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "discard",
         traits: Traits::AT_ONCE,
@@ -55,7 +55,6 @@ pub const COMMANDS: &[Command] = &[
         name: "watch",
         traits: Traits::AT_ONCE,
 
-        arity: -2,
         keys: Keys::ALL,
         key_uses: uses::EXAMINED,
         since: "2.2.0",
@@ -65,7 +64,7 @@ pub const COMMANDS: &[Command] = &[
         handler: watch,
         ..TRANSACTION
     },
-];
+]);
 
 fn multi(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     transaction::exec::begin(cx)?;

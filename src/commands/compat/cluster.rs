@@ -8,7 +8,7 @@ use crate::base::number::parse_i64;
 use crate::commands::compat::cluster_nodes::{self as nodes, check_node_id, reply_in_cluster};
 use crate::commands::reference::help;
 use crate::engine::cluster::{SLOTS, key_slot};
-use crate::engine::command::{Categories, Command, Flags, Group, Traits};
+use crate::engine::command::{Categories, Command, Flags, Group, Traits, rows, subrows};
 use crate::engine::context::Context;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
@@ -23,13 +23,13 @@ const ONE_NODE: &str = "The cluster is one shard that owns all slots: slots and 
 const ROW: Command = Command { flags: Flags::STALE, group: Group::Cluster, since: "3.0.0", handler: refuse, ..Command::DEFAULT };
 
 /// A subcommand that returns information.
-const fn query(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
-    Command { name, arity, syntax, summary, handler, ..ROW }
+const fn query(name: &'static str, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
+    Command { name, syntax, summary, handler, ..ROW }
 }
 
 /// A subcommand that would change the cluster.
-const fn change(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str) -> Command {
-    Command { name, arity, flags: CHANGE, syntax, summary, refused: ONE_NODE, handler: refuse, ..ROW }
+const fn change(name: &'static str, syntax: &'static str, summary: &'static str) -> Command {
+    Command { name, flags: CHANGE, syntax, summary, refused: ONE_NODE, handler: refuse, ..ROW }
 }
 
 type Handler = crate::engine::command::Handler;
@@ -37,24 +37,22 @@ type Handler = crate::engine::command::Handler;
 const OF_NODES: &str = "O(N) where N is the total number of Cluster nodes";
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "cluster",
-        arity: -2,
         summary: "A container for cluster commands. The cluster consists of this server, or of the replicated ones.",
         complexity: "Depends on subcommand.",
         flags: Flags::empty(),
-        subcommands: &[
+        subcommands: &subrows([
             Command {
                 complexity: "O(N) where N is the total number of hash slot arguments",
-                ..change("addslots", -3, "slot:integer [slot:integer ...]", "Refused: all slots are assigned.")
+                ..change("addslots", "slot:integer [slot:integer ...]", "Refused: all slots are assigned.")
             },
             Command {
                 since: "7.0.0",
                 complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
                 ..change(
                     "addslotsrange",
-                    -4,
                     "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
                     "Refused: all slots are assigned.",
                 )
@@ -65,7 +63,6 @@ pub const COMMANDS: &[Command] = &[
                 handler: |cx, _| reply_in_cluster(cx, |cx| cx.reply.simple("STILL 1")),
                 ..change(
                     "bumpepoch",
-                    2,
                     "",
                     "Advances the configuration epoch. It stays as it is, because no other node has a higher one.",
                 )
@@ -76,7 +73,6 @@ pub const COMMANDS: &[Command] = &[
                 complexity: "O(N) where N is the number of failure reports",
                 ..query(
                     "count-failure-reports",
-                    3,
                     "node-id",
                     "Counts the active failure reports about a node: none.",
                     count_failure_reports,
@@ -84,18 +80,17 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 complexity: "O(1)",
-                ..query("countkeysinslot", 3, "slot:integer", "Returns the number of keys in a slot.", count_keys_in_slot)
+                ..query("countkeysinslot", "slot:integer", "Returns the number of keys in a slot.", count_keys_in_slot)
             },
             Command {
                 complexity: "O(N) where N is the total number of hash slot arguments",
-                ..change("delslots", -3, "slot:integer [slot:integer ...]", "Refused: all slots stay assigned.")
+                ..change("delslots", "slot:integer [slot:integer ...]", "Refused: all slots stay assigned.")
             },
             Command {
                 since: "7.0.0",
                 complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
                 ..change(
                     "delslotsrange",
-                    -4,
                     "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
                     "Refused: all slots stay assigned.",
                 )
@@ -105,66 +100,64 @@ pub const COMMANDS: &[Command] = &[
                 handler: nodes::failover,
                 ..change(
                     "failover",
-                    -2,
                     "[FORCE | TAKEOVER]",
                     "Makes a replicated node campaign for leadership. Refused without replicas.",
                 )
             },
-            change("flushslots", 2, "", "Refused: all slots stay assigned."),
-            Command { handler: forget, ..change("forget", 3, "node-id", "Refused: the nodes cannot be changed.") },
+            change("flushslots", "", "Refused: all slots stay assigned."),
+            Command { handler: forget, ..change("forget", "node-id", "Refused: the nodes cannot be changed.") },
             Command {
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of requested keys",
-                ..query("getkeysinslot", 4, "slot:integer count", "Returns keys in a slot.", get_keys_in_slot)
+                ..query("getkeysinslot", "slot:integer count", "Returns keys in a slot.", get_keys_in_slot)
             },
             Command {
                 handler: |cx, args| if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) },
                 ..help::row(Group::Cluster, "5.0.0")
             },
-            Command { tips: NONDETERMINISTIC, ..query("info", 2, "", "Returns the state of the cluster.", nodes::info) },
+            Command { tips: NONDETERMINISTIC, ..query("info", "", "Returns the state of the cluster.", nodes::info) },
             Command {
                 complexity: "O(N) where N is the number of bytes in the key.",
-                ..query("keyslot", 3, "key:string", "Returns the slot of a key.", key_slot_of)
+                ..query("keyslot", "key:string", "Returns the slot of a key.", key_slot_of)
             },
             Command {
                 since: "7.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..query("links", 2, "", "Returns the connections to other nodes: none.", |cx, _| {
+                ..query("links", "", "Returns the connections to other nodes: none.", |cx, _| {
                     reply_in_cluster(cx, |cx| cx.reply.array(0))
                 })
             },
-            change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the nodes cannot be changed."),
-            query("myid", 2, "", "Returns the ID of the node.", nodes::my_id),
+            change("meet", "ip port:integer [cluster-bus-port:integer]", "Refused: the nodes cannot be changed."),
+            query("myid", "", "Returns the ID of the node.", nodes::my_id),
             Command {
                 since: "7.2.0",
                 tips: NONDETERMINISTIC,
-                ..query("myshardid", 2, "", "Returns the ID of the node's shard.", nodes::my_shard_id)
+                ..query("myshardid", "", "Returns the ID of the node's shard.", nodes::my_shard_id)
             },
             Command {
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
                 traits: Traits::ASKS_FOR_NODES,
-                ..query("nodes", 2, "", "Returns the nodes and their slots as text.", nodes::nodes)
+                ..query("nodes", "", "Returns the nodes and their slots as text.", nodes::nodes)
             },
             Command {
                 flags: ADMIN,
                 since: "5.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..query("replicas", 3, "node-id", "Returns the replicas of a node.", nodes::replicas)
+                ..query("replicas", "node-id", "Returns the replicas of a node.", nodes::replicas)
             },
-            Command { handler: replicate, ..change("replicate", 3, "node-id", "Refused: the nodes elect their leader.") },
+            Command { handler: replicate, ..change("replicate", "node-id", "Refused: the nodes elect their leader.") },
             Command {
                 flags: ADMIN.union(Flags::NOSCRIPT),
                 complexity: "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
-                ..change("reset", -2, "[HARD | SOFT]", "Refused: the cluster cannot be changed.")
+                ..change("reset", "[HARD | SOFT]", "Refused: the cluster cannot be changed.")
             },
-            change("saveconfig", 2, "", "Refused: there is no configuration file of nodes."),
-            change("set-config-epoch", 3, "config-epoch:integer", "Refused: the node has a configuration epoch."),
+            change("saveconfig", "", "Refused: there is no configuration file of nodes."),
+            change("set-config-epoch", "config-epoch:integer", "Refused: the node has a configuration epoch."),
             change(
                 "setslot",
-                -4,
                 "slot:integer <IMPORTING importing | MIGRATING migrating | NODE node | STABLE>",
                 "Refused: all slots stay assigned.",
             ),
@@ -174,22 +167,22 @@ pub const COMMANDS: &[Command] = &[
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
                 traits: Traits::ASKS_FOR_NODES,
-                ..query("shards", 2, "", "Returns the shards with their slots and nodes.", nodes::shards)
+                ..query("shards", "", "Returns the shards with their slots and nodes.", nodes::shards)
             },
             Command {
                 flags: ADMIN,
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..query("slaves", 3, "node-id", "Returns the replicas of a node.", nodes::replicas)
+                ..query("slaves", "node-id", "Returns the replicas of a node.", nodes::replicas)
             },
             Command {
                 flags: ANY_TIME,
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
                 traits: Traits::ASKS_FOR_NODES,
-                ..query("slots", 2, "", "Returns the ranges of slots with their nodes.", nodes::slots)
+                ..query("slots", "", "Returns the ranges of slots with their nodes.", nodes::slots)
             },
-        ],
+        ]),
         ..ROW
     },
     Command {
@@ -216,7 +209,7 @@ pub const COMMANDS: &[Command] = &[
         handler: accept,
         ..ROW
     },
-];
+]);
 
 fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     reply_in_cluster(cx, |cx| cx.reply.ok())

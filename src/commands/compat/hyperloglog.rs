@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::engine::command::keys::KeyUse;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::{Db, Ttl};
@@ -16,12 +16,11 @@ const GROW: Flags = Flags::WRITE.union(Flags::DENYOOM);
 const READ_AND_CACHED: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "pfadd",
         replies: Replies::Integer,
 
-        arity: -2,
         flags: GROW.union(Flags::FAST),
         key_uses: &[(Access::ReadWrite, KeyUse::INSERT)],
         summary: "Adds elements to a HyperLogLog. Creates it if it does not exist.",
@@ -34,7 +33,6 @@ pub const COMMANDS: &[Command] = &[
         name: "pfcount",
         replies: Replies::Integer,
 
-        arity: -2,
         flags: Flags::READONLY.union(Flags::MAY_REPLICATE),
         keys: Keys::ALL,
         key_uses: &[READ_AND_CACHED],
@@ -49,7 +47,6 @@ pub const COMMANDS: &[Command] = &[
         name: "pfmerge",
         replies: Replies::Scalar,
 
-        arity: -2,
         flags: GROW,
         keys: Keys::ALL,
         key_uses: &[(Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::INSERT)), (Access::Read, KeyUse::ACCESS)],
@@ -61,7 +58,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "pfdebug",
-        arity: 3,
         flags: GROW.union(Flags::ADMIN),
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         key_uses: &[READ_AND_CACHED],
@@ -73,7 +69,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "pfselftest",
-        arity: 1,
         flags: Flags::ADMIN,
         keys: Keys::None,
         summary: "Tests the HyperLogLog implementation.",
@@ -81,7 +76,7 @@ pub const COMMANDS: &[Command] = &[
         handler: pfselftest,
         ..HLL
     },
-];
+]);
 
 const PFADD: Event = Event::new(Classes::STRING, "pfadd");
 

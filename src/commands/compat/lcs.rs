@@ -5,15 +5,14 @@ use crate::base::ids::SessionId;
 use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::engine::Engine;
-use crate::engine::command::{Command, Flags, Group, Keys};
+use crate::engine::command::{Command, Flags, Group, Keys, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
 use crate::resp::reply::{Sink, WireReply};
 
 /// The row.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "lcs",
-    arity: -3,
     flags: Flags::READONLY,
     keys: Keys::TWO,
     group: Group::String,
@@ -23,7 +22,7 @@ pub const COMMANDS: &[Command] = &[Command {
     syntax: "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
     handler: lcs,
     ..Command::DEFAULT
-}];
+}]);
 
 /// Number of cells of the table that count as one element of a job.
 const CELLS: usize = 32;

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, rows, subrows};
 use crate::engine::context::Context;
 
 const ROW: Command = Command {
@@ -16,17 +16,15 @@ const ROW: Command = Command {
 const LOADS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "module",
-    arity: -2,
     flags: Flags::empty(),
     summary: "A container for module commands. There are no modules.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
+    subcommands: &subrows([
         help::row(Group::Server, "5.0.0"),
         Command {
             name: "list",
-            arity: 2,
             summary: "Returns the loaded modules: none.",
             tips: &["nondeterministic_output_order"],
             handler: list,
@@ -35,7 +33,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "load",
             refused: "Modules are not supported.",
-            arity: -3,
             flags: LOADS,
             summary: "Refused: modules are not supported.",
             syntax: "path [arg [arg ...]]",
@@ -45,7 +42,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "loadex",
             refused: "Modules are not supported.",
-            arity: -3,
             flags: LOADS,
             since: "7.0.0",
             summary: "Refused: modules are not supported.",
@@ -56,16 +52,15 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "unload",
             refused: "Modules are not supported.",
-            arity: 3,
             flags: LOADS,
             summary: "Refused: modules are not supported.",
             syntax: "name",
             handler: refuse,
             ..ROW
         },
-    ],
+    ]),
     ..ROW
-}];
+}]);
 
 fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.reply.array(0);

@@ -11,7 +11,7 @@ use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::engine::Action;
-use crate::engine::command::{Command, Flags, Group, Handler, Traits};
+use crate::engine::command::{Command, Flags, Group, Handler, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::replication::{Node, Quorum, Role};
 
@@ -26,23 +26,22 @@ const ROW: Command = Command {
 };
 const ADMIN: Flags = ROW.flags.union(Flags::ADMIN);
 
-const fn query(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
-    Command { name, arity, syntax, summary, handler, complexity: "O(N) where N is the number of nodes", ..ROW }
+const fn query(name: &'static str, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
+    Command { name, syntax, summary, handler, complexity: "O(N) where N is the number of nodes", ..ROW }
 }
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "sentinel",
-    arity: -2,
     summary: "A container for Redis Sentinel's commands, which replicated servers answer.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
-        query("ckquorum", 3, "master-name", "Checks whether a majority of the nodes answers.", check_quorum),
+    subcommands: &subrows([
+        query("ckquorum", "master-name", "Checks whether a majority of the nodes answers.", check_quorum),
         Command {
             flags: ADMIN,
-            ..query("failover", 3, "master-name", "Hands leadership over, to the node that has most of the log.", failover)
+            ..query("failover", "master-name", "Hands leadership over, to the node that has most of the log.", failover)
         },
-        query("get-master-addr-by-name", 3, "master-name", "Returns the leader's host and port, if there is a leader.", address),
+        query("get-master-addr-by-name", "master-name", "Returns the leader's host and port, if there is a leader.", address),
         Command {
             flags: ROW.flags,
             handler: help_if_replicated,
@@ -51,24 +50,23 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         query(
             "is-master-down-by-addr",
-            6,
             "ip port:integer current-epoch:integer runid",
             "Checks whether the node with this address was the leader and is so no longer. There is no vote.",
             is_down,
         ),
-        query("master", 3, "master-name", "Returns the state of the leader.", master),
-        query("masters", 2, "", "Returns the state of the leader, in a list.", masters),
-        Command { since: "6.2.0", complexity: "O(1)", ..query("myid", 2, "", "Returns the ID of the node.", my_id) },
-        Command { since: "5.0.0", ..query("replicas", 3, "master-name", "Returns the state of the followers.", replicas) },
+        query("master", "master-name", "Returns the state of the leader.", master),
+        query("masters", "", "Returns the state of the leader, in a list.", masters),
+        Command { since: "6.2.0", complexity: "O(1)", ..query("myid", "", "Returns the ID of the node.", my_id) },
+        Command { since: "5.0.0", ..query("replicas", "master-name", "Returns the state of the followers.", replicas) },
         Command {
             flags: ADMIN,
-            ..query("reset", 3, "pattern", "Returns whether the name matches. There is nothing to reset.", reset)
+            ..query("reset", "pattern", "Returns whether the name matches. There is nothing to reset.", reset)
         },
-        query("sentinels", 3, "master-name", "Returns the other nodes as Sentinels.", sentinels),
-        Command { since: "2.8.0", ..query("slaves", 3, "master-name", "Returns the state of the followers.", replicas) },
-    ],
+        query("sentinels", "master-name", "Returns the other nodes as Sentinels.", sentinels),
+        Command { since: "2.8.0", ..query("slaves", "master-name", "Returns the state of the followers.", replicas) },
+    ]),
     ..ROW
-}];
+}]);
 
 /// Fails as for an unknown command if the server is not replicated.
 fn check_replicated(cx: &Context<'_>, args: &[&[u8]]) -> Result {

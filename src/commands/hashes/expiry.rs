@@ -6,7 +6,7 @@ use crate::base::time::Now;
 use crate::commands::hashes::fields::{GROW_FAST, HASH, READ_FAST, WRITE_FAST};
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command};
+use crate::engine::command::{Access, Command, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::hashes::HashEdit;
@@ -20,7 +20,7 @@ const NO_FIELD: i64 = -2;
 const NO_DEADLINE: i64 = -1;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "hexpire",
         key_uses: uses::CHANGED,
@@ -88,13 +88,11 @@ pub const COMMANDS: &[Command] = &[
         handler: persist,
         ..TIMES
     },
-];
+]);
 
-pub(crate) const EXPIRE: Command =
-    Command { arity: -6, flags: GROW_FAST, since: "7.4.0", complexity: "O(N) for N given fields", ..HASH };
+pub(crate) const EXPIRE: Command = Command { flags: GROW_FAST, since: "7.4.0", complexity: "O(N) for N given fields", ..HASH };
 
-pub(crate) const TIMES: Command =
-    Command { arity: -5, flags: READ_FAST, access: Access::Read, syntax: "key FIELDS numfields field [field ...]", ..EXPIRE };
+pub(crate) const TIMES: Command = Command { flags: READ_FAST, syntax: "key FIELDS numfields field [field ...]", ..EXPIRE };
 
 /// When a field expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::base::number::{LongDouble, parse_i64};
 use crate::commands::elements::{self, Draw, Element, Scanned};
 use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::hashes::HashView;
@@ -21,12 +21,11 @@ pub(crate) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "hset",
         replies: Replies::Integer,
 
-        arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
         summary: "Sets fields of a hash. Creates the hash if it does not exist.",
@@ -39,7 +38,6 @@ pub const COMMANDS: &[Command] = &[
         name: "hmset",
         replies: Replies::Scalar,
 
-        arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
         summary: "Sets fields of a hash. HSET does the same and returns the number of new fields.",
@@ -52,7 +50,6 @@ pub const COMMANDS: &[Command] = &[
         name: "hsetnx",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: GROW_FAST,
         key_uses: uses::EXTENDED,
         summary: "Sets a field of a hash only if the field does not exist.",
@@ -64,9 +61,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hget",
         replies: Replies::Scalar,
 
-        arity: 3,
         flags: READ_FAST,
-        access: Access::Read,
         summary: "Returns the value of a field of a hash.",
         syntax: "key field",
         handler: hget,
@@ -74,9 +69,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hmget",
-        arity: -3,
         flags: READ_FAST,
-        access: Access::Read,
         summary: "Returns the values of several fields of a hash.",
         complexity: "O(N) for N requested fields",
         syntax: "key field [field ...]",
@@ -87,9 +80,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hgetall",
         traits: Traits::BOUNDED_COST,
 
-        arity: 2,
         flags: READ,
-        access: Access::Read,
         summary: "Returns all fields and values of a hash.",
         complexity: "O(N) for N fields of the hash",
         syntax: "key",
@@ -101,9 +92,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hkeys",
         traits: Traits::BOUNDED_COST,
 
-        arity: 2,
         flags: READ,
-        access: Access::Read,
         summary: "Returns all fields of a hash.",
         complexity: "O(N) for N fields of the hash",
         syntax: "key",
@@ -115,9 +104,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hvals",
         traits: Traits::BOUNDED_COST,
 
-        arity: 2,
         flags: READ,
-        access: Access::Read,
         summary: "Returns all values of a hash.",
         complexity: "O(N) for N fields of the hash",
         syntax: "key",
@@ -129,9 +116,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hlen",
         replies: Replies::Integer,
 
-        arity: 2,
         flags: READ_FAST,
-        access: Access::Read,
         key_uses: uses::EXAMINED,
         summary: "Returns the number of fields of a hash.",
         syntax: "key",
@@ -146,9 +131,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hstrlen",
         replies: Replies::Integer,
 
-        arity: 3,
         flags: READ_FAST,
-        access: Access::Read,
         since: "3.2.0",
         key_uses: uses::EXAMINED,
         summary: "Returns the length of the value of a field in bytes.",
@@ -164,9 +147,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hexists",
         replies: Replies::Integer,
 
-        arity: 3,
         flags: READ_FAST,
-        access: Access::Read,
         key_uses: uses::EXAMINED,
         summary: "Checks whether a field of a hash exists.",
         syntax: "key field",
@@ -181,7 +162,6 @@ pub const COMMANDS: &[Command] = &[
         name: "hdel",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
         summary: "Deletes fields of a hash. Deletes the hash with its last field.",
@@ -194,7 +174,6 @@ pub const COMMANDS: &[Command] = &[
         name: "hincrby",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: GROW_FAST,
         summary: "Increments the integer value of a field by a number. A missing field counts as 0.",
         syntax: "key field increment",
@@ -205,7 +184,6 @@ pub const COMMANDS: &[Command] = &[
         name: "hincrbyfloat",
         replies: Replies::Scalar,
 
-        arity: 4,
         flags: GROW_FAST,
         since: "2.6.0",
         summary: "Increments the floating point value of a field by a number. A missing field counts as 0.",
@@ -215,9 +193,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hrandfield",
-        arity: -2,
         flags: READ,
-        access: Access::Read,
         since: "6.2.0",
         summary: "Returns random fields of a hash: different ones, or with a negative count possibly the same one several times.",
         complexity: "O(N) for N returned fields",
@@ -228,9 +204,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hscan",
-        arity: -3,
         flags: READ,
-        access: Access::Read,
         since: "2.8.0",
         summary: "Iterates over the fields of a hash.",
         complexity: "O(N) for N fields visited per call",
@@ -239,7 +213,7 @@ pub const COMMANDS: &[Command] = &[
         handler: hscan,
         ..HASH
     },
-];
+]);
 
 /// Sets pairs of field and value. Returns the number of new fields.
 fn set_pairs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result<usize> {

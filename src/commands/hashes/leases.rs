@@ -9,13 +9,13 @@ use crate::commands::hashes::expiry::{EXPIRE, End, TIMES, parse_end, parse_field
 use crate::commands::hashes::fields::{GROW_FAST, WRITE_FAST};
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command};
+use crate::engine::command::{Access, Command, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::store::values::hash::FieldTtl;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "hgetdel",
         access: Access::ReadWrite,
@@ -46,7 +46,7 @@ pub const COMMANDS: &[Command] = &[
         handler: hsetex,
         ..EXPIRE
     },
-];
+]);
 
 fn hgetdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();

@@ -5,7 +5,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::Action;
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Natives};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Natives, rows};
 use crate::engine::context::Context;
 use crate::engine::observe::notices::Notice;
 
@@ -18,10 +18,9 @@ const WHOLE: Command = Command {
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "flushall",
-        arity: -1,
         summary: "Deletes all keys of all databases.",
         complexity: "O(1) for each database. Memory is freed in steps afterwards.",
         syntax: "[ASYNC | SYNC]",
@@ -32,7 +31,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "flushdb",
-        arity: -1,
         summary: "Deletes all keys of the selected database.",
         complexity: "O(1). Memory is freed in steps afterwards.",
         syntax: "[ASYNC | SYNC]",
@@ -43,7 +41,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "swapdb",
-        arity: 3,
         flags: Flags::WRITE.union(Flags::FAST),
         since: "4.0.0",
         summary: "Swaps two databases.",
@@ -52,7 +49,7 @@ pub const COMMANDS: &[Command] = &[
         handler: swapdb,
         ..WHOLE
     },
-];
+]);
 
 fn flush(cx: &mut Context<'_>, args: &[&[u8]], all: bool) -> Result {
     match &args[1..] {

@@ -4,13 +4,12 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::store::entry::EntryRef;
 
 const SET: Command = Command {
-    arity: -3,
     flags: Flags::WRITE.union(Flags::FAST),
     keys: Keys::ONE,
     access: Access::ReadWrite,
@@ -20,10 +19,10 @@ const SET: Command = Command {
     ..Command::DEFAULT
 };
 
-const ASK: Command = Command { arity: 2, flags: Flags::READONLY.union(Flags::FAST), access: Access::Read, syntax: "key", ..SET };
+const ASK: Command = Command { flags: Flags::READONLY.union(Flags::FAST), syntax: "key", ..SET };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "expire",
         replies: Replies::Integer,
@@ -71,7 +70,6 @@ pub const COMMANDS: &[Command] = &[
         name: "persist",
         replies: Replies::Integer,
 
-        arity: 2,
         since: "2.2.0",
         key_uses: uses::CHANGED,
         summary: "Removes the expiration of a key.",
@@ -116,7 +114,7 @@ pub const COMMANDS: &[Command] = &[
         handler: |cx, args| ask(cx, args, Unit::PXAT),
         ..ASK
     },
-];
+]);
 
 /// The conditions `NX`, `XX`, `GT` and `LT` for setting a deadline.
 #[derive(Clone, Copy, Debug, Default)]

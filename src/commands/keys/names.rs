@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, Traits};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::{Db, Ttl};
@@ -21,7 +21,6 @@ const KEY: Command = Command { group: Group::Generic, keys: Keys::ONE, categorie
 /// What the rows of `DEL` and `UNLINK` have in common.
 const DELETE: Command = Command {
     replies: Replies::Integer,
-    arity: -2,
     keys: Keys::ALL,
     access: Access::Remove,
     natives: Natives::Deleted,
@@ -33,7 +32,7 @@ const DELETE: Command = Command {
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command { name: "del", traits: Traits::BOUNDED_COST, flags: Flags::WRITE, summary: "Deletes keys.", ..DELETE },
     Command {
         name: "unlink",
@@ -45,7 +44,6 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "exists",
         replies: Replies::Integer,
-        arity: -2,
         flags: READ_FAST,
         keys: Keys::ALL,
         key_uses: uses::EXAMINED,
@@ -60,7 +58,6 @@ pub const COMMANDS: &[Command] = &[
         name: "touch",
         replies: Replies::Integer,
 
-        arity: -2,
         flags: READ_FAST,
         keys: Keys::ALL,
         since: "3.2.1",
@@ -76,7 +73,6 @@ pub const COMMANDS: &[Command] = &[
         name: "type",
         replies: Replies::Scalar,
 
-        arity: 2,
         flags: READ_FAST,
         key_uses: uses::EXAMINED,
         summary: "Returns the type of the value of a key.",
@@ -88,7 +84,6 @@ pub const COMMANDS: &[Command] = &[
         name: "rename",
         replies: Replies::Scalar,
 
-        arity: 3,
         flags: Flags::WRITE,
         keys: Keys::TWO,
         access: Access::ReadWrite,
@@ -102,7 +97,6 @@ pub const COMMANDS: &[Command] = &[
         name: "renamenx",
         replies: Replies::Integer,
 
-        arity: 3,
         flags: WRITE_FAST,
         keys: Keys::TWO,
         access: Access::ReadWrite,
@@ -116,10 +110,8 @@ pub const COMMANDS: &[Command] = &[
         name: "copy",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: Keys::TWO,
-        access: Access::Read,
         since: "6.2.0",
         key_uses: uses::COPIED,
         summary: "Copies the value and the expiration of a key to another key.",
@@ -133,7 +125,6 @@ pub const COMMANDS: &[Command] = &[
         name: "move",
         replies: Replies::Integer,
 
-        arity: 3,
         flags: WRITE_FAST,
         access: Access::ReadWrite,
         summary: "Moves a key to another database.",
@@ -143,7 +134,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "object",
-        arity: -2,
         keys: Keys::None,
         since: "2.2.3",
         summary: "A container for commands that inspect values.",
@@ -151,10 +141,9 @@ pub const COMMANDS: &[Command] = &[
         subcommands: OBJECT,
         ..KEY
     },
-];
+]);
 
 const OBJECT_KEY: Command = Command {
-    arity: 3,
     flags: Flags::READONLY,
     keys: Keys::Range { first: 2, last: 2, step: 1 },
     key_uses: uses::EXAMINED,
@@ -164,7 +153,7 @@ const OBJECT_KEY: Command = Command {
     ..KEY
 };
 
-const OBJECT: &[Command] = &[
+const OBJECT: &[Command] = &subrows([
     Command { name: "encoding", summary: "Returns the internal encoding of a value.", handler: object_encoding, ..OBJECT_KEY },
     Command {
         name: "freq",
@@ -181,7 +170,7 @@ const OBJECT: &[Command] = &[
     },
     Command { name: "refcount", summary: "Returns the reference count of a value.", handler: object_refcount, ..OBJECT_KEY },
     Command { categories: KEY.categories, ..help::row(Group::Generic, "6.2.0") },
-];
+]);
 
 fn count(cx: &mut Context<'_>, keys: &[&[u8]], mut hit: impl FnMut(&mut Db<'_>, &[u8]) -> bool) -> Result {
     let mut db = cx.db();

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::engine::ADVANCE_BUDGET;
-use crate::engine::command::{Categories, Command, Flags, Group};
+use crate::engine::command::{Categories, Command, Flags, Group, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::keys::Keys;
 use crate::keyspace::databases::Db;
@@ -14,10 +14,9 @@ const WALK: Command =
     Command { flags: Flags::READONLY, group: Group::Generic, categories: Categories::KEYSPACE, ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "keys",
-        arity: 2,
         categories: Categories::KEYSPACE.union(Categories::DANGEROUS),
         summary: "Returns all keys that match a pattern. In a large database, other clients are served meanwhile.",
         complexity: "O(N) for N keys in the database",
@@ -28,7 +27,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "scan",
-        arity: -2,
         since: "2.8.0",
         summary: "Iterates over the keys of the database.",
         complexity: "O(N) for N keys visited per call, at most 2,048 whatever COUNT says",
@@ -39,7 +37,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "randomkey",
-        arity: 1,
         summary: "Returns a random key of the database.",
         tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
         handler: randomkey,
@@ -47,7 +44,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "dbsize",
-        arity: 1,
         flags: Flags::READONLY.union(Flags::FAST),
         group: Group::Server,
         summary: "Returns the number of keys in the database.",
@@ -62,7 +58,7 @@ pub const COMMANDS: &[Command] = &[
         },
         ..WALK
     },
-];
+]);
 
 fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let pattern = args[1];

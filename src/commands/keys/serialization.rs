@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::command::keys::KeyUse;
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -13,10 +13,9 @@ use crate::keyspace::rdb::parts::open;
 use crate::store::values::value::Value;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "dump",
-        arity: 2,
         flags: Flags::READONLY,
         keys: Keys::ONE,
         group: Group::Generic,
@@ -31,7 +30,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "restore",
-        arity: -4,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: Keys::ONE,
         key_uses: &[(Access::Overwrite, KeyUse::UPDATE)],
@@ -44,7 +42,7 @@ pub const COMMANDS: &[Command] = &[
         handler: restore,
         ..Command::DEFAULT
     },
-];
+]);
 
 fn dump(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let now = cx.now;

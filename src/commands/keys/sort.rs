@@ -15,7 +15,7 @@ use crate::base::number::{parse_i64, parse_score};
 use crate::engine::cluster::key_slot;
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse};
 use crate::engine::command::options::{self, words};
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, rows};
 use crate::engine::context::{Context, Origin};
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;
@@ -34,7 +34,6 @@ const PATTERNS_NOTE: &str = "The keys that BY and GET refer to depend on the sor
 
 const SORT: Command = Command {
     group: Group::Generic,
-    arity: -2,
     categories: Categories::SET.union(Categories::SORTEDSET).union(Categories::LIST).union(Categories::DANGEROUS),
     complexity: "O(N+M*log(M)) for N elements, of which M are returned; O(N) without sorting",
     ..Command::DEFAULT
@@ -64,7 +63,7 @@ fn find_keys(args: &[&[u8]]) -> Option<KeyPositions> {
 }
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "sort",
         flags: Flags::WRITE.union(Flags::DENYOOM),
@@ -91,7 +90,7 @@ pub const COMMANDS: &[Command] = &[
         handler: |cx, args| sort(cx, args, true),
         ..SORT
     },
-];
+]);
 
 /// What a pattern refers to, for a given element.
 #[derive(Clone, Copy)]

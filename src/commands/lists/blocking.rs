@@ -6,7 +6,7 @@ use crate::commands::elements::PopRequest;
 use crate::commands::lists::ends::{parse_end, pop_first, write_element};
 use crate::engine::blocking::deadline;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, rows};
 use crate::engine::context::Context;
 use crate::keyspace::waits::Wake;
 use crate::store::values::list::End;
@@ -19,10 +19,9 @@ pub(crate) const BLOCKING: Command =
     Command { flags: WAIT, group: Group::List, access: Access::ReadWrite, key_uses: uses::TAKEN, ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "blpop",
-        arity: -3,
         keys: Keys::Range { first: 1, last: -2, step: 1 },
         since: "2.0.0",
         summary: "Removes and returns the first element of the first list that exists. Blocks until there is one.",
@@ -33,7 +32,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "brpop",
-        arity: -3,
         keys: Keys::Range { first: 1, last: -2, step: 1 },
         since: "2.0.0",
         summary: "Removes and returns the last element of the first list that exists. Blocks until there is one.",
@@ -44,7 +42,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "blmpop",
-        arity: -5,
         flags: WAIT.union(Flags::MOVABLEKEYS),
         keys: Keys::Counted { numkeys: 2, step: 1 },
         since: "7.0.0",
@@ -56,7 +53,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "blmove",
-        arity: 6,
         flags: WAIT.union(Flags::DENYOOM),
         keys: Keys::TWO,
         key_uses: uses::MOVED,
@@ -68,7 +64,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "brpoplpush",
-        arity: 4,
         flags: WAIT.union(Flags::DENYOOM),
         keys: Keys::TWO,
         key_uses: uses::MOVED,
@@ -78,7 +73,7 @@ pub const COMMANDS: &[Command] = &[
         handler: brpoplpush,
         ..BLOCKING
     },
-];
+]);
 
 fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
     let [_, keys @ .., timeout] = args else { return Ok(()) };

@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::elements::{PopRequest, index_range};
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::lists::ListEdit;
 use crate::resp::reply::Sink;
@@ -18,12 +18,11 @@ const GROW_FAST: Flags = GROW.union(Flags::FAST);
 const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "lpush",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: GROW_FAST,
         key_uses: uses::EXTENDED,
         summary: "Prepends elements to a list, one after the other. Creates the list if it does not exist.",
@@ -36,7 +35,6 @@ pub const COMMANDS: &[Command] = &[
         name: "rpush",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: GROW_FAST,
         key_uses: uses::EXTENDED,
         summary: "Appends elements to a list. Creates the list if it does not exist.",
@@ -49,7 +47,6 @@ pub const COMMANDS: &[Command] = &[
         name: "lpushx",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: GROW_FAST,
         since: "2.2.0",
         key_uses: uses::EXTENDED,
@@ -63,7 +60,6 @@ pub const COMMANDS: &[Command] = &[
         name: "rpushx",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: GROW_FAST,
         since: "2.2.0",
         key_uses: uses::EXTENDED,
@@ -77,7 +73,6 @@ pub const COMMANDS: &[Command] = &[
         name: "lpop",
         replies: Replies::ScalarWithoutCount,
 
-        arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         summary: "Removes and returns the first elements of a list. Deletes the list with its last element.",
@@ -90,7 +85,6 @@ pub const COMMANDS: &[Command] = &[
         name: "rpop",
         replies: Replies::ScalarWithoutCount,
 
-        arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         summary: "Removes and returns the last elements of a list. Deletes the list with its last element.",
@@ -101,7 +95,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lmpop",
-        arity: -4,
         flags: Flags::WRITE.union(Flags::MOVABLEKEYS),
         keys: Keys::Counted { numkeys: 1, step: 1 },
         since: "7.0.0",
@@ -117,7 +110,6 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Scalar,
         traits: Traits::BOUNDED_COST,
 
-        arity: 5,
         flags: GROW,
         keys: Keys::TWO,
         since: "6.2.0",
@@ -132,7 +124,6 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Scalar,
         traits: Traits::BOUNDED_COST,
 
-        arity: 3,
         flags: GROW,
         keys: Keys::TWO,
         since: "1.2.0",
@@ -146,9 +137,7 @@ pub const COMMANDS: &[Command] = &[
         name: "llen",
         replies: Replies::Integer,
 
-        arity: 2,
         flags: Flags::READONLY.union(Flags::FAST),
-        access: Access::Read,
         key_uses: uses::EXAMINED,
         summary: "Returns the length of a list.",
         syntax: "key",
@@ -159,9 +148,7 @@ pub const COMMANDS: &[Command] = &[
         name: "lindex",
         replies: Replies::Scalar,
 
-        arity: 3,
         flags: Flags::READONLY,
-        access: Access::Read,
         summary: "Returns an element of a list by its index. Negative indexes count from the end.",
         complexity: "O(N) for N nodes between the element and the nearer end",
         syntax: "key index",
@@ -170,16 +157,14 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lrange",
-        arity: 4,
         flags: Flags::READONLY,
-        access: Access::Read,
         summary: "Returns the elements of a list between two indexes, both included.",
         complexity: "O(S+N) for S nodes between the first element and the nearer end, and N returned elements",
         syntax: "key start stop",
         handler: lrange,
         ..LIST
     },
-];
+]);
 
 /// `LEFT` or `RIGHT`.
 pub(crate) fn parse_end(word: &[u8]) -> Result<End> {

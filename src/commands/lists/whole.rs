@@ -5,18 +5,17 @@ use crate::base::number::parse_i64;
 use crate::commands::elements::index_range;
 use crate::commands::lists::ends::{GROW, LIST, index};
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Replies};
+use crate::engine::command::{Command, Flags, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::store::values::list::{End, Needle};
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "lset",
         replies: Replies::Scalar,
 
-        arity: 4,
         flags: GROW,
         key_uses: uses::CHANGED,
         summary: "Replaces an element of a list by its index.",
@@ -29,7 +28,6 @@ pub const COMMANDS: &[Command] = &[
         name: "linsert",
         replies: Replies::Integer,
 
-        arity: 5,
         flags: GROW,
         since: "2.2.0",
         key_uses: uses::EXTENDED,
@@ -43,7 +41,6 @@ pub const COMMANDS: &[Command] = &[
         name: "lrem",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         summary: "Removes elements of a list that equal the given one, from the beginning or, with a negative count, from the end.",
@@ -56,7 +53,6 @@ pub const COMMANDS: &[Command] = &[
         name: "ltrim",
         replies: Replies::Scalar,
 
-        arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         summary: "Removes all elements of a list except those between two indexes.",
@@ -67,9 +63,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lpos",
-        arity: -3,
         flags: Flags::READONLY,
-        access: Access::Read,
         since: "6.0.6",
         summary: "Returns the indexes of elements of a list that equal the given one.",
         complexity: "O(N) for N examined elements",
@@ -77,7 +71,7 @@ pub const COMMANDS: &[Command] = &[
         handler: lpos,
         ..LIST
     },
-];
+]);
 
 fn lset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();

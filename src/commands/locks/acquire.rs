@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::access::Parts;
 use crate::engine::command::keys::{CountFault, counted};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, rows};
 use crate::engine::context::Context;
 use crate::engine::locks::{deadlock_error, refusal_error};
 use crate::engine::observe::notices::Notice;
@@ -33,10 +33,9 @@ pub(crate) const LOCK: Command = Command {
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "lock.acquire",
-        arity: -4,
         flags: LOCK.flags.union(Flags::BLOCKING),
         summary: "Acquires a lock, or waits for it in its queue. Returns the fencing token. A repeated REQUEST returns the same token, or NOTHELD if that grant has ended.",
         complexity: "O(1), or O(W) to search a chain of W waits for a deadlock",
@@ -46,7 +45,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lock.acquireall",
-        arity: -5,
         flags: LOCK.flags.union(Flags::BLOCKING).union(Flags::MOVABLEKEYS),
         keys: Keys::Counted { numkeys: 1, step: 1 },
         summary: "Acquires several locks at once, or waits until all of them are available. Returns the fencing tokens.",
@@ -57,7 +55,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lock.release",
-        arity: -3,
         flags: Flags::WRITE.union(Flags::FAST),
         summary: "Releases one hold of a lock, or all of them, and grants a free lock to the first waiter. Returns the remaining hold count. With TOKEN it ends no later grant. A repeated REQUEST returns the first reply; one that was refused is checked again.",
         syntax: "key owner [ALL] [TOKEN token] [REQUEST id]",
@@ -66,7 +63,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lock.renew",
-        arity: -4,
         flags: Flags::WRITE.union(Flags::FAST),
         summary: "Restarts the lease of a holder, or with KEEP leaves it as it is. Returns the remaining milliseconds. If the connection that had the grant has ended, this one takes it over.",
         syntax: "key owner <lease | KEEP> [TOKEN token]",
@@ -75,9 +71,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lock.check",
-        arity: 3,
         flags: Flags::READONLY.union(Flags::FAST),
-        access: Access::Read,
         summary: "Checks whether a fencing token belongs to a current holder.",
         syntax: "key token",
         handler: check,
@@ -85,13 +79,12 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lock.guard",
-        arity: 3,
         summary: "Stores the largest fencing token of a resource and refuses smaller ones.",
         syntax: "key token",
         handler: guard,
         ..LOCK
     },
-];
+]);
 
 /// The options after the lease.
 #[derive(Default)]

@@ -3,16 +3,15 @@
 use crate::base::error::{Error, Result};
 use crate::base::words::{brief, pasteable};
 use crate::commands::locks::acquire::{LOCK, token};
-use crate::engine::command::{Categories, Command, Flags};
+use crate::engine::command::{Categories, Command, Flags, rows};
 use crate::engine::context::Context;
 use crate::engine::locks::refusal_error;
 use crate::engine::observe::notices::Notice;
 use crate::lock::history::breaks::Breaker;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "lock.break",
-    arity: -4,
     flags: Flags::WRITE,
     categories: Categories::LOCKADMIN,
     summary: "Ends one grant of a lock or a semaphore, which LOCK.INFO shows by its token, and serves the next waiter at once. LOCK.WHY shows who did it, and why.",
@@ -20,7 +19,7 @@ pub const COMMANDS: &[Command] = &[Command {
     syntax: "key TOKEN token [REASON reason]",
     handler: break_lock,
     ..LOCK
-}];
+}]);
 
 fn break_lock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut of, mut reason): (Option<u64>, &[u8]) = (None, b"");

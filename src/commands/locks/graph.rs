@@ -6,7 +6,7 @@ use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::info::{Holder, Most, READ, Shown, field, field_if, shown, text, write_holders};
 use crate::engine::Engine;
-use crate::engine::command::{Command, Flags, Keys};
+use crate::engine::command::{Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::users::sight::Sight;
@@ -23,9 +23,8 @@ const MOST: Most = Most { holders: 100, waiters: 0 };
 const NODE: i64 = 8;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "lock.graph",
-    arity: -1,
     flags: Flags::READONLY,
     // The name is one of those that may be shown, not a key that is accessed: to a user who may not read it, it is no lock.
     keys: Keys::None,
@@ -34,7 +33,7 @@ pub const COMMANDS: &[Command] = &[Command {
     syntax: "[name] [COUNT count]",
     handler: graph,
     ..READ
-}];
+}]);
 
 fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let is_count = |words: &[&[u8]]| matches!(words, [word, _] if word.eq_ignore_ascii_case(b"COUNT"));

@@ -7,7 +7,7 @@ use crate::base::words::{long, pasteable};
 use crate::commands::locks::acquire::LOCK;
 use crate::commands::locks::plain::Plain;
 use crate::engine::Engine;
-use crate::engine::command::{Access, Command, Flags};
+use crate::engine::command::{Command, Flags, rows};
 use crate::engine::context::Context;
 use crate::keyspace::lru::idle_seconds;
 use crate::keyspace::waits::Wake;
@@ -18,13 +18,12 @@ use crate::resp::reply::Sink;
 use crate::store::entry::{EntryRef, ValueRef};
 use crate::store::values::value::Value;
 
-pub(crate) const READ: Command = Command { flags: Flags::READONLY.union(Flags::FAST), access: Access::Read, ..LOCK };
+pub(crate) const READ: Command = Command { flags: Flags::READONLY.union(Flags::FAST), ..LOCK };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "lock.info",
-        arity: 2,
         summary: "Returns the holders and the waiters of a lock, since when they hold it or wait, and how its last grant ended. Shows semaphores, latches, guards and plain keys, too.",
         complexity: "O(N) for N holders and waiters",
         syntax: "key",
@@ -33,14 +32,13 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sem.info",
-        arity: 2,
         summary: "Returns the holders of permits of a semaphore, the waiters, and since when they hold them or wait.",
         complexity: "O(N) for N holders and waiters",
         syntax: "key",
         handler: |cx, args| info(cx, args, true),
         ..READ
     },
-];
+]);
 
 /// A holder, as replies show it.
 pub(super) struct Holder {

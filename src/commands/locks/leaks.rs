@@ -6,7 +6,7 @@ use crate::base::time::Now;
 use crate::commands::locks::info::READ;
 use crate::commands::locks::list::check_pattern;
 use crate::engine::Engine;
-use crate::engine::command::{Categories, Command, Flags, Keys};
+use crate::engine::command::{Categories, Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::engine::faults::leaks::{Leak, Search};
 use crate::engine::jobs::{ReplyKind, Work};
@@ -20,9 +20,8 @@ const SHOWN_MAX: usize = 10_000;
 const SHOW_COST: usize = 8;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "lock.leaks",
-    arity: -1,
     flags: Flags::READONLY,
     keys: Keys::None,
     categories: Categories::LOCKADMIN,
@@ -31,7 +30,7 @@ pub const COMMANDS: &[Command] = &[Command {
     syntax: "[pattern [pattern ...]]",
     handler: leaks,
     ..READ
-}];
+}]);
 
 /// `FAULT LEAKS`: examines all keys.
 pub(crate) fn all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -17,7 +17,7 @@ use crate::base::time::Now;
 use crate::commands::locks::acquire::check_owner;
 use crate::commands::locks::info::{Extra, Most, READ, Shown, shown, write};
 use crate::engine::Engine;
-use crate::engine::command::{Command, Flags, Keys};
+use crate::engine::command::{Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::users::sight::Sight;
@@ -37,9 +37,8 @@ const WALK_MAX: usize = 100_000;
 const SHOW_COST: usize = 8;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "lock.list",
-    arity: -1,
     flags: Flags::READONLY,
     keys: Keys::None,
     summary: "Returns the locks of a database that the user may read: those with the most waiters first, or with WAITING those with the longest wait. SHOW limits how many holders and waiters are shown of each, and adds their numbers. OWNER selects those that an owner holds or waits for, HELD those with a grant of at least this age.",
@@ -47,7 +46,7 @@ pub const COMMANDS: &[Command] = &[Command {
     syntax: "[MATCH pattern] [CONTENDED] [OWNER owner] [KIND kind] [WAITING milliseconds] [HELD milliseconds] [SHOW most] [COUNT count]",
     handler: list,
     ..READ
-}];
+}]);
 
 /// Which locks are wanted.
 struct Filter {

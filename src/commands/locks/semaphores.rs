@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands::locks::acquire::{
     LOCK, acquire_one, bound, check_owner, milliseconds, owner_returns, release, renew, request_id, wait,
 };
-use crate::engine::command::{Access, Command, Flags};
+use crate::engine::command::{Command, Flags, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -16,10 +16,9 @@ use crate::store::entry::ValueRef;
 use crate::store::values::value::Value;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "sem.acquire",
-        arity: -6,
         flags: LOCK.flags.union(Flags::BLOCKING),
         summary: "Acquires permits of a semaphore, or waits for them in its queue. Returns the fencing token.",
         syntax: "key id lease LIMIT limit [PERMITS permits] [WAIT milliseconds] [SESSION] [REQUEST id]",
@@ -28,7 +27,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sem.release",
-        arity: -3,
         flags: Flags::WRITE.union(Flags::FAST),
         summary: "Releases the permits that an owner holds of a semaphore.",
         syntax: "key id [ALL] [TOKEN token] [REQUEST id]",
@@ -37,7 +35,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sem.renew",
-        arity: -4,
         flags: Flags::WRITE.union(Flags::FAST),
         summary: "Restarts the lease of permits, or with KEEP leaves it as it is. Returns the remaining milliseconds. If the connection that had the grant has ended, this one takes it over.",
         syntax: "key id <lease | KEEP> [TOKEN token]",
@@ -46,7 +43,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "latch.set",
-        arity: -3,
         summary: "Sets the count of a latch, unless it is counting down.",
         syntax: "key count [PX milliseconds]",
         handler: set,
@@ -54,7 +50,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "latch.down",
-        arity: -2,
         flags: Flags::WRITE.union(Flags::FAST),
         summary: "Counts a latch down and returns the remaining count. At 0 the latch opens, and all waiters go on.",
         complexity: "O(1); O(W) for W waiters when the latch opens",
@@ -64,15 +59,13 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "latch.await",
-        arity: 4,
         flags: Flags::READONLY.union(Flags::BLOCKING).union(Flags::FAST),
-        access: Access::Read,
         summary: "Blocks until a latch is open.",
         syntax: "key WAIT milliseconds",
         handler: await_open,
         ..LOCK
     },
-];
+]);
 
 const SET: Event = Event::new(Classes::LOCK, "latch.set");
 const DOWN: Event = Event::new(Classes::LOCK, "latch.down");

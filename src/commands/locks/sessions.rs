@@ -2,15 +2,14 @@
 
 use crate::base::error::{Error, Result};
 use crate::commands::locks::acquire::{LOCK, milliseconds};
-use crate::engine::command::{Command, Flags, Keys};
+use crate::engine::command::{Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::engine::locks::ENDED_AT_ONCE;
 use crate::lock::sessions::ID_MAX;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "lock.session",
-    arity: -2,
     flags: Flags::WRITE.union(Flags::FAST).union(Flags::NOSCRIPT),
     keys: Keys::None,
     summary: "Names the lock session of a connection, or takes one over. Its SESSION grants outlive the connection by the grace period. END ends the session and its grants. Returns the number of grants.",
@@ -18,7 +17,7 @@ pub const COMMANDS: &[Command] = &[Command {
     syntax: "id [GRACE milliseconds | END]",
     handler: session,
     ..LOCK
-}];
+}]);
 
 fn session(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let id = args[1];

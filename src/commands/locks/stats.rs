@@ -4,7 +4,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::locks::info::{READ, field, field_if, text};
-use crate::engine::command::{Categories, Command, Flags, Keys, Traits};
+use crate::engine::command::{Access, Categories, Command, Flags, Keys, Traits, rows};
 use crate::engine::context::Context;
 use crate::lock::Locks;
 use crate::lock::grant::Reason;
@@ -15,11 +15,10 @@ use crate::lock::stats::LongWait;
 use crate::resp::reply::Sink;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "lock.stats",
         traits: Traits::SHOWS_NO_KEY.union(Traits::COUNTS_KEYS),
-        arity: 1,
         keys: Keys::None,
         summary: "Returns totals of all locks since the server started, and what is held and waited for now. The percentiles of waits count those that last.",
         complexity: "O(W) for W waiters, of which the 10,000 that wait longest are counted",
@@ -28,7 +27,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lock.why",
-        arity: 2,
         summary: "Returns the last events of a lock: grants, refusals and waits, with their owners and times. The grants of present holders and the last end of a grant are always among them.",
         complexity: "O(N) for N holders",
         syntax: "key",
@@ -37,7 +35,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lock.recent",
-        arity: -1,
         flags: Flags::READONLY,
         keys: Keys::None,
         // It shows the names of all databases, and who broke grants.
@@ -50,15 +47,15 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lock.slowlog",
-        arity: -2,
         flags: Flags::ADMIN,
         keys: Keys::None,
+        access: Access::Read,
         summary: "Returns, counts or clears the last long waits for locks that the user may read.",
         syntax: "<GET [count] | LEN | RESET>",
         handler: slowlog,
         ..READ
     },
-];
+]);
 
 fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let Some(locks) = &cx.engine.keyspace().changes.locks else { return Ok(()) };

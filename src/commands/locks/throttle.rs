@@ -6,15 +6,14 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "cl.throttle",
-    arity: -5,
     group: Group::Lock,
     since: "Portcullis 0.1.0",
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
@@ -25,7 +24,7 @@ pub const COMMANDS: &[Command] = &[Command {
     natives: Natives::Checked,
     handler: throttle,
     ..Command::DEFAULT
-}];
+}]);
 
 const THROTTLE: Event = Event::new(Classes::STRING, "cl.throttle");
 /// Maximum time that a limit looks ahead, in microseconds: some 35 years.

@@ -8,7 +8,7 @@ use crate::engine::context::Context;
 pub const fn row(group: Group, since: &'static str) -> Command {
     let flags = Flags::LOADING.union(Flags::STALE);
     let summary = "Lists the subcommands.";
-    Command { name: "help", arity: 2, flags, group, since, summary, handler: from_rows, ..Command::DEFAULT }
+    Command { name: "help", flags, group, since, summary, handler: from_rows, ..Command::DEFAULT }
 }
 
 /// The default handler of `HELP`: lists the container's rows with their syntax and summary.

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::commands::scripts::{RUN, RUN_READ_ONLY};
-use crate::engine::command::{Command, Flags, Group, Runs};
+use crate::engine::command::{Command, Flags, Group, Runs, rows, subrows};
 use crate::engine::context::Context;
 use crate::script::ScriptState;
 use crate::script::fuel;
@@ -18,7 +18,7 @@ const COST: &str = "Depends on the script that is executed.";
 const SCRIPT: Command = Command { group: Group::Scripting, flags: Flags::NOSCRIPT, ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "eval",
         runs: Runs::Source,
@@ -63,15 +63,13 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "script",
-        arity: -2,
         flags: Flags::empty(),
         since: "2.6.0",
         summary: "A container for script cache commands.",
         complexity: "Depends on subcommand.",
-        subcommands: &[
+        subcommands: &subrows([
             Command {
                 name: "debug",
-                arity: 3,
                 since: "3.2.0",
                 summary: "Accepts NO. There is no script debugger.",
                 syntax: "<YES | SYNC | NO>",
@@ -80,7 +78,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "exists",
-                arity: -3,
                 since: "2.6.0",
                 summary: "Checks which scripts are cached.",
                 complexity: "O(N) with N being the number of scripts to check.",
@@ -91,7 +88,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "flush",
-                arity: -2,
                 since: "2.6.0",
                 summary: "Removes all scripts from the cache.",
                 complexity: "O(N) with N being the number of scripts in cache",
@@ -103,7 +99,6 @@ pub const COMMANDS: &[Command] = &[
             help::row(Group::Scripting, "5.0.0"),
             Command {
                 name: "kill",
-                arity: 2,
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
                 since: "2.6.0",
                 summary: "Terminates the running script.",
@@ -113,7 +108,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "load",
-                arity: 3,
                 flags: Flags::NOSCRIPT.union(Flags::STALE),
                 since: "2.6.0",
                 summary: "Caches a Lua script and returns its SHA-1 digest.",
@@ -125,7 +119,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "show",
-                arity: 3,
                 // From Valkey.
                 since: "8.0.0",
                 summary: "Returns the source of a cached script.",
@@ -134,10 +127,10 @@ pub const COMMANDS: &[Command] = &[
                 handler: show,
                 ..SCRIPT
             },
-        ],
+        ]),
         ..SCRIPT
     },
-];
+]);
 
 fn eval(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     run(cx, Source::Text(args[1]), args, false)

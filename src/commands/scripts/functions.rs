@@ -5,7 +5,7 @@ use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::commands::scripts::{RUN, RUN_READ_ONLY};
-use crate::engine::command::{Command, Flags, Group, Runs};
+use crate::engine::command::{Command, Flags, Group, Runs, rows, subrows};
 use crate::engine::context::Context;
 use crate::script::Request;
 use crate::script::fuel;
@@ -28,7 +28,7 @@ const FCALL: Command = Command {
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command { name: "fcall", summary: "Calls a function.", handler: fcall, ..FCALL },
     Command {
         name: "fcall_ro",
@@ -40,14 +40,12 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "function",
-        arity: -2,
         flags: Flags::empty(),
         summary: "A container for function library commands.",
         complexity: "Depends on subcommand.",
-        subcommands: &[
+        subcommands: &subrows([
             Command {
                 name: "delete",
-                arity: 3,
                 flags: WRITES,
                 summary: "Deletes a library and its functions.",
                 syntax: "library-name",
@@ -57,7 +55,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "dump",
-                arity: 2,
                 summary: "Returns all libraries in one serialized payload.",
                 complexity: "O(N) where N is the number of functions",
                 handler: dump,
@@ -65,7 +62,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "flush",
-                arity: -2,
                 flags: WRITES,
                 summary: "Deletes all libraries.",
                 complexity: "O(N) where N is the number of functions deleted",
@@ -77,7 +73,6 @@ pub const COMMANDS: &[Command] = &[
             help::row(Group::Scripting, "7.0.0"),
             Command {
                 name: "kill",
-                arity: 2,
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
                 summary: "Terminates the running function.",
                 tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
@@ -86,7 +81,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "list",
-                arity: -2,
                 summary: "Lists the libraries and their functions.",
                 complexity: "O(N) where N is the number of functions",
                 syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
@@ -96,7 +90,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "load",
-                arity: -3,
                 flags: WRITES.union(Flags::DENYOOM),
                 summary: "Loads a library.",
                 complexity: "O(1) (considering compilation time is redundant)",
@@ -107,7 +100,6 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "restore",
-                arity: -3,
                 flags: WRITES.union(Flags::DENYOOM),
                 summary: "Restores libraries from a serialized payload.",
                 complexity: "O(N) where N is the number of functions on the payload",
@@ -118,17 +110,16 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "stats",
-                arity: 2,
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
                 summary: "Returns the running function, and the number of libraries and functions.",
                 tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
                 handler: stats,
                 ..FUNCTION
             },
-        ],
+        ]),
         ..FUNCTION
     },
-];
+]);
 
 fn fcall(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     call(cx, args, false)

@@ -8,7 +8,6 @@ use crate::engine::command::{Access, Command, Flags, Group, Keys, Traits};
 /// What the rows of `EVAL`, `FCALL` and their variants have in common.
 const RUN: Command = Command {
     traits: Traits::BOUNDED_COST,
-    arity: -3,
     flags: Flags::NOSCRIPT
         .union(Flags::STALE)
         .union(Flags::SKIP_MONITOR)
@@ -22,5 +21,4 @@ const RUN: Command = Command {
 };
 
 /// What the rows of the read-only variants have in common.
-const RUN_READ_ONLY: Command =
-    Command { flags: RUN.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY), access: Access::Read, ..RUN };
+const RUN_READ_ONLY: Command = Command { flags: RUN.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY), ..RUN };

@@ -6,7 +6,7 @@ use crate::commands::reference::help;
 use crate::commands::server::command_docs;
 use crate::commands::{self, table};
 use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::table::{Named, subcommands};
 use crate::engine::users::categories;
@@ -24,17 +24,16 @@ const ROW: Command = Command {
 const UNORDERED: &[&str] = &["nondeterministic_output_order"];
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "command",
     arity: -1,
     since: "2.8.13",
     summary: "Returns details about all commands.",
     tips: UNORDERED,
     handler: command,
-    subcommands: &[
+    subcommands: &subrows([
         Command {
             name: "count",
-            arity: 2,
             since: "2.8.13",
             summary: "Returns the number of commands.",
             complexity: "O(1)",
@@ -43,7 +42,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "docs",
-            arity: -2,
             since: "7.0.0",
             summary: "Returns documentation of commands: what they do and their arguments.",
             syntax: "[command-name [command-name ...]]",
@@ -53,7 +51,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "getkeys",
-            arity: -3,
             since: "2.8.13",
             summary: "Returns the keys of a request.",
             complexity: "O(N) where N is the number of arguments.",
@@ -63,7 +60,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "getkeysandflags",
-            arity: -3,
             since: "7.0.0",
             summary: "Returns the keys of a request and how it accesses them.",
             complexity: "O(N) where N is the number of arguments.",
@@ -74,7 +70,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command { categories: ROW.categories, ..help::row(Group::Server, "5.0.0") },
         Command {
             name: "info",
-            arity: -2,
             since: "2.8.13",
             summary: "Returns the arity, flags, key positions and categories of commands.",
             syntax: "[command-name [command-name ...]]",
@@ -84,7 +79,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "list",
-            arity: -2,
             since: "7.0.0",
             summary: "Returns the names of commands.",
             complexity: "O(N) where N is the number of commands.",
@@ -93,9 +87,9 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: list,
             ..ROW
         },
-    ],
+    ]),
     ..ROW
-}];
+}]);
 
 /// All commands; each container is followed by its subcommands.
 pub(crate) fn with_subcommands() -> impl Iterator<Item = Named> {

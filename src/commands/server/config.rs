@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group, Positions};
+use crate::engine::command::{Command, Flags, Group, Positions, rows, subrows};
 use crate::engine::config::{Config, Directive, Section, did_you_mean, nearest};
 use crate::engine::context::Context;
 use crate::engine::observe::notices::Notice;
@@ -13,20 +13,18 @@ const ADMIN: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).u
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
 /// The base of the rows of `CONFIG`.
-const SUB: Command = Command { arity: 2, flags: ADMIN, group: Group::Server, since: "2.0.0", ..Command::DEFAULT };
+const SUB: Command = Command { flags: ADMIN, group: Group::Server, since: "2.0.0", ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "config",
-    arity: -2,
     group: Group::Server,
     since: "2.0.0",
     summary: "A container for server configuration commands.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
+    subcommands: &subrows([
         Command {
             name: "get",
-            arity: -3,
             summary: "Returns the directives that match the patterns, and their values.",
             complexity: "O(N) when N is the number of configuration parameters provided",
             syntax: "parameter [parameter ...]",
@@ -46,7 +44,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "set",
             secrets: secret_values,
-            arity: -4,
             summary: "Sets directives: all of them, or none if one fails.",
             complexity: "O(N) when N is the number of configuration parameters provided",
             syntax: "parameter value [parameter value ...]",
@@ -54,9 +51,9 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: set,
             ..SUB
         },
-    ],
+    ]),
     ..Command::DEFAULT
-}];
+}]);
 
 /// The secret values in a `CONFIG SET`.
 fn secret_values(args: &[&[u8]]) -> Positions {

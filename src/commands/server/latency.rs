@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::version::PORTCULLIS_VERSION;
 use crate::commands;
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::observe::histogram::Histogram;
 use crate::engine::observe::turns::Longest;
@@ -19,34 +19,24 @@ const FROM_ALL_NODES: &[&str] = &["nondeterministic_output", "request_policy:all
 const ROW: Command = Command {
     group: Group::Server,
     since: "2.8.13",
-    arity: 2,
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(ANY_TIME),
     tips: FROM_ALL_NODES,
     ..Command::DEFAULT
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "latency",
-    arity: -2,
     flags: Flags::empty(),
     summary: "A container for latency diagnostics commands.",
     complexity: "Depends on subcommand.",
     tips: &[],
-    subcommands: &[
+    subcommands: &subrows([
         Command { name: "doctor", summary: "Reports latency problems in words.", handler: doctor, ..ROW },
-        Command {
-            name: "graph",
-            arity: 3,
-            summary: "Draws the latency of an event as a graph.",
-            syntax: "event",
-            handler: graph,
-            ..ROW
-        },
+        Command { name: "graph", summary: "Draws the latency of an event as a graph.", syntax: "event", handler: graph, ..ROW },
         help::row(Group::Server, "2.8.13"),
         Command {
             name: "histogram",
-            arity: -2,
             since: "7.0.0",
             summary: "Returns the distribution of the execution times of commands.",
             complexity: "O(N) where N is the number of commands with latency information being retrieved.",
@@ -56,7 +46,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "history",
-            arity: 3,
             summary: "Returns the latency of an event over time, the maximum of each second.",
             syntax: "event",
             handler: history,
@@ -65,7 +54,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command { name: "latest", summary: "Returns the last and the maximum latency of each event.", handler: latest, ..ROW },
         Command {
             name: "reset",
-            arity: -2,
             summary: "Clears the latency data of the given events, or of all events.",
             syntax: "[event [event ...]]",
             tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
@@ -80,9 +68,9 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: turns,
             ..ROW
         },
-    ],
+    ]),
     ..ROW
-}];
+}]);
 
 fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let config = cx.engine.config();

@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::commands::server::info;
 use crate::engine::command::keys::KeyUse;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Traits};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::{Action, Engine};
 use crate::store::entry::ValueRef;
@@ -13,17 +13,16 @@ use crate::store::entry::ValueRef;
 /// Bytes of a key's slot in the hash table.
 const SLOT_BYTES: usize = 8;
 
-const ROW: Command = Command { group: Group::Server, since: "4.0.0", arity: 2, ..Command::DEFAULT };
+const ROW: Command = Command { group: Group::Server, since: "4.0.0", ..Command::DEFAULT };
 
 const FROM_ALL_SHARDS: &[&str] = &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"];
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "memory",
-    arity: -2,
     summary: "A container for memory diagnostics commands.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
+    subcommands: &subrows([
         Command { name: "doctor", summary: "Reports memory problems in words.", tips: FROM_ALL_SHARDS, handler: doctor, ..ROW },
         help::row(Group::Server, "4.0.0"),
         Command {
@@ -50,7 +49,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "usage",
-            arity: -3,
             flags: Flags::READONLY,
             keys: Keys::Range { first: 2, last: 2, step: 1 },
             key_uses: &[(Access::Read, KeyUse::empty())],
@@ -59,9 +57,9 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: usage,
             ..ROW
         },
-    ],
+    ]),
     ..ROW
-}];
+}]);
 
 fn usage(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut options = args[3..].iter();

@@ -7,7 +7,7 @@ use crate::base::number::parse_i64;
 use crate::base::version::PORTCULLIS_VERSION;
 use crate::commands::reference::help;
 use crate::engine::Action;
-use crate::engine::command::{Command, Flags, Group, Handler, Traits};
+use crate::engine::command::{Command, Flags, Group, Handler, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::replication::members::MemberChange;
 use crate::engine::replication::report::Known;
@@ -23,37 +23,34 @@ const ROW: Command = Command {
     ..Command::DEFAULT
 };
 
-const fn row(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
-    Command { name, arity, syntax, summary, handler, ..ROW }
+const fn row(name: &'static str, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
+    Command { name, syntax, summary, handler, ..ROW }
 }
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "node",
-    arity: -2,
     summary: "A container for the commands of a cluster of replicated servers.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
+    subcommands: &subrows([
         row(
             "add",
-            4,
             "node-id:integer address",
             "Adds a running node, by its address among the nodes. The reply comes when it votes. Sent to the leader.",
             add,
         ),
         row(
             "handover",
-            -2,
             "[node-id:integer]",
             "Hands leadership over to a node, or to the one that has most of the log. Any node takes it.",
             hand_over,
         ),
         Command { flags: ROW.flags, traits: ROW.traits, ..help::row(Group::Server, "Portcullis 0.1.0") },
-        row("remove", 3, "node-id:integer", "Removes a node that does not lead. Sent to the leader.", remove),
-        row("status", 2, "", "Returns what the node knows of itself and of the others.", status),
-    ],
+        row("remove", "node-id:integer", "Removes a node that does not lead. Sent to the leader.", remove),
+        row("status", "", "Returns what the node knows of itself and of the others.", status),
+    ]),
     ..ROW
-}];
+}]);
 
 fn check_replicated(cx: &Context<'_>, args: &[&[u8]]) -> Result {
     if cx.engine.replication().is_on() { Ok(()) } else { Err(Error::unknown_command(args)) }

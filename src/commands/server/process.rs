@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::commands::server::{debug, info, replication};
 use crate::engine::Action;
-use crate::engine::command::{Categories, Command, Flags, Group, Traits};
+use crate::engine::command::{Categories, Command, Flags, Group, Traits, rows};
 use crate::engine::context::Context;
 use crate::engine::observe::monitor;
 use crate::engine::session::SessionFlags;
@@ -14,11 +14,10 @@ use crate::keyspace::waits::TimeOut;
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "info",
         traits: Traits::COUNTS_KEYS_IN_SECTIONS,
-        arity: -1,
         flags: ANY_TIME,
         group: Group::Server,
         categories: Categories::DANGEROUS,
@@ -51,7 +50,6 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "wait",
         traits: Traits::SHOWS_NO_KEY.union(Traits::WAITS_FOR_REPLICAS),
-        arity: 3,
         flags: Flags::BLOCKING,
         group: Group::Generic,
         categories: Categories::CONNECTION,
@@ -65,7 +63,6 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "waitaof",
         traits: Traits::SHOWS_NO_KEY.union(Traits::WAITS_FOR_REPLICAS),
-        arity: 4,
         flags: Flags::BLOCKING,
         group: Group::Generic,
         categories: Categories::CONNECTION,
@@ -96,7 +93,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bgsave",
-        arity: -1,
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
         group: Group::Server,
         summary: "Writes an RDB snapshot in the background.",
@@ -114,7 +110,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "shutdown",
-        arity: -1,
         flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT).union(Flags::NO_MULTI).union(Flags::ALLOW_BUSY),
         group: Group::Server,
         summary: "Shuts down the server.",
@@ -125,7 +120,6 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "debug",
         traits: Traits::DEBUG,
-        arity: -2,
         flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
         group: Group::Server,
         summary: "Runs a debugging command, such as DIGEST, OBJECT, SET-ACTIVE-EXPIRE or SLEEP.",
@@ -144,7 +138,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lolwut",
-        arity: -1,
         flags: Flags::READONLY.union(Flags::FAST),
         group: Group::Server,
         since: "5.0.0",
@@ -153,7 +146,7 @@ pub const COMMANDS: &[Command] = &[
         handler: lolwut,
         ..Command::DEFAULT
     },
-];
+]);
 
 fn monitor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     monitor::begin(cx)

@@ -4,7 +4,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::Action;
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, rows};
 use crate::engine::context::Context;
 use crate::engine::replication::{Node, Role};
 
@@ -16,7 +16,6 @@ const ROW: Command = Command {
 };
 
 const REPLICA_OF: Command = Command {
-    arity: 3,
     flags: ROW.flags.union(Flags::NO_ASYNC_LOADING),
     handler: replicaof,
     refused: "",
@@ -31,7 +30,7 @@ const STREAM: Command = Command {
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "replicaof",
         since: "5.0.0",
@@ -45,7 +44,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "failover",
-        arity: -1,
         since: "6.2.0",
         summary: "Hands leadership over to another replicated node. Refused without replicas.",
         syntax: "[TO host port:integer [FORCE]] [ABORT] [TIMEOUT milliseconds]",
@@ -63,7 +61,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "replconf",
-        arity: -1,
         since: "3.0.0",
         flags: ROW.flags.union(Flags::LOADING).union(Flags::ALLOW_BUSY),
         syntax: "[argument [argument ...]]",
@@ -71,7 +68,7 @@ pub const COMMANDS: &[Command] = &[
         handler: |_, _| Err(Error::NO_REPLICATION),
         ..ROW
     },
-];
+]);
 
 fn replicaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if cx.engine.in_cluster() {

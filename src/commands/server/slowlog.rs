@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, rows, subrows};
 use crate::engine::context::Context;
 
 /// Number of entries that GET returns without a count.
@@ -11,20 +11,17 @@ const COUNT: i64 = 10;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 
-const ROW: Command =
-    Command { group: Group::Server, since: "2.2.12", arity: 2, flags: Flags::ADMIN.union(ANY_TIME), ..Command::DEFAULT };
+const ROW: Command = Command { group: Group::Server, since: "2.2.12", flags: Flags::ADMIN.union(ANY_TIME), ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "slowlog",
-    arity: -2,
     flags: Flags::empty(),
     summary: "A container for slow log commands.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
+    subcommands: &subrows([
         Command {
             name: "get",
-            arity: -2,
             summary: "Returns the entries of the slow log, the newest first.",
             complexity: "O(N) where N is the number of entries returned",
             syntax: "[count]",
@@ -48,9 +45,9 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: reset,
             ..ROW
         },
-    ],
+    ]),
     ..ROW
-}];
+}]);
 
 fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = match args {

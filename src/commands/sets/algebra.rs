@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::sets::members::{SET, write_member};
 use crate::engine::command::keys::{CountFault, counted, uses};
-use crate::engine::command::{Access, Command, Flags, Keys, Replies};
+use crate::engine::command::{Command, Flags, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Ttl;
@@ -15,17 +15,9 @@ use crate::store::dict::KeyHasher;
 use crate::store::values::set::{Limits, Member, Set};
 use crate::store::values::value::Value;
 
-const COMBINE: Command = Command {
-    arity: -2,
-    flags: Flags::READONLY,
-    keys: Keys::ALL,
-    access: Access::Read,
-    syntax: "key [key ...]",
-    tips: &["nondeterministic_output_order"],
-    ..SET
-};
+const COMBINE: Command =
+    Command { flags: Flags::READONLY, keys: Keys::ALL, syntax: "key [key ...]", tips: &["nondeterministic_output_order"], ..SET };
 const STORE: Command = Command {
-    arity: -3,
     flags: Flags::WRITE.union(Flags::DENYOOM),
     keys: Keys::ALL,
     key_uses: uses::STORED,
@@ -36,7 +28,7 @@ const INTERSECTION: &str = "O(N*M) in the worst case, for N members of the small
 const SUM: &str = "O(N) for N members of all sets together";
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "sinter",
         summary: "Returns the intersection of sets.",
@@ -46,7 +38,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sintercard",
-        arity: -3,
         keys: Keys::Counted { numkeys: 1, step: 1 },
         since: "7.0.0",
         summary: "Counts the members of the intersection of sets, up to a limit.",
@@ -91,7 +82,7 @@ pub const COMMANDS: &[Command] = &[
         handler: |cx, args| store(cx, args, Event::SDIFFSTORE, difference),
         ..STORE
     },
-];
+]);
 
 /// Sets in the order of their keys; `None` for a key that does not exist.
 type Sets<'a> = [Option<SetView<'a>>];

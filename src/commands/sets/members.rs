@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands::elements::{self, Draw, Element, Scanned, Sequence};
 use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::sets::SetView;
@@ -19,12 +19,11 @@ const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
 const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "sadd",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: WRITE_FAST.union(Flags::DENYOOM),
         key_uses: uses::EXTENDED,
         summary: "Adds members to a set. Creates the set if it does not exist.",
@@ -37,7 +36,6 @@ pub const COMMANDS: &[Command] = &[
         name: "srem",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
         summary: "Removes members of a set. Deletes the set with its last member.",
@@ -50,7 +48,6 @@ pub const COMMANDS: &[Command] = &[
         name: "smove",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: WRITE_FAST,
         keys: Keys::TWO,
         key_uses: uses::MOVED,
@@ -63,9 +60,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sismember",
         replies: Replies::Integer,
 
-        arity: 3,
         flags: READ_FAST,
-        access: Access::Read,
         key_uses: uses::EXAMINED,
         summary: "Checks whether a set has a member.",
         syntax: "key member",
@@ -78,9 +73,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "smismember",
-        arity: -3,
         flags: READ_FAST,
-        access: Access::Read,
         since: "6.2.0",
         summary: "Checks which of several members a set has.",
         complexity: "O(N) for N requested members",
@@ -92,9 +85,7 @@ pub const COMMANDS: &[Command] = &[
         name: "scard",
         replies: Replies::Integer,
 
-        arity: 2,
         flags: READ_FAST,
-        access: Access::Read,
         key_uses: uses::EXAMINED,
         summary: "Returns the number of members of a set.",
         syntax: "key",
@@ -109,9 +100,7 @@ pub const COMMANDS: &[Command] = &[
         name: "smembers",
         traits: Traits::BOUNDED_COST,
 
-        arity: 2,
         flags: Flags::READONLY,
-        access: Access::Read,
         summary: "Returns all members of a set.",
         complexity: "O(N) for N members of the set",
         syntax: "key",
@@ -123,7 +112,6 @@ pub const COMMANDS: &[Command] = &[
         name: "spop",
         replies: Replies::ScalarWithoutCount,
 
-        arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         summary: "Removes and returns random members of a set. Deletes the set with its last member.",
@@ -137,9 +125,7 @@ pub const COMMANDS: &[Command] = &[
         name: "srandmember",
         replies: Replies::ScalarWithoutCount,
 
-        arity: -2,
         flags: Flags::READONLY,
-        access: Access::Read,
         summary: "Returns random members of a set: different ones, or with a negative count possibly the same one several times.",
         complexity: "O(N) for N returned members",
         syntax: "key [count]",
@@ -149,9 +135,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sscan",
-        arity: -3,
         flags: Flags::READONLY,
-        access: Access::Read,
         since: "2.8.0",
         summary: "Iterates over the members of a set.",
         complexity: "O(N) for N members visited per call",
@@ -160,7 +144,7 @@ pub const COMMANDS: &[Command] = &[
         handler: sscan,
         ..SET
     },
-];
+]);
 
 impl Element for Member<'_> {
     fn name<'b>(&'b self, digits: &'b mut itoa::Buffer) -> &'b [u8] {

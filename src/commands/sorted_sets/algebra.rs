@@ -9,16 +9,14 @@ use crate::base::number::{parse_i64, parse_score};
 use crate::commands::elements::{write_element, write_head};
 use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::keys::{CountFault, Counted, STORE_OF_COUNTED, counted};
-use crate::engine::command::{Access, Command, Flags, Keys, Replies};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::types::zsets::Source;
 use crate::store::values::zset::{Item, ZSet, compare};
 
-const COMBINE: Command =
-    Command { arity: -3, flags: READ, keys: Keys::Counted { numkeys: 1, step: 1 }, access: Access::Read, since: "6.2.0", ..ZSET };
+const COMBINE: Command = Command { flags: READ, keys: Keys::Counted { numkeys: 1, step: 1 }, since: "6.2.0", ..ZSET };
 const STORE: Command = Command {
-    arity: -4,
     flags: Flags::WRITE.union(Flags::DENYOOM),
     keys: Keys::Specified(STORE_OF_COUNTED),
     access: Access::Overwrite,
@@ -31,7 +29,7 @@ const INTER_COST: &str = "O(N*K)+O(M*log(M)) for K sets, N members of the smalle
 const DIFF_COST: &str = "O(N)+O(M*log(M)) for N members of all sets and M of the result";
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "zunion",
         summary: "Returns the union of sorted sets.",
@@ -92,7 +90,7 @@ pub const COMMANDS: &[Command] = &[
         handler: zintercard,
         ..COMBINE
     },
-];
+]);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {

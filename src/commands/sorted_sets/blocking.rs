@@ -5,13 +5,12 @@ use crate::commands::elements::PopRequest;
 use crate::commands::lists::blocking::{BLOCKING, WAIT};
 use crate::commands::sorted_sets::pops::{Form, parse_end, pop_first};
 use crate::engine::blocking::deadline;
-use crate::engine::command::{Command, Flags, Group, Keys};
+use crate::engine::command::{Command, Flags, Group, Keys, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::zsets::End;
 use crate::keyspace::waits::Wake;
 
 const BZPOP: Command = Command {
-    arity: -3,
     flags: WAIT.union(Flags::FAST),
     keys: Keys::Range { first: 1, last: -2, step: 1 },
     group: Group::SortedSet,
@@ -22,7 +21,7 @@ const BZPOP: Command = Command {
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "bzpopmin",
         summary: "Removes and returns the member with the lowest score of the first sorted set that exists. Blocks until there is one.",
@@ -37,7 +36,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bzmpop",
-        arity: -5,
         keys: Keys::Counted { numkeys: 2, step: 1 },
         group: Group::SortedSet,
         since: "7.0.0",
@@ -47,7 +45,7 @@ pub const COMMANDS: &[Command] = &[
         handler: bzmpop,
         ..BLOCKING
     },
-];
+]);
 
 fn bzpop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
     let [_, keys @ .., timeout] = args else { return Ok(()) };

@@ -10,7 +10,7 @@ use crate::commands::elements::{self, Draw, Element, Scanned};
 use crate::commands::keys::scan::{VISITED_MAX, parse_cursor};
 use crate::commands::sorted_sets::ranges::{parse_lex_range, parse_score_range};
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::zsets::ZSetView;
@@ -27,12 +27,11 @@ pub(crate) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "zadd",
         replies: Replies::Scalar,
 
-        arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
         summary: "Adds members to a sorted set or updates their scores. Creates the sorted set if it does not exist.",
@@ -45,7 +44,6 @@ pub const COMMANDS: &[Command] = &[
         name: "zincrby",
         replies: Replies::Scalar,
 
-        arity: 4,
         flags: GROW_FAST,
         summary: "Increments the score of a member. A missing member counts as 0.",
         complexity: "O(log(N)) for N members of the sorted set",
@@ -57,7 +55,6 @@ pub const COMMANDS: &[Command] = &[
         name: "zrem",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
         summary: "Removes members of a sorted set. Deletes the sorted set with its last member.",
@@ -70,9 +67,7 @@ pub const COMMANDS: &[Command] = &[
         name: "zscore",
         replies: Replies::Scalar,
 
-        arity: 3,
         flags: READ_FAST,
-        access: Access::Read,
         summary: "Returns the score of a member.",
         syntax: "key member",
         handler: zscore,
@@ -80,9 +75,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zmscore",
-        arity: -3,
         flags: READ_FAST,
-        access: Access::Read,
         since: "6.2.0",
         summary: "Returns the scores of several members.",
         complexity: "O(N) for N requested members",
@@ -94,9 +87,7 @@ pub const COMMANDS: &[Command] = &[
         name: "zcard",
         replies: Replies::Integer,
 
-        arity: 2,
         flags: READ_FAST,
-        access: Access::Read,
         key_uses: uses::EXAMINED,
         summary: "Returns the number of members of a sorted set.",
         syntax: "key",
@@ -111,9 +102,7 @@ pub const COMMANDS: &[Command] = &[
         name: "zcount",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: READ_FAST,
-        access: Access::Read,
         since: "2.0.0",
         summary: "Counts the members with scores in a range.",
         complexity: "O(log(N)) for N members of the sorted set",
@@ -130,9 +119,7 @@ pub const COMMANDS: &[Command] = &[
         name: "zlexcount",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: READ_FAST,
-        access: Access::Read,
         since: "2.8.9",
         summary: "Counts the members in a lexicographical range. All members must have the same score.",
         complexity: "O(log(N)) for N members of the sorted set",
@@ -147,9 +134,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrank",
-        arity: -3,
         flags: READ_FAST,
-        access: Access::Read,
         since: "2.0.0",
         summary: "Returns the rank of a member in ascending order of scores. The first rank is 0.",
         complexity: "O(log(N)) for N members of the sorted set",
@@ -159,9 +144,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrevrank",
-        arity: -3,
         flags: READ_FAST,
-        access: Access::Read,
         since: "2.0.0",
         summary: "Returns the rank of a member in descending order of scores. The first rank is 0.",
         complexity: "O(log(N)) for N members of the sorted set",
@@ -171,9 +154,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrandmember",
-        arity: -2,
         flags: READ,
-        access: Access::Read,
         since: "6.2.0",
         summary: "Returns random members of a sorted set: different ones, or with a negative count possibly the same one several times.",
         complexity: "O(N*log(M)) for N returned members and M members of the sorted set",
@@ -184,9 +165,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zscan",
-        arity: -3,
         flags: READ,
-        access: Access::Read,
         since: "2.8.0",
         summary: "Iterates over the members and scores of a sorted set.",
         complexity: "O(N) for N members visited per call",
@@ -195,7 +174,7 @@ pub const COMMANDS: &[Command] = &[
         handler: zscan,
         ..ZSET
     },
-];
+]);
 
 /// Options of `ZADD`.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands::elements::PopRequest;
 use crate::commands::sorted_sets::members::{WRITE_FAST, ZSET};
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Command, Flags, Keys};
+use crate::engine::command::{Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;
@@ -13,10 +13,9 @@ use crate::keyspace::types::zsets::End;
 use crate::resp::reply::{Protocol, Sink};
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "zpopmin",
-        arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         since: "5.0.0",
@@ -28,7 +27,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zpopmax",
-        arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         since: "5.0.0",
@@ -40,7 +38,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zmpop",
-        arity: -4,
         flags: Flags::WRITE,
         keys: Keys::Counted { numkeys: 1, step: 1 },
         key_uses: uses::TAKEN,
@@ -51,7 +48,7 @@ pub const COMMANDS: &[Command] = &[
         handler: zmpop,
         ..ZSET
     },
-];
+]);
 
 /// The format of a reply with popped members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::base::number::{parse_i64, parse_score_bound};
 use crate::commands::elements::{index_range, write_element, write_head};
 use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Keys, Replies};
+use crate::engine::command::{Command, Flags, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
@@ -17,12 +17,10 @@ const RANGE_COST: &str = "O(log(N)+M) for N members of the sorted set and M retu
 const REMOVE_COST: &str = "O(M*log(N)) for N members of the sorted set and M removed";
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "zrange",
-        arity: -4,
         flags: READ,
-        access: Access::Read,
         summary: "Returns the members in a range of ranks, scores or names.",
         complexity: RANGE_COST,
         syntax: "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
@@ -31,7 +29,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrangestore",
-        arity: -5,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: Keys::TWO,
         key_uses: uses::STORED,
@@ -44,9 +41,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrevrange",
-        arity: -4,
         flags: READ,
-        access: Access::Read,
         summary: "Returns the members in a range of ranks, in descending order of scores.",
         complexity: RANGE_COST,
         syntax: "key start stop [WITHSCORES]",
@@ -55,9 +50,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrangebyscore",
-        arity: -4,
         flags: READ,
-        access: Access::Read,
         since: "1.0.5",
         summary: "Returns the members with scores in a range.",
         complexity: RANGE_COST,
@@ -67,9 +60,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrevrangebyscore",
-        arity: -4,
         flags: READ,
-        access: Access::Read,
         since: "2.2.0",
         summary: "Returns the members with scores in a range, in descending order.",
         complexity: RANGE_COST,
@@ -79,9 +70,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrangebylex",
-        arity: -4,
         flags: READ,
-        access: Access::Read,
         since: "2.8.9",
         summary: "Returns the members in a lexicographical range. All members must have the same score.",
         complexity: RANGE_COST,
@@ -91,9 +80,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrevrangebylex",
-        arity: -4,
         flags: READ,
-        access: Access::Read,
         since: "2.8.9",
         summary: "Returns the members in a lexicographical range, in descending order. All members must have the same score.",
         complexity: RANGE_COST,
@@ -105,7 +92,6 @@ pub const COMMANDS: &[Command] = &[
         name: "zremrangebyrank",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         since: "2.0.0",
@@ -119,7 +105,6 @@ pub const COMMANDS: &[Command] = &[
         name: "zremrangebyscore",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         summary: "Removes the members with scores in a range.",
@@ -132,7 +117,6 @@ pub const COMMANDS: &[Command] = &[
         name: "zremrangebylex",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         since: "2.8.9",
@@ -142,7 +126,7 @@ pub const COMMANDS: &[Command] = &[
         handler: |cx, args| remove(cx, args, By::Lex, "zremrangebylex"),
         ..ZSET
     },
-];
+]);
 
 /// What a range selects by.
 #[derive(Clone, Copy, PartialEq, Eq)]

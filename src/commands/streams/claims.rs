@@ -4,17 +4,16 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::streams::entries::{STREAM, WRITE_FAST, parse_id, parse_start, write_entry, write_id};
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command};
+use crate::engine::command::{Access, Command, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::streams::StreamEdit;
 use crate::resp::reply::Sink;
 use crate::store::values::stream::StreamId;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "xclaim",
-        arity: -6,
         flags: WRITE_FAST,
         access: Access::ReadWrite,
         summary: "Makes a consumer the owner of pending entries.",
@@ -26,7 +25,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xautoclaim",
-        arity: -6,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         since: "6.2.0",
@@ -37,7 +35,7 @@ pub const COMMANDS: &[Command] = &[
         handler: xautoclaim,
         ..STREAM
     },
-];
+]);
 
 /// Maximum number of pending entries that `XAUTOCLAIM` examines per entry of `COUNT`.
 const ATTEMPTS: usize = 10;

@@ -5,7 +5,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::resp::reply::Sink;
@@ -24,12 +24,11 @@ const RANGE_COST: &str = "O(log(N)+M) for N entries of the stream and M returned
 const ENTRY_BYTES_MAX: usize = 1 << 30;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "xadd",
         replies: Replies::Scalar,
 
-        arity: -5,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
         key_notes: &["Deletes entries with MAXLEN or MINID."],
@@ -44,9 +43,7 @@ pub const COMMANDS: &[Command] = &[
         name: "xlen",
         replies: Replies::Integer,
 
-        arity: 2,
         flags: Flags::READONLY.union(Flags::FAST),
-        access: Access::Read,
         key_uses: uses::EXAMINED,
         summary: "Returns the number of entries of a stream.",
         syntax: "key",
@@ -59,9 +56,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xrange",
-        arity: -4,
         flags: READ,
-        access: Access::Read,
         summary: "Returns the entries of a stream in a range of IDs.",
         complexity: RANGE_COST,
         syntax: "key start:string end:string [COUNT count]",
@@ -70,9 +65,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xrevrange",
-        arity: -4,
         flags: READ,
-        access: Access::Read,
         summary: "Returns the entries of a stream in a range of IDs, in descending order.",
         complexity: RANGE_COST,
         syntax: "key end:string start:string [COUNT count]",
@@ -83,7 +76,6 @@ pub const COMMANDS: &[Command] = &[
         name: "xdel",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
         summary: "Deletes entries of a stream by their IDs.",
@@ -96,7 +88,6 @@ pub const COMMANDS: &[Command] = &[
         name: "xtrim",
         replies: Replies::Integer,
 
-        arity: -4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         summary: "Deletes the oldest entries of a stream.",
@@ -108,7 +99,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xsetid",
-        arity: -3,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
         summary: "Sets the last ID and the counters of a stream. Replication uses it.",
@@ -116,7 +106,7 @@ pub const COMMANDS: &[Command] = &[
         handler: xsetid,
         ..STREAM
     },
-];
+]);
 
 /// Parses a number like `strtoull`: leading whitespace, a plus sign and leading zeros are accepted.
 fn parse_u64(text: &[u8]) -> Option<u64> {

@@ -7,7 +7,7 @@ use crate::commands::streams::entries::{
     READ, STREAM, WRITE_FAST, parse_any_id, parse_count, parse_end, parse_id, parse_ids, parse_start, write_id,
 };
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Keys, Replies};
+use crate::engine::command::{Command, Flags, Keys, Replies, rows, subrows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;
@@ -15,10 +15,9 @@ use crate::keyspace::types::streams::StreamEdit;
 use crate::store::values::stream::{Pending, StreamId};
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "xgroup",
-        arity: -2,
         keys: Keys::None,
         summary: "A container for commands on consumer groups.",
         subcommands: XGROUP,
@@ -28,7 +27,6 @@ pub const COMMANDS: &[Command] = &[
         name: "xack",
         replies: Replies::Integer,
 
-        arity: -4,
         flags: WRITE_FAST,
         key_uses: uses::CHANGED,
         summary: "Acknowledges entries that were delivered to consumers of a group.",
@@ -39,9 +37,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xpending",
-        arity: -3,
         flags: READ,
-        access: Access::Read,
         summary: "Returns the entries that were delivered to consumers of a group and are not acknowledged.",
         complexity: "O(log(P)+M) for P pending entries and M examined; without a range O(C) for C consumers",
         syntax: "key group [[IDLE min-idle-time:integer] start:string end:string count [consumer]]",
@@ -49,14 +45,13 @@ pub const COMMANDS: &[Command] = &[
         handler: xpending,
         ..STREAM
     },
-];
+]);
 
 const SUB: Command = Command { keys: Keys::Range { first: 2, last: 2, step: 1 }, ..STREAM };
 
-const XGROUP: &[Command] = &[
+const XGROUP: &[Command] = &subrows([
     Command {
         name: "create",
-        arity: -5,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         key_uses: uses::EXTENDED,
         summary: "Creates a consumer group.",
@@ -66,7 +61,6 @@ const XGROUP: &[Command] = &[
     },
     Command {
         name: "setid",
-        arity: -5,
         flags: Flags::WRITE,
         key_uses: uses::CHANGED,
         summary: "Sets the last ID that was delivered to a consumer group.",
@@ -76,7 +70,6 @@ const XGROUP: &[Command] = &[
     },
     Command {
         name: "destroy",
-        arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         summary: "Deletes a consumer group.",
@@ -87,7 +80,6 @@ const XGROUP: &[Command] = &[
     },
     Command {
         name: "createconsumer",
-        arity: 5,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         key_uses: uses::EXTENDED,
         since: "6.2.0",
@@ -98,7 +90,6 @@ const XGROUP: &[Command] = &[
     },
     Command {
         name: "delconsumer",
-        arity: 5,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         summary: "Deletes a consumer of a group and its pending entries.",
@@ -108,7 +99,7 @@ const XGROUP: &[Command] = &[
         ..SUB
     },
     help::row(STREAM.group, "5.0.0"),
-];
+]);
 
 /// Options of `XGROUP CREATE` and `SETID`.
 fn parse_options(args: &[&[u8]], create: bool) -> Result<(bool, Option<u64>)> {

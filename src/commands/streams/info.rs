@@ -3,27 +3,25 @@
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
 use crate::commands::streams::entries::{READ, STREAM, parse_count, write_entries, write_entry, write_id};
-use crate::engine::command::{Access, Command, Keys};
+use crate::engine::command::{Command, Keys, rows, subrows};
 use crate::engine::context::Context;
 use crate::resp::reply::Sink;
 use crate::store::values::stream::{Consumer, Group, Stream, StreamId};
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "xinfo",
-    arity: -2,
     keys: Keys::None,
     summary: "A container for commands that inspect streams.",
     subcommands: XINFO,
     ..STREAM
-}];
+}]);
 
-const SUB: Command = Command { flags: READ, keys: Keys::Range { first: 2, last: 2, step: 1 }, access: Access::Read, ..STREAM };
+const SUB: Command = Command { flags: READ, keys: Keys::Range { first: 2, last: 2, step: 1 }, ..STREAM };
 
-const XINFO: &[Command] = &[
+const XINFO: &[Command] = &subrows([
     Command {
         name: "stream",
-        arity: -3,
         summary: "Returns information about a stream: its counters and ends, and with FULL its entries, groups and consumers.",
         complexity: "O(1); with FULL O(N) for N returned entries, groups and consumers",
         syntax: "key [FULL [COUNT count]]",
@@ -32,7 +30,6 @@ const XINFO: &[Command] = &[
     },
     Command {
         name: "groups",
-        arity: 3,
         summary: "Returns the consumer groups of a stream.",
         complexity: "O(N) for N groups",
         syntax: "key",
@@ -41,7 +38,6 @@ const XINFO: &[Command] = &[
     },
     Command {
         name: "consumers",
-        arity: 4,
         summary: "Returns the consumers of a group.",
         complexity: "O(N) for N consumers",
         syntax: "key group",
@@ -50,7 +46,7 @@ const XINFO: &[Command] = &[
         ..SUB
     },
     help::row(STREAM.group, "5.0.0"),
-];
+]);
 
 fn number(reply: &mut dyn Sink, name: &str, value: i64) {
     reply.bulk(name.as_bytes());

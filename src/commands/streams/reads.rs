@@ -7,7 +7,7 @@ use crate::base::number::parse_i64;
 use crate::commands::streams::entries::{STREAM, parse_count, parse_id, write_entry, write_id};
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse};
 use crate::engine::command::options::{Options, REST, words};
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::keyspace::databases::Db;
 use crate::keyspace::waits::Wake;
@@ -35,13 +35,11 @@ fn find_streams(args: &[&[u8]]) -> Option<KeyPositions> {
 }
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "xread",
-        arity: -4,
         flags: Flags::READONLY.union(Flags::BLOCKING),
         keys: Keys::Parsed { shown: &[streams_from(1)], find: find_streams },
-        access: Access::Read,
         summary: "Returns the entries of streams after the given IDs. Optionally blocks until there is one.",
         complexity: "O(log(N)+M) for each stream, for N entries and M returned",
         syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
@@ -50,17 +48,16 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xreadgroup",
-        arity: -7,
         flags: Flags::WRITE.union(Flags::BLOCKING),
-        keys: Keys::Parsed { shown: &[streams_from(4)], find: find_streams },
         access: Access::Read,
+        keys: Keys::Parsed { shown: &[streams_from(4)], find: find_streams },
         summary: "Returns entries of streams that no consumer of the group has received, or those that this consumer has not acknowledged. Optionally blocks until there is one.",
         complexity: "O(log(N)+M*log(P)) for each stream, for N entries, M returned and P pending",
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
         handler: |cx, args| xread(cx, args, true),
         ..STREAM
     },
-];
+]);
 
 /// The position after which a stream is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

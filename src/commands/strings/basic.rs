@@ -7,7 +7,7 @@ use crate::commands::keys::deadline::Unit;
 use crate::commands::strings::bitmaps::check_growth;
 use crate::engine::command::keys::{CountFault, counted, uses};
 use crate::engine::command::options::{Options, Word, words};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -21,12 +21,11 @@ const WRITE_FAST: Flags = WRITE.union(Flags::FAST);
 const STRING: Command = Command { group: Group::String, keys: Keys::ONE, ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "get",
         replies: Replies::Scalar,
 
-        arity: 2,
         flags: READ_FAST,
         summary: "Returns the string value of a key.",
         syntax: "key",
@@ -37,7 +36,6 @@ pub const COMMANDS: &[Command] = &[
         name: "getdel",
         replies: Replies::Scalar,
 
-        arity: 2,
         flags: Flags::WRITE.union(Flags::FAST),
         access: Access::Remove,
         since: "6.2.0",
@@ -51,7 +49,6 @@ pub const COMMANDS: &[Command] = &[
         name: "getex",
         replies: Replies::Scalar,
 
-        arity: -2,
         flags: Flags::WRITE.union(Flags::FAST),
         access: Access::ReadWrite,
         key_notes: &["Changes the expiration of the key, not its value."],
@@ -65,7 +62,6 @@ pub const COMMANDS: &[Command] = &[
         name: "getset",
         replies: Replies::Scalar,
 
-        arity: 3,
         flags: WRITE_FAST,
         access: Access::ReadWrite,
         summary: "Sets the string value of a key and returns the previous one.",
@@ -75,7 +71,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "mget",
-        arity: -2,
         flags: READ_FAST,
         keys: Keys::ALL,
         summary: "Returns the string values of several keys.",
@@ -89,7 +84,6 @@ pub const COMMANDS: &[Command] = &[
         name: "mset",
         replies: Replies::Scalar,
 
-        arity: -3,
         flags: WRITE,
         keys: Keys::PAIRS,
         access: Access::Overwrite,
@@ -105,7 +99,6 @@ pub const COMMANDS: &[Command] = &[
         name: "msetnx",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: WRITE,
         keys: Keys::PAIRS,
         access: Access::Overwrite,
@@ -119,7 +112,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "msetex",
-        arity: -4,
         flags: WRITE.union(Flags::MOVABLEKEYS),
         keys: Keys::Counted { numkeys: 1, step: 2 },
         access: Access::Overwrite,
@@ -135,7 +127,6 @@ pub const COMMANDS: &[Command] = &[
         name: "setnx",
         replies: Replies::Integer,
 
-        arity: 3,
         flags: WRITE_FAST,
         access: Access::Overwrite,
         key_uses: uses::CREATED,
@@ -149,7 +140,6 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Scalar,
         traits: Traits::BOUNDED_COST,
 
-        arity: 4,
         flags: WRITE,
         access: Access::Overwrite,
         since: "2.0.0",
@@ -163,7 +153,6 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Scalar,
         traits: Traits::BOUNDED_COST,
 
-        arity: 4,
         flags: WRITE,
         access: Access::Overwrite,
         since: "2.6.0",
@@ -176,7 +165,6 @@ pub const COMMANDS: &[Command] = &[
         name: "append",
         replies: Replies::Integer,
 
-        arity: 3,
         flags: WRITE_FAST,
         access: Access::ReadWrite,
         since: "2.0.0",
@@ -191,7 +179,6 @@ pub const COMMANDS: &[Command] = &[
         name: "strlen",
         replies: Replies::Integer,
 
-        arity: 2,
         flags: READ_FAST,
         since: "2.2.0",
         key_uses: uses::EXAMINED,
@@ -205,7 +192,6 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Scalar,
         traits: Traits::BOUNDED_COST,
 
-        arity: 4,
         flags: READ,
         since: "2.4.0",
         summary: "Returns a part of a string value.",
@@ -218,7 +204,6 @@ pub const COMMANDS: &[Command] = &[
         name: "substr",
         replies: Replies::Scalar,
 
-        arity: 4,
         flags: READ,
         summary: "Returns a part of a string value. The old name of GETRANGE.",
         complexity: "O(N) for N returned bytes",
@@ -230,7 +215,6 @@ pub const COMMANDS: &[Command] = &[
         name: "setrange",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: WRITE,
         access: Access::ReadWrite,
         since: "2.2.0",
@@ -241,7 +225,7 @@ pub const COMMANDS: &[Command] = &[
         handler: setrange,
         ..STRING
     },
-];
+]);
 
 fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();

@@ -5,15 +5,14 @@ use crate::base::number::parse_i64;
 use crate::commands::strings::bitmaps::{BITMAP, SETBIT, WRITE, check_growth, parse_offset};
 use crate::engine::command::keys::{KeyUse, uses};
 use crate::engine::command::options::{Options, words};
-use crate::engine::command::{Access, Command, Flags, Natives};
+use crate::engine::command::{Access, Command, Flags, Natives, rows};
 use crate::engine::context::Context;
 use crate::store::entry::Form;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "bitfield",
-        arity: -2,
         flags: WRITE,
         access: Access::ReadWrite,
         since: "3.2.0",
@@ -29,7 +28,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bitfield_ro",
-        arity: -2,
         flags: Flags::READONLY.union(Flags::FAST),
         since: "6.0.0",
         summary: "Reads integers of any width at bit offsets of a string value.",
@@ -44,7 +42,7 @@ pub const COMMANDS: &[Command] = &[
         },
         ..BITMAP
     },
-];
+]);
 
 const CHANGES: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -19,12 +19,11 @@ pub(crate) const WRITE: Flags = Flags::WRITE.union(Flags::DENYOOM);
 pub(crate) const SETBIT: Event = Event::new(Classes::STRING, "setbit");
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "setbit",
         replies: Replies::Integer,
 
-        arity: 4,
         flags: WRITE,
         access: Access::ReadWrite,
         summary: "Sets or clears a bit of a string value and returns its previous value. Extends the string if necessary.",
@@ -36,7 +35,6 @@ pub const COMMANDS: &[Command] = &[
         name: "getbit",
         replies: Replies::Integer,
 
-        arity: 3,
         flags: Flags::READONLY.union(Flags::FAST),
         summary: "Returns a bit of a string value; 0 beyond its end.",
         syntax: "key offset",
@@ -47,7 +45,6 @@ pub const COMMANDS: &[Command] = &[
         name: "bitcount",
         replies: Replies::Integer,
 
-        arity: -2,
         flags: Flags::READONLY,
         since: "2.6.0",
         summary: "Counts the set bits of a string value or of a part of it.",
@@ -60,7 +57,6 @@ pub const COMMANDS: &[Command] = &[
         name: "bitpos",
         replies: Replies::Integer,
 
-        arity: -3,
         flags: Flags::READONLY,
         since: "2.8.7",
         summary: "Finds the first set or clear bit of a string value or of a part of it.",
@@ -73,7 +69,6 @@ pub const COMMANDS: &[Command] = &[
         name: "bitop",
         replies: Replies::Integer,
 
-        arity: -4,
         flags: WRITE,
         keys: Keys::Range { first: 2, last: -1, step: 1 },
         access: Access::Overwrite,
@@ -85,7 +80,7 @@ pub const COMMANDS: &[Command] = &[
         handler: bitop,
         ..BITMAP
     },
-];
+]);
 
 /// Parses the offset of a bit, which must be inside the longest possible string. With `width`, `#n` is the n-th field of that
 /// many bits.

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{LongDouble, parse_i64};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -18,12 +18,11 @@ const COUNTER: Command = Command {
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "incr",
         replies: Replies::Integer,
 
-        arity: 2,
         summary: "Increments the integer value of a key by one. A missing key counts as 0.",
         syntax: "key",
         handler: |cx, args| add(cx, args[1], 1),
@@ -33,7 +32,6 @@ pub const COMMANDS: &[Command] = &[
         name: "decr",
         replies: Replies::Integer,
 
-        arity: 2,
         summary: "Decrements the integer value of a key by one. A missing key counts as 0.",
         syntax: "key",
         handler: |cx, args| add(cx, args[1], -1),
@@ -43,7 +41,6 @@ pub const COMMANDS: &[Command] = &[
         name: "incrby",
         replies: Replies::Integer,
 
-        arity: 3,
         summary: "Increments the integer value of a key by a number. A missing key counts as 0.",
         syntax: "key increment",
         handler: |cx, args| add(cx, args[1], parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?),
@@ -53,7 +50,6 @@ pub const COMMANDS: &[Command] = &[
         name: "decrby",
         replies: Replies::Integer,
 
-        arity: 3,
         summary: "Decrements the integer value of a key by a number. A missing key counts as 0.",
         syntax: "key decrement",
         handler: |cx, args| {
@@ -66,14 +62,13 @@ pub const COMMANDS: &[Command] = &[
         name: "incrbyfloat",
         replies: Replies::Scalar,
 
-        arity: 3,
         since: "2.6.0",
         summary: "Increments the floating point value of a key by a number. A missing key counts as 0.",
         syntax: "key increment:double",
         handler: incrbyfloat,
         ..COUNTER
     },
-];
+]);
 
 const ADDED: Event = Event::new(Classes::STRING, "incrby");
 

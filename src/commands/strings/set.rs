@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::time::Now;
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::{KeyUse, uses};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, Replies, Traits};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Ttl;
@@ -17,13 +17,12 @@ use crate::keyspace::databases::Ttl;
 const STRING: Command = Command { group: Group::String, keys: Keys::ONE, ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "set",
         replies: Replies::Scalar,
         traits: Traits::BOUNDED_COST,
 
-        arity: -3,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
         key_uses: uses::SET_OR_READ,
@@ -40,7 +39,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "delex",
-        arity: -2,
         flags: Flags::WRITE.union(Flags::FAST),
         key_uses: &[(Access::ReadWrite, COMPARED.1.union(KeyUse::VARIABLE))],
         use_in: |args| if args.len() > 2 { COMPARED } else { (Access::Remove, KeyUse::DELETE) },
@@ -54,7 +52,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "delifeq",
-        arity: 3,
         flags: Flags::WRITE.union(Flags::FAST),
         key_uses: &[(Access::Remove, COMPARED.1)],
         since: "9.0.0",
@@ -66,7 +63,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "digest",
-        arity: 2,
         flags: Flags::READONLY.union(Flags::FAST),
         since: "8.4.0",
         summary: "Returns the XXH3 digest of a string value in hexadecimal.",
@@ -75,7 +71,7 @@ pub const COMMANDS: &[Command] = &[
         handler: digest,
         ..STRING
     },
-];
+]);
 
 const GETS: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));
 /// A comparison tells of the value: who may not read it could guess it.

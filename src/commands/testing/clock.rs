@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::engine::Action;
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::faults::test_mode::{ClockOrder, FAR_MS};
 
@@ -13,7 +13,6 @@ const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::NOSCRIPT
 const ROW: Command = Command {
     group: Group::Server,
     since: "Portcullis 0.1.0",
-    arity: 2,
     // The time in which the driver moves the clock does not count as execution time.
     flags: Flags::ADMIN.union(ANY_TIME).union(Flags::SKIP_SLOWLOG).union(Flags::TEST_MODE),
     ..Command::DEFAULT
@@ -22,16 +21,14 @@ const ROW: Command = Command {
 const PASSING: &str = "O(N) for N keys, leases and waits that end meanwhile";
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "clock",
-    arity: -2,
     flags: Flags::empty(),
     summary: "A container for commands that control the clock of a server in test mode.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
+    subcommands: &subrows([
         Command {
             name: "advance",
-            arity: 3,
             summary: "Moves the clock forward, frozen or not. Everything that becomes due meanwhile happens in order before the reply.",
             complexity: PASSING,
             syntax: "milliseconds",
@@ -59,7 +56,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "set",
-            arity: 3,
             summary: "Moves the clock forward to a Unix time as ADVANCE does, or sets the wall clock back to it as SKEW does.",
             complexity: PASSING,
             syntax: "unix-time-milliseconds",
@@ -68,15 +64,14 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "skew",
-            arity: 3,
             summary: "Shifts only the wall clock, forward or back. Leases and expirations do not change.",
             syntax: "milliseconds",
             handler: |cx, args| order(cx, ClockOrder::Skew(within(args[2], -(FAR_MS as i64))?)),
             ..ROW
         },
-    ],
+    ]),
     ..ROW
-}];
+}]);
 
 /// Parses milliseconds, which must be at least `least`.
 fn within(text: &[u8], least: i64) -> Result<i64> {

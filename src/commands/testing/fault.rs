@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands::locks::leaks;
 use crate::commands::reference::help;
 use crate::engine::Action;
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::faults::rules::{Rule, lost};
 use crate::keyspace::journal::WRITES_MAX;
@@ -15,22 +15,19 @@ const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::NOSCRIPT
 const ROW: Command = Command {
     group: Group::Server,
     since: "Portcullis 0.1.0",
-    arity: 2,
     flags: Flags::ADMIN.union(ANY_TIME).union(Flags::TEST_MODE),
     ..Command::DEFAULT
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[Command {
+pub const COMMANDS: &[Command] = &rows([Command {
     name: "fault",
-    arity: -2,
     flags: Flags::empty(),
     summary: "A container for fault injection commands of a server in test mode.",
     complexity: "Depends on subcommand.",
-    subcommands: &[
+    subcommands: &subrows([
         Command {
             name: "add",
-            arity: -4,
             summary: "Adds a fault injection rule, or replaces the rule of that name.",
             complexity: "O(N) for N rules",
             syntax: "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes:integer milliseconds | DROP | \
@@ -43,7 +40,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "del",
-            arity: 3,
             summary: "Deletes a fault injection rule.",
             complexity: "O(N) for N rules",
             syntax: "name",
@@ -53,7 +49,6 @@ pub const COMMANDS: &[Command] = &[Command {
         Command { flags: ANY_TIME, ..help::row(Group::Server, ROW.since) },
         Command {
             name: "journal",
-            arity: 3,
             summary: "Sets the number of last writes that the server keeps from now on, so that RESTART can lose them; 0 for none.",
             complexity: "O(N) for N keys. Afterwards each write also copies the value that it changes.",
             syntax: "writes:integer",
@@ -62,7 +57,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "leaks",
-            arity: -2,
             summary: "Returns the locks that are still held in all databases: native locks, and keys that match a pattern or look like locks.",
             complexity: "O(N) for N keys",
             syntax: "[pattern [pattern ...]]",
@@ -85,7 +79,6 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "restart",
-            arity: -2,
             summary: "Simulates that the server was killed and started again, without its data or without the last writes. Returns the number of lost writes.",
             complexity: "O(N) for N keys",
             syntax: "[LOSE writes:integer]",
@@ -94,15 +87,14 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "seed",
-            arity: 3,
             summary: "Restarts the random sequence of fault injection, so that a run can be repeated.",
             syntax: "seed:integer",
             handler: seed,
             ..ROW
         },
-    ],
+    ]),
     ..ROW
-}];
+}]);
 
 fn check(cx: &Context<'_>) -> Result {
     match cx.engine.test_mode() {

@@ -3,6 +3,7 @@
 //! A family file in `commands/` declares its rows as constants beside their handlers. Arity errors, `COMMAND` and its
 //! subcommands, ACL categories, key positions and the guide's table all derive from the row.
 
+mod arity;
 mod categories;
 pub mod flags;
 pub mod keys;
@@ -23,13 +24,14 @@ pub type Handler = fn(&mut Context<'_>, &[&[u8]]) -> Result;
 pub struct Command {
     /// In lower case; for a subcommand, only its own word.
     pub name: &'static str,
-    /// Number of arguments, including the name (and, for a subcommand, its container); if negative, the minimum.
+    /// Number of arguments, including the name (and, for a subcommand, its container); if negative, the minimum. [`rows`] derives
+    /// it from the syntax, unless the row says otherwise.
     pub arity: i32,
     /// Its flags.
     pub flags: Flags,
     /// Positions of its keys.
     pub keys: Keys,
-    /// What it does to its keys.
+    /// What it does to its keys. [`rows`] sets it for commands that only read.
     pub access: Access,
     /// More exact uses of its keys, where they do not follow from `access` (which they replace): one entry for all keys, or one
     /// for each key of a range, the last one for all remaining keys. See [`crate::engine::command::keys`].
@@ -85,7 +87,7 @@ impl Command {
     /// The default row: `Command { name: …, ..Command::DEFAULT }`.
     pub const DEFAULT: Command = Command {
         name: "",
-        arity: 1,
+        arity: 0,
         flags: Flags::empty(),
         keys: Keys::None,
         access: Access::Read,
@@ -138,6 +140,36 @@ impl Command {
         let least = self.arity.unsigned_abs() as usize;
         argc == least || (self.arity < 0 && argc > least)
     }
+}
+
+/// Completes rows of commands at compile time: what follows from other fields is not written in each row.
+///
+/// The arity follows from the syntax, and a command that only reads has that access to its keys.
+pub const fn rows<const N: usize>(rows: [Command; N]) -> [Command; N] {
+    complete(rows, 1)
+}
+
+/// As [`rows`], for the rows of a container's subcommands.
+pub const fn subrows<const N: usize>(rows: [Command; N]) -> [Command; N] {
+    complete(rows, 2)
+}
+
+/// Completes rows whose names have this many words.
+const fn complete<const N: usize>(mut rows: [Command; N], words: i32) -> [Command; N] {
+    let mut i = 0;
+    while i < N {
+        let row = &mut rows[i];
+        if row.arity == 0 {
+            // A container takes the name of a subcommand, and then what that takes.
+            row.arity = if row.subcommands.is_empty() { arity::of_syntax(row.syntax, words) } else { -2 };
+        }
+        // A command that only reads may still store what it computed with the value, as PFCOUNT does.
+        if row.flags.contains(Flags::READONLY) && !row.flags.contains(Flags::MAY_REPLICATE) {
+            row.access = Access::Read;
+        }
+        i += 1;
+    }
+    rows
 }
 
 /// The handler of a row that is never called: a container without its subcommand fails on arity first.

@@ -4,28 +4,21 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_score;
 use crate::commands::compat::geo::geohash::Point;
 use crate::commands::sorted_sets::members;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::zsets::ZSetView;
 use crate::resp::reply::Sink;
 
 /// What the rows of geo commands have in common.
-pub(crate) const GEO: Command = Command {
-    group: Group::Geo,
-    keys: Keys::ONE,
-    access: Access::Read,
-    flags: Flags::READONLY,
-    since: "3.2.0",
-    ..Command::DEFAULT
-};
+pub(crate) const GEO: Command =
+    Command { group: Group::Geo, keys: Keys::ONE, flags: Flags::READONLY, since: "3.2.0", ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "geoadd",
         replies: Replies::Integer,
 
-        arity: -5,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
         key_uses: crate::engine::command::keys::uses::CHANGED,
@@ -37,7 +30,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "geodist",
-        arity: -4,
         summary: "Returns the distance between two members of a geospatial index.",
         syntax: "key member1 member2 [M | KM | FT | MI]",
         handler: geodist,
@@ -45,7 +37,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "geohash",
-        arity: -2,
         summary: "Returns the positions of members as geohash strings.",
         complexity: "O(N) for N requested members",
         syntax: "key [member [member ...]]",
@@ -59,7 +50,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "geopos",
-        arity: -2,
         summary: "Returns the longitude and latitude of members.",
         complexity: "O(N) for N requested members",
         syntax: "key [member [member ...]]",
@@ -71,7 +61,7 @@ pub const COMMANDS: &[Command] = &[
         },
         ..GEO
     },
-];
+]);
 
 /// The position of a member.
 pub(crate) fn place(zset: ZSetView<'_>, member: &[u8]) -> Option<Point> {

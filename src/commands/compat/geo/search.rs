@@ -6,7 +6,7 @@ use crate::commands::compat::geo::geohash::{Area, Point, Shape};
 use crate::commands::compat::geo::points::{GEO, parse_point, parse_unit, place, write_distance, write_point};
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse, uses};
 use crate::engine::command::options::{self, Word, words};
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
@@ -35,10 +35,9 @@ fn find_keys(form: Form, args: &[&[u8]]) -> Option<KeyPositions> {
 }
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &rows([
     Command {
         name: "geosearch",
-        arity: -7,
         since: "6.2.0",
         summary: "Returns the members inside a circle or a rectangle.",
         complexity: SEARCH_COST,
@@ -50,7 +49,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "geosearchstore",
-        arity: -8,
         flags: STORING,
         keys: Keys::TWO,
         key_uses: uses::STORED,
@@ -65,7 +63,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "georadius",
-        arity: -6,
         flags: STORING,
         keys: Keys::Parsed { shown: &stored_by_options(Form::Radius), find: |args| find_keys(Form::Radius, args) },
         summary: "Returns or stores the members within a distance of a position.",
@@ -77,7 +74,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "georadius_ro",
-        arity: -6,
         since: "3.2.10",
         summary: "Returns the members within a distance of a position.",
         complexity: SEARCH_COST,
@@ -87,7 +83,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "georadiusbymember",
-        arity: -5,
         flags: STORING,
         keys: Keys::Parsed {
             shown: &stored_by_options(Form::RadiusByMember),
@@ -102,7 +97,6 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "georadiusbymember_ro",
-        arity: -5,
         since: "3.2.10",
         summary: "Returns the members within a distance of a member.",
         complexity: SEARCH_COST,
@@ -110,7 +104,7 @@ pub const COMMANDS: &[Command] = &[
         handler: |cx, args| search(cx, args, Form::RadiusByMemberRo),
         ..GEO
     },
-];
+]);
 
 const STORING: Flags = Flags::WRITE.union(Flags::DENYOOM);
 
