@@ -6,6 +6,7 @@ use crate::commands::keys::names;
 use crate::commands::reference::help;
 use crate::commands::server::debug_digest;
 use crate::engine::Action;
+use crate::engine::command::Handler;
 use crate::engine::context::Context;
 use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::engine::session::SessionFlags;
@@ -26,105 +27,194 @@ fn may_debug(cx: &mut Context<'_>) -> bool {
     }
 }
 
+/// A subcommand of `DEBUG`.
+struct Subcommand {
+    /// Number of arguments, including the two words of the name; [`ANY`] for any number.
+    args: usize,
+    run: Handler,
+    /// Whether it reads keys, which a follower does not serve.
+    reads_keys: bool,
+    /// Its lines of `DEBUG HELP`, the first of which begins with its name.
+    help: &'static [&'static str],
+}
+
+const ANY: usize = 0;
+
+impl Subcommand {
+    const fn new(args: usize, run: Handler, help: &'static [&'static str]) -> Subcommand {
+        Subcommand { args, run, reads_keys: false, help }
+    }
+
+    const fn reading(args: usize, run: Handler, help: &'static [&'static str]) -> Subcommand {
+        Subcommand { args, run, reads_keys: true, help }
+    }
+
+    fn is_named(&self, word: &[u8]) -> bool {
+        let name = self.help[0].split(' ').next().unwrap_or_default();
+        word.eq_ignore_ascii_case(name.as_bytes())
+    }
+}
+
+/// The subcommands, in the order of `DEBUG HELP`.
+const SUBCOMMANDS: &[Subcommand] = &[
+    Subcommand::new(2, change_repl_id, &["CHANGE-REPL-ID", "    Change the replication ID."]),
+    Subcommand::reading(
+        2,
+        digest,
+        &[
+            "DIGEST",
+            "    Output a hex signature representing the current DB content. Blocks the server",
+            "    until it is computed.",
+        ],
+    ),
+    Subcommand::reading(
+        ANY,
+        digest_value,
+        &["DIGEST-VALUE <key> [<key> ...]", "    Output a hex signature of the values of all the specified keys."],
+    ),
+    Subcommand::new(3, error, &["ERROR <string>", "    Reply with this error."]),
+    Subcommand::new(
+        ANY,
+        load_log,
+        &["LOADAOF", "    Load the append-only file in place of the current DB content. Blocks the", "    server."],
+    ),
+    Subcommand::new(3, log, &["LOG <message>", "    Write <message> to the server log."]),
+    Subcommand::reading(3, debug_object, &["OBJECT <key>", "    Show low level info about `key` and associated value."]),
+    Subcommand::new(
+        3,
+        protocol,
+        &[
+            "PROTOCOL <type>",
+            "    Reply with a test value of the specified type. <type> can be: string,",
+            "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
+            "    true, false.",
+        ],
+    ),
+    Subcommand::new(
+        3,
+        accept,
+        &["QUICKLIST-PACKED-THRESHOLD <size>", "    Accepted; lists have no nodes for single large elements."],
+    ),
+    Subcommand::new(
+        ANY,
+        reload,
+        &[
+            "RELOAD [option ...]",
+            "    Save the RDB on disk and load it in place of the current DB content. Blocks",
+            "    the server. The options are:",
+            "    * MERGE: a key that is loaded replaces one of its name.",
+            "    * NOFLUSH: the current content stays, and what is loaded comes to it.",
+            "    * NOSAVE: the RDB is loaded as it is.",
+        ],
+    ),
+    Subcommand::new(
+        3,
+        set_active_expire,
+        &["SET-ACTIVE-EXPIRE <0|1>", "    Setting it to 0 disables expiring keys that are not accessed."],
+    ),
+    Subcommand::new(
+        3,
+        set_disable_deny_scripts,
+        &["SET-DISABLE-DENY-SCRIPTS <0|1>", "    Setting it to 1 allows scripts to call DEBUG."],
+    ),
+    Subcommand::new(3, sleep, &["SLEEP <seconds>", "    Stop the server for <seconds>. Decimals allowed."]),
+];
+
 /// `DEBUG subcommand …`
 pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !may_debug(cx) {
         return Err(Error::DEBUG_NOT_ALLOWED);
     }
-    let is = |word: &str, argc| args.len() == argc && args[1].eq_ignore_ascii_case(word.as_bytes());
-    if ["digest", "digest-value", "object"].iter().any(|word| args[1].eq_ignore_ascii_case(word.as_bytes())) {
+    let Some(subcommand) = SUBCOMMANDS.iter().find(|subcommand| subcommand.is_named(args[1])) else {
+        if args.len() == 2 && args[1].eq_ignore_ascii_case(b"help") {
+            let lines: Vec<&str> = SUBCOMMANDS.iter().flat_map(|subcommand| subcommand.help).copied().collect();
+            help::reply(cx, args, &lines);
+            return Ok(());
+        }
+        return Err(Error::subcommand_syntax(args));
+    };
+    if subcommand.reads_keys {
         cx.engine.check_leads(cx.session)?;
     }
-    if is("sleep", 3) {
-        let seconds = parse_f64(args[2]).filter(|seconds| *seconds >= 0.0).ok_or(Error::NOT_FLOAT)?;
-        cx.engine.act(Action::Sleep((seconds * 1e6) as u64));
-        cx.reply.ok();
-    } else if is("set-active-expire", 3) {
-        cx.engine.keyspace_mut().active_expire = parse_i64(args[2]).is_some_and(|on| on != 0);
-        cx.reply.ok();
-    } else if is("set-disable-deny-scripts", 3) {
-        cx.engine.let_scripts_debug(parse_i64(args[2]).is_some_and(|on| on != 0));
-        cx.reply.ok();
-    } else if is("protocol", 3) {
-        protocol(cx, args[2])?;
-    } else if is("object", 3) {
-        debug_object(cx, args[2])?;
-    } else if is("digest", 2) {
-        let digest = debug_digest::of_all(cx.engine, cx.now);
-        cx.reply.simple(&digest.hex());
-    } else if args.len() >= 2 && args[1].eq_ignore_ascii_case(b"digest-value") {
-        cx.reply.array(args.len() - 2);
-        for key in &args[2..] {
-            let (mut db, reply) = cx.db_and_reply();
-            reply.simple(&debug_digest::of_value(db.peek(key)).hex());
-        }
-    } else if args[1].eq_ignore_ascii_case(b"reload") {
-        let has = |word: &str| args[2..].iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
-        let known = |arg: &&[u8]| ["merge", "noflush", "nosave"].iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
-        if !args[2..].iter().all(known) {
-            return Err(Error::RELOAD_OPTIONS);
-        }
-        let reload = Reload { flush: !has("noflush"), merge: has("merge") };
-        begin_reload(cx, args, ReloadFrom::Snapshot { save: !has("nosave"), reload })?;
-    } else if args[1].eq_ignore_ascii_case(b"loadaof") {
-        begin_reload(cx, args, ReloadFrom::Log)?;
-    } else if is("change-repl-id", 2) {
-        // There are no replicas, so only the id changes.
-        cx.engine.change_replication_id();
-        cx.reply.ok();
-    } else if is("quicklist-packed-threshold", 3) {
-        // Lists have no nodes for single large elements.
-        cx.reply.ok();
-    } else if is("error", 3) {
-        let line: Vec<u8> = args[2].iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
-        return Err(Error::new(String::from_utf8_lossy(&line).into_owned()));
-    } else if is("log", 3) {
-        tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(args[2]));
-        cx.reply.ok();
-    } else if is("help", 2) {
-        help::reply(
-            cx,
-            args,
-            &[
-                "CHANGE-REPL-ID",
-                "    Change the replication ID.",
-                "DIGEST",
-                "    Output a hex signature representing the current DB content. Blocks the server",
-                "    until it is computed.",
-                "DIGEST-VALUE <key> [<key> ...]",
-                "    Output a hex signature of the values of all the specified keys.",
-                "ERROR <string>",
-                "    Reply with this error.",
-                "LOADAOF",
-                "    Load the append-only file in place of the current DB content. Blocks the",
-                "    server.",
-                "LOG <message>",
-                "    Write <message> to the server log.",
-                "OBJECT <key>",
-                "    Show low level info about `key` and associated value.",
-                "PROTOCOL <type>",
-                "    Reply with a test value of the specified type. <type> can be: string,",
-                "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
-                "    true, false.",
-                "QUICKLIST-PACKED-THRESHOLD <size>",
-                "    Accepted; lists have no nodes for single large elements.",
-                "RELOAD [option ...]",
-                "    Save the RDB on disk and load it in place of the current DB content. Blocks",
-                "    the server. The options are:",
-                "    * MERGE: a key that is loaded replaces one of its name.",
-                "    * NOFLUSH: the current content stays, and what is loaded comes to it.",
-                "    * NOSAVE: the RDB is loaded as it is.",
-                "SET-ACTIVE-EXPIRE <0|1>",
-                "    Setting it to 0 disables expiring keys that are not accessed.",
-                "SET-DISABLE-DENY-SCRIPTS <0|1>",
-                "    Setting it to 1 allows scripts to call DEBUG.",
-                "SLEEP <seconds>",
-                "    Stop the server for <seconds>. Decimals allowed.",
-            ],
-        );
-    } else {
+    if subcommand.args != ANY && subcommand.args != args.len() {
         return Err(Error::subcommand_syntax(args));
     }
+    (subcommand.run)(cx, args)
+}
+
+/// There are no replicas, so only the id changes.
+fn change_repl_id(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.engine.change_replication_id();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn digest(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let digest = debug_digest::of_all(cx.engine, cx.now);
+    cx.reply.simple(&digest.hex());
+    Ok(())
+}
+
+fn digest_value(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    cx.reply.array(args.len() - 2);
+    for key in &args[2..] {
+        let (mut db, reply) = cx.db_and_reply();
+        reply.simple(&debug_digest::of_value(db.peek(key)).hex());
+    }
+    Ok(())
+}
+
+fn error(_: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let line: Vec<u8> = args[2].iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
+    Err(Error::new(String::from_utf8_lossy(&line).into_owned()))
+}
+
+fn log(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(args[2]));
+    cx.reply.ok();
+    Ok(())
+}
+
+/// Lists have no nodes for single large elements, so there is no threshold to set.
+fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.ok();
+    Ok(())
+}
+
+fn reload(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut reload = Reload { flush: true, merge: false };
+    let mut save = true;
+    for option in &args[2..] {
+        match option.to_ascii_lowercase().as_slice() {
+            b"merge" => reload.merge = true,
+            b"noflush" => reload.flush = false,
+            b"nosave" => save = false,
+            _ => return Err(Error::RELOAD_OPTIONS),
+        }
+    }
+    begin_reload(cx, args, ReloadFrom::Snapshot { save, reload })
+}
+
+fn load_log(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    begin_reload(cx, args, ReloadFrom::Log)
+}
+
+fn set_active_expire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    cx.engine.keyspace_mut().active_expire = parse_i64(args[2]).is_some_and(|on| on != 0);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn set_disable_deny_scripts(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    cx.engine.let_scripts_debug(parse_i64(args[2]).is_some_and(|on| on != 0));
+    cx.reply.ok();
+    Ok(())
+}
+
+fn sleep(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let seconds = parse_f64(args[2]).filter(|seconds| *seconds >= 0.0).ok_or(Error::NOT_FLOAT)?;
+    cx.engine.act(Action::Sleep((seconds * 1e6) as u64));
+    cx.reply.ok();
     Ok(())
 }
 
@@ -147,10 +237,10 @@ fn begin_reload(cx: &mut Context<'_>, args: &[&[u8]], from: ReloadFrom) -> Resul
 }
 
 /// Replies to `DEBUG OBJECT`. The address is always 0x0. Values are not serialized, so `serializedlength` is the memory usage.
-fn debug_object(cx: &mut Context<'_>, key: &[u8]) -> Result {
+fn debug_object(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let second = cx.now.mono_us() / 1_000_000;
     let (mut db, reply) = cx.db_and_reply();
-    let entry = db.peek(key).ok_or(Error::NO_SUCH_KEY)?;
+    let entry = db.peek(args[2]).ok_or(Error::NO_SUCH_KEY)?;
     let (encoding, length, idle) = (names::encoding(entry), entry.allocated(), idle_seconds(entry, second));
     let lru = entry.access();
     reply.simple(&format!(
@@ -160,9 +250,9 @@ fn debug_object(cx: &mut Context<'_>, key: &[u8]) -> Result {
 }
 
 /// Replies with a value of each type, to test clients. Also allowed in scripts, after `DEBUG SET-DISABLE-DENY-SCRIPTS 1`.
-fn protocol(cx: &mut Context<'_>, kind: &[u8]) -> Result {
+fn protocol(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let reply = &mut *cx.reply;
-    match kind.to_ascii_lowercase().as_slice() {
+    match args[2].to_ascii_lowercase().as_slice() {
         b"string" => reply.bulk(b"Hello World"),
         b"integer" => reply.integer(12345),
         b"double" => reply.double(3141.0 / 1000.0),
