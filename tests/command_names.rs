@@ -14,7 +14,7 @@ const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.nam
 const FOLDERS: [&str; 9] = ["base", "lock", "store", "keyspace", "engine", "script", "driver", "server", "commands"];
 
 /// Names of commands that have another meaning in a file.
-const OTHER_WORDS: [(&str, &[&str], &str); 21] = [
+const OTHER_WORDS: [(&str, &[&str], &str); 20] = [
     ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
     ("commands/strings/bitfields.rs", &["get"], "an operation of BITFIELD"),
     ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
@@ -33,7 +33,6 @@ const OTHER_WORDS: [(&str, &[&str], &str); 21] = [
         &["exec", "multi", "xgroup"],
         "the beginning and the end of a unit in a file, and where a key stands",
     ),
-    ("driver/actions.rs", &["save"], "a directive"),
     ("server/program/log.rs", &["debug"], "a log level"),
     ("store/values/value.rs", &["list", "set", "stream"], "types of values"),
     ("script/plan/parse.rs", &["keys"], "a global of Lua"),

@@ -9,7 +9,9 @@ use crate::base::time::Now;
 use crate::driver::delay::Delay;
 use crate::driver::flaw::Flaw;
 use crate::driver::log::Log;
+use crate::driver::replay::{Purpose, Replay};
 use crate::driver::{Driver, Present};
+use crate::engine::Engine;
 use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::files::Head;
 use crate::persist::append::log::AppendLog;
@@ -17,6 +19,8 @@ use crate::persist::append::log_writer::{Order, Progress, Report, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::DiskError;
 use crate::persist::natives::clock::BootClock;
+use crate::persist::natives::clock::Moment;
+use crate::persist::rdb_file::load::Tally;
 
 /// Number of failures in a row from which on the server waits before it tries again by itself to make a new base, and the longest
 /// wait in minutes. As in Redis.
@@ -364,6 +368,43 @@ impl Driver {
             file.stuck = error;
         }
         self.refuse_writes();
+    }
+}
+
+/// A load at a start, in slices: clients are served meanwhile, and get `LOADING` errors. The adapter reads the files.
+impl Driver {
+    /// Begins to load files of so many bytes, at this moment. Returns what the adapter applies them to, until it calls
+    /// [`Driver::end_loading`].
+    pub fn begin_loading(&mut self, moment: Moment, bytes: u64) -> Replay<Box<Engine>> {
+        Replay::new(self.engine.begin_loading(moment.now, bytes), moment)
+    }
+
+    /// Takes note of how many bytes of the files are loaded, and of how much memory their writer used.
+    pub fn note_loaded(&mut self, bytes: u64, used_memory: u64) {
+        if let Some(figures) = self.engine.persistence_mut().loading_mut() {
+            (figures.loaded_bytes, figures.used_memory) = (bytes, used_memory);
+        }
+    }
+
+    /// Takes over what was loaded; `tally` says how many keys of RDBs. Returns the number of keys. [`Driver::log_as_configured`]
+    /// belongs behind it, when changes go where they are to go: it may have been set meanwhile.
+    ///
+    /// # Errors
+    /// In words: the files contradict themselves.
+    pub fn end_loading(
+        &mut self,
+        now: Now,
+        replay: Replay<Box<Engine>>,
+        purpose: Purpose,
+        tally: Tally,
+    ) -> Result<usize, String> {
+        let (engine, keys) = replay.finish(now, purpose)?;
+        self.engine.end_loading(*engine);
+        self.engine.persistence_mut().last_load = [tally.expired, tally.loaded];
+        // What was loaded is no change since the last snapshot.
+        let changes = self.engine.keyspace().changes.count;
+        self.engine.persistence_mut().snapshot.saved_changes = changes;
+        Ok(keys)
     }
 }
 

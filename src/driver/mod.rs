@@ -26,7 +26,6 @@ pub mod delay;
 pub mod file;
 pub mod flaw;
 pub mod gate;
-pub mod loading;
 pub mod log;
 pub mod pace;
 pub mod received;
