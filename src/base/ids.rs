@@ -1,7 +1,7 @@
 //! Identifiers of engine objects that every layer uses.
 
-/// Identifies a session. The number of a session that has ended is used again, the pair of number and generation is not: an id that
-/// was kept too long finds no session, rather than somebody else's.
+/// Identifies a session by its number and its generation. The number is used again when the session has ended, and has another
+/// generation then. So an id that was kept too long finds no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId {
     number: u32,

@@ -1,4 +1,5 @@
-//! The log of a server that writes an append-only file: how far the file is, and when a new base is due.
+//! The log of a server that writes an append-only file: how far the file is, and when a new base is due. Before it begins, the driver
+//! takes over what the adapter has loaded.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,8 +19,7 @@ use crate::persist::append::log::AppendLog;
 use crate::persist::append::log_writer::{Order, Progress, Report, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::DiskError;
-use crate::persist::natives::clock::BootClock;
-use crate::persist::natives::clock::Moment;
+use crate::persist::natives::clock::{BootClock, Moment};
 use crate::persist::rdb_file::load::Tally;
 
 /// Number of failures in a row from which on the server waits before it tries again by itself to make a new base, and the longest

@@ -209,15 +209,19 @@ fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     settings.think_us = settings.lease_us / 5;
     settings.fencing = !matches.get_flag("no-fencing");
     let planted = matches.get_one::<String>("planted");
-    let unknown = |name: &String| format!("--planted {name}: these servers have no such fault");
+    let unknown =
+        |name: &String, known: Vec<&str>| format!("--planted {name}: the faults of these servers are {}", known.join(", "));
     if replicas(matches) > 0 {
-        let planted = planted.map_or(Ok(Flaw::Nothing), |name| Flaw::from_name(name).ok_or_else(|| unknown(name)))?;
+        let known = || Flaw::ALL.into_iter().filter_map(Flaw::name).collect();
+        let planted = planted.map_or(Ok(Flaw::Nothing), |name| Flaw::from_name(name).ok_or_else(|| unknown(name, known())))?;
         settings.replicas = Some(Replicas { nodes: replicas(matches), planted });
     } else if matches.get_flag("durable") {
-        let planted = planted.map_or(Ok(Planted::Nothing), |name| Planted::from_name(name).ok_or_else(|| unknown(name)))?;
+        let known = || Planted::NAMED.map(|(name, _)| name).to_vec();
+        let planted =
+            planted.map_or(Ok(Planted::Nothing), |name| Planted::from_name(name).ok_or_else(|| unknown(name, known())))?;
         settings.durable = Some(planted);
     } else if let Some(name) = planted {
-        return Err(unknown(name));
+        return Err(format!("--planted {name}: faults are planted with --durable or --replicas"));
     }
     Ok(settings)
 }

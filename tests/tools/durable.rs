@@ -76,6 +76,20 @@ fn planted_faults_show() {
     assert!(missed.is_empty(), "{missed:?}");
 }
 
+#[test]
+fn faults_are_planted_by_their_names() {
+    for (servers, name, other) in
+        [("--durable", "base-lacks-increment", "settles-ahead"), ("--replicas 3", "kept-libraries", "unsynced-vote")]
+    {
+        let run = |fault: &str| program(&format!("native {servers} --planted {fault} --faults none --hours 0.01"));
+        assert_eq!(run(name).1, Some(0), "nothing happens that shows it");
+        let (said, code) = run("nonsense");
+        assert!(code == Some(2) && said.contains(name) && said.contains(other), "{said}");
+    }
+    let (said, code) = program("native --planted early-reply --hours 0.01");
+    assert!(code == Some(2) && said.contains("with --durable or --replicas"), "{said}");
+}
+
 fn is_full_size() -> bool {
     std::env::var_os("PORTCULLIS_FULL_SIZE").is_some()
 }

@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(second.number(), first.number());
         assert_ne!(second, first);
         assert!(sessions.get(first).is_none() && sessions.get_mut(first).is_none() && !sessions.contains(first));
-        assert!(sessions.remove(first).is_none(), "a stale id ends nobody's session");
+        assert!(sessions.remove(first).is_none(), "a stale id ends no session");
         assert_eq!(sessions[second].id, 2);
         assert_eq!(sessions.find(2), Some(second));
         assert_eq!(sessions.iter().map(|(id, _)| id).collect::<Vec<_>>(), [second]);

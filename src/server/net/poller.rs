@@ -54,8 +54,8 @@ pub struct Readiness {
 }
 
 impl Source {
-    /// The word that epoll keeps for a descriptor: a session's id, or a kind in the place of the session's number, which is a
-    /// descriptor's at most and never reaches the kinds.
+    /// The word that epoll keeps for a descriptor: a session's id, or a kind in the place of the session's number. There are never so
+    /// many sessions that a number is one of the kinds.
     const fn data(self) -> EventData {
         let id = match self {
             Source::Client(id) => id,

@@ -207,7 +207,7 @@ impl Durable {
                     copy.coming.push_back((part, moment));
                 }
                 if !self.hurries {
-                    self.receive(at_us);
+                    self.receive_part(at_us);
                 }
             }
             CopyOrder::End(moment) => {
@@ -224,7 +224,7 @@ impl Durable {
     }
 
     /// Receives the next part of the copy, if it is there by now.
-    fn receive(&mut self, at_us: u64) {
+    fn receive_part(&mut self, at_us: u64) {
         let Some(copy) = self.copy.as_mut().filter(|copy| copy.next_us <= at_us) else { return };
         if let Some((part, moment)) = copy.coming.pop_front() {
             self.copy_waits &= !copy.progress.received(&part);
@@ -262,7 +262,7 @@ impl Durable {
 
     /// Takes what was made by now.
     pub fn take_made(&mut self, now: Now, at_us: u64) -> Option<Made> {
-        self.receive(at_us);
+        self.receive_part(at_us);
         let done = self.making.iter().position(|(done_us, _)| *done_us <= at_us)?;
         let (_, making) = self.making.remove(done);
         let full = "the disk is full".to_owned();

@@ -1,6 +1,6 @@
-//! Unchecked clients: nobody looks at their replies. They send requests in pieces and many at once, read slowly or not at all, subscribe,
-//! pause and kill other clients, and change directives. A server must bear it, and its other clients see nothing of it but delays and
-//! broken connections.
+//! Unchecked clients, whose replies nobody looks at. They send requests in pieces, or many at once. They read slowly, or not at all. They
+//! subscribe, pause and kill other clients, and change directives. A server bears all of that. Its other clients see delays and broken
+//! connections, and nothing else.
 
 use crate::base::ids::SessionId;
 use crate::client::Command;
@@ -16,7 +16,7 @@ const CLIENTS: usize = 3;
 const PAUSE_US: (u64, u64) = (1_000, 200_000);
 /// Maximum length of a value in bytes.
 const VALUE_MAX: u64 = 40_000;
-/// Bytes of a request that is too long.
+/// Bytes of the beginning of a request: more than the smallest `client-query-buffer-limit`.
 const QUERY_LEN: usize = 1_200_000;
 /// Number of bytes that a client reads at first.
 const BEGIN_ROOM: usize = 100_000;
@@ -173,18 +173,18 @@ impl Noise {
         let many = random.between(300, 600);
         let get = Command::new("GET").arg(format!("noise:{}", random.below(8)));
         match random.below(60) {
-            // Long replies, or many.
-            2 if random.percent(30) => (0..many).for_each(|_| sent.extend(get.wire())),
-            3 if random.percent(30) => {
+            0 => sent.extend(b"*1\r\n$x\r\n"),
+            1 => sent.extend(b"GET 'noise:1'\r\n\r\nPING\r\n"),
+            // Many requests whose replies are long, and one with many arguments.
+            2 if random.percent(5) => (0..many).for_each(|_| sent.extend(get.wire())),
+            3 if random.percent(5) => {
                 sent.extend((0..many).fold(Command::new("MGET"), |mget, n| mget.arg(format!("noise:{n}"))).wire())
             }
-            // More than is read of a request, and not all of it.
-            4 if random.percent(20) => {
+            // The beginning of a request, longer than a server keeps.
+            4 if random.percent(5) => {
                 sent.extend(b"*2\r\n$3\r\nGET\r\n$9000000\r\n");
                 sent.resize(sent.len() + QUERY_LEN, b'x');
             }
-            0 => sent.extend(b"*1\r\n$x\r\n"),
-            1 => sent.extend(b"GET 'noise:1'\r\n\r\nPING\r\n"),
             _ => {}
         }
         sent
