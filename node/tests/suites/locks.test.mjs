@@ -1,6 +1,6 @@
 // What locks, several locks, semaphores, latches, guards and limits do on one server.
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { mock, test } from 'node:test'
 import { DeadlockError, LockError, NotAcquiredError, NotHeldError, NotPortcullisError, StaleTokenError } from 'portcullis-lock'
 import { aborted, locks, locksOf, server, sleep, useServer } from './setup.mjs'
 
@@ -49,7 +49,7 @@ test('a wait of 0 asks once, and Infinity waits', async () => {
   const grant = await locks.lock('a')
   const began = performance.now()
   assert.equal(await locks.tryLock('a', { wait: 0 }), null)
-  assert.ok(performance.now() - began < 500)
+  assert.ok(performance.now() - began < 5000)
   const waits = locks.lock('a', { wait: Infinity })
   await server.untilBlocked(1)
   await grant.release()
@@ -58,8 +58,8 @@ test('a wait of 0 asks once, and Infinity waits', async () => {
 
 test('a wait that is longer than the lease gives a whole lease', async () => {
   const holder = await locks.lock('a')
-  const waits = locks.lock('a', { lease: 400, wait: 10_000, renew: false })
-  await sleep(500)
+  const waits = locks.lock('a', { lease: 1500, wait: 30_000, renew: false })
+  await sleep(1600)
   await holder.release()
   const grant = await waits
   assert.ok(!grant.isLost && grant.remaining() > 0)
@@ -135,16 +135,23 @@ test('a move of the server’s clock shows at once', async () => {
   await other.release()
 })
 
-test('renewals keep a lock beyond its lease, and stop with maxHold', async () => {
-  const grants = await Promise.all(Array.from({ length: 200 }, (_, number) => locks.lock(`many:${number}`, { lease: 1000 })))
-  const bounded = await locks.lock('bounded', { lease: 1000, maxHold: 1200 })
-  const still = await locks.lock('still', { lease: 1000, renew: false })
-  await sleep(1500)
-  assert.deepEqual([bounded.isLost, still.isLost], [true, true])
-  for (const grant of grants) assert.ok(!grant.isLost && grant.remaining() > 0)
-  assert.deepEqual(await locks.checkAll(), [])
-  await Promise.all(grants.map((grant) => grant.release()))
-  for (const lost of [bounded, still]) await assert.rejects(lost.release(), NotHeldError)
+// Under Node.js 18 the fake timers of node:test are others.
+test('renewals keep a lock beyond its lease, and stop with maxHold', { skip: Number(process.versions.node.split('.')[0]) < 20 }, async () => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'], now: Date.now() })
+  try {
+    await server.clock.follow(mock.timers)
+    const grants = await Promise.all(Array.from({ length: 200 }, (_, number) => locks.lock(`many:${number}`, { lease: 30_000 })))
+    const bounded = await locks.lock('bounded', { lease: 30_000, maxHold: 36_000 })
+    const still = await locks.lock('still', { lease: 30_000, renew: false })
+    await server.clock.advance(45_000)
+    assert.deepEqual([bounded.isLost, still.isLost], [true, true])
+    for (const grant of grants) assert.ok(!grant.isLost && grant.remaining() > 0)
+    assert.deepEqual(await locks.checkAll(), [])
+    await Promise.all(grants.map((grant) => grant.release()))
+    for (const lost of [bounded, still]) await assert.rejects(lost.release(), NotHeldError)
+  } finally {
+    mock.timers.reset()
+  }
 })
 
 test('shared holders are inside together, and a writer waits', async () => {
@@ -266,7 +273,7 @@ test('an aborted wait leaves the queue at once', async () => {
   const began = performance.now()
   controller.abort(new Error('enough'))
   await assert.rejects(waits, /enough/)
-  assert.ok(performance.now() - began < 1000)
+  assert.ok(performance.now() - began < 5000)
   await server.untilBlocked(0)
   await assert.rejects(locks.lock('a', { signal: controller.signal }), /enough/)
   await grant.release()
