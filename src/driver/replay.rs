@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::DerefMut;
 
 use crate::base::ids::SessionId;
+use crate::base::key::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::session::{Peer, SessionFlags};
@@ -45,14 +46,13 @@ pub enum Purpose {
 }
 
 /// A lock's database and name.
-type Place = (u32, Box<[u8]>);
 
 /// Applies files to an engine that has no clients: `E` is a `&mut Engine` or a `Box<Engine>`.
 pub struct Replay<E> {
     engine: E,
     session: SessionId,
     moment: Moment,
-    locks: BTreeMap<Place, Lock>,
+    locks: BTreeMap<KeyBuf, Lock>,
     records: LockRecords,
     /// The numbers of sessions by their ids.
     session_ids: BTreeMap<Box<[u8]>, u64>,
@@ -205,9 +205,9 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         let Some((name, args)) = args.split_first() else { return };
         let db = self.db();
         match name.to_ascii_uppercase().as_slice() {
-            b"DEL" | b"UNLINK" => args.iter().for_each(|key| _ = self.locks.remove(&(db, Box::from(*key)))),
+            b"DEL" | b"UNLINK" => args.iter().for_each(|name| _ = self.locks.remove(&Key { db, name }.to_buf())),
             b"FLUSHALL" => self.locks.clear(),
-            b"FLUSHDB" => self.locks.retain(|(of, _), _| *of != db),
+            b"FLUSHDB" => self.locks.retain(|key, _| key.db != db),
             b"SWAPDB" => {
                 let number = |at: usize| args.get(at).and_then(|arg| std::str::from_utf8(arg).ok()?.parse::<u32>().ok());
                 if let (Some(a), Some(b)) = (number(0), number(1)) {
@@ -220,8 +220,8 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
                             db
                         }
                     };
-                    self.locks =
-                        std::mem::take(&mut self.locks).into_iter().map(|((db, name), lock)| ((other(db), name), lock)).collect();
+                    let locks = std::mem::take(&mut self.locks).into_iter();
+                    self.locks = locks.map(|(key, lock)| (KeyBuf { db: other(key.db), ..key }, lock)).collect();
                     let requests = std::mem::take(&mut self.records.requests);
                     let moved = |whose: Whose| Whose { home: other(whose.home), ..whose };
                     self.records.requests = requests.into_iter().map(|(whose, of)| (moved(whose), of)).collect();
@@ -235,7 +235,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         match native {
             Native::Lock { name, lock } => {
                 self.token = self.token.max(lock.holders.iter().map(|grant| grant.token + 1).max().unwrap_or(0));
-                self.locks.insert((db, name.into()), lock);
+                self.locks.insert(Key { db, name }.to_buf(), lock);
             }
             Native::Latch { name, left, deadline } => self.put(db, name, Value::Latch(left), deadline)?,
             Native::Guard { name, seen, deadline } => self.put(db, name, Value::Guard(seen), deadline)?,
@@ -344,8 +344,8 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         };
         engine.keyspace_mut().put_lock_records(now, records, 0, coming, |_| false);
         engine.keyspace_mut().natives |= !locks.is_empty();
-        for ((db, name), lock) in locks {
-            engine.keyspace_mut().with_locks(now, |locks, keys| locks.adopt(keys, now, (db, &name), lock, fate));
+        for (key, lock) in locks {
+            engine.keyspace_mut().with_locks(now, |locks, keys| locks.adopt(keys, now, key.as_key(), lock, fate));
         }
         engine.keyspace_mut().with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
         if let Some(locks) = &mut engine.keyspace_mut().changes.locks {

@@ -19,6 +19,7 @@
 use crate::base::arguments::Arguments;
 use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
+use crate::base::key::Key;
 use crate::base::number::LongDouble;
 use crate::base::time::Now;
 use crate::engine::context::{Context, Origin};
@@ -152,7 +153,7 @@ impl Engine {
     pub(super) fn serve_ready(&mut self, now: Now) {
         while let Some(key) = self.keyspace.changes.waits.ready.pop_front() {
             let waits = &mut self.keyspace.changes.waits;
-            let (db, name) = waits.interests.key(key);
+            let Key { db, name } = waits.interests.key(key);
             let name: Box<[u8]> = name.into();
             if waits.interests.unpin(key) {
                 self.serve_key(now, key, db, &name);

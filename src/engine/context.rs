@@ -1,6 +1,7 @@
 //! The context of a command handler: the engine, the instant, the session, and the reply.
 
 use crate::base::ids::SessionId;
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::Command;
@@ -60,6 +61,11 @@ impl Context<'_> {
         let mut db = self.engine.keyspace.db(self.db, self.now);
         db.touch = touch;
         (db, &mut *self.reply)
+    }
+
+    /// The key of this name in the request's database.
+    pub fn key<'n>(&self, name: &'n [u8]) -> Key<'n> {
+        Key { db: self.db, name }
     }
 
     /// As [`Context::db`] for a command that may write locks of Redis clients: notes with them who wrote them. The name and the

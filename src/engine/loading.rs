@@ -11,6 +11,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
+use crate::base::key::KeyBuf;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
@@ -72,7 +73,7 @@ impl Engine {
     ///
     /// # Errors
     /// A key is in both engines, and `reload` allows neither to go: the key and its database. Nothing has changed then.
-    pub fn reload(&mut self, now: Now, loaded: &Engine, reload: Reload) -> std::result::Result<(), (u32, Box<[u8]>)> {
+    pub fn reload(&mut self, now: Now, loaded: &Engine, reload: Reload) -> std::result::Result<(), KeyBuf> {
         debug_assert!(
             self.scripting.long_run.is_none() && loaded.host.seed == self.host.seed,
             "nothing runs meanwhile, and hashes are the same"
@@ -157,8 +158,8 @@ impl Engine {
             }
         }
         self.keyspace.put_lock_records(now, records, later_ms, coming, &connected);
-        for ((db, key), image) in images {
-            self.keyspace.put_image(now, (db, &key), image, later_ms, &connected);
+        for (key, image) in images {
+            self.keyspace.put_image(now, key.as_key(), image, later_ms, &connected);
         }
         self.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
     }

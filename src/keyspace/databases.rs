@@ -6,6 +6,7 @@ mod strings;
 pub use ahead::Ahead;
 
 use crate::base::error::{Error, Result};
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::keyspace::change::{Change, Changes, Effect, Event};
 use crate::keyspace::eviction::Evictor;
@@ -170,18 +171,18 @@ impl Keyspace {
 
     /// Moves a key to another name or another database, and replaces the key there. Returns false if the source does not exist.
     /// `events` are the events of the source and of the destination. Fails, and changes nothing, if either key is native.
-    pub fn relocate(&mut self, now: Now, from: (u32, &[u8]), to: (u32, &[u8]), events: (Event, Event)) -> Result<bool> {
-        self.db(from.0, now).check_plain(from.1)?;
-        self.db(to.0, now).make_way(to.1)?;
+    pub fn relocate(&mut self, now: Now, from: Key<'_>, to: Key<'_>, events: (Event, Event)) -> Result<bool> {
+        self.db(from.db, now).check_plain(from.name)?;
+        self.db(to.db, now).make_way(to.name)?;
         let before = self.changes.count;
-        let mut source = self.db(from.0, now);
-        let Some(place) = source.locate(from.1).1 else { return Ok(false) };
+        let mut source = self.db(from.db, now);
+        let Some(place) = source.locate(from.name).1 else { return Ok(false) };
         let dict = source.dict;
         let entry = self.space.remove(dict, place);
         // In Redis's order of events: it adds the destination before it removes the source.
-        self.changes.publish(to.0, Event::NEW, to.1);
-        self.db(from.0, now).emit(from.1, events.0, Effect::Delete);
-        self.db(to.0, now).store_moved(to.1, entry, events.1);
+        self.changes.publish(to.db, Event::NEW, to.name);
+        self.db(from.db, now).emit(from.name, events.0, Effect::Delete);
+        self.db(to.db, now).store_moved(to.name, entry, events.1);
         self.changes.count_as(before, 1);
         Ok(true)
     }

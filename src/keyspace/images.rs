@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::key::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::{Keyspace, Ttl, ended};
@@ -12,10 +13,9 @@ use crate::store::values::hash::Hash;
 use crate::store::values::value::Value;
 
 /// A key: the index of its database, and its name.
-pub(crate) type Key = (u32, Box<[u8]>);
 
 /// Images of all keys, or of some of them.
-pub(crate) type Images = BTreeMap<Key, Image>;
+pub(crate) type Images = BTreeMap<KeyBuf, Image>;
 
 /// The value and the deadline of a key.
 #[derive(Clone, Debug)]
@@ -95,9 +95,9 @@ fn later_lock(lock: Lock, by_ms: i64) -> Lock {
 
 impl Keyspace {
     /// The image of a key, which may have expired; `None` if there is none.
-    pub(crate) fn image(&self, (db, key): &Key) -> Option<Image> {
-        let dict = *self.numbers.get(*db as usize)? as usize;
-        let place = self.space.find(dict, self.space.hash(key), key)?;
+    pub(crate) fn image(&self, key: Key<'_>) -> Option<Image> {
+        let dict = *self.numbers.get(key.db as usize)? as usize;
+        let place = self.space.find(dict, self.space.hash(key.name), key.name)?;
         Some(Image::of(self.space.get(dict, place)))
     }
 
@@ -107,7 +107,7 @@ impl Keyspace {
         for (index, &dict) in self.numbers.iter().enumerate() {
             for entry in self.space.dict(dict as usize).iter() {
                 if !now.is_some_and(|now| ended(entry, now)) {
-                    images.insert((index as u32, entry.key().into()), Image::of(entry));
+                    images.insert(KeyBuf { db: index as u32, name: entry.key().into() }, Image::of(entry));
                 }
             }
         }
@@ -116,27 +116,20 @@ impl Keyspace {
 
     /// Stores an image under a free key, with all deadlines `later_ms` milliseconds later. Grants that end with connections are
     /// ended if those are gone.
-    pub(crate) fn put_image(
-        &mut self,
-        now: Now,
-        (db, key): (u32, &[u8]),
-        image: Image,
-        later_ms: i64,
-        connected: impl Fn(Client) -> bool,
-    ) {
+    pub(crate) fn put_image(&mut self, now: Now, key: Key<'_>, image: Image, later_ms: i64, connected: impl Fn(Client) -> bool) {
         let ttl = image.deadline.map_or(Ttl::Clear, |at| Ttl::At(later(at, later_ms)));
         match image.value {
             ImageValue::Lock(lock) => {
                 let lock = later_lock(*lock, later_ms);
-                self.with_locks(now, |locks, keys| locks.adopt(keys, now, (db, key), lock, |client| Fate::of(connected(client))));
+                self.with_locks(now, |locks, keys| locks.adopt(keys, now, key, lock, |client| Fate::of(connected(client))));
             }
             ImageValue::String(bytes, form) => {
-                let mut db = self.db(db, now);
+                let mut db = self.db(key.db, now);
                 // The key is free, so this cannot fail.
-                let _ = db.put_string(key, &bytes, ttl, Event::SILENT);
+                let _ = db.put_string(key.name, &bytes, ttl, Event::SILENT);
                 // A key whose deadline has passed is removed by the lookup.
                 if matches!(ttl, Ttl::Clear) || matches!(ttl, Ttl::At(at) if !now.reached(at)) {
-                    db.set_form(key, form);
+                    db.set_form(key.name, form);
                 }
             }
             ImageValue::Other(mut value) => {
@@ -150,7 +143,7 @@ impl Keyspace {
                         hash.set_deadline(self.space.hasher(), &field, Some(deadline));
                     }
                 }
-                let _ = self.db(db, now).put(key, value, ttl, Event::SILENT);
+                let _ = self.db(key.db, now).put(key.name, value, ttl, Event::SILENT);
             }
         }
     }

@@ -19,6 +19,7 @@ use foldhash::fast::FixedState;
 use slab::Slab;
 
 use crate::base::chunks::Chunks;
+use crate::base::key::Key;
 use crate::base::segments::Segments;
 
 /// End of a list, and a number that refers to no key, link or owner.
@@ -30,7 +31,7 @@ const FOUND_BYTES: usize = 32;
 /// An owner with at most this many links is removed at once.
 pub const AT_ONCE: u32 = 64;
 
-struct Key {
+struct KeyNode {
     db: u32,
     name: Box<[u8]>,
     hash: u32,
@@ -68,7 +69,7 @@ struct Owner<T> {
 pub struct Interests<T> {
     hasher: FixedState,
     names: Segments,
-    keys: Chunks<Key>,
+    keys: Chunks<KeyNode>,
     pairs: Segments,
     links: Chunks<Link>,
     owners: Slab<Owner<T>>,
@@ -151,7 +152,7 @@ impl<T> Interests<T> {
     /// Approximate bytes of an owner's links.
     pub fn bytes(&self, owner: u32) -> usize {
         let Some(owner) = self.owners.get(owner as usize) else { return 0 };
-        owner.name_bytes + owner.count as usize * (size_of::<Key>() + size_of::<Link>() + FOUND_BYTES)
+        owner.name_bytes + owner.count as usize * (size_of::<KeyNode>() + size_of::<Link>() + FOUND_BYTES)
     }
 
     /// Links an owner to a key, behind all other owners. Returns false if the link exists already.
@@ -191,10 +192,10 @@ impl<T> Interests<T> {
         })
     }
 
-    /// Database and name of a key.
-    pub fn key(&self, key: u32) -> (u32, &[u8]) {
+    /// The key of this number.
+    pub fn key(&self, key: u32) -> Key<'_> {
         let key = &self.keys[key];
-        (key.db, &key.name)
+        Key { db: key.db, name: &key.name }
     }
 
     /// All keys. Their order has no meaning, but is the same for the same history.
@@ -352,7 +353,7 @@ impl<T> Interests<T> {
 
     fn add_key(&mut self, db: u32, name: &[u8]) -> u32 {
         let hash = self.name_hash(db, name);
-        let key = Key { db, name: name.into(), hash, first: NIL, last: NIL, count: 0, pinned: false };
+        let key = KeyNode { db, name: name.into(), hash, first: NIL, last: NIL, count: 0, pinned: false };
         let number = self.keys.insert(key);
         self.names.insert(hash, number);
         number
@@ -487,7 +488,7 @@ mod tests {
                         let owner = owners[nth % owners.len()];
                         let links: Vec<u32> = all.links_of(owner).collect();
                         if let Some(&link) = links.get(which % links.len().max(1)) {
-                            let (db, name) = all.key(all.key_of(link));
+                            let Key { db, name } = all.key(all.key_of(link));
                             let gone = (owner, db, name[0]);
                             all.unlink(link);
                             model.retain(|pair| *pair != gone);
@@ -548,7 +549,7 @@ mod tests {
         all.pin(key);
         all.leave(owner);
         all.check_invariants();
-        assert_eq!((all.key(key), all.interested(key)), ((3, &b"k"[..]), 0));
+        assert_eq!((all.key(key), all.interested(key)), (Key { db: 3, name: b"k" }, 0));
         assert!(!all.unpin(key));
         assert!(all.is_empty());
     }

@@ -14,9 +14,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::base::key::KeyBuf;
 use crate::keyspace::change::{Change, Effect, Event};
 use crate::keyspace::databases::Keyspace;
-use crate::keyspace::images::{Image, Images, Key};
+use crate::keyspace::images::{Image, Images};
 use crate::keyspace::lock_records::LockRecords;
 use crate::lock::requests::{Remembered, Whose};
 use crate::lock::sessions::Session;
@@ -34,7 +35,7 @@ pub(crate) type Libraries = Vec<Box<[u8]>>;
 #[derive(Debug, Default)]
 struct Unit {
     /// Previous values of keys; `None` for keys that did not exist.
-    before: BTreeMap<Key, Option<Image>>,
+    before: BTreeMap<KeyBuf, Option<Image>>,
     requests: BTreeMap<Whose, Option<Remembered>>,
     sessions: BTreeMap<u64, Option<Session>>,
     libraries: Option<Libraries>,
@@ -52,7 +53,7 @@ pub struct Journal {
     pub(crate) now: Images,
     pub(crate) records: LockRecords,
     libraries: Libraries,
-    pub(crate) touched: BTreeSet<Key>,
+    pub(crate) touched: BTreeSet<KeyBuf>,
     pub(crate) requests_touched: BTreeSet<Whose>,
     pub(crate) sessions_touched: BTreeSet<u64>,
     pub(crate) libraries_touched: bool,
@@ -94,9 +95,9 @@ impl Journal {
 
     /// Records a change after it happened. Returns false if it changes nothing.
     pub(crate) fn note(&mut self, change: &Change<'_>) -> bool {
-        let of = |dbs: [u32; 2], known: &mut dyn Iterator<Item = &Key>| -> Vec<Key> {
-            let keys = known.filter(|(db, _)| dbs.contains(db));
-            keys.flat_map(|(_, key)| dbs.map(|db| (db, key.clone()))).collect()
+        let of = |dbs: [u32; 2], known: &mut dyn Iterator<Item = &KeyBuf>| -> Vec<KeyBuf> {
+            let keys = known.filter(|key| dbs.contains(&key.db));
+            keys.flat_map(|key| dbs.map(|db| KeyBuf { db, name: key.name.clone() })).collect()
         };
         match change.effect {
             Effect::None => return false,
@@ -116,7 +117,7 @@ impl Journal {
             }
             Effect::LoadLibrary { .. } | Effect::DeleteLibrary { .. } | Effect::FlushLibraries => self.libraries_touched = true,
             _ => {
-                self.touched.insert((change.db, change.key.into()));
+                self.touched.insert(KeyBuf { db: change.db, name: change.key.into() });
             }
         }
         let token = match &change.effect {
@@ -175,14 +176,14 @@ impl Journal {
             self.pushed += 1;
         }
         for key in touched {
-            let before = match keyspace.image(&key) {
+            let before = match keyspace.image(key.as_key()) {
                 Some(image) => self.now.insert(key.clone(), image),
                 None => self.now.remove(&key),
             };
             if let Some(unit) = self.units.back_mut() {
                 // Changes that happened on their own since a write are lost with that write.
                 unit.before.entry(key).or_insert_with_key(|key| {
-                    let bytes = size_of::<(Key, Option<Image>)>() + key.1.len() + before.as_ref().map_or(0, Image::bytes);
+                    let bytes = size_of::<(KeyBuf, Option<Image>)>() + key.name.len() + before.as_ref().map_or(0, Image::bytes);
                     unit.bytes += bytes;
                     self.bytes += bytes;
                     before

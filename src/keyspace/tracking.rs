@@ -322,7 +322,7 @@ impl Tracking {
         // A client that reads very long names evicts its own oldest keys.
         while self.readers.bytes(reader) as u64 > bytes_max {
             let Some(oldest) = self.readers.links_of(reader).next() else { break };
-            let name = self.readers.key(self.readers.key_of(oldest)).1.into();
+            let name = self.readers.key(self.readers.key_of(oldest)).name.into();
             self.readers.unlink(oldest);
             self.tell(Told::Keys(vec![name]), vec![number]);
         }
@@ -335,7 +335,7 @@ impl Tracking {
             self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let from = (self.random >> 33) as usize;
             let Some(key) = self.readers.some_key(from, PROBES) else { return };
-            let name: Box<[u8]> = self.readers.key(key).1.into();
+            let name: Box<[u8]> = self.readers.key(key).name.into();
             self.forget_key(key, name, false);
         }
     }

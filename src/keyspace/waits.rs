@@ -286,7 +286,7 @@ impl Waits {
         let waiters =
             self.interests.all_owners().filter(|(_, waiter)| waiter.as_ref().is_some_and(|w| w.wake.contains(Wake::GONE)));
         let keys: Vec<u32> =
-            waiters.filter_map(|(owner, _)| first_key(owner)).filter(|&key| self.interests.key(key).0 == db).collect();
+            waiters.filter_map(|(owner, _)| first_key(owner)).filter(|&key| self.interests.key(key).db == db).collect();
         keys.iter().for_each(|&key| self.make_ready(key));
         !keys.is_empty()
     }

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::keyspace::databases::Keyspace;
 use crate::keyspace::interests::{Interests, NIL};
@@ -183,7 +184,7 @@ impl Keyspace {
         let all = &self.changes.watches.interests;
         let watched: Vec<u32> = all.all_keys().filter(|key| key.1 == a || key.1 == b).map(|key| key.0).collect();
         for key in watched {
-            let (db, name) = self.changes.watches.interests.key(key);
+            let Key { db, name } = self.changes.watches.interests.key(key);
             let before = self.state(db, name, now);
             let after = self.state(if db == a { b } else { a }, name, now);
             if (before, after) != (State::Missing, State::Missing) {

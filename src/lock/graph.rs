@@ -380,6 +380,7 @@ pub fn describe(cycle: &[Step], sees: impl Fn(&[u8]) -> bool) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::key::Key;
     use crate::lock::grant::{Bound, Client};
     use crate::lock::interface::Request;
     use crate::lock::queue::Wanted;
@@ -394,24 +395,24 @@ mod tests {
     const NOBODY: UserKey = UserKey(0);
 
     fn hold(queues: &mut Queues, what: &[u8], owner: &[u8], mode: Mode) {
-        let queue = queues.find_or_make(0, what);
+        let queue = queues.find_or_make(Key { db: 0, name: what });
         queues.hold(queue, (NOBODY, owner), mode);
     }
 
     fn wait(queues: &mut Queues, what: &[u8], owner: &[u8]) {
-        let queue = queues.find_or_make(0, what);
+        let queue = queues.find_or_make(Key { db: 0, name: what });
         let request = Request { owner, client: Client::default(), wanted: WANTED, id: None };
         queues.enter(&request, (None, 0), (false, false), &[queue]);
     }
 
     fn cycle_of(queues: &mut Queues, what: &[u8], owner: &[u8]) -> Option<Vec<Step>> {
-        let queue = queues.find_or_make(0, what);
+        let queue = queues.find_or_make(Key { db: 0, name: what });
         find_cycle(queues, PendingWait { user: NOBODY, owner, mode: Mode::Exclusive, upgrade: false, queues: &[queue] })
     }
 
     /// Whether at most this many steps suffice to see that there is no cycle.
     fn is_seen_within(queues: &mut Queues, what: &[u8], owner: &[u8], steps: u32) -> bool {
-        let wanted = [queues.find_or_make(0, what)];
+        let wanted = [queues.find_or_make(Key { db: 0, name: what })];
         let pending = PendingWait { user: NOBODY, owner, mode: Mode::Exclusive, upgrade: false, queues: &wanted };
         let Some(wanting) = queues.find_owner(NOBODY, owner) else { return true };
         let awaited = Awaited { queues, pending, wanting, also: &[], seen: HashSet::default(), next: Vec::new(), steps };
@@ -478,7 +479,7 @@ mod tests {
             wait(&mut queues, &name("asked", n), &name("last", n));
             hold(&mut queues, b"own", &name("sharer", n), Mode::Shared);
         }
-        let shared = [queues.find_or_make(0, b"shared")];
+        let shared = [queues.find_or_make(Key { db: 0, name: b"shared" })];
         for n in 0..3 {
             let owner = name("sharer", n);
             let number = queues.find_owner(NOBODY, &owner).expect("it holds");
@@ -517,7 +518,7 @@ mod tests {
         // A stranger holds one of its own locks as `alice`, and waits for it as `bob`.
         let stranger = UserKey(7);
         let mut queues = Queues::new(1);
-        let own = queues.find_or_make(0, b"own");
+        let own = queues.find_or_make(Key { db: 0, name: b"own" });
         queues.hold(own, (stranger, b"alice"), Mode::Exclusive);
         let client = Client::default().as_user(stranger);
         queues.enter(&Request { owner: b"bob", client, wanted: WANTED, id: None }, (None, 0), (false, false), &[own]);
@@ -529,7 +530,7 @@ mod tests {
         // Whoever shares names of locks is found all the same.
         let step = |owner: &[u8], lock: &[u8]| Step { owner: owner.to_vec(), waits_for: lock.to_vec(), held: true };
         hold(&mut queues, b"shared", b"alice", Mode::Exclusive);
-        let shared = queues.find_or_make(0, b"shared");
+        let shared = queues.find_or_make(Key { db: 0, name: b"shared" });
         queues.enter(&Request { owner: b"alice", client, wanted: WANTED, id: None }, (None, 0), (false, false), &[shared]);
         queues.check_invariants();
         let cycle = cycle_of(&mut queues, b"own", b"bob");

@@ -6,6 +6,7 @@ mod semaphores;
 use ages::Ages;
 use semaphores::Semaphores;
 
+use crate::base::key::Key;
 use crate::lock::grant::Grant;
 use crate::lock::holders::Lock;
 
@@ -46,8 +47,8 @@ impl HeldByDb {
 
     /// Counts a grant of `permits` permits that was made at `granted_ms`. `lock` contains the grant.
     #[inline]
-    pub fn granted(&mut self, (db, name): (u32, &[u8]), lock: &Lock, permits: u32, granted_ms: u64) {
-        let Counts { held, ages, semaphores } = self.of(db);
+    pub fn granted(&mut self, key: Key<'_>, lock: &Lock, permits: u32, granted_ms: u64) {
+        let Counts { held, ages, semaphores } = self.of(key.db);
         let first = u64::from(lock.holders.len() == 1);
         held.grants += 1;
         if lock.limit == 0 {
@@ -55,7 +56,7 @@ impl HeldByDb {
         } else {
             held.semaphores += first;
             if first > 0 {
-                semaphores.opened(name);
+                semaphores.opened(key.name);
             }
             held.permits += u64::from(permits);
         }
@@ -70,9 +71,9 @@ impl HeldByDb {
 
     /// Counts the end of a grant, which was taken out of `lock`.
     #[inline]
-    pub fn ended(&mut self, (db, name): (u32, &[u8]), lock: &Lock, grant: &Grant) {
+    pub fn ended(&mut self, key: Key<'_>, lock: &Lock, grant: &Grant) {
         // A database with a grant has counts.
-        let Some(Counts { held, ages, semaphores }) = self.0.get_mut(db as usize) else { return };
+        let Some(Counts { held, ages, semaphores }) = self.0.get_mut(key.db as usize) else { return };
         let last = u64::from(lock.holders.is_empty());
         held.grants -= 1;
         if lock.limit == 0 {
@@ -80,7 +81,7 @@ impl HeldByDb {
         } else {
             held.semaphores -= last;
             if last > 0 {
-                semaphores.closed(name);
+                semaphores.closed(key.name);
             }
             held.permits -= u64::from(grant.permits);
         }
@@ -89,15 +90,15 @@ impl HeldByDb {
     }
 
     /// Counts the deletion of a lock with its holders. [`HeldByDb::age_ended`] must follow for each of them.
-    pub fn deleted(&mut self, (db, name): (u32, &[u8]), lock: &Lock) {
-        let Counts { held, semaphores, .. } = self.of(db);
+    pub fn deleted(&mut self, key: Key<'_>, lock: &Lock) {
+        let Counts { held, semaphores, .. } = self.of(key.db);
         let any = u64::from(!lock.holders.is_empty());
         held.grants -= lock.holders.len() as u64;
         if lock.limit == 0 {
             held.locks -= any;
         } else {
             held.semaphores -= any;
-            semaphores.closed(name);
+            semaphores.closed(key.name);
             held.permits -= lock.holders.permits();
         }
     }

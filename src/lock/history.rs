@@ -13,6 +13,7 @@ use foldhash::fast::FixedState;
 
 use crate::base::chunks::Chunks;
 use crate::base::kept::Memory;
+use crate::base::key::Key;
 use crate::base::prefetch::prefetch;
 use crate::base::segments::Segments;
 use crate::lock::Origin;
@@ -227,54 +228,55 @@ impl History {
 
     /// Fast path of a lookup: several events in a row often have the same name.
     #[inline]
-    fn is_newest(&self, db: u32, name: &[u8]) -> bool {
+    fn is_newest(&self, key: Key<'_>) -> bool {
         let Some(record) = self.records.get(self.newest) else { return false };
         // Names that differ usually do so at their ends: most need no call to compare them.
-        record.name.last() == name.last() && record.db == db && *record.name == *name
+        record.name.last() == key.name.last() && record.key() == key
     }
 
-    fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
-        if self.is_newest(db, name) {
+    fn find(&self, key: Key<'_>) -> Option<u32> {
+        if self.is_newest(key) {
             return Some(self.newest);
         }
-        self.find_by(self.hash(db, name), db, name)
+        self.find_by(self.hash(key), key)
     }
 
-    fn hash(&self, db: u32, name: &[u8]) -> u32 {
-        self.hasher.hash_one((db, name)) as u32
+    fn hash(&self, key: Key<'_>) -> u32 {
+        self.hasher.hash_one(key) as u32
     }
 
-    fn find_by(&self, hash: u32, db: u32, name: &[u8]) -> Option<u32> {
-        self.names.find(hash, |number| self.records.get(number).is_some_and(|record| record.db == db && *record.name == *name))
+    fn find_by(&self, hash: u32, key: Key<'_>) -> Option<u32> {
+        self.names.find(hash, |number| self.records.get(number).is_some_and(|record| record.key() == key))
     }
 
     /// The last events of a name, the oldest first. The grants of present holders and the last end are among them.
-    pub fn events(&self, db: u32, name: &[u8]) -> impl DoubleEndedIterator<Item = &Event> {
-        let record = self.find(db, name).and_then(|number| self.records.get(number));
+    pub fn events(&self, key: Key<'_>) -> impl DoubleEndedIterator<Item = &Event> {
+        let record = self.find(key).and_then(|number| self.records.get(number));
         record.into_iter().flat_map(|record| record.iter(self.events_max))
     }
 
     /// The last end of a grant of a name.
-    pub fn last_end(&self, db: u32, name: &[u8]) -> Option<&Event> {
-        self.events(db, name).rev().find(|event| event.what.is_end())
+    pub fn last_end(&self, key: Key<'_>) -> Option<&Event> {
+        self.events(key).rev().find(|event| event.what.is_end())
     }
 
     /// Counts of a name's events.
-    pub fn counts(&self, db: u32, name: &[u8]) -> Counts {
-        self.find(db, name).and_then(|number| self.records.get(number)).map(|record| record.counts).unwrap_or_default()
+    pub fn counts(&self, key: Key<'_>) -> Counts {
+        self.find(key).and_then(|number| self.records.get(number)).map(|record| record.counts).unwrap_or_default()
     }
 
     /// The last grant to this owner, or the last end of a grant of it.
-    pub fn last_of(&self, db: u32, name: &[u8], owner: &[u8]) -> Option<&Event> {
+    pub fn last_of(&self, key: Key<'_>, owner: &[u8]) -> Option<&Event> {
         let is_of = |event: &&Event| event.what.is_end() || matches!(event.what, What::Granted { .. });
-        self.events(db, name).rev().find(|event| is_of(event) && event.owner[..] == *owner)
+        self.events(key).rev().find(|event| is_of(event) && event.owner[..] == *owner)
     }
 
     /// Records the end of a grant, which may be earlier than the last recorded event. If the grant is not remembered, its end is
     /// recorded only where it is the latest event.
     pub fn note_end(&mut self, name: &[u8], what: What, owner: &[u8], origin: Origin) {
         let Origin { db, at_ms, by: client, next_token, .. } = origin;
-        let record = self.find(db, name).and_then(|number| self.records.get_mut(number));
+        let key = Key { db, name };
+        let record = self.find(key).and_then(|number| self.records.get_mut(number));
         let events_max = self.events_max;
         let granted = |event: &Event| matches!(event.what, What::Granted { token, .. } if Some(token) == what.token());
         if let Some(record) = record
@@ -284,36 +286,36 @@ impl History {
             let later = |event: &Event| event.at_ms > at_ms || since(event);
             let behind = record.events.iter().skip(from + 1).position(later).map_or(record.events.len(), |at| from + 1 + at);
             let event = Event { at_ms, what, owner: Owner::from_slice(owner), client };
-            self.recent.note(db, name, &event);
+            self.recent.note(key, &event);
             let before = record.bytes;
             record.insert(behind, event, events_max);
             self.record_bytes = self.record_bytes + record.bytes - before;
             self.check_budget();
-        } else if self.events(db, name).next_back().is_none_or(|last| last.at_ms <= at_ms) {
-            self.note_notable(db, name, at_ms, what, owner, client);
+        } else if self.events(key).next_back().is_none_or(|last| last.at_ms <= at_ms) {
+            self.note_notable(key, at_ms, what, owner, client);
         }
     }
 
     /// Records a refused deadlock, or the end of a grant without a release: an event that an operator asks about.
-    pub fn note_notable(&mut self, db: u32, name: &[u8], at_ms: u64, what: What, owner: &[u8], client: Client) {
-        if self.names_max > 0 && name.len() <= NAME_MAX {
-            self.recent.note(db, name, &Event { at_ms, what, owner: Owner::from_slice(owner), client });
+    pub fn note_notable(&mut self, key: Key<'_>, at_ms: u64, what: What, owner: &[u8], client: Client) {
+        if self.names_max > 0 && key.name.len() <= NAME_MAX {
+            self.recent.note(key, &Event { at_ms, what, owner: Owner::from_slice(owner), client });
             self.check_budget();
         }
-        self.note(db, name, at_ms, what, owner, client);
+        self.note(key, at_ms, what, owner, client);
     }
 
     /// Records an event other than those of [`History::note_notable`].
-    pub fn note(&mut self, db: u32, name: &[u8], at_ms: u64, what: What, owner: &[u8], client: Client) {
+    pub fn note(&mut self, key: Key<'_>, at_ms: u64, what: What, owner: &[u8], client: Client) {
         if self.names_max == 0 {
             return;
         }
-        if !self.is_newest(db, name) {
-            let hash = self.hash(db, name);
-            let number = match self.find_by(hash, db, name) {
+        if !self.is_newest(key) {
+            let hash = self.hash(key);
+            let number = match self.find_by(hash, key) {
                 Some(number) => number,
-                None if name.len() > NAME_MAX => return,
-                None => self.begin(hash, db, name),
+                None if key.name.len() > NAME_MAX => return,
+                None => self.begin(hash, key),
             };
             if self.newest != number {
                 self.make_newest(number);
@@ -336,16 +338,16 @@ impl History {
     }
 
     /// Creates the record of a new name. Reuses the oldest record when there are enough.
-    fn begin(&mut self, hash: u32, db: u32, name: &[u8]) -> u32 {
+    fn begin(&mut self, hash: u32, key: Key<'_>) -> u32 {
         if self.exceeds() {
             self.forget_oldest();
         }
         let (oldest, full) = (self.oldest, self.records.len() >= self.names_max);
         if let Some(record) = self.records.get_mut(oldest).filter(|_| full) {
             self.names.remove(record.hash, oldest);
-            (record.db, record.hash, record.counts) = (db, hash, Counts::default());
+            (record.db, record.hash, record.counts) = (key.db, hash, Counts::default());
             record.name.clear();
-            record.name.extend_from_slice(name);
+            record.name.extend_from_slice(key.name);
             record.clear();
             if record.name.capacity() > KEPT_NAME {
                 record.name.shrink_to(KEPT_NAME);
@@ -364,7 +366,7 @@ impl History {
             }
             return oldest;
         }
-        let record = Record::new(db, name.into(), hash, VecDeque::with_capacity(KEPT_EVENTS));
+        let record = Record::new(key.db, key.name.into(), hash, VecDeque::with_capacity(KEPT_EVENTS));
         self.record_bytes += record.bytes;
         let number = self.records.insert(record);
         self.names.insert(hash, number);
@@ -429,7 +431,7 @@ impl History {
     pub fn check_invariants(&self) {
         let (mut at, mut count) = (self.oldest, 0);
         while let Some(record) = self.records.get(at) {
-            assert_eq!(self.find(record.db, &record.name), Some(at));
+            assert_eq!(self.find(record.key()), Some(at));
             record.check_invariants();
             (at, count) = (record.newer, count + 1);
         }
@@ -470,12 +472,12 @@ mod tests {
         let mut at_ms = 0;
         let mut note = |history: &mut History, what: What, owner: &str| {
             at_ms += 1;
-            history.note(0, b"a", at_ms, what, owner.as_bytes(), Client::default());
+            history.note(Key { db: 0, name: b"a" }, at_ms, what, owner.as_bytes(), Client::default());
             history.check_invariants();
         };
         let granted = |token| What::Granted { token, waited_ms: 7 };
         let shown = |history: &History| -> Vec<String> {
-            let events = history.events(0, b"a").filter(|event| event.what != What::Refused);
+            let events = history.events(Key { db: 0, name: b"a" }).filter(|event| event.what != What::Refused);
             events.map(|event| format!("{} {}", event.what.name(), event.owner[0] as char)).collect()
         };
         for (token, owner) in [(1, "x"), (2, "y"), (3, "z")] {
@@ -486,7 +488,7 @@ mod tests {
         assert_eq!(shown(&history), ["granted x", "granted z", "released y"]);
         note(&mut history, What::Ended { reason: Reason::Broken, token: 1 }, "x");
         assert_eq!(shown(&history), ["granted z", "broken x"], "the end before is not the last one any more");
-        assert_eq!(history.last_end(0, b"a").and_then(|event| event.what.token()), Some(1));
+        assert_eq!(history.last_end(Key { db: 0, name: b"a" }).and_then(|event| event.what.token()), Some(1));
         (0..100).for_each(|_| note(&mut history, What::Refused, "w"));
         note(&mut history, granted(4), "z");
         assert_eq!(shown(&history), ["broken x", "granted z"], "a grant that replaces one");
@@ -494,7 +496,7 @@ mod tests {
         for token in 10..100 {
             note(&mut history, granted(token), &char::from(token as u8 + 33).to_string());
         }
-        assert!(history.events(0, b"a").count() <= 2 * EVENTS + 2);
+        assert!(history.events(Key { db: 0, name: b"a" }).count() <= 2 * EVENTS + 2);
         assert_eq!(shown(&history).iter().filter(|event| event.starts_with("broken")).count(), 1);
     }
 
@@ -505,23 +507,27 @@ mod tests {
         for at in 0..100u64 {
             for name in [b"a", b"b", b"c", b"d"] {
                 if name != b"d" || at == 50 {
-                    history.note(0, name, at, What::Queued, b"x", Client::default());
+                    history.note(Key { db: 0, name }, at, What::Queued, b"x", Client::default());
                     history.check_invariants();
                 }
             }
         }
         assert_eq!(history.len(), 3);
-        assert_eq!(history.events(0, b"d").count(), 0, "the oldest is forgotten");
-        let at: Vec<u64> = history.events(0, b"b").map(|event| event.at_ms).collect();
+        assert_eq!(history.events(Key { db: 0, name: b"d" }).count(), 0, "the oldest is forgotten");
+        let at: Vec<u64> = history.events(Key { db: 0, name: b"b" }).map(|event| event.at_ms).collect();
         assert_eq!(at, (100 - EVENTS as u64..100).collect::<Vec<_>>());
-        assert!(history.counts(0, b"b").contended < 100, "counted anew after it was forgotten");
+        assert!(history.counts(Key { db: 0, name: b"b" }).contended < 100, "counted anew after it was forgotten");
         history.set_bounds(3, 2);
-        assert_eq!(history.events(0, b"b").map(|event| event.at_ms).collect::<Vec<_>>(), [98, 99], "fewer are shown at once");
-        history.note(0, b"b", 100, What::Queued, b"x", Client::default());
-        assert_eq!(history.events(0, b"b").map(|event| event.at_ms).collect::<Vec<_>>(), [99, 100]);
+        assert_eq!(
+            history.events(Key { db: 0, name: b"b" }).map(|event| event.at_ms).collect::<Vec<_>>(),
+            [98, 99],
+            "fewer are shown at once"
+        );
+        history.note(Key { db: 0, name: b"b" }, 100, What::Queued, b"x", Client::default());
+        assert_eq!(history.events(Key { db: 0, name: b"b" }).map(|event| event.at_ms).collect::<Vec<_>>(), [99, 100]);
         history.set_bounds(0, 2);
-        history.note(0, b"z", 1, What::Queued, b"x", Client::default());
-        assert_eq!(history.events(0, b"z").count(), 0);
+        history.note(Key { db: 0, name: b"z" }, 1, What::Queued, b"x", Client::default());
+        assert_eq!(history.events(Key { db: 0, name: b"z" }).count(), 0);
         assert!(history.exceeds());
         let mut budget = 2;
         history.free_some(&mut budget);

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::base::key::Key;
 use crate::lock::grant::{Client, Owner, Reason};
 use crate::lock::graph::Step;
 use crate::lock::history::breaks::Breaks;
@@ -13,21 +14,21 @@ use crate::lock::queue::Wanted;
 pub trait Keys {
     /// Looks a name up. A lock is moved out into `lock`, which is free before, and must come back by [`Keys::put`] or
     /// [`Keys::put_back`] before anything else happens to the name. Any other value leaves `lock` unchanged.
-    fn take(&mut self, db: u32, name: &[u8], lock: &mut Lock) -> Found;
+    fn take(&mut self, key: Key<'_>, lock: &mut Lock) -> Found;
 
     /// Stores a changed lock under its name, or removes the name if the lock is free. `lock` must not be used afterwards.
-    fn put(&mut self, db: u32, name: &[u8], lock: &mut Lock);
+    fn put(&mut self, key: Key<'_>, lock: &mut Lock);
 
     /// As [`Keys::put`] for a lock that was not changed.
-    fn put_back(&mut self, db: u32, name: &[u8], lock: &mut Lock);
+    fn put_back(&mut self, key: Key<'_>, lock: &mut Lock);
 
     /// When a plain key of this name expires, in monotonic milliseconds.
-    fn plain_end_ms(&self, _db: u32, _name: &[u8]) -> Option<u64> {
+    fn plain_end_ms(&self, _key: Key<'_>) -> Option<u64> {
         None
     }
 
     /// Reports an event of a name.
-    fn happened(&mut self, db: u32, name: &[u8], what: What);
+    fn happened(&mut self, key: Key<'_>, what: What);
 }
 
 /// What a name holds.

@@ -18,6 +18,7 @@ use granting::{Granting, grantable};
 use losing::{Lost, Origin};
 use smallvec::SmallVec;
 
+use crate::base::key::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Mode, Owner};
 use crate::lock::held_counts::HeldByDb;
@@ -36,7 +37,6 @@ pub const LONG_WAIT_MS: u64 = 1000;
 pub const DUE_STEPS: u32 = 4;
 
 /// A database by its index, and a name in it.
-type Name = (u32, Box<[u8]>);
 
 /// Events that happen on their own, in the order in which they are settled at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +77,7 @@ pub struct Locks {
     /// Grants that end with their connections or named sessions. The key is the id of the connection or session ([`Bound::key`])
     /// and the token. The value is the database, as an id that SWAPDB does not change ([`Locks::home`]), and the lock's name. A
     /// grant that was lost with its database stays here until its holder is notified.
-    bound: BTreeMap<(u64, u64), Name>,
+    bound: BTreeMap<(u64, u64), KeyBuf>,
     /// Ids of connections with bound grants of which it is not known if they live: see [`crate::lock::locks::unseen`].
     unseen: BTreeSet<u64>,
     /// Ids of ended named sessions whose grants are still being ended, with the last connections of those sessions.
@@ -163,20 +163,20 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        name: (u32, &[u8]),
+        key: Key<'_>,
         request: &Request<'_>,
         wait: Option<Option<u64>>,
     ) -> Result<Acquired, Refusal> {
         if let Some(id) = request.id
-            && let Some(answer) = self.repeated(keys, now, name, request, id, wait)
+            && let Some(answer) = self.repeated(keys, now, key, request, id, wait)
         {
             return answer;
         }
-        match self.try_acquire(keys, now, name, request, wait) {
+        match self.try_acquire(keys, now, key, request, wait) {
             // The cycle may go through overdue leases. They end first.
             Err(Refusal::Deadlock(cycle)) if cycle.is_empty() => {
                 self.end_due(keys, now, &mut { u32::MAX });
-                self.try_acquire(keys, now, name, request, wait)
+                self.try_acquire(keys, now, key, request, wait)
             }
             acquired => acquired,
         }
@@ -186,21 +186,21 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        (db, name): (u32, &[u8]),
+        key: Key<'_>,
         request: &Request<'_>,
         wait: Option<Option<u64>>,
     ) -> Result<Acquired, Refusal> {
         let mut lock = Lock::default();
-        let plain = match self.open(keys, now, (db, name), &mut lock) {
+        let plain = match self.open(keys, now, key, &mut lock) {
             Found::Native => return Err(Refusal::WrongType),
             found => found == Found::Plain,
         };
         let wanted = &request.wanted;
         if let Err(refusal) = fits(&lock, wanted) {
-            keys.put_back(db, name, &mut lock);
+            keys.put_back(key, &mut lock);
             return Err(refusal);
         }
-        let queue = self.queues.find(db, name);
+        let queue = self.queues.find(key);
         let client = request.client;
         let held = lock.holders.get(request.owner).map(|grant| (grant.mode, grant.token, grant.granted_ms));
         if let Some((mode, token, granted_ms)) = held
@@ -208,37 +208,37 @@ impl Locks {
         {
             // The grant would end at the moment of its reply.
             if wanted.max_hold_ms != 0 && now.reached(granted_ms.saturating_add(wanted.max_hold_ms)) {
-                keys.put_back(db, name, &mut lock);
+                keys.put_back(key, &mut lock);
                 return Err(Refusal::HeldTooLong {
                     for_ms: now.mono_ms().saturating_sub(granted_ms),
                     at_most_ms: wanted.max_hold_ms,
                 });
             }
-            self.reenter(now, (db, name), &mut lock, request, false);
-            self.history.note(db, name, now.mono_ms(), What::Reentered, request.owner, client);
-            self.close(keys, (db, name), &mut lock);
+            self.reenter(now, key, &mut lock, request, false);
+            self.history.note(key, now.mono_ms(), What::Reentered, request.owner, client);
+            self.close(keys, key, &mut lock);
             return Ok(Acquired::Granted(token));
         }
         let (upgrade, waited_for) = (held.is_some(), queue.and_then(|queue| self.queues.first(queue)).is_some());
         if !plain && (upgrade || !waited_for) && grantable(&lock, wanted, request.owner) {
             self.stats.immediate += 1;
-            let token = self.make_grant(keys, &mut lock, &Granting { now, place: (db, name), queue, request, waited_us: None });
+            let token = self.make_grant(keys, &mut lock, &Granting { now, key, queue, request, waited_us: None });
             if let Some(queue) = queue {
                 self.schedule_same_owner(queue, request.owner);
             }
-            self.close(keys, (db, name), &mut lock);
+            self.close(keys, key, &mut lock);
             return Ok(Acquired::Granted(token));
         }
         let Some(deadline_ms) = wait else {
-            self.put_aside(keys, (db, name), &mut lock, plain);
-            self.history.note(db, name, now.mono_ms(), What::Refused, request.owner, client);
+            self.put_aside(keys, key, &mut lock, plain);
+            self.history.note(key, now.mono_ms(), What::Refused, request.owner, client);
             return Ok(Acquired::Busy);
         };
-        let queue = self.contend(db, name, &lock);
+        let queue = self.contend(key, &lock);
         let user = lock.holders.get(request.owner).map_or(client.user, |grant| grant.client.user);
         let request = &Request { client: client.as_user(user), ..*request };
         let waits = self.wait(keys, now, request, deadline_ms, (upgrade, false), &[queue]);
-        self.close_unchanged(keys, (db, name), &mut lock, plain);
+        self.close_unchanged(keys, key, &mut lock, plain);
         if plain {
             self.todo.push(queue);
         }
@@ -279,40 +279,41 @@ impl Locks {
         request: &Request<'_>,
         wait: Option<Option<u64>>,
     ) -> Result<AllAcquired, Refusal> {
+        let all = || names.iter().map(|name| Key { db, name });
         let mut free = true;
-        for name in names {
+        for key in all() {
             let mut lock = Lock::default();
-            match self.open(keys, now, (db, name), &mut lock) {
+            match self.open(keys, now, key, &mut lock) {
                 Found::Native => return Err(Refusal::WrongType),
                 Found::Plain => free = false,
-                Found::Free => free &= self.is_unclaimed(db, name),
+                Found::Free => free &= self.is_unclaimed(key),
                 Found::Lock => {
                     let fitting = fits(&lock, &request.wanted);
                     let held = lock.holders.get(request.owner).is_some_and(|grant| grant.mode == Mode::Exclusive);
-                    free &= held || (self.is_unclaimed(db, name) && grantable(&lock, &request.wanted, request.owner));
-                    keys.put_back(db, name, &mut lock);
+                    free &= held || (self.is_unclaimed(key) && grantable(&lock, &request.wanted, request.owner));
+                    keys.put_back(key, &mut lock);
                     fitting?;
                 }
             }
         }
         if free {
             self.stats.immediate += names.len() as u64;
-            let tokens = names.iter().map(|name| self.grant_one_of(keys, now, (db, name), request, None)).collect();
+            let tokens = all().map(|key| self.grant_one_of(keys, now, key, request, None)).collect();
             return Ok(AllAcquired::Granted(tokens));
         }
         let Some(deadline_ms) = wait else {
-            for name in names {
-                self.history.note(db, name, now.mono_ms(), What::Refused, request.owner, request.client);
+            for key in all() {
+                self.history.note(key, now.mono_ms(), What::Refused, request.owner, request.client);
             }
             return Ok(AllAcquired::Busy);
         };
         let mut queues: SmallVec<[u32; 8]> = SmallVec::new();
-        for name in names {
+        for key in all() {
             let mut lock = Lock::default();
-            keys.take(db, name, &mut lock);
-            queues.push(self.contend(db, name, &lock));
+            keys.take(key, &mut lock);
+            queues.push(self.contend(key, &lock));
             if !lock.is_free() {
-                keys.put_back(db, name, &mut lock);
+                keys.put_back(key, &mut lock);
             }
         }
         let waits = self.wait(keys, now, request, deadline_ms, (false, true), &queues);
@@ -326,19 +327,19 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        (db, name): (u32, &[u8]),
+        key: Key<'_>,
         claim: &Claim<'_>,
         all: bool,
         id: Option<&[u8]>,
     ) -> Result<u32, Refusal> {
         let owner = claim.owner;
         if let Some(id) = id
-            && let Some(left) = self.requests.released(self.home(db), name, owner, id)
+            && let Some(left) = self.requests.released(self.home(key.db), key.name, owner, id)
         {
             return Ok(left);
         }
         let mut lock = Lock::default();
-        let holder = self.open_held(keys, now, (db, name), claim, &mut lock)?;
+        let holder = self.open_held(keys, now, key, claim, &mut lock)?;
         let left = lock.holders.change(holder, |grant| {
             grant.holds = if all { 0 } else { grant.holds - 1 };
             grant.holds
@@ -347,18 +348,18 @@ impl Locks {
         if left == 0
             && let Some(grant) = lock.holders.take(holder)
         {
-            self.end(now.mono_ms(), (db, name), &lock, &grant);
+            self.end(now.mono_ms(), key, &lock, &grant);
             self.stats.releases += 1;
             let what = What::Released { token: grant.token };
-            self.history.note(db, name, now.mono_ms(), what, owner, grant.client);
-            keys.happened(db, name, what);
-            self.grant_waiters(keys, now, (db, name), &mut lock);
+            self.history.note(key, now.mono_ms(), what, owner, grant.client);
+            keys.happened(key, what);
+            self.grant_waiters(keys, now, key, &mut lock);
         }
         if let Some(id) = id {
             let ended_ms = (left == 0).then(|| now.mono_ms());
-            self.requests.answered((self.home(db), name, owner), id, Answer::Released(left), ended_ms);
+            self.requests.answered((self.home(key.db), key.name, owner), id, Answer::Released(left), ended_ms);
         }
-        self.close(keys, (db, name), &mut lock);
+        self.close(keys, key, &mut lock);
         self.work(keys, now);
         Ok(left)
     }
@@ -371,13 +372,13 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        (db, name): (u32, &[u8]),
+        key: Key<'_>,
         claim: &Claim<'_>,
         lease_ms: Option<u64>,
         (by, is_connected): (Client, impl FnOnce(Client) -> bool),
     ) -> Result<Renewed, Refusal> {
         let mut lock = Lock::default();
-        let holder = self.open_held(keys, now, (db, name), claim, &mut lock)?;
+        let holder = self.open_held(keys, now, key, claim, &mut lock)?;
         let changed = lock.holders.change(holder, |grant| {
             let mut first = false;
             if let Some(lease_ms) = lease_ms {
@@ -393,25 +394,19 @@ impl Locks {
         });
         let (end_ms, first, taken_over) = changed.unwrap_or_default();
         if first {
-            self.held.renewed(db);
+            self.held.renewed(key.db);
         }
-        self.close(keys, (db, name), &mut lock);
+        self.close(keys, key, &mut lock);
         Ok(Renewed { left_ms: now.left_ms(end_ms), taken_over })
     }
 
     /// Shows a lock in its current state to `see`, and puts it back unchanged.
-    pub fn look<T>(
-        &mut self,
-        keys: &mut impl Keys,
-        now: Now,
-        (db, name): (u32, &[u8]),
-        see: impl FnOnce(Option<&Lock>) -> T,
-    ) -> T {
+    pub fn look<T>(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, see: impl FnOnce(Option<&Lock>) -> T) -> T {
         let mut lock = Lock::default();
-        match self.open(keys, now, (db, name), &mut lock) {
+        match self.open(keys, now, key, &mut lock) {
             Found::Lock => {
                 let seen = see(Some(&lock));
-                keys.put_back(db, name, &mut lock);
+                keys.put_back(key, &mut lock);
                 seen
             }
             _ => see(None),
@@ -451,27 +446,28 @@ impl Locks {
     fn serve_queues(&mut self, keys: &mut impl Keys, now: Now) {
         while let Some(number) = self.todo.pop() {
             let Some(queue) = self.queues.get(number) else { continue };
-            let (db, name) = (queue.db, queue.name.clone());
+            let key = queue.key().to_buf();
+            let key = key.as_key();
             let mut lock = Lock::default();
-            let found = self.open(keys, now, (db, &name), &mut lock);
+            let found = self.open(keys, now, key, &mut lock);
             match found {
                 Found::Plain => {
-                    self.track((db, &name), &lock);
+                    self.track(key, &lock);
                     // The plain key's end is settled in time, so that a request at that instant is not served before the waiters.
-                    if let (Some(queue), Some(end_ms)) = (self.queues.find(db, &name), keys.plain_end_ms(db, &name)) {
+                    if let (Some(queue), Some(end_ms)) = (self.queues.find(key), keys.plain_end_ms(key)) {
                         self.set_due(queue, end_ms);
                     }
                 }
                 Found::Native => {
-                    self.turn_away(number, &name);
-                    self.track((db, &name), &lock);
+                    self.turn_away(number, key.name);
+                    self.track(key, &lock);
                 }
                 Found::Free | Found::Lock => {
                     if found == Found::Lock {
                         self.mirror(number, &lock);
                     }
-                    self.grant_waiters(keys, now, (db, &name), &mut lock);
-                    self.close(keys, (db, &name), &mut lock);
+                    self.grant_waiters(keys, now, key, &mut lock);
+                    self.close(keys, key, &mut lock);
                 }
             }
         }
@@ -480,23 +476,23 @@ impl Locks {
 
     /// Takes what a name holds, and ends grants whose leases have ended; see [`Keys::take`].
     #[inline(always)]
-    fn open(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) -> Found {
-        let found = keys.take(db, name, lock);
+    fn open(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: &mut Lock) -> Found {
+        let found = keys.take(key, lock);
         if found == Found::Lock && (lock.due_ms().is_some_and(|at| now.reached(at)) || self.has_ending(lock)) {
-            return self.open_overdue(keys, now, (db, name), lock);
+            return self.open_overdue(keys, now, key, lock);
         }
         found
     }
 
     /// As [`Locks::open`] for a lock that was taken and has something overdue.
     #[cold]
-    fn open_overdue(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) -> Found {
-        self.expire(keys, now, (db, name), lock);
-        self.grant_waiters(keys, now, (db, name), lock);
+    fn open_overdue(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: &mut Lock) -> Found {
+        self.expire(keys, now, key, lock);
+        self.grant_waiters(keys, now, key, lock);
         let free = lock.is_free();
-        self.close(keys, (db, name), lock);
+        self.close(keys, key, lock);
         *lock = Lock::default();
-        if free { Found::Free } else { keys.take(db, name, lock) }
+        if free { Found::Free } else { keys.take(key, lock) }
     }
 
     /// As [`Locks::open`] for a holder. Returns its place in the lock, or refuses where the claim does not hold.
@@ -505,34 +501,34 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        (db, name): (u32, &[u8]),
+        key: Key<'_>,
         &Claim { owner, semaphore, token }: &Claim<'_>,
         lock: &mut Lock,
     ) -> Result<Holder, Refusal> {
-        let refusal = match self.open(keys, now, (db, name), lock) {
+        let refusal = match self.open(keys, now, key, lock) {
             Found::Native | Found::Plain => return Err(Refusal::WrongType),
             Found::Lock if (lock.limit > 0) != semaphore => Refusal::WrongType,
             Found::Lock | Found::Free => match lock.holders.find(owner) {
                 Some(holder) if token.is_none() || token == lock.holders.get(owner).map(|grant| grant.token) => {
                     return Ok(holder);
                 }
-                _ => Refusal::NotHeld(self.cause(now, (db, name), lock, owner)),
+                _ => Refusal::NotHeld(self.cause(now, key, lock, owner)),
             },
         };
-        self.put_aside(keys, (db, name), lock, false);
+        self.put_aside(keys, key, lock, false);
         Err(refusal)
     }
 
     /// Why an owner does not hold the lock that it claims to hold.
-    fn cause(&self, now: Now, (db, name): (u32, &[u8]), lock: &Lock, owner: &[u8]) -> Cause {
+    fn cause(&self, now: Now, key: Key<'_>, lock: &Lock, owner: &[u8]) -> Cause {
         if let Some(grant) = lock.holders.get(owner) {
             return Cause::OtherToken { token: grant.token, for_ms: now.mono_ms().saturating_sub(grant.granted_ms) };
         }
-        if let Some(event) = self.history.last_of(db, name, owner) {
+        if let Some(event) = self.history.last_of(key, owner) {
             let ago = |at_ms| now.mono_ms().saturating_sub(at_ms);
             if let What::Granted { .. } = event.what {
                 // It was granted and has not ended, but its database was emptied.
-                if let Some(flush) = self.flushed_since(db, event.at_ms) {
+                if let Some(flush) = self.flushed_since(key.db, event.at_ms) {
                     return Cause::Deleted { client: flush.by.id, ago_ms: ago(flush.at_ms) };
                 }
             } else {
@@ -549,19 +545,19 @@ impl Locks {
     }
 
     /// Puts a changed lock back, and updates its queue and deadlines.
-    fn close(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: &mut Lock) {
-        self.track((db, name), lock);
-        keys.put(db, name, lock);
+    fn close(&mut self, keys: &mut impl Keys, key: Key<'_>, lock: &mut Lock) {
+        self.track(key, lock);
+        keys.put(key, lock);
     }
 
-    fn close_unchanged(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: &mut Lock, plain: bool) {
-        self.track((db, name), lock);
-        self.put_aside(keys, (db, name), lock, plain);
+    fn close_unchanged(&mut self, keys: &mut impl Keys, key: Key<'_>, lock: &mut Lock, plain: bool) {
+        self.track(key, lock);
+        self.put_aside(keys, key, lock, plain);
     }
 
-    fn put_aside(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: &mut Lock, plain: bool) {
+    fn put_aside(&mut self, keys: &mut impl Keys, key: Key<'_>, lock: &mut Lock, plain: bool) {
         if !plain && !lock.is_free() {
-            keys.put_back(db, name, lock);
+            keys.put_back(key, lock);
         }
     }
 

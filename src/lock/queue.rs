@@ -19,6 +19,7 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use crate::base::chunks::Chunks;
+use crate::base::key::Key;
 use crate::base::segments::Segments;
 use crate::lock::grant::{Bound, Client, Mode, Owner, UserKey};
 use crate::lock::interface::Request;
@@ -113,6 +114,14 @@ pub struct Queue {
     level: u32,
 }
 
+impl Queue {
+    /// The lock.
+    #[inline]
+    pub fn key(&self) -> Key<'_> {
+        Key { db: self.db, name: &self.name }
+    }
+}
+
 /// An owner that waits, or that holds names that have a queue.
 #[derive(Clone, Debug)]
 pub struct OwnerNode {
@@ -182,32 +191,30 @@ impl Queues {
         self.waiters.len()
     }
 
-    fn hash(&self, what: (u32, &[u8])) -> u32 {
-        self.hasher.hash_one(what) as u32
+    fn hash(&self, key: Key<'_>) -> u32 {
+        self.hasher.hash_one(key) as u32
     }
 
     /// The queue of a name.
     #[inline]
-    pub fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
-        if self.queues.is_empty() { None } else { self.find_among(db, name) }
+    pub fn find(&self, key: Key<'_>) -> Option<u32> {
+        if self.queues.is_empty() { None } else { self.find_among(key) }
     }
 
     #[inline(never)]
-    fn find_among(&self, db: u32, name: &[u8]) -> Option<u32> {
-        self.names.find(self.hash((db, name)), |number| {
-            self.queues.get(number).is_some_and(|queue| queue.db == db && *queue.name == *name)
-        })
+    fn find_among(&self, key: Key<'_>) -> Option<u32> {
+        self.names.find(self.hash(key), |number| self.queues.get(number).is_some_and(|queue| queue.key() == key))
     }
 
     /// The queue of a name, created if there is none. The caller must see to it that [`Queues::forget`] is called.
-    pub fn find_or_make(&mut self, db: u32, name: &[u8]) -> u32 {
-        if let Some(queue) = self.find(db, name) {
+    pub fn find_or_make(&mut self, key: Key<'_>) -> u32 {
+        if let Some(queue) = self.find(key) {
             return queue;
         }
-        let hash = self.hash((db, name));
+        let hash = self.hash(key);
         let queue = Queue {
-            db,
-            name: name.into(),
+            db: key.db,
+            name: key.name.into(),
             hash,
             first: NIL,
             last: NIL,
@@ -267,7 +274,7 @@ impl Queues {
         if self.owners.is_empty() {
             return None;
         }
-        self.look_for_owner(self.hash((NIL, name)), user, name).0
+        self.look_for_owner(self.hash(Key { db: NIL, name }), user, name).0
     }
 
     /// The number of a user's owner, and whether an owner of this name and another user was met.
@@ -289,7 +296,7 @@ impl Queues {
         if self.owners.is_empty() {
             return owners;
         }
-        self.owner_names.find(self.hash((NIL, name)), |number| {
+        self.owner_names.find(self.hash(Key { db: NIL, name }), |number| {
             if self.owners.get(number).is_some_and(|owner| owner.name[..] == *name) {
                 owners.push(number);
             }
@@ -311,7 +318,7 @@ impl Queues {
     }
 
     fn owner_of(&mut self, user: UserKey, name: &[u8]) -> u32 {
-        let hash = self.hash((NIL, name));
+        let hash = self.hash(Key { db: NIL, name });
         let (found, namesake) = self.look_for_owner(hash, user, name);
         if let Some(owner) = found {
             return owner;
@@ -581,7 +588,7 @@ impl Queues {
     pub fn check_invariants(&self) {
         let mut links = 0;
         for (number, queue) in self.queues.iter() {
-            assert_eq!(self.find(queue.db, &queue.name), Some(number), "a queue is found by its name");
+            assert_eq!(self.find(queue.key()), Some(number), "a queue is found by its name");
             let of: Vec<Link> = self.links_of(number).collect();
             links += of.len();
             assert_eq!(queue.len as usize, of.len(), "a queue knows how many wait");

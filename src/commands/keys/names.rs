@@ -2,6 +2,7 @@
 //! keyspace in [`crate::commands::keys::scan`].
 
 use crate::base::error::{Error, Result};
+use crate::base::key::Key;
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::engine::command::keys::uses;
@@ -205,7 +206,8 @@ const RENAMED: (Event, Event) = (Event::new(Classes::GENERIC, "rename_from"), Ev
 const MOVED: (Event, Event) = (Event::new(Classes::GENERIC, "move_from"), Event::new(Classes::GENERIC, "move_to"));
 
 fn rename_to(cx: &mut Context<'_>, from: &[u8], to: &[u8]) -> Result {
-    cx.engine.keyspace_mut().relocate(cx.now, (cx.db, from), (cx.db, to), RENAMED).map(drop)
+    let (from, to) = (cx.key(from), cx.key(to));
+    cx.engine.keyspace_mut().relocate(cx.now, from, to, RENAMED).map(drop)
 }
 
 fn rename(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -299,7 +301,8 @@ fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let movable = cx.db().contains(args[1]) && !cx.db_at(target).contains(args[1]);
     if movable {
-        cx.engine.keyspace_mut().relocate(cx.now, (cx.db, args[1]), (target, args[1]), MOVED)?;
+        let from = cx.key(args[1]);
+        cx.engine.keyspace_mut().relocate(cx.now, from, Key { db: target, ..from }, MOVED)?;
     }
     cx.reply.integer(i64::from(movable));
     Ok(())

@@ -201,10 +201,10 @@ pub(crate) fn acquire_one(
 ) -> Result {
     let wait = if cx.may_block() { wait } else { None };
     let (name, owner) = (args[1], args[2]);
-    let (now, place) = (cx.now, (cx.db, name));
+    let (now, key) = (cx.now, cx.key(name));
     let request = Request { owner, client: cx.engine.acquiring_client(cx.session), wanted, id };
     let acquired = cx.engine.keyspace_mut().with_locks(now, |locks, keys| {
-        let acquired = locks.acquire(keys, now, place, &request, wait);
+        let acquired = locks.acquire(keys, now, key, &request, wait);
         locks.work(keys, now);
         acquired
     });
@@ -287,9 +287,9 @@ pub(crate) fn release(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> 
             return Err(Error::SYNTAX);
         }
     }
-    let (now, db) = (cx.now, cx.db);
+    let (now, key) = (cx.now, cx.key(args[1]));
     let claim = Claim { owner: args[2], semaphore, token: held_by };
-    let left = cx.engine.keyspace_mut().with_locks(now, |locks, keys| locks.release(keys, now, (db, args[1]), &claim, all, id));
+    let left = cx.engine.keyspace_mut().with_locks(now, |locks, keys| locks.release(keys, now, key, &claim, all, id));
     cx.reply.integer(i64::from(left.map_err(|refusal| refusal_error(&refusal, args[1], args[2], 0))?));
     Ok(())
 }
@@ -304,13 +304,13 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
         [word, text] if word.eq_ignore_ascii_case(b"TOKEN") => Some(token(text)?),
         _ => return Err(Error::SYNTAX),
     };
-    let (now, db) = (cx.now, cx.db);
+    let (now, key) = (cx.now, cx.key(args[1]));
     let claim = Claim { owner: args[2], semaphore, token: held_by };
     let by = cx.engine.lock_client(cx.session);
     let Parts { keyspace, sessions, .. } = cx.engine.parts();
     let is_connected = |client: Client| sessions.contains(client.session());
     let (renewed, has_unseen) = keyspace.with_locks(now, |locks, keys| {
-        let renewed = locks.renew(keys, now, (db, args[1]), &claim, lease_ms, (by, is_connected));
+        let renewed = locks.renew(keys, now, key, &claim, lease_ms, (by, is_connected));
         locks.work(keys, now);
         (renewed, locks.has_unseen())
     });
@@ -319,7 +319,7 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
         cx.engine.acquiring_client(cx.session);
     }
     if has_unseen {
-        cx.engine.owner_returns(now, cx.session, (db, &args[1..2]), args[2]);
+        cx.engine.owner_returns(now, cx.session, (key.db, &args[1..2]), args[2]);
     }
     cx.reply.integer(renewed.left_ms as i64);
     Ok(())
@@ -335,9 +335,9 @@ fn check(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if cx.db().peek(args[1]).is_some_and(|entry| entry.type_name() != "lock" && entry.type_name() != "semaphore") {
         return Err(refusal_error(&Refusal::WrongType, args[1], b"", 0));
     }
-    let (now, db) = (cx.now, cx.db);
+    let (now, key) = (cx.now, cx.key(args[1]));
     let held = cx.engine.keyspace_mut().with_locks(now, |locks, keys| {
-        locks.look(keys, now, (db, args[1]), |lock| lock.is_some_and(|lock| lock.holders.with_token(token).is_some()))
+        locks.look(keys, now, key, |lock| lock.is_some_and(|lock| lock.holders.with_token(token).is_some()))
     });
     cx.reply.integer(i64::from(held));
     Ok(())

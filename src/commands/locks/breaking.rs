@@ -1,6 +1,7 @@
 //! `LOCK.BREAK`: an administrator ends a grant.
 
 use crate::base::error::{Error, Result};
+use crate::base::key::Key;
 use crate::base::words::{brief, pasteable};
 use crate::commands::locks::acquire::{LOCK, token};
 use crate::engine::command::{Categories, Command, Flags, rows};
@@ -45,8 +46,10 @@ fn break_lock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (told, reason) = (reason, reason.into());
     let (user, name, addr) = (known.user, known.name, known.addr);
     let by = Breaker { client: client.id, user, name, addr, reason };
-    let broken =
-        cx.engine.keyspace_mut().with_locks(now, |locks, keys| locks.break_grant(keys, now, (db, args[1]), of, (client, by)));
+    let broken = cx
+        .engine
+        .keyspace_mut()
+        .with_locks(now, |locks, keys| locks.break_grant(keys, now, Key { db, name: args[1] }, of, (client, by)));
     let owner = broken.map_err(|refusal| refusal_error(&refusal, args[1], b"", 0))?;
     let notice = Notice::Broken { db, lock: args[1], owner: &owner, token: of, reason: told };
     cx.engine.notice(now, Some(session), notice);

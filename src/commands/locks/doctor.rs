@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::base::error::Result;
 use crate::base::ids::SessionId;
+use crate::base::key::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::base::words::{counted, long, pasteable};
 use crate::commands::locks::info::{Holder, Most, READ, Shown, shown};
@@ -64,7 +65,7 @@ impl Root {
         let Elsewhere { lock, owner } = self.node.elsewhere.as_ref()?;
         let owner = pasteable(owner);
         Some(match lock {
-            Some((db, name)) => {
+            Some(KeyBuf { db, name }) => {
                 let lock = pasteable(name);
                 format!("{owner} waits for {lock} in database {db}: LOCK.DOCTOR there says what holds it up.")
             }
@@ -124,7 +125,7 @@ impl Doctor {
             return false;
         };
         for node in nodes.take((count / ROOT).max(1) as usize) {
-            if let Some(shown) = shown(engine, now, (self.db, &node.name), MOST) {
+            if let Some(shown) = shown(engine, now, Key { db: self.db, name: &node.name }, MOST) {
                 let cut = node.cut || self.forest.is_partial();
                 self.roots.push(Root { node, cut, shown });
             }

@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
+use crate::base::key::Key;
 use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::info::{Holder, Most, READ, Shown, field, field_if, shown, text, write_holders};
@@ -54,7 +55,7 @@ fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let sight = cx.sight(args);
     let asked = match name {
         None => None,
-        Some(name) => match sight.sees(name).then(|| shown(cx.engine, cx.now, (cx.db, name), MOST)).flatten() {
+        Some(name) => match sight.sees(name).then(|| shown(cx.engine, cx.now, cx.key(name), MOST)).flatten() {
             Some(shown) => Some((name, shown.holders().iter().map(Holder::owner_of_user).collect::<Vec<_>>())),
             None => {
                 cx.reply.array(0);
@@ -104,7 +105,7 @@ impl Graph {
         while left > 0
             && let Some(node) = nodes.next()
         {
-            let shown = shown(engine, now, (self.db, &node.name), MOST);
+            let shown = shown(engine, now, Key { db: self.db, name: &node.name }, MOST);
             left -= NODE + shown.as_ref().map_or(0, |shown| shown.holders().len() as i64);
             write_node(reply, now, &node, shown.as_ref(), forest.is_partial());
         }
@@ -150,7 +151,7 @@ fn write_node(reply: &mut dyn Sink, now: Now, node: &Node, shown: Option<&Shown>
     reply.bulk(b"elsewhere");
     match &node.elsewhere {
         Some(Elsewhere { lock, owner }) => {
-            let (db, name) = lock.as_ref().map(|(db, name)| (u64::from(*db), name)).unzip();
+            let (db, name) = lock.as_ref().map(|key| (u64::from(key.db), &key.name)).unzip();
             reply.map(3);
             field_if(reply, "db", db);
             reply.bulk(b"name");

@@ -2,6 +2,7 @@
 //! same.
 
 use crate::base::error::{Error, Result};
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::base::words::{long, pasteable};
 use crate::commands::locks::acquire::LOCK;
@@ -241,9 +242,9 @@ impl Shown {
 
 /// Collects everything shown of a name of a database, with at most so many holders and waiters; `None` if it holds nothing and nobody
 /// waits for it.
-pub(super) fn shown(engine: &mut Engine, now: Now, (db, name): (u32, &[u8]), most: Most) -> Option<Shown> {
+pub(super) fn shown(engine: &mut Engine, now: Now, key: Key<'_>, most: Most) -> Option<Shown> {
     let lock = engine.keyspace_mut().with_locks(now, |locks, keys| {
-        let lock = locks.look(keys, now, (db, name), |lock| {
+        let lock = locks.look(keys, now, key, |lock| {
             lock.map(|lock| {
                 let grants: Vec<Grant> = lock.holders.iter().take(most.holders).cloned().collect();
                 let last_token = lock.holders.iter().next_back().map(|grant| grant.token);
@@ -256,15 +257,15 @@ pub(super) fn shown(engine: &mut Engine, now: Now, (db, name): (u32, &[u8]), mos
     });
     let second = now.second();
     let counted = engine.keyspace().lru.counted;
-    let mut keys = engine.keyspace_mut().db(db, now);
-    let other = keys.peek(name).filter(|entry| !entry.is_lock()).map(|entry| {
+    let mut keys = engine.keyspace_mut().db(key.db, now);
+    let other = keys.peek(key.name).filter(|entry| !entry.is_lock()).map(|entry| {
         let idle_s = (!counted).then(|| idle_seconds(entry, second));
         (entry.type_name(), of_entry(entry, now, idle_s), entry.deadline())
     });
-    let writer = keys.writer_of(name);
+    let writer = keys.writer_of(key.name);
     let engine = &*engine;
     let locks = engine.keyspace().changes.locks.as_ref()?;
-    let queue = locks.queues.find(db, name);
+    let queue = locks.queues.find(key);
     let mut waiting = waiting(engine, locks, now, queue, most.waiters);
     let mut waiters = queue.and_then(|queue| locks.queues.get(queue)).map_or(0, |queue| u64::from(queue.len));
     let mut oldest_wait_ms = queue.map_or(0, |queue| locks.oldest_wait_ms(now, queue));
@@ -280,20 +281,20 @@ pub(super) fn shown(engine: &mut Engine, now: Now, (db, name): (u32, &[u8]), mos
             let (limit, held_back_ms, grants, all) = lock.unwrap_or_default();
             let holders = grants.iter().map(|grant| holder(engine, locks, now, grant)).collect();
             let semaphore = limit > 0 || is_free && first_wants_permits(locks, queue);
-            let fence = fence(locks, db, name, all.last_token);
-            let counts = locks.history.counts(db, name);
+            let fence = fence(locks, key, all.last_token);
+            let counts = locks.history.counts(key);
             let held = Held::Lock { limit, held_back_ms, holders, all, fence, counts };
             (if semaphore { "semaphore" } else { "lock" }, held, None)
         }
     };
     if let Held::Latch(_) = held {
-        waiting = waiting_for_latch(engine, now, db, name);
+        waiting = waiting_for_latch(engine, now, key);
         waiters = waiting.len() as u64;
         oldest_wait_ms = waiting.iter().map(|waiting| waiting.waited_ms).max().unwrap_or(0);
         waiting.truncate(most.waiters);
     }
     let ttl_ms = deadline.map(|deadline| now.left_ms(deadline));
-    let last_end = last_end(locks, now, db, name);
+    let last_end = last_end(locks, now, key);
     let shown = Shown { kind, held, ttl_ms, waiting, waiters, oldest_wait_ms, last_end };
     (!shown.is_nothing()).then_some(shown)
 }
@@ -312,9 +313,9 @@ fn first_wants_permits(locks: &Locks, queue: Option<u32>) -> bool {
 }
 
 /// The last token of a lock: that of its last holder, or of the last grant that is remembered.
-fn fence(locks: &Locks, db: u32, name: &[u8], held: Option<u64>) -> u64 {
+fn fence(locks: &Locks, key: Key<'_>, held: Option<u64>) -> u64 {
     let last = || {
-        locks.history.events(db, name).rev().find_map(|event| match event.what {
+        locks.history.events(key).rev().find_map(|event| match event.what {
             What::Granted { token, .. } => Some(token),
             _ => None,
         })
@@ -353,8 +354,9 @@ fn waiting(engine: &Engine, locks: &Locks, now: Now, queue: Option<u32>, most: u
     links.take(most).filter_map(|link| of(link.waiter)).collect()
 }
 
-fn waiting_for_latch(engine: &Engine, now: Now, db: u32, name: &[u8]) -> Vec<Waiting> {
-    let waiters = engine.keyspace().changes.waits.waiters_for(db, name).filter(|waiter| waiter.wake.contains(Wake::LATCH));
+fn waiting_for_latch(engine: &Engine, now: Now, key: Key<'_>) -> Vec<Waiting> {
+    let waiters =
+        engine.keyspace().changes.waits.waiters_for(key.db, key.name).filter(|waiter| waiter.wake.contains(Wake::LATCH));
     let of = |waiter: &crate::keyspace::waits::Waiter| {
         let session = engine.sessions().get(waiter.session)?;
         Some(Waiting {
@@ -372,8 +374,8 @@ fn waiting_for_latch(engine: &Engine, now: Now, db: u32, name: &[u8]) -> Vec<Wai
     waiters.filter_map(of).collect()
 }
 
-fn last_end(locks: &Locks, now: Now, db: u32, name: &[u8]) -> Option<LastEnd> {
-    let event = locks.history.last_end(db, name)?;
+fn last_end(locks: &Locks, now: Now, key: Key<'_>) -> Option<LastEnd> {
+    let event = locks.history.last_end(key)?;
     let token = event.what.token().unwrap_or(0);
     let (by, reason) = match event.what {
         What::Ended { reason: Reason::Broken, token } => {
@@ -554,7 +556,7 @@ fn info(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
             return Err(Error::WRONG_TYPE);
         }
     }
-    match shown(cx.engine, cx.now, (cx.db, args[1]), Most::ALL) {
+    match shown(cx.engine, cx.now, cx.key(args[1]), Most::ALL) {
         Some(shown) => write(&mut *cx.reply, cx.now, args[1], &shown, Extra::None),
         None => cx.reply.null(),
     }

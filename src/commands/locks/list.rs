@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::base::ids::SessionId;
+use crate::base::key::Key;
 use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::acquire::check_owner;
@@ -305,7 +306,7 @@ impl Search {
         while self.shown < self.count {
             let name = std::mem::take(self.names.get_mut(*at)?);
             *at += 1;
-            if let Some(shown) = shown(engine, now, (self.db, &name), most) {
+            if let Some(shown) = shown(engine, now, Key { db: self.db, name: &name }, most) {
                 self.shown += 1;
                 return Some((name, shown));
             }

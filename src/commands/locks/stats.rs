@@ -2,6 +2,7 @@
 //! does not have a lock.
 
 use crate::base::error::{Error, Result};
+use crate::base::key::Key;
 use crate::base::number::parse_i64;
 use crate::commands::locks::info::{READ, field, field_if, text};
 use crate::engine::command::{Access, Categories, Command, Flags, Keys, Traits, rows};
@@ -97,8 +98,8 @@ struct Shown {
 }
 
 fn why(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (now, db, name) = (cx.now, cx.db, args[1]);
-    let mut events = grants(cx, name);
+    let (now, key) = (cx.now, cx.key(args[1]));
+    let mut events = grants(cx, key.name);
     let Some(locks) = &cx.engine.keyspace().changes.locks else { return Ok(()) };
     let of = |event: &Event| Shown {
         waited_ms: if let What::Granted { waited_ms, .. } = event.what { Some(waited_ms) } else { None },
@@ -108,10 +109,10 @@ fn why(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     // Of present grants, those whose events were forgotten.
     let is_known = |token: Option<u64>| {
         let granted = |event: &Event| matches!(event.what, What::Granted { .. }) && event.what.token() == token;
-        locks.history.events(db, name).any(granted)
+        locks.history.events(key).any(granted)
     };
     events.retain(|grant| !is_known(grant.event.what.token()));
-    events.extend(locks.history.events(db, name).map(of));
+    events.extend(locks.history.events(key).map(of));
     events.sort_by_key(|shown| shown.event.at_ms);
     let reply = &mut *cx.reply;
     reply.array(events.len());
@@ -190,7 +191,7 @@ const GRANTS_MAX: usize = 100;
 fn grants(cx: &mut Context<'_>, name: &[u8]) -> Vec<Shown> {
     let (now, db) = (cx.now, cx.db);
     cx.engine.keyspace_mut().with_locks(now, |locks, keys| {
-        let grants = locks.look(keys, now, (db, name), |lock| {
+        let grants = locks.look(keys, now, Key { db, name }, |lock| {
             let grants = lock.into_iter().flat_map(|lock| lock.holders.iter()).take(GRANTS_MAX);
             let of = grants.map(|grant| Shown {
                 event: Event {

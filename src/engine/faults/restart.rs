@@ -157,7 +157,7 @@ impl Engine {
         if snapshot.seed != self.host.seed {
             return Err("a snapshot of a server with another seed");
         }
-        if snapshot.images.keys().any(|(db, _)| *db as usize >= self.keyspace.databases()) {
+        if snapshot.images.keys().any(|key| key.db as usize >= self.keyspace.databases()) {
             return Err("a snapshot of a server with more databases");
         }
         debug_assert!(self.scripting.long_run.is_none(), "nothing runs meanwhile");

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::ids::SessionId;
+use crate::base::key::Key;
 use crate::commands::all;
 use crate::commands::reference::forms::{Form, Slot, forms};
 use crate::engine::command::{Command, Flags, Group, Natives};
@@ -170,7 +171,7 @@ impl Bench {
     }
 
     fn token_of(&self, key: &[u8]) -> Option<u64> {
-        let image = self.h.engine.keyspace.image(&(0, key.into()))?;
+        let image = self.h.engine.keyspace.image(Key { db: 0, name: key })?;
         image.lock().and_then(|lock| lock.holders.iter().next()).map(|grant| grant.token)
     }
 

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
+use crate::base::key::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Natives};
@@ -70,21 +71,21 @@ pub(crate) struct KeyspaceKeys<'a> {
 impl KeyspaceKeys<'_> {
     /// Finds the entry of a name and its dictionary. Removes a plain key that has expired.
     #[inline(always)]
-    fn find(&mut self, db: u32, name: &[u8]) -> (usize, KeyHash, Option<Place>) {
-        let dict = self.keyspace.numbers[db as usize] as usize;
-        let (hash, found) = self.keyspace.space.locate(dict, name);
+    fn find(&mut self, key: Key<'_>) -> (usize, KeyHash, Option<Place>) {
+        let dict = self.keyspace.numbers[key.db as usize] as usize;
+        let (hash, found) = self.keyspace.space.locate(dict, key.name);
         let Some((place, entry)) = found else { return (dict, hash, None) };
         // With active expiry off, an expired key still blocks its name.
         if entry.is_native() || self.keyspace.keep_expired {
             return (dict, hash, Some(place));
         }
-        (dict, hash, self.keyspace.db(db, self.now).locate(name).1)
+        (dict, hash, self.keyspace.db(key.db, self.now).locate(key.name).1)
     }
 }
 
 impl Keys for KeyspaceKeys<'_> {
-    fn take(&mut self, db: u32, name: &[u8], lock: &mut Lock) -> Found {
-        let (dict, _, place) = self.find(db, name);
+    fn take(&mut self, key: Key<'_>, lock: &mut Lock) -> Found {
+        let (dict, _, place) = self.find(key);
         let Some(place) = place else { return Found::Free };
         match self.keyspace.space.get(dict, place).value() {
             ValueRef::Grant(bytes) => {
@@ -103,16 +104,16 @@ impl Keys for KeyspaceKeys<'_> {
         }
     }
 
-    fn put(&mut self, db: u32, name: &[u8], lock: &mut Lock) {
+    fn put(&mut self, key: Key<'_>, lock: &mut Lock) {
         let now = self.now;
-        let (_, hash, place) = self.find(db, name);
-        let mut db = self.keyspace.db(db, now);
+        let (_, hash, place) = self.find(key);
+        let mut db = self.keyspace.db(key.db, now);
         if lock.is_free() {
             if let Some(place) = place
                 && db.keyspace.space.get(db.dict, place).is_native()
             {
                 let entry = db.keyspace.space.remove(db.dict, place);
-                db.emit(name, Event::SILENT, Effect::Delete);
+                db.emit(key.name, Event::SILENT, Effect::Delete);
                 db.keyspace.space.free_later(entry);
             }
             return;
@@ -122,8 +123,8 @@ impl Keys for KeyspaceKeys<'_> {
         let alone = if lock.limit == 0 && lock.held_back_ms == 0 { lock.holders.only() } else { None };
         let mut packed = Packed::default();
         if alone.is_some_and(|grant| grant::pack(grant, &mut packed)) {
-            db.put_at(hash, place, name, NewValue::Grant(packed.bytes()), deadline);
-            db.emit(name, Event::SILENT, Effect::SetLock { lock });
+            db.put_at(hash, place, key.name, NewValue::Grant(packed.bytes()), deadline);
+            db.emit(key.name, Event::SILENT, Effect::SetLock { lock });
             return;
         }
         let lock = std::mem::take(lock);
@@ -135,19 +136,19 @@ impl Keys for KeyspaceKeys<'_> {
             db.keyspace.space.set_deadline(db.dict, place, Some(deadline));
             db.note_use(place);
         } else {
-            db.put_at(hash, place, name, NewValue::Boxed(Box::new(Value::Lock(Box::new(lock)))), deadline);
+            db.put_at(hash, place, key.name, NewValue::Boxed(Box::new(Value::Lock(Box::new(lock)))), deadline);
         }
         let Keyspace { space, changes, .. } = &mut *db.keyspace;
         if changes.must_report()
-            && let Some(place) = space.find(db.dict, hash, name)
+            && let Some(place) = space.find(db.dict, hash, key.name)
             && let ValueRef::Boxed(Value::Lock(lock)) = space.get(db.dict, place).value()
         {
-            changes.emit(Change { now, db: db.index, key: name, event: Event::SILENT, effect: Effect::SetLock { lock } });
+            changes.emit(Change { now, db: db.index, key: key.name, event: Event::SILENT, effect: Effect::SetLock { lock } });
         }
     }
 
-    fn put_back(&mut self, db: u32, name: &[u8], lock: &mut Lock) {
-        let (dict, _, place) = self.find(db, name);
+    fn put_back(&mut self, key: Key<'_>, lock: &mut Lock) {
+        let (dict, _, place) = self.find(key);
         if let Some(place) = place
             && let Some(Value::Lock(kept)) = self.keyspace.space.get_mut(dict, place).boxed()
         {
@@ -155,12 +156,12 @@ impl Keys for KeyspaceKeys<'_> {
         }
     }
 
-    fn plain_end_ms(&self, db: u32, name: &[u8]) -> Option<u64> {
-        self.keyspace.end_of(db, name).filter(|&end_ms| end_ms != u64::MAX)
+    fn plain_end_ms(&self, key: Key<'_>) -> Option<u64> {
+        self.keyspace.end_of(key.db, key.name).filter(|&end_ms| end_ms != u64::MAX)
     }
 
     #[inline]
-    fn happened(&mut self, db: u32, name: &[u8], what: What) {
+    fn happened(&mut self, key: Key<'_>, what: What) {
         let event = match what {
             What::Granted { .. } => Event::LOCK_GRANTED,
             What::Released { .. } => Event::LOCK_RELEASED,
@@ -171,7 +172,7 @@ impl Keys for KeyspaceKeys<'_> {
             What::Deadlock => Event::LOCK_DEADLOCK,
             What::Reentered | What::Left | What::Refused => return,
         };
-        self.keyspace.changes.publish(db, event, name);
+        self.keyspace.changes.publish(key.db, event, key.name);
     }
 }
 
@@ -211,11 +212,11 @@ impl Keyspace {
     /// Handles a lock whose key has reached its deadline and was taken out: puts back what is left of it.
     #[cold]
     pub(crate) fn lock_lapsed(&mut self, now: Now, db: u32, entry: Entry) {
-        let name: Box<[u8]> = entry.read().key().into();
+        let key = KeyBuf { db, name: entry.read().key().into() };
         let Some(lock) = lock_in(entry) else { return };
         self.with_locks(now, |locks, keys| {
-            if let Some(mut left) = locks.key_expired(keys, now, (db, &name), lock) {
-                keys.put(db, &name, &mut left);
+            if let Some(mut left) = locks.key_expired(keys, now, key.as_key(), lock) {
+                keys.put(key.as_key(), &mut left);
             }
         });
     }
@@ -223,11 +224,11 @@ impl Keyspace {
     /// Handles a lock that was deleted and whose entry was taken out.
     #[cold]
     pub(crate) fn lock_deleted(&mut self, now: Now, db: u32, entry: Entry) {
-        let name: Box<[u8]> = entry.read().key().into();
+        let key = KeyBuf { db, name: entry.read().key().into() };
         let Some(lock) = lock_in(entry) else { return };
         let by = self.changes.client;
         if let Some(locks) = &mut self.changes.locks {
-            locks.deleted(now, (db, &name), lock, by);
+            locks.deleted(now, key.as_key(), lock, by);
             self.changes.attention |= locks.has_work();
             if locks.has_news() {
                 self.changes.tell_lock_news(now);
@@ -279,7 +280,7 @@ impl Engine {
         let by = self.acquiring_client(id);
         let user = self.users.name(self.clients.sessions[id].user).unwrap_or_default().to_vec();
         self.keyspace.with_locks(now, |locks, keys| {
-            names.iter().for_each(|name| locks.come_back(keys, now, (db, name), owner, (by, &user)));
+            names.iter().for_each(|name| locks.come_back(keys, now, Key { db, name }, owner, (by, &user)));
             locks.work(keys, now);
         });
     }
@@ -511,7 +512,7 @@ impl Engine {
         } else if command.natives != Natives::Own {
             self.keyspace.with_locks(now, |locks, keys| {
                 for name in names {
-                    locks.look(keys, now, (db, name), |_| ());
+                    locks.look(keys, now, Key { db, name }, |_| ());
                     locks.work(keys, now);
                 }
             });

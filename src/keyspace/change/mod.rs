@@ -6,6 +6,7 @@ mod effect;
 
 pub use effect::Effect;
 
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::keyspace::journal::Journal;
 use crate::keyspace::tracking::Tracking;
@@ -361,7 +362,7 @@ impl Changes {
                 if let Some(locks) = &mut self.locks
                     && !matches!(change.effect, Effect::SetLock { .. })
                 {
-                    locks.gone(change.db, change.key);
+                    locks.gone(Key { db: change.db, name: change.key });
                     self.attention |= locks.has_work();
                 }
             }

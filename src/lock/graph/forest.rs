@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use foldhash::fast::FixedState;
 
+use crate::base::key::{Key, KeyBuf};
 use crate::lock::grant::{Owner, UserKey};
 use crate::lock::graph::forest::walk::{Budget, Down, Edge, Found, Up, View};
 use crate::lock::queue::{NIL, Queues};
@@ -59,8 +60,8 @@ pub struct Node {
 /// A lock that is not in the trees, and a holder that waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// Its database and its name, if it is seen.
-    pub lock: Option<(u32, Box<[u8]>)>,
+    /// The lock, if it is seen.
+    pub lock: Option<KeyBuf>,
     /// The holder.
     pub owner: Owner,
 }
@@ -245,7 +246,7 @@ impl Forest {
     /// without a queue, so that this happens once.
     fn look_for_asked(&mut self, View { queues, among }: View<'_>) {
         let Some(asked) = self.asked.take_if(|_| self.start != Some(NIL)) else { return };
-        let queue = queues.find(among.db, &asked.name);
+        let queue = queues.find(Key { db: among.db, name: &asked.name });
         let queue = queue.filter(|&queue| queues.get(queue).is_some_and(|queue| queue.len > 0)).unwrap_or(NIL);
         if self.start.is_some_and(|start| start != queue) {
             let slice = self.budget.slice;
@@ -562,7 +563,7 @@ impl Forest {
         let is_elsewhere = |edge: &Edge| view.seen(edge.lock).is_none() && edge.is_true(view.queues, (edge.lock, lock), asked);
         let elsewhere = elsewhere.filter(is_elsewhere).and_then(|edge| {
             let queue = view.queues.get(edge.lock)?;
-            let lock = (view.among.sees)(&queue.name).then(|| (queue.db, queue.name.clone()));
+            let lock = (view.among.sees)(&queue.name).then(|| queue.key().to_buf());
             Some(Elsewhere { lock, owner: owner(edge)? })
         });
         let name = view.queues.get(lock).map(|queue| &queue.name).or(asked.map(|asked| &asked.name)).cloned();

@@ -3,6 +3,7 @@
 use std::iter::Peekable;
 
 use crate::base::kept::{Dated, Kept, Memory, block};
+use crate::base::key::Key;
 use crate::lock::grant::Reason;
 use crate::lock::history::{Event, What};
 
@@ -50,14 +51,14 @@ pub struct Recent {
 impl Recent {
     /// Remembers an event if it is of such a kind.
     #[inline]
-    pub fn note(&mut self, db: u32, name: &[u8], event: &Event) {
+    pub fn note(&mut self, key: Key<'_>, event: &Event) {
         let (events, max) = match event.what {
             What::Ended { reason: Reason::Broken, .. } => (&mut self.breaks, BREAKS),
             What::Ended { reason: Reason::Lease | Reason::MaxHold | Reason::Session, .. } => (&mut self.ends, ENDS),
             What::Deadlock => (&mut self.deadlocks, DEADLOCKS),
             _ => return,
         };
-        add(events, max, (db, name, event));
+        add(events, max, key, event);
     }
 
     /// Bytes of the events.
@@ -77,13 +78,13 @@ impl Recent {
     }
 }
 
-fn add(events: &mut Kept<Notable>, max: usize, (db, name, event): (u32, &[u8], &Event)) {
+fn add(events: &mut Kept<Notable>, max: usize, key: Key<'_>, event: &Event) {
     let free = if events.len() >= max { events.pop_oldest() } else { None };
     let mut kept = free.map(|oldest| oldest.name).unwrap_or_default();
     kept.clear();
     kept.shrink_to(KEPT_NAME);
-    kept.extend_from_slice(name);
-    events.push(Notable { db, name: kept, event: event.clone() }, max);
+    kept.extend_from_slice(key.name);
+    events.push(Notable { db: key.db, name: kept, event: event.clone() }, max);
 }
 
 #[cfg(test)]
@@ -95,7 +96,10 @@ mod tests {
     fn the_latest_come_first_and_ended_leases_push_no_break_out() {
         let mut recent = Recent::default();
         let mut note = |at_ms: u64, name: &str, what: What| {
-            recent.note(1, name.as_bytes(), &Event { at_ms, what, owner: Owner::from_slice(b"o"), client: Client::default() });
+            recent.note(
+                Key { db: 1, name: name.as_bytes() },
+                &Event { at_ms, what, owner: Owner::from_slice(b"o"), client: Client::default() },
+            );
         };
         note(1, "broken", What::Ended { reason: Reason::Broken, token: 1 });
         for at_ms in 2..1000 {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::base::kept::block;
+use crate::base::key::Key;
 use crate::lock::history::{Counts, Event, What};
 
 /// Maximum number of present grants whose events are kept beyond the last events.
@@ -31,6 +32,12 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// The name and its database.
+    #[inline]
+    pub(super) fn key(&self) -> Key<'_> {
+        Key { db: self.db, name: &self.name }
+    }
+
     /// A record without events.
     pub(super) fn new(db: u32, name: Vec<u8>, hash: u32, events: VecDeque<Event>) -> Record {
         let (kept, counts) = (Vec::new(), Counts::default());

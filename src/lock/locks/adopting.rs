@@ -1,6 +1,7 @@
 //! Adoption of existing locks: from a snapshot, or from the state that a restarted server still knows.
 
 use super::{Due, Keys, Locks};
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::lock::grant::Grant;
 use crate::lock::grant::{Bound, Client, Owner, Reason};
@@ -30,12 +31,12 @@ impl Locks {
     /// Stores a lock under a free name. Grants that end with connections or sessions end now if those are gone: named sessions
     /// must be adopted first. Where `fate` does not know of a connection, the grant is unseen. Later tokens are larger than those in
     /// the lock.
-    pub fn adopt(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: Lock, fate: impl Fn(Client) -> Fate) {
+    pub fn adopt(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: Lock, fate: impl Fn(Client) -> Fate) {
         let mut kept = Lock { holders: Holders::default(), ..lock };
         let mut ended: Vec<Owner> = Vec::new();
         for grant in lock.holders.iter() {
             self.set_next_token(grant.token + 1);
-            self.bind((db, name), grant);
+            self.bind(key, grant);
             let lives = match grant.bound {
                 Bound::Lease => true,
                 Bound::Connection => match fate(grant.client) {
@@ -52,18 +53,18 @@ impl Locks {
                 ended.push(grant.owner.clone());
             }
             kept.holders.insert(grant.clone());
-            self.held.granted((db, name), &kept, grant.permits, grant.granted_ms);
+            self.held.granted(key, &kept, grant.permits, grant.granted_ms);
             if grant.renewed > 0 {
-                self.held.renewed(db);
+                self.held.renewed(key.db);
             }
         }
         for owner in ended {
             if let Some(grant) = kept.holders.remove(&owner) {
                 self.stats.session_ends += 1;
-                self.lose(keys, now, (db, name), &mut kept, grant, Reason::Session);
+                self.lose(keys, now, key, &mut kept, grant, Reason::Session);
             }
         }
-        self.close(keys, (db, name), &mut kept);
+        self.close(keys, key, &mut kept);
     }
 
     /// Whether a grant with the token of this one is already bound to the same session. Adopting both would lose one of them.
@@ -94,7 +95,7 @@ impl Locks {
             self.end_named(number);
         }
         let lives = |whose: &Whose, keys: &mut _, locks: &mut Locks| {
-            locks.look(keys, now, (locks.db_at_home(whose.home), &whose.name), |lock| {
+            locks.look(keys, now, Key { db: locks.db_at_home(whose.home), name: &whose.name }, |lock| {
                 lock.is_some_and(|lock| lock.holders.get(&whose.owner).is_some())
             })
         };

@@ -1,6 +1,7 @@
 //! Ends of grants without a release: with their leases and with their connections.
 
 use super::{Found, Keys, Locks, Outcome};
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Grant, Reason};
 use crate::lock::history::What;
@@ -29,33 +30,33 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        (key, told): (u64, Option<Client>),
+        (of, told): (u64, Option<Client>),
         budget: &mut u32,
     ) -> bool {
-        self.ending.retain(|&(of, _)| of != key);
+        self.ending.retain(|&(other, _)| other != of);
         while *budget > 0
-            && let Some((&(of, token), _)) = self.bound.range((key, 0)..=(key, u64::MAX)).next()
+            && let Some((&(_, token), _)) = self.bound.range((of, 0)..=(of, u64::MAX)).next()
         {
             *budget -= 1;
-            let Some((home, name)) = self.bound.remove(&(of, token)) else { break };
-            self.unbound(key);
-            let db = self.db_at_home(home);
+            let Some(at_home) = self.bound.remove(&(of, token)) else { break };
+            self.unbound(of);
+            let key = Key { db: self.db_at_home(at_home.db), name: &at_home.name };
             let mut lock = Lock::default();
-            if self.open(keys, now, (db, &name), &mut lock) == Found::Lock {
+            if self.open(keys, now, key, &mut lock) == Found::Lock {
                 let owner = lock.holders.with_token(token).map(|grant| grant.owner.clone());
                 if let Some(mut grant) = owner.and_then(|owner| lock.holders.remove(&owner)) {
                     grant.move_to(told.unwrap_or(grant.client));
                     self.stats.session_ends += 1;
-                    self.lose(keys, now, (db, &name), &mut lock, grant, Reason::Session);
+                    self.lose(keys, now, key, &mut lock, grant, Reason::Session);
                     // Waiters are served once all of its grants have ended, because it may have several of one name.
-                    self.gone(db, &name);
+                    self.gone(key);
                 }
-                self.close(keys, (db, &name), &mut lock);
+                self.close(keys, key, &mut lock);
             }
         }
-        let all = !self.has_bound(key);
+        let all = !self.has_bound(of);
         if !all {
-            self.ending.push((key, told));
+            self.ending.push((of, told));
         }
         self.work(keys, now);
         all
@@ -74,48 +75,40 @@ impl Locks {
 
     /// Handles a lock that was removed from its key because the lease of its last holder or its delay has ended. Returns the lock
     /// if it must be kept.
-    pub fn key_expired(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), mut lock: Lock) -> Option<Lock> {
-        self.expire(keys, now, (db, name), &mut lock);
-        if let Some(queue) = self.queues.find(db, name) {
+    pub fn key_expired(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, mut lock: Lock) -> Option<Lock> {
+        self.expire(keys, now, key, &mut lock);
+        if let Some(queue) = self.queues.find(key) {
             self.todo.push(queue);
         }
         (!lock.is_free()).then_some(lock)
     }
 
     /// Must be called when a name holds nothing any more, or another value: its waiters may be eligible.
-    pub fn gone(&mut self, db: u32, name: &[u8]) {
-        if let Some(queue) = self.queues.find(db, name) {
+    pub fn gone(&mut self, key: Key<'_>) {
+        if let Some(queue) = self.queues.find(key) {
             self.todo.push(queue);
         }
     }
 
     /// Removes a grant that was taken out of its lock from all accounts.
     #[inline]
-    pub(super) fn end(&mut self, ended_ms: u64, (db, name): (u32, &[u8]), lock: &Lock, grant: &Grant) {
-        self.held.ended((db, name), lock, grant);
+    pub(super) fn end(&mut self, ended_ms: u64, key: Key<'_>, lock: &Lock, grant: &Grant) {
+        self.held.ended(key, lock, grant);
         if grant.bound != Bound::Lease {
             self.unbind(grant);
         }
         if !self.requests.is_empty() {
-            self.requests.ended(self.home(db), name, &grant.owner, ended_ms);
+            self.requests.ended(self.home(key.db), key.name, &grant.owner, ended_ms);
         }
-        if let Some(queue) = self.queues.find(db, name) {
+        if let Some(queue) = self.queues.find(key) {
             self.queues.unhold(queue, (grant.client.user, &grant.owner));
         }
     }
 
     /// Ends a grant that its holder did not release. The grant was taken out of `lock`, which is in hand.
-    pub(super) fn lose(
-        &mut self,
-        keys: &mut impl Keys,
-        now: Now,
-        (db, name): (u32, &[u8]),
-        lock: &mut Lock,
-        grant: Grant,
-        reason: Reason,
-    ) {
+    pub(super) fn lose(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: &mut Lock, grant: Grant, reason: Reason) {
         let by = grant.client;
-        self.lose_by(keys, now, (db, name), lock, grant, (reason, by));
+        self.lose_by(keys, now, key, lock, grant, (reason, by));
     }
 
     /// As [`Locks::lose`], with the connection that the history names.
@@ -123,12 +116,12 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        (db, name): (u32, &[u8]),
+        key: Key<'_>,
         lock: &mut Lock,
         grant: Grant,
         (reason, by): (Reason, Client),
     ) {
-        self.end(now.mono_ms(), (db, name), lock, &grant);
+        self.end(now.mono_ms(), key, lock, &grant);
         // An administrator who breaks a lock wants the next waiter served now, as after a deletion.
         if grant.delay_ms > 0 && reason != Reason::Broken {
             // The delay counts from the end of the grant, not from when that was noticed.
@@ -136,14 +129,14 @@ impl Locks {
             lock.held_back_ms = lock.held_back_ms.max(ended_ms.saturating_add(u64::from(grant.delay_ms)));
         }
         let what = What::Ended { reason, token: grant.token };
-        self.history.note_notable(db, name, now.mono_ms(), what, &grant.owner, by);
-        keys.happened(db, name, what);
-        let waiters = self.queues.find(db, name).and_then(|queue| self.queues.get(queue)).map_or(0, |queue| queue.len);
+        self.history.note_notable(key, now.mono_ms(), what, &grant.owner, by);
+        keys.happened(key, what);
+        let waiters = self.queues.find(key).and_then(|queue| self.queues.get(queue)).map_or(0, |queue| queue.len);
         if reason == Reason::Session || (waiters > 0 && matches!(reason, Reason::Lease | Reason::MaxHold)) {
             let (owner, token, client) = (grant.owner.clone(), grant.token, grant.client);
-            self.outcomes.push(Outcome::Ended { db, name: name.into(), owner, token, reason, client, waiters });
+            self.outcomes.push(Outcome::Ended { db: key.db, name: key.name.into(), owner, token, reason, client, waiters });
         }
-        self.tell_lost(name, &grant, reason);
+        self.tell_lost(key.name, &grant, reason);
     }
 
     pub(super) fn tell_lost(&mut self, name: &[u8], grant: &Grant, reason: Reason) {
@@ -158,7 +151,7 @@ impl Locks {
     }
 
     /// Ends the grants of a lock in hand whose leases, connections or sessions have ended, and its delay once that is over.
-    pub(super) fn expire(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
+    pub(super) fn expire(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: &mut Lock) {
         if self.has_ending(lock) {
             let ending: Vec<_> =
                 lock.holders.iter().filter_map(|grant| Some((grant.owner.clone(), self.ending_of(grant)?.1))).collect();
@@ -166,13 +159,13 @@ impl Locks {
                 let Some(mut grant) = lock.holders.remove(&owner) else { continue };
                 grant.move_to(told.unwrap_or(grant.client));
                 self.stats.session_ends += 1;
-                self.lose(keys, now, (db, name), lock, grant, Reason::Session);
+                self.lose(keys, now, key, lock, grant, Reason::Session);
             }
         }
         while let Some(grant) = lock.holders.take_ended(now.ended_ms()) {
             self.stats.expiries += 1;
             let reason = grant.end_reason();
-            self.lose(keys, now, (db, name), lock, grant, reason);
+            self.lose(keys, now, key, lock, grant, reason);
         }
         if lock.held_back_ms != 0 && now.reached(lock.held_back_ms) {
             lock.held_back_ms = 0;

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Found, Keys, Locks, Outcome, Request, fits};
+use crate::base::key::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Grant, Mode, Owner};
 use crate::lock::history::What;
@@ -14,8 +15,8 @@ use crate::lock::requests::Answer;
 pub(super) struct Granting<'a> {
     /// The instant.
     pub now: Now,
-    /// Database and name of the lock.
-    pub place: (u32, &'a [u8]),
+    /// The lock.
+    pub key: Key<'a>,
     /// The queue of the lock, if there is one.
     pub queue: Option<u32>,
     /// The request.
@@ -27,14 +28,14 @@ pub(super) struct Granting<'a> {
 impl Locks {
     /// Grants a lock in hand to the waiters at the head of its queue, as long as they are compatible.
     #[inline]
-    pub(super) fn grant_waiters(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
-        if let Some(queue) = self.queues.find(db, name) {
-            self.grant_queue(keys, now, (db, name), queue, lock);
+    pub(super) fn grant_waiters(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: &mut Lock) {
+        if let Some(queue) = self.queues.find(key) {
+            self.grant_queue(keys, now, key, queue, lock);
         }
     }
 
     #[inline(never)]
-    fn grant_queue(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock) {
+    fn grant_queue(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, queue: u32, lock: &mut Lock) {
         while let Some(number) = self.queues.first(queue).and_then(|link| self.queues.link(link)).map(|link| link.waiter) {
             let Some(waiter) = self.queues.waiter(number) else { break };
             let (wanted, client, all, since_us) = (waiter.wanted, waiter.client, waiter.all, waiter.since_us);
@@ -45,17 +46,17 @@ impl Locks {
             if !lock.is_free()
                 && let Err(refusal) = fits(lock, &wanted)
             {
-                self.refuse(number, name, refusal);
+                self.refuse(number, key.name, refusal);
                 continue;
             }
-            if !grantable(lock, &wanted, &owner) || (all && !self.can_have_all(keys, now, number, (db, name))) {
+            if !grantable(lock, &wanted, &owner) || (all && !self.can_have_all(keys, now, number, key)) {
                 break;
             }
             let request = &Request { owner: &owner, client, wanted, id: id.as_deref() };
             let waited_us = now.mono_us().saturating_sub(since_us);
-            let granting = Granting { now, place: (db, name), queue: Some(queue), request, waited_us: Some(waited_us) };
-            let names: SmallVec<[(u32, Box<[u8]>); 4]> = if all {
-                let of = |queue| self.queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
+            let granting = Granting { now, key, queue: Some(queue), request, waited_us: Some(waited_us) };
+            let all_keys: SmallVec<[KeyBuf; 4]> = if all {
+                let of = |queue| self.queues.get(queue).map(|queue| queue.key().to_buf());
                 self.queues.queues_of(number).filter_map(of).collect()
             } else {
                 SmallVec::new()
@@ -66,18 +67,18 @@ impl Locks {
             self.stats.waited(waited_us);
             let mut tokens = SmallVec::new();
             if all {
-                for (of, other) in &names {
-                    tokens.push(if (*of, &other[..]) == (db, name) {
+                for one in all_keys.iter().map(KeyBuf::as_key) {
+                    tokens.push(if one == key {
                         self.make_grant(keys, lock, &granting)
                     } else {
-                        self.grant_one_of(keys, now, (*of, other), request, Some(waited_us))
+                        self.grant_one_of(keys, now, one, request, Some(waited_us))
                     });
                 }
             } else {
                 tokens.push(self.make_grant(keys, lock, &granting));
             }
             let waited_ms = waited_us / 1000;
-            self.keep_if_long(now, (db, name), &owner, client, waited_ms, true);
+            self.keep_if_long(now, key, &owner, client, waited_ms, true);
             self.outcomes.push(Outcome::Granted { client, tokens, all, waited_ms });
             if waits_again {
                 self.again.push((queue, owner));
@@ -88,7 +89,7 @@ impl Locks {
         // The waiters before them in the queue were served first.
         while let Some(at) = self.again.iter().position(|&(of, _)| of == queue) {
             let (_, owner) = self.again.remove(at);
-            self.grant_same_owner(now, (db, name), queue, lock, &owner);
+            self.grant_same_owner(now, key, queue, lock, &owner);
         }
     }
 
@@ -102,7 +103,7 @@ impl Locks {
     }
 
     /// Grants the lock to waiters in other connections of the owner that was just granted it.
-    fn grant_same_owner(&mut self, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock, owner: &[u8]) {
+    fn grant_same_owner(&mut self, now: Now, key: Key<'_>, queue: u32, lock: &mut Lock, owner: &[u8]) {
         let mut waits = self.queues.waits_of(owner);
         // In their order in the queue.
         waits.sort_by_key(|&waiter| {
@@ -119,8 +120,8 @@ impl Locks {
             let (client, wanted, token, id) = (waiter.client, waiter.wanted, grant.token, waiter.request.clone());
             let waited_us = now.mono_us().saturating_sub(waiter.since_us);
             self.withdraw(number);
-            self.reenter(now, (db, name), lock, &Request { owner, client, wanted, id: id.as_deref() }, true);
-            self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);
+            self.reenter(now, key, lock, &Request { owner, client, wanted, id: id.as_deref() }, true);
+            self.history.note(key, now.mono_ms(), What::Reentered, owner, client);
             self.stats.queued += 1;
             self.stats.waited(waited_us);
             let tokens = SmallVec::from_slice(&[token]);
@@ -129,27 +130,28 @@ impl Locks {
     }
 
     /// Whether a waiter for several names is first in all of their queues, and all names besides `in_hand` are free.
-    fn can_have_all(&mut self, keys: &mut impl Keys, now: Now, waiter: u32, in_hand: (u32, &[u8])) -> bool {
+    fn can_have_all(&mut self, keys: &mut impl Keys, now: Now, waiter: u32, in_hand: Key<'_>) -> bool {
         let Some(wanted) = self.queues.waiter(waiter).map(|waiter| waiter.wanted) else { return false };
         let queues: SmallVec<[u32; 8]> = self.queues.queues_of(waiter).collect();
         let owner = self.queues.waiter(waiter).and_then(|waiter| self.queues.owner(waiter.owner));
         let owner = owner.map(|owner| owner.name.clone()).unwrap_or_default();
         queues.into_iter().all(|queue| {
-            let Some((db, name)) = self.queues.get(queue).map(|queue| (queue.db, queue.name.clone())) else { return false };
-            if (db, &name[..]) == in_hand {
+            let Some(key) = self.queues.get(queue).map(|queue| queue.key().to_buf()) else { return false };
+            let key = key.as_key();
+            if key == in_hand {
                 return true;
             }
             let first =
                 self.queues.first(queue).and_then(|link| self.queues.link(link)).is_some_and(|link| link.waiter == waiter);
             let mut lock = Lock::default();
-            match keys.take(db, &name, &mut lock) {
+            match keys.take(key, &mut lock) {
                 Found::Free => first,
                 Found::Plain | Found::Native => false,
                 Found::Lock => {
                     // An overdue lease that is not settled yet counts as held; this waiter is served when it is settled.
                     let settled = !lock.due_ms().is_some_and(|at| now.reached(at)) && !self.has_ending(&lock);
                     let free = first && settled && fits(&lock, &wanted).is_ok() && grantable(&lock, &wanted, &owner);
-                    keys.put_back(db, &name, &mut lock);
+                    keys.put_back(key, &mut lock);
                     free
                 }
             }
@@ -161,37 +163,37 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        (db, name): (u32, &[u8]),
+        key: Key<'_>,
         request: &Request<'_>,
         waited_us: Option<u64>,
     ) -> u64 {
         let mut lock = Lock::default();
-        keys.take(db, name, &mut lock);
-        let queue = self.queues.find(db, name);
-        let token = self.make_grant(keys, &mut lock, &Granting { now, place: (db, name), queue, request, waited_us });
+        keys.take(key, &mut lock);
+        let queue = self.queues.find(key);
+        let token = self.make_grant(keys, &mut lock, &Granting { now, key, queue, request, waited_us });
         if let Some(queue) = queue {
             self.schedule_same_owner(queue, request.owner);
         }
-        self.close(keys, (db, name), &mut lock);
+        self.close(keys, key, &mut lock);
         token
     }
 
     /// Grants a lock in hand to an owner that may hold it already. Returns the fencing token.
     pub(super) fn make_grant(&mut self, keys: &mut impl Keys, lock: &mut Lock, granting: &Granting<'_>) -> u64 {
-        let &Granting { now, place: (db, name), queue, request, waited_us } = granting;
+        let &Granting { now, key, queue, request, waited_us } = granting;
         let &Request { owner, client, wanted, id } = request;
         let before = lock.holders.get(owner).map(|grant| (grant.mode, grant.token));
         if let Some((mode, token)) = before
             && (mode == wanted.mode || mode == Mode::Exclusive)
         {
-            self.reenter(now, (db, name), lock, request, waited_us.is_some());
-            self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);
+            self.reenter(now, key, lock, request, waited_us.is_some());
+            self.history.note(key, now.mono_ms(), What::Reentered, owner, client);
             return token;
         }
         // An upgrade from shared to exclusive gets a new grant: its token must be larger than those of all who shared the lock.
         let shared = before.and_then(|_| lock.holders.remove(owner));
         if let Some(grant) = &shared {
-            self.held.ended((db, name), lock, grant);
+            self.held.ended(key, lock, grant);
             self.unbind(grant);
         }
         let token = self.next_token;
@@ -219,10 +221,10 @@ impl Locks {
         }
         grant.renew(end_ms);
         let user = grant.client.user;
-        self.bind((db, name), &grant);
+        self.bind(key, &grant);
         (lock.limit, lock.held_back_ms) = (wanted.limit, 0);
         lock.holders.insert(grant);
-        self.held.granted((db, name), lock, wanted.permits, now.mono_ms());
+        self.held.granted(key, lock, wanted.permits, now.mono_ms());
         if let Some(queue) = queue
             && wanted.limit <= 1
         {
@@ -230,17 +232,17 @@ impl Locks {
         }
         self.stats.grants += 1;
         let what = What::Granted { token, waited_ms: waited_us.unwrap_or(0) / 1000 };
-        self.history.note(db, name, now.mono_ms(), what, owner, client);
-        keys.happened(db, name, what);
+        self.history.note(key, now.mono_ms(), what, owner, client);
+        keys.happened(key, what);
         if let Some(id) = id {
-            self.requests.answered((self.home(db), name, owner), id, Answer::Granted(token), None);
+            self.requests.answered((self.home(key.db), key.name, owner), id, Answer::Granted(token), None);
         }
         token
     }
 
     /// Applies to an upgraded grant what was agreed for the owner's shared grant: its holds, its bounds, and its request ids.
     fn keep_shared_terms(&mut self, granting: &Granting<'_>, shared: &Grant, grant: &mut Grant) {
-        let (db, name) = granting.place;
+        let key = granting.key;
         grant.holds = shared.holds.saturating_add(1);
         grant.max_end_ms = [grant.max_end_ms, shared.max_end_ms].into_iter().filter(|&at| at != 0).min().unwrap_or(0);
         grant.delay_ms = grant.delay_ms.max(shared.delay_ms);
@@ -249,20 +251,13 @@ impl Locks {
             grant.bound = self.usable(shared.bound);
         }
         if !self.requests.is_empty() {
-            self.requests.retokened(self.home(db), name, granting.request.owner, shared.token, grant.token);
+            self.requests.retokened(self.home(key.db), key.name, granting.request.owner, shared.token, grant.token);
         }
     }
 
     /// Adds a hold for an owner that holds the lock. A wait in another connection does not shorten the lease that one connection
     /// was promised.
-    pub(super) fn reenter(
-        &mut self,
-        now: Now,
-        (db, name): (u32, &[u8]),
-        lock: &mut Lock,
-        request: &Request<'_>,
-        has_waited: bool,
-    ) {
+    pub(super) fn reenter(&mut self, now: Now, key: Key<'_>, lock: &mut Lock, request: &Request<'_>, has_waited: bool) {
         let &Request { owner, client, wanted, id } = request;
         let bound = self.usable(wanted.bound);
         let Some(holder) = lock.holders.find(owner) else { return };
@@ -285,13 +280,13 @@ impl Locks {
         if newly == Some(true)
             && let Some(grant) = lock.holders.get(owner)
         {
-            self.bind((db, name), grant);
+            self.bind(key, grant);
         }
         if let Some(id) = id
             && let Some(grant) = lock.holders.get(owner)
         {
             let answer = Answer::Granted(grant.token);
-            self.requests.answered((self.home(db), name, owner), id, answer, None);
+            self.requests.answered((self.home(key.db), key.name, owner), id, answer, None);
         }
     }
 }

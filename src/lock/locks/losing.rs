@@ -3,7 +3,8 @@
 //! Waiters are served in the same step. The holders of a few locks are notified in the same step, too; those of many locks, or of
 //! one lock that very many share, are notified in batches: [`Locks::tell_some`].
 
-use super::{Found, Keys, Locks, Name};
+use super::{Found, Keys, Locks};
+use crate::base::key::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::lock::LOST_STEPS;
 use crate::lock::grant::{Bound, Client, Grant, Reason};
@@ -40,15 +41,15 @@ pub(super) struct Lost {
 
 impl Locks {
     /// Handles the deletion of a lock: all its grants end.
-    pub fn deleted(&mut self, now: Now, (db, name): (u32, &[u8]), lock: Lock, by: Client) {
-        self.held.deleted((db, name), &lock);
+    pub fn deleted(&mut self, now: Now, key: Key<'_>, lock: Lock, by: Client) {
+        self.held.deleted(key, &lock);
         self.stats.deletions += lock.holders.len() as u64;
-        if let Some(queue) = self.queues.find(db, name) {
+        if let Some(queue) = self.queues.find(key) {
             self.queues.unhold_all(queue);
         }
-        let origin = Origin { db, home: self.home(db), at_ms: now.mono_ms(), by, next_token: self.next_token };
-        self.lose_all(origin, name, lock.holders, true);
-        self.gone(db, name);
+        let origin = Origin { db: key.db, home: self.home(key.db), at_ms: now.mono_ms(), by, next_token: self.next_token };
+        self.lose_all(origin, key.name, lock.holders, true);
+        self.gone(key);
     }
 
     /// Handles the emptying of a database. Its names may be granted to their waiters. Its locks are passed to
@@ -79,12 +80,13 @@ impl Locks {
         (self.homes[a as usize], self.homes[b as usize]) = (home_of_b, home_of_a);
         // A queue kept for several holders moves to the index that its lock has now.
         let watched = self.queues.iter().filter(|(_, queue)| queue.pinned && (queue.db == a || queue.db == b));
-        let watched: Vec<Name> = watched.map(|(_, queue)| (if queue.db == a { b } else { a }, queue.name.clone())).collect();
+        let watched: Vec<KeyBuf> =
+            watched.map(|(_, queue)| KeyBuf { db: if queue.db == a { b } else { a }, name: queue.name.clone() }).collect();
         self.changed_as_a_whole(|of| of == a || of == b);
-        for (db, name) in watched {
+        for key in &watched {
             let mut lock = Lock::default();
-            if self.open(keys, now, (db, &name), &mut lock) == Found::Lock {
-                self.close(keys, (db, &name), &mut lock);
+            if self.open(keys, now, key.as_key(), &mut lock) == Found::Lock {
+                self.close(keys, key.as_key(), &mut lock);
             }
         }
     }
@@ -101,6 +103,11 @@ impl Locks {
     /// The stable name of the database at an index, which survives swaps.
     pub fn home(&self, db: u32) -> u32 {
         self.homes.get(db as usize).copied().unwrap_or(db)
+    }
+
+    /// A key under the [`Locks::home`] of its database.
+    pub fn at_home<'a>(&self, key: Key<'a>) -> Key<'a> {
+        Key { db: self.home(key.db), ..key }
     }
 
     /// The index of a database by its [`Locks::home`].

@@ -1,6 +1,7 @@
 //! Named sessions: how connections name them, and how they and their grants end.
 
 use super::{Due, Keys, Locks};
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Grant, SessionNumber};
 use crate::lock::sessions::Session;
@@ -105,15 +106,15 @@ impl Locks {
 
     /// Registers a grant of this name with its connection or session.
     #[inline(always)]
-    pub(super) fn bind(&mut self, name: (u32, &[u8]), grant: &Grant) {
+    pub(super) fn bind(&mut self, key: Key<'_>, grant: &Grant) {
         // Most grants end with their leases alone.
-        if let Some(key) = grant.bound.key(grant.client) {
-            self.bind_to(key, name, grant);
+        if let Some(to) = grant.bound.key(grant.client) {
+            self.bind_to(to, key, grant);
         }
     }
 
-    fn bind_to(&mut self, key: u64, (db, name): (u32, &[u8]), grant: &Grant) {
-        self.bound.insert((key, grant.token), (self.home(db), name.into()));
+    fn bind_to(&mut self, to: u64, key: Key<'_>, grant: &Grant) {
+        self.bound.insert((to, grant.token), self.at_home(key).to_buf());
         if let Bound::Session(number) = grant.bound {
             self.sessions.bind(number.get());
         }

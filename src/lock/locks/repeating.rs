@@ -10,6 +10,7 @@
 use smallvec::SmallVec;
 
 use super::{Acquired, AllAcquired, Due, Found, Keys, Locks, Outcome, Refusal, Request};
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Grant};
 use crate::lock::history::What;
@@ -22,21 +23,21 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        (db, name): (u32, &[u8]),
+        key: Key<'_>,
         request: &Request<'_>,
         id: &[u8],
         wait: Option<Option<u64>>,
     ) -> Option<Result<Acquired, Refusal>> {
-        if let Some(waiter) = self.still_waiting(keys, now, db, &[name], request, id, false) {
+        if let Some(waiter) = self.still_waiting(keys, now, key.db, &[key.name], request, id, false) {
             return Some(Ok(match self.take_over(keys, now, waiter, request, wait) {
                 true => Acquired::Waits(waiter),
                 false => Acquired::Busy,
             }));
         }
-        let token = self.requests.granted(self.home(db), name, request.owner, id)?;
-        Some(match self.confirm(keys, now, (db, name), request, token) {
+        let token = self.requests.granted(self.home(key.db), key.name, request.owner, id)?;
+        Some(match self.confirm(keys, now, key, request, token) {
             Ok(()) => {
-                self.carry_on(keys, (db, name), request, now);
+                self.carry_on(keys, key, request, now);
                 Ok(Acquired::Granted(token))
             }
             Err(refusal) => Err(refusal),
@@ -70,11 +71,11 @@ impl Locks {
         }
         for (name, token) in names.iter().zip(&tokens) {
             // No grant has the token 0.
-            if let Err(refusal) = self.confirm(keys, now, (db, name), request, token.unwrap_or(0)) {
+            if let Err(refusal) = self.confirm(keys, now, Key { db, name }, request, token.unwrap_or(0)) {
                 return Some(Err(refusal));
             }
         }
-        names.iter().for_each(|name| self.carry_on(keys, (db, name), request, now));
+        names.iter().for_each(|name| self.carry_on(keys, Key { db, name }, request, now));
         Some(Ok(AllAcquired::Granted(tokens.into_iter().flatten().collect())))
     }
 
@@ -92,7 +93,7 @@ impl Locks {
     ) -> Option<u32> {
         self.waiting_by(db, names, request, id, all)?;
         for name in names {
-            self.look(keys, now, (db, name), |_| ());
+            self.look(keys, now, Key { db, name }, |_| ());
         }
         self.work(keys, now);
         self.waiting_by(db, names, request, id, all)
@@ -102,7 +103,7 @@ impl Locks {
         let is_it = |number: u32| {
             let waiter = self.queues.waiter(number);
             waiter.is_some_and(|waiter| waiter.all == all && waiter.request.as_deref() == Some(id))
-                && self.queues.queues_of(number).map(Some).eq(names.iter().map(|name| self.queues.find(db, name)))
+                && self.queues.queues_of(number).map(Some).eq(names.iter().map(|name| self.queues.find(Key { db, name })))
         };
         self.queues.waits_of(request.owner).into_iter().find(|&number| is_it(number))
     }
@@ -145,27 +146,27 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        (db, name): (u32, &[u8]),
+        key: Key<'_>,
         request: &Request<'_>,
         token: u64,
     ) -> Result<(), Refusal> {
         let mut lock = Lock::default();
-        let found = self.open(keys, now, (db, name), &mut lock);
+        let found = self.open(keys, now, key, &mut lock);
         let holds = lock.holders.get(request.owner).is_some_and(|grant| grant.token == token);
         let refusal = match found {
             Found::Native => Err(Refusal::WrongType),
             _ if holds => Ok(()),
-            _ => Err(Refusal::Ended(name.into(), self.cause(now, (db, name), &lock, request.owner))),
+            _ => Err(Refusal::Ended(key.name.into(), self.cause(now, key, &lock, request.owner))),
         };
-        self.put_aside(keys, (db, name), &mut lock, found != Found::Lock);
+        self.put_aside(keys, key, &mut lock, found != Found::Lock);
         refusal
     }
 
     /// Renews a grant that is confirmed to a connection: the lease lasts as long as that connection expects, and the grant is
     /// bound to the connection if the request asked for that.
-    fn carry_on(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), request: &Request<'_>, now: Now) {
+    fn carry_on(&mut self, keys: &mut impl Keys, key: Key<'_>, request: &Request<'_>, now: Now) {
         let mut lock = Lock::default();
-        if self.open(keys, now, (db, name), &mut lock) != Found::Lock {
+        if self.open(keys, now, key, &mut lock) != Found::Lock {
             return;
         }
         let end_ms = now.deadline_in(request.wanted.lease_ms);
@@ -184,16 +185,16 @@ impl Locks {
                 (before, grant.clone())
             });
             if let Some((before, after)) = changed {
-                self.rebind((db, name), &before, &after);
+                self.rebind(key, &before, &after);
             }
         }
-        self.close(keys, (db, name), &mut lock);
+        self.close(keys, key, &mut lock);
     }
 
-    pub(super) fn rebind(&mut self, name: (u32, &[u8]), before: &Grant, after: &Grant) {
+    pub(super) fn rebind(&mut self, key: Key<'_>, before: &Grant, after: &Grant) {
         if before.bound.key(before.client) != after.bound.key(after.client) {
             // The new binding comes first, so that a session without a connection does not end in between for want of grants.
-            self.bind(name, after);
+            self.bind(key, after);
             self.unbind(before);
         }
     }

@@ -6,6 +6,7 @@
 //! another connection, to which it is bound from then on.
 
 use super::{Found, Keys, Locks};
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Grant};
 use crate::lock::holders::Lock;
@@ -39,26 +40,19 @@ impl Locks {
 
     /// Binds an unseen grant of an owner to the connection on which the owner has come back: to its named session if it has one. A
     /// connection without a session takes over the session of the grant, if that is one of the same `user`.
-    pub fn come_back(
-        &mut self,
-        keys: &mut impl Keys,
-        now: Now,
-        (db, name): (u32, &[u8]),
-        owner: &[u8],
-        (by, user): (Client, &[u8]),
-    ) {
+    pub fn come_back(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, owner: &[u8], (by, user): (Client, &[u8])) {
         let mut lock = Lock::default();
-        if self.open(keys, now, (db, name), &mut lock) != Found::Lock {
+        if self.open(keys, now, key, &mut lock) != Found::Lock {
             return;
         }
         let unseen = lock.holders.get(owner).filter(|grant| self.is_unseen_grant(grant)).cloned();
-        let Some(before) = unseen else { return keys.put_back(db, name, &mut lock) };
+        let Some(before) = unseen else { return keys.put_back(key, &mut lock) };
         if let Bound::Session(number) = before.bound
             && self.sessions.of_client(by.id).is_none()
             && self.sessions.get(number.get()).is_some_and(|session| *session.user == *user)
         {
             self.sessions.attach(number.get(), by, None);
-            return keys.put_back(db, name, &mut lock);
+            return keys.put_back(key, &mut lock);
         }
         let bound = self.bound_of(by);
         let after = lock.holders.find(owner).and_then(|holder| {
@@ -69,9 +63,9 @@ impl Locks {
             })
         });
         if let Some(after) = after {
-            self.rebind((db, name), &before, &after);
+            self.rebind(key, &before, &after);
         }
-        self.close(keys, (db, name), &mut lock);
+        self.close(keys, key, &mut lock);
     }
 
     /// Whether a grant ends with a connection, or with that of its session, and it is not known if that connection lives.

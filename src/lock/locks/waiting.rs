@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Due, Found, Keys, Locks, Outcome, Refusal, Request};
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::lock::grant::Client;
 use crate::lock::graph::{self, PendingWait};
@@ -19,11 +20,11 @@ impl Locks {
     }
 
     /// The queue of a name that is about to get a waiter. A new queue learns the holders of the name.
-    pub(super) fn contend(&mut self, db: u32, name: &[u8], lock: &Lock) -> u32 {
-        if let Some(queue) = self.queues.find(db, name) {
+    pub(super) fn contend(&mut self, key: Key<'_>, lock: &Lock) -> u32 {
+        if let Some(queue) = self.queues.find(key) {
             return queue;
         }
-        let queue = self.queues.find_or_make(db, name);
+        let queue = self.queues.find_or_make(key);
         self.mirror(queue, lock);
         queue
     }
@@ -39,19 +40,19 @@ impl Locks {
 
     /// Updates the deadline of a name's queue, and drops the queue if nobody waits and nothing keeps it.
     #[inline]
-    pub(super) fn track(&mut self, (db, name): (u32, &[u8]), lock: &Lock) {
+    pub(super) fn track(&mut self, key: Key<'_>, lock: &Lock) {
         // Some events come before the deadline of the key.
         let several = lock.holders.len() > 1 || (lock.held_back_ms != 0 && !lock.holders.is_empty());
         if several || !self.queues.is_empty() {
-            self.track_queue((db, name), lock, several);
+            self.track_queue(key, lock, several);
         }
     }
 
     #[inline(never)]
-    fn track_queue(&mut self, (db, name): (u32, &[u8]), lock: &Lock, several: bool) {
-        let queue = match self.queues.find(db, name) {
+    fn track_queue(&mut self, key: Key<'_>, lock: &Lock, several: bool) {
+        let queue = match self.queues.find(key) {
             Some(queue) => queue,
-            None if several => self.contend(db, name, lock),
+            None if several => self.contend(key, lock),
             None => return,
         };
         let waited_for = self.queues.first(queue).is_some();
@@ -65,12 +66,13 @@ impl Locks {
 
     /// Does [`Locks::track`] for a queue after a look at the value of its name.
     pub(super) fn look_after(&mut self, keys: &mut impl Keys, queue: u32) {
-        let Some((db, name)) = self.queues.get(queue).map(|queue| (queue.db, queue.name.clone())) else { return };
+        let Some(key) = self.queues.get(queue).map(|queue| queue.key().to_buf()) else { return };
+        let key = key.as_key();
         let mut lock = Lock::default();
-        match keys.take(db, &name, &mut lock) {
-            Found::Lock => self.close_unchanged(keys, (db, &name), &mut lock, false),
+        match keys.take(key, &mut lock) {
+            Found::Lock => self.close_unchanged(keys, key, &mut lock, false),
             _ => {
-                self.track((db, &name), &lock);
+                self.track(key, &lock);
                 self.todo.push(queue);
             }
         }
@@ -96,8 +98,8 @@ impl Locks {
     }
 
     /// Whether nobody waits for a name.
-    pub(super) fn is_unclaimed(&self, db: u32, name: &[u8]) -> bool {
-        self.queues.find(db, name).is_none_or(|queue| self.queues.first(queue).is_none())
+    pub(super) fn is_unclaimed(&self, key: Key<'_>) -> bool {
+        self.queues.find(key).is_none_or(|queue| self.queues.first(queue).is_none())
     }
 
     /// Adds a waiter, unless its wait would close a cycle.
@@ -111,7 +113,7 @@ impl Locks {
         queues: &[u32],
     ) -> Result<u32, Refusal> {
         let &Request { owner, client, wanted, .. } = request;
-        let name_of = |queues: &Queues, queue| queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
+        let key_of = |queues: &Queues, queue| queues.get(queue).map(|queue| queue.key().to_buf());
         let cycle = if wanted.limit <= 1 {
             graph::find_cycle(&mut self.queues, PendingWait { user: client.user, owner, mode: wanted.mode, upgrade, queues })
         } else {
@@ -124,9 +126,9 @@ impl Locks {
         if let Some(cycle) = cycle {
             self.stats.deadlocks += 1;
             for &queue in queues {
-                if let Some((db, name)) = name_of(&self.queues, queue) {
-                    self.history.note_notable(db, &name, now.mono_ms(), What::Deadlock, owner, client);
-                    keys.happened(db, &name, What::Deadlock);
+                if let Some(key) = key_of(&self.queues, queue) {
+                    self.history.note_notable(key.as_key(), now.mono_ms(), What::Deadlock, owner, client);
+                    keys.happened(key.as_key(), What::Deadlock);
                 }
             }
             return Err(Refusal::Deadlock(cycle));
@@ -138,9 +140,9 @@ impl Locks {
             self.update_next();
         }
         for &queue in queues {
-            if let Some((db, name)) = name_of(&self.queues, queue) {
-                self.history.note(db, &name, now.mono_ms(), What::Queued, owner, client);
-                keys.happened(db, &name, What::Queued);
+            if let Some(key) = key_of(&self.queues, queue) {
+                self.history.note(key.as_key(), now.mono_ms(), What::Queued, owner, client);
+                keys.happened(key.as_key(), What::Queued);
             }
             let len = self.queues.get(queue).map_or(0, |queue| queue.len);
             self.stats.longest_queue = self.stats.longest_queue.max(len);
@@ -155,10 +157,11 @@ impl Locks {
         let owner = self.queues.owner(found.owner).map(|owner| owner.name.clone()).unwrap_or_default();
         let (client, all, waited_ms) = (found.client, found.all, waited_ms(now, found.since_us));
         for &queue in &firsts {
-            let Some((db, name)) = self.queues.get(queue).map(|queue| (queue.db, queue.name.clone())) else { continue };
-            self.history.note(db, &name, now.mono_ms(), what, &owner, client);
-            self.keep_if_long(now, (db, &name), &owner, client, waited_ms, false);
-            keys.happened(db, &name, what);
+            let Some(key) = self.queues.get(queue).map(|queue| queue.key().to_buf()) else { continue };
+            let key = key.as_key();
+            self.history.note(key, now.mono_ms(), what, &owner, client);
+            self.keep_if_long(now, key, &owner, client, waited_ms, false);
+            keys.happened(key, what);
         }
         self.withdraw(waiter);
         if what == What::TimedOut {
@@ -179,18 +182,10 @@ impl Locks {
         }
     }
 
-    pub(super) fn keep_if_long(
-        &mut self,
-        now: Now,
-        (db, name): (u32, &[u8]),
-        owner: &[u8],
-        client: Client,
-        waited_ms: u64,
-        granted: bool,
-    ) {
-        if self.long_wait_ms.is_some_and(|long_ms| waited_ms >= long_ms) && name.len() <= NAME_MAX {
-            let (name, owner, client) = (name.to_vec(), owner.to_vec(), client.id);
-            self.stats.keep_long(LongWait { id: 0, at_ms: now.mono_ms(), waited_ms, db, name, owner, client, granted });
+    pub(super) fn keep_if_long(&mut self, now: Now, key: Key<'_>, owner: &[u8], client: Client, waited_ms: u64, granted: bool) {
+        if self.long_wait_ms.is_some_and(|long_ms| waited_ms >= long_ms) && key.name.len() <= NAME_MAX {
+            let (name, owner, client) = (key.name.to_vec(), owner.to_vec(), client.id);
+            self.stats.keep_long(LongWait { id: 0, at_ms: now.mono_ms(), waited_ms, db: key.db, name, owner, client, granted });
             self.history.ask_for_budget();
         }
     }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::reference::{Held, NEVER, Named, Reference, Said, Tie, Told, Waiting};
 use super::{GRACE_MIN_MS, IDS, KEPT_MS, LIMIT, NAMES, OWNERS, Op, SESSIONS, Token, With};
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Mode, SessionNumber};
 use crate::lock::history::What;
@@ -33,7 +34,7 @@ pub(super) fn text(name: &[u8]) -> &'static str {
 }
 
 impl Keys for Map {
-    fn take(&mut self, _: u32, name: &[u8], into: &mut Lock) -> Found {
+    fn take(&mut self, Key { name, .. }: Key<'_>, into: &mut Lock) -> Found {
         assert!(into.is_free() && into.limit == 0, "a lock is taken into one that is free");
         assert!(!self.taken.contains(text(name)), "what was taken is put back before it is taken again");
         match self.held.get(text(name)) {
@@ -47,7 +48,7 @@ impl Keys for Map {
         }
     }
 
-    fn put(&mut self, _: u32, name: &[u8], lock: &mut Lock) {
+    fn put(&mut self, Key { name, .. }: Key<'_>, lock: &mut Lock) {
         self.taken.remove(text(name));
         if lock.is_free() {
             if !matches!(self.held.get(text(name)), Some(None)) {
@@ -60,11 +61,11 @@ impl Keys for Map {
         }
     }
 
-    fn put_back(&mut self, _: u32, name: &[u8], _: &mut Lock) {
+    fn put_back(&mut self, Key { name, .. }: Key<'_>, _: &mut Lock) {
         self.taken.remove(text(name));
     }
 
-    fn happened(&mut self, _: u32, _: &[u8], _: What) {}
+    fn happened(&mut self, _: Key<'_>, _: What) {}
 }
 
 pub(super) struct World {
@@ -219,7 +220,7 @@ impl World {
         for name in NAMES {
             if let Some(Some(lock)) = self.map.held.get(name).cloned() {
                 self.map.held.remove(name);
-                self.locks.adopt(&mut self.map, self.now, (0, name.as_bytes()), lock, |_| fate);
+                self.locks.adopt(&mut self.map, self.now, Key { db: 0, name: name.as_bytes() }, lock, |_| fate);
             }
         }
         self.locks.finish_adopting(&mut self.map, self.now);
@@ -301,7 +302,7 @@ impl World {
                 AllAcquired::Busy => Acquired::Busy,
             })
         } else {
-            self.locks.acquire(&mut self.map, self.now, (0, names[0]), &request, deadline)
+            self.locks.acquire(&mut self.map, self.now, Key { db: 0, name: names[0] }, &request, deadline)
         };
         self.locks.work(&mut self.map, self.now);
 
@@ -403,7 +404,7 @@ impl World {
                 let token = self.token(name, owner, token);
                 let claim = Claim { owner: owner.as_bytes(), semaphore: name == "d", token };
                 let id = request.map(str::as_bytes);
-                let got = self.locks.release(&mut self.map, self.now, (0, name.as_bytes()), &claim, all, id);
+                let got = self.locks.release(&mut self.map, self.now, Key { db: 0, name: name.as_bytes() }, &claim, all, id);
                 let before = request.and_then(|id| {
                     let said = &self.reference.answers.get(&(name, owner))?.said;
                     said.iter().find_map(|answered| match answered.said {
@@ -451,7 +452,14 @@ impl World {
                 let (name, owner) = (NAMES[name], OWNERS[owner]);
                 let token = self.token(name, owner, token);
                 let claim = Claim { owner: owner.as_bytes(), semaphore: name == "d", token };
-                let got = self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), &claim, Some(lease), CONNECTED);
+                let got = self.locks.renew(
+                    &mut self.map,
+                    self.now,
+                    Key { db: 0, name: name.as_bytes() },
+                    &claim,
+                    Some(lease),
+                    CONNECTED,
+                );
                 let got = got.map(|renewed| renewed.left_ms);
                 let now = self.reference.now;
                 let tokens = self.reference.tokens.clone();
@@ -467,7 +475,7 @@ impl World {
                 let (name, owner) = (NAMES[name], OWNERS[owner]);
                 let Some(token) = self.token(name, owner, token) else { return Ok(()) };
                 let by = (Client { id: 77, slot: 0, user: UserKey(0) }, Breaker { client: 77, ..Breaker::default() });
-                let got = self.locks.break_grant(&mut self.map, self.now, (0, name.as_bytes()), token, by);
+                let got = self.locks.break_grant(&mut self.map, self.now, Key { db: 0, name: name.as_bytes() }, token, by);
                 let now = self.reference.now;
                 let tokens = self.reference.tokens.clone();
                 let of = self.reference.name(name);
@@ -481,8 +489,14 @@ impl World {
                         // Its waiter on another connection may have been granted it.
                         let holds = self.map.held.get(name).and_then(Option::as_ref);
                         if holds.is_none_or(|lock| lock.holders.get(claim.owner).is_none()) {
-                            let refused =
-                                self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), &claim, Some(1), CONNECTED);
+                            let refused = self.locks.renew(
+                                &mut self.map,
+                                self.now,
+                                Key { db: 0, name: name.as_bytes() },
+                                &claim,
+                                Some(1),
+                                CONNECTED,
+                            );
                             let broken = Refusal::NotHeld(Cause::Broken { client: 77, ago_ms: 0, why: Box::default() });
                             prop_assert!(refused == Err(Refusal::WrongType) || refused == Err(broken), "the cause is known");
                         }
@@ -497,8 +511,10 @@ impl World {
             Op::Delete { name } => {
                 let name = NAMES[name];
                 match self.map.held.remove(name) {
-                    Some(Some(lock)) => self.locks.deleted(self.now, (0, name.as_bytes()), lock, Client::default()),
-                    _ => self.locks.gone(0, name.as_bytes()),
+                    Some(Some(lock)) => {
+                        self.locks.deleted(self.now, Key { db: 0, name: name.as_bytes() }, lock, Client::default())
+                    }
+                    _ => self.locks.gone(Key { db: 0, name: name.as_bytes() }),
                 }
                 self.locks.work(&mut self.map, self.now);
                 let now = self.reference.now;
@@ -582,7 +598,13 @@ impl World {
             Op::ComeBack { name, owner, client, other_user } => {
                 let (client, user) = (self.connection(client), if other_user { "other" } else { "user" });
                 let by = (Client { id: client, slot: 0, user: UserKey(0) }, user.as_bytes());
-                self.locks.come_back(&mut self.map, self.now, (0, NAMES[name].as_bytes()), OWNERS[owner].as_bytes(), by);
+                self.locks.come_back(
+                    &mut self.map,
+                    self.now,
+                    Key { db: 0, name: NAMES[name].as_bytes() },
+                    OWNERS[owner].as_bytes(),
+                    by,
+                );
                 self.locks.work(&mut self.map, self.now);
                 self.reference.come_back(NAMES[name], OWNERS[owner], client, other_user);
             }
@@ -658,7 +680,7 @@ impl World {
             self.map.held.iter().filter(|(_, lock)| lock.as_ref().is_some_and(ended)).map(|n| *n.0).collect();
         for name in over {
             let Some(Some(lock)) = self.map.held.remove(name) else { continue };
-            if let Some(lock) = self.locks.key_expired(&mut self.map, self.now, (0, name.as_bytes()), lock) {
+            if let Some(lock) = self.locks.key_expired(&mut self.map, self.now, Key { db: 0, name: name.as_bytes() }, lock) {
                 self.map.held.insert(name, Some(lock));
             }
         }

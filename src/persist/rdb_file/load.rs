@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::keyspace::change::Event as Published;
 use crate::keyspace::databases::{Keyspace, Ttl};
@@ -17,7 +18,7 @@ use crate::persist::natives::clock::{BootClock, Moment};
 use crate::persist::natives::{self, Native, Refusal};
 use crate::persist::rdb_file::consumers::{self, Deliveries};
 use crate::persist::rdb_file::fault::{Doing, Fault, Reason};
-use crate::persist::rdb_file::read::{Checksum, Event, Key};
+use crate::persist::rdb_file::read::{Checksum, Event, KeyRecord};
 use crate::store::values::value::Value;
 
 /// Maximum number of empty keys that the log names.
@@ -176,7 +177,7 @@ impl Loader {
             return Err((Reason::Repeated(format!("the token {}", grant.token)), Some(name.into())));
         }
         self.tally.natives += 1;
-        keyspace.with_locks(self.now, |locks, keys| locks.adopt(keys, self.now, (self.db, name), lock, |_| Fate::Gone));
+        keyspace.with_locks(self.now, |locks, keys| locks.adopt(keys, self.now, Key { db: self.db, name }, lock, |_| Fate::Gone));
         Ok(())
     }
 
@@ -250,7 +251,7 @@ impl Loader {
         }
     }
 
-    fn key(&mut self, keyspace: &mut Keyspace, key: Key<'_>) -> Result<(), Fault> {
+    fn key(&mut self, keyspace: &mut Keyspace, key: KeyRecord<'_>) -> Result<(), Fault> {
         let deadline = key.deadline.map(|unix_ms| self.moment().deadline_ms(unix_ms));
         let deliveries = self.deliveries.take();
         // As Redis, which reads a value before it sees that the key has expired.
@@ -296,7 +297,7 @@ impl Loader {
     }
 
     /// Builds a value; `None` if it has no elements.
-    fn build(&mut self, keyspace: &Keyspace, key: &Key<'_>) -> Result<Option<Value>, Fault> {
+    fn build(&mut self, keyspace: &Keyspace, key: &KeyRecord<'_>) -> Result<Option<Value>, Fault> {
         let builder = Builder {
             hasher: keyspace.hasher(),
             hashes: keyspace.hash_limits,

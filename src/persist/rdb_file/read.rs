@@ -64,14 +64,14 @@ pub enum Event<'a> {
         expires: u64,
     },
     /// A key.
-    Key(Key<'a>),
+    Key(KeyRecord<'a>),
     /// The end. What follows in the input is no part of the file: [`Reader::rest`].
     End(Checksum),
 }
 
 /// A key of a file.
 #[derive(Debug)]
-pub struct Key<'a> {
+pub struct KeyRecord<'a> {
     /// The index of its database.
     pub db: u32,
     /// Its name.
@@ -92,7 +92,7 @@ pub struct Key<'a> {
     pub counts: Counts,
 }
 
-impl Key<'_> {
+impl KeyRecord<'_> {
     /// A fault in this key.
     pub fn fault(&self, reason: Reason) -> Fault {
         Fault {
@@ -367,7 +367,7 @@ impl Reader {
                 return Err(self.fault_of(Reason::Malformed, offset, Doing::Key));
             };
             let (db, value) = (self.db, &item[name_end..]);
-            return Ok(Event::Key(Key { db, name, kind: tag, value, deadline, idle_seconds, frequency, offset, counts }));
+            return Ok(Event::Key(KeyRecord { db, name, kind: tag, value, deadline, idle_seconds, frequency, offset, counts }));
         }
         let malformed = |doing| self.fault_of(Reason::Malformed, offset, doing);
         let item = &self.buffer[start..end];

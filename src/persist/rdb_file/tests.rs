@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use native_values::with_locks;
 use proptest::prelude::*;
 
+use crate::base::key::Key;
 use crate::engine::harness::Harness;
 use crate::keyspace::rdb::parts::crc64;
 use crate::persist::natives::clock::BootClock;
@@ -221,7 +222,7 @@ fn expired_fields_of_hashes_are_kept_where_commands_follow() {
         }
         let images = other.engine.keyspace().images(None);
         let fields = |key: &[u8]| {
-            let image = images.get(&(0, key.into()))?;
+            let image = images.get(&Key { db: 0, name: key }.to_buf())?;
             let Some(Value::Hash(hash)) = image.other() else { return None };
             Some(
                 hash.iter()

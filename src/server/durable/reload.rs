@@ -113,7 +113,7 @@ impl Shell {
         let now = self.clock.now();
         let (loaded, _) = replay.finish(now, files.purpose())?;
         let reloaded = self.driver.engine.reload(now, &loaded, reload);
-        reloaded.map_err(|(db, key)| format!("RDB has duplicated key '{}' in DB {db}", key.escape_ascii()))?;
+        reloaded.map_err(|key| format!("RDB has duplicated key '{}' in DB {}", key.name.escape_ascii(), key.db))?;
         self.driver.engine.persistence_mut().last_load = [tally.expired, tally.loaded];
         Ok(())
     }

@@ -3,12 +3,12 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::base::ids::SessionId;
+use crate::base::key::KeyBuf;
 use crate::engine::Action;
 use crate::engine::harness::Harness;
 use crate::engine::observe::turns::Task;
 use crate::engine::request::Request;
 use crate::engine::session::{Peer, SessionFlags};
-use crate::keyspace::images::Key;
 use crate::resp::reply::Protocol;
 
 fn harness() -> Harness {
@@ -49,7 +49,7 @@ fn a_restart_leaves_sessions_their_last_command() {
 }
 
 /// The whole state: for each key its lock or its `DEBUG DIGEST-VALUE`, and its deadline; and the function libraries.
-fn state(h: &mut Harness) -> (BTreeMap<Key, String>, Vec<Box<[u8]>>) {
+fn state(h: &mut Harness) -> (BTreeMap<KeyBuf, String>, Vec<Box<[u8]>>) {
     let images = h.engine.keyspace.images(None);
     let mut all = BTreeMap::new();
     for (key, image) in images {
@@ -57,12 +57,12 @@ fn state(h: &mut Harness) -> (BTreeMap<Key, String>, Vec<Box<[u8]>>) {
             Some(lock) => format!("{lock:?}"),
             None => format!("{image:?}").chars().filter(|c| !c.is_ascii_digit()).take(20).collect(),
         };
-        let deadline = h.engine.keyspace.end_of(key.0, &key.1);
+        let deadline = h.engine.keyspace.end_of(key.db, &key.name);
         let id = h.engine.connect(h.now, Peer::default());
-        h.engine.clients.sessions[id].db = key.0;
+        h.engine.clients.sessions[id].db = key.db;
         // With the time standing where nothing has ended, so that looking ends nothing.
         let then = crate::base::time::Now::new(0, 0);
-        h.engine.execute(then, id, &[b"DEBUG", b"DIGEST-VALUE", &key.1]);
+        h.engine.execute(then, id, &[b"DEBUG", b"DIGEST-VALUE", &key.name]);
         let digest = String::from_utf8_lossy(&std::mem::take(&mut h.engine.clients.sessions[id].out)).into_owned();
         h.engine.disconnect(then, id);
         all.insert(key, format!("{shown} {deadline:?} {digest}"));
@@ -283,8 +283,8 @@ fn a_snapshot_is_put_back_with_as_much_time_left_as_there_was() {
     assert_eq!(before.1, after.1);
     assert_eq!(before.0.keys().collect::<Vec<_>>(), after.0.keys().collect::<Vec<_>>());
     for ((key, before), after) in before.0.iter().zip(after.0.values()) {
-        if h.engine.keyspace.image(key).is_some_and(|image| image.lock().is_none()) {
-            let (digest, ends) = (before.rsplit(' ').next(), h.engine.keyspace.end_of(key.0, &key.1));
+        if h.engine.keyspace.image(key.as_key()).is_some_and(|image| image.lock().is_none()) {
+            let (digest, ends) = (before.rsplit(' ').next(), h.engine.keyspace.end_of(key.db, &key.name));
             assert_eq!(digest, after.rsplit(' ').next(), "{key:?}");
             let end = |at_ms: u64| if at_ms == u64::MAX { u64::MAX } else { at_ms - later };
             assert!(before.contains(&format!("{:?}", ends.map(end))), "{key:?}: {before} {ends:?}");

@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::key::{Key, KeyBuf};
 use crate::lock::grant::{Bound, Client, Mode};
 use crate::lock::interface::Request;
 use crate::lock::queue::Wanted;
@@ -27,7 +28,7 @@ fn hold(queues: &mut Queues, name: &str, owner: &str) {
 }
 
 fn hold_in(queues: &mut Queues, db: u32, name: &str, owner: &str) {
-    let queue = queues.find_or_make(db, name.as_bytes());
+    let queue = queues.find_or_make(Key { db, name: name.as_bytes() });
     queues.hold(queue, (UserKey(0), owner.as_bytes()), Mode::Exclusive);
 }
 
@@ -36,7 +37,7 @@ fn wait(queues: &mut Queues, name: &str, owner: &str) {
 }
 
 fn wait_in(queues: &mut Queues, db: u32, name: &str, owner: &str) {
-    let queue = queues.find_or_make(db, name.as_bytes());
+    let queue = queues.find_or_make(Key { db, name: name.as_bytes() });
     enter(queues, owner, &[queue]);
 }
 
@@ -154,7 +155,7 @@ fn too_many_locks_are_shown_in_part() {
     let mut one = Queues::new(1);
     hold(&mut one, "one", "boss");
     wait(&mut one, "one", "last");
-    let many: Vec<u32> = (0..70_000).map(|n| one.find_or_make(1, format!("lock{n}").as_bytes())).collect();
+    let many: Vec<u32> = (0..70_000).map(|n| one.find_or_make(Key { db: 1, name: format!("lock{n}").as_bytes() })).collect();
     enter(&mut one, "boss", &many);
     let trees = whole(Forest::new(None, 50), &one, all(0));
     assert!(trees.is_partial && trees.nodes.len() == 1, "{:?}", trees.nodes);
@@ -171,7 +172,7 @@ fn a_holder_that_waits_in_another_database_is_told() {
     }
     let told = |forest: Forest, db: u32| -> Vec<Option<(u32, String, String)>> {
         let one = |elsewhere: Elsewhere| {
-            let (db, name) = elsewhere.lock.unwrap();
+            let KeyBuf { db, name } = elsewhere.lock.unwrap();
             (db, text(&name), text(&elsewhere.owner))
         };
         whole(forest, &queues, all(db)).take_nodes().into_iter().map(|node| node.elsewhere.map(one)).collect()
@@ -235,10 +236,10 @@ impl Changing {
         match self.below(9) {
             0..3 => hold_in(&mut self.queues, db, &name, &owner),
             3..6 => {
-                let mut names = vec![self.queues.find_or_make(db, name.as_bytes())];
+                let mut names = vec![self.queues.find_or_make(Key { db, name: name.as_bytes() })];
                 for _ in 0..self.below(3) {
                     let (db, name) = self.name();
-                    let queue = self.queues.find_or_make(db, name.as_bytes());
+                    let queue = self.queues.find_or_make(Key { db, name: name.as_bytes() });
                     if !names.contains(&queue) {
                         names.push(queue);
                     }
@@ -246,7 +247,7 @@ impl Changing {
                 enter(&mut self.queues, &owner, &names);
             }
             6 => {
-                if let Some(queue) = self.queues.find(db, name.as_bytes()) {
+                if let Some(queue) = self.queues.find(Key { db, name: name.as_bytes() }) {
                     self.queues.unhold_all(queue);
                     self.queues.forget(queue);
                 }
@@ -263,7 +264,7 @@ impl Changing {
             }
             // All who wait for a lock leave, so that its number is free for another.
             _ => {
-                let Some(queue) = self.queues.find(db, name.as_bytes()) else { return };
+                let Some(queue) = self.queues.find(Key { db, name: name.as_bytes() }) else { return };
                 let waiters: Vec<u32> = self.queues.links_of(queue).map(|link| link.waiter).collect();
                 for (waiter, queues) in waiters.into_iter().filter_map(|waiter| self.queues.leave(waiter)).collect::<Vec<_>>() {
                     queues.into_iter().for_each(|queue| self.queues.forget(queue));
@@ -281,7 +282,7 @@ impl Changing {
             1 => Forest::roots(count),
             _ => {
                 let lock = format!("lock{}", self.below(LOCKS));
-                let queue = self.queues.find(0, lock.as_bytes()).and_then(|queue| self.queues.get(queue));
+                let queue = self.queues.find(Key { db: 0, name: lock.as_bytes() }).and_then(|queue| self.queues.get(queue));
                 let holders = queue.map(|queue| queue.holders.clone()).unwrap_or_default();
                 let owners = holders.iter().filter_map(|&(owner, _)| self.queues.owner(owner));
                 let mut owners: Vec<String> = owners.map(|owner| text(&owner.name)).collect();
@@ -293,7 +294,7 @@ impl Changing {
 
     /// Whether an owner holds a lock and waits for another.
     fn joins(&self, owner: &Owner, above: &[u8], below: &[u8]) -> bool {
-        let find = |name| self.queues.find(0, name).unwrap_or(NIL);
+        let find = |name| self.queues.find(Key { db: 0, name }).unwrap_or(NIL);
         let Some(node) = self.queues.find_owner(UserKey(0), owner).and_then(|owner| self.queues.owner(owner)) else {
             return false;
         };
@@ -343,7 +344,7 @@ fn each_node_is_true_when_it_is_added_whatever_changes_between_the_slices() {
             let name_of_asked = forest.asked.as_ref().map(|asked| asked.name.clone());
             for (at, node) in forest.nodes.iter().enumerate().skip(known) {
                 let is_asked = name_of_asked.as_ref() == Some(&node.name);
-                let queue = graph.queues.find(0, &node.name).and_then(|queue| graph.queues.get(queue));
+                let queue = graph.queues.find(Key { db: 0, name: &node.name }).and_then(|queue| graph.queues.get(queue));
                 assert!((VISIBLE.sees)(&node.name), "{node:?} is hidden");
                 assert!(is_asked || queue.is_some_and(|queue| queue.len > 0), "nobody waits for {node:?}, seed {seed}");
                 let above = forest.nodes[..at].iter().rfind(|above| above.depth < node.depth);
@@ -352,7 +353,7 @@ fn each_node_is_true_when_it_is_added_whatever_changes_between_the_slices() {
                     let via = node.via.as_ref().unwrap();
                     assert!(graph.joins(via, &above.name, &node.name), "{node:?} is not below {above:?}, seed {seed}");
                 }
-                if let Some(Elsewhere { lock: Some((db, name)), .. }) = &node.elsewhere {
+                if let Some(Elsewhere { lock: Some(KeyBuf { db, name }), .. }) = &node.elsewhere {
                     assert!(*db == 1 && (VISIBLE.sees)(name), "{node:?}");
                 }
             }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::World;
+use crate::base::key::Key;
 use crate::lock::grant::{Bound, Mode};
 use crate::lock::holders::Lock;
 use crate::lock::locks::Outcome;
@@ -134,7 +135,7 @@ impl World {
             let alone = lock.holders.iter().any(|grant| grant.mode == Mode::Exclusive);
             prop_assert!(lock.limit > 0 || !alone || lock.holders.len() == 1);
             prop_assert!(lock.limit == 0 || lock.holders.permits() <= u64::from(lock.limit));
-            let queue = self.locks.queues.find(0, name.as_bytes());
+            let queue = self.locks.queues.find(Key { db: 0, name: name.as_bytes() });
             let links = queue.into_iter().flat_map(|queue| self.locks.queues.links_of(queue));
             let got = links.filter_map(|link| self.locks.queues.waiter(link.waiter)).map(|waiter| waiter.client.id);
             let queued = self.reference.queue(name);

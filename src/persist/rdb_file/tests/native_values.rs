@@ -1,6 +1,7 @@
 //! Native locks and what belongs to them, written and loaded.
 
 use super::*;
+use crate::base::key::Key;
 use crate::base::time::Now;
 use crate::keyspace::rdb::parts::put_string;
 use crate::lock::grant::Owner;
@@ -148,7 +149,7 @@ fn rest_of_a_lease(boots: (u8, u8), boot_us: u64, wall_us: i64, fractions: [u64;
     load_in_pieces(&mut other, &file, options, 1000).unwrap();
     [h, other].map(|h| {
         let images = h.engine.keyspace().images(None);
-        let end_ms = images[&(0, b"l"[..].into())].lock().unwrap().holders.only().unwrap().end_ms;
+        let end_ms = images[&Key { db: 0, name: b"l" }.to_buf()].lock().unwrap().holders.only().unwrap().end_ms;
         end_ms as i64 * 1000 - h.now.mono_us() as i64
     })
 }
