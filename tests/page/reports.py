@@ -156,6 +156,31 @@ def can_be_read(scene, page, name):
     page.size(1440, 1000)
 
 
+def spread_out(value, factor, is_time=False):
+    """The same with all times in it so many times as long."""
+    if isinstance(value, dict):
+        return {key: spread_out(of, factor, is_time or "_us" in key) for key, of in value.items()}
+    if isinstance(value, list):
+        return [spread_out(of, factor, is_time) for of in value]
+    return value * factor if is_time and isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def scales_can_be_read(page, url):
+    """Whatever the figures are: the labels of scales, over less than a power of ten or over seven, cover each other on no device."""
+    for decades in (0.4, 1.5, 2.9, 3.9, 4.9, 6.8):
+
+        def spread(document):
+            last = len(document["results"]) - 1
+            document["results"] = [spread_out(result, 10 ** (decades * at / last)) for at, result in enumerate(document["results"])]
+
+        page.driver.get(changed(url, spread))
+        for width in (320, 360, 390, 430, 480, 560, 820, 1180, 1440, 1920):
+            page.size(width, 1000)
+            found = page.run(COLLISIONS)
+            assert found == [], f"figures over {decades} powers of ten at {width} px: {found[:5]}"
+    page.driver.get(url)
+
+
 def the_page_of_bench_can_be_read(scene):
     figures = ("--clients", "6", "--seconds", "0.3", "--slice-ms", "100", "--forgotten-ms", "50")
     url = written(scene, "bench", "native", "fair", "set-nx-px", "blpop", "--command", "SET {key} <b>{client}</b>", "--against", "portcullis", "--against", "portcullis", *figures)
@@ -168,6 +193,7 @@ def the_page_of_bench_can_be_read(scene):
         for title, least, _, over in panels:
             assert least is None or least >= 2, f"{title} at {width} px: a bar of {least} px"
             assert over == [], f"{title} at {width} px: {over} leave the panel"
+    scales_can_be_read(page, url)
     page.size(1440, 1000)
     mute = page.run(MUTE_BARS)
     assert mute == [], f"bars without their figures: {mute}"
