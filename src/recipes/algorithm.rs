@@ -174,7 +174,7 @@ impl Grant {
 }
 
 /// The outcome of a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseOutcome {
     /// The lock was released.
     Released,

@@ -14,7 +14,7 @@ const SECTOR: usize = 512;
 const END: (u64, usize) = (40, 2 * SECTOR);
 
 /// What the damage is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rot {
     /// A bit of the log has changed.
     Bit,
