@@ -79,6 +79,11 @@ pub trait Disk {
     }
 }
 
+/// A disk that another thread may use.
+pub trait SendDisk: Disk<File: Send> + Send + 'static {}
+
+impl<D: Disk<File: Send> + Send + 'static> SendDisk for D {}
+
 /// A disk that is borrowed.
 impl<D: Disk> Disk for &mut D {
     type File = D::File;
