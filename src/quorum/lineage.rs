@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use openraft::AsyncRuntime;
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::net::{Hello, Transport};
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
@@ -54,11 +54,7 @@ impl<D: Disk> Clone for Belonging<D> {
     }
 }
 
-impl<D> Belonging<D>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-{
+impl<D: SendDisk> Belonging<D> {
     /// The node belongs to this cluster from now on. Nobody is told before that is durable.
     pub async fn set(&self, lineage: Lineage) {
         while let Err(error) = self.log.belong(lineage).await {

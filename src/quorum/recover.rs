@@ -16,7 +16,7 @@ use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
 use openraft::{EntryPayload, RaftLogReader};
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::epoch;
 use crate::quorum::store::{FolderLock, Forgotten, Lineage, LogStore, LogThread, Options, Owner, Snapshots};
 use crate::quorum::types::{ClusterId, Entry, LeaderId, LogId, NodeId, Peer, Types, Vote};
@@ -48,11 +48,7 @@ pub struct Recovery<D: Disk> {
     found: Found,
 }
 
-impl<D> Recovery<D>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-{
+impl<D: SendDisk> Recovery<D> {
     /// Opens the folder of a stopped node, and reads what it has.
     ///
     /// # Errors

@@ -1,12 +1,12 @@
 //! The history of an episode: all events in order. The checks judge it, and two runs of one seed have the same history to the
 //! last byte.
 
-mod bytes;
 mod words;
 
 pub use words::Seconds;
 
 use std::fmt::Write;
+use std::hash::Hash;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -17,7 +17,7 @@ use crate::torture::sim::replica::damage::Rot;
 pub type Op = u32;
 
 /// When a server did something. All stamps of a history have different orders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp {
     /// Position among all actions of servers.
     pub order: u64,
@@ -26,7 +26,7 @@ pub struct Stamp {
 }
 
 /// What servers did for one call of an algorithm, as far as the client learned of it. Empty if nothing is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Trace {
     /// When the first command arrived.
     pub first: Option<Stamp>,
@@ -41,19 +41,21 @@ pub struct Trace {
     pub lost_us: Option<u64>,
 }
 
-/// The outcome of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was carried out.
-    Yes,
-    /// It was refused.
-    No,
-    /// The reply was lost: it may have been carried out.
-    Unknown,
+named! {
+    /// The outcome of a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Outcome {
+        /// It was carried out.
+        Yes = "ok",
+        /// It was refused.
+        No = "refused",
+        /// The reply was lost: it may have been carried out.
+        Unknown = "unknown",
+    }
 }
 
 /// A kind of event.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum EventKind {
     /// A client begins to acquire a lock.
     Acquire {
@@ -332,7 +334,7 @@ pub enum EventKind {
 }
 
 /// An event: what happened, when, and to which client.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Event {
     /// True time since the beginning, in microseconds.
     pub at_us: u64,
@@ -380,13 +382,9 @@ impl History {
         History { events, commands: 0 }
     }
 
-    /// Adds the encoded history to a digest.
+    /// Adds all parts of all events to a digest.
     pub fn digest(&self, digest: &mut Xxh3) {
-        let mut bytes = Vec::with_capacity(self.events.len() * 48);
-        for event in &self.events {
-            event.encode(&mut bytes);
-        }
-        digest.update(&bytes);
+        self.events.hash(digest);
     }
 
     /// The history as text, with one line for each event.

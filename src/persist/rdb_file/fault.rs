@@ -49,46 +49,30 @@ pub enum Reason {
     },
 }
 
-/// What was being read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
-    /// The signature and the version.
-    Start,
-    /// A type or an opcode.
-    Type,
-    /// A deadline.
-    Expire,
-    /// The name of a key.
-    Key,
-    /// A value.
-    Value,
-    /// The checksum.
-    Checksum,
-    /// A number.
-    Length,
-    /// A field of the kind AUX.
-    Aux,
-    /// Data of a module beside the keys.
-    ModuleAux,
-    /// A library of functions.
-    Functions,
-}
-
-impl Doing {
-    /// As `redis-check-rdb` names it.
-    fn name(self) -> &'static str {
-        match self {
-            Doing::Start => "start",
-            Doing::Type => "read-type",
-            Doing::Expire => "read-expire",
-            Doing::Key => "read-key",
-            Doing::Value => "read-object-value",
-            Doing::Checksum => "check-sum",
-            Doing::Length => "read-len",
-            Doing::Aux => "read-aux",
-            Doing::ModuleAux => "read-module-aux",
-            Doing::Functions => "read-functions",
-        }
+named! {
+    /// What was being read, as `redis-check-rdb` names it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Doing {
+        /// The signature and the version.
+        Start = "start",
+        /// A type or an opcode.
+        Type = "read-type",
+        /// A deadline.
+        Expire = "read-expire",
+        /// The name of a key.
+        Key = "read-key",
+        /// A value.
+        Value = "read-object-value",
+        /// The checksum.
+        Checksum = "check-sum",
+        /// A number.
+        Length = "read-len",
+        /// A field of the kind AUX.
+        Aux = "read-aux",
+        /// Data of a module beside the keys.
+        ModuleAux = "read-module-aux",
+        /// A library of functions.
+        Functions = "read-functions",
     }
 }
 
@@ -122,33 +106,12 @@ pub struct Fault {
 
 /// The names of types as `redis-check-rdb` of Redis 7.4 prints them.
 fn kind_name(kind: u8) -> &'static str {
+    #[rustfmt::skip]
     const NAMES: [&str; 26] = [
-        "string",
-        "list-linked",
-        "set-hashtable",
-        "zset-v1",
-        "hash-hashtable",
-        "zset-v2",
-        "module-pre-release",
-        "module-value",
-        "",
-        "hash-zipmap",
-        "list-ziplist",
-        "set-intset",
-        "zset-ziplist",
-        "hash-ziplist",
-        "quicklist",
-        "stream",
-        "hash-listpack",
-        "zset-listpack",
-        "quicklist-v2",
-        "stream-v2",
-        "set-listpack",
-        "stream-v3",
-        "hash-hashtable-md-pre-release",
-        "hash-listpack-md-pre-release",
-        "hash-hashtable-md",
-        "hash-listpack-md",
+        "string", "list-linked", "set-hashtable", "zset-v1", "hash-hashtable", "zset-v2", "module-pre-release", "module-value",
+        "", "hash-zipmap", "list-ziplist", "set-intset", "zset-ziplist", "hash-ziplist", "quicklist", "stream", "hash-listpack",
+        "zset-listpack", "quicklist-v2", "stream-v2", "set-listpack", "stream-v3", "hash-hashtable-md-pre-release",
+        "hash-listpack-md-pre-release", "hash-hashtable-md", "hash-listpack-md",
     ];
     NAMES.get(usize::from(kind)).copied().unwrap_or("unknown")
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 use openraft::AsyncRuntime;
 use openraft::async_runtime::WatchReceiver;
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::admission::{Admission, Part};
 use crate::quorum::lineage::{Belonging, draw};
 use crate::quorum::net::{Hello, Network, Transport};
@@ -92,12 +92,7 @@ pub fn is_blank(log: &LogStore, forgotten: Forgotten) -> bool {
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
-pub async fn begin<D, M>(mut beginning: Beginning<D>, raft: Raft<D, M>)
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+pub async fn begin<D: SendDisk, M: Machine>(mut beginning: Beginning<D>, raft: Raft<D, M>) {
     if !beginning.log.is_ready() {
         while !beginning.log.is_ready() {
             Runtime::sleep(LOOK).await;
@@ -121,11 +116,7 @@ where
     tracing::info!("this node votes");
 }
 
-impl<D> Beginning<D>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-{
+impl<D: SendDisk> Beginning<D> {
     /// Tells the others how the node stands. Returns whether it is still blank.
     fn say(&mut self) -> bool {
         let blank = is_blank(&self.log, self.forgotten);

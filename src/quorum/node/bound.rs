@@ -10,7 +10,7 @@ use std::time::Duration;
 use openraft::AsyncRuntime;
 use openraft::async_runtime::WatchReceiver;
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::SendDisk;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::state::{SharedSnapshots, lock};
@@ -53,12 +53,7 @@ fn work(segments: &[(u64, u64)], snapshot: Option<(u64, u64)>, applied: Option<u
 }
 
 /// Keeps the log bounded until openraft ends.
-pub async fn bound<D, M>(raft: Raft<D, M>, snapshots: SharedSnapshots<D>, progress: Arc<Progress>)
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+pub async fn bound<D: SendDisk, M: Machine>(raft: Raft<D, M>, snapshots: SharedSnapshots<D>, progress: Arc<Progress>) {
     let (mut asked, mut looks) = (None, 0);
     loop {
         Runtime::sleep(EVERY).await;

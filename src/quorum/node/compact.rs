@@ -6,7 +6,7 @@ use std::sync::Arc;
 use openraft::{RaftLogReader, RaftSnapshotBuilder};
 use tokio::sync::mpsc;
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::net::Snapshot;
 use crate::quorum::node::machine::Machine;
 use crate::quorum::node::state::{SharedSnapshots, committed, lock};
@@ -34,12 +34,7 @@ impl<D: Disk, M> Builder<D, M> {
     }
 }
 
-impl<D, M> RaftSnapshotBuilder<Types> for Builder<D, M>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+impl<D: SendDisk, M: Machine> RaftSnapshotBuilder<Types> for Builder<D, M> {
     type SnapshotData = SnapshotFile;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {

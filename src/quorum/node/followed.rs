@@ -3,7 +3,7 @@
 use openraft::async_runtime::WatchReceiver;
 use tokio::sync::watch;
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::SendDisk;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
 
@@ -18,12 +18,7 @@ pub struct Awaited {
 
 /// Tells the machine once when any of what is awaited has come true, until openraft or the executor ends. The indexes, which change
 /// with each commit, are looked at only while something is awaited.
-pub async fn followed<D, M>(raft: Raft<D, M>, machine: M, mut awaited: watch::Receiver<Vec<Awaited>>)
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+pub async fn followed<D: SendDisk, M: Machine>(raft: Raft<D, M>, machine: M, mut awaited: watch::Receiver<Vec<Awaited>>) {
     let mut indexes = raft.data_metrics();
     loop {
         let waits = {

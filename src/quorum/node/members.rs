@@ -20,7 +20,7 @@ use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{AsyncRuntime, ChangeMembers};
 use tokio::sync::Semaphore;
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::SendDisk;
 use crate::quorum::admission::Admission;
 use crate::quorum::net::Transport;
 use crate::quorum::node::Raft;
@@ -76,12 +76,7 @@ impl NotAdded {
 }
 
 /// Changes members of the cluster that this node leads.
-pub struct Members<D, M>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+pub struct Members<D: SendDisk, M: Machine> {
     pub raft: Raft<D, M>,
     pub transport: Transport,
     /// This node.
@@ -96,12 +91,7 @@ struct Known {
     voters: BTreeSet<NodeId>,
 }
 
-impl<D, M> Members<D, M>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+impl<D: SendDisk, M: Machine> Members<D, M> {
     /// Carries out a change. It may take long: a new node must catch up.
     ///
     /// # Errors

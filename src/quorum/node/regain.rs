@@ -16,7 +16,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::network::{NetVote, RPCOption};
 use openraft::raft::{VoteRequest, VoteResponse};
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::SendDisk;
 use crate::quorum::net::Network;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::Machine;
@@ -27,12 +27,7 @@ const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 /// Makes the promise, if all voters answer, and lets the node stand for election or not. Returns the last entry of any member, which a
 /// node must have to get this node's vote.
-pub async fn regain<D, M>(raft: &Raft<D, M>, network: &mut Network, node: NodeId) -> Option<LogId>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+pub async fn regain<D: SendDisk, M: Machine>(raft: &Raft<D, M>, network: &mut Network, node: NodeId) -> Option<LogId> {
     let answers = ask_others(raft, network, node).await?;
     let others = answers.iter().map(|answer| (answer.vote.leader_id, answer.last_log_id)).collect::<Vec<_>>();
     let highest = others.iter().map(|(vote, _)| *vote).max();
@@ -50,12 +45,11 @@ where
 }
 
 /// What all other voters have. `None` if one of them does not say it.
-async fn ask_others<D, M>(raft: &Raft<D, M>, network: &mut Network, node: NodeId) -> Option<Vec<VoteResponse<Types>>>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+async fn ask_others<D: SendDisk, M: Machine>(
+    raft: &Raft<D, M>,
+    network: &mut Network,
+    node: NodeId,
+) -> Option<Vec<VoteResponse<Types>>> {
     let voters: Vec<(NodeId, Peer)> = {
         let metrics = raft.server_metrics();
         let metrics = metrics.borrow_watched();

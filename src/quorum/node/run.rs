@@ -12,7 +12,7 @@ use openraft::raft::VoteRequest;
 use openraft::{Config, SnapshotPolicy};
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::admission::{Admission, Part};
 use crate::quorum::epoch;
 use crate::quorum::lineage::Belonging;
@@ -115,12 +115,7 @@ pub struct Opened<D: Disk, R> {
 ///
 /// # Errors
 /// In words: the files cannot be read, are damaged, or belong to another node or cluster; or there can be no thread.
-pub fn start<D, M>(options: Options<D>, listener: TcpListener, machine: M) -> Result<Node, String>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+pub fn start<D: SendDisk, M: Machine>(options: Options<D>, listener: TcpListener, machine: M) -> Result<Node, String> {
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
     let listen = move || tokio::net::TcpListener::from_std(listener);
     let Opened { mut node, worker, log, running, shutdown, .. } = open(options, machine.clone(), listen, Raft::clone)?;
@@ -148,19 +143,12 @@ where
 ///
 /// # Errors
 /// In words: the files cannot be read, are damaged, or belong to another node or cluster.
-pub fn open<D, M, L, H>(
+pub fn open<D: SendDisk, M: Machine, L: Listener + 'static, H: Handler>(
     options: Options<D>,
     machine: M,
     listen: impl FnOnce() -> io::Result<L> + Send,
     handler: impl FnOnce(&Raft<D, M>) -> H + Send,
-) -> Result<Opened<D, impl Future<Output = ()> + Send>, String>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-    L: Listener + 'static,
-    H: Handler,
-{
+) -> Result<Opened<D, impl Future<Output = ()> + Send>, String> {
     let Options { node, members, disks, folder, log, client, secret, platform, security, timing } = options;
     let owner = log.owner;
     let describe = |error: &dyn std::fmt::Display| match folder.as_os_str().is_empty() {
@@ -277,12 +265,7 @@ struct Core<D: Disk, M> {
     machine: M,
 }
 
-impl<D, M> Core<D, M>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+impl<D: SendDisk, M: Machine> Core<D, M> {
     async fn run<L: Listener + 'static, H: Handler>(
         self,
         config: Arc<Config>,
@@ -383,12 +366,11 @@ async fn close(log: LogThread) -> io::Result<()> {
 }
 
 /// Carries out orders until the node is to end.
-async fn carry_out<D, M>(members: Arc<Members<D, M>>, changing: Arc<Semaphore>, mut orders: mpsc::UnboundedReceiver<Order>)
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+async fn carry_out<D: SendDisk, M: Machine>(
+    members: Arc<Members<D, M>>,
+    changing: Arc<Semaphore>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
     let raft = &members.raft;
     while let Some(order) = orders.recv().await {
         match order {
@@ -417,12 +399,7 @@ where
 }
 
 /// Ends this node's leadership: as if another voter had asked for its vote in the next term. Nobody is told of it.
-async fn step_down<D, M>(raft: Raft<D, M>, node: NodeId)
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+async fn step_down<D: SendDisk, M: Machine>(raft: Raft<D, M>, node: NodeId) {
     let (term, other) = {
         let metrics = raft.server_metrics();
         let metrics = metrics.borrow_watched();
@@ -437,12 +414,7 @@ where
 }
 
 /// Asks the leader to hand its leadership over; without one, stands for election if this node is the one that is to lead.
-async fn ask_for_hand_over<D, M>(members: Arc<Members<D, M>>, to: Option<NodeId>)
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+async fn ask_for_hand_over<D: SendDisk, M: Machine>(members: Arc<Members<D, M>>, to: Option<NodeId>) {
     let leader = members.raft.current_leader().await.filter(|leader| *leader != members.node);
     let asked = match leader {
         Some(leader) => members.transport.ask_hand_over(leader, to).await,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::net::{SnapshotSink, SnapshotWriter};
 use crate::quorum::node::state::{SharedSnapshots, lock};
 use crate::quorum::node::storage;
@@ -23,11 +23,7 @@ pub struct Arriving<D: Disk> {
     meta: SnapshotMeta,
 }
 
-impl<D> SnapshotSink for Sink<D>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-{
+impl<D: SendDisk> SnapshotSink for Sink<D> {
     type Writer = Arriving<D>;
 
     async fn begin(&self, meta: &SnapshotMeta, _len: u64) -> io::Result<Arriving<D>> {
@@ -36,11 +32,7 @@ where
     }
 }
 
-impl<D> SnapshotWriter for Arriving<D>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-{
+impl<D: SendDisk> SnapshotWriter for Arriving<D> {
     async fn write(&mut self, chunk: Bytes) -> io::Result<()> {
         let Some(mut temporary) = self.temporary.take() else { return Err(storage("it was given up")) };
         let snapshots = Arc::clone(&self.snapshots);

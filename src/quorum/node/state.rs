@@ -8,7 +8,7 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use tokio::sync::oneshot;
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::net::Snapshot;
 use crate::quorum::node::compact::Builder;
 use crate::quorum::node::giver::{BYTES_MAX, Giver, ending};
@@ -99,12 +99,7 @@ pub fn committed(entry: Entry) -> Option<Committed> {
     }
 }
 
-impl<D, M> RaftStateMachine<Types> for State<D, M>
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+impl<D: SendDisk, M: Machine> RaftStateMachine<Types> for State<D, M> {
     type SnapshotData = SnapshotFile;
     type SnapshotBuilder = Builder<D, M>;
 

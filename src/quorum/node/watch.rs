@@ -4,7 +4,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::storage::RaftStateMachine;
 use openraft::vote::RaftLeaderId;
 
-use crate::persist::disk::Disk;
+use crate::persist::disk::SendDisk;
 use crate::quorum::net::Transport;
 use crate::quorum::node::Raft;
 use crate::quorum::node::machine::{Machine, Status};
@@ -12,12 +12,7 @@ use crate::quorum::store::LogStore;
 use crate::quorum::types::Types;
 
 /// What a node can say of its cluster now.
-pub fn status<D, M>(raft: &Raft<D, M>, log: &LogStore) -> Status
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+pub fn status<D: SendDisk, M: Machine>(raft: &Raft<D, M>, log: &LogStore) -> Status {
     let metrics = raft.metrics();
     let now = metrics.borrow_watched();
     let members = &now.membership_config;
@@ -40,12 +35,7 @@ where
 }
 
 /// Tells the machine of every change but those of indexes, until openraft ends.
-pub async fn watch<D, M>(raft: Raft<D, M>, log: LogStore, machine: M, transport: Transport)
-where
-    D: Disk + Send + 'static,
-    D::File: Send,
-    M: Machine,
-{
+pub async fn watch<D: SendDisk, M: Machine>(raft: Raft<D, M>, log: LogStore, machine: M, transport: Transport) {
     let (mut servers, mut indexes) = (raft.server_metrics(), raft.data_metrics());
     let mut peers = transport.directory().subscribe();
     let mut told = Status::default();

@@ -16,6 +16,7 @@ use crate::torture::run::Outcome;
 use crate::torture::shrink::Counterexample;
 
 /// The report on one algorithm.
+#[derive(Default)]
 pub struct Report {
     /// The label of the [`Subject`](crate::torture::subject::Subject).
     pub label: String,
@@ -105,8 +106,9 @@ impl Report {
         }
         if let Some(replicas) = settings.replicas {
             let _ = write!(command, " --replicas {}", replicas.nodes);
-            if let Some(flaw) = replicas.planted.name() {
-                let _ = write!(command, " --planted {flaw}");
+            let planted = replicas.planted.name();
+            if !planted.is_empty() {
+                let _ = write!(command, " --planted {planted}");
             }
         }
         let _ = write!(command, " --episode {episode}");
