@@ -45,6 +45,14 @@
     allow(dead_code, unused_imports)
 )]
 
+// Before all others, because they use its macros.
+#[cfg(not(feature = "internals"))]
+#[macro_use]
+mod base;
+#[cfg(feature = "internals")]
+#[macro_use]
+pub mod base;
+
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "cli")]
@@ -56,10 +64,6 @@ pub mod testing;
 
 // The rest is private. The feature `internals` opens it to benches, fuzz targets and the tests of internals. Each module is
 // listed twice rather than declared by a macro, because rustfmt does not follow modules that a macro declares.
-#[cfg(not(feature = "internals"))]
-mod base;
-#[cfg(feature = "internals")]
-pub mod base;
 #[cfg(all(feature = "bench", not(feature = "internals")))]
 mod bench;
 #[cfg(all(feature = "bench", feature = "internals"))]

@@ -212,8 +212,12 @@ fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     let unknown =
         |name: &String, known: Vec<&str>| format!("--planted {name}: the faults of these servers are {}", known.join(", "));
     if replicas(matches) > 0 {
-        let known = || Flaw::ALL.into_iter().filter_map(Flaw::name).collect();
-        let planted = planted.map_or(Ok(Flaw::Nothing), |name| Flaw::from_name(name).ok_or_else(|| unknown(name, known())))?;
+        let known = || Flaw::ALL.into_iter().map(Flaw::name).filter(|name| !name.is_empty()).collect();
+        let planted = match planted {
+            Some(name) if name.is_empty() => return Err(unknown(name, known())),
+            Some(name) => Flaw::from_name(name).ok_or_else(|| unknown(name, known()))?,
+            None => Flaw::Nothing,
+        };
         settings.replicas = Some(Replicas { nodes: replicas(matches), planted });
     } else if matches.get_flag("durable") {
         let known = || Planted::NAMED.map(|(name, _)| name).to_vec();

@@ -1,65 +1,64 @@
 //! The kinds of faults, by their names on the command line.
 
-use std::fmt;
-
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
-    /// Clients stop for a time that may be longer than a lease, as in a garbage collection.
-    Pause,
-    /// Clients' wall clocks are wrong by minutes and are set, and all their clocks run fast or slow. So do those of nodes.
-    Skew,
-    /// Clients crash, some with their machines, and start again.
-    Crash,
-    /// Servers end, lose all data and start again. Durable servers and nodes start again from their files.
-    Restart,
-    /// Servers end and lose their last writes, as in a failover to a replica that lags behind.
-    Lose,
-    /// Messages are late.
-    Delay,
-    /// Packets are lost: TCP sends them again, or the connection breaks.
-    Drop,
-    /// A reply is lost with its connection, and the client library resends the command.
-    Duplicate,
-    /// The machines of durable servers and nodes lose their power and boot again.
-    PowerLoss,
-    /// Nodes are cut off from other nodes, in one direction or in both.
-    Partition,
-    /// What nodes send to each other is late or lost, and connections break.
-    Disorder,
-    /// Nodes stop for a time.
-    Stall,
-    /// Nodes lose their disks: one at a time, so that a majority has what was committed.
-    Wipe,
-    /// The disks of nodes are full or fail for a time: one at a time.
-    BadDisk,
-    /// A part of a node's files is damaged or lost while it is down: one node at a time.
-    BitRot,
-    /// Nodes are removed from the members and added again, the leader included.
-    Members,
-    /// The leader is cut off from all other nodes for up to four leases. Its clients still reach it.
-    CutOff,
-    /// The disks of nodes answer nothing for a time, and nothing is lost.
-    HungDisk,
-    /// A node of another cluster runs at the address of a node: one node at a time.
-    Foreign,
+named! {
+    /// A kind of fault.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Fault in EVERY {
+        /// Clients stop for a time that may be longer than a lease, as in a garbage collection.
+        Pause = "pause": "clients stop for up to three leases, as in a garbage collection",
+        /// Clients' wall clocks are wrong by minutes and are set, and all their clocks run fast or slow. So do those of nodes.
+        Skew = "skew": "wall clocks are wrong by minutes and are set; clocks run fast or slow",
+        /// Clients crash, some with their machines, and start again.
+        Crash = "crash": "clients crash, half of them with their machines, and start again",
+        /// Servers end, lose all data and start again. Durable servers and nodes start again from their files.
+        Restart = "restart": "servers end, lose all data unless they keep files, and start again",
+        /// Servers end and lose their last writes, as in a failover to a replica that lags behind.
+        Lose = "lose": "servers end and lose their last writes, as in a failover to a replica that lags",
+        /// Messages are late.
+        Delay = "delay": "messages are late",
+        /// Packets are lost: TCP sends them again, or the connection breaks.
+        Drop = "drop": "packets are lost: messages are late, or connections break",
+        /// A reply is lost with its connection, and the client library resends the command.
+        Duplicate = "duplicate": "a reply is lost with its connection, and the client library sends the command again",
+        /// The machines of durable servers and nodes lose their power and boot again.
+        PowerLoss = "powerloss": "machines of servers lose their power and boot again",
+        /// Nodes are cut off from other nodes, in one direction or in both.
+        Partition = "partition": "nodes are cut off from others, in one direction or in both",
+        /// What nodes send to each other is late or lost, and connections break.
+        Disorder = "disorder": "what nodes send to each other is late or lost, and connections break",
+        /// Nodes stop for a time.
+        Stall = "stall": "nodes stop for a time",
+        /// Nodes lose their disks: one at a time, so that a majority has what was committed.
+        Wipe = "wipe": "nodes lose their disks, one at a time",
+        /// The disks of nodes are full or fail for a time: one at a time.
+        BadDisk = "baddisk": "disks of nodes are full or fail for a time, one at a time",
+        /// A part of a node's files is damaged or lost while it is down: one node at a time.
+        BitRot = "bitrot": "files of nodes are damaged while they are down, one node at a time",
+        /// Nodes are removed from the members and added again, the leader included.
+        Members = "members": "nodes are removed from the members and added again",
+        /// The leader is cut off from all other nodes for up to four leases. Its clients still reach it.
+        CutOff = "cutoff": "the leader is cut off from the other nodes, and not from its clients",
+        /// The disks of nodes answer nothing for a time, and nothing is lost.
+        HungDisk = "hungdisk": "disks of nodes answer nothing for up to a minute",
+        /// A node of another cluster runs at the address of a node: one node at a time.
+        Foreign = "foreign": "a node of another cluster runs at the address of a node, one at a time",
+    }
 }
 
-/// What kind of servers a run has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Servers {
-    /// They have no files.
-    Plain,
-    /// They keep an append-only file.
-    Durable,
-    /// They are nodes of one replicated service.
-    Replicated,
-    /// They are nodes of one replicated service, and processes.
-    Processes,
+named! {
+    /// What kind of servers a run has, in words.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Servers in ALL {
+        /// They have no files.
+        Plain = "servers without files",
+        /// They keep an append-only file.
+        Durable = "durable servers",
+        /// They are nodes of one replicated service.
+        Replicated = "replicated servers",
+        /// They are nodes of one replicated service, and processes.
+        Processes = "replicated servers in a live run",
+    }
 }
-
-/// All kinds of servers.
-const KINDS: [Servers; 4] = [Servers::Plain, Servers::Durable, Servers::Replicated, Servers::Processes];
 
 impl Servers {
     /// The kind of servers that are durable, or replicated, or neither.
@@ -68,15 +67,6 @@ impl Servers {
             (_, true) => Servers::Replicated,
             (true, false) => Servers::Durable,
             (false, false) => Servers::Plain,
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Servers::Plain => "servers without files",
-            Servers::Durable => "durable servers",
-            Servers::Replicated => "replicated servers",
-            Servers::Processes => "replicated servers in a live run",
         }
     }
 }
@@ -143,68 +133,10 @@ impl Fault {
         matches!(self, Partition | Disorder | Stall | Wipe | BadDisk | BitRot | Members | CutOff | HungDisk | Foreign)
     }
 
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Fault::Pause => "pause",
-            Fault::Skew => "skew",
-            Fault::Crash => "crash",
-            Fault::Restart => "restart",
-            Fault::Lose => "lose",
-            Fault::Delay => "delay",
-            Fault::Drop => "drop",
-            Fault::Duplicate => "duplicate",
-            Fault::PowerLoss => "powerloss",
-            Fault::Partition => "partition",
-            Fault::Disorder => "disorder",
-            Fault::Stall => "stall",
-            Fault::Wipe => "wipe",
-            Fault::BadDisk => "baddisk",
-            Fault::BitRot => "bitrot",
-            Fault::Members => "members",
-            Fault::CutOff => "cutoff",
-            Fault::HungDisk => "hungdisk",
-            Fault::Foreign => "foreign",
-        }
-    }
-
-    /// Every kind, in the order of the enumeration.
-    pub fn every() -> Vec<Fault> {
-        let mut every: Vec<Fault> = KINDS.into_iter().flat_map(Fault::all).copied().collect();
-        every.sort_unstable();
-        every.dedup();
-        every
-    }
-
-    /// What goes wrong, in words.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Fault::Pause => "clients stop for up to three leases, as in a garbage collection",
-            Fault::Skew => "wall clocks are wrong by minutes and are set; clocks run fast or slow",
-            Fault::Crash => "clients crash, half of them with their machines, and start again",
-            Fault::Restart => "servers end, lose all data unless they keep files, and start again",
-            Fault::Lose => "servers end and lose their last writes, as in a failover to a replica that lags",
-            Fault::Delay => "messages are late",
-            Fault::Drop => "packets are lost: messages are late, or connections break",
-            Fault::Duplicate => "a reply is lost with its connection, and the client library sends the command again",
-            Fault::PowerLoss => "machines of servers lose their power and boot again",
-            Fault::Partition => "nodes are cut off from others, in one direction or in both",
-            Fault::Disorder => "what nodes send to each other is late or lost, and connections break",
-            Fault::Stall => "nodes stop for a time",
-            Fault::Wipe => "nodes lose their disks, one at a time",
-            Fault::BadDisk => "disks of nodes are full or fail for a time, one at a time",
-            Fault::BitRot => "files of nodes are damaged while they are down, one node at a time",
-            Fault::Members => "nodes are removed from the members and added again",
-            Fault::CutOff => "the leader is cut off from the other nodes, and not from its clients",
-            Fault::HungDisk => "disks of nodes answer nothing for up to a minute",
-            Fault::Foreign => "a node of another cluster runs at the address of a node, one at a time",
-        }
-    }
-
     /// Which servers alone have the fault, in brackets. Empty if all have it.
     pub fn only_with(self) -> &'static str {
         let has = |servers: Servers| Fault::all(servers).contains(&self);
-        match KINDS.map(has) {
+        match Servers::ALL.map(has) {
             [true, true, true, true] => "",
             [true, false, false, false] => " (without files)",
             [false, true, true, _] => " (--durable, --replicas)",
@@ -218,7 +150,7 @@ impl Fault {
     pub fn format_list(faults: &[Fault]) -> String {
         match faults {
             [] => "none".to_owned(),
-            faults if KINDS.into_iter().any(|kind| faults == Fault::all(kind)) => "all".to_owned(),
+            faults if Servers::ALL.into_iter().any(|kind| faults == Fault::all(kind)) => "all".to_owned(),
             faults => faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
         }
     }
@@ -234,9 +166,9 @@ impl Fault {
             match word {
                 "none" => {}
                 "all" => faults.extend(Fault::all(servers)),
-                _ => match (named(servers, word), KINDS.into_iter().find(|kind| named(*kind, word).is_some())) {
+                _ => match (named(servers, word), Servers::ALL.into_iter().find(|kind| named(*kind, word).is_some())) {
                     (Some(fault), _) => faults.push(fault),
-                    (None, Some(_)) => return Err(format!("{} do not have the fault '{word}'", servers.words())),
+                    (None, Some(_)) => return Err(format!("{} do not have the fault '{word}'", servers.name())),
                     (None, None) => return Err(format!("'{word}' is no fault")),
                 },
             }
@@ -244,12 +176,6 @@ impl Fault {
         faults.sort_unstable();
         faults.dedup();
         Ok(faults)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -274,7 +200,7 @@ mod tests {
         ] {
             assert!(Fault::parse_list(list, servers).is_err(), "{list}");
         }
-        for servers in KINDS {
+        for servers in Servers::ALL {
             assert_eq!(Fault::parse_list("all", servers).unwrap(), Fault::all(servers));
             for list in ["none", "all", "pause", "crash,drop"] {
                 assert_eq!(Fault::format_list(&Fault::parse_list(list, servers).unwrap()), list);

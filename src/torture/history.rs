@@ -41,15 +41,17 @@ pub struct Trace {
     pub lost_us: Option<u64>,
 }
 
-/// The outcome of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// It was carried out.
-    Yes,
-    /// It was refused.
-    No,
-    /// The reply was lost: it may have been carried out.
-    Unknown,
+named! {
+    /// The outcome of a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Outcome {
+        /// It was carried out.
+        Yes = "ok",
+        /// It was refused.
+        No = "refused",
+        /// The reply was lost: it may have been carried out.
+        Unknown = "unknown",
+    }
 }
 
 /// A kind of event.

@@ -11,7 +11,7 @@ pub fn render() -> String {
     // An algorithm that is no lock has no grants to check.
     let mut out = algorithms(|recipe| recipe.make.is_some());
     out.push_str("`all` stands for those with a number from 1 on.\n\nFaults (--faults):\n");
-    for fault in Fault::every() {
+    for fault in Fault::EVERY {
         let _ = writeln!(out, "      {:<12}{}{}", fault.name(), fault.meaning(), fault.only_with());
     }
     out.push_str("`all` stands for those that the servers of the run have, `none` for none.\n\nChecks of every history, and what a violation is:\n");

@@ -34,19 +34,21 @@ impl Column for ServerKind {
     }
 }
 
-/// The unit of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Nanoseconds of a cost.
-    Nanoseconds,
-    /// Microseconds of a wait or a delay.
-    Microseconds,
-    /// Bytes of memory.
-    Bytes,
-    /// A ratio, without a unit.
-    Ratio,
-    /// A number of events in a second. A higher figure is better.
-    PerSecond,
+named! {
+    /// The unit of a figure.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Unit {
+        /// Nanoseconds of a cost.
+        Nanoseconds = "ns",
+        /// Microseconds of a wait or a delay.
+        Microseconds = "us",
+        /// Bytes of memory.
+        Bytes = "bytes",
+        /// A ratio, without a unit.
+        Ratio = "ratio",
+        /// A number of events in a second. A higher figure is better.
+        PerSecond = "per_second",
+    }
 }
 
 /// The result of one measurement on one server.
@@ -338,16 +340,6 @@ fn times(ratio: f64) -> String {
 }
 
 impl Unit {
-    const fn name(self) -> &'static str {
-        match self {
-            Unit::Nanoseconds => "ns",
-            Unit::Microseconds => "us",
-            Unit::Bytes => "bytes",
-            Unit::Ratio => "ratio",
-            Unit::PerSecond => "per_second",
-        }
-    }
-
     fn text(self, figure: f64) -> String {
         match self {
             Unit::Nanoseconds if figure >= 100_000.0 => table::time(figure / 1000.0),

@@ -7,33 +7,22 @@ use std::process::Command;
 use crate::bench::servers::process::Process;
 use crate::ports;
 
-/// A kind of server. The order is that of the rows in tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ServerKind {
-    /// redis-server, or any other program that takes its flags.
-    Redis,
-    /// valkey-server.
-    Valkey,
-    /// kevy.
-    Kevy,
-    /// The program of this crate.
-    Portcullis,
+named! {
+    /// A kind of server, with the name of its program. The order is that of the rows in tables.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ServerKind in ALL {
+        /// redis-server, or any other program that takes its flags.
+        Redis = "redis-server",
+        /// valkey-server.
+        Valkey = "valkey-server",
+        /// kevy.
+        Kevy = "kevy",
+        /// The program of this crate.
+        Portcullis = "portcullis",
+    }
 }
 
 impl ServerKind {
-    /// All kinds, in the order in which tables show them.
-    pub const ALL: [ServerKind; 4] = [ServerKind::Redis, ServerKind::Valkey, ServerKind::Kevy, ServerKind::Portcullis];
-
-    /// The name of the program.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ServerKind::Redis => "redis-server",
-            ServerKind::Valkey => "valkey-server",
-            ServerKind::Kevy => "kevy",
-            ServerKind::Portcullis => "portcullis",
-        }
-    }
-
     /// The environment variable that may hold the path of the program.
     pub const fn variable(self) -> &'static str {
         match self {

@@ -3,34 +3,9 @@
 use crate::commands::reference::syntax;
 use crate::commands::reference::syntax::{Arg, Kind, Type};
 use crate::commands::server::command::write_statuses;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::Command;
 use crate::engine::table::subcommands;
 use crate::resp::reply::Sink;
-
-impl Group {
-    /// Its name in `COMMAND DOCS`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Group::Generic => "generic",
-            Group::String => "string",
-            Group::Hash => "hash",
-            Group::List => "list",
-            Group::Set => "set",
-            Group::SortedSet => "sorted-set",
-            Group::Stream => "stream",
-            Group::Bitmap => "bitmap",
-            Group::Hyperloglog => "hyperloglog",
-            Group::Geo => "geo",
-            Group::PubSub => "pubsub",
-            Group::Transactions => "transactions",
-            Group::Connection => "connection",
-            Group::Server => "server",
-            Group::Scripting => "scripting",
-            Group::Cluster => "cluster",
-            Group::Lock => "lock",
-        }
-    }
-}
 
 /// Writes the documentation of a command.
 pub(crate) fn write_docs(reply: &mut dyn Sink, command: &'static Command) {

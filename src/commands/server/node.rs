@@ -156,7 +156,7 @@ fn status(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     number(reply, "committed", report.committed);
     number(reply, "applied", report.applied);
     durations(reply, "flushes", report.flushes);
-    text(reply, "disk", report.disk.word());
+    text(reply, "disk", report.disk.name());
     number(reply, "disk-ms", report.disk_ms);
     reply.bulk(b"nodes");
     reply.array(state.nodes.len());

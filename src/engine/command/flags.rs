@@ -169,27 +169,29 @@ pub enum Runs {
     Function,
 }
 
-/// The command's group in `COMMAND DOCS`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Group {
-    Generic,
-    String,
-    Hash,
-    List,
-    Set,
-    SortedSet,
-    Stream,
-    Bitmap,
-    Hyperloglog,
-    Geo,
-    PubSub,
-    Transactions,
-    Connection,
-    Server,
-    Scripting,
-    Cluster,
-    Lock,
+named! {
+    /// The command's group in `COMMAND DOCS`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub enum Group {
+        Generic = "generic",
+        String = "string",
+        Hash = "hash",
+        List = "list",
+        Set = "set",
+        SortedSet = "sorted-set",
+        Stream = "stream",
+        Bitmap = "bitmap",
+        Hyperloglog = "hyperloglog",
+        Geo = "geo",
+        PubSub = "pubsub",
+        Transactions = "transactions",
+        Connection = "connection",
+        Server = "server",
+        Scripting = "scripting",
+        Cluster = "cluster",
+        Lock = "lock",
+    }
 }
 
 /// What a write command may do to a held lock, a queue, a semaphore, a latch or a guard. Only their own commands change them, and

@@ -29,26 +29,17 @@ pub struct Known {
     pub appends: Durations,
 }
 
-/// How the disk of a node is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Disk {
-    /// It stores what the node writes.
-    #[default]
-    Answers,
-    /// An operation has not been done for longer than an election takes.
-    Hangs,
-    /// It takes nothing: it is full, for instance.
-    Refuses,
-}
-
-impl Disk {
-    /// The word of `NODE STATUS`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Disk::Answers => "answers",
-            Disk::Hangs => "hangs",
-            Disk::Refuses => "refuses",
-        }
+named! {
+    /// How the disk of a node is, in a word of `NODE STATUS`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Disk {
+        /// It stores what the node writes.
+        #[default]
+        Answers = "answers",
+        /// An operation has not been done for longer than an election takes.
+        Hangs = "hangs",
+        /// It takes nothing: it is full, for instance.
+        Refuses = "refuses",
     }
 }
 

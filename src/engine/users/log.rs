@@ -11,50 +11,31 @@ const MERGED_WITHIN_MS: u64 = 60_000;
 /// bound.
 const OBJECT_MAX: usize = 1024;
 
-/// What was denied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// A login.
-    Auth,
-    /// A command.
-    Command,
-    /// A key.
-    Key,
-    /// A channel.
-    Channel,
-}
-
-impl Reason {
-    /// Its name in `ACL LOG`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Reason::Auth => "auth",
-            Reason::Command => "command",
-            Reason::Key => "key",
-            Reason::Channel => "channel",
-        }
+named! {
+    /// What was denied, by its name in `ACL LOG`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Reason {
+        /// A login.
+        Auth = "auth",
+        /// A command.
+        Command = "command",
+        /// A key.
+        Key = "key",
+        /// A channel.
+        Channel = "channel",
     }
 }
 
-/// The context of the denied request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A direct request of a client.
-    TopLevel,
-    /// In a transaction.
-    Multi,
-    /// In a script or function.
-    Lua,
-}
-
-impl Place {
-    /// Its name in `ACL LOG`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Place::TopLevel => "toplevel",
-            Place::Multi => "multi",
-            Place::Lua => "lua",
-        }
+named! {
+    /// The context of the denied request, by its name in `ACL LOG`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Place {
+        /// A direct request of a client.
+        TopLevel = "toplevel",
+        /// In a transaction.
+        Multi = "multi",
+        /// In a script or function.
+        Lua = "lua",
     }
 }
 

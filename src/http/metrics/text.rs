@@ -3,23 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-    Summary,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Summary => "summary",
-        }
+named! {
+    /// The type of a metric.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        Counter = "counter",
+        Gauge = "gauge",
+        Histogram = "histogram",
+        Summary = "summary",
     }
 }
 

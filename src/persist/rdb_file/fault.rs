@@ -49,46 +49,30 @@ pub enum Reason {
     },
 }
 
-/// What was being read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
-    /// The signature and the version.
-    Start,
-    /// A type or an opcode.
-    Type,
-    /// A deadline.
-    Expire,
-    /// The name of a key.
-    Key,
-    /// A value.
-    Value,
-    /// The checksum.
-    Checksum,
-    /// A number.
-    Length,
-    /// A field of the kind AUX.
-    Aux,
-    /// Data of a module beside the keys.
-    ModuleAux,
-    /// A library of functions.
-    Functions,
-}
-
-impl Doing {
-    /// As `redis-check-rdb` names it.
-    fn name(self) -> &'static str {
-        match self {
-            Doing::Start => "start",
-            Doing::Type => "read-type",
-            Doing::Expire => "read-expire",
-            Doing::Key => "read-key",
-            Doing::Value => "read-object-value",
-            Doing::Checksum => "check-sum",
-            Doing::Length => "read-len",
-            Doing::Aux => "read-aux",
-            Doing::ModuleAux => "read-module-aux",
-            Doing::Functions => "read-functions",
-        }
+named! {
+    /// What was being read, as `redis-check-rdb` names it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Doing {
+        /// The signature and the version.
+        Start = "start",
+        /// A type or an opcode.
+        Type = "read-type",
+        /// A deadline.
+        Expire = "read-expire",
+        /// The name of a key.
+        Key = "read-key",
+        /// A value.
+        Value = "read-object-value",
+        /// The checksum.
+        Checksum = "check-sum",
+        /// A number.
+        Length = "read-len",
+        /// A field of the kind AUX.
+        Aux = "read-aux",
+        /// Data of a module beside the keys.
+        ModuleAux = "read-module-aux",
+        /// A library of functions.
+        Functions = "read-functions",
     }
 }
 

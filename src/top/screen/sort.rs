@@ -2,39 +2,26 @@
 
 use crate::top::facts::Lock;
 
-/// What the table is sorted by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sort {
-    /// The longest present wait first.
-    #[default]
-    OldestWait,
-    /// The longest queue first.
-    Waiters,
-    /// The longest hold first.
-    Held,
-    /// By name.
-    Name,
+named! {
+    /// What the table is sorted by.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Sort in ORDERS {
+        /// The longest present wait first.
+        #[default]
+        OldestWait = "oldest wait",
+        /// The longest queue first.
+        Waiters = "waiters",
+        /// The longest hold first.
+        Held = "held",
+        /// By name.
+        Name = "name",
+    }
 }
 
 impl Sort {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Sort::OldestWait => "oldest wait",
-            Sort::Waiters => "waiters",
-            Sort::Held => "held",
-            Sort::Name => "name",
-        }
-    }
-
     /// The order after this one.
     pub fn next(self) -> Sort {
-        match self {
-            Sort::OldestWait => Sort::Waiters,
-            Sort::Waiters => Sort::Held,
-            Sort::Held => Sort::Name,
-            Sort::Name => Sort::OldestWait,
-        }
+        Sort::ORDERS[(self as usize + 1) % Sort::ORDERS.len()]
     }
 
     /// Sorts. Locks that are equal are in the order of their names.

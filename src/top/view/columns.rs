@@ -11,36 +11,23 @@ const BAR: usize = 8;
 /// Width that a name gets before there are the less important columns.
 const COMFORT: usize = 24;
 
-/// A column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
-    Name,
-    Kind,
-    Waiters,
-    Oldest,
-    Holder,
-    Held,
-    Lease,
-    LeaseBar,
-    Client,
-    Address,
-    Gone,
+named! {
+    /// A column, with its title. They stand in this order from left to right.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Column in ORDER {
+        Name = "lock",
+        Kind = "kind",
+        Waiters = "wait",
+        Oldest = "oldest",
+        Holder = "holder",
+        Held = "held",
+        Lease = "lease",
+        LeaseBar = "left",
+        Gone = "gone",
+        Client = "client",
+        Address = "address",
+    }
 }
-
-/// All columns in their order from left to right.
-const ORDER: [Column; 11] = [
-    Column::Name,
-    Column::Kind,
-    Column::Waiters,
-    Column::Oldest,
-    Column::Holder,
-    Column::Held,
-    Column::Lease,
-    Column::LeaseBar,
-    Column::Gone,
-    Column::Client,
-    Column::Address,
-];
 
 /// All columns in the order in which they get a place.
 const IMPORTANCE: [Column; 11] = [
@@ -58,22 +45,6 @@ const IMPORTANCE: [Column; 11] = [
 ];
 
 impl Column {
-    fn title(self) -> &'static str {
-        match self {
-            Column::Name => "lock",
-            Column::Kind => "kind",
-            Column::Waiters => "wait",
-            Column::Oldest => "oldest",
-            Column::Holder => "holder",
-            Column::Held => "held",
-            Column::Lease => "lease",
-            Column::LeaseBar => "left",
-            Column::Client => "client",
-            Column::Address => "address",
-            Column::Gone => "gone",
-        }
-    }
-
     fn cell(self, row: &Row) -> String {
         let cell = match self {
             Column::Name => &row.name,
@@ -123,7 +94,7 @@ fn by_importance(rows: &[Row]) -> Vec<Column> {
 /// The columns that fit, with their widths.
 pub fn plan(rows: &[Row], cells: usize) -> Vec<(Column, usize)> {
     let wanted = |column: Column| {
-        let longest = rows.iter().map(|row| width(&column.cell(row))).max().unwrap_or(0).max(width(column.title()));
+        let longest = rows.iter().map(|row| width(&column.cell(row))).max().unwrap_or(0).max(width(column.name()));
         let (least, most) = column.range();
         longest.clamp(least, most)
     };
@@ -143,7 +114,7 @@ pub fn plan(rows: &[Row], cells: usize) -> Vec<(Column, usize)> {
         chosen.push((column, least));
     }
     grow(&mut chosen, &mut left, wanted);
-    ORDER.into_iter().filter_map(|column| chosen.iter().find(|(chosen, _)| *chosen == column).copied()).collect()
+    Column::ORDER.into_iter().filter_map(|column| chosen.iter().find(|(chosen, _)| *chosen == column).copied()).collect()
 }
 
 /// Gives what is left to the columns that want more, in the order of their importance.
@@ -157,7 +128,7 @@ fn grow(columns: &mut [(Column, usize)], left: &mut usize, wanted: impl Fn(Colum
 
 /// The line with the titles.
 pub fn head(plan: &[(Column, usize)]) -> String {
-    line(plan, |column| column.title().to_owned())
+    line(plan, |column| column.name().to_owned())
 }
 
 /// The line of a lock.
@@ -181,7 +152,7 @@ mod tests {
         let names = |cells: usize| plan(&rows, cells).into_iter().map(|(column, _)| column).collect::<Vec<_>>();
         assert_eq!(names(38), [Column::Name, Column::Waiters, Column::Oldest, Column::Holder]);
         assert!(names(78).contains(&Column::LeaseBar) && names(78).contains(&Column::Gone) && !names(78).contains(&Column::Kind));
-        assert_eq!(names(200), ORDER);
+        assert_eq!(names(200), Column::ORDER);
         let gone = [Row { gone: "2m05s".into(), ..rows[0].clone() }];
         let narrow: Vec<_> = plan(&gone, 48).into_iter().map(|(column, _)| column).collect();
         assert_eq!(narrow, [Column::Name, Column::Waiters, Column::Oldest, Column::Holder, Column::Gone]);

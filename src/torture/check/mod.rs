@@ -24,96 +24,34 @@ mod tests;
 
 pub use acquisition::{Acquisition, Acquisitions};
 
-use std::fmt;
-
 use crate::torture::history::{Event, EventKind, History, Op};
 
-/// A property that must hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Property {
-    /// By the servers' order, never more clients than permitted hold the lock.
-    Exclusion,
-    /// Never more clients than permitted are in their critical sections, in true time.
-    Sections,
-    /// The guarded resource accepts no write of an earlier holder after a write of a later one.
-    Writes,
-    /// Fencing tokens increase.
-    Tokens,
-    /// A client does not release a lock that another client holds.
-    Release,
-    /// A waiter is granted a released lock.
-    WakeUp,
-    /// Grants are first come, first served.
-    Fairness,
-    /// A holder does not lose its lock before the lease ends.
-    Early,
-    /// A waiter is granted a lock whose lease has ended.
-    Late,
-    /// Never more permits of a semaphore are held than it has.
-    Permits,
-    /// A lock that no client holds can be acquired.
-    Stuck,
-}
-
-impl Property {
-    /// All properties.
-    pub const ALL: [Property; 11] = [
-        Property::Exclusion,
-        Property::Sections,
-        Property::Writes,
-        Property::Tokens,
-        Property::Release,
-        Property::WakeUp,
-        Property::Fairness,
-        Property::Early,
-        Property::Late,
-        Property::Permits,
-        Property::Stuck,
-    ];
-
-    /// The short name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Property::Exclusion => "exclusion",
-            Property::Sections => "sections",
-            Property::Writes => "writes",
-            Property::Tokens => "tokens",
-            Property::Release => "release",
-            Property::WakeUp => "wake-up",
-            Property::Fairness => "fairness",
-            Property::Early => "early",
-            Property::Late => "late",
-            Property::Permits => "permits",
-            Property::Stuck => "stuck",
-        }
-    }
-
-    /// What a violation of the property is, in words.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Property::Exclusion => "overlapping grants, in the servers' order",
-            Property::Sections => "overlapping critical sections",
-            Property::Writes => "stale writes accepted by the guarded resource",
-            Property::Tokens => "fencing tokens that do not increase",
-            Property::Release => "released by a client that did not hold it",
-            Property::WakeUp => "waited for a released lock",
-            Property::Fairness => "served before a client that came earlier",
-            Property::Early => "lost before the lease was over",
-            Property::Late => "waited for a lock whose lease was over",
-            Property::Permits => "more permits held than there are",
-            Property::Stuck => "stuck: no client holds it, and none can acquire it",
-        }
-    }
-
-    /// The property of a short name.
-    pub fn from_name(name: &str) -> Option<Property> {
-        Property::ALL.into_iter().find(|property| property.name() == name)
-    }
-}
-
-impl fmt::Display for Property {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+named! {
+    /// A property that must hold.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Property in ALL {
+        /// By the servers' order, never more clients than permitted hold the lock.
+        Exclusion = "exclusion": "overlapping grants, in the servers' order",
+        /// Never more clients than permitted are in their critical sections, in true time.
+        Sections = "sections": "overlapping critical sections",
+        /// The guarded resource accepts no write of an earlier holder after a write of a later one.
+        Writes = "writes": "stale writes accepted by the guarded resource",
+        /// Fencing tokens increase.
+        Tokens = "tokens": "fencing tokens that do not increase",
+        /// A client does not release a lock that another client holds.
+        Release = "release": "released by a client that did not hold it",
+        /// A waiter is granted a released lock.
+        WakeUp = "wake-up": "waited for a released lock",
+        /// Grants are first come, first served.
+        Fairness = "fairness": "served before a client that came earlier",
+        /// A holder does not lose its lock before the lease ends.
+        Early = "early": "lost before the lease was over",
+        /// A waiter is granted a lock whose lease has ended.
+        Late = "late": "waited for a lock whose lease was over",
+        /// Never more permits of a semaphore are held than it has.
+        Permits = "permits": "more permits held than there are",
+        /// A lock that no client holds can be acquired.
+        Stuck = "stuck": "stuck: no client holds it, and none can acquire it",
     }
 }
 

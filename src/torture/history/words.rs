@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::recipes::ReleaseOutcome;
-use crate::torture::history::{Event, EventKind, NO_CLIENT, Outcome, Trace};
+use crate::torture::history::{Event, EventKind, NO_CLIENT, Trace};
 
 /// The numbers of the servers in a set: a bit for each.
 fn numbers(of: u32) -> String {
@@ -28,16 +28,6 @@ impl fmt::Display for Event {
             client => write!(f, "c{client} ")?,
         }
         write!(f, "{}", self.kind)
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Outcome::Yes => "ok",
-            Outcome::No => "refused",
-            Outcome::Unknown => "unknown",
-        })
     }
 }
 

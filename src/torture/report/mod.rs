@@ -105,8 +105,9 @@ impl Report {
         }
         if let Some(replicas) = settings.replicas {
             let _ = write!(command, " --replicas {}", replicas.nodes);
-            if let Some(flaw) = replicas.planted.name() {
-                let _ = write!(command, " --planted {flaw}");
+            let planted = replicas.planted.name();
+            if !planted.is_empty() {
+                let _ = write!(command, " --planted {planted}");
             }
         }
         let _ = write!(command, " --episode {episode}");

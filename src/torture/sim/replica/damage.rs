@@ -2,8 +2,6 @@
 //!
 //! It strikes anywhere in what was written, and often in what was written last: there it may look like a write that a crash has torn.
 
-use std::fmt;
-
 use crate::persist::disk::Disk;
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::torture::random::Random;
@@ -13,32 +11,18 @@ const SECTOR: usize = 512;
 /// Probability in percent that the end of the last file is damaged, and the number of bytes that count as its end.
 const END: (u64, usize) = (40, 2 * SECTOR);
 
-/// What the damage is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rot {
-    /// A bit of the log has changed.
-    Bit,
-    /// A sector of the log has what was meant for another place, or zeros.
-    Sector,
-    /// A segment of the log is missing.
-    Segment,
-    /// A bit of the snapshot or of its description has changed.
-    Snapshot,
-}
-
-impl Rot {
-    /// All kinds.
-    pub const ALL: [Rot; 4] = [Rot::Bit, Rot::Sector, Rot::Segment, Rot::Snapshot];
-}
-
-impl fmt::Display for Rot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Rot::Bit => "a bit of its log changes",
-            Rot::Sector => "a sector of its log is overwritten",
-            Rot::Segment => "a segment of its log is lost",
-            Rot::Snapshot => "a bit of its snapshot changes",
-        })
+named! {
+    /// What the damage is, in words.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Rot in ALL {
+        /// A bit of the log has changed.
+        Bit = "a bit of its log changes",
+        /// A sector of the log has what was meant for another place, or zeros.
+        Sector = "a sector of its log is overwritten",
+        /// A segment of the log is missing.
+        Segment = "a segment of its log is lost",
+        /// A bit of the snapshot or of its description has changed.
+        Snapshot = "a bit of its snapshot changes",
     }
 }
 

@@ -44,86 +44,47 @@ pub const TIMING: Timing =
 /// Interval at which a leader has its time committed if nothing else is, in milliseconds.
 pub const TICK_MS: u64 = 1_000;
 
-/// A fault that is planted in the nodes, so that tests show that they find it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flaw {
-    /// None: the nodes are as they should be.
-    #[default]
-    Nothing,
-    /// Replies leave the leader before their batch is on a majority.
-    AcknowledgeBeforeMajority,
-    /// A node that does not lead answers from what it has.
-    FollowerAnswers,
-    /// A new leader counts tokens from what its wall clock shows.
-    TokenFromClock,
-    /// A vote is not synced.
-    VoteNotSynced,
-    /// The clock of a new leader is its own, and does not go on from the last committed time.
-    LeaseNotShifted,
-    /// A leader answers reads whether or not it has a lease.
-    ReadsWithoutLease,
-    /// Entries and votes are taken for durable though the disk has refused them.
-    WriteErrorIgnored,
-    /// A node does not look at the checksums in its log when it starts.
-    LogUnchecked,
-    /// A leader does not look whether its disk answers.
-    HungDiskLeads,
-    /// A node whose log was cut votes as if it had forgotten nothing.
-    CutVotes,
-    /// A new leader ends session grants as a server does that was restarted: it takes their connections for ended.
-    SessionsEnded,
-    /// A leader that is cut off leaves those waiting who wait.
-    WaitersLeft,
-    /// A leader that was cut off goes on leading without another election.
-    AloneLeads,
-    /// Nodes do not look at the ids of clusters.
-    AnyCluster,
-    /// A node that does not lead any more keeps its libraries of functions.
-    LibrariesKept,
+named! {
+    /// A fault that is planted in the nodes, so that tests show that they find it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Flaw in ALL {
+        /// None: the nodes are as they should be.
+        #[default]
+        Nothing = "",
+        /// Replies leave the leader before their batch is on a majority.
+        AcknowledgeBeforeMajority = "early-reply",
+        /// A node that does not lead answers from what it has.
+        FollowerAnswers = "follower-answers",
+        /// A new leader counts tokens from what its wall clock shows.
+        TokenFromClock = "token-from-clock",
+        /// A vote is not synced.
+        VoteNotSynced = "unsynced-vote",
+        /// The clock of a new leader is its own, and does not go on from the last committed time.
+        LeaseNotShifted = "unshifted-lease",
+        /// A leader answers reads whether or not it has a lease.
+        ReadsWithoutLease = "unleased-read",
+        /// Entries and votes are taken for durable though the disk has refused them.
+        WriteErrorIgnored = "ignored-write-error",
+        /// A node does not look at the checksums in its log when it starts.
+        LogUnchecked = "unchecked-log",
+        /// A node whose log was cut votes as if it had forgotten nothing.
+        CutVotes = "cut-votes",
+        /// A new leader ends session grants as a server does that was restarted: it takes their connections for ended.
+        SessionsEnded = "ended-sessions",
+        /// A leader that is cut off leaves those waiting who wait.
+        WaitersLeft = "left-waiters",
+        /// A leader that was cut off goes on leading without another election.
+        AloneLeads = "alone-leads",
+        /// A leader does not look whether its disk answers.
+        HungDiskLeads = "hung-disk-leads",
+        /// Nodes do not look at the ids of clusters.
+        AnyCluster = "any-cluster",
+        /// A node that does not lead any more keeps its libraries of functions.
+        LibrariesKept = "kept-libraries",
+    }
 }
 
 impl Flaw {
-    /// All faults.
-    pub const ALL: [Flaw; 15] = [
-        Flaw::AcknowledgeBeforeMajority,
-        Flaw::FollowerAnswers,
-        Flaw::TokenFromClock,
-        Flaw::VoteNotSynced,
-        Flaw::LeaseNotShifted,
-        Flaw::ReadsWithoutLease,
-        Flaw::WriteErrorIgnored,
-        Flaw::LogUnchecked,
-        Flaw::CutVotes,
-        Flaw::SessionsEnded,
-        Flaw::WaitersLeft,
-        Flaw::AloneLeads,
-        Flaw::HungDiskLeads,
-        Flaw::AnyCluster,
-        Flaw::LibrariesKept,
-    ];
-
-    /// The name on the command line. `None` if there is no fault.
-    pub fn name(self) -> Option<&'static str> {
-        match self {
-            Flaw::Nothing => None,
-            Flaw::AcknowledgeBeforeMajority => Some("early-reply"),
-            Flaw::FollowerAnswers => Some("follower-answers"),
-            Flaw::TokenFromClock => Some("token-from-clock"),
-            Flaw::VoteNotSynced => Some("unsynced-vote"),
-            Flaw::LeaseNotShifted => Some("unshifted-lease"),
-            Flaw::ReadsWithoutLease => Some("unleased-read"),
-            Flaw::WriteErrorIgnored => Some("ignored-write-error"),
-            Flaw::LogUnchecked => Some("unchecked-log"),
-            Flaw::CutVotes => Some("cut-votes"),
-            Flaw::SessionsEnded => Some("ended-sessions"),
-            Flaw::WaitersLeft => Some("left-waiters"),
-            Flaw::AloneLeads => Some("alone-leads"),
-            Flaw::HungDiskLeads => Some("hung-disk-leads"),
-            Flaw::AnyCluster => Some("any-cluster"),
-            Flaw::LibrariesKept => Some("kept-libraries"),
-        }
-    }
-
     /// The fault of the driver that this one is.
     fn of_driver(self) -> driver::flaw::Flaw {
         use driver::flaw::Flaw as Driver;
@@ -156,10 +117,5 @@ impl Flaw {
             Flaw::CutVotes => Planted::CutNotMarked,
             _ => Planted::Nothing,
         }
-    }
-
-    /// The fault of a name.
-    pub fn from_name(name: &str) -> Option<Flaw> {
-        Flaw::ALL.into_iter().find(|flaw| flaw.name() == Some(name))
     }
 }
