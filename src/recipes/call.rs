@@ -4,6 +4,20 @@ use crate::client::{Command, Error, FromValue, Result, Script};
 use crate::recipes::algorithm::ReleaseOutcome;
 use crate::recipes::world::World;
 
+/// Makes the script with this code when it is first used.
+macro_rules! script {
+    ($code:expr) => {
+        std::sync::LazyLock::new(|| $crate::client::Script::new($code))
+    };
+}
+/// As `script!`, for a script that may run twice without harm.
+macro_rules! idempotent_script {
+    ($code:expr) => {
+        std::sync::LazyLock::new(|| $crate::client::Script::new($code).idempotent())
+    };
+}
+pub(crate) use {idempotent_script, script};
+
 /// Sends a command to a server and converts its reply.
 pub(crate) async fn call<T: FromValue>(world: &impl World, server: usize, command: Command) -> Result<T> {
     T::from_value(world.call(server, command).await?)

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::client::{Command, Result, Script};
-use crate::recipes::call::{call, derived_key, run_script};
+use crate::recipes::call::{call, derived_key, run_script, script};
 use crate::recipes::facts::Facts;
 use crate::recipes::waiting::messages::RECHECK_EVERY;
 use crate::recipes::waiting::race::race;
@@ -32,16 +32,14 @@ pub static FACTS: Facts = Facts {
 };
 
 /// Returns the remaining count; −1 if the latch was open already. KEYS: latch, channel. ARGV: number to count down by.
-static DOWN: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if redis.call('EXISTS', KEYS[1]) == 0 then return -1 end
+static DOWN: LazyLock<Script> = script!(
+    "if redis.call('EXISTS', KEYS[1]) == 0 then return -1 end
         local left = redis.call('DECRBY', KEYS[1], ARGV[1])
         if left > 0 then return left end
         redis.call('DEL', KEYS[1])
         redis.call('PUBLISH', KEYS[2], 'open')
-        return 0",
-    )
-});
+        return 0"
+);
 
 /// 14: waiters wait until the latch has been counted down to 0. See [`FACTS`].
 ///

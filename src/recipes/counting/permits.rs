@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::client::{Result, Script};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
-use crate::recipes::call::{derived_key, run_script};
+use crate::recipes::call::{derived_key, idempotent_script, run_script, script};
 use crate::recipes::facts::{Facts, PAUSED_HOLDER, WAKES_ALL};
 use crate::recipes::waiting::messages::{Attempted, WokenByMessages, wait_for_messages};
 use crate::recipes::world::World;
@@ -28,9 +28,8 @@ pub static FACTS: Facts = Facts {
 
 /// Returns nil if a permit was acquired, else the time after which to check again. KEYS: counter, permits, channel. ARGV: now,
 /// permit's id, expiry time, number of permits.
-static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "redis.call('SETNX', KEYS[1], ARGV[4])
+static ACQUIRE: LazyLock<Script> = script!(
+    "redis.call('SETNX', KEYS[1], ARGV[4])
         local ended = redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[1])
         local free = redis.call('INCRBY', KEYS[1], ended)
         if free > 0 then
@@ -40,30 +39,24 @@ static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
             return nil
         end
         local next = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
-        return next and math.max(tonumber(next) - tonumber(ARGV[1]), 0) or -1",
-    )
-});
+        return next and math.max(tonumber(next) - tonumber(ARGV[1]), 0) or -1"
+);
 /// Returns whether the permit existed and had not expired. ARGV: now, permit's id.
-static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "local ends = redis.call('ZSCORE', KEYS[2], ARGV[2])
+static RELEASE: LazyLock<Script> = script!(
+    "local ends = redis.call('ZSCORE', KEYS[2], ARGV[2])
         if not ends then return 0 end
         redis.call('ZREM', KEYS[2], ARGV[2])
         redis.call('INCRBY', KEYS[1], 1)
         redis.call('PUBLISH', KEYS[3], 'released')
-        return tonumber(ends) > tonumber(ARGV[1]) and 1 or 0",
-    )
-});
+        return tonumber(ends) > tonumber(ARGV[1]) and 1 or 0"
+);
 /// Returns whether the permit existed and had not expired. ARGV: now, permit's id, new expiry time.
-static RENEW: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "local ends = redis.call('ZSCORE', KEYS[2], ARGV[2])
+static RENEW: LazyLock<Script> = idempotent_script!(
+    "local ends = redis.call('ZSCORE', KEYS[2], ARGV[2])
         if not ends or tonumber(ends) <= tonumber(ARGV[1]) then return 0 end
         redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2])
-        return 1",
-    )
-    .idempotent()
-});
+        return 1"
+);
 
 /// 13: the key counts the free permits, and `{name}:permits` holds the acquired ones. The permit's id is the grant's
 /// [`memo`](Grant::memo). See [`FACTS`].

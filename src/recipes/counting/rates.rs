@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::client::{Result, Script};
 use crate::recipes::algorithm::{LONGEST, lease_ms};
-use crate::recipes::call::run_script;
+use crate::recipes::call::{run_script, script};
 use crate::recipes::facts::Facts;
 use crate::recipes::world::World;
 
@@ -81,9 +81,8 @@ impl Decision {
 
 /// Returns whether the tokens were taken, the remaining tokens, and the microseconds after which to try again (−1: never). ARGV:
 /// time or empty, capacity, microseconds per token, number of tokens.
-static TAKE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "{NOW}
+static TAKE: LazyLock<Script> = script!(format!(
+    "{NOW}
         local capacity, per_token, wanted = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
         local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at')
         local tokens, at = tonumber(bucket[1] or capacity), tonumber(bucket[2] or now)
@@ -98,8 +97,7 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| {
         local retry = 0
         if wanted > capacity then retry = -1 elseif not allowed then retry = math.ceil((wanted - tokens) * per_token) end
         return {{allowed and 1 or 0, math.floor(tokens), retry}}"
-    ))
-});
+));
 
 /// 15: a bucket that tokens fill at a constant rate. See [`BUCKET`].
 ///
@@ -156,9 +154,8 @@ impl TokenBucket {
 
 /// Returns the same as [`TAKE`]. ARGV: time or empty, limit, window in microseconds, number of requests, unique id of the
 /// requests, window in milliseconds.
-static ENTER: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "{NOW}
+static ENTER: LazyLock<Script> = script!(format!(
+    "{NOW}
         local limit, window, wanted = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
         redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - window))
         local count = redis.call('ZCARD', KEYS[1])
@@ -170,8 +167,7 @@ static ENTER: LazyLock<Script> = LazyLock::new(|| {
         if wanted > limit then return {{0, limit - count, -1}} end
         local frees = redis.call('ZRANGE', KEYS[1], count + wanted - limit - 1, count + wanted - limit - 1, 'WITHSCORES')[2]
         return {{0, limit - count, math.max(tonumber(frees) + window - now, 1)}}"
-    ))
-});
+));
 
 /// 15: a maximum number of requests within any window of time. See [`WINDOW`].
 #[derive(Clone, Copy, Debug)]

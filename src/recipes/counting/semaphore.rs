@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::client::{Result, Script};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request};
-use crate::recipes::call::{derived_key, run_script};
+use crate::recipes::call::{derived_key, run_script, script};
 use crate::recipes::facts::{Facts, WAKES_ALL};
 use crate::recipes::waiting::messages::{Attempted, WokenByMessages, wait_for_messages};
 use crate::recipes::world::World;
@@ -28,23 +28,19 @@ pub static FACTS: Facts = Facts {
 };
 
 /// Returns nil if a permit was acquired, else −1. The first client creates the counter. ARGV: number of permits.
-static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "redis.call('SETNX', KEYS[1], ARGV[1])
+static ACQUIRE: LazyLock<Script> = script!(
+    "redis.call('SETNX', KEYS[1], ARGV[1])
         if tonumber(redis.call('GET', KEYS[1])) > 0 then
             redis.call('DECRBY', KEYS[1], 1)
             return nil
         end
-        return -1",
-    )
-});
+        return -1"
+);
 /// KEYS: counter, channel.
-static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "redis.call('INCRBY', KEYS[1], 1)
-        return redis.call('PUBLISH', KEYS[2], 'released')",
-    )
-});
+static RELEASE: LazyLock<Script> = script!(
+    "redis.call('INCRBY', KEYS[1], 1)
+        return redis.call('PUBLISH', KEYS[2], 'released')"
+);
 
 /// 12: the key counts the free permits. Flawed: see [`FACTS`].
 ///

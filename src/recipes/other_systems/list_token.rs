@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::client::{Command, Result, Script};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, LONGEST, ReleaseOutcome, Request};
-use crate::recipes::call::{call, derived_key, run_script};
+use crate::recipes::call::{call, derived_key, run_script, script};
 use crate::recipes::facts::Facts;
 use crate::recipes::world::World;
 
@@ -31,12 +31,10 @@ pub static FACTS: Facts = Facts {
 };
 
 /// Takes the token if it is in the list, or creates it if no client has created it before. KEYS: list, mark of the creation.
-static TAKE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if redis.call('SETNX', KEYS[2], 1) == 1 then return 'token' end
-        return redis.call('LPOP', KEYS[1])",
-    )
-});
+static TAKE: LazyLock<Script> = script!(
+    "if redis.call('SETNX', KEYS[2], 1) == 1 then return 'token' end
+        return redis.call('LPOP', KEYS[1])"
+);
 
 /// 19: `BLPOP key wait` acquires the lock, `RPUSH key token` releases it. The first client creates the token, and records that in
 /// `{key}:made`. Flawed: see [`FACTS`].

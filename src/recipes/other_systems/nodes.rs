@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::client::{Error, FromValue, Result, Script, Value};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
-use crate::recipes::call::{derived_key, run_script};
+use crate::recipes::call::{derived_key, idempotent_script, run_script, script};
 use crate::recipes::facts::{Facts, ONE_HOLDER, OWNER_CHECKED};
 use crate::recipes::waiting::poll::DEFAULT_PAUSE;
 use crate::recipes::waiting::race::race;
@@ -38,9 +38,8 @@ pub static FACTS: Facts = Facts {
 /// ended. Returns the node's number. If a live node is before it, also returns that node and the remaining time of its session.
 ///
 /// KEYS: nodes, last number, prefix of the session keys. ARGV: node, session in ms.
-static QUEUE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "local number = redis.call('ZSCORE', KEYS[1], ARGV[1])
+static QUEUE: LazyLock<Script> = script!(
+    "local number = redis.call('ZSCORE', KEYS[1], ARGV[1])
         if not number then
             number = redis.call('INCR', KEYS[2])
             redis.call('ZADD', KEYS[1], number, ARGV[1])
@@ -52,27 +51,21 @@ static QUEUE: LazyLock<Script> = LazyLock::new(|| {
             if left > 0 then return {tonumber(number), before, left} end
             redis.call('ZREM', KEYS[1], before)
         end
-        return {tonumber(number)}",
-    )
-});
+        return {tonumber(number)}"
+);
 /// Removes the node, and wakes the client that watches it. Returns whether its session was still alive. ARGV: node, prefix of the
 /// channels.
-static REMOVE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "local lived = redis.call('DEL', KEYS[2] .. ARGV[1])
+static REMOVE: LazyLock<Script> = script!(
+    "local lived = redis.call('DEL', KEYS[2] .. ARGV[1])
         local there = redis.call('ZREM', KEYS[1], ARGV[1])
         if there == 1 then redis.call('PUBLISH', ARGV[2] .. ARGV[1], 'gone') end
-        return lived * there",
-    )
-});
+        return lived * there"
+);
 /// Keeps the session alive. Returns whether it was alive. ARGV: node, session in ms.
-static KEEP_ALIVE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
-        return redis.call('PEXPIRE', KEYS[2] .. ARGV[1], ARGV[2])",
-    )
-    .idempotent()
-});
+static KEEP_ALIVE: LazyLock<Script> = idempotent_script!(
+    "if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
+        return redis.call('PEXPIRE', KEYS[2] .. ARGV[1], ARGV[2])"
+);
 
 /// 16: `{name}:nodes` is the queue, and `{name}:session:<node>` is a node's session, whose time-out is the lease. See [`FACTS`].
 ///

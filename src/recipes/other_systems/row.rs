@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::client::{Result, Script};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
-use crate::recipes::call::run_script;
+use crate::recipes::call::{idempotent_script, run_script, script};
 use crate::recipes::facts::{Facts, OWNER_CHECKED, POLLING, REENTRANT};
 use crate::recipes::waiting::poll::{Attempt, poll};
 use crate::recipes::world::World;
@@ -38,52 +38,42 @@ local now = time[1] * 1000 + time[2] / 1000
 
 /// `INSERT`, or `UPDATE … SET count = count + 1` if this holder has the row. Returns whether the lock was acquired. KEYS: row,
 /// index. ARGV: holder, lease, name.
-static INSERT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "{NOW}
+static INSERT: LazyLock<Script> = script!(format!(
+    "{NOW}
         local holder = redis.call('HGET', KEYS[1], 'holder')
         if holder and holder ~= ARGV[1] then return 0 end
         redis.call('HSET', KEYS[1], 'holder', ARGV[1])
         redis.call('HINCRBY', KEYS[1], 'count', 1)
         redis.call('ZADD', KEYS[2], string.format('%.3f', now + ARGV[2]), ARGV[3])
         return 1"
-    ))
-});
+));
 /// `UPDATE … SET count = count - 1 WHERE holder = …`, and `DELETE` at 0. Returns whether the holder had the row. ARGV: holder,
 /// name.
-static DELETE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return 0 end
+static DELETE: LazyLock<Script> = script!(
+    "if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return 0 end
         if redis.call('HINCRBY', KEYS[1], 'count', -1) == 0 then
             redis.call('DEL', KEYS[1])
             redis.call('ZREM', KEYS[2], ARGV[2])
         end
-        return 1",
-    )
-});
+        return 1"
+);
 /// `UPDATE … SET until = now + lease WHERE holder = …`. Returns whether the holder has the row. ARGV: holder, lease, name.
-static UPDATE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "{NOW}
+static UPDATE: LazyLock<Script> = idempotent_script!(format!(
+    "{NOW}
         if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return 0 end
         redis.call('ZADD', KEYS[2], string.format('%.3f', now + ARGV[2]), ARGV[3])
         return 1"
-    ))
-    .idempotent()
-});
+));
 /// `DELETE … WHERE until <= now LIMIT …`. Returns the number of deleted rows. KEYS: index. ARGV: prefix of the rows, limit.
-static CLEAN: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "{NOW}
+static CLEAN: LazyLock<Script> = idempotent_script!(format!(
+    "{NOW}
         local names = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.3f', now), 'LIMIT', 0, ARGV[2])
         for _, name in ipairs(names) do
             redis.call('DEL', ARGV[1] .. name)
             redis.call('ZREM', KEYS[1], name)
         end
         return #names"
-    ))
-    .idempotent()
-});
+));
 
 /// Maximum number of rows that a cleaner deletes in one step.
 const CLEANED_MAX: u32 = 100;

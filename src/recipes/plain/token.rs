@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::client::{Command, Result, Script};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
-use crate::recipes::call::{call, delete_unchecked, run_script};
+use crate::recipes::call::{call, delete_unchecked, idempotent_script, run_script};
 use crate::recipes::facts::{
     ENDS_WITH_LEASE, FAILOVER, Facts, ONE_HOLDER, ONE_HOLDER_WITHIN_LEASE, OWNER_CHECKED, PAUSED_HOLDER, POLLING,
     SLOW_HOLDER_DELETES,
@@ -49,14 +49,12 @@ pub static RACING: Facts = Facts {
 };
 
 /// Deletes a key if it has this value.
-static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0").idempotent()
-});
+static RELEASE: LazyLock<Script> =
+    idempotent_script!("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0");
 /// Sets a new time-out on a key if it has this value.
-static RENEW: LazyLock<Script> = LazyLock::new(|| {
-    Script::new("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0")
-        .idempotent()
-});
+static RENEW: LazyLock<Script> = idempotent_script!(
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+);
 
 /// 4: `SET key owner NX PX lease`. See [`COMPARED`]; [`Live`](crate::recipes::Live) has an example.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::client::{Result, Script};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
-use crate::recipes::call::{derived_key, release_by_script, run_script};
+use crate::recipes::call::{derived_key, idempotent_script, release_by_script, run_script, script};
 use crate::recipes::facts::{Facts, ONE_HOLDER, OWNER_CHECKED, PAUSED_HOLDER, REENTRANT};
 use crate::recipes::redisson::reentrant;
 use crate::recipes::waiting::messages::{Attempted, WokenByMessages, wait_for_messages};
@@ -45,9 +45,8 @@ end
 
 /// Returns nil if the lock was acquired, else the time after which to check again at the latest. ARGV: now, owner, lease, and the
 /// time at which this waiter times out (0: it does not wait).
-static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "{SWEEP}
+static ACQUIRE: LazyLock<Script> = script!(format!(
+    "{SWEEP}
         if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
             redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
             redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -69,12 +68,10 @@ static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
         end
         if free then return math.max(tonumber(redis.call('ZSCORE', KEYS[3], head)) - tonumber(ARGV[1]), 0) end
         return redis.call('PTTL', KEYS[1])"
-    ))
-});
+));
 /// Like the reentrant lock's release, and wakes the head of the queue. ARGV: now, owner, lease, prefix of the channels.
-static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "{SWEEP}
+static RELEASE: LazyLock<Script> = script!(format!(
+    "{SWEEP}
         if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return nil end
         if redis.call('HINCRBY', KEYS[1], ARGV[2], -1) > 0 then
             redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -83,19 +80,15 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| {
         redis.call('DEL', KEYS[1])
         if head then redis.call('PUBLISH', ARGV[4] .. head, 'unlocked') end
         return 1"
-    ))
-});
+));
 /// Removes a waiter from the queue. Wakes the new head if the lock is free. ARGV: now, owner, prefix of the channels.
-static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "redis.call('LREM', KEYS[2], 0, ARGV[2])
+static GIVE_UP: LazyLock<Script> = idempotent_script!(format!(
+    "redis.call('LREM', KEYS[2], 0, ARGV[2])
         redis.call('ZREM', KEYS[3], ARGV[2])
         {SWEEP}
         if head and redis.call('EXISTS', KEYS[1]) == 0 then redis.call('PUBLISH', ARGV[3] .. head, 'unlocked') end
         return 1"
-    ))
-    .idempotent()
-});
+));
 
 /// 8: see [`FACTS`]. A waiter checks again at least twice within its time-out, which restarts the time-out.
 ///

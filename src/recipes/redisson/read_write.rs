@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::client::{Result, Script};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
-use crate::recipes::call::{derived_key, release_by_script, run_script};
+use crate::recipes::call::{derived_key, idempotent_script, release_by_script, run_script, script};
 use crate::recipes::facts::{FAILOVER, Facts, OWNER_CHECKED, PAUSED_HOLDER};
 use crate::recipes::redisson::reentrant;
 use crate::recipes::waiting::messages::{Attempted, WokenByMessages, wait_for_messages};
@@ -34,9 +34,8 @@ pub static FACTS: Facts = Facts {
 
 /// Acquires the lock for a reader. Returns nil if it was acquired, else the remaining time of the current lease. KEYS: lock,
 /// prefix of the readers' lease keys. ARGV: owner, lease.
-static ACQUIRE_READ: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "local mode = redis.call('HGET', KEYS[1], 'mode')
+static ACQUIRE_READ: LazyLock<Script> = script!(
+    "local mode = redis.call('HGET', KEYS[1], 'mode')
         if not mode then
             redis.call('HSET', KEYS[1], 'mode', 'read')
         elseif mode == 'write' and redis.call('HEXISTS', KEYS[1], 'w:' .. ARGV[1]) == 0 then
@@ -45,20 +44,17 @@ static ACQUIRE_READ: LazyLock<Script> = LazyLock::new(|| {
         local holds = redis.call('HINCRBY', KEYS[1], 'r:' .. ARGV[1], 1)
         redis.call('SET', KEYS[2] .. ARGV[1] .. ':' .. holds, 1, 'PX', ARGV[2])
         if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-        return nil",
-    )
-});
+        return nil"
+);
 /// As [`ACQUIRE_READ`], for a writer.
-static ACQUIRE_WRITE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "local mode = redis.call('HGET', KEYS[1], 'mode')
+static ACQUIRE_WRITE: LazyLock<Script> = script!(
+    "local mode = redis.call('HGET', KEYS[1], 'mode')
         if mode and redis.call('HEXISTS', KEYS[1], 'w:' .. ARGV[1]) == 0 then return redis.call('PTTL', KEYS[1]) end
         redis.call('HSET', KEYS[1], 'mode', 'write')
         redis.call('HINCRBY', KEYS[1], 'w:' .. ARGV[1], 1)
         if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-        return nil",
-    )
-});
+        return nil"
+);
 
 /// Sets the lock's time-out to the longest remaining lease of a reader, or deletes the lock if no reader has a lease. KEYS: lock,
 /// prefix of the readers' lease keys, channel.
@@ -81,9 +77,8 @@ redis.call('PUBLISH', KEYS[3], 'unlocked')
 
 /// Returns nil if the reader did not hold the lock, else its remaining holds. KEYS: lock, prefix of the readers' lease keys,
 /// channel. ARGV: owner.
-static RELEASE_READ: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
+static RELEASE_READ: LazyLock<Script> = script!(format!(
+    "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
         if holds == 0 then return nil end
         local in_time = redis.call('DEL', KEYS[2] .. ARGV[1] .. ':' .. holds) == 1
         holds = redis.call('HINCRBY', KEYS[1], 'r:' .. ARGV[1], -1)
@@ -92,12 +87,10 @@ static RELEASE_READ: LazyLock<Script> = LazyLock::new(|| {
             {SETTLE}
         end
         return in_time and holds or nil"
-    ))
-});
+));
 /// As [`RELEASE_READ`], for a writer. ARGV: owner, lease.
-static RELEASE_WRITE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(format!(
-        "if redis.call('HEXISTS', KEYS[1], 'w:' .. ARGV[1]) == 0 then return nil end
+static RELEASE_WRITE: LazyLock<Script> = script!(format!(
+    "if redis.call('HEXISTS', KEYS[1], 'w:' .. ARGV[1]) == 0 then return nil end
         local holds = redis.call('HINCRBY', KEYS[1], 'w:' .. ARGV[1], -1)
         if holds > 0 then
             redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -106,31 +99,24 @@ static RELEASE_WRITE: LazyLock<Script> = LazyLock::new(|| {
         redis.call('HDEL', KEYS[1], 'w:' .. ARGV[1])
         {SETTLE}
         return 0"
-    ))
-});
+));
 /// Restarts a reader's lease. Returns whether the reader holds the lock. KEYS: lock, prefix of the readers' lease keys. ARGV:
 /// owner, lease.
-static RENEW_READ: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
+static RENEW_READ: LazyLock<Script> = idempotent_script!(
+    "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
         local renewed = 0
         for hold = holds, 1, -1 do
             renewed = math.max(renewed, redis.call('PEXPIRE', KEYS[2] .. ARGV[1] .. ':' .. hold, ARGV[2]))
         end
         if renewed == 1 and redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-        return renewed",
-    )
-    .idempotent()
-});
+        return renewed"
+);
 /// As [`RENEW_READ`], for a writer.
-static RENEW_WRITE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if redis.call('HEXISTS', KEYS[1], 'w:' .. ARGV[1]) == 0 then return 0 end
+static RENEW_WRITE: LazyLock<Script> = idempotent_script!(
+    "if redis.call('HEXISTS', KEYS[1], 'w:' .. ARGV[1]) == 0 then return 0 end
         if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-        return 1",
-    )
-    .idempotent()
-});
+        return 1"
+);
 
 /// 9: a writer holds the lock alone. Readers, who ask for it with [`Request::shared`](Request::shared()), share it. See
 /// [`FACTS`].

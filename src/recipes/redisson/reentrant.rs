@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::client::{Result, Script};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
-use crate::recipes::call::{derived_key, release_by_script, run_script};
+use crate::recipes::call::{derived_key, idempotent_script, release_by_script, run_script, script};
 use crate::recipes::facts::{
     ENDS_WITH_LEASE, FAILOVER, Facts, ONE_HOLDER, OWNER_CHECKED, PAUSED_HOLDER, REENTRANT, SHORTER_LEASE, WAKES_ALL,
 };
@@ -51,38 +51,31 @@ pub static WATCHDOG: Facts = Facts {
 };
 
 /// Returns nil if the lock was acquired, or acquired again, else the remaining time of the holder's lease. ARGV: owner, lease.
-static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
+static ACQUIRE: LazyLock<Script> = script!(
+    "if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
             redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
             redis.call('PEXPIRE', KEYS[1], ARGV[2])
             return nil
         end
-        return redis.call('PTTL', KEYS[1])",
-    )
-});
+        return redis.call('PTTL', KEYS[1])"
+);
 /// Returns nil if this owner did not hold the lock, 0 if it still holds it, 1 if this was the last hold. KEYS: lock, channel.
 /// ARGV: owner, lease.
-static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end
+static RELEASE: LazyLock<Script> = script!(
+    "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end
         if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then
             redis.call('PEXPIRE', KEYS[1], ARGV[2])
             return 0
         end
         redis.call('DEL', KEYS[1])
         redis.call('PUBLISH', KEYS[2], 'unlocked')
-        return 1",
-    )
-});
+        return 1"
+);
 /// Returns whether the lease was restarted. ARGV: owner, lease.
-static RENEW: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
-        return redis.call('PEXPIRE', KEYS[1], ARGV[2])",
-    )
-    .idempotent()
-});
+static RENEW: LazyLock<Script> = idempotent_script!(
+    "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+        return redis.call('PEXPIRE', KEYS[1], ARGV[2])"
+);
 
 /// 6: the hash has one field, the owner, whose value is the number of holds. Waiters with
 /// [`Retry::Blocking`](crate::recipes::Retry) listen to the channel `{name}:unlocked`. See [`FACTS`].
