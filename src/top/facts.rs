@@ -6,6 +6,24 @@ use crate::client::Value;
 use crate::top::names::Name;
 use crate::top::read;
 
+/// Makes structs that are read from a reply: `of()` calls what stands behind each field with the reply and the arguments there.
+macro_rules! facts {
+    ($($(#[$meta:meta])* pub struct $of:ident {
+        $($(#[$doc:meta])* pub $field:ident: $type:ty = $($read:ident)::+($($argument:expr),*),)*
+    })*) => {$(
+        $(#[$meta])*
+        pub struct $of {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl $of {
+            fn of(reply: &Value) -> $of {
+                $of { $($field: $($read)::+(reply $(, $argument)*),)* }
+            }
+        }
+    )*};
+}
+
 /// Why there is no reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absence {
@@ -76,88 +94,90 @@ pub struct Server {
     pub keys: Option<u64>,
 }
 
-/// An owner that holds a lock.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holder {
-    /// The owner.
-    pub owner: Name,
-    /// The fencing token.
-    pub token: u64,
-    /// `exclusive` or `shared`.
-    pub mode: Name,
-    /// Number of permits, for a semaphore.
-    pub permits: Option<u64>,
-    /// How many times the owner holds it.
-    pub holds: u64,
-    /// Milliseconds left of its lease.
-    pub lease_ms: u64,
-    /// Milliseconds since it was granted.
-    pub held_ms: u64,
-    /// Number of renewals, if the server says.
-    pub renewed: Option<u64>,
-    /// Whether it ends with a connection or a session.
-    pub session: bool,
-    /// Id of its connection.
-    pub client: u64,
-    /// Name of its connection.
-    pub client_name: Name,
-    /// Address of its connection.
-    pub addr: Name,
-    /// The user that acquired it.
-    pub user: Name,
-    /// Milliseconds since its connection ended, if the server knows that it ended.
-    pub gone_ms: Option<u64>,
-}
+facts! {
+    /// An owner that holds a lock.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Holder {
+        /// The owner.
+        pub owner: Name = read::name("owner"),
+        /// The fencing token.
+        pub token: u64 = read::number_or("token", 0),
+        /// `exclusive` or `shared`.
+        pub mode: Name = read::name("mode"),
+        /// Number of permits, for a semaphore.
+        pub permits: Option<u64> = read::number("permits"),
+        /// How many times the owner holds it.
+        pub holds: u64 = read::number_or("holds", 1),
+        /// Milliseconds left of its lease.
+        pub lease_ms: u64 = read::number_or("lease", 0),
+        /// Milliseconds since it was granted.
+        pub held_ms: u64 = read::number_or("held", 0),
+        /// Number of renewals, if the server says.
+        pub renewed: Option<u64> = read::number("renewed"),
+        /// Whether it ends with a connection or a session.
+        pub session: bool = read::is("session"),
+        /// Id of its connection.
+        pub client: u64 = read::number_or("client", 0),
+        /// Name of its connection.
+        pub client_name: Name = read::name("client-name"),
+        /// Address of its connection.
+        pub addr: Name = read::name("addr"),
+        /// The user that acquired it.
+        pub user: Name = read::name("user"),
+        /// Milliseconds since its connection ended, if the server knows that it ended.
+        pub gone_ms: Option<u64> = read::number("gone"),
+    }
 
-/// An owner that waits.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiter {
-    /// The owner.
-    pub owner: Name,
-    /// `exclusive` or `shared`.
-    pub mode: Name,
-    /// Milliseconds that it has waited.
-    pub waited_ms: u64,
-    /// Milliseconds until it gives up; `None` if it waits without limit.
-    pub left_ms: Option<u64>,
-    /// Id of its connection.
-    pub client: u64,
-    /// Name of its connection.
-    pub client_name: Name,
-    /// Address of its connection.
-    pub addr: Name,
-}
+    /// An owner that waits.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Waiter {
+        /// The owner.
+        pub owner: Name = read::name("owner"),
+        /// `exclusive` or `shared`.
+        pub mode: Name = read::name("mode"),
+        /// Milliseconds that it has waited.
+        pub waited_ms: u64 = read::number_or("waited", 0),
+        /// Milliseconds until it gives up; `None` if it waits without limit.
+        pub left_ms: Option<u64> = read::number("left"),
+        /// Id of its connection.
+        pub client: u64 = read::number_or("client", 0),
+        /// Name of its connection.
+        pub client_name: Name = read::name("client-name"),
+        /// Address of its connection.
+        pub addr: Name = read::name("addr"),
+    }
 
-/// How a grant ended, or another event of a lock.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Event {
-    /// What happened, as `LOCK.WHY` names it.
-    pub event: Name,
-    /// The owner.
-    pub owner: Name,
-    /// The owner's token, if it has one.
-    pub token: Option<u64>,
-    /// Milliseconds ago.
-    pub ago_ms: u64,
-    /// Milliseconds that a granted owner had waited.
-    pub waited_ms: Option<u64>,
-    /// Who broke it: `ops, shell at 10.0.0.1:999`, or `client 7` if no more is known; escaped. Empty if nobody did.
-    pub by: String,
-    /// Why it was broken.
-    pub reason: Name,
-}
+    /// How a grant ended, or another event of a lock.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Event {
+        /// What happened, as `LOCK.WHY` names it.
+        pub event: Name = read::name("event"),
+        /// The owner.
+        pub owner: Name = read::name("owner"),
+        /// The owner's token, if it has one.
+        pub token: Option<u64> = read::number("token"),
+        /// Milliseconds ago.
+        pub ago_ms: u64 = read::number_or("ago", 0),
+        /// Milliseconds that a granted owner had waited.
+        pub waited_ms: Option<u64> = read::number("waited"),
+        /// Who broke it: `ops, shell at 10.0.0.1:999`, or `client 7` if no more is known; escaped. Empty if nobody did.
+        pub by: String = breaker(),
+        /// Why it was broken.
+        pub reason: Name = read::name("reason"),
+    }
 
-/// The client that wrote a plain key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Writer {
-    /// Name of its connection.
-    pub name: Name,
-    /// Address of its connection.
-    pub addr: Name,
-    /// Id of its connection.
-    pub client: u64,
-    /// For how many milliseconds its connection has been gone; `None` while it is connected, and where nothing is known of it.
-    pub gone_ms: Option<u64>,
+    /// The client that wrote a plain key.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Writer {
+        /// Name of its connection.
+        pub name: Name = read::name("client-name"),
+        /// Address of its connection.
+        pub addr: Name = read::name("addr"),
+        /// Id of its connection.
+        pub client: u64 = read::number_or("client", 0),
+        /// For how many milliseconds its connection has been gone; `None` while it is connected, and where nothing is known of it.
+        pub gone_ms: Option<u64> = read::number("gone"),
+    }
 }
 
 /// A lock, or anything else that clients wait for.
@@ -205,29 +225,31 @@ pub struct Lock {
     pub writer: Option<Writer>,
 }
 
-/// A lock in the tree of who waits for whom.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// 0 for a root.
-    pub depth: u64,
-    /// The lock's name.
-    pub name: Name,
-    /// The owner that holds this lock and waits for the one above.
-    pub via: Option<Name>,
-    /// Number of waiters of this lock.
-    pub waiters: u64,
-    /// The longest of its present waits, in milliseconds.
-    pub oldest_ms: u64,
-    /// Number of waiters here and below.
-    pub blocked: u64,
-    /// Its holders.
-    pub holders: Vec<Holder>,
-    /// Whether what is below is left out.
-    pub cut: bool,
-    /// A lock of another database that a holder waits for.
-    pub elsewhere: Option<Elsewhere>,
-    /// Whether the server has not followed all waiters: there may be more locks, and more waiters.
-    pub is_partial: bool,
+facts! {
+    /// A lock in the tree of who waits for whom.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Node {
+        /// 0 for a root.
+        pub depth: u64 = read::number_or("depth", 0),
+        /// The lock's name.
+        pub name: Name = read::name("name"),
+        /// The owner that holds this lock and waits for the one above.
+        pub via: Option<Name> = read::name_if_any("via"),
+        /// Number of waiters of this lock.
+        pub waiters: u64 = read::number_or("waiters", 0),
+        /// The longest of its present waits, in milliseconds.
+        pub oldest_ms: u64 = read::number_or("oldest-wait", 0),
+        /// Number of waiters here and below.
+        pub blocked: u64 = blocked(),
+        /// Its holders.
+        pub holders: Vec<Holder> = holders(),
+        /// Whether what is below is left out.
+        pub cut: bool = read::is("cut"),
+        /// A lock of another database that a holder waits for.
+        pub elsewhere: Option<Elsewhere> = elsewhere(),
+        /// Whether the server has not followed all waiters: there may be more locks, and more waiters.
+        pub is_partial: bool = read::is("partial"),
+    }
 }
 
 /// A lock of another database, or one that the user may not see, and the owner that waits for it.
@@ -398,59 +420,12 @@ impl Server {
     }
 }
 
-impl Holder {
-    fn of(reply: &Value) -> Holder {
-        Holder {
-            owner: read::name(reply, "owner"),
-            token: read::number(reply, "token").unwrap_or(0),
-            mode: read::name(reply, "mode"),
-            permits: read::number(reply, "permits"),
-            holds: read::number(reply, "holds").unwrap_or(1),
-            lease_ms: read::number(reply, "lease").unwrap_or(0),
-            held_ms: read::number(reply, "held").unwrap_or(0),
-            renewed: read::number(reply, "renewed"),
-            session: read::is(reply, "session"),
-            client: read::number(reply, "client").unwrap_or(0),
-            client_name: read::name(reply, "client-name"),
-            addr: read::name(reply, "addr"),
-            user: read::name(reply, "user"),
-            gone_ms: read::number(reply, "gone"),
-        }
-    }
-}
-
 /// The holder that most likely is the problem: one whose connection is gone, otherwise the one that holds for the longest time.
 pub fn main_holder(holders: &[Holder]) -> Option<&Holder> {
     holders.iter().max_by_key(|holder| (holder.gone_ms, holder.held_ms))
 }
 
-impl Waiter {
-    fn of(reply: &Value) -> Waiter {
-        Waiter {
-            owner: read::name(reply, "owner"),
-            mode: read::name(reply, "mode"),
-            waited_ms: read::number(reply, "waited").unwrap_or(0),
-            left_ms: read::number(reply, "left"),
-            client: read::number(reply, "client").unwrap_or(0),
-            client_name: read::name(reply, "client-name"),
-            addr: read::name(reply, "addr"),
-        }
-    }
-}
-
 impl Event {
-    fn of(reply: &Value) -> Event {
-        Event {
-            by: breaker(reply),
-            event: read::name(reply, "event"),
-            owner: read::name(reply, "owner"),
-            token: read::number(reply, "token"),
-            ago_ms: read::number(reply, "ago").unwrap_or(0),
-            waited_ms: read::number(reply, "waited"),
-            reason: read::name(reply, "reason"),
-        }
-    }
-
     /// Whether it is the end of a grant that was broken.
     pub fn is_break(&self) -> bool {
         self.event.0 == b"broken"
@@ -461,7 +436,7 @@ impl Lock {
     /// Reads an entry of `LOCK.LIST`, or the reply to `LOCK.INFO`.
     pub fn of(reply: &Value) -> Lock {
         let waiters: Vec<Waiter> = read::maps(reply, "waiters").iter().map(Waiter::of).collect();
-        let holders: Vec<Holder> = read::maps(reply, "holders").iter().map(Holder::of).collect();
+        let holders = holders(reply);
         let oldest = || waiters.iter().map(|waiter| waiter.waited_ms).max().unwrap_or(0);
         let limit = read::number(reply, "limit");
         let counts = ["granted", "contended", "expired"].map(|field| read::number(reply, field));
@@ -501,34 +476,16 @@ impl Lock {
     }
 }
 
-impl Writer {
-    fn of(reply: &Value) -> Writer {
-        Writer {
-            name: read::name(reply, "client-name"),
-            addr: read::name(reply, "addr"),
-            client: read::number(reply, "client").unwrap_or(0),
-            gone_ms: read::number(reply, "gone"),
-        }
-    }
+fn holders(reply: &Value) -> Vec<Holder> {
+    read::maps(reply, "holders").iter().map(Holder::of).collect()
 }
 
-impl Node {
-    fn of(reply: &Value) -> Node {
-        let waiters = read::number(reply, "waiters").unwrap_or(0);
-        Node {
-            depth: read::number(reply, "depth").unwrap_or(0),
-            name: read::name(reply, "name"),
-            via: read::name_if_any(reply, "via"),
-            waiters,
-            oldest_ms: read::number(reply, "oldest-wait").unwrap_or(0),
-            blocked: read::number(reply, "blocked").unwrap_or(waiters),
-            holders: read::maps(reply, "holders").iter().map(Holder::of).collect(),
-            cut: read::is(reply, "cut"),
-            elsewhere: read::map(reply, "elsewhere").map(|there| Elsewhere {
-                lock: read::number(there, "db").map(|db| (db, read::name(there, "name"))),
-                owner: read::name(there, "owner"),
-            }),
-            is_partial: read::is(reply, "partial"),
-        }
-    }
+fn blocked(reply: &Value) -> u64 {
+    read::number(reply, "blocked").unwrap_or_else(|| read::number_or(reply, "waiters", 0))
+}
+
+fn elsewhere(reply: &Value) -> Option<Elsewhere> {
+    let there = read::map(reply, "elsewhere")?;
+    let lock = read::number(there, "db").map(|db| (db, read::name(there, "name")));
+    Some(Elsewhere { lock, owner: read::name(there, "owner") })
 }

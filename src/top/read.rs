@@ -8,6 +8,11 @@ pub fn number(reply: &Value, field: &str) -> Option<u64> {
     reply.field(field)?.as_integer().and_then(|number| u64::try_from(number).ok())
 }
 
+/// A field that is a number of 0 or more, and what stands for it if it is absent.
+pub fn number_or(reply: &Value, field: &str, absent: u64) -> u64 {
+    number(reply, field).unwrap_or(absent)
+}
+
 /// A field that is an integer.
 pub fn integer(reply: &Value, field: &str) -> Option<i64> {
     reply.field(field)?.as_integer()
