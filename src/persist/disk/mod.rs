@@ -79,6 +79,18 @@ pub trait Disk {
     }
 }
 
+/// Makes methods of a [`Disk`] that another disk carries out. The method before each name calls a closure with that disk.
+#[cfg(feature = "torture")]
+macro_rules! forward {
+    ($($through:ident $method:ident($($argument:ident: $type:ty),*) -> $returned:ty;)*) => {$(
+        fn $method(&mut self $(, $argument: $type)*) -> $returned {
+            self.$through(|disk| disk.$method($($argument),*))
+        }
+    )*};
+}
+#[cfg(feature = "torture")]
+pub(crate) use forward;
+
 /// A disk that another thread may use.
 pub trait SendDisk: Disk<File: Send> + Send + 'static {}
 

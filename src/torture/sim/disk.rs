@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::driver::flaw::Flaw;
 use crate::persist::disk::simulated::SimulatedDisk;
-use crate::persist::disk::{Disk, Result};
+use crate::persist::disk::{Disk, Result, forward};
 
 /// A fault that is planted in a durable server, so that tests show that they find it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl SharedDisk {
     }
 
     /// Carries out an operation that changes the disk, and before that, if crashes are kept, on a copy that crashes in it.
-    fn change<T>(&self, operate: impl Fn(&mut SimulatedDisk) -> Result<T>) -> Result<T> {
+    fn change<T>(&self, mut operate: impl FnMut(&mut SimulatedDisk) -> Result<T>) -> Result<T> {
         let state = &mut *self.state.borrow_mut();
         if let Some(crashes) = &mut state.crashes {
             let mut crashed = state.disk.clone();
@@ -91,31 +91,17 @@ impl SharedDisk {
 impl Disk for SharedDisk {
     type File = usize;
 
-    fn open(&mut self, name: &[u8]) -> Result<Option<(usize, u64)>> {
-        self.act(|disk| disk.open(name))
-    }
-
-    fn create(&mut self, name: &[u8]) -> Result<usize> {
-        self.change(|disk| disk.create(name))
-    }
-
-    fn read_at(&mut self, file: &mut usize, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.act(|disk| disk.read_at(file, offset, into))
-    }
-
-    fn append(&mut self, file: &mut usize, bytes: &[u8]) -> Result<usize> {
-        let file = *file;
-        self.change(|disk| disk.append(&mut { file }, bytes))
-    }
-
-    fn truncate(&mut self, file: &mut usize, len: u64) -> Result {
-        let file = *file;
-        self.change(|disk| disk.truncate(&mut { file }, len))
-    }
-
-    fn sync(&mut self, file: &mut usize) -> Result {
-        let file = *file;
-        self.change(|disk| disk.sync(&mut { file }))
+    forward! {
+        act open(name: &[u8]) -> Result<Option<(usize, u64)>>;
+        change create(name: &[u8]) -> Result<usize>;
+        act read_at(file: &mut usize, offset: u64, into: &mut [u8]) -> Result<usize>;
+        change append(file: &mut usize, bytes: &[u8]) -> Result<usize>;
+        change truncate(file: &mut usize, len: u64) -> Result;
+        change sync(file: &mut usize) -> Result;
+        change rename(from: &[u8], to: &[u8]) -> Result;
+        change remove(name: &[u8]) -> Result;
+        change write_at(file: &mut usize, offset: u64, bytes: &[u8]) -> Result<usize>;
+        act names() -> Result<Vec<Vec<u8>>>;
     }
 
     fn sync_folder(&mut self) -> Result {
@@ -123,22 +109,5 @@ impl Disk for SharedDisk {
             return Ok(());
         }
         self.change(SimulatedDisk::sync_folder)
-    }
-
-    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result {
-        self.change(|disk| disk.rename(from, to))
-    }
-
-    fn remove(&mut self, name: &[u8]) -> Result {
-        self.change(|disk| disk.remove(name))
-    }
-
-    fn write_at(&mut self, file: &mut usize, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let file = *file;
-        self.change(|disk| disk.write_at(&mut { file }, offset, bytes))
-    }
-
-    fn names(&mut self) -> Result<Vec<Vec<u8>>> {
-        self.act(SimulatedDisk::names)
     }
 }

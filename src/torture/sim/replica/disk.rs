@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::persist::disk::simulated::SimulatedDisk;
-use crate::persist::disk::{Disk, Result, append_all, read_whole};
+use crate::persist::disk::{Disk, Result, append_all, forward, read_whole};
 
 /// Maximum length of a file that is read whole.
 const FILE_MAX: usize = 1 << 30;
@@ -59,47 +59,17 @@ impl NodeDisk {
 impl Disk for NodeDisk {
     type File = usize;
 
-    fn open(&mut self, name: &[u8]) -> Result<Option<(usize, u64)>> {
-        self.act(|disk| disk.open(name))
-    }
-
-    fn create(&mut self, name: &[u8]) -> Result<usize> {
-        self.act(|disk| disk.create(name))
-    }
-
-    fn read_at(&mut self, file: &mut usize, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.act(|disk| disk.read_at(file, offset, into))
-    }
-
-    fn append(&mut self, file: &mut usize, bytes: &[u8]) -> Result<usize> {
-        self.act(|disk| disk.append(file, bytes))
-    }
-
-    fn truncate(&mut self, file: &mut usize, len: u64) -> Result {
-        self.act(|disk| disk.truncate(file, len))
-    }
-
-    fn sync(&mut self, file: &mut usize) -> Result {
-        self.act(|disk| disk.sync(file))
-    }
-
-    fn sync_folder(&mut self) -> Result {
-        self.act(SimulatedDisk::sync_folder)
-    }
-
-    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result {
-        self.act(|disk| disk.rename(from, to))
-    }
-
-    fn remove(&mut self, name: &[u8]) -> Result {
-        self.act(|disk| disk.remove(name))
-    }
-
-    fn write_at(&mut self, file: &mut usize, offset: u64, bytes: &[u8]) -> Result<usize> {
-        self.act(|disk| disk.write_at(file, offset, bytes))
-    }
-
-    fn names(&mut self) -> Result<Vec<Vec<u8>>> {
-        self.act(SimulatedDisk::names)
+    forward! {
+        act open(name: &[u8]) -> Result<Option<(usize, u64)>>;
+        act create(name: &[u8]) -> Result<usize>;
+        act read_at(file: &mut usize, offset: u64, into: &mut [u8]) -> Result<usize>;
+        act append(file: &mut usize, bytes: &[u8]) -> Result<usize>;
+        act truncate(file: &mut usize, len: u64) -> Result;
+        act sync(file: &mut usize) -> Result;
+        act sync_folder() -> Result;
+        act rename(from: &[u8], to: &[u8]) -> Result;
+        act remove(name: &[u8]) -> Result;
+        act write_at(file: &mut usize, offset: u64, bytes: &[u8]) -> Result<usize>;
+        act names() -> Result<Vec<Vec<u8>>>;
     }
 }
