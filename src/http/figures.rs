@@ -20,22 +20,10 @@ pub const EVERY: u64 = 5;
 const POINTS_MAX: usize = 180;
 
 /// The fields of `LOCK.STATS` that are figures under the same names.
+#[rustfmt::skip]
 const OF_LOCKS: [&str; 15] = [
-    "waiting",
-    "contended",
-    "oldest-wait-ms",
-    "longest-hold-ms",
-    "held",
-    "grants",
-    "queued-grants",
-    "releases",
-    "expiries",
-    "timeouts",
-    "deadlocks-refused",
-    "broken",
-    "session-ends-held",
-    "wait-us-p50",
-    "wait-us-p99",
+    "waiting", "contended", "oldest-wait-ms", "longest-hold-ms", "held", "grants", "queued-grants", "releases", "expiries",
+    "timeouts", "deadlocks-refused", "broken", "session-ends-held", "wait-us-p50", "wait-us-p99",
 ];
 /// The fields of `INFO` that are figures, with their names.
 const OF_INFO: [(&str, &str); 4] = [

@@ -10,18 +10,9 @@ use crate::bench::report::outcome::Outcome;
 use crate::bench::report::statistics::quantile;
 
 /// The headings of the columns.
+#[rustfmt::skip]
 const HEAD: [&str; 12] = [
-    "workload",
-    "server",
-    "per s",
-    "wait p50",
-    "p99",
-    "max",
-    "commands",
-    "CPU µs",
-    "fairness",
-    "hand-off p50",
-    "late p50/max",
+    "workload", "server", "per s", "wait p50", "p99", "max", "commands", "CPU µs", "fairness", "hand-off p50", "late p50/max",
     "exclusion",
 ];
 

@@ -106,33 +106,12 @@ pub struct Fault {
 
 /// The names of types as `redis-check-rdb` of Redis 7.4 prints them.
 fn kind_name(kind: u8) -> &'static str {
+    #[rustfmt::skip]
     const NAMES: [&str; 26] = [
-        "string",
-        "list-linked",
-        "set-hashtable",
-        "zset-v1",
-        "hash-hashtable",
-        "zset-v2",
-        "module-pre-release",
-        "module-value",
-        "",
-        "hash-zipmap",
-        "list-ziplist",
-        "set-intset",
-        "zset-ziplist",
-        "hash-ziplist",
-        "quicklist",
-        "stream",
-        "hash-listpack",
-        "zset-listpack",
-        "quicklist-v2",
-        "stream-v2",
-        "set-listpack",
-        "stream-v3",
-        "hash-hashtable-md-pre-release",
-        "hash-listpack-md-pre-release",
-        "hash-hashtable-md",
-        "hash-listpack-md",
+        "string", "list-linked", "set-hashtable", "zset-v1", "hash-hashtable", "zset-v2", "module-pre-release", "module-value",
+        "", "hash-zipmap", "list-ziplist", "set-intset", "zset-ziplist", "hash-ziplist", "quicklist", "stream", "hash-listpack",
+        "zset-listpack", "quicklist-v2", "stream-v2", "set-listpack", "stream-v3", "hash-hashtable-md-pre-release",
+        "hash-listpack-md-pre-release", "hash-hashtable-md", "hash-listpack-md",
     ];
     NAMES.get(usize::from(kind)).copied().unwrap_or("unknown")
 }
