@@ -374,7 +374,7 @@ impl Invocation<'_> {
         let plan = live::plan(&settings, self.episode.unwrap_or(0));
         let began = Instant::now();
         let live::LiveResult { history, order_sources, toll } = live::run(&settings, &plan, subject, &servers)?;
-        let (elapsed, user_cpu) = (began.elapsed(), Duration::ZERO);
+        let elapsed = began.elapsed();
         if let Some(path) = self.matches.get_one::<PathBuf>("history") {
             write_file(path, &history.text())?;
         }
@@ -389,20 +389,9 @@ impl Invocation<'_> {
             outcome.violated().filter_map(|verdict| Some(counterexample(&verdict.first()?.violation))).collect();
         let known = known::violations(&label, &settings.faults);
         let summary = algorithm.facts().summary.to_owned();
-        Ok(Report {
-            label,
-            summary,
-            settings,
-            outcome,
-            counterexamples,
-            known,
-            comparable: false,
-            elapsed,
-            user_cpu,
-            live: servers.iter().map(|server| masked(server)).collect(),
-            order_sources,
-            toll,
-        })
+        let live = servers.iter().map(|server| masked(server)).collect();
+        let rest = Report::default();
+        Ok(Report { label, summary, settings, outcome, counterexamples, known, elapsed, live, order_sources, toll, ..rest })
     }
 
     /// Runs an algorithm in the simulation.
@@ -438,20 +427,8 @@ impl Invocation<'_> {
         let like_known =
             Subject::from_label(&label).settings(&Settings { faults: settings.faults.clone(), ..Settings::default() });
         let comparable = self.episode.is_none() && settings == like_known;
-        Ok(Report {
-            label,
-            summary,
-            settings,
-            outcome,
-            counterexamples,
-            known,
-            comparable,
-            elapsed,
-            user_cpu,
-            live: Vec::new(),
-            order_sources: Vec::new(),
-            toll: None,
-        })
+        let rest = Report::default();
+        Ok(Report { label, summary, settings, outcome, counterexamples, known, comparable, elapsed, user_cpu, ..rest })
     }
 
     /// Runs clients that use plain keys. Returns whether their commands were not linearizable.

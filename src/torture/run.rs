@@ -64,13 +64,15 @@ pub struct Outcome {
     pub digest: u64,
 }
 
-impl Outcome {
-    fn new() -> Outcome {
+impl Default for Outcome {
+    fn default() -> Outcome {
         let verdict = |property| Verdict { property, checked: 0, violations: 0, found: Vec::new() };
         let verdicts = Property::ALL.into_iter().map(verdict).collect();
         Outcome { verdicts, episodes: 0, operations: 0, commands: 0, simulated_us: 0, digest: 0 }
     }
+}
 
+impl Outcome {
     /// The verdicts on properties that were violated.
     pub fn violated(&self) -> impl Iterator<Item = &Verdict> {
         self.verdicts.iter().filter(|verdict| verdict.violations > 0)
@@ -113,7 +115,7 @@ pub fn run(
     mut seen: impl FnMut(u64, &History, &Outcome) -> ControlFlow<()>,
 ) -> Outcome {
     let rules = rules(settings, algorithm);
-    let mut outcome = Outcome::new();
+    let mut outcome = Outcome::default();
     let mut digest = Xxh3::new();
     for episode in from.. {
         let history = sim::run(&Plan::draw(settings, episode), algorithm);
@@ -130,7 +132,7 @@ pub fn run(
 
 /// The outcome of a run that consists of one history.
 pub fn judge_history(history: &History, rules: &Rules) -> Outcome {
-    let mut outcome = Outcome::new();
+    let mut outcome = Outcome::default();
     outcome.add(0, history, rules);
     outcome.episodes = 1;
     outcome

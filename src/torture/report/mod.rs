@@ -16,6 +16,7 @@ use crate::torture::run::Outcome;
 use crate::torture::shrink::Counterexample;
 
 /// The report on one algorithm.
+#[derive(Default)]
 pub struct Report {
     /// The label of the [`Subject`](crate::torture::subject::Subject).
     pub label: String,
