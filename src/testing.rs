@@ -46,22 +46,15 @@ pub struct TestServerBuilder {
 }
 
 impl TestServerBuilder {
-    /// Seed of all randomness, which makes a test repeatable. 0 unless given.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
+    setters! {
+        /// Seed of all randomness, which makes a test repeatable. 0 unless given.
+        pub fn seed(self, seed: u64) { self.seed = seed }
 
-    /// Whether the clock is frozen from the start.
-    pub fn frozen(mut self, frozen: bool) -> Self {
-        self.frozen = frozen;
-        self
-    }
+        /// Whether the clock is frozen from the start.
+        pub fn frozen(self, frozen: bool) { self.frozen = frozen }
 
-    /// Number of databases.
-    pub fn databases(mut self, databases: u32) -> Self {
-        self.config.databases = databases;
-        self
+        /// Number of databases.
+        pub fn databases(self, databases: u32) { self.config.databases = databases }
     }
 
     /// Sets a configuration directive, such as `requirepass` or `timeout`.

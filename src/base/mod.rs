@@ -57,6 +57,17 @@ macro_rules! named {
     };
 }
 
+/// Makes setters: methods that take a value, do to it what stands in braces, and return it.
+macro_rules! setters {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($self:ident $(, $argument:ident: $type:ty)*) $set:block)*) => {$(
+        $(#[$meta])*
+        $vis fn $name(mut $self $(, $argument: $type)*) -> Self {
+            $set
+            $self
+        }
+    )*};
+}
+
 pub mod arguments;
 pub mod chunks;
 pub mod durations;

@@ -91,87 +91,58 @@ impl Options {
         self
     }
 
-    /// The user and password to log in with.
-    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Options {
-        (self.user, self.password) = (Some(user.into()), Some(password.into()));
-        self
-    }
+    setters! {
+        /// The user and password to log in with.
+        pub fn credentials(self, user: impl Into<String>, password: impl Into<String>) {
+            (self.user, self.password) = (Some(user.into()), Some(password.into()));
+        }
 
-    /// The database. 0 unless given.
-    pub fn db(mut self, db: u32) -> Options {
-        self.db = db;
-        self
-    }
+        /// The database. 0 unless given.
+        pub fn db(self, db: u32) { self.db = db }
 
-    /// The name of the connections, which `CLIENT LIST` shows.
-    pub fn name(mut self, name: impl Into<String>) -> Options {
-        self.name = Some(name.into());
-        self
-    }
+        /// The name of the connections, which `CLIENT LIST` shows.
+        pub fn name(self, name: impl Into<String>) { self.name = Some(name.into()) }
 
-    /// Uses RESP2, even if the server supports RESP3. On RESP2 the client learns of a lost lock only at its next renewal and from
-    /// its own clock, because the server cannot push it.
-    pub fn resp2(mut self) -> Options {
-        self.resp2 = true;
-        self
-    }
+        /// Uses RESP2, even if the server supports RESP3. On RESP2 the client learns of a lost lock only at its next renewal and from
+        /// its own clock, because the server cannot push it.
+        pub fn resp2(self) { self.resp2 = true }
 
-    /// Time-out of one attempt to connect. 5 s unless given.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Options {
-        self.connect_timeout = timeout;
-        self
-    }
+        /// Time-out of one attempt to connect. 5 s unless given.
+        pub fn connect_timeout(self, timeout: Duration) { self.connect_timeout = timeout }
 
-    /// Time-out of a reply, including all attempts to reconnect before it. The time-out of a blocking command is added to it. 10
-    /// s unless given.
-    pub fn response_timeout(mut self, timeout: Duration) -> Options {
-        self.response_timeout = timeout;
-        self
-    }
+        /// Time-out of a reply, including all attempts to reconnect before it. The time-out of a blocking command is added to it. 10
+        /// s unless given.
+        pub fn response_timeout(self, timeout: Duration) { self.response_timeout = timeout }
 
-    /// Pauses after failed attempts to reconnect: the first one and the longest one. Each pause is twice the one before, and a
-    /// random part of up to half is subtracted. 10 ms and 2 s unless given.
-    pub fn backoff(mut self, first: Duration, at_most: Duration) -> Options {
-        self.backoff = (first.max(Duration::from_millis(1)), at_most.max(first));
-        self
-    }
+        /// Pauses after failed attempts to reconnect: the first one and the longest one. Each pause is twice the one before, and a
+        /// random part of up to half is subtracted. 10 ms and 2 s unless given.
+        pub fn backoff(self, first: Duration, at_most: Duration) {
+            self.backoff = (first.max(Duration::from_millis(1)), at_most.max(first));
+        }
 
-    /// Maximum number of connections in use for blocking commands, locks that are bound to a connection, subscriptions, and
-    /// [`Client::dedicated`](crate::client::Client::dedicated). Further requests wait for a free connection. 1,024 unless given.
-    pub fn connections_max(mut self, connections: usize) -> Options {
-        self.connections_max = connections.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
-        self
-    }
+        /// Maximum number of connections in use for blocking commands, locks that are bound to a connection, subscriptions, and
+        /// [`Client::dedicated`](crate::client::Client::dedicated). Further requests wait for a free connection. 1,024 unless given.
+        pub fn connections_max(self, connections: usize) {
+            self.connections_max = connections.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
+        }
 
-    /// Maximum number of idle connections that are kept. 16 unless given.
-    pub fn idle_max(mut self, connections: usize) -> Options {
-        self.idle_max = connections;
-        self
-    }
+        /// Maximum number of idle connections that are kept. 16 unless given.
+        pub fn idle_max(self, connections: usize) { self.idle_max = connections }
 
-    /// Maximum number of bytes in one reply. 512 MiB unless given.
-    pub fn reply_bytes_max(mut self, bytes: usize) -> Options {
-        self.reply_bytes_max = bytes;
-        self
-    }
+        /// Maximum number of bytes in one reply. 512 MiB unless given.
+        pub fn reply_bytes_max(self, bytes: usize) { self.reply_bytes_max = bytes }
 
-    /// A PEM file with the certificate authorities to trust. Without it, the client trusts the system's authorities. Each of the
-    /// three TLS options turns TLS on, whatever the URL's scheme is.
-    pub fn tls_ca_file(mut self, path: impl Into<PathBuf>) -> Options {
-        self.tls.get_or_insert_default().ca = Some(path.into());
-        self
-    }
+        /// A PEM file with the certificate authorities to trust. Without it, the client trusts the system's authorities. Each of the
+        /// three TLS options turns TLS on, whatever the URL's scheme is.
+        pub fn tls_ca_file(self, path: impl Into<PathBuf>) { self.tls.get_or_insert_default().ca = Some(path.into()) }
 
-    /// PEM files with the client's own certificate chain and key, for servers that require one.
-    pub fn tls_identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Options {
-        self.tls.get_or_insert_default().identity = Some((certificate.into(), key.into()));
-        self
-    }
+        /// PEM files with the client's own certificate chain and key, for servers that require one.
+        pub fn tls_identity(self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) {
+            self.tls.get_or_insert_default().identity = Some((certificate.into(), key.into()));
+        }
 
-    /// The name that the server's certificate must have, if it differs from the URL's host.
-    pub fn tls_server_name(mut self, name: impl Into<String>) -> Options {
-        self.tls.get_or_insert_default().server_name = Some(name.into());
-        self
+        /// The name that the server's certificate must have, if it differs from the URL's host.
+        pub fn tls_server_name(self, name: impl Into<String>) { self.tls.get_or_insert_default().server_name = Some(name.into()) }
     }
 }
 

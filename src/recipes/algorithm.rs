@@ -71,22 +71,15 @@ impl Request {
         Request { name, owner, lease, wait: Duration::ZERO, retry: Retry::Blocking, shared: false }
     }
 
-    /// How long to wait for the lock; [`Duration::MAX`] waits without limit.
-    pub fn wait(mut self, wait: Duration) -> Request {
-        self.wait = wait;
-        self
-    }
+    setters! {
+        /// How long to wait for the lock; [`Duration::MAX`] waits without limit.
+        pub fn wait(self, wait: Duration) { self.wait = wait }
 
-    /// How to wait, if the algorithm polls.
-    pub fn retry(mut self, retry: Retry) -> Request {
-        self.retry = retry;
-        self
-    }
+        /// How to wait, if the algorithm polls.
+        pub fn retry(self, retry: Retry) { self.retry = retry }
 
-    /// Shares the lock with other holders that ask for it shared.
-    pub fn shared(mut self) -> Request {
-        self.shared = true;
-        self
+        /// Shares the lock with other holders that ask for it shared.
+        pub fn shared(self) { self.shared = true }
     }
 
     /// The lease in whole milliseconds, at least 1, and small enough for every server's deadlines.

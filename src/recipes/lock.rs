@@ -57,41 +57,24 @@ impl<W: World> Lock<W> {
         Lock { world: world.clone(), algorithm, request, owner_given: false }
     }
 
-    /// The owner. An owner that already holds a reentrant lock acquires it again.
-    pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Lock<W> {
-        self.request.owner = owner.as_ref().to_vec();
-        self.owner_given = true;
-        self
-    }
+    setters! {
+        /// The owner. An owner that already holds a reentrant lock acquires it again.
+        pub fn owner(self, owner: impl AsRef<[u8]>) { self.request.owner = owner.as_ref().to_vec(); self.owner_given = true }
 
-    /// The longest time to hold the lock without renewal.
-    pub fn lease(mut self, lease: Duration) -> Lock<W> {
-        self.request.lease = lease;
-        self
-    }
+        /// The longest time to hold the lock without renewal.
+        pub fn lease(self, lease: Duration) { self.request.lease = lease }
 
-    /// How long [`Lock::acquire`] waits.
-    pub fn wait(mut self, wait: Duration) -> Lock<W> {
-        self.request.wait = wait;
-        self
-    }
+        /// How long [`Lock::acquire`] waits.
+        pub fn wait(self, wait: Duration) { self.request.wait = wait }
 
-    /// How [`Lock::acquire`] waits, if the algorithm can poll.
-    pub fn retry(mut self, retry: Retry) -> Lock<W> {
-        self.request.retry = retry;
-        self
-    }
+        /// How [`Lock::acquire`] waits, if the algorithm can poll.
+        pub fn retry(self, retry: Retry) { self.request.retry = retry }
 
-    /// Shares the lock with other holders that ask for it shared, if the algorithm supports that.
-    pub fn shared(mut self) -> Lock<W> {
-        self.request.shared = true;
-        self
-    }
+        /// Shares the lock with other holders that ask for it shared, if the algorithm supports that.
+        pub fn shared(self) { self.request.shared = true }
 
-    /// Renews the lock every third of its lease until its guard is gone, if the algorithm can renew.
-    pub fn watchdog(mut self) -> Lock<W> {
-        self.algorithm = Arc::new(WithWatchdog::new(self.algorithm));
-        self
+        /// Renews the lock every third of its lease until its guard is gone, if the algorithm can renew.
+        pub fn watchdog(self) { self.algorithm = Arc::new(WithWatchdog::new(self.algorithm)) }
     }
 
     /// Acquires the lock. If the future is dropped, a lock that was granted meanwhile is released, or ends with its lease.

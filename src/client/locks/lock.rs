@@ -68,38 +68,25 @@ pub struct LockAll {
 /// Options and methods that all kinds of locks share.
 macro_rules! lock_options {
     () => {
-        /// The lease: how long the lock is held without renewal; in whole milliseconds, at least one. 30 s unless given.
-        pub fn lease(mut self, lease: Duration) -> Self {
-            self.request.lease_ms = ms(lease);
-            self
-        }
+        setters! {
+            /// The lease: how long the lock is held without renewal; in whole milliseconds, at least one. 30 s unless given.
+            pub fn lease(self, lease: Duration) { self.request.lease_ms = ms(lease) }
 
-        /// The longest time that [`acquire`](Self::acquire) waits in the queue. Without limit unless given.
-        pub fn wait(mut self, wait: Duration) -> Self {
-            self.request.wait = Blocking::For(wait);
-            self
-        }
+            /// The longest time that [`acquire`](Self::acquire) waits in the queue. Without limit unless given.
+            pub fn wait(self, wait: Duration) { self.request.wait = Blocking::For(wait) }
 
-        /// Binds the lock to a connection that only the guard uses. When the connection breaks or this process ends, for whatever
-        /// reason, the first waiter gets the lock at once instead of at the end of the lease. The drawback is that a short
-        /// network failure loses the lock.
-        pub fn session(mut self) -> Self {
-            self.request.session = true;
-            self
-        }
+            /// Binds the lock to a connection that only the guard uses. When the connection breaks or this process ends, for whatever
+            /// reason, the first waiter gets the lock at once instead of at the end of the lease. The drawback is that a short
+            /// network failure loses the lock.
+            pub fn session(self) { self.request.session = true }
 
-        /// As [`session`](Self::session), but a broken connection loses the lock only if the guard does not reconnect within this
-        /// grace, in whole milliseconds. If this process has ended, the next waiter waits that long. The grace begins when the
-        /// server notices the broken connection.
-        pub fn session_grace(mut self, grace: Duration) -> Self {
-            (self.request.session, self.request.grace) = (true, Some(grace));
-            self
-        }
+            /// As [`session`](Self::session), but a broken connection loses the lock only if the guard does not reconnect within this
+            /// grace, in whole milliseconds. If this process has ended, the next waiter waits that long. The grace begins when the
+            /// server notices the broken connection.
+            pub fn session_grace(self, grace: Duration) { (self.request.session, self.request.grace) = (true, Some(grace)) }
 
-        /// Whether the guard renews the lock in the background, every third of the lease. On unless given.
-        pub fn renew(mut self, renew: bool) -> Self {
-            self.request.renew = renew;
-            self
+            /// Whether the guard renews the lock in the background, every third of the lease. On unless given.
+            pub fn renew(self, renew: bool) { self.request.renew = renew }
         }
 
         /// Acquires the lock. Waiters are granted the lock in the order of their requests.
