@@ -14,7 +14,8 @@ const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.nam
 const FOLDERS: [&str; 9] = ["base", "lock", "store", "keyspace", "engine", "script", "driver", "server", "commands"];
 
 /// Names of commands that have another meaning in a file.
-const OTHER_WORDS: [(&str, &[&str], &str); 20] = [
+const OTHER_WORDS: [(&str, &[&str], &str); 21] = [
+    ("engine/command/flags.rs", &["set", "pubsub", "cluster"], "groups"),
     ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
     ("commands/strings/bitfields.rs", &["get"], "an operation of BITFIELD"),
     ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
