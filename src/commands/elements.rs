@@ -10,8 +10,9 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::keys::scan::{self, ScanOptions};
 use crate::engine::command::keys::{CountFault, counted};
+use crate::engine::command::options::{Tail, flag, integer};
 use crate::engine::context::Context;
-use crate::keyspace::types::collection::{Collection, Pick};
+use crate::keyspace::types::collection::{Collection, Picker};
 use crate::resp::reply::{Protocol, Sink};
 
 /// Maximum number of elements that a command with a negative count returns.
@@ -117,22 +118,16 @@ pub struct Draw {
 
 impl Draw {
     /// The arguments of `HRANDFIELD` or `ZRANDMEMBER`; `values_option` is its option that adds values.
-    pub fn parse(cx: &mut Context<'_>, args: &[&[u8]], values_option: &[u8]) -> Result<Self> {
-        let mut count = None;
-        if let Some(argument) = args.get(2) {
-            let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
-            if number == i64::MIN {
-                return Err(Error::COUNT_RANGE);
-            }
-            if args.len() > 4 || (args.len() == 4 && !args[3].eq_ignore_ascii_case(values_option)) {
-                return Err(Error::SYNTAX);
-            }
-            if args.len() == 4 && number.unsigned_abs() > i64::MAX as u64 / 2 {
-                return Err(Error::OUT_OF_RANGE);
-            }
-            count = Some(number);
+    pub fn parse(cx: &mut Context<'_>, args: &[&[u8]], values_option: &str) -> Result<Self> {
+        let count = args.get(2).map(|count| integer(count)).transpose()?;
+        if count == Some(i64::MIN) {
+            return Err(Error::COUNT_RANGE);
         }
-        Ok(Self::new(cx, count, args.len() == 4))
+        let with_values = flag(args.get(3..).unwrap_or_default(), &[values_option])?;
+        if with_values && count.is_some_and(|count| count.unsigned_abs() > i64::MAX as u64 / 2) {
+            return Err(Error::OUT_OF_RANGE);
+        }
+        Ok(Self::new(cx, count, with_values))
     }
 
     /// A request with these arguments.
@@ -146,14 +141,14 @@ impl Draw {
         match (collection, self.count) {
             (None, None) => reply.null(),
             (None, Some(_)) => reply.array(0),
-            (Some(collection), None) => write_element(reply, &collection.pick_one(|| self.sequence.next_u64()), false),
+            (Some(collection), None) => write_element(reply, &collection.draw(|| self.sequence.next_u64()), false),
             (Some(collection), Some(count)) if count >= 0 => {
                 let elements = collection.sample(usize::try_from(count).unwrap_or(usize::MAX), || self.sequence.next_u64());
                 write_head(reply, elements.len(), self.with_values);
                 elements.iter().for_each(|element| write_element(reply, element, self.with_values));
             }
             (Some(collection), Some(count)) => {
-                let (count, picker) = (count.unsigned_abs(), collection.picker());
+                let (count, picker) = (count.unsigned_abs(), Picker::new(collection));
                 if count > RANDOM_MAX || self.bytes_of(&picker, count) > self.bytes_max {
                     return Err(Error::OUT_OF_RANGE);
                 }
@@ -168,14 +163,19 @@ impl Draw {
     }
 
     /// Bytes of the elements that this many picks will return.
-    fn bytes_of<E: Element>(&self, picker: &impl Pick<Element = E>, count: u64) -> usize {
+    fn bytes_of<C: Collection<Element: Element>>(&self, picker: &Picker<C>, count: u64) -> usize {
         let (mut sequence, mut digits) = (self.sequence.clone(), itoa::Buffer::new());
-        let mut len = |element: E| {
+        let mut len = |element: C::Element| {
             let value_len = if self.with_values { element.value_len() } else { 0 };
             element.name(&mut digits).len() + value_len
         };
         (0..count).map(|_| len(picker.pick(|| sequence.next_u64()))).sum()
     }
+}
+
+/// Parses the number of elements to pop from a key, which may be 0.
+pub fn pop_count(text: &[u8]) -> Result<usize> {
+    parse_i64(text).and_then(|count| usize::try_from(count).ok()).ok_or(Error::NOT_POSITIVE)
 }
 
 /// The positions from `start` to `stop`, both included, in a collection of this length. Negative positions count from the end.
@@ -204,19 +204,9 @@ impl<'k, E> PopRequest<'k, E> {
             CountFault::NoInteger | CountFault::NotPositive => Error::NUMKEYS_POSITIVE,
             CountFault::TooMany(_) => Error::SYNTAX,
         })?;
-        let [end, rest @ ..] = rest else { return Err(Error::SYNTAX) };
-        let end = parse_end(end)?;
-        let count = match rest {
-            [] => 1,
-            [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
-                let count = positive(count).ok_or(Error::COUNT_POSITIVE)?;
-                if !more.is_empty() {
-                    return Err(Error::SYNTAX);
-                }
-                count
-            }
-            _ => return Err(Error::SYNTAX),
-        };
-        Ok(PopRequest { keys, end, count })
+        let mut rest = Tail(rest);
+        let end = parse_end(rest.value()?)?;
+        let count = rest.value_of("COUNT")?.map_or(Ok(1), |count| positive(count).ok_or(Error::COUNT_POSITIVE))?;
+        if rest.left() > 0 { Err(Error::SYNTAX) } else { Ok(PopRequest { keys, end, count }) }
     }
 }

@@ -1,10 +1,10 @@
 //! ACL and its subcommands.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::commands;
 use crate::commands::full_name;
 use crate::commands::reference::help;
+use crate::engine::command::options::integer;
 use crate::engine::command::{Command, Flags, Group, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::users::DEFAULT_NAME;
@@ -244,7 +244,7 @@ fn save(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 fn genpass(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let bits = match args[2..] {
         [] => 256,
-        [bits] => parse_i64(bits).ok_or(Error::NOT_INTEGER)?,
+        [bits] => integer(bits)?,
         _ => return Err(Error::subcommand_syntax(args)),
     };
     if !(1..=GENPASS_BITS_MAX).contains(&bits) {
@@ -268,7 +268,7 @@ fn log(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             cx.reply.ok();
             return Ok(());
         }
-        [count] => parse_i64(count).ok_or(Error::NOT_INTEGER)?,
+        [count] => integer(count)?,
         _ => return Err(Error::subcommand_syntax(args)),
     };
     let entries = cx.engine.users().log.entries();

@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::engine::command::options::{choice, integer};
 use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::context::Context;
 use crate::engine::pause::Mode;
@@ -47,9 +48,7 @@ pub const UNPAUSE: Command = Command {
 fn pause(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mode = match args[3..] {
         [] => Mode::All,
-        [mode] if mode.eq_ignore_ascii_case(b"all") => Mode::All,
-        [mode] if mode.eq_ignore_ascii_case(b"write") => Mode::Write,
-        [_] => return Err(Error::PAUSE_MODE),
+        [mode] => choice(mode, &[("ALL", Mode::All), ("WRITE", Mode::Write)]).ok_or(Error::PAUSE_MODE)?,
         _ => return Err(Error::subcommand_syntax(args)),
     };
     let ms = match parse_i64(args[2]).ok_or(Error::TIMEOUT_NOT_INTEGER)? {
@@ -69,16 +68,14 @@ fn unpause(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn unblock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let error = match args[3..] {
-        [] => None,
-        [reason] if reason.eq_ignore_ascii_case(b"timeout") => None,
-        [reason] if reason.eq_ignore_ascii_case(b"error") => Some(Error::UNBLOCKED),
-        [_] => return Err(Error::UNBLOCK_REASON),
+    let fails = match args[3..] {
+        [] => false,
+        [reason] => choice(reason, &[("TIMEOUT", false), ("ERROR", true)]).ok_or(Error::UNBLOCK_REASON)?,
         _ => return Err(Error::subcommand_syntax(args)),
     };
-    let client = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let client = integer(args[2])?;
     let unblocked = match cx.engine.sessions().find(client as u64) {
-        Some(id) => cx.engine.unblock(cx.now, id, error.as_ref()),
+        Some(id) => cx.engine.unblock(cx.now, id, fails.then_some(&Error::UNBLOCKED)),
         None => false,
     };
     cx.reply.integer(i64::from(unblocked));

@@ -6,6 +6,7 @@ use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::clients::{blocking, list, tracking};
 use crate::commands::reference::help;
+use crate::engine::command::options::{choice, upper};
 use crate::engine::command::{Command, Flags, Group, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::observe::client_line::shown;
@@ -166,13 +167,8 @@ fn setname(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn setinfo(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (option, value) = (args[2], args[3]);
-    let version = if option.eq_ignore_ascii_case(b"lib-name") {
-        false
-    } else if option.eq_ignore_ascii_case(b"lib-ver") {
-        true
-    } else {
-        return Err(Error::quoting("ERR Unrecognized option '", option, "'"));
-    };
+    let version = choice(option, &[("LIB-NAME", false), ("LIB-VER", true)]);
+    let version = version.ok_or_else(|| Error::quoting("ERR Unrecognized option '", option, "'"))?;
     if !fits_list(value) {
         return Err(Error::quoting("ERR ", option, " cannot contain spaces, newlines or special characters."));
     }
@@ -183,12 +179,8 @@ fn setinfo(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-fn on_or_off(text: &[u8]) -> Result<bool> {
-    match text {
-        on if on.eq_ignore_ascii_case(b"on") => Ok(true),
-        off if off.eq_ignore_ascii_case(b"off") => Ok(false),
-        _ => Err(Error::SYNTAX),
-    }
+pub(super) fn on_or_off(text: &[u8]) -> Result<bool> {
+    choice(text, &[("ON", true), ("OFF", false)]).ok_or(Error::SYNTAX)
 }
 
 fn no_evict(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -231,17 +223,13 @@ pub(crate) enum Type {
 
 impl Type {
     pub(crate) fn parse(name: &[u8]) -> Result<Type> {
-        const NAMES: [(&[u8], Type); 5] = [
-            (b"normal", Type::Normal),
-            (b"slave", Type::Replica),
-            (b"replica", Type::Replica),
-            (b"pubsub", Type::PubSub),
-            (b"master", Type::Master),
-        ];
-        match NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
-            Some((_, kind)) => Ok(*kind),
-            None => Err(Error::quoting("ERR Unknown client type '", name, "'")),
-        }
+        Ok(match &*upper(name) {
+            b"NORMAL" => Type::Normal,
+            b"SLAVE" | b"REPLICA" => Type::Replica,
+            b"PUBSUB" => Type::PubSub,
+            b"MASTER" => Type::Master,
+            _ => return Err(Error::quoting("ERR Unknown client type '", name, "'")),
+        })
     }
 
     pub(crate) fn of(session: &Session) -> Type {
@@ -274,24 +262,20 @@ impl<'a> Filter<'a> {
         let mut filter = Filter { skip_me: true, ..Filter::default() };
         for pair in options.chunks(2) {
             let [option, value] = *pair else { return Err(Error::SYNTAX) };
-            match option.to_ascii_lowercase().as_slice() {
-                b"id" => match parse_i64(value) {
+            match &*upper(option) {
+                b"ID" => match parse_i64(value) {
                     Some(id @ 1..) => filter.id = Some(id as u64),
                     _ => return Err(Error::CLIENT_ID_POSITIVE),
                 },
-                b"maxage" => match parse_i64(value).ok_or(Error::MAXAGE_NOT_INTEGER)? {
+                b"MAXAGE" => match parse_i64(value).ok_or(Error::MAXAGE_NOT_INTEGER)? {
                     age @ 1.. => filter.age_min = Some(age),
                     _ => return Err(Error::MAXAGE_POSITIVE),
                 },
-                b"type" => filter.kind = Some(Type::parse(value)?),
-                b"addr" => filter.addr = Some(value),
-                b"laddr" => filter.laddr = Some(value),
-                b"user" => {
-                    let user = users.find(value).ok_or_else(|| Error::quoting("ERR No such user '", value, "'"))?;
-                    filter.user = Some(user);
-                }
-                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip_me = true,
-                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip_me = false,
+                b"TYPE" => filter.kind = Some(Type::parse(value)?),
+                b"ADDR" => filter.addr = Some(value),
+                b"LADDR" => filter.laddr = Some(value),
+                b"USER" => filter.user = Some(users.find(value).ok_or_else(|| Error::quoting("ERR No such user '", value, "'"))?),
+                b"SKIPME" => filter.skip_me = choice(value, &[("YES", true), ("NO", false)]).ok_or(Error::SYNTAX)?,
                 _ => return Err(Error::SYNTAX),
             }
         }

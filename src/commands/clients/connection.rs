@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::base::version::REDIS_VERSION;
 use crate::commands::clients::client;
+use crate::engine::command::options::{Tail, integer, upper};
 use crate::engine::command::{Command, Flags, Group, Positions, Replies, Traits, rows};
 use crate::engine::context::{Context, Origin};
 use crate::engine::session::SessionFlags;
@@ -143,7 +144,7 @@ fn echo(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn select(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let index = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    let index = integer(args[1])?;
     let index = i32::try_from(index).map_err(|_| Error::NOT_AN_INT)?;
     match u32::try_from(index) {
         Ok(1..) | Err(_) if cx.engine.in_cluster() => return Err(Error::new("ERR SELECT is not allowed in cluster mode")),
@@ -187,17 +188,16 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         },
     };
     let (mut credentials, mut name) = (None, None);
-    let mut rest = args.get(2..).unwrap_or_default();
-    while let [option, values @ ..] = rest {
-        if let ([user, password, after @ ..], true) = (values, option.eq_ignore_ascii_case(b"auth")) {
-            credentials = Some((*user, *password));
-            rest = after;
-        } else if let ([value, after @ ..], true) = (values, option.eq_ignore_ascii_case(b"setname")) {
-            client::check_name(value)?;
-            name = Some(*value);
-            rest = after;
-        } else {
-            return Err(Error::quoting("ERR Syntax error in HELLO option '", option, "'"));
+    let mut rest = Tail(args.get(2..).unwrap_or_default());
+    while let Some(option) = rest.next() {
+        match &*upper(option) {
+            b"AUTH" if rest.left() >= 2 => credentials = Some((rest.value()?, rest.value()?)),
+            b"SETNAME" if rest.left() > 0 => {
+                let value = rest.value()?;
+                client::check_name(value)?;
+                name = Some(value);
+            }
+            _ => return Err(Error::quoting("ERR Syntax error in HELLO option '", option, "'")),
         }
     }
 

@@ -1,7 +1,8 @@
 //! `CLIENT TRACKING`, `CACHING`, `GETREDIR` and `TRACKINGINFO`: invalidation messages for client-side caching.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
+use crate::commands::clients::client::on_or_off;
+use crate::engine::command::options::{Tail, upper};
 use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::context::Context;
 use crate::keyspace::tracking::{Client, Options};
@@ -61,34 +62,23 @@ struct Request<'a> {
 impl<'a> Request<'a> {
     fn parse(cx: &Context<'_>, args: &[&'a [u8]]) -> Result<Request<'a>> {
         let mut request = Request::default();
-        let mut args = args.iter();
-        while let Some(word) = args.next() {
-            match word.to_ascii_lowercase().as_slice() {
-                b"bcast" => request.options |= Options::BCAST,
-                b"optin" => request.options |= Options::OPTIN,
-                b"optout" => request.options |= Options::OPTOUT,
-                b"noloop" => request.options |= Options::NOLOOP,
-                name => {
-                    let value = args.next().ok_or(Error::SYNTAX)?;
-                    request.set(cx, name, value)?;
+        let mut rest = Tail(args);
+        while let Some(option) = rest.next() {
+            match &*upper(option) {
+                b"BCAST" => request.options |= Options::BCAST,
+                b"OPTIN" => request.options |= Options::OPTIN,
+                b"OPTOUT" => request.options |= Options::OPTOUT,
+                b"NOLOOP" => request.options |= Options::NOLOOP,
+                b"REDIRECT" if request.redirect.is_some() && rest.left() > 0 => return Err(Error::REDIRECT_TWICE),
+                b"REDIRECT" => {
+                    let client = cx.engine.find_client(rest.integer()? as u64);
+                    request.redirect = Some(client.ok_or(Error::REDIRECT_TO_NOBODY)?);
                 }
+                b"PREFIX" => request.prefixes.push(rest.value()?),
+                _ => return Err(Error::SYNTAX),
             }
         }
         Ok(request)
-    }
-
-    /// Sets an option that has a value.
-    fn set(&mut self, cx: &Context<'_>, name: &[u8], value: &'a [u8]) -> Result {
-        match name {
-            b"redirect" if self.redirect.is_some() => return Err(Error::REDIRECT_TWICE),
-            b"redirect" => {
-                let number = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
-                self.redirect = Some(cx.engine.find_client(number as u64).ok_or(Error::REDIRECT_TO_NOBODY)?);
-            }
-            b"prefix" => self.prefixes.push(value),
-            _ => return Err(Error::SYNTAX),
-        }
-        Ok(())
     }
 
     /// Fails if the options contradict each other or the current tracking mode.
@@ -155,7 +145,7 @@ fn collision(prefix: &[u8], which: &str, other: &[u8]) -> Error {
 
 fn tracking(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let request = Request::parse(cx, &args[3..])?;
-    if args[2].eq_ignore_ascii_case(b"on") {
+    if on_or_off(args[2])? {
         request.check(cx)?;
         // A follower takes it, too: it answers no reads, so it owes no invalidations, and libraries such as rueidis turn tracking on
         // whatever node they reach. When this node leads, the connection tracks. When it is deposed, the connection is closed.
@@ -170,10 +160,8 @@ fn tracking(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             cx.engine.untrack(id);
             cx.engine.close_over_limit(id);
         }
-    } else if args[2].eq_ignore_ascii_case(b"off") {
-        cx.engine.untrack(cx.session);
     } else {
-        return Err(Error::SYNTAX);
+        cx.engine.untrack(cx.session);
     }
     cx.reply.ok();
     Ok(())
@@ -182,9 +170,9 @@ fn tracking(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn caching(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let number = cx.session().tracker;
     let tracker = cx.engine.keyspace_mut().changes.tracking.get_mut(number).ok_or(Error::CACHING_WITHOUT_TRACKING)?;
-    let (mode, refusal) = match args[2] {
-        yes if yes.eq_ignore_ascii_case(b"yes") => (Options::OPTIN, Error::CACHING_YES),
-        no if no.eq_ignore_ascii_case(b"no") => (Options::OPTOUT, Error::CACHING_NO),
+    let (mode, refusal) = match &*upper(args[2]) {
+        b"YES" => (Options::OPTIN, Error::CACHING_YES),
+        b"NO" => (Options::OPTOUT, Error::CACHING_NO),
         _ => return Err(Error::SYNTAX),
     };
     if !tracker.options.contains(mode) {

@@ -4,10 +4,10 @@
 //! The shard is this node alone, or the replicated nodes with their leader as the master. `cluster_nodes.rs` shows them.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::commands::compat::cluster_nodes::{self as nodes, check_node_id, reply_in_cluster};
 use crate::commands::reference::help;
 use crate::engine::cluster::{SLOTS, key_slot};
+use crate::engine::command::options::integer;
 use crate::engine::command::{Categories, Command, Flags, Group, Traits, rows, subrows};
 use crate::engine::context::Context;
 
@@ -232,7 +232,7 @@ fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
     }
-    let slot = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let slot = integer(args[2])?;
     if !(0..i64::from(SLOTS)).contains(&slot) {
         return Err(Error::new("ERR Invalid slot"));
     }
@@ -246,8 +246,7 @@ fn get_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
     }
-    let slot = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
-    let count = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let (slot, count) = (integer(args[2])?, integer(args[3])?);
     if !(0..i64::from(SLOTS)).contains(&slot) || count < 0 {
         return Err(Error::new("ERR Invalid slot or number of keys"));
     }

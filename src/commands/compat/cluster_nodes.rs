@@ -6,6 +6,7 @@
 use crate::base::error::{Error, Result};
 use crate::engine::Action;
 use crate::engine::cluster::SLOTS;
+use crate::engine::command::options::flag;
 use crate::engine::context::Context;
 use crate::engine::replication::{Node, Replication, Role};
 use crate::engine::session::SessionFlags;
@@ -227,11 +228,7 @@ pub(super) fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
     }
-    let forced = match &args[2..] {
-        [] => false,
-        [word] if word.eq_ignore_ascii_case(b"force") || word.eq_ignore_ascii_case(b"takeover") => true,
-        _ => return Err(Error::SYNTAX),
-    };
+    let forced = flag(&args[2..], &["FORCE", "TAKEOVER"])?;
     let replication = cx.engine.replication();
     if !replication.refuses() {
         return Err(Error::new("ERR You should send CLUSTER FAILOVER to a replica"));

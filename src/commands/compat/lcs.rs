@@ -2,9 +2,9 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
-use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::engine::Engine;
+use crate::engine::command::options::{Tail, upper};
 use crate::engine::command::{Command, Flags, Group, Keys, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
@@ -219,20 +219,14 @@ fn lcs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     let lens = (len_of(args[1])?, len_of(args[2])?);
     let (mut len, mut idx, mut with_len, mut min) = (false, false, false, 0);
-    let mut options = args[3..].iter();
-    while let Some(option) = options.next() {
-        if option.eq_ignore_ascii_case(b"LEN") {
-            len = true;
-        } else if option.eq_ignore_ascii_case(b"IDX") {
-            idx = true;
-        } else if option.eq_ignore_ascii_case(b"WITHMATCHLEN") {
-            with_len = true;
-        } else if option.eq_ignore_ascii_case(b"MINMATCHLEN")
-            && let Some(value) = options.next()
-        {
-            min = usize::try_from(parse_i64(value).ok_or(Error::NOT_INTEGER)?).unwrap_or(0);
-        } else {
-            return Err(Error::SYNTAX);
+    let mut rest = Tail(&args[3..]);
+    while let Some(option) = rest.next() {
+        match &*upper(option) {
+            b"LEN" => len = true,
+            b"IDX" => idx = true,
+            b"WITHMATCHLEN" => with_len = true,
+            b"MINMATCHLEN" => min = usize::try_from(rest.integer()?).unwrap_or(0),
+            _ => return Err(Error::SYNTAX),
         }
     }
     if len && idx {

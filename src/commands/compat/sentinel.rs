@@ -8,9 +8,9 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
-use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::engine::Action;
+use crate::engine::command::options::integer;
 use crate::engine::command::{Command, Flags, Group, Handler, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::replication::{Node, Quorum, Role};
@@ -280,8 +280,8 @@ fn reset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn is_down(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_replicated(cx, args)?;
-    let port = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
-    parse_i64(args[4]).ok_or(Error::NOT_INTEGER)?;
+    let port = integer(args[3])?;
+    integer(args[4])?;
     let replication = cx.engine.replication();
     let asked = |node: &&Node| node.host.as_bytes() == args[2] && [node.port, node.tls_port].map(i64::from).contains(&port);
     let down = replication.master().filter(asked).is_some_and(|node| !replication.is_up(node));

@@ -6,6 +6,7 @@ use crate::base::time::Now;
 use crate::commands::hashes::fields::{GROW_FAST, HASH, READ_FAST, WRITE_FAST};
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{choice, integer};
 use crate::engine::command::{Access, Command, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -107,7 +108,7 @@ pub(crate) enum End {
 
 /// Parses a time.
 pub(crate) fn parse_end(now: Now, argument: &[u8], unit: Unit, command: &str) -> Result<End> {
-    let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+    let number = integer(argument)?;
     if number < 0 {
         return Err(Error::FIELD_EXPIRE_NEGATIVE);
     }
@@ -144,9 +145,8 @@ enum Condition {
 
 impl Condition {
     fn of_option(option: &[u8]) -> Condition {
-        let options: [(&[u8], Condition); 4] =
-            [(b"NX", Condition::Nx), (b"XX", Condition::Xx), (b"GT", Condition::Gt), (b"LT", Condition::Lt)];
-        options.iter().find(|(name, _)| option.eq_ignore_ascii_case(name)).map_or(Condition::None, |(_, c)| *c)
+        let known = [("NX", Condition::Nx), ("XX", Condition::Xx), ("GT", Condition::Gt), ("LT", Condition::Lt)];
+        choice(option, &known).unwrap_or(Condition::None)
     }
 
     /// Whether the condition allows replacing the old deadline. No deadline counts as the latest.

@@ -5,6 +5,7 @@ use crate::base::number::{LongDouble, parse_i64};
 use crate::commands::elements::{self, Draw, Element, Scanned};
 use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::integer;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -319,7 +320,7 @@ fn hdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (key, name) = (args[1], args[2]);
-    let increment = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let increment = integer(args[3])?;
     let mut db = cx.signing_db();
     let mut edit = db.edit_or_create_hash(key)?;
     let sum = match edit.add_to_count(name, increment) {
@@ -375,7 +376,7 @@ impl Scanned for HashView<'_> {
 }
 
 fn hrandfield(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let draw = Draw::parse(cx, args, b"WITHVALUES")?;
+    let draw = Draw::parse(cx, args, "WITHVALUES")?;
     let (mut db, reply) = cx.db_and_reply();
     draw.reply(reply, db.hash(args[1])?)
 }

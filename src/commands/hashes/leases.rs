@@ -9,6 +9,7 @@ use crate::commands::hashes::expiry::{EXPIRE, End, TIMES, parse_end, parse_field
 use crate::commands::hashes::fields::{GROW_FAST, WRITE_FAST};
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{Tail, upper};
 use crate::engine::command::{Access, Command, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -87,51 +88,44 @@ fn parse_options(now: Now, command: &str, args: &[&[u8]], pairs: bool) -> Result
     let one_expiry = if pairs { Error::ONE_EXPIRY_OR_KEEPTTL } else { Error::ONE_EXPIRY_OR_PERSIST };
     // PERSIST is an option of HGETEX; KEEPTTL and the conditions are options of HSETEX. This is checked last.
     let mut foreign = false;
-    let mut at = 2;
-    while let Some(option) = args.get(at) {
-        if option.eq_ignore_ascii_case(b"FIELDS") {
-            if !options.fields.is_empty() {
-                return Err(Error::FIELDS_TWICE);
+    let mut rest = Tail(&args[2..]);
+    while let Some(option) = rest.next() {
+        let word = upper(option);
+        match &*word {
+            b"FIELDS" if !options.fields.is_empty() => return Err(Error::FIELDS_TWICE),
+            b"FIELDS" => {
+                let count = rest.next().ok_or_else(|| Error::arity(command))?;
+                let count = parse_i64(count).and_then(|count| i32::try_from(count).ok()).filter(|&count| count > 0);
+                let count = count.ok_or(Error::FIELDS_INVALID)? as usize;
+                let at = args.len() - rest.left();
+                let end = at + if pairs { count * 2 } else { count };
+                rest = Tail(args.get(end..).ok_or(Error::TOO_FEW_FIELDS)?);
+                options.fields = at..end;
             }
-            let Some(count) = args.get(at + 1) else { return Err(Error::arity(command)) };
-            let count = parse_i64(count).and_then(|count| i32::try_from(count).ok()).filter(|&count| count > 0);
-            let count = count.ok_or(Error::FIELDS_INVALID)? as usize;
-            let end = at + 2 + if pairs { count * 2 } else { count };
-            if end > args.len() {
-                return Err(Error::TOO_FEW_FIELDS);
+            b"PERSIST" if options.end.is_some() => return Err(one_expiry),
+            b"PERSIST" => {
+                options.end = Some(End::Never);
+                foreign |= pairs;
             }
-            options.fields = at + 2..end;
-            at = end;
-            continue;
+            b"KEEPTTL" if options.keep || options.end.is_some_and(|end| end != End::Never) => return Err(one_expiry),
+            b"KEEPTTL" => {
+                options.keep = true;
+                foreign |= !pairs;
+            }
+            b"FXX" | b"FNX" if options.exist.is_some() => return Err(Error::ONE_FIELD_CONDITION),
+            b"FXX" | b"FNX" => {
+                options.exist = Some(*word == *b"FXX");
+                foreign |= !pairs;
+            }
+            _ => {
+                let unit = Unit::of_option(option).ok_or_else(|| Error::quoting("ERR unknown argument: ", option, ""))?;
+                if options.end.is_some() || options.keep {
+                    return Err(one_expiry);
+                }
+                let argument = rest.next().ok_or(Error::EXPIRE_MISSING)?;
+                options.end = Some(parse_end(now, argument, unit, command)?);
+            }
         }
-        if let Some(unit) = Unit::of_option(option) {
-            if options.end.is_some() || options.keep {
-                return Err(one_expiry);
-            }
-            let argument = args.get(at + 1).ok_or(Error::EXPIRE_MISSING)?;
-            options.end = Some(parse_end(now, argument, unit, command)?);
-            at += 1;
-        } else if option.eq_ignore_ascii_case(b"PERSIST") {
-            if options.end.is_some() {
-                return Err(one_expiry);
-            }
-            options.end = Some(End::Never);
-            foreign |= pairs;
-        } else if option.eq_ignore_ascii_case(b"KEEPTTL") {
-            if options.keep || options.end.is_some_and(|end| end != End::Never) {
-                return Err(one_expiry);
-            }
-            options.keep = true;
-            foreign |= !pairs;
-        } else if option.eq_ignore_ascii_case(b"FXX") || option.eq_ignore_ascii_case(b"FNX") {
-            if options.exist.replace(option.eq_ignore_ascii_case(b"FXX")).is_some() {
-                return Err(Error::ONE_FIELD_CONDITION);
-            }
-            foreign |= !pairs;
-        } else {
-            return Err(Error::quoting("ERR unknown argument: ", option, ""));
-        }
-        at += 1;
     }
     if foreign {
         return Err(Error::UNKNOWN_ARGUMENT);

@@ -5,6 +5,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::Action;
+use crate::engine::command::options::flag;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Natives, rows};
 use crate::engine::context::Context;
 use crate::engine::observe::notices::Notice;
@@ -52,11 +53,7 @@ pub const COMMANDS: &[Command] = &rows([
 ]);
 
 fn flush(cx: &mut Context<'_>, args: &[&[u8]], all: bool) -> Result {
-    match &args[1..] {
-        [] => {}
-        [how] if how.eq_ignore_ascii_case(b"ASYNC") || how.eq_ignore_ascii_case(b"SYNC") => {}
-        _ => return Err(Error::SYNTAX),
-    }
+    flag(&args[1..], &["ASYNC", "SYNC"])?;
     let (now, by, db) = (cx.now, Some(cx.session), (!all).then_some(cx.db));
     let databases = 0..cx.engine.keyspace().databases() as u32;
     let keys = databases.filter(|index| db.is_none_or(|db| db == *index)).map(|index| cx.db_at(index).len() as u64).sum();

@@ -1,8 +1,8 @@
 //! The expiry options of many commands: `EX`, `PX`, `EXAT`, `PXAT`, `KEEPTTL`, `PERSIST`.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::base::time::Now;
+use crate::engine::command::options::integer;
 
 /// The unit of an expiry argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Unit {
     /// that is due immediately, so that the key is created and expires like any other.
     #[inline(always)]
     pub fn positive_deadline(self, now: Now, argument: &[u8], command: &str) -> Result<u64> {
-        let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+        let number = integer(argument)?;
         if number <= 0 {
             return Err(Error::invalid_expire(command));
         }

@@ -1,9 +1,9 @@
 //! EXPIRE, PERSIST, TTL and their variants. `Keyspace::expire_due` expires keys at their deadlines.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{integer, upper};
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -134,16 +134,12 @@ impl Condition {
     pub fn parse(options: &[&[u8]]) -> Result<Condition> {
         let mut condition = Condition::default();
         for option in options {
-            if option.eq_ignore_ascii_case(b"NX") {
-                condition.nx = true;
-            } else if option.eq_ignore_ascii_case(b"XX") {
-                condition.xx = true;
-            } else if option.eq_ignore_ascii_case(b"GT") {
-                condition.gt = true;
-            } else if option.eq_ignore_ascii_case(b"LT") {
-                condition.lt = true;
-            } else {
-                return Err(Error::unsupported_option(option));
+            match &*upper(option) {
+                b"NX" => condition.nx = true,
+                b"XX" => condition.xx = true,
+                b"GT" => condition.gt = true,
+                b"LT" => condition.lt = true,
+                _ => return Err(Error::unsupported_option(option)),
             }
         }
         if condition.nx && (condition.xx || condition.gt || condition.lt) {
@@ -167,7 +163,7 @@ impl Condition {
 
 fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Result {
     let condition = Condition::parse(&args[3..])?;
-    let number = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let number = integer(args[2])?;
     let new = unit.deadline(cx.now, number, name)?;
     let mut db = cx.db();
     let done = match db.peek(args[1]) {

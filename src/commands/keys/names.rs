@@ -6,6 +6,7 @@ use crate::base::key::Key;
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{Tail, integer, upper};
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -235,7 +236,7 @@ fn renamenx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Parses the index of a database.
 fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
-    let index = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+    let index = integer(argument)?;
     if i32::try_from(index).is_err() {
         return Err(Error::INT_RANGE);
     }
@@ -244,16 +245,12 @@ fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
 
 fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut target, mut replace) = (cx.db, false);
-    let mut options = args[3..].iter();
-    while let Some(option) = options.next() {
-        if option.eq_ignore_ascii_case(b"REPLACE") {
-            replace = true;
-        } else if option.eq_ignore_ascii_case(b"DB")
-            && let Some(index) = options.next()
-        {
-            target = database(cx, index)?;
-        } else {
-            return Err(Error::SYNTAX);
+    let mut rest = Tail(&args[3..]);
+    while let Some(option) = rest.next() {
+        match &*upper(option) {
+            b"REPLACE" => replace = true,
+            b"DB" => target = database(cx, rest.value()?)?,
+            _ => return Err(Error::SYNTAX),
         }
     }
     if target == cx.db && args[1] == args[2] {

@@ -2,8 +2,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
-use crate::base::number::parse_i64;
 use crate::engine::ADVANCE_BUDGET;
+use crate::engine::command::options::{Tail, upper};
 use crate::engine::command::{Categories, Command, Flags, Group, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::keys::Keys;
@@ -106,26 +106,24 @@ impl<'a> ScanOptions<'a> {
     /// Parses the arguments after the cursor.
     pub fn parse(args: &[&'a [u8]], takes_type: bool, takes_no_values: bool) -> Result<Self> {
         let mut options = ScanOptions { pattern: None, count: 10, type_name: None, no_values: false };
-        let mut rest = args.iter().copied();
+        let mut rest = Tail(args);
         while let Some(option) = rest.next() {
-            if takes_no_values && option.eq_ignore_ascii_case(b"NOVALUES") {
-                options.no_values = true;
-                continue;
-            }
-            let Some(argument) = rest.next() else { return Err(Error::SYNTAX) };
-            if option.eq_ignore_ascii_case(b"COUNT") {
-                let count = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
-                options.count = usize::try_from(count).ok().filter(|&n| n > 0).ok_or(Error::SYNTAX)?.min(VISITED_MAX);
-            } else if option.eq_ignore_ascii_case(b"MATCH") {
-                // A single star matches everything and needs no matching.
-                options.pattern = Some(argument).filter(|p| *p != b"*");
-            } else if takes_type && option.eq_ignore_ascii_case(b"TYPE") {
-                if !TYPES.iter().any(|name| argument.eq_ignore_ascii_case(name)) {
-                    return Err(Error::quoting("ERR unknown type name '", argument, "'"));
+            match &*upper(option) {
+                b"NOVALUES" if takes_no_values => options.no_values = true,
+                b"COUNT" => {
+                    let count = usize::try_from(rest.integer()?).ok().filter(|&n| n > 0);
+                    options.count = count.ok_or(Error::SYNTAX)?.min(VISITED_MAX);
                 }
-                options.type_name = Some(argument);
-            } else {
-                return Err(Error::SYNTAX);
+                // A single star matches everything and needs no matching.
+                b"MATCH" => options.pattern = Some(rest.value()?).filter(|p| *p != b"*"),
+                b"TYPE" if takes_type => {
+                    let name = rest.value()?;
+                    if !TYPES.iter().any(|known| name.eq_ignore_ascii_case(known)) {
+                        return Err(Error::quoting("ERR unknown type name '", name, "'"));
+                    }
+                    options.type_name = Some(name);
+                }
+                _ => return Err(Error::SYNTAX),
             }
         }
         Ok(options)

@@ -1,8 +1,8 @@
 //! DUMP and RESTORE: values in Redis's serialization format, for exchange with any server that supports it.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::engine::command::keys::KeyUse;
+use crate::engine::command::options::{Tail, integer, upper};
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -68,22 +68,20 @@ struct Options {
 
 fn options(args: &[&[u8]]) -> Result<Options> {
     let mut options = Options::default();
-    let mut rest = args.iter();
+    let mut rest = Tail(args);
     while let Some(option) = rest.next() {
-        if option.eq_ignore_ascii_case(b"REPLACE") {
-            options.replace = true;
-        } else if option.eq_ignore_ascii_case(b"ABSTTL") {
-            options.absolute = true;
-        } else if option.eq_ignore_ascii_case(b"IDLETIME") && options.frequency.is_none() && rest.len() > 0 {
-            let seconds = rest.next().and_then(|text| parse_i64(text)).ok_or(Error::NOT_INTEGER)?;
-            let seconds = u64::try_from(seconds).map_err(|_| Error::new("ERR Invalid IDLETIME value, must be >= 0"))?;
-            options.idle_seconds = Some(seconds);
-        } else if option.eq_ignore_ascii_case(b"FREQ") && options.idle_seconds.is_none() && rest.len() > 0 {
-            let value = rest.next().and_then(|text| parse_i64(text)).ok_or(Error::NOT_INTEGER)?;
-            let value = u8::try_from(value).map_err(|_| Error::new("ERR Invalid FREQ value, must be >= 0 and <= 255"))?;
-            options.frequency = Some(value);
-        } else {
-            return Err(Error::SYNTAX);
+        match &*upper(option) {
+            b"REPLACE" => options.replace = true,
+            b"ABSTTL" => options.absolute = true,
+            b"IDLETIME" if options.frequency.is_none() => {
+                let seconds = u64::try_from(rest.integer()?);
+                options.idle_seconds = Some(seconds.map_err(|_| Error::new("ERR Invalid IDLETIME value, must be >= 0"))?);
+            }
+            b"FREQ" if options.idle_seconds.is_none() => {
+                let value = u8::try_from(rest.integer()?);
+                options.frequency = Some(value.map_err(|_| Error::new("ERR Invalid FREQ value, must be >= 0 and <= 255"))?);
+            }
+            _ => return Err(Error::SYNTAX),
         }
     }
     Ok(options)
@@ -96,8 +94,7 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !options.replace && cx.db().contains(key) {
         return Err(Error::new("BUSYKEY Target key name already exists."));
     }
-    let ttl_ms = parse_i64(ttl).ok_or(Error::NOT_INTEGER)?;
-    let ttl_ms = u64::try_from(ttl_ms).map_err(|_| Error::new("ERR Invalid TTL value, must be >= 0"))?;
+    let ttl_ms = u64::try_from(integer(ttl)?).map_err(|_| Error::new("ERR Invalid TTL value, must be >= 0"))?;
     let body = open(payload).ok_or_else(|| Error::new("ERR DUMP payload version or checksum are wrong"))?;
     let keyspace = cx.engine.keyspace();
     let builder = Builder {

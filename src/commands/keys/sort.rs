@@ -11,10 +11,10 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::base::error::{Error, Result};
-use crate::base::number::{parse_i64, parse_score};
+use crate::base::number::parse_score;
 use crate::engine::cluster::key_slot;
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse};
-use crate::engine::command::options::{self, words};
+use crate::engine::command::options::{self, integer, words};
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, rows};
 use crate::engine::context::{Context, Origin};
 use crate::keyspace::change::Event;
@@ -165,10 +165,7 @@ impl<'a> Options<'a> {
             match (word.name, word.args) {
                 ("ASC" | "DESC", _) => options.descending = word.name == "DESC",
                 ("ALPHA", _) => options.alpha = true,
-                ("LIMIT", [offset, count]) => {
-                    let number = |text| parse_i64(text).ok_or(Error::NOT_INTEGER);
-                    options.limit = Some((number(offset)?, number(count)?));
-                }
+                ("LIMIT", [offset, count]) => options.limit = Some((integer(offset)?, integer(count)?)),
                 (STORE, [key]) => options.store = Some(key),
                 ("BY", [text]) => {
                     let pattern = Pattern::parse(text);

@@ -2,9 +2,9 @@
 //! [`crate::commands::lists::whole`].
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
-use crate::commands::elements::{PopRequest, index_range};
+use crate::commands::elements::{PopRequest, index_range, pop_count};
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{choice, integer};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::lists::ListEdit;
@@ -168,13 +168,7 @@ pub const COMMANDS: &[Command] = &rows([
 
 /// `LEFT` or `RIGHT`.
 pub(crate) fn parse_end(word: &[u8]) -> Result<End> {
-    if word.eq_ignore_ascii_case(b"left") {
-        Ok(End::Left)
-    } else if word.eq_ignore_ascii_case(b"right") {
-        Ok(End::Right)
-    } else {
-        Err(Error::SYNTAX)
-    }
+    choice(word, &[("LEFT", End::Left), ("RIGHT", End::Right)]).ok_or(Error::SYNTAX)
 }
 
 /// Writes one element.
@@ -215,7 +209,7 @@ fn push(cx: &mut Context<'_>, args: &[&[u8]], end: End, only_existing: bool) -> 
 fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
     let count = match args {
         [_, _] => None,
-        [_, _, count] => Some(parse_i64(count).and_then(|count| usize::try_from(count).ok()).ok_or(Error::NOT_POSITIVE)?),
+        [_, _, count] => Some(pop_count(count)?),
         _ => return Err(Error::arity(cx.command.name)),
     };
     let (mut db, reply) = cx.db_and_reply();
@@ -278,7 +272,7 @@ fn llen(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Parses an index into a list of this length. Negative indexes count from the end. `None` if it is out of range.
 pub(crate) fn index(argument: &[u8], len: usize) -> Result<Option<usize>> {
-    let index = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+    let index = integer(argument)?;
     let index = if index < 0 { (len as i64).saturating_add(index) } else { index };
     Ok(usize::try_from(index).ok().filter(|&index| index < len))
 }
@@ -297,8 +291,7 @@ fn lindex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn lrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let start = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
-    let stop = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let (start, stop) = (integer(args[2])?, integer(args[3])?);
     let (mut db, reply) = cx.db_and_reply();
     let Some(list) = db.list(args[1])? else {
         reply.array(0);

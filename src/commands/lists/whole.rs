@@ -5,6 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands::elements::index_range;
 use crate::commands::lists::ends::{GROW, LIST, index};
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{Tail, choice, integer, upper};
 use crate::engine::command::{Command, Flags, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -87,10 +88,7 @@ fn lset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn linsert(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let after = args[2].eq_ignore_ascii_case(b"after");
-    if !after && !args[2].eq_ignore_ascii_case(b"before") {
-        return Err(Error::SYNTAX);
-    }
+    let after = choice(args[2], &[("BEFORE", false), ("AFTER", true)]).ok_or(Error::SYNTAX)?;
     let mut db = cx.db();
     let len = match db.edit_list(args[1])? {
         None => 0,
@@ -109,7 +107,7 @@ fn linsert(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn lrem(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let count = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let count = integer(args[2])?;
     if count == i64::MIN {
         return Err(Error::COUNT_RANGE);
     }
@@ -126,8 +124,7 @@ fn lrem(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn ltrim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let start = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
-    let stop = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let (start, stop) = (integer(args[2])?, integer(args[3])?);
     let mut db = cx.db();
     if let Some(mut edit) = db.edit_list(args[1])? {
         let len = edit.list().len();
@@ -153,26 +150,24 @@ struct Search {
 impl Search {
     fn parse(options: &[&[u8]]) -> Result<Search> {
         let mut search = Search { rank: 1, from: End::Left, count: None, most: usize::MAX };
-        let mut options = options.iter();
-        while let Some(option) = options.next() {
-            let value = options.next().ok_or(Error::SYNTAX)?;
-            let number = parse_i64(value);
-            if option.eq_ignore_ascii_case(b"rank") {
-                let rank = number.ok_or(Error::NOT_INTEGER)?;
-                match rank {
+        let mut rest = Tail(options);
+        while let Some(option) = rest.next() {
+            let number = parse_i64(rest.value()?);
+            match &*upper(option) {
+                b"RANK" => match number.ok_or(Error::NOT_INTEGER)? {
                     0 => return Err(Error::RANK_ZERO),
                     i64::MIN => return Err(Error::COUNT_RANGE),
-                    _ => {}
+                    rank => {
+                        search.from = if rank < 0 { End::Right } else { End::Left };
+                        search.rank = rank.unsigned_abs();
+                    }
+                },
+                b"COUNT" => search.count = Some(number.and_then(|n| u64::try_from(n).ok()).ok_or(Error::COUNT_NEGATIVE)?),
+                b"MAXLEN" => {
+                    let most = number.and_then(|n| usize::try_from(n).ok()).ok_or(Error::MAXLEN_NEGATIVE)?;
+                    search.most = if most == 0 { usize::MAX } else { most };
                 }
-                search.from = if rank < 0 { End::Right } else { End::Left };
-                search.rank = rank.unsigned_abs();
-            } else if option.eq_ignore_ascii_case(b"count") {
-                search.count = Some(number.and_then(|n| u64::try_from(n).ok()).ok_or(Error::COUNT_NEGATIVE)?);
-            } else if option.eq_ignore_ascii_case(b"maxlen") {
-                let most = number.and_then(|n| usize::try_from(n).ok()).ok_or(Error::MAXLEN_NEGATIVE)?;
-                search.most = if most == 0 { usize::MAX } else { most };
-            } else {
-                return Err(Error::SYNTAX);
+                _ => return Err(Error::SYNTAX),
             }
         }
         Ok(search)

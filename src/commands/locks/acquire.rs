@@ -5,6 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::access::Parts;
 use crate::engine::command::keys::{CountFault, counted};
+use crate::engine::command::options::{Tail, integer, option, upper};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, rows};
 use crate::engine::context::Context;
 use crate::engine::locks::{deadlock_error, refusal_error};
@@ -101,24 +102,19 @@ struct Options<'a> {
 impl<'a> Options<'a> {
     fn parse(cx: &Context<'_>, words: &[&'a [u8]], all: bool) -> Result<Options<'a>> {
         let mut options = Options::default();
-        let mut rest = words.iter();
+        let mut rest = Tail(words);
         while let Some(word) = rest.next() {
-            let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
-            if is(b"SESSION") {
-                options.session = true;
-            } else if is(b"SHARED") && !all {
-                options.shared = true;
-            } else if is(b"WAIT") {
-                options.wait = Some(wait(cx, rest.next().ok_or(Error::SYNTAX)?)?);
-            } else if is(b"REQUEST") {
-                options.request = Some(request_id(rest.next().ok_or(Error::SYNTAX)?)?);
-            } else if is(b"DELAY") && !all {
-                options.delay_ms = u32::try_from(milliseconds(rest.next().ok_or(Error::SYNTAX)?, 0, "delay")?)
-                    .map_err(|_| Error::new("ERR delay is out of range"))?;
-            } else if is(b"MAXHOLD") && !all {
-                options.max_hold_ms = milliseconds(rest.next().ok_or(Error::SYNTAX)?, 1, "maxhold")?;
-            } else {
-                return Err(Error::SYNTAX);
+            match &*upper(word) {
+                b"SESSION" => options.session = true,
+                b"SHARED" if !all => options.shared = true,
+                b"WAIT" => options.wait = Some(wait(cx, rest.value()?)?),
+                b"REQUEST" => options.request = Some(request_id(rest.value()?)?),
+                b"DELAY" if !all => {
+                    let delay_ms = u32::try_from(milliseconds(rest.value()?, 0, "delay")?);
+                    options.delay_ms = delay_ms.map_err(|_| Error::new("ERR delay is out of range"))?;
+                }
+                b"MAXHOLD" if !all => options.max_hold_ms = milliseconds(rest.value()?, 1, "maxhold")?,
+                _ => return Err(Error::SYNTAX),
             }
         }
         Ok(options)
@@ -147,7 +143,7 @@ pub(crate) fn bound(cx: &Context<'_>, session: bool) -> Bound {
 /// Parses milliseconds, at least `min`.
 #[inline]
 pub(crate) fn milliseconds(text: &[u8], min: i64, what: &str) -> Result<u64> {
-    let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
+    let ms = integer(text)?;
     if !(min..=MS_MAX).contains(&ms) {
         return Err(Error::new(format!("ERR {what} is out of range, must be at least {min} ms")));
     }
@@ -156,7 +152,7 @@ pub(crate) fn milliseconds(text: &[u8], min: i64, what: &str) -> Result<u64> {
 
 /// Parses a wait and returns its deadline; `None` for 0, which waits without limit.
 pub(crate) fn wait(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
-    let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
+    let ms = integer(text)?;
     match ms {
         ..0 => Err(Error::TIMEOUT_NEGATIVE),
         0 => Ok(None),
@@ -275,16 +271,13 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 pub(crate) fn release(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
     check_owner(args[2])?;
     let (mut all, mut held_by, mut id) = (semaphore, None, None);
-    let mut rest = args[3..].iter();
+    let mut rest = Tail(&args[3..]);
     while let Some(word) = rest.next() {
-        if word.eq_ignore_ascii_case(b"ALL") {
-            all = true;
-        } else if word.eq_ignore_ascii_case(b"TOKEN") {
-            held_by = Some(token(rest.next().ok_or(Error::SYNTAX)?)?);
-        } else if word.eq_ignore_ascii_case(b"REQUEST") {
-            id = Some(request_id(rest.next().ok_or(Error::SYNTAX)?)?);
-        } else {
-            return Err(Error::SYNTAX);
+        match &*upper(word) {
+            b"ALL" => all = true,
+            b"TOKEN" => held_by = Some(token(rest.value()?)?),
+            b"REQUEST" => id = Some(request_id(rest.value()?)?),
+            _ => return Err(Error::SYNTAX),
         }
     }
     let (now, key) = (cx.now, cx.key(args[1]));
@@ -299,11 +292,7 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
     check_owner(args[2])?;
     let keeps = args[3].eq_ignore_ascii_case(b"KEEP");
     let lease_ms = if keeps { None } else { Some(milliseconds(args[3], 1, "lease")?) };
-    let held_by = match args[4..] {
-        [] => None,
-        [word, text] if word.eq_ignore_ascii_case(b"TOKEN") => Some(token(text)?),
-        _ => return Err(Error::SYNTAX),
-    };
+    let held_by = option(&args[4..], "TOKEN")?.map(token).transpose()?;
     let (now, key) = (cx.now, cx.key(args[1]));
     let claim = Claim { owner: args[2], semaphore, token: held_by };
     let by = cx.engine.lock_client(cx.session);

@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::Key;
 use crate::base::words::{brief, pasteable};
 use crate::commands::locks::acquire::{LOCK, token};
+use crate::engine::command::options::{Tail, upper};
 use crate::engine::command::{Categories, Command, Flags, rows};
 use crate::engine::context::Context;
 use crate::engine::locks::refusal_error;
@@ -24,15 +25,12 @@ pub const COMMANDS: &[Command] = &rows([Command {
 
 fn break_lock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut of, mut reason): (Option<u64>, &[u8]) = (None, b"");
-    let mut rest = args[2..].iter();
+    let mut rest = Tail(&args[2..]);
     while let Some(word) = rest.next() {
-        let value = rest.next().ok_or(Error::SYNTAX)?;
-        if word.eq_ignore_ascii_case(b"TOKEN") {
-            of = Some(token(value)?);
-        } else if word.eq_ignore_ascii_case(b"REASON") {
-            reason = brief(value);
-        } else {
-            return Err(Error::SYNTAX);
+        match &*upper(word) {
+            b"TOKEN" => of = Some(token(rest.value()?)?),
+            b"REASON" => reason = brief(rest.value()?),
+            _ => return Err(Error::SYNTAX),
         }
     }
     let of = of.ok_or(Error::SYNTAX)?;

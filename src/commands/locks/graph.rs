@@ -3,10 +3,10 @@
 use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
 use crate::base::key::Key;
-use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::info::{Holder, Most, READ, Shown, field, field_if, shown, text, write_holders};
 use crate::engine::Engine;
+use crate::engine::command::options::{integer, option};
 use crate::engine::command::{Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
@@ -37,20 +37,17 @@ pub const COMMANDS: &[Command] = &rows([Command {
 }]);
 
 fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let is_count = |words: &[&[u8]]| matches!(words, [word, _] if word.eq_ignore_ascii_case(b"COUNT"));
     let (name, rest) = match &args[1..] {
-        words if is_count(words) => (None, words),
+        options @ [word, _] if word.eq_ignore_ascii_case(b"COUNT") => (None, options),
         [name, rest @ ..] => (Some(*name), rest),
         [] => (None, &[][..]),
     };
-    let count = match rest {
-        [] => COUNT,
-        [_, count] if is_count(rest) => {
-            let count = parse_i64(count).ok_or(Error::NOT_INTEGER)?;
-            let count = usize::try_from(count).ok().filter(|count| (1..=COUNT_MAX).contains(count));
+    let count = match option(rest, "COUNT")? {
+        None => COUNT,
+        Some(count) => {
+            let count = usize::try_from(integer(count)?).ok().filter(|count| (1..=COUNT_MAX).contains(count));
             count.ok_or_else(|| Error::new(format!("ERR count must be between 1 and {COUNT_MAX}")))?
         }
-        _ => return Err(Error::SYNTAX),
     };
     let sight = cx.sight(args);
     let asked = match name {

@@ -13,11 +13,11 @@ use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::base::ids::SessionId;
 use crate::base::key::Key;
-use crate::base::number::parse_i64;
 use crate::base::time::Now;
 use crate::commands::locks::acquire::check_owner;
 use crate::commands::locks::info::{Extra, Most, READ, Shown, shown, write};
 use crate::engine::Engine;
+use crate::engine::command::options::{Tail, upper};
 use crate::engine::command::{Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
@@ -101,34 +101,28 @@ fn parse(sight: Sight, words: &[&[u8]]) -> Result<(Filter, usize)> {
     let (pattern, contended, owner, kind, waiting_ms, held_ms, most) = (None, false, None, None, None, None, None);
     let mut filter = Filter { sight, pattern, contended, owner, kind, waiting_ms, held_ms, most };
     let mut count = COUNT;
-    let mut rest = words.iter();
+    let mut rest = Tail(words);
+    let number = |number: i64| u64::try_from(number).map_err(|_| Error::SYNTAX);
+    let positive = |number: i64| usize::try_from(number).ok().filter(|&number| number > 0).ok_or(Error::SYNTAX);
     while let Some(word) = rest.next() {
-        let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
-        if is(b"CONTENDED") {
-            filter.contended = true;
-            continue;
-        }
-        let option = [&b"MATCH"[..], b"OWNER", b"KIND", b"WAITING", b"HELD", b"SHOW", b"COUNT"].into_iter().find(|name| is(name));
-        let (option, value) = (option.ok_or(Error::SYNTAX)?, *rest.next().ok_or(Error::SYNTAX)?);
-        let number = || {
-            let number = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
-            u64::try_from(number).map_err(|_| Error::SYNTAX)
-        };
-        let positive = || usize::try_from(number()?).ok().filter(|&number| number > 0).ok_or(Error::SYNTAX);
-        match option {
+        match &*upper(word) {
+            b"CONTENDED" => filter.contended = true,
             b"MATCH" => {
-                check_pattern(value)?;
-                filter.pattern = Some(value.into());
+                let pattern = rest.value()?;
+                check_pattern(pattern)?;
+                filter.pattern = Some(pattern.into());
             }
             b"OWNER" => {
-                check_owner(value)?;
-                filter.owner = Some(value.into());
+                let owner = rest.value()?;
+                check_owner(owner)?;
+                filter.owner = Some(owner.into());
             }
-            b"KIND" => filter.kind = Some(value.into()),
-            b"WAITING" => filter.waiting_ms = Some(number()?),
-            b"HELD" => filter.held_ms = Some(number()?),
-            b"SHOW" => filter.most = Some(positive()?),
-            _ => count = positive()?,
+            b"KIND" => filter.kind = Some(rest.value()?.into()),
+            b"WAITING" => filter.waiting_ms = Some(number(rest.integer()?)?),
+            b"HELD" => filter.held_ms = Some(number(rest.integer()?)?),
+            b"SHOW" => filter.most = Some(positive(rest.integer()?)?),
+            b"COUNT" => count = positive(rest.integer()?)?,
+            _ => return Err(Error::SYNTAX),
         }
     }
     if count > COUNT_MAX {

@@ -1,10 +1,10 @@
 //! `SEM.*`: semaphores whose permits have leases. `LATCH.*`: latches, which open when they are counted down to 0.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::commands::locks::acquire::{
     LOCK, acquire_one, bound, check_owner, milliseconds, owner_returns, release, renew, request_id, wait,
 };
+use crate::engine::command::options::{Tail, integer, option, optional, upper};
 use crate::engine::command::{Command, Flags, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -77,28 +77,19 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_owner(args[2])?;
     let lease_ms = milliseconds(args[3], 1, "lease")?;
     let (mut limit, mut permits, mut waits, mut session, mut request) = (None, 1, None, false, None);
-    let mut rest = args[4..].iter();
+    let check = |number: i64, what: &str| match number {
+        1..=LIMIT_MAX => Ok(number as u32),
+        _ => Err(Error::new(format!("ERR {what} must be between 1 and {LIMIT_MAX}"))),
+    };
+    let mut rest = Tail(&args[4..]);
     while let Some(word) = rest.next() {
-        let mut number = |what: &str| {
-            let text = rest.next().ok_or(Error::SYNTAX)?;
-            let number = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
-            if !(1..=LIMIT_MAX).contains(&number) {
-                return Err(Error::new(format!("ERR {what} must be between 1 and {LIMIT_MAX}")));
-            }
-            Ok(number as u32)
-        };
-        if word.eq_ignore_ascii_case(b"LIMIT") {
-            limit = Some(number("limit")?);
-        } else if word.eq_ignore_ascii_case(b"PERMITS") {
-            permits = number("permits")?;
-        } else if word.eq_ignore_ascii_case(b"WAIT") {
-            waits = Some(wait(cx, rest.next().ok_or(Error::SYNTAX)?)?);
-        } else if word.eq_ignore_ascii_case(b"SESSION") {
-            session = true;
-        } else if word.eq_ignore_ascii_case(b"REQUEST") {
-            request = Some(request_id(rest.next().ok_or(Error::SYNTAX)?)?);
-        } else {
-            return Err(Error::SYNTAX);
+        match &*upper(word) {
+            b"LIMIT" => limit = Some(check(rest.integer()?, "limit")?),
+            b"PERMITS" => permits = check(rest.integer()?, "permits")?,
+            b"WAIT" => waits = Some(wait(cx, rest.value()?)?),
+            b"SESSION" => session = true,
+            b"REQUEST" => request = Some(request_id(rest.value()?)?),
+            _ => return Err(Error::SYNTAX),
         }
     }
     let limit = limit.ok_or(Error::SYNTAX)?;
@@ -123,16 +114,14 @@ fn left(cx: &mut Context<'_>, name: &[u8]) -> Result<Option<u64>> {
 }
 
 fn count(text: &[u8]) -> Result<u64> {
-    let count = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
-    u64::try_from(count).map_err(|_| Error::new("ERR count is out of range, must be positive"))
+    u64::try_from(integer(text)?).map_err(|_| Error::new("ERR count is out of range, must be positive"))
 }
 
 fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = count(args[2])?;
-    let ttl = match args[3..] {
-        [] => Ttl::Clear,
-        [word, ms] if word.eq_ignore_ascii_case(b"PX") => Ttl::At(cx.now.deadline_in(milliseconds(ms, 1, "time")?)),
-        _ => return Err(Error::SYNTAX),
+    let ttl = match option(&args[3..], "PX")? {
+        None => Ttl::Clear,
+        Some(ms) => Ttl::At(cx.now.deadline_in(milliseconds(ms, 1, "time")?)),
     };
     let set = left(cx, args[1])?.is_none_or(|left| left == 0);
     if set {
@@ -145,11 +134,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn down(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let by = match args[2..] {
-        [] => 1,
-        [by] => count(by)?,
-        _ => return Err(Error::SYNTAX),
-    };
+    let by = optional(&args[2..])?.map_or(Ok(1), count)?;
     let Some(before) = left(cx, args[1])? else {
         cx.reply.null();
         return Ok(());

@@ -3,8 +3,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::key::Key;
-use crate::base::number::parse_i64;
 use crate::commands::locks::info::{READ, field, field_if, text};
+use crate::engine::command::options::{integer, option, upper};
 use crate::engine::command::{Access, Categories, Command, Flags, Keys, Traits, rows};
 use crate::engine::context::Context;
 use crate::lock::Locks;
@@ -152,13 +152,9 @@ fn write_breaker(reply: &mut dyn Sink, by: &Breaker) {
 }
 
 fn recent(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let count = match args[1..] {
-        [] => usize::MAX,
-        [word, count] if word.eq_ignore_ascii_case(b"COUNT") => {
-            let count = parse_i64(count).ok_or(Error::NOT_INTEGER)?;
-            usize::try_from(count).ok().filter(|&count| count > 0).ok_or(Error::SYNTAX)?
-        }
-        _ => return Err(Error::SYNTAX),
+    let count = match option(&args[1..], "COUNT")? {
+        None => usize::MAX,
+        Some(count) => usize::try_from(integer(count)?).ok().filter(|&count| count > 0).ok_or(Error::SYNTAX)?,
     };
     let sight = cx.sight(args);
     let Some(locks) = &cx.engine.keyspace().changes.locks else { return Ok(()) };
@@ -215,17 +211,16 @@ fn slowlog(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let Some(locks) = &mut cx.engine.keyspace_mut().changes.locks else { return Ok(()) };
     let reply = &mut *cx.reply;
     let seen = |wait: &&LongWait| sight.sees(&wait.name);
-    let is = |word: &[u8]| args[1].eq_ignore_ascii_case(word);
-    match args[2..] {
-        [] if is(b"LEN") => reply.integer(locks.stats.long.latest().filter(seen).count() as i64),
-        [] if is(b"RESET") => {
+    match (&*upper(args[1]), &args[2..]) {
+        (b"LEN", []) => reply.integer(locks.stats.long.latest().filter(seen).count() as i64),
+        (b"RESET", []) => {
             locks.stats.long.retain(|wait| !sight.sees(&wait.name));
             reply.ok();
         }
-        [] | [_] if is(b"GET") => {
+        (b"GET", [] | [_]) => {
             let count = match args.get(2) {
                 None => 10,
-                Some(count) => match parse_i64(count).ok_or(Error::NOT_INTEGER)? {
+                Some(count) => match integer(count)? {
                     -1 => usize::MAX,
                     count => usize::try_from(count).map_err(|_| Error::new("ERR count should be greater than or equal to -1"))?,
                 },

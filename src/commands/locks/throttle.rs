@@ -6,6 +6,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::engine::command::options::{integer, optional};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -31,7 +32,7 @@ const THROTTLE: Event = Event::new(Classes::STRING, "cl.throttle");
 const US_MAX: i128 = 1 << 50;
 
 fn positive(text: &[u8], min: i64) -> Result<i64> {
-    let number = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
+    let number = integer(text)?;
     if number < min {
         return Err(Error::new(format!("ERR value is out of range, must be at least {min}")));
     }
@@ -70,11 +71,7 @@ fn decide(now_us: i128, on_time_us: i128, interval_us: i128, burst: i64, quantit
 
 fn throttle(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (burst, count, period) = (positive(args[2], 0)?, positive(args[3], 1)?, positive(args[4], 1)?);
-    let quantity = match args[5..] {
-        [] => 1,
-        [quantity] => positive(quantity, 0)?,
-        _ => return Err(Error::SYNTAX),
-    };
+    let quantity = optional(&args[5..])?.map_or(Ok(1), |quantity| positive(quantity, 0))?;
     // Rounded up, so that no more requests pass than the limit allows.
     let interval_us = (i128::from(period) * 1_000_000 + i128::from(count) - 1) / i128::from(count);
     if interval_us.saturating_mul(i128::from(burst) + 1) > US_MAX || interval_us.saturating_mul(i128::from(quantity)) > US_MAX {

@@ -1,9 +1,9 @@
 //! EVAL, EVALSHA and SCRIPT.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::commands::scripts::{RUN, RUN_READ_ONLY};
+use crate::engine::command::options::{flag, integer, upper};
 use crate::engine::command::{Command, Flags, Group, Runs, rows, subrows};
 use crate::engine::context::Context;
 use crate::script::ScriptState;
@@ -160,7 +160,7 @@ fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool
     let keys = match *args[2] {
         // A fast path: most requests have few keys.
         [digit @ b'0'..=b'9'] => i64::from(digit - b'0'),
-        _ => parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?,
+        _ => integer(args[2])?,
     };
     script::run(cx, source, Request::new(args, keys, read_only)?)
 }
@@ -185,14 +185,8 @@ fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let known = match args {
-        [_, _] => true,
-        [_, _, mode] => mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async"),
-        _ => false,
-    };
-    if !known {
-        return Err(Error::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
-    }
+    let known = flag(&args[2..], &["ASYNC", "SYNC"]);
+    known.map_err(|_| Error::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option"))?;
     let ScriptState { scripts, lazyfree, .. } = cx.engine.lua_mut();
     scripts.flush(lazyfree);
     cx.reply.ok();
@@ -206,12 +200,10 @@ fn kill(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if args[2].eq_ignore_ascii_case(b"no") {
-        cx.reply.ok();
-        return Ok(());
+    match &*upper(args[2]) {
+        b"NO" => cx.reply.ok(),
+        b"YES" | b"SYNC" => return Err(Error::new("ERR The script debugger is not supported")),
+        _ => return Err(Error::new("ERR Use SCRIPT DEBUG YES/SYNC/NO")),
     }
-    if args[2].eq_ignore_ascii_case(b"yes") || args[2].eq_ignore_ascii_case(b"sync") {
-        return Err(Error::new("ERR The script debugger is not supported"));
-    }
-    Err(Error::new("ERR Use SCRIPT DEBUG YES/SYNC/NO"))
+    Ok(())
 }

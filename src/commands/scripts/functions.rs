@@ -5,6 +5,7 @@ use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::commands::scripts::{RUN, RUN_READ_ONLY};
+use crate::engine::command::options::{Tail, choice, flag, upper};
 use crate::engine::command::{Command, Flags, Group, Runs, rows, subrows};
 use crate::engine::context::Context;
 use crate::script::Request;
@@ -154,12 +155,11 @@ fn delete(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    match args {
-        [_, _] => {}
-        [_, _, mode] if mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async") => {}
-        [_, _, _] => return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")),
-        _ => return Err(Error::subcommand_syntax(args)),
+    if args.len() > 3 {
+        return Err(Error::subcommand_syntax(args));
     }
+    let known = flag(&args[2..], &["ASYNC", "SYNC"]);
+    known.map_err(|_| Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"))?;
     functions::flush(cx);
     cx.reply.ok();
     Ok(())
@@ -167,14 +167,14 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut pattern, mut with_code) = (None, false);
-    let mut options = args[2..].iter();
-    while let Some(option) = options.next() {
-        if !with_code && option.eq_ignore_ascii_case(b"withcode") {
-            with_code = true;
-        } else if pattern.is_none() && option.eq_ignore_ascii_case(b"libraryname") {
-            pattern = Some(options.next().ok_or(Error::new("ERR library name argument was not given"))?);
-        } else {
-            return Err(Error::quoting("ERR Unknown argument ", option, ""));
+    let mut rest = Tail(&args[2..]);
+    while let Some(option) = rest.next() {
+        match &*upper(option) {
+            b"WITHCODE" if !with_code => with_code = true,
+            b"LIBRARYNAME" if pattern.is_none() => {
+                pattern = Some(rest.next().ok_or(Error::new("ERR library name argument was not given"))?);
+            }
+            _ => return Err(Error::quoting("ERR Unknown argument ", option, "")),
         }
     }
     let matches = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, true));
@@ -253,14 +253,11 @@ fn dump(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let policy = match args {
-        [_, _, _] => Policy::Append,
-        [_, _, _, policy] if policy.eq_ignore_ascii_case(b"append") => Policy::Append,
-        [_, _, _, policy] if policy.eq_ignore_ascii_case(b"replace") => Policy::Replace,
-        [_, _, _, policy] if policy.eq_ignore_ascii_case(b"flush") => Policy::Flush,
-        [_, _, _, _] => {
-            return Err(Error::new("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."));
-        }
+    let known = [("APPEND", Policy::Append), ("REPLACE", Policy::Replace), ("FLUSH", Policy::Flush)];
+    let wrong = || Error::new("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.");
+    let policy = match args[3..] {
+        [] => Policy::Append,
+        [policy] => choice(policy, &known).ok_or_else(wrong)?,
         _ => return Err(Error::subcommand_syntax(args)),
     };
     functions::restore(cx, args[2], policy)?;

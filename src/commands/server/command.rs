@@ -6,6 +6,7 @@ use crate::commands::reference::help;
 use crate::commands::server::command_docs;
 use crate::commands::{self, table};
 use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
+use crate::engine::command::options::upper;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::table::{Named, subcommands};
@@ -140,20 +141,15 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let chosen = |filter: &dyn Fn(&Named) -> bool| with_subcommands().filter(filter).collect::<Vec<_>>();
     let names = match &args[2..] {
         [] => chosen(&|_| true),
-        [by, kind, what] if by.eq_ignore_ascii_case(b"filterby") => {
-            if kind.eq_ignore_ascii_case(b"module") {
-                Vec::new()
-            } else if kind.eq_ignore_ascii_case(b"aclcat") {
-                match categories::category(what) {
-                    Some(category) => chosen(&|(_, command)| command.acl_categories().contains(category)),
-                    None => Vec::new(),
-                }
-            } else if kind.eq_ignore_ascii_case(b"pattern") {
-                chosen(&|(name, _)| glob::matches(what, name.as_bytes(), true))
-            } else {
-                return Err(Error::SYNTAX);
-            }
-        }
+        [by, kind, what] if by.eq_ignore_ascii_case(b"filterby") => match &*upper(kind) {
+            b"MODULE" => Vec::new(),
+            b"ACLCAT" => match categories::category(what) {
+                Some(category) => chosen(&|(_, command)| command.acl_categories().contains(category)),
+                None => Vec::new(),
+            },
+            b"PATTERN" => chosen(&|(name, _)| glob::matches(what, name.as_bytes(), true)),
+            _ => return Err(Error::SYNTAX),
+        },
         _ => return Err(Error::SYNTAX),
     };
     cx.reply.array(names.len());

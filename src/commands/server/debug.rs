@@ -7,6 +7,7 @@ use crate::commands::reference::help;
 use crate::commands::server::debug_digest;
 use crate::engine::Action;
 use crate::engine::command::Handler;
+use crate::engine::command::options::upper;
 use crate::engine::context::Context;
 use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::engine::session::SessionFlags;
@@ -185,10 +186,10 @@ fn reload(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut reload = Reload { flush: true, merge: false };
     let mut save = true;
     for option in &args[2..] {
-        match option.to_ascii_lowercase().as_slice() {
-            b"merge" => reload.merge = true,
-            b"noflush" => reload.flush = false,
-            b"nosave" => save = false,
+        match &*upper(option) {
+            b"MERGE" => reload.merge = true,
+            b"NOFLUSH" => reload.flush = false,
+            b"NOSAVE" => save = false,
             _ => return Err(Error::RELOAD_OPTIONS),
         }
     }

@@ -1,10 +1,10 @@
 //! MEMORY: the memory usage of keys and of the server.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::commands::server::info;
 use crate::engine::command::keys::KeyUse;
+use crate::engine::command::options::{Tail, integer};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::{Action, Engine};
@@ -62,11 +62,10 @@ pub const COMMANDS: &[Command] = &rows([Command {
 }]);
 
 fn usage(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut options = args[3..].iter();
-    while let Some(word) = options.next() {
-        let count = options.next().filter(|_| word.eq_ignore_ascii_case(b"samples")).ok_or(Error::SYNTAX)?;
+    let mut rest = Tail(&args[3..]);
+    while let Some(count) = rest.value_of("SAMPLES")? {
         // The size of a value is computed exactly, so SAMPLES is only checked.
-        if parse_i64(count).ok_or(Error::NOT_INTEGER)? < 0 {
+        if integer(count)? < 0 {
             return Err(Error::SYNTAX);
         }
     }

@@ -7,6 +7,7 @@ use crate::base::number::parse_i64;
 use crate::base::version::PORTCULLIS_VERSION;
 use crate::commands::reference::help;
 use crate::engine::Action;
+use crate::engine::command::options::optional;
 use crate::engine::command::{Command, Flags, Group, Handler, Traits, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::replication::members::MemberChange;
@@ -104,11 +105,7 @@ fn change(cx: &mut Context<'_>, args: &[&[u8]], change: MemberChange) -> Result 
 
 fn hand_over(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_replicated(cx, args)?;
-    let to = match &args[2..] {
-        [] => None,
-        [id] => Some(id_of(id)?),
-        _ => return Err(Error::SYNTAX),
-    };
+    let to = optional(&args[2..])?.map(id_of).transpose()?;
     let replication = cx.engine.replication();
     let state = replication.state();
     let leader = replication.leader().ok_or(Error::new("ERR no node leads"))?.id;

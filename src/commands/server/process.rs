@@ -5,6 +5,7 @@ use crate::base::number::parse_i64;
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::commands::server::{debug, info, replication};
 use crate::engine::Action;
+use crate::engine::command::options::{flag, integer};
 use crate::engine::command::{Categories, Command, Flags, Group, Traits, rows};
 use crate::engine::context::Context;
 use crate::engine::observe::monitor;
@@ -184,7 +185,7 @@ fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if cx.engine.replication().refuses() {
         return Err(Error::WAIT_ON_REPLICA);
     }
-    let replicas = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    let replicas = integer(args[1])?;
     let deadline = deadline(cx, args[2])?;
     if cx.engine.replication().is_on() {
         cx.wait_for_followers(args, replicas.max(0) as u64, false, false, deadline);
@@ -198,7 +199,7 @@ fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Waits for all changes so far, those of other connections included: there is no record of what each connection changed.
 fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let numlocal = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    let numlocal = integer(args[1])?;
     if !(0..=1).contains(&numlocal) {
         return Err(Error::NOT_ZERO_OR_ONE);
     }
@@ -252,11 +253,7 @@ fn save(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn bgsave(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let schedule = match &args[1..] {
-        [] => false,
-        [word] if word.eq_ignore_ascii_case(b"schedule") => true,
-        _ => return Err(Error::SYNTAX),
-    };
+    let schedule = flag(&args[1..], &["SCHEDULE"])?;
     let persistence = cx.engine.persistence_mut();
     if persistence.snapshot.since_ms.is_some() {
         return Err(Error::SAVE_IN_PROGRESS);
@@ -323,7 +320,7 @@ fn lolwut(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if let [_, word, version, ..] = args
         && word.eq_ignore_ascii_case(b"version")
     {
-        parse_i64(version).ok_or(Error::NOT_INTEGER)?;
+        integer(version)?;
     }
     let text = format!(
         "  |>                |>\n  ##_/\\/\\/\\/\\/\\/\\/\\_##\n  ##################\n  ##### | | | | #####\n  ##### +-+-+-+ #####\n  \

@@ -4,6 +4,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::Action;
+use crate::engine::command::options::{Tail, upper};
 use crate::engine::command::{Command, Flags, Group, rows};
 use crate::engine::context::Context;
 use crate::engine::replication::{Node, Role};
@@ -109,27 +110,19 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         });
     }
     let mut options = Failover::default();
-    let mut rest = &args[1..];
-    while let [word, values @ ..] = rest {
-        let is = |known: &str| word.eq_ignore_ascii_case(known.as_bytes());
-        rest = match values {
-            [ms, after @ ..] if is("timeout") && !options.timeout => {
-                if parse_i64(ms).ok_or(Error::NOT_INTEGER)? <= 0 {
+    let mut rest = Tail(&args[1..]);
+    while let Some(word) = rest.next() {
+        match &*upper(word) {
+            b"TIMEOUT" if !options.timeout => {
+                if rest.integer()? <= 0 {
                     return Err(Error::new("ERR FAILOVER timeout must be greater than 0"));
                 }
                 options.timeout = true;
-                after
             }
-            [host, port, after @ ..] if is("to") && options.to.is_none() => {
-                options.to = Some((host, parse_i64(port).ok_or(Error::NOT_INTEGER)?));
-                after
-            }
-            after if is("force") && !options.force => {
-                options.force = true;
-                after
-            }
+            b"TO" if options.to.is_none() => options.to = Some((rest.value()?, rest.integer()?)),
+            b"FORCE" if !options.force => options.force = true,
             _ => return Err(Error::SYNTAX),
-        };
+        }
     }
     if handing_over {
         return Err(Error::new("ERR FAILOVER already in progress."));

@@ -6,6 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::sets::members::{SET, write_member};
 use crate::engine::command::keys::{CountFault, counted, uses};
+use crate::engine::command::options::Tail;
 use crate::engine::command::{Command, Flags, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -186,14 +187,9 @@ fn sintercard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         CountFault::TooMany(_) => Error::MORE_KEYS_THAN_ARGUMENTS,
     })?;
     let mut limit = 0;
-    let mut options = options.iter();
-    while let Some(option) = options.next() {
-        match options.next() {
-            Some(argument) if option.eq_ignore_ascii_case(b"LIMIT") => {
-                limit = parse_i64(argument).and_then(|n| u64::try_from(n).ok()).ok_or(Error::LIMIT_NEGATIVE)?;
-            }
-            _ => return Err(Error::SYNTAX),
-        }
+    let mut rest = Tail(options);
+    while let Some(number) = rest.value_of("LIMIT")? {
+        limit = parse_i64(number).and_then(|n| u64::try_from(n).ok()).ok_or(Error::LIMIT_NEGATIVE)?;
     }
     let mut db = cx.db();
     let sets = db.sets(keys)?;

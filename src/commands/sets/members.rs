@@ -1,10 +1,10 @@
 //! Sets and their members. Intersections, unions and differences are in [`crate::commands::sets::algebra`].
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
-use crate::commands::elements::{self, Draw, Element, Scanned, Sequence};
+use crate::commands::elements::{self, Draw, Element, Scanned, Sequence, pop_count};
 use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{integer, optional};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -227,14 +227,7 @@ fn smembers(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn spop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let count = match args.get(2) {
-        _ if args.len() > 3 => return Err(Error::SYNTAX),
-        None => None,
-        Some(argument) => {
-            let count = parse_i64(argument).and_then(|count| usize::try_from(count).ok());
-            Some(count.ok_or(Error::NOT_POSITIVE)?)
-        }
-    };
+    let count = optional(&args[2..])?.map(pop_count).transpose()?;
     let mut sequence = Sequence(cx.engine.random());
     let (mut db, reply) = cx.db_and_reply();
     let Some(mut edit) = db.edit_set(args[1])? else {
@@ -268,14 +261,10 @@ fn spop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn srandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let count = match args.get(2) {
-        _ if args.len() > 3 => return Err(Error::SYNTAX),
-        None => None,
-        Some(argument) => match parse_i64(argument).ok_or(Error::NOT_INTEGER)? {
-            i64::MIN => return Err(Error::COUNT_RANGE),
-            count => Some(count),
-        },
-    };
+    let count = optional(&args[2..])?.map(integer).transpose()?;
+    if count == Some(i64::MIN) {
+        return Err(Error::COUNT_RANGE);
+    }
     let draw = Draw::new(cx, count, false);
     let (mut db, reply) = cx.db_and_reply();
     draw.reply(reply, db.set(args[1])?)

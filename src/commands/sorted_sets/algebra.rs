@@ -9,6 +9,7 @@ use crate::base::number::{parse_i64, parse_score};
 use crate::commands::elements::{write_element, write_head};
 use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::keys::{CountFault, Counted, STORE_OF_COUNTED, counted};
+use crate::engine::command::options::{Tail, choice, upper};
 use crate::engine::command::{Access, Command, Flags, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -156,29 +157,19 @@ impl Options {
     fn parse(operation: Operation, keys: usize, args: &[&[u8]], store: bool) -> Result<Self> {
         let mut options = Options { operation, weights: Vec::new(), aggregate: Aggregate::Sum, with_scores: false };
         let scored = operation != Operation::Diff;
-        let mut rest = args;
-        while let [option, more @ ..] = rest {
-            if scored && more.len() >= keys && option.eq_ignore_ascii_case(b"WEIGHTS") {
-                let (weights, more) = more.split_at(keys);
-                let weights = weights.iter().map(|weight| parse_score(weight).ok_or(Error::WEIGHT_NOT_FLOAT));
-                options.weights = weights.collect::<Result<_>>()?;
-                rest = more;
-            } else if scored
-                && option.eq_ignore_ascii_case(b"AGGREGATE")
-                && let [how, more @ ..] = more
-            {
-                options.aggregate = match how.to_ascii_uppercase().as_slice() {
-                    b"SUM" => Aggregate::Sum,
-                    b"MIN" => Aggregate::Min,
-                    b"MAX" => Aggregate::Max,
-                    _ => return Err(Error::SYNTAX),
-                };
-                rest = more;
-            } else if !store && option.eq_ignore_ascii_case(b"WITHSCORES") {
-                options.with_scores = true;
-                rest = more;
-            } else {
-                return Err(Error::SYNTAX);
+        let mut rest = Tail(args);
+        while let Some(option) = rest.next() {
+            match &*upper(option) {
+                b"WEIGHTS" if scored && rest.left() >= keys => {
+                    let weights = rest.by_ref().take(keys).map(|weight| parse_score(weight).ok_or(Error::WEIGHT_NOT_FLOAT));
+                    options.weights = weights.collect::<Result<_>>()?;
+                }
+                b"AGGREGATE" if scored => {
+                    let known = [("SUM", Aggregate::Sum), ("MIN", Aggregate::Min), ("MAX", Aggregate::Max)];
+                    options.aggregate = choice(rest.value()?, &known).ok_or(Error::SYNTAX)?;
+                }
+                b"WITHSCORES" if !store => options.with_scores = true,
+                _ => return Err(Error::SYNTAX),
             }
         }
         Ok(options)
@@ -293,14 +284,9 @@ fn zintercard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut digits = Vec::new();
     let sources = db.sources(keys, &mut digits)?;
     let mut limit = 0;
-    let mut rest = options.iter();
-    while let Some(option) = rest.next() {
-        match rest.next() {
-            Some(number) if option.eq_ignore_ascii_case(b"LIMIT") => {
-                limit = parse_i64(number).and_then(|n| usize::try_from(n).ok()).ok_or(Error::LIMIT_NEGATIVE)?;
-            }
-            _ => return Err(Error::SYNTAX),
-        }
+    let mut rest = Tail(options);
+    while let Some(number) = rest.value_of("LIMIT")? {
+        limit = parse_i64(number).and_then(|n| usize::try_from(n).ok()).ok_or(Error::LIMIT_NEGATIVE)?;
     }
     let mut weighted: Vec<_> = sources.into_iter().map(|source| (source, 1.0)).collect();
     weighted.sort_by_key(|(source, _)| source.map_or(0, |source| source.len()));

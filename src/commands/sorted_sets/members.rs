@@ -10,6 +10,7 @@ use crate::commands::elements::{self, Draw, Element, Scanned};
 use crate::commands::keys::scan::{VISITED_MAX, parse_cursor};
 use crate::commands::sorted_sets::ranges::{parse_lex_range, parse_score_range};
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{flag, upper};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -193,17 +194,15 @@ impl AddOptions {
     /// Parses the options before the first score. Returns the number of arguments.
     fn parse(&mut self, args: &[&[u8]]) -> usize {
         for (at, arg) in args.iter().enumerate() {
-            let is = |name: &[u8]| arg.eq_ignore_ascii_case(name);
-            let option = match () {
-                _ if is(b"NX") => &mut self.nx,
-                _ if is(b"XX") => &mut self.xx,
-                _ if is(b"GT") => &mut self.gt,
-                _ if is(b"LT") => &mut self.lt,
-                _ if is(b"CH") => &mut self.ch,
-                _ if is(b"INCR") => &mut self.incr,
+            match &*upper(arg) {
+                b"NX" => self.nx = true,
+                b"XX" => self.xx = true,
+                b"GT" => self.gt = true,
+                b"LT" => self.lt = true,
+                b"CH" => self.ch = true,
+                b"INCR" => self.incr = true,
                 _ => return at,
-            };
-            *option = true;
+            }
         }
         args.len()
     }
@@ -302,12 +301,10 @@ fn zmscore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn zrank(cx: &mut Context<'_>, args: &[&[u8]], reverse: bool) -> Result {
-    let with_score = match &args[3..] {
-        [] => false,
-        [option] if option.eq_ignore_ascii_case(b"WITHSCORE") => true,
-        [_] => return Err(Error::SYNTAX),
-        _ => return Err(Error::arity(cx.command.name)),
-    };
+    if args.len() > 4 {
+        return Err(Error::arity(cx.command.name));
+    }
+    let with_score = flag(&args[3..], &["WITHSCORE"])?;
     let (mut db, reply) = cx.db_and_reply();
     let zset = db.zset(args[1])?;
     match zset.and_then(|zset| Some((zset.len(), zset.rank(args[2])?))) {
@@ -350,7 +347,7 @@ impl Scanned for ZSetView<'_> {
 }
 
 fn zrandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let draw = Draw::parse(cx, args, b"WITHSCORES")?;
+    let draw = Draw::parse(cx, args, "WITHSCORES")?;
     let (mut db, reply) = cx.db_and_reply();
     draw.reply(reply, db.zset(args[1])?)
 }

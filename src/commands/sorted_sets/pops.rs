@@ -1,10 +1,10 @@
 //! Popping members with the lowest or highest scores.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
-use crate::commands::elements::PopRequest;
+use crate::commands::elements::{PopRequest, pop_count};
 use crate::commands::sorted_sets::members::{WRITE_FAST, ZSET};
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{choice, optional};
 use crate::engine::command::{Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -98,11 +98,7 @@ fn pop(db: &mut Db<'_>, reply: &mut dyn Sink, key: &[u8], end: End, count: usize
 }
 
 fn zpop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
-    let count = match &args[2..] {
-        [] => None,
-        [count] => Some(parse_i64(count).and_then(|n| usize::try_from(n).ok()).ok_or(Error::NOT_POSITIVE)?),
-        _ => return Err(Error::SYNTAX),
-    };
+    let count = optional(&args[2..])?.map(pop_count).transpose()?;
     let (mut db, reply) = cx.db_and_reply();
     let pairs = count.is_some() && reply.protocol() == Protocol::Resp3;
     let form = if pairs { Form::Pairs } else { Form::Flat };
@@ -114,13 +110,7 @@ fn zpop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
 
 /// `MIN` or `MAX`.
 pub(crate) fn parse_end(word: &[u8]) -> Result<End> {
-    if word.eq_ignore_ascii_case(b"MIN") {
-        Ok(End::Min)
-    } else if word.eq_ignore_ascii_case(b"MAX") {
-        Ok(End::Max)
-    } else {
-        Err(Error::SYNTAX)
-    }
+    choice(word, &[("MIN", End::Min), ("MAX", End::Max)]).ok_or(Error::SYNTAX)
 }
 
 /// Pops from the first sorted set of a request that exists. Returns false if there is none.

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use crate::base::error::{Error, Result};
-use crate::base::number::{parse_i64, parse_score_bound};
+use crate::base::number::parse_score_bound;
 use crate::commands::elements::{index_range, write_element, write_head};
 use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{Tail, integer, upper};
 use crate::engine::command::{Command, Flags, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -146,10 +147,7 @@ enum Bounds<'a> {
 impl<'a> Bounds<'a> {
     fn parse(by: By, min: &'a [u8], max: &'a [u8]) -> Result<Self> {
         Ok(match by {
-            By::Rank => {
-                let rank = |text: &[u8]| parse_i64(text).ok_or(Error::NOT_INTEGER);
-                Bounds::Ranks(rank(min)?, rank(max)?)
-            }
+            By::Rank => Bounds::Ranks(integer(min)?, integer(max)?),
             By::Score => Bounds::Scores(parse_score_range(min, max)?),
             By::Lex => {
                 let (min, max) = parse_lex_range(min, max)?;
@@ -215,22 +213,15 @@ impl<'a> Query<'a> {
     fn parse(args: &[&'a [u8]], by: Option<By>, reverse: Option<bool>, store: bool) -> Result<Self> {
         let (mut chosen, mut reversed, mut with_scores) = (by, reverse, false);
         let (mut offset, mut count) = (0, -1);
-        let mut rest = args[3..].iter();
+        let mut rest = Tail(&args[3..]);
         while let Some(option) = rest.next() {
-            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-            if !store && is(b"WITHSCORES") {
-                with_scores = true;
-            } else if is(b"LIMIT") && rest.len() >= 2 {
-                let mut number = || rest.next().and_then(|text| parse_i64(text)).ok_or(Error::NOT_INTEGER);
-                (offset, count) = (number()?, number()?);
-            } else if reversed.is_none() && is(b"REV") {
-                reversed = Some(true);
-            } else if chosen.is_none() && is(b"BYLEX") {
-                chosen = Some(By::Lex);
-            } else if chosen.is_none() && is(b"BYSCORE") {
-                chosen = Some(By::Score);
-            } else {
-                return Err(Error::SYNTAX);
+            match &*upper(option) {
+                b"WITHSCORES" if !store => with_scores = true,
+                b"LIMIT" if rest.left() >= 2 => (offset, count) = (rest.integer()?, rest.integer()?),
+                b"REV" if reversed.is_none() => reversed = Some(true),
+                b"BYLEX" if chosen.is_none() => chosen = Some(By::Lex),
+                b"BYSCORE" if chosen.is_none() => chosen = Some(By::Score),
+                _ => return Err(Error::SYNTAX),
             }
         }
         let (by, reverse) = (chosen.unwrap_or(By::Rank), reversed.unwrap_or(false));

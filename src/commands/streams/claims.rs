@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::streams::entries::{STREAM, WRITE_FAST, parse_id, parse_start, write_entry, write_id};
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{Tail, upper};
 use crate::engine::command::{Access, Command, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::streams::StreamEdit;
@@ -61,25 +62,19 @@ impl Claim {
         let ids: Vec<StreamId> = args[5..].iter().map_while(|id| parse_id(id, 0).ok()).collect();
         let (mut delivered_ms, mut retry_count, mut last_id) = (None, None, StreamId::MIN);
         let (mut force, mut just_id) = (false, false);
-        let mut rest = args[5 + ids.len()..].iter();
+        let mut rest = Tail(&args[5 + ids.len()..]);
         while let Some(option) = rest.next() {
-            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-            let has_more = rest.len() > 0;
-            let mut argument = || rest.next().copied().unwrap_or_default();
-            if is(b"FORCE") {
-                force = true;
-            } else if is(b"JUSTID") {
-                just_id = true;
-            } else if is(b"IDLE") && has_more {
-                delivered_ms = Some(now_ms.wrapping_sub(number(argument(), Error::XCLAIM_IDLE)?));
-            } else if is(b"TIME") && has_more {
-                delivered_ms = Some(number(argument(), Error::XCLAIM_TIME)?);
-            } else if is(b"RETRYCOUNT") && has_more {
-                retry_count = Some(number(argument(), Error::XCLAIM_RETRYCOUNT)?);
-            } else if is(b"LASTID") && has_more {
-                last_id = parse_id(argument(), 0)?;
-            } else {
-                return Err(Error::quoting("ERR Unrecognized XCLAIM option '", option, "'"));
+            let has_more = rest.left() > 0;
+            match &*upper(option) {
+                b"FORCE" => force = true,
+                b"JUSTID" => just_id = true,
+                b"IDLE" if has_more => {
+                    delivered_ms = Some(now_ms.wrapping_sub(number(rest.value()?, Error::XCLAIM_IDLE)?));
+                }
+                b"TIME" if has_more => delivered_ms = Some(number(rest.value()?, Error::XCLAIM_TIME)?),
+                b"RETRYCOUNT" if has_more => retry_count = Some(number(rest.value()?, Error::XCLAIM_RETRYCOUNT)?),
+                b"LASTID" if has_more => last_id = parse_id(rest.value()?, 0)?,
+                _ => return Err(Error::quoting("ERR Unrecognized XCLAIM option '", option, "'")),
             }
         }
         // A negative time or one in the future is replaced by the current time.
@@ -144,17 +139,15 @@ fn xautoclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let min_idle_ms = parse_i64(args[4]).ok_or(Error::XAUTOCLAIM_MIN_IDLE)?.max(0);
     let start = parse_start(args[5])?;
     let (mut count, mut just_id) = (100, false);
-    let mut rest = args[6..].iter();
+    let mut rest = Tail(&args[6..]);
     while let Some(option) = rest.next() {
-        if option.eq_ignore_ascii_case(b"COUNT")
-            && let Some(number) = rest.next()
-        {
-            let number = parse_i64(number).filter(|n| (1..=i64::MAX / 16).contains(n)).ok_or(Error::XAUTOCLAIM_COUNT)?;
-            count = usize::try_from(number).unwrap_or(usize::MAX);
-        } else if option.eq_ignore_ascii_case(b"JUSTID") {
-            just_id = true;
-        } else {
-            return Err(Error::SYNTAX);
+        match &*upper(option) {
+            b"COUNT" => {
+                let number = parse_i64(rest.value()?).filter(|n| (1..=i64::MAX / 16).contains(n));
+                count = usize::try_from(number.ok_or(Error::XAUTOCLAIM_COUNT)?).unwrap_or(usize::MAX);
+            }
+            b"JUSTID" => just_id = true,
+            _ => return Err(Error::SYNTAX),
         }
     }
     let (mut db, reply) = cx.db_and_reply();

@@ -3,8 +3,8 @@
 //! [`crate::commands::streams::info`].
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{Tail, integer, upper};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -198,40 +198,38 @@ impl AddOptions {
     /// Parses the arguments after the key, up to the id of `XADD`.
     fn parse(args: &[&[u8]], add: bool, max_entries: u64) -> Result<Self> {
         let mut options = AddOptions { id_at: args.len(), ..AddOptions::default() };
-        let mut at = 2;
-        while at < args.len() {
-            let (option, more) = (args[at], args.len() - 1 - at);
-            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-            if add && option == b"*" {
-                options.id_at = at;
-                break;
-            } else if (is(b"MAXLEN") || is(b"MINID")) && more > 0 {
-                if options.threshold.is_some() {
-                    return Err(Error::STREAM_TWO_TRIMS);
+        let mut rest = Tail(&args[2..]);
+        while let Some(option) = rest.next() {
+            let word = upper(option);
+            match &*word {
+                b"MAXLEN" | b"MINID" if rest.left() > 0 => {
+                    if options.threshold.is_some() {
+                        return Err(Error::STREAM_TWO_TRIMS);
+                    }
+                    let mut least = rest.value()?;
+                    if rest.left() > 0 && matches!(least, b"~" | b"=") {
+                        options.approximate = least == b"~";
+                        least = rest.value()?;
+                    }
+                    options.threshold = Some(if *word == *b"MINID" {
+                        Threshold::Id(parse_id(least, 0)?)
+                    } else {
+                        Threshold::Length(u64::try_from(integer(least)?).map_err(|_| Error::STREAM_MAXLEN_NEGATIVE)?)
+                    });
                 }
-                let marked = more >= 2 && matches!(args[at + 1], b"~" | b"=");
-                options.approximate = marked && args[at + 1] == b"~";
-                at += if marked { 2 } else { 1 };
-                options.threshold = Some(if is(b"MAXLEN") {
-                    let length = parse_i64(args[at]).ok_or(Error::NOT_INTEGER)?;
-                    Threshold::Length(u64::try_from(length).map_err(|_| Error::STREAM_MAXLEN_NEGATIVE)?)
-                } else {
-                    Threshold::Id(parse_id(args[at], 0)?)
-                });
-            } else if is(b"LIMIT") && more > 0 {
-                at += 1;
-                let limit = parse_i64(args[at]).ok_or(Error::NOT_INTEGER)?;
-                options.limit = Some(u64::try_from(limit).map_err(|_| Error::STREAM_LIMIT_NEGATIVE)?);
-            } else if add && is(b"NOMKSTREAM") {
-                options.no_mkstream = true;
-            } else if add {
-                options.id = Some(parse_open_id(option, 0).ok_or(Error::STREAM_ID)?);
-                options.id_at = at;
-                break;
-            } else {
-                return Err(Error::SYNTAX);
+                b"LIMIT" if rest.left() > 0 => {
+                    options.limit = Some(u64::try_from(rest.integer()?).map_err(|_| Error::STREAM_LIMIT_NEGATIVE)?);
+                }
+                b"NOMKSTREAM" if add => options.no_mkstream = true,
+                _ if add => {
+                    options.id_at = args.len() - 1 - rest.left();
+                    if option != b"*" {
+                        options.id = Some(parse_open_id(option, 0).ok_or(Error::STREAM_ID)?);
+                    }
+                    break;
+                }
+                _ => return Err(Error::SYNTAX),
             }
-            at += 1;
         }
         if options.limit.is_some_and(|limit| limit > 0) && options.threshold.is_none() {
             return Err(Error::STREAM_LIMIT_ALONE);
@@ -319,20 +317,15 @@ fn xtrim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Parses a count. A negative count becomes `negative`. Fails if it is not a number.
 pub(crate) fn parse_count(text: &[u8], negative: u64) -> Result<u64> {
-    Ok(u64::try_from(parse_i64(text).ok_or(Error::NOT_INTEGER)?).unwrap_or(negative))
+    Ok(u64::try_from(integer(text)?).unwrap_or(negative))
 }
 
 fn xrange(cx: &mut Context<'_>, args: &[&[u8]], start: &[u8], end: &[u8], reverse: bool) -> Result {
     let (start, end) = (parse_start(start)?, parse_end(end)?);
     let mut count = u64::MAX;
-    let mut rest = args[4..].iter();
-    while let Some(option) = rest.next() {
-        match rest.next() {
-            Some(number) if option.eq_ignore_ascii_case(b"COUNT") => {
-                count = parse_count(number, 0)?;
-            }
-            _ => return Err(Error::SYNTAX),
-        }
+    let mut rest = Tail(&args[4..]);
+    while let Some(number) = rest.value_of("COUNT")? {
+        count = parse_count(number, 0)?;
     }
     let (mut db, reply) = cx.db_and_reply();
     let Some(stream) = db.stream(args[1])? else {
@@ -371,20 +364,18 @@ fn xdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn xsetid(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let id = parse_id(args[2], 0)?;
     let (mut added, mut deleted) = (None, None);
-    let mut rest = args[3..].iter();
+    let mut rest = Tail(&args[3..]);
     while let Some(option) = rest.next() {
-        let Some(value) = rest.next() else { return Err(Error::SYNTAX) };
-        if option.eq_ignore_ascii_case(b"ENTRIESADDED") {
-            let count = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
-            added = Some(u64::try_from(count).map_err(|_| Error::XSETID_NEGATIVE)?);
-        } else if option.eq_ignore_ascii_case(b"MAXDELETEDID") {
-            let max = parse_id(value, 0)?;
-            if id < max {
-                return Err(Error::XSETID_BELOW_GIVEN);
+        match &*upper(option) {
+            b"ENTRIESADDED" => added = Some(u64::try_from(rest.integer()?).map_err(|_| Error::XSETID_NEGATIVE)?),
+            b"MAXDELETEDID" => {
+                let max = parse_id(rest.value()?, 0)?;
+                if id < max {
+                    return Err(Error::XSETID_BELOW_GIVEN);
+                }
+                deleted = Some(max).filter(|max| *max != StreamId::MIN);
             }
-            deleted = Some(max).filter(|max| *max != StreamId::MIN);
-        } else {
-            return Err(Error::SYNTAX);
+            _ => return Err(Error::SYNTAX),
         }
     }
     let mut db = cx.db();

@@ -1,12 +1,12 @@
 //! Consumer groups of streams: `XGROUP`, `XACK`, `XPENDING`.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::commands::streams::entries::{
     READ, STREAM, WRITE_FAST, parse_any_id, parse_count, parse_end, parse_id, parse_ids, parse_start, write_id,
 };
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{Tail, integer, upper};
 use crate::engine::command::{Command, Flags, Keys, Replies, rows, subrows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -104,20 +104,15 @@ const XGROUP: &[Command] = &subrows([
 /// Options of `XGROUP CREATE` and `SETID`.
 fn parse_options(args: &[&[u8]], create: bool) -> Result<(bool, Option<u64>)> {
     let (mut make, mut entries_read) = (false, None);
-    let mut rest = args[5..].iter();
+    let mut rest = Tail(&args[5..]);
     while let Some(option) = rest.next() {
-        if create && option.eq_ignore_ascii_case(b"MKSTREAM") {
-            make = true;
-        } else if option.eq_ignore_ascii_case(b"ENTRIESREAD")
-            && let Some(count) = rest.next()
-        {
-            let count = parse_i64(count).ok_or(Error::NOT_INTEGER)?;
-            if count < -1 {
-                return Err(Error::ENTRIES_READ_RANGE);
-            }
-            entries_read = u64::try_from(count).ok();
-        } else {
-            return Err(Error::subcommand_syntax(args));
+        match &*upper(option) {
+            b"MKSTREAM" if create => make = true,
+            b"ENTRIESREAD" if rest.left() > 0 => match rest.integer()? {
+                ..-1 => return Err(Error::ENTRIES_READ_RANGE),
+                count => entries_read = u64::try_from(count).ok(),
+            },
+            _ => return Err(Error::subcommand_syntax(args)),
         }
     }
     Ok((make, entries_read))
@@ -236,7 +231,7 @@ impl<'a> PendingRange<'a> {
         }
         let (mut min_idle_ms, mut at) = (0, 3);
         if args[3].eq_ignore_ascii_case(b"IDLE") {
-            min_idle_ms = parse_i64(args[4]).ok_or(Error::NOT_INTEGER)?;
+            min_idle_ms = integer(args[4])?;
             if args.len() < 8 {
                 return Err(Error::SYNTAX);
             }

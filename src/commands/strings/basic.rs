@@ -2,11 +2,10 @@
 //! [`crate::commands::strings::counters`].
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::commands::keys::deadline::Unit;
 use crate::commands::strings::bitmaps::check_growth;
 use crate::engine::command::keys::{CountFault, counted, uses};
-use crate::engine::command::options::{Options, Word, words};
+use crate::engine::command::options::{Options, Tail, Word, integer, words};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -252,19 +251,13 @@ enum NewDeadline {
 fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut chosen: Option<(Unit, &[u8])> = None;
     let mut persist = false;
-    let mut options = args[2..].iter();
+    let mut rest = Tail(&args[2..]);
     // An option may be repeated, and the last one counts. Two different options are mutually exclusive.
-    while let Some(option) = options.next() {
-        if option.eq_ignore_ascii_case(b"PERSIST") && chosen.is_none() {
-            persist = true;
-        } else if let Some(unit) = Unit::of_option(option)
-            && !persist
-            && chosen.is_none_or(|(known, _)| known == unit)
-            && let Some(number) = options.next()
-        {
-            chosen = Some((unit, number));
-        } else {
-            return Err(Error::SYNTAX);
+    while let Some(option) = rest.next() {
+        match Unit::of_option(option) {
+            None if option.eq_ignore_ascii_case(b"PERSIST") && chosen.is_none() => persist = true,
+            Some(unit) if !persist && chosen.is_none_or(|(known, _)| known == unit) => chosen = Some((unit, rest.value()?)),
+            _ => return Err(Error::SYNTAX),
         }
     }
     // The type of the key is checked before the number, as in Redis.
@@ -276,7 +269,7 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let new = match chosen {
         Some((unit, number)) => {
-            let number = parse_i64(number).ok_or(Error::NOT_INTEGER)?;
+            let number = integer(number)?;
             if number <= 0 {
                 return Err(Error::invalid_expire("getex"));
             }
@@ -447,8 +440,7 @@ fn strlen(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn getrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let start = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
-    let end = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let (start, end) = (integer(args[2])?, integer(args[3])?);
     let (mut db, reply) = cx.db_and_reply();
     let value = db.string(args[1])?.unwrap_or(b"");
     reply.bulk(part(value, start, end));
@@ -465,7 +457,7 @@ fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
 }
 
 fn setrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let offset = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let offset = integer(args[2])?;
     if offset < 0 {
         return Err(Error::OFFSET_RANGE);
     }

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::strings::bitmaps::{BITMAP, SETBIT, WRITE, check_growth, parse_offset};
 use crate::engine::command::keys::{KeyUse, uses};
-use crate::engine::command::options::{Options, words};
+use crate::engine::command::options::{Options, choice, integer, words};
 use crate::engine::command::{Access, Command, Flags, Natives, rows};
 use crate::engine::context::Context;
 use crate::store::entry::Form;
@@ -162,16 +162,15 @@ fn parse(cx: &Context<'_>, args: &[&[u8]]) -> Result<Vec<Operation>> {
     for word in words(args, 2, OPERATIONS) {
         match (word.name, word.args) {
             ("OVERFLOW", [kind]) => {
-                let kinds = [("wrap", Overflow::Wrap), ("sat", Overflow::Saturate), ("fail", Overflow::Fail)];
-                let known = kinds.iter().find(|(name, _)| kind.eq_ignore_ascii_case(name.as_bytes()));
-                overflow = known.ok_or(Error::BITFIELD_OVERFLOW)?.1;
+                let kinds = [("WRAP", Overflow::Wrap), ("SAT", Overflow::Saturate), ("FAIL", Overflow::Fail)];
+                overflow = choice(kind, &kinds).ok_or(Error::BITFIELD_OVERFLOW)?;
             }
             (name, [encoding, offset, value @ ..]) => {
                 let encoding = Encoding::parse(encoding).ok_or(Error::BITFIELD_TYPE)?;
                 let offset = parse_offset(cx, offset, Some(encoding.bits))?;
                 let mut change = None;
                 if let [value] = value {
-                    let value = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
+                    let value = integer(value)?;
                     change = Some((if name == "SET" { Change::Set(value) } else { Change::Increment(value) }, overflow));
                 }
                 operations.push(Operation { encoding, offset, change });

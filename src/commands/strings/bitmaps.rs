@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::command::keys::uses;
+use crate::engine::command::options::{choice, integer};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -148,12 +149,7 @@ fn getbit(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Whether positions are in bits, according to the last argument.
 fn counts_bits(unit: Option<&&[u8]>) -> Result<bool> {
-    match unit {
-        None => Ok(false),
-        Some(word) if word.eq_ignore_ascii_case(b"bit") => Ok(true),
-        Some(word) if word.eq_ignore_ascii_case(b"byte") => Ok(false),
-        Some(_) => Err(Error::SYNTAX),
-    }
+    unit.map_or(Ok(false), |word| choice(word, &[("BIT", true), ("BYTE", false)]).ok_or(Error::SYNTAX))
 }
 
 /// The bits from a first to a last position, both included. Negative positions count from the end. Empty if the first position
@@ -197,11 +193,7 @@ fn count_ones(bytes: &[u8]) -> u64 {
 fn bitcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let range = match args.len() {
         2 => None,
-        4 | 5 => {
-            let start = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
-            let end = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
-            Some((start, end, counts_bits(args.get(4))?))
-        }
+        4 | 5 => Some((integer(args[2])?, integer(args[3])?, counts_bits(args.get(4))?)),
         _ => return Err(Error::SYNTAX),
     };
     let (mut db, reply) = cx.db_and_reply();
@@ -235,7 +227,7 @@ fn find_bit(bytes: &[u8], wanted: bool) -> Option<u64> {
 }
 
 fn bitpos(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let wanted = match parse_i64(args[2]).ok_or(Error::NOT_INTEGER)? {
+    let wanted = match integer(args[2])? {
         0 => false,
         1 => true,
         _ => return Err(Error::BIT_ARGUMENT),
@@ -243,10 +235,8 @@ fn bitpos(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if args.len() > 6 {
         return Err(Error::SYNTAX);
     }
-    let number = |argument: Option<&&[u8]>| argument.map(|text| parse_i64(text).ok_or(Error::NOT_INTEGER)).transpose();
-    let start = number(args.get(3))?;
-    let bits = counts_bits(args.get(5))?;
-    let end = number(args.get(4))?;
+    let number = |at: usize| args.get(at).map(|text| integer(text)).transpose();
+    let (start, bits, end) = (number(3)?, counts_bits(args.get(5))?, number(4)?);
     let (mut db, reply) = cx.db_and_reply();
     let Some(bytes) = db.string(args[1])? else {
         // A missing key is an infinite string of zeros.
@@ -283,9 +273,8 @@ enum Operation {
 
 impl Operation {
     fn parse(word: &[u8]) -> Result<Operation> {
-        let known = [("and", Operation::And), ("or", Operation::Or), ("xor", Operation::Xor), ("not", Operation::Not)];
-        let found = known.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
-        found.map(|(_, operation)| *operation).ok_or(Error::SYNTAX)
+        let known = [("AND", Operation::And), ("OR", Operation::Or), ("XOR", Operation::Xor), ("NOT", Operation::Not)];
+        choice(word, &known).ok_or(Error::SYNTAX)
     }
 
     /// Applies the operation to the result of the previous strings, which is as long as the longest string, and another string.

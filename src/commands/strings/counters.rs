@@ -1,7 +1,8 @@
 //! Strings as numbers: `INCR`, `DECR` and their variants.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::{LongDouble, parse_i64};
+use crate::base::number::LongDouble;
+use crate::engine::command::options::integer;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -43,7 +44,7 @@ pub const COMMANDS: &[Command] = &rows([
 
         summary: "Increments the integer value of a key by a number. A missing key counts as 0.",
         syntax: "key increment",
-        handler: |cx, args| add(cx, args[1], parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?),
+        handler: |cx, args| add(cx, args[1], integer(args[2])?),
         ..COUNTER
     },
     Command {
@@ -53,7 +54,7 @@ pub const COMMANDS: &[Command] = &rows([
         summary: "Decrements the integer value of a key by a number. A missing key counts as 0.",
         syntax: "key decrement",
         handler: |cx, args| {
-            let decrement = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+            let decrement = integer(args[2])?;
             add(cx, args[1], decrement.checked_neg().ok_or(Error::DECREMENT_OVERFLOW)?)
         },
         ..COUNTER
@@ -88,7 +89,7 @@ fn add_slow(cx: &mut Context<'_>, (hash, place): (KeyHash, Option<Place>), key: 
     match place {
         None => db.put_string_at(hash, None, key, digits.format(new).as_bytes(), Ttl::Clear, ADDED)?,
         Some(place) => db.rewrite_string(hash, place, key, ADDED, |old| {
-            let old = parse_i64(old).ok_or(Error::NOT_INTEGER)?;
+            let old = integer(old)?;
             new = old.checked_add(increment).ok_or(Error::OVERFLOW)?;
             Ok(digits.format(new).as_bytes())
         })?,

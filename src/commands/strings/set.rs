@@ -9,6 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::time::Now;
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::{KeyUse, uses};
+use crate::engine::command::options::upper;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, Replies, Traits, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
@@ -107,16 +108,12 @@ enum Condition<'a> {
 impl<'a> Condition<'a> {
     /// Parses an option with an argument as a comparison; `None` for any other option.
     fn comparison(option: &[u8], argument: &'a [u8]) -> Result<Option<Condition<'a>>> {
-        Ok(Some(if option.eq_ignore_ascii_case(b"IFEQ") {
-            Condition::Equal(argument)
-        } else if option.eq_ignore_ascii_case(b"IFNE") {
-            Condition::NotEqual(argument)
-        } else if option.eq_ignore_ascii_case(b"IFDEQ") {
-            Condition::DigestEqual(parse_digest(argument)?)
-        } else if option.eq_ignore_ascii_case(b"IFDNE") {
-            Condition::DigestNotEqual(parse_digest(argument)?)
-        } else {
-            return Ok(None);
+        Ok(Some(match &*upper(option) {
+            b"IFEQ" => Condition::Equal(argument),
+            b"IFNE" => Condition::NotEqual(argument),
+            b"IFDEQ" => Condition::DigestEqual(parse_digest(argument)?),
+            b"IFDNE" => Condition::DigestNotEqual(parse_digest(argument)?),
+            _ => return Ok(None),
         }))
     }
 

@@ -1,9 +1,9 @@
 //! CLOCK: controls the server's clock over the wire, in test mode only.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::engine::Action;
+use crate::engine::command::options::integer;
 use crate::engine::command::{Command, Flags, Group, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::faults::test_mode::{ClockOrder, FAR_MS};
@@ -75,7 +75,7 @@ pub const COMMANDS: &[Command] = &rows([Command {
 
 /// Parses milliseconds, which must be at least `least`.
 fn within(text: &[u8], least: i64) -> Result<i64> {
-    let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
+    let ms = integer(text)?;
     if (least..=FAR_MS as i64).contains(&ms) { Ok(ms) } else { Err(Error::OUT_OF_RANGE) }
 }
 

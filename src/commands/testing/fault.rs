@@ -5,6 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands::locks::leaks;
 use crate::commands::reference::help;
 use crate::engine::Action;
+use crate::engine::command::options::integer;
 use crate::engine::command::{Command, Flags, Group, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::faults::rules::{Rule, lost};
@@ -203,7 +204,7 @@ fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 
 fn seed(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
-    let seed = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let seed = integer(args[2])?;
     cx.engine.faults_mut().seed(seed as u64);
     cx.reply.ok();
     Ok(())

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::base::number::{parse_f64, parse_i64};
+use crate::engine::command::options::{Tail, choice, upper};
 use crate::engine::faults::gates::Pace;
 use crate::engine::faults::test_mode::FAR_MS;
 use crate::keyspace::journal::WRITES_MAX;
@@ -108,33 +109,30 @@ pub(crate) fn lost<'a, 'b>(words: &'a [&'b [u8]]) -> Result<(Option<u64>, &'a [&
 impl Fault {
     /// Parses a fault. Returns it with the remaining words.
     fn parse<'a, 'b>(word: &[u8], rest: &'a [&'b [u8]]) -> Result<(Fault, &'a [&'b [u8]])> {
-        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-        for (name, when) in RESTARTS {
-            if is(name) {
-                let (lose, rest) = lost(rest)?;
-                return Ok((Fault::Restart { when, lose }, rest));
-            }
+        if let Some(when) = choice(word, &RESTARTS) {
+            let (lose, rest) = lost(rest)?;
+            return Ok((Fault::Restart { when, lose }, rest));
         }
-        let fault = match rest {
-            [text, rest @ ..] if is("ERROR") => {
+        let fault = match (&*upper(word), rest) {
+            (b"ERROR", [text, rest @ ..]) => {
                 let line: Vec<u8> = text.iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
                 return Ok((Fault::Error(String::from_utf8_lossy(&line).into_owned()), rest));
             }
-            [ms, rest @ ..] if is("DELAY") => return Ok((Fault::Delay(milliseconds(ms)?), rest)),
-            [ms, rest @ ..] if is("DELAY-REPLY") => return Ok((Fault::PaceReply(Pace::Late(milliseconds(ms)?)), rest)),
-            [bytes, ms, rest @ ..] if is("TRICKLE") => {
+            (b"DELAY", [ms, rest @ ..]) => return Ok((Fault::Delay(milliseconds(ms)?), rest)),
+            (b"DELAY-REPLY", [ms, rest @ ..]) => return Ok((Fault::PaceReply(Pace::Late(milliseconds(ms)?)), rest)),
+            (b"TRICKLE", [bytes, ms, rest @ ..]) => {
                 let bytes = count(bytes)?;
                 if !(1..=TRICKLE_MAX).contains(&bytes) {
                     return Err(Error::OUT_OF_RANGE);
                 }
                 return Ok((Fault::PaceReply(Pace::Trickle { bytes, every_ms: milliseconds(ms)? }), rest));
             }
-            _ if is("DROP") => Fault::Drop,
-            _ if is("DROP-REPLY") => Fault::DropReply,
-            _ if is("CLOSE") => Fault::Close { reset: false },
-            _ if is("RESET") => Fault::Close { reset: true },
-            _ if is("CLOSE-AFTER") => Fault::CloseAfter { reset: false },
-            _ if is("RESET-AFTER") => Fault::CloseAfter { reset: true },
+            (b"DROP", _) => Fault::Drop,
+            (b"DROP-REPLY", _) => Fault::DropReply,
+            (b"CLOSE", _) => Fault::Close { reset: false },
+            (b"RESET", _) => Fault::Close { reset: true },
+            (b"CLOSE-AFTER", _) => Fault::CloseAfter { reset: false },
+            (b"RESET-AFTER", _) => Fault::CloseAfter { reset: true },
             _ => return Err(Error::SYNTAX),
         };
         Ok((fault, rest))
@@ -217,26 +215,23 @@ impl Rule {
     /// Parses the words of `FAULT ADD`: a name, a fault, and the requests that it affects.
     pub fn parse(words: &[&[u8]]) -> Result<Rule> {
         let [name, what, rest @ ..] = words else { return Err(Error::SYNTAX) };
-        let (fault, mut rest) = Fault::parse(what, rest)?;
-        let mut rule = Rule::new(name, fault);
-        while let [option, value, behind @ ..] = rest {
-            rest = behind;
-            if option.eq_ignore_ascii_case(b"ON") {
-                rule = rule.on(value);
-            } else if option.eq_ignore_ascii_case(b"CLIENT") {
-                rule = rule.client(value);
-            } else if option.eq_ignore_ascii_case(b"PROBABILITY") {
-                let likely = parse_f64(value).filter(|p| (0.0..=1.0).contains(p));
-                rule.probability = likely.ok_or_else(|| Error::new("ERR PROBABILITY is a number from 0 to 1"))?;
-            } else if option.eq_ignore_ascii_case(b"TIMES") {
-                rule.times = Some(count(value)?);
-            } else if option.eq_ignore_ascii_case(b"AFTER") {
-                rule.after = count(value)?;
-            } else {
-                return Err(Error::SYNTAX);
+        let (fault, rest) = Fault::parse(what, rest)?;
+        let (mut rule, mut rest) = (Rule::new(name, fault), Tail(rest));
+        while let Some(option) = rest.next() {
+            let value = rest.value()?;
+            match &*upper(option) {
+                b"ON" => rule = rule.on(value),
+                b"CLIENT" => rule = rule.client(value),
+                b"PROBABILITY" => {
+                    let likely = parse_f64(value).filter(|p| (0.0..=1.0).contains(p));
+                    rule.probability = likely.ok_or_else(|| Error::new("ERR PROBABILITY is a number from 0 to 1"))?;
+                }
+                b"TIMES" => rule.times = Some(count(value)?),
+                b"AFTER" => rule.after = count(value)?,
+                _ => return Err(Error::SYNTAX),
             }
         }
-        if rest.is_empty() { Ok(rule) } else { Err(Error::SYNTAX) }
+        Ok(rule)
     }
 
     pub(crate) fn spent(&self) -> bool {

@@ -6,14 +6,12 @@
 //! turns it into a boxed value. `Db::expire_fields` removes expired fields as soon as they are due; a command that comes before
 //! removes a few itself and skips the rest.
 
-use std::collections::HashSet;
-
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Change, Classes, Effect, Event};
 use crate::keyspace::databases::{Db, Keyspace};
-use crate::keyspace::types::collection::{Collection, Pick, select};
+use crate::keyspace::types::collection::Collection;
 use crate::store::dict::{KeyHash, KeyHasher, Place};
 use crate::store::entry::{COUNT_FIELD_MAX, NewValue, ValueRef};
 use crate::store::trie::below;
@@ -95,7 +93,15 @@ impl<'a> HashView<'a> {
 
 impl<'a> Collection for HashView<'a> {
     type Element = Field<'a>;
-    type Picker = Picker<'a>;
+    type Name = &'a [u8];
+
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn elements(&self) -> impl Iterator<Item = Field<'a>> {
+        self.iter()
+    }
 
     /// See [`Hash::scan`].
     fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
@@ -113,55 +119,25 @@ impl<'a> Collection for HashView<'a> {
         })
     }
 
-    fn picker(&self) -> Picker<'a> {
-        match self.hash {
-            Form::Hash(hash) if !hash.is_small() && !self.has_expired => Picker { hash: Some(hash), list: Vec::new() },
-            _ => Picker { hash: None, list: self.iter().collect() },
-        }
+    fn name(field: Field<'a>) -> &'a [u8] {
+        field.name
     }
 
-    fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
-        let len = self.len();
-        let wanted = count.min(len);
-        if let Form::Hash(hash) = self.hash
-            && wanted < len / 3
-            && !self.has_expired
-            && !hash.is_small()
-        {
-            let mut fields = Vec::with_capacity(wanted);
-            let mut taken = HashSet::with_capacity_and_hasher(wanted, self.hasher.state());
-            while fields.len() < wanted
-                && let Some(field) = hash.random(&mut random)
-            {
-                if taken.insert(field.name) {
-                    fields.push(field);
-                }
-            }
-            return fields;
-        }
-        select(self.iter(), len, wanted, random)
+    fn hasher(&self) -> &KeyHasher {
+        self.hasher
     }
-}
 
-/// Picks random fields of a hash, each time uniformly.
-pub struct Picker<'a> {
-    /// A large hash without expired fields.
-    hash: Option<&'a Hash>,
-    /// The fields of a small hash, or those that have not expired.
-    list: Vec<Field<'a>>,
-}
+    fn is_walked(&self) -> bool {
+        self.has_expired || matches!(self.hash, Form::Hash(hash) if hash.is_small())
+    }
 
-impl<'a> Pick for Picker<'a> {
-    type Element = Field<'a>;
-
-    fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
+    fn draw(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
+        let field = match self.hash {
+            Form::Hash(hash) if !self.has_expired => hash.random(&mut random),
+            _ => self.iter().nth(below(random(), self.len())),
+        };
         // A hash in the database is never empty.
-        let none = Field { name: b"", value: b"", deadline: None };
-        match self.hash {
-            Some(hash) => hash.random(&mut random).unwrap_or(none),
-            None if self.list.is_empty() => none,
-            None => self.list[below(random(), self.list.len())],
-        }
+        field.unwrap_or(Field { name: b"", value: b"", deadline: None })
     }
 }
 

@@ -3,15 +3,12 @@
 //! Commands that read call [`Db::set`] or [`Db::sets`] for a [`SetView`]. Commands that write take a [`SetEdit`], change members
 //! through it and call [`SetEdit::finish`], which publishes the events and removes the key with its last member.
 
-use std::collections::HashSet;
-
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Classes, Effect, Event};
 use crate::keyspace::databases::Db;
-use crate::keyspace::types::collection::{Collection, Pick, select};
+use crate::keyspace::types::collection::Collection;
 use crate::store::dict::{KeyHasher, Place};
 use crate::store::entry::{NewValue, ValueRef};
-use crate::store::trie::below;
 use crate::store::values::set::{Limits, Member, Set};
 use crate::store::values::value::Value;
 
@@ -69,53 +66,36 @@ impl<'a> SetView<'a> {
 
 impl<'a> Collection for SetView<'a> {
     type Element = Member<'a>;
-    type Picker = Picker<'a>;
+    type Name = Member<'a>;
+
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn elements(&self) -> impl Iterator<Item = Member<'a>> {
+        self.iter()
+    }
 
     /// See [`Set::scan`].
     fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Member<'a>)) -> u64 {
         self.set.scan(self.hasher, cursor, count, visit)
     }
 
-    fn picker(&self) -> Picker<'a> {
-        // Access by index in a buffer walks over all members before it.
-        Picker { set: self.set, list: if self.set.is_packed() { self.iter().collect() } else { Vec::new() } }
+    fn name(member: Member<'a>) -> Member<'a> {
+        member
     }
 
-    fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Member<'a>> {
-        let len = self.len();
-        let wanted = count.min(len);
-        if !self.set.is_packed() && wanted < len / 3 {
-            let mut members = Vec::with_capacity(wanted);
-            let mut taken = HashSet::with_capacity_and_hasher(wanted, self.hasher.state());
-            while members.len() < wanted
-                && let Some(member) = self.set.random(&mut random)
-            {
-                if taken.insert(member) {
-                    members.push(member);
-                }
-            }
-            return members;
-        }
-        select(self.iter(), len, wanted, random)
+    fn hasher(&self) -> &KeyHasher {
+        self.hasher
     }
-}
 
-/// Picks random members of a set, each time uniformly.
-pub struct Picker<'a> {
-    set: &'a Set,
-    /// The members of a buffer; empty if the set is a table.
-    list: Vec<Member<'a>>,
-}
+    fn is_walked(&self) -> bool {
+        self.set.is_packed()
+    }
 
-impl<'a> Pick for Picker<'a> {
-    type Element = Member<'a>;
-
-    fn pick(&self, mut random: impl FnMut() -> u64) -> Member<'a> {
-        match self.list.len() {
-            // A set in the database is never empty.
-            0 => self.set.random(&mut random).unwrap_or(Member::Bytes(b"")),
-            len => self.list[below(random(), len)],
-        }
+    fn draw(&self, mut random: impl FnMut() -> u64) -> Member<'a> {
+        // A set in the database is never empty.
+        self.set.random(&mut random).unwrap_or(Member::Bytes(b""))
     }
 }
 

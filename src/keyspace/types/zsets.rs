@@ -4,15 +4,12 @@
 //! and call [`ZSetEdit::finish`], which publishes the events and removes the key with its last member. [`Db::store_zset`] stores
 //! whole results, as of `ZUNIONSTORE`.
 
-use std::collections::HashSet;
 use std::ops::Range;
-
-use foldhash::fast::FixedState;
 
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Change, Classes, Effect, Event};
 use crate::keyspace::databases::{Db, Keyspace, Ttl, ended};
-use crate::keyspace::types::collection::{Collection, Pick, select};
+use crate::keyspace::types::collection::Collection;
 use crate::keyspace::types::sets::SetView;
 use crate::store::dict::{KeyHasher, Place};
 use crate::store::entry::{EntryRef, NewValue, ValueRef};
@@ -103,56 +100,39 @@ impl<'a> ZSetView<'a> {
 
 impl<'a> Collection for ZSetView<'a> {
     type Element = Item<'a>;
-    type Picker = Picker<'a>;
+    type Name = &'a [u8];
+
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn elements(&self) -> impl Iterator<Item = Item<'a>> {
+        self.iter()
+    }
 
     /// See [`ZSet::scan`].
     fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Item<'a>)) -> u64 {
         self.zset.scan(cursor, count, visit)
     }
 
-    fn picker(&self) -> Picker<'a> {
-        // Access by rank in a buffer walks over all items before it.
-        Picker { zset: *self, list: if self.is_small() { self.iter().collect() } else { Vec::new() } }
+    fn name(item: Item<'a>) -> &'a [u8] {
+        item.member
     }
 
-    fn pick_one(&self, mut random: impl FnMut() -> u64) -> Item<'a> {
+    fn hasher(&self) -> &KeyHasher {
+        self.hasher
+    }
+
+    fn is_walked(&self) -> bool {
+        self.is_small()
+    }
+
+    fn draw(&self, mut random: impl FnMut() -> u64) -> Item<'a> {
         self.get(below(random(), self.len())).unwrap_or_else(|| unreachable!("a sorted set in the database is never empty"))
     }
 
-    fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Item<'a>> {
-        let len = self.len();
-        let wanted = count.min(len);
-        if wanted < len / 8 {
-            let picker = self.picker();
-            let mut taken = HashSet::with_capacity_and_hasher(wanted, FixedState::default());
-            let ranks = std::iter::repeat_with(|| below(random(), len)).filter(|rank| taken.insert(*rank));
-            return ranks.take(wanted).filter_map(|rank| picker.get(rank)).collect();
-        }
-        select(self.iter(), len, wanted, random)
-    }
-}
-
-/// Picks random items of a sorted set, each time uniformly.
-pub struct Picker<'a> {
-    zset: ZSetView<'a>,
-    /// The items of a buffer; empty for a larger sorted set.
-    list: Vec<Item<'a>>,
-}
-
-impl<'a> Picker<'a> {
-    fn get(&self, rank: usize) -> Option<Item<'a>> {
-        if self.list.is_empty() { self.zset.get(rank) } else { self.list.get(rank).copied() }
-    }
-}
-
-impl<'a> Pick for Picker<'a> {
-    type Element = Item<'a>;
-
-    fn pick(&self, mut random: impl FnMut() -> u64) -> Item<'a> {
-        match self.list.len() {
-            0 => self.zset.pick_one(random),
-            len => self.list[below(random(), len)],
-        }
+    fn drawn_below(&self) -> usize {
+        self.len() / 8
     }
 }
 

@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_score;
 use crate::commands::compat::geo::geohash::Point;
 use crate::commands::sorted_sets::members;
+use crate::engine::command::options::{choice, optional};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::zsets::ZSetView;
@@ -83,13 +84,7 @@ pub(crate) fn write_distance(reply: &mut dyn Sink, distance: f64) {
 
 /// Metres per unit.
 pub(crate) fn parse_unit(name: &[u8]) -> Result<f64> {
-    match name.to_ascii_lowercase().as_slice() {
-        b"m" => Ok(1.0),
-        b"km" => Ok(1000.0),
-        b"ft" => Ok(0.3048),
-        b"mi" => Ok(1609.34),
-        _ => Err(Error::GEO_UNIT),
-    }
+    choice(name, &[("m", 1.0), ("km", 1000.0), ("ft", 0.3048), ("mi", 1609.34)]).ok_or(Error::GEO_UNIT)
 }
 
 /// Parses a longitude and a latitude.
@@ -120,11 +115,7 @@ fn geoadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn geodist(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let unit_m = match args.get(4) {
-        _ if args.len() > 5 => return Err(Error::SYNTAX),
-        Some(unit) => parse_unit(unit)?,
-        None => 1.0,
-    };
+    let unit_m = optional(&args[4..])?.map_or(Ok(1.0), parse_unit)?;
     let (mut db, reply) = cx.db_and_reply();
     let zset = db.zset(args[1])?;
     match zset.and_then(|zset| place(zset, args[2]).zip(place(zset, args[3]))) {

@@ -1,11 +1,11 @@
 //! Searches for members by position.
 
 use crate::base::error::{Error, Result};
-use crate::base::number::{parse_i64, parse_score};
+use crate::base::number::parse_score;
 use crate::commands::compat::geo::geohash::{Area, Point, Shape};
 use crate::commands::compat::geo::points::{GEO, parse_point, parse_unit, place, write_distance, write_point};
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse, uses};
-use crate::engine::command::options::{self, Word, words};
+use crate::engine::command::options::{self, Word, integer, words};
 use crate::engine::command::{Access, Command, Flags, Keys, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
@@ -260,8 +260,7 @@ impl<'a> Options<'a> {
             ("ASC", _) => self.order = Some(Order::Ascending),
             ("DESC", _) => self.order = Some(Order::Descending),
             ("COUNT", [count]) => {
-                let count = parse_i64(count).ok_or(Error::NOT_INTEGER)?;
-                self.count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(Error::GEO_COUNT)?;
+                self.count = usize::try_from(integer(count)?).ok().filter(|&count| count > 0).ok_or(Error::GEO_COUNT)?;
             }
             ("STORE" | "STOREDIST", [key]) => {
                 self.store = Some(key);
