@@ -5,7 +5,7 @@ use crate::commands;
 use crate::commands::full_name;
 use crate::commands::reference::help;
 use crate::engine::command::options::integer;
-use crate::engine::command::{Command, Flags, Group, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::users::DEFAULT_NAME;
 use crate::engine::users::categories::{CATEGORIES, category};
@@ -34,88 +34,29 @@ pub const COMMANDS: &[Command] = &rows([Command {
     summary: "A container for access control commands.",
     complexity: "Depends on subcommand.",
     subcommands: &subrows([
-        Command {
-            name: "cat",
-            flags: LOOKING,
-            summary: "Lists the ACL categories, or the commands of a category.",
-            complexity: "O(1) since the categories and commands are a fixed set.",
-            syntax: "[category]",
-            handler: cat,
-            ..SUB
-        },
-        Command {
-            name: "deluser",
+        row!("cat", cat, "[category]", "Lists the ACL categories, or the commands of a category.";
+            flags: LOOKING, complexity: "O(1) since the categories and commands are a fixed set.", ..SUB),
+        row!("deluser", deluser, "username [username ...]", "Deletes users and closes their connections.";
+            secrets: |args| (2..args.len()).collect(), complexity: "O(1) amortized time considering the typical user.",
+            tips: TO_ALL_NODES, ..SUB),
+        row!("dryrun", dryrun, "username command [arg [arg ...]]",
+            "Checks whether a user may execute a command, without executing it.";
+            since: "7.0.0", complexity: "O(1).", ..SUB),
+        row!("genpass", genpass, "[bits]", "Generates a random password."; flags: LOOKING, ..SUB),
+        row!("getuser", getuser, "username", "Returns the rules of a user.";
             secrets: |args| (2..args.len()).collect(),
-            summary: "Deletes users and closes their connections.",
-            complexity: "O(1) amortized time considering the typical user.",
-            syntax: "username [username ...]",
-            tips: TO_ALL_NODES,
-            handler: deluser,
-            ..SUB
-        },
-        Command {
-            name: "dryrun",
-            since: "7.0.0",
-            summary: "Checks whether a user may execute a command, without executing it.",
-            complexity: "O(1).",
-            syntax: "username command [arg [arg ...]]",
-            handler: dryrun,
-            ..SUB
-        },
-        Command {
-            name: "genpass",
-            flags: LOOKING,
-            summary: "Generates a random password.",
-            syntax: "[bits]",
-            handler: genpass,
-            ..SUB
-        },
-        Command {
-            name: "getuser",
-            secrets: |args| (2..args.len()).collect(),
-            summary: "Returns the rules of a user.",
-            complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
-            syntax: "username",
-            handler: getuser,
-            ..SUB
-        },
+            complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.", ..SUB),
         Command { handler: help, ..help::row(Group::Server, "6.0.0") },
-        Command {
-            name: "list",
-            summary: "Lists the users and their rules in the format of ACL files.",
-            complexity: PER_USER,
-            handler: list,
-            ..SUB
-        },
-        Command { name: "load", summary: "Loads the users from the ACL file.", complexity: PER_USER, handler: load, ..SUB },
-        Command {
-            name: "log",
-            summary: "Returns or clears the log of denied requests.",
-            complexity: "O(N) for N returned entries",
-            syntax: "[count | RESET]",
-            handler: log,
-            ..SUB
-        },
-        Command {
-            name: "save",
-            summary: "Saves the users to the ACL file.",
-            complexity: PER_USER,
-            tips: TO_ALL_NODES,
-            handler: save,
-            ..SUB
-        },
-        Command {
-            name: "setuser",
-            secrets: |args| (2..args.len()).collect(),
-            summary: "Creates a user or changes its rules.",
-            complexity: "O(N). Where N is the number of rules provided.",
-            syntax: "username [rule [rule ...]]",
-            tips: TO_ALL_NODES,
-            handler: setuser,
-            ..SUB
-        },
-        Command { name: "users", summary: "Lists the names of the users.", complexity: PER_USER, handler: users, ..SUB },
-        Command { name: "whoami", flags: LOOKING, summary: "Returns the name of the connection's user.", handler: whoami, ..SUB },
+        row!("list", list, "Lists the users and their rules in the format of ACL files."; complexity: PER_USER, ..SUB),
+        row!("load", load, "Loads the users from the ACL file."; complexity: PER_USER, ..SUB),
+        row!("log", log, "[count | RESET]", "Returns or clears the log of denied requests.";
+            complexity: "O(N) for N returned entries", ..SUB),
+        row!("save", save, "Saves the users to the ACL file."; complexity: PER_USER, tips: TO_ALL_NODES, ..SUB),
+        row!("setuser", setuser, "username [rule [rule ...]]", "Creates a user or changes its rules.";
+            secrets: |args| (2..args.len()).collect(), complexity: "O(N). Where N is the number of rules provided.",
+            tips: TO_ALL_NODES, ..SUB),
+        row!("users", users, "Lists the names of the users."; complexity: PER_USER, ..SUB),
+        row!("whoami", whoami, "Returns the name of the connection's user."; flags: LOOKING, ..SUB),
     ]),
     ..Command::DEFAULT
 }]);

@@ -7,7 +7,7 @@ use crate::base::time::Now;
 use crate::commands::clients::{blocking, list, tracking};
 use crate::commands::reference::help;
 use crate::engine::command::options::{choice, upper};
-use crate::engine::command::{Command, Flags, Group, Traits, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, Traits, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::observe::client_line::shown;
 use crate::engine::session::{Session, SessionFlags};
@@ -29,92 +29,32 @@ pub const COMMANDS: &[Command] = &rows([Command {
     complexity: "Depends on subcommand.",
     subcommands: &subrows([
         tracking::CACHING,
-        Command {
-            name: "capa",
-            since: "8.0.0",
-            summary: "Declares the capabilities of the client.",
-            syntax: "capability [capability ...]",
-            handler: capa,
-            ..SUB
-        },
-        Command { name: "getname", since: "2.6.9", summary: "Returns the name of the connection.", handler: getname, ..SUB },
+        row!("capa", capa, "capability [capability ...]", "Declares the capabilities of the client."; since: "8.0.0", ..SUB),
+        row!("getname", getname, "Returns the name of the connection."; since: "2.6.9", ..SUB),
         tracking::GETREDIR,
         Command { traits: SUB.traits, handler: help, ..help::row(Group::Connection, "5.0.0") },
-        Command { name: "id", since: "5.0.0", summary: "Returns the ID of the connection.", handler: id, ..SUB },
-        Command {
-            name: "info",
-            since: "6.2.0",
-            summary: "Returns information about the connection.",
-            tips: &["nondeterministic_output"],
-            handler: list::info,
-            ..SUB
-        },
-        Command {
-            name: "kill",
-            flags: ADMIN,
-            since: "2.4.0",
-            summary: "Closes connections by address or by filters.",
-            complexity: "O(N) where N is the number of connections",
-            syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] [USER username] [ADDR ip:port] \
-                     [LADDR ip:port] [SKIPME <YES | NO>] [MAXAGE maxage]>",
-            handler: kill,
-            ..SUB
-        },
-        Command {
-            name: "list",
-            flags: ADMIN,
-            since: "2.4.0",
-            summary: "Lists the connections, one per line.",
-            complexity: "O(N) where N is the number of connections",
-            syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
-            tips: &["nondeterministic_output"],
-            handler: list::list,
-            ..SUB
-        },
-        Command {
-            name: "no-evict",
-            flags: ADMIN,
-            since: "7.0.0",
-            summary: "Exempts the connection from client eviction, or ends the exemption.",
-            syntax: "<ON | OFF>",
-            handler: no_evict,
-            ..SUB
-        },
-        Command {
-            name: "no-touch",
-            since: "7.2.0",
-            summary: "Controls whether commands of the connection update the access time of keys.",
-            syntax: "<ON | OFF>",
-            handler: no_touch,
-            ..SUB
-        },
+        row!("id", id, "Returns the ID of the connection."; since: "5.0.0", ..SUB),
+        row!("info", list::info, "Returns information about the connection.";
+            since: "6.2.0", tips: &["nondeterministic_output"], ..SUB),
+        row!("kill", kill,
+            "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] [USER username] [ADDR ip:port] \
+                     [LADDR ip:port] [SKIPME <YES | NO>] [MAXAGE maxage]>", "Closes connections by address or by filters.";
+            flags: ADMIN, since: "2.4.0", complexity: "O(N) where N is the number of connections", ..SUB),
+        row!("list", list::list, "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
+            "Lists the connections, one per line.";
+            flags: ADMIN, since: "2.4.0", complexity: "O(N) where N is the number of connections",
+            tips: &["nondeterministic_output"], ..SUB),
+        row!("no-evict", no_evict, "<ON | OFF>", "Exempts the connection from client eviction, or ends the exemption.";
+            flags: ADMIN, since: "7.0.0", ..SUB),
+        row!("no-touch", no_touch, "<ON | OFF>", "Controls whether commands of the connection update the access time of keys.";
+            since: "7.2.0", ..SUB),
         blocking::PAUSE,
-        Command {
-            name: "reply",
-            since: "3.2.0",
-            summary: "Turns replies on or off, or skips the reply to the next command.",
-            syntax: "<ON | OFF | SKIP>",
-            handler: reply,
-            ..SUB
-        },
-        Command {
-            name: "setinfo",
-            since: "7.2.0",
-            summary: "Sets the name or the version of the client library.",
-            syntax: "<LIB-NAME libname | LIB-VER libver>",
-            tips: TO_ALL_NODES,
-            handler: setinfo,
-            ..SUB
-        },
-        Command {
-            name: "setname",
-            since: "2.6.9",
-            summary: "Sets the name of the connection.",
-            syntax: "connection-name",
-            tips: TO_ALL_NODES,
-            handler: setname,
-            ..SUB
-        },
+        row!("reply", reply, "<ON | OFF | SKIP>", "Turns replies on or off, or skips the reply to the next command.";
+            since: "3.2.0", ..SUB),
+        row!("setinfo", setinfo, "<LIB-NAME libname | LIB-VER libver>", "Sets the name or the version of the client library.";
+            since: "7.2.0", tips: TO_ALL_NODES, ..SUB),
+        row!("setname", setname, "connection-name", "Sets the name of the connection.";
+            since: "2.6.9", tips: TO_ALL_NODES, ..SUB),
         tracking::TRACKING,
         tracking::TRACKINGINFO,
         blocking::UNBLOCK,

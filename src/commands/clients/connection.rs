@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::base::version::REDIS_VERSION;
 use crate::commands::clients::client;
 use crate::engine::command::options::{Tail, integer, upper};
-use crate::engine::command::{Command, Flags, Group, Positions, Replies, Traits, rows};
+use crate::engine::command::{Command, Flags, Group, Positions, Replies, Traits, row, rows};
 use crate::engine::context::{Context, Origin};
 use crate::engine::session::SessionFlags;
 use crate::engine::users::DEFAULT_NAME;
@@ -17,88 +17,27 @@ const HANDSHAKE: Flags =
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "auth",
-        secrets: |args| (1..args.len()).collect(),
-
-        flags: HANDSHAKE,
-        group: Group::Connection,
-        since: "1.0.0",
-        summary: "Authenticates the connection.",
-        complexity: "O(N) where N is the number of passwords of the user",
-        syntax: "[username] password",
-        handler: auth,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "echo",
-        replies: Replies::Scalar,
-
-        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
-        group: Group::Connection,
-        since: "1.0.0",
-        summary: "Returns the given string.",
-        syntax: "message",
-        handler: echo,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "hello",
-        secrets: secrets_of_hello,
-
-        flags: HANDSHAKE,
-        group: Group::Connection,
-        since: "6.0.0",
-        summary: "Selects the protocol version, authenticates and names the connection, and returns information about the server.",
-        syntax: "[protover [AUTH username password] [SETNAME clientname]]",
-        handler: hello,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "ping",
-        traits: Traits::WHILE_SUBSCRIBED.union(Traits::TELLS_OF_DISK),
-        flags: Flags::FAST,
-        group: Group::Connection,
-        since: "1.0.0",
-        summary: "Returns PONG or the given message.",
-        syntax: "[message]",
-        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-        handler: ping,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "quit",
-        traits: Traits::AT_ONCE.union(Traits::WHILE_SUBSCRIBED),
-
-        arity: -1,
-        flags: HANDSHAKE,
-        group: Group::Connection,
-        since: "1.0.0",
-        summary: "Closes the connection.",
-        handler: quit,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "reset",
-        traits: Traits::AT_ONCE.union(Traits::WHILE_SUBSCRIBED),
-
-        flags: HANDSHAKE,
-        group: Group::Connection,
-        since: "6.2.0",
-        summary: "Resets the connection to its initial state.",
-        handler: reset,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "select",
-        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
-        group: Group::Connection,
-        since: "1.0.0",
-        summary: "Selects the database of the connection.",
-        syntax: "index",
-        handler: select,
-        ..Command::DEFAULT
-    },
+    row!("auth", auth, "[username] password", "Authenticates the connection.";
+        secrets: |args| (1..args.len()).collect(), flags: HANDSHAKE, group: Group::Connection, since: "1.0.0",
+        complexity: "O(N) where N is the number of passwords of the user", ..Command::DEFAULT),
+    row!("echo", echo, "message", "Returns the given string.";
+        replies: Replies::Scalar, flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST), group: Group::Connection,
+        since: "1.0.0", ..Command::DEFAULT),
+    row!("hello", hello, "[protover [AUTH username password] [SETNAME clientname]]",
+        "Selects the protocol version, authenticates and names the connection, and returns information about the server.";
+        secrets: secrets_of_hello, flags: HANDSHAKE, group: Group::Connection, since: "6.0.0", ..Command::DEFAULT),
+    row!("ping", ping, "[message]", "Returns PONG or the given message.";
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::TELLS_OF_DISK), flags: Flags::FAST, group: Group::Connection,
+        since: "1.0.0", tips: &["request_policy:all_shards", "response_policy:all_succeeded"], ..Command::DEFAULT),
+    row!("quit", quit, "Closes the connection.";
+        traits: Traits::AT_ONCE.union(Traits::WHILE_SUBSCRIBED), arity: -1, flags: HANDSHAKE, group: Group::Connection,
+        since: "1.0.0", ..Command::DEFAULT),
+    row!("reset", reset, "Resets the connection to its initial state.";
+        traits: Traits::AT_ONCE.union(Traits::WHILE_SUBSCRIBED), flags: HANDSHAKE, group: Group::Connection, since: "6.2.0",
+        ..Command::DEFAULT),
+    row!("select", select, "index", "Selects the database of the connection.";
+        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST), group: Group::Connection, since: "1.0.0",
+        ..Command::DEFAULT),
 ]);
 
 /// The names and passwords after each `AUTH`. The argument of `SETNAME` is skipped, because it may be the word `AUTH`.

@@ -7,7 +7,7 @@ use crate::base::time::Now;
 use crate::commands::reference::help;
 use crate::engine::Engine;
 use crate::engine::command::keys::KeyUse;
-use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys, Positions, Replies, Traits, rows, subrows};
+use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys, Positions, Replies, Traits, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::pubsub::subscriptions::is_of_leader;
@@ -24,188 +24,54 @@ const NOT_KEYS: &[(Access, KeyUse)] = &[(Access::Read, KeyUse::NOT_KEY)];
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "psubscribe",
-        traits: Traits::WHILE_SUBSCRIBED,
-
-        flags: SUBSCRIBING,
-        channels: Channels::Patterns,
-        group: Group::PubSub,
-        since: "2.0.0",
-        summary: "Subscribes to channels by patterns.",
-        complexity: "O(N) where N is the number of patterns to subscribe to",
-        syntax: "pattern [pattern ...]",
-        handler: psubscribe,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "publish",
-        replies: Replies::Integer,
-
-        flags: PUBLISHING,
-        channels: Channels::First,
-        group: Group::PubSub,
-        since: "2.0.0",
-        summary: "Publishes a message to a channel.",
+    row!("psubscribe", psubscribe, "pattern [pattern ...]", "Subscribes to channels by patterns.";
+        traits: Traits::WHILE_SUBSCRIBED, flags: SUBSCRIBING, channels: Channels::Patterns, group: Group::PubSub, since: "2.0.0",
+        complexity: "O(N) where N is the number of patterns to subscribe to", ..Command::DEFAULT),
+    row!("publish", publish, "channel message", "Publishes a message to a channel.";
+        replies: Replies::Integer, flags: PUBLISHING, channels: Channels::First, group: Group::PubSub, since: "2.0.0",
         complexity: "O(N+M) where N is the number of subscribers of the channel and M the number of patterns",
-        syntax: "channel message",
-        handler: publish,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "pubsub",
-        group: Group::PubSub,
-        since: "2.8.0",
-        summary: "A container for commands that inspect subscriptions.",
-        complexity: "Depends on subcommand.",
-        subcommands: &subrows([
-            Command {
-                name: "channels",
-                flags: LOOKING,
-                group: Group::PubSub,
-                since: "2.8.0",
-                summary: "Lists the channels with subscribers.",
-                complexity: "O(N) where N is the number of channels with subscribers",
-                syntax: "[pattern]",
-                handler: channels,
-                ..Command::DEFAULT
-            },
+        ..Command::DEFAULT),
+    row!("pubsub", "A container for commands that inspect subscriptions.";
+        group: Group::PubSub, since: "2.8.0", complexity: "Depends on subcommand.", subcommands: &subrows([
+            row!("channels", channels, "[pattern]", "Lists the channels with subscribers.";
+                flags: LOOKING, group: Group::PubSub, since: "2.8.0",
+                complexity: "O(N) where N is the number of channels with subscribers", ..Command::DEFAULT),
             Command { handler: help, ..help::row(Group::PubSub, "6.2.0") },
-            Command {
-                name: "numpat",
-                flags: LOOKING,
-                group: Group::PubSub,
-                since: "2.8.0",
-                summary: "Returns the number of different patterns with subscribers.",
-                handler: numpat,
-                ..Command::DEFAULT
-            },
-            Command {
-                name: "numsub",
-                flags: LOOKING,
-                group: Group::PubSub,
-                since: "2.8.0",
-                summary: "Returns the number of subscribers of channels.",
-                complexity: "O(N) where N is the number of channels asked for",
-                syntax: "[channel [channel ...]]",
-                handler: numsub,
-                ..Command::DEFAULT
-            },
-            Command {
-                name: "shardchannels",
-                flags: LOOKING,
-                group: Group::PubSub,
-                since: "7.0.0",
-                summary: "Lists the shard channels with subscribers.",
-                complexity: "O(N) where N is the number of shard channels with subscribers",
-                syntax: "[pattern]",
-                handler: shardchannels,
-                ..Command::DEFAULT
-            },
-            Command {
-                name: "shardnumsub",
-                flags: LOOKING,
-                group: Group::PubSub,
-                since: "7.0.0",
-                summary: "Returns the number of subscribers of shard channels.",
-                complexity: "O(N) where N is the number of shard channels asked for",
-                syntax: "[shardchannel [shardchannel ...]]",
-                handler: shardnumsub,
-                ..Command::DEFAULT
-            },
-        ]),
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "punsubscribe",
-        traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS),
-
-        flags: SUBSCRIBING,
-        group: Group::PubSub,
-        since: "2.0.0",
-        summary: "Unsubscribes from patterns, or from all of them.",
-        complexity: "O(N) where N is the number of patterns to unsubscribe from",
-        syntax: "[pattern [pattern ...]]",
-        handler: punsubscribe,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "spublish",
-        replies: Replies::Integer,
-        slot_args: Some(first_channel),
-
-        flags: PUBLISHING,
-        channels: Channels::First,
-        keys: Keys::ONE,
-        key_uses: NOT_KEYS,
-        group: Group::PubSub,
-        since: "7.0.0",
-        summary: "Publishes a message to a shard channel.",
-        complexity: "O(N) where N is the number of subscribers of the shard channel",
-        syntax: "shardchannel message",
-        handler: spublish,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "ssubscribe",
-        traits: Traits::WHILE_SUBSCRIBED.union(Traits::AWAITS_LEADER),
-        slot_args: Some(all_channels),
-
-        flags: SUBSCRIBING,
-        channels: Channels::All,
-        keys: Keys::ALL,
-        key_uses: NOT_KEYS,
-        group: Group::PubSub,
-        since: "7.0.0",
-        summary: "Subscribes to shard channels.",
-        complexity: "O(N) where N is the number of shard channels to subscribe to",
-        syntax: "shardchannel [shardchannel ...]",
-        handler: ssubscribe,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "subscribe",
-        traits: Traits::WHILE_SUBSCRIBED,
-
-        flags: SUBSCRIBING,
-        channels: Channels::All,
-        group: Group::PubSub,
-        since: "2.0.0",
-        summary: "Subscribes to channels.",
-        complexity: "O(N) where N is the number of channels to subscribe to",
-        syntax: "channel [channel ...]",
-        handler: subscribe,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "sunsubscribe",
-        traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS),
-        slot_args: Some(all_channels),
-
-        flags: SUBSCRIBING,
-        keys: Keys::ALL,
-        key_uses: NOT_KEYS,
-        group: Group::PubSub,
-        since: "7.0.0",
-        summary: "Unsubscribes from shard channels, or from all of them.",
-        complexity: "O(N) where N is the number of shard channels to unsubscribe from",
-        syntax: "[shardchannel [shardchannel ...]]",
-        handler: sunsubscribe,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "unsubscribe",
-        traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS),
-
-        flags: SUBSCRIBING,
-        group: Group::PubSub,
-        since: "2.0.0",
-        summary: "Unsubscribes from channels, or from all of them.",
-        complexity: "O(N) where N is the number of channels to unsubscribe from",
-        syntax: "[channel [channel ...]]",
-        handler: unsubscribe,
-        ..Command::DEFAULT
-    },
+            row!("numpat", numpat, "Returns the number of different patterns with subscribers.";
+                flags: LOOKING, group: Group::PubSub, since: "2.8.0", ..Command::DEFAULT),
+            row!("numsub", numsub, "[channel [channel ...]]", "Returns the number of subscribers of channels.";
+                flags: LOOKING, group: Group::PubSub, since: "2.8.0",
+                complexity: "O(N) where N is the number of channels asked for", ..Command::DEFAULT),
+            row!("shardchannels", shardchannels, "[pattern]", "Lists the shard channels with subscribers.";
+                flags: LOOKING, group: Group::PubSub, since: "7.0.0",
+                complexity: "O(N) where N is the number of shard channels with subscribers", ..Command::DEFAULT),
+            row!("shardnumsub", shardnumsub, "[shardchannel [shardchannel ...]]",
+                "Returns the number of subscribers of shard channels.";
+                flags: LOOKING, group: Group::PubSub, since: "7.0.0",
+                complexity: "O(N) where N is the number of shard channels asked for", ..Command::DEFAULT),
+        ]), ..Command::DEFAULT),
+    row!("punsubscribe", punsubscribe, "[pattern [pattern ...]]", "Unsubscribes from patterns, or from all of them.";
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS), flags: SUBSCRIBING, group: Group::PubSub,
+        since: "2.0.0", complexity: "O(N) where N is the number of patterns to unsubscribe from", ..Command::DEFAULT),
+    row!("spublish", spublish, "shardchannel message", "Publishes a message to a shard channel.";
+        replies: Replies::Integer, slot_args: Some(first_channel), flags: PUBLISHING, channels: Channels::First, keys: Keys::ONE,
+        key_uses: NOT_KEYS, group: Group::PubSub, since: "7.0.0",
+        complexity: "O(N) where N is the number of subscribers of the shard channel", ..Command::DEFAULT),
+    row!("ssubscribe", ssubscribe, "shardchannel [shardchannel ...]", "Subscribes to shard channels.";
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::AWAITS_LEADER), slot_args: Some(all_channels), flags: SUBSCRIBING,
+        channels: Channels::All, keys: Keys::ALL, key_uses: NOT_KEYS, group: Group::PubSub, since: "7.0.0",
+        complexity: "O(N) where N is the number of shard channels to subscribe to", ..Command::DEFAULT),
+    row!("subscribe", subscribe, "channel [channel ...]", "Subscribes to channels.";
+        traits: Traits::WHILE_SUBSCRIBED, flags: SUBSCRIBING, channels: Channels::All, group: Group::PubSub, since: "2.0.0",
+        complexity: "O(N) where N is the number of channels to subscribe to", ..Command::DEFAULT),
+    row!("sunsubscribe", sunsubscribe, "[shardchannel [shardchannel ...]]",
+        "Unsubscribes from shard channels, or from all of them.";
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS), slot_args: Some(all_channels), flags: SUBSCRIBING,
+        keys: Keys::ALL, key_uses: NOT_KEYS, group: Group::PubSub, since: "7.0.0",
+        complexity: "O(N) where N is the number of shard channels to unsubscribe from", ..Command::DEFAULT),
+    row!("unsubscribe", unsubscribe, "[channel [channel ...]]", "Unsubscribes from channels, or from all of them.";
+        traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS), flags: SUBSCRIBING, group: Group::PubSub,
+        since: "2.0.0", complexity: "O(N) where N is the number of channels to unsubscribe from", ..Command::DEFAULT),
 ]);
 
 /// All arguments: shard channels have hash slots, like keys.

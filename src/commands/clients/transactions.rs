@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Command, Flags, Group, Keys, Traits, rows};
+use crate::engine::command::{Command, Flags, Group, Keys, Traits, row, rows};
 use crate::engine::context::Context;
 use crate::engine::session::SessionFlags;
 use crate::engine::transaction;
@@ -13,57 +13,21 @@ const TRANSACTION: Command = Command { group: Group::Transactions, flags: ANY_TI
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "discard",
-        traits: Traits::AT_ONCE,
-
-        since: "2.0.0",
-        summary: "Discards the queued requests of a transaction and stops watching keys.",
-        complexity: "O(1) for the queue, and O(N) where N is the number of watched keys",
-        handler: discard,
-        ..TRANSACTION
-    },
-    Command {
-        name: "exec",
+    row!("discard", discard, "Discards the queued requests of a transaction and stops watching keys.";
+        traits: Traits::AT_ONCE, since: "2.0.0", complexity: "O(1) for the queue, and O(N) where N is the number of watched keys",
+        ..TRANSACTION),
+    row!("exec", |cx, _| transaction::exec::execute(cx),
+        "Executes the queued requests of a transaction atomically, unless a watched key has changed.";
         traits: Traits::AT_ONCE.union(Traits::EXEC),
-
-        flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SKIP_SLOWLOG),
-        since: "1.2.0",
-        summary: "Executes the queued requests of a transaction atomically, unless a watched key has changed.",
-        complexity: "Depends on commands in the transaction",
-        handler: |cx, _| transaction::exec::execute(cx),
-        ..TRANSACTION
-    },
-    Command {
-        name: "multi",
-        traits: Traits::AT_ONCE,
-
-        since: "1.2.0",
-        summary: "Starts a transaction. Requests are queued until EXEC.",
-        handler: multi,
-        ..TRANSACTION
-    },
-    Command {
-        name: "unwatch",
-        since: "2.2.0",
-        summary: "Stops watching keys.",
-        complexity: "O(N) where N is the number of watched keys",
-        handler: unwatch,
-        ..TRANSACTION
-    },
-    Command {
-        name: "watch",
-        traits: Traits::AT_ONCE,
-
-        keys: Keys::ALL,
-        key_uses: uses::EXAMINED,
-        since: "2.2.0",
-        summary: "Watches keys: the next EXEC does nothing if one of them changes first.",
-        complexity: "O(1) for every key.",
-        syntax: "key [key ...]",
-        handler: watch,
-        ..TRANSACTION
-    },
+        flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SKIP_SLOWLOG), since: "1.2.0",
+        complexity: "Depends on commands in the transaction", ..TRANSACTION),
+    row!("multi", multi, "Starts a transaction. Requests are queued until EXEC.";
+        traits: Traits::AT_ONCE, since: "1.2.0", ..TRANSACTION),
+    row!("unwatch", unwatch, "Stops watching keys.";
+        since: "2.2.0", complexity: "O(N) where N is the number of watched keys", ..TRANSACTION),
+    row!("watch", watch, "key [key ...]", "Watches keys: the next EXEC does nothing if one of them changes first.";
+        traits: Traits::AT_ONCE, keys: Keys::ALL, key_uses: uses::EXAMINED, since: "2.2.0", complexity: "O(1) for every key.",
+        ..TRANSACTION),
 ]);
 
 fn multi(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {

@@ -8,7 +8,7 @@ use crate::commands::compat::cluster_nodes::{self as nodes, check_node_id, reply
 use crate::commands::reference::help;
 use crate::engine::cluster::{SLOTS, key_slot};
 use crate::engine::command::options::integer;
-use crate::engine::command::{Categories, Command, Flags, Group, Traits, rows, subrows};
+use crate::engine::command::{Categories, Command, Flags, Group, Traits, row, rows, subrows};
 use crate::engine::context::Context;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
@@ -38,12 +38,8 @@ const OF_NODES: &str = "O(N) where N is the total number of Cluster nodes";
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "cluster",
-        summary: "A container for cluster commands. The cluster consists of this server, or of the replicated ones.",
-        complexity: "Depends on subcommand.",
-        flags: Flags::empty(),
-        subcommands: &subrows([
+    row!("cluster", "A container for cluster commands. The cluster consists of this server, or of the replicated ones.";
+        complexity: "Depends on subcommand.", flags: Flags::empty(), subcommands: &subrows([
             Command {
                 complexity: "O(N) where N is the total number of hash slot arguments",
                 ..change("addslots", "slot:integer [slot:integer ...]", "Refused: all slots are assigned.")
@@ -182,33 +178,14 @@ pub const COMMANDS: &[Command] = &rows([
                 traits: Traits::ASKS_FOR_NODES,
                 ..query("slots", "", "Returns the ranges of slots with their nodes.", nodes::slots)
             },
-        ]),
-        ..ROW
-    },
-    Command {
-        name: "readonly",
-        flags: Flags::FAST.union(ANY_TIME),
-        categories: Categories::CONNECTION,
-        summary: "Enables reading from a replica for the connection. It has no effect: only the master answers reads.",
-        handler: accept,
-        ..ROW
-    },
-    Command {
-        name: "readwrite",
-        flags: Flags::FAST.union(ANY_TIME),
-        categories: Categories::CONNECTION,
-        summary: "Disables reading from a replica for the connection.",
-        handler: accept,
-        ..ROW
-    },
-    Command {
-        name: "asking",
-        flags: Flags::FAST,
-        categories: Categories::CONNECTION,
-        summary: "Announces that the client follows an ASK redirection. There are none, so it has no effect.",
-        handler: accept,
-        ..ROW
-    },
+        ]), ..ROW),
+    row!("readonly", accept,
+        "Enables reading from a replica for the connection. It has no effect: only the master answers reads.";
+        flags: Flags::FAST.union(ANY_TIME), categories: Categories::CONNECTION, ..ROW),
+    row!("readwrite", accept, "Disables reading from a replica for the connection.";
+        flags: Flags::FAST.union(ANY_TIME), categories: Categories::CONNECTION, ..ROW),
+    row!("asking", accept, "Announces that the client follows an ASK redirection. There are none, so it has no effect.";
+        flags: Flags::FAST, categories: Categories::CONNECTION, ..ROW),
 ]);
 
 fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {

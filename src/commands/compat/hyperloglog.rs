@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::engine::command::keys::KeyUse;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::{Db, Ttl};
@@ -17,65 +17,21 @@ const READ_AND_CACHED: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS);
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "pfadd",
-        replies: Replies::Integer,
-
-        flags: GROW.union(Flags::FAST),
-        key_uses: &[(Access::ReadWrite, KeyUse::INSERT)],
-        summary: "Adds elements to a HyperLogLog. Creates it if it does not exist.",
-        complexity: "O(N) for N elements",
-        syntax: "key [element [element ...]]",
-        handler: pfadd,
-        ..HLL
-    },
-    Command {
-        name: "pfcount",
-        replies: Replies::Integer,
-
-        flags: Flags::READONLY.union(Flags::MAY_REPLICATE),
-        keys: Keys::ALL,
-        key_uses: &[READ_AND_CACHED],
-        key_notes: &["Stores the estimate in the value."],
-        summary: "Estimates the number of different elements of one or more HyperLogLogs together.",
-        complexity: "O(N) for N keys",
-        syntax: "key [key ...]",
-        handler: pfcount,
-        ..HLL
-    },
-    Command {
-        name: "pfmerge",
-        replies: Replies::Scalar,
-
-        flags: GROW,
-        keys: Keys::ALL,
+    row!("pfadd", pfadd, "key [element [element ...]]", "Adds elements to a HyperLogLog. Creates it if it does not exist.";
+        replies: Replies::Integer, flags: GROW.union(Flags::FAST), key_uses: &[(Access::ReadWrite, KeyUse::INSERT)],
+        complexity: "O(N) for N elements", ..HLL),
+    row!("pfcount", pfcount, "key [key ...]", "Estimates the number of different elements of one or more HyperLogLogs together.";
+        replies: Replies::Integer, flags: Flags::READONLY.union(Flags::MAY_REPLICATE), keys: Keys::ALL,
+        key_uses: &[READ_AND_CACHED], key_notes: &["Stores the estimate in the value."], complexity: "O(N) for N keys", ..HLL),
+    row!("pfmerge", pfmerge, "destkey [sourcekey:key [sourcekey:key ...]]", "Merges HyperLogLogs into the first one.";
+        replies: Replies::Scalar, flags: GROW, keys: Keys::ALL,
         key_uses: &[(Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::INSERT)), (Access::Read, KeyUse::ACCESS)],
-        summary: "Merges HyperLogLogs into the first one.",
-        complexity: "O(N) for N HyperLogLogs",
-        syntax: "destkey [sourcekey:key [sourcekey:key ...]]",
-        handler: pfmerge,
-        ..HLL
-    },
-    Command {
-        name: "pfdebug",
-        flags: GROW.union(Flags::ADMIN),
-        keys: Keys::Range { first: 2, last: 2, step: 1 },
-        key_uses: &[READ_AND_CACHED],
-        summary: "Shows the registers or the encoding of a HyperLogLog.",
-        complexity: "O(N) for N registers",
-        syntax: "subcommand key",
-        handler: pfdebug,
-        ..HLL
-    },
-    Command {
-        name: "pfselftest",
-        flags: Flags::ADMIN,
-        keys: Keys::None,
-        summary: "Tests the HyperLogLog implementation.",
-        complexity: "O(N) for N elements of the test",
-        handler: pfselftest,
-        ..HLL
-    },
+        complexity: "O(N) for N HyperLogLogs", ..HLL),
+    row!("pfdebug", pfdebug, "subcommand key", "Shows the registers or the encoding of a HyperLogLog.";
+        flags: GROW.union(Flags::ADMIN), keys: Keys::Range { first: 2, last: 2, step: 1 }, key_uses: &[READ_AND_CACHED],
+        complexity: "O(N) for N registers", ..HLL),
+    row!("pfselftest", pfselftest, "Tests the HyperLogLog implementation.";
+        flags: Flags::ADMIN, keys: Keys::None, complexity: "O(N) for N elements of the test", ..HLL),
 ]);
 
 const PFADD: Event = Event::new(Classes::STRING, "pfadd");

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, row, rows, subrows};
 use crate::engine::context::Context;
 
 const ROW: Command = Command {
@@ -23,41 +23,14 @@ pub const COMMANDS: &[Command] = &rows([Command {
     complexity: "Depends on subcommand.",
     subcommands: &subrows([
         help::row(Group::Server, "5.0.0"),
-        Command {
-            name: "list",
-            summary: "Returns the loaded modules: none.",
-            tips: &["nondeterministic_output_order"],
-            handler: list,
-            ..ROW
-        },
-        Command {
-            name: "load",
-            refused: "Modules are not supported.",
-            flags: LOADS,
-            summary: "Refused: modules are not supported.",
-            syntax: "path [arg [arg ...]]",
-            handler: refuse,
-            ..ROW
-        },
-        Command {
-            name: "loadex",
-            refused: "Modules are not supported.",
-            flags: LOADS,
-            since: "7.0.0",
-            summary: "Refused: modules are not supported.",
-            syntax: "path [CONFIG configs:(name value) [CONFIG configs:(name value) ...]] [ARGS args [args ...]]",
-            handler: refuse,
-            ..ROW
-        },
-        Command {
-            name: "unload",
-            refused: "Modules are not supported.",
-            flags: LOADS,
-            summary: "Refused: modules are not supported.",
-            syntax: "name",
-            handler: refuse,
-            ..ROW
-        },
+        row!("list", list, "Returns the loaded modules: none."; tips: &["nondeterministic_output_order"], ..ROW),
+        row!("load", refuse, "path [arg [arg ...]]", "Refused: modules are not supported.";
+            refused: "Modules are not supported.", flags: LOADS, ..ROW),
+        row!("loadex", refuse, "path [CONFIG configs:(name value) [CONFIG configs:(name value) ...]] [ARGS args [args ...]]",
+            "Refused: modules are not supported.";
+            refused: "Modules are not supported.", flags: LOADS, since: "7.0.0", ..ROW),
+        row!("unload", refuse, "name", "Refused: modules are not supported.";
+            refused: "Modules are not supported.", flags: LOADS, ..ROW),
     ]),
     ..ROW
 }]);

@@ -7,7 +7,7 @@ use crate::commands::hashes::fields::{GROW_FAST, HASH, READ_FAST, WRITE_FAST};
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{choice, integer};
-use crate::engine::command::{Access, Command, rows};
+use crate::engine::command::{Access, Command, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::hashes::HashEdit;
@@ -22,73 +22,34 @@ const NO_DEADLINE: i64 = -1;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "hexpire",
-        key_uses: uses::CHANGED,
-        summary: "Sets the expiration of fields of a hash in seconds.",
-        syntax: "key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
-        handler: |cx, args| expire(cx, args, Unit::EX),
-        ..EXPIRE
-    },
-    Command {
-        name: "hpexpire",
-        key_uses: uses::CHANGED,
-        summary: "Sets the expiration of fields of a hash in milliseconds.",
-        syntax: "key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
-        handler: |cx, args| expire(cx, args, Unit::PX),
-        ..EXPIRE
-    },
-    Command {
-        name: "hexpireat",
-        key_uses: uses::CHANGED,
-        summary: "Sets the expiration of fields of a hash to a Unix time in seconds.",
-        syntax: "key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
-        handler: |cx, args| expire(cx, args, Unit::EXAT),
-        ..EXPIRE
-    },
-    Command {
-        name: "hpexpireat",
-        key_uses: uses::CHANGED,
-        summary: "Sets the expiration of fields of a hash to a Unix time in milliseconds.",
-        syntax: "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
-        handler: |cx, args| expire(cx, args, Unit::PXAT),
-        ..EXPIRE
-    },
-    Command {
-        name: "httl",
-        summary: "Returns the remaining time to live of fields of a hash in seconds.",
-        tips: &["nondeterministic_output"],
-        handler: |cx, args| time_left(cx, args, Unit::EX),
-        ..TIMES
-    },
-    Command {
-        name: "hpttl",
-        summary: "Returns the remaining time to live of fields of a hash in milliseconds.",
-        tips: &["nondeterministic_output"],
-        handler: |cx, args| time_left(cx, args, Unit::PX),
-        ..TIMES
-    },
-    Command {
-        name: "hexpiretime",
-        summary: "Returns the expiration of fields of a hash as a Unix time in seconds.",
-        handler: |cx, args| time_left(cx, args, Unit::EXAT),
-        ..TIMES
-    },
-    Command {
-        name: "hpexpiretime",
-        summary: "Returns the expiration of fields of a hash as a Unix time in milliseconds.",
-        handler: |cx, args| time_left(cx, args, Unit::PXAT),
-        ..TIMES
-    },
-    Command {
-        name: "hpersist",
-        access: Access::ReadWrite,
-        flags: WRITE_FAST,
-        key_uses: uses::CHANGED,
-        summary: "Removes the expiration of fields of a hash.",
-        handler: persist,
-        ..TIMES
-    },
+    row!("hexpire", |cx, args| expire(cx, args, Unit::EX), "key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
+        "Sets the expiration of fields of a hash in seconds.";
+        key_uses: uses::CHANGED, ..EXPIRE),
+    row!("hpexpire", |cx, args| expire(cx, args, Unit::PX),
+        "key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
+        "Sets the expiration of fields of a hash in milliseconds.";
+        key_uses: uses::CHANGED, ..EXPIRE),
+    row!("hexpireat", |cx, args| expire(cx, args, Unit::EXAT),
+        "key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
+        "Sets the expiration of fields of a hash to a Unix time in seconds.";
+        key_uses: uses::CHANGED, ..EXPIRE),
+    row!("hpexpireat", |cx, args| expire(cx, args, Unit::PXAT),
+        "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
+        "Sets the expiration of fields of a hash to a Unix time in milliseconds.";
+        key_uses: uses::CHANGED, ..EXPIRE),
+    row!("httl", |cx, args| time_left(cx, args, Unit::EX), "Returns the remaining time to live of fields of a hash in seconds.";
+        tips: &["nondeterministic_output"], ..TIMES),
+    row!("hpttl", |cx, args| time_left(cx, args, Unit::PX),
+        "Returns the remaining time to live of fields of a hash in milliseconds.";
+        tips: &["nondeterministic_output"], ..TIMES),
+    row!("hexpiretime", |cx, args| time_left(cx, args, Unit::EXAT),
+        "Returns the expiration of fields of a hash as a Unix time in seconds.";
+        ..TIMES),
+    row!("hpexpiretime", |cx, args| time_left(cx, args, Unit::PXAT),
+        "Returns the expiration of fields of a hash as a Unix time in milliseconds.";
+        ..TIMES),
+    row!("hpersist", persist, "Removes the expiration of fields of a hash.";
+        access: Access::ReadWrite, flags: WRITE_FAST, key_uses: uses::CHANGED, ..TIMES),
 ]);
 
 pub(crate) const EXPIRE: Command = Command { flags: GROW_FAST, since: "7.4.0", complexity: "O(N) for N given fields", ..HASH };

@@ -6,7 +6,7 @@ use crate::commands::elements::{self, Draw, Element, Scanned};
 use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::integer;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::hashes::HashView;
@@ -23,197 +23,59 @@ pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "hset",
-        replies: Replies::Integer,
-
-        flags: GROW_FAST,
-        key_uses: uses::CHANGED,
-        summary: "Sets fields of a hash. Creates the hash if it does not exist.",
-        complexity: "O(N) for N fields",
-        syntax: "key field value [field value ...]",
-        handler: hset,
-        ..HASH
-    },
-    Command {
-        name: "hmset",
-        replies: Replies::Scalar,
-
-        flags: GROW_FAST,
-        key_uses: uses::CHANGED,
-        summary: "Sets fields of a hash. HSET does the same and returns the number of new fields.",
-        complexity: "O(N) for N fields",
-        syntax: "key field value [field value ...]",
-        handler: hmset,
-        ..HASH
-    },
-    Command {
-        name: "hsetnx",
-        replies: Replies::Integer,
-
-        flags: GROW_FAST,
-        key_uses: uses::EXTENDED,
-        summary: "Sets a field of a hash only if the field does not exist.",
-        syntax: "key field value",
-        handler: hsetnx,
-        ..HASH
-    },
-    Command {
-        name: "hget",
-        replies: Replies::Scalar,
-
-        flags: READ_FAST,
-        summary: "Returns the value of a field of a hash.",
-        syntax: "key field",
-        handler: hget,
-        ..HASH
-    },
-    Command {
-        name: "hmget",
-        flags: READ_FAST,
-        summary: "Returns the values of several fields of a hash.",
-        complexity: "O(N) for N requested fields",
-        syntax: "key field [field ...]",
-        handler: hmget,
-        ..HASH
-    },
-    Command {
-        name: "hgetall",
-        traits: Traits::BOUNDED_COST,
-
-        flags: READ,
-        summary: "Returns all fields and values of a hash.",
-        complexity: "O(N) for N fields of the hash",
-        syntax: "key",
-        tips: &["nondeterministic_output_order"],
-        handler: hgetall,
-        ..HASH
-    },
-    Command {
-        name: "hkeys",
-        traits: Traits::BOUNDED_COST,
-
-        flags: READ,
-        summary: "Returns all fields of a hash.",
-        complexity: "O(N) for N fields of the hash",
-        syntax: "key",
-        tips: &["nondeterministic_output_order"],
-        handler: |cx, args| list(cx, args[1], |field| field.name),
-        ..HASH
-    },
-    Command {
-        name: "hvals",
-        traits: Traits::BOUNDED_COST,
-
-        flags: READ,
-        summary: "Returns all values of a hash.",
-        complexity: "O(N) for N fields of the hash",
-        syntax: "key",
-        tips: &["nondeterministic_output_order"],
-        handler: |cx, args| list(cx, args[1], |field| field.value),
-        ..HASH
-    },
-    Command {
-        name: "hlen",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        key_uses: uses::EXAMINED,
-        summary: "Returns the number of fields of a hash.",
-        syntax: "key",
-        handler: |cx, args| {
+    row!("hset", hset, "key field value [field value ...]", "Sets fields of a hash. Creates the hash if it does not exist.";
+        replies: Replies::Integer, flags: GROW_FAST, key_uses: uses::CHANGED, complexity: "O(N) for N fields", ..HASH),
+    row!("hmset", hmset, "key field value [field value ...]",
+        "Sets fields of a hash. HSET does the same and returns the number of new fields.";
+        replies: Replies::Scalar, flags: GROW_FAST, key_uses: uses::CHANGED, complexity: "O(N) for N fields", ..HASH),
+    row!("hsetnx", hsetnx, "key field value", "Sets a field of a hash only if the field does not exist.";
+        replies: Replies::Integer, flags: GROW_FAST, key_uses: uses::EXTENDED, ..HASH),
+    row!("hget", hget, "key field", "Returns the value of a field of a hash.";
+        replies: Replies::Scalar, flags: READ_FAST, ..HASH),
+    row!("hmget", hmget, "key field [field ...]", "Returns the values of several fields of a hash.";
+        flags: READ_FAST, complexity: "O(N) for N requested fields", ..HASH),
+    row!("hgetall", hgetall, "key", "Returns all fields and values of a hash.";
+        traits: Traits::BOUNDED_COST, flags: READ, complexity: "O(N) for N fields of the hash",
+        tips: &["nondeterministic_output_order"], ..HASH),
+    row!("hkeys", |cx, args| list(cx, args[1], |field| field.name), "key", "Returns all fields of a hash.";
+        traits: Traits::BOUNDED_COST, flags: READ, complexity: "O(N) for N fields of the hash",
+        tips: &["nondeterministic_output_order"], ..HASH),
+    row!("hvals", |cx, args| list(cx, args[1], |field| field.value), "key", "Returns all values of a hash.";
+        traits: Traits::BOUNDED_COST, flags: READ, complexity: "O(N) for N fields of the hash",
+        tips: &["nondeterministic_output_order"], ..HASH),
+    row!("hlen", |cx, args| {
             let len = cx.db().hash(args[1])?.map_or(0, |hash| hash.len());
             cx.reply.integer(len as i64);
             Ok(())
-        },
-        ..HASH
-    },
-    Command {
-        name: "hstrlen",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        since: "3.2.0",
-        key_uses: uses::EXAMINED,
-        summary: "Returns the length of the value of a field in bytes.",
-        syntax: "key field",
-        handler: |cx, args| {
+        }, "key", "Returns the number of fields of a hash.";
+        replies: Replies::Integer, flags: READ_FAST, key_uses: uses::EXAMINED, ..HASH),
+    row!("hstrlen", |cx, args| {
             let len = cx.db().hash(args[1])?.and_then(|hash| hash.get(args[2])).map_or(0, |field| field.value.len());
             cx.reply.integer(len as i64);
             Ok(())
-        },
-        ..HASH
-    },
-    Command {
-        name: "hexists",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        key_uses: uses::EXAMINED,
-        summary: "Checks whether a field of a hash exists.",
-        syntax: "key field",
-        handler: |cx, args| {
+        }, "key field", "Returns the length of the value of a field in bytes.";
+        replies: Replies::Integer, flags: READ_FAST, since: "3.2.0", key_uses: uses::EXAMINED, ..HASH),
+    row!("hexists", |cx, args| {
             let found = cx.db().hash(args[1])?.is_some_and(|hash| hash.get(args[2]).is_some());
             cx.reply.integer(i64::from(found));
             Ok(())
-        },
-        ..HASH
-    },
-    Command {
-        name: "hdel",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Deletes fields of a hash. Deletes the hash with its last field.",
-        complexity: "O(N) for N fields to delete",
-        syntax: "key field [field ...]",
-        handler: hdel,
-        ..HASH
-    },
-    Command {
-        name: "hincrby",
-        replies: Replies::Integer,
-
-        flags: GROW_FAST,
-        summary: "Increments the integer value of a field by a number. A missing field counts as 0.",
-        syntax: "key field increment",
-        handler: hincrby,
-        ..HASH
-    },
-    Command {
-        name: "hincrbyfloat",
-        replies: Replies::Scalar,
-
-        flags: GROW_FAST,
-        since: "2.6.0",
-        summary: "Increments the floating point value of a field by a number. A missing field counts as 0.",
-        syntax: "key field increment:double",
-        handler: hincrbyfloat,
-        ..HASH
-    },
-    Command {
-        name: "hrandfield",
-        flags: READ,
-        since: "6.2.0",
-        summary: "Returns random fields of a hash: different ones, or with a negative count possibly the same one several times.",
-        complexity: "O(N) for N returned fields",
-        syntax: "key [count [WITHVALUES]]",
-        tips: &["nondeterministic_output"],
-        handler: hrandfield,
-        ..HASH
-    },
-    Command {
-        name: "hscan",
-        flags: READ,
-        since: "2.8.0",
-        summary: "Iterates over the fields of a hash.",
-        complexity: "O(N) for N fields visited per call",
-        syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
-        tips: &["nondeterministic_output"],
-        handler: hscan,
-        ..HASH
-    },
+        }, "key field", "Checks whether a field of a hash exists.";
+        replies: Replies::Integer, flags: READ_FAST, key_uses: uses::EXAMINED, ..HASH),
+    row!("hdel", hdel, "key field [field ...]", "Deletes fields of a hash. Deletes the hash with its last field.";
+        replies: Replies::Integer, flags: WRITE_FAST, key_uses: uses::REMOVED_FROM, complexity: "O(N) for N fields to delete",
+        ..HASH),
+    row!("hincrby", hincrby, "key field increment",
+        "Increments the integer value of a field by a number. A missing field counts as 0.";
+        replies: Replies::Integer, flags: GROW_FAST, ..HASH),
+    row!("hincrbyfloat", hincrbyfloat, "key field increment:double",
+        "Increments the floating point value of a field by a number. A missing field counts as 0.";
+        replies: Replies::Scalar, flags: GROW_FAST, since: "2.6.0", ..HASH),
+    row!("hrandfield", hrandfield, "key [count [WITHVALUES]]",
+        "Returns random fields of a hash: different ones, or with a negative count possibly the same one several times.";
+        flags: READ, since: "6.2.0", complexity: "O(N) for N returned fields", tips: &["nondeterministic_output"], ..HASH),
+    row!("hscan", hscan, "key cursor [MATCH pattern] [COUNT count] [NOVALUES]", "Iterates over the fields of a hash.";
+        flags: READ, since: "2.8.0", complexity: "O(N) for N fields visited per call", tips: &["nondeterministic_output"],
+        ..HASH),
 ]);
 
 /// Sets pairs of field and value. Returns the number of new fields.

@@ -10,43 +10,23 @@ use crate::commands::hashes::fields::{GROW_FAST, WRITE_FAST};
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{Tail, upper};
-use crate::engine::command::{Access, Command, rows};
+use crate::engine::command::{Access, Command, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::store::values::hash::FieldTtl;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "hgetdel",
-        access: Access::ReadWrite,
-        flags: WRITE_FAST,
-        since: "8.0.0",
-        key_uses: uses::TAKEN,
-        summary: "Returns the values of fields of a hash and deletes the fields.",
-        handler: hgetdel,
-        ..TIMES
-    },
-    Command {
-        name: "hgetex",
-        access: Access::ReadWrite,
-        flags: WRITE_FAST,
-        since: "8.0.0",
-        summary: "Returns the values of fields of a hash, and sets or removes their expiration.",
-        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] FIELDS numfields field [field ...]",
-        handler: hgetex,
-        ..TIMES
-    },
-    Command {
-        name: "hsetex",
-        flags: GROW_FAST,
-        since: "8.0.0",
-        key_uses: uses::CHANGED,
-        summary: "Sets fields of a hash and their expiration, optionally only if all of them or none of them exist.",
-        syntax: "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
-        handler: hsetex,
-        ..EXPIRE
-    },
+    row!("hgetdel", hgetdel, "Returns the values of fields of a hash and deletes the fields.";
+        access: Access::ReadWrite, flags: WRITE_FAST, since: "8.0.0", key_uses: uses::TAKEN, ..TIMES),
+    row!("hgetex", hgetex,
+        "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] FIELDS numfields field [field ...]",
+        "Returns the values of fields of a hash, and sets or removes their expiration.";
+        access: Access::ReadWrite, flags: WRITE_FAST, since: "8.0.0", ..TIMES),
+    row!("hsetex", hsetex,
+        "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
+        "Sets fields of a hash and their expiration, optionally only if all of them or none of them exist.";
+        flags: GROW_FAST, since: "8.0.0", key_uses: uses::CHANGED, ..EXPIRE),
 ]);
 
 fn hgetdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::Action;
 use crate::engine::command::options::flag;
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Natives, rows};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Natives, row, rows};
 use crate::engine::context::Context;
 use crate::engine::observe::notices::Notice;
 
@@ -20,36 +20,14 @@ const WHOLE: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "flushall",
-        summary: "Deletes all keys of all databases.",
+    row!("flushall", |cx, args| flush(cx, args, true), "[ASYNC | SYNC]", "Deletes all keys of all databases.";
         complexity: "O(1) for each database. Memory is freed in steps afterwards.",
-        syntax: "[ASYNC | SYNC]",
-        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-        natives: Natives::Deleted,
-        handler: |cx, args| flush(cx, args, true),
-        ..WHOLE
-    },
-    Command {
-        name: "flushdb",
-        summary: "Deletes all keys of the selected database.",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"], natives: Natives::Deleted, ..WHOLE),
+    row!("flushdb", |cx, args| flush(cx, args, false), "[ASYNC | SYNC]", "Deletes all keys of the selected database.";
         complexity: "O(1). Memory is freed in steps afterwards.",
-        syntax: "[ASYNC | SYNC]",
-        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-        natives: Natives::Deleted,
-        handler: |cx, args| flush(cx, args, false),
-        ..WHOLE
-    },
-    Command {
-        name: "swapdb",
-        flags: Flags::WRITE.union(Flags::FAST),
-        since: "4.0.0",
-        summary: "Swaps two databases.",
-        complexity: "O(1)",
-        syntax: "index1 index2",
-        handler: swapdb,
-        ..WHOLE
-    },
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"], natives: Natives::Deleted, ..WHOLE),
+    row!("swapdb", swapdb, "index1 index2", "Swaps two databases.";
+        flags: Flags::WRITE.union(Flags::FAST), since: "4.0.0", complexity: "O(1)", ..WHOLE),
 ]);
 
 fn flush(cx: &mut Context<'_>, args: &[&[u8]], all: bool) -> Result {

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{integer, upper};
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, rows};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::store::entry::EntryRef;
@@ -23,97 +23,28 @@ const ASK: Command = Command { flags: Flags::READONLY.union(Flags::FAST), syntax
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "expire",
-        replies: Replies::Integer,
-
-        key_uses: uses::CHANGED,
-        summary: "Sets the expiration of a key in seconds.",
-        syntax: "key seconds [NX | XX | GT | LT]",
-        handler: |cx, args| expire(cx, args, Unit::EX, "expire"),
-        ..SET
-    },
-    Command {
-        name: "pexpire",
-        replies: Replies::Integer,
-
-        since: "2.6.0",
-        key_uses: uses::CHANGED,
-        summary: "Sets the expiration of a key in milliseconds.",
-        syntax: "key milliseconds [NX | XX | GT | LT]",
-        handler: |cx, args| expire(cx, args, Unit::PX, "pexpire"),
-        ..SET
-    },
-    Command {
-        name: "expireat",
-        replies: Replies::Integer,
-
-        since: "1.2.0",
-        key_uses: uses::CHANGED,
-        summary: "Sets the expiration of a key to a Unix time in seconds.",
-        syntax: "key unix-time-seconds [NX | XX | GT | LT]",
-        handler: |cx, args| expire(cx, args, Unit::EXAT, "expireat"),
-        ..SET
-    },
-    Command {
-        name: "pexpireat",
-        replies: Replies::Integer,
-
-        since: "2.6.0",
-        key_uses: uses::CHANGED,
-        summary: "Sets the expiration of a key to a Unix time in milliseconds.",
-        syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
-        handler: |cx, args| expire(cx, args, Unit::PXAT, "pexpireat"),
-        ..SET
-    },
-    Command {
-        name: "persist",
-        replies: Replies::Integer,
-
-        since: "2.2.0",
-        key_uses: uses::CHANGED,
-        summary: "Removes the expiration of a key.",
-        syntax: "key",
-        handler: persist,
-        ..SET
-    },
-    Command {
-        name: "ttl",
-        replies: Replies::Integer,
-
-        summary: "Returns the remaining time to live of a key in seconds.",
-        tips: &["nondeterministic_output"],
-        handler: |cx, args| ask(cx, args, Unit::EX),
-        ..ASK
-    },
-    Command {
-        name: "pttl",
-        replies: Replies::Integer,
-
-        since: "2.6.0",
-        summary: "Returns the remaining time to live of a key in milliseconds.",
-        tips: &["nondeterministic_output"],
-        handler: |cx, args| ask(cx, args, Unit::PX),
-        ..ASK
-    },
-    Command {
-        name: "expiretime",
-        replies: Replies::Integer,
-
-        since: "7.0.0",
-        summary: "Returns the expiration of a key as a Unix time in seconds.",
-        handler: |cx, args| ask(cx, args, Unit::EXAT),
-        ..ASK
-    },
-    Command {
-        name: "pexpiretime",
-        replies: Replies::Integer,
-
-        since: "7.0.0",
-        summary: "Returns the expiration of a key as a Unix time in milliseconds.",
-        handler: |cx, args| ask(cx, args, Unit::PXAT),
-        ..ASK
-    },
+    row!("expire", |cx, args| expire(cx, args, Unit::EX, "expire"), "key seconds [NX | XX | GT | LT]",
+        "Sets the expiration of a key in seconds.";
+        replies: Replies::Integer, key_uses: uses::CHANGED, ..SET),
+    row!("pexpire", |cx, args| expire(cx, args, Unit::PX, "pexpire"), "key milliseconds [NX | XX | GT | LT]",
+        "Sets the expiration of a key in milliseconds.";
+        replies: Replies::Integer, since: "2.6.0", key_uses: uses::CHANGED, ..SET),
+    row!("expireat", |cx, args| expire(cx, args, Unit::EXAT, "expireat"), "key unix-time-seconds [NX | XX | GT | LT]",
+        "Sets the expiration of a key to a Unix time in seconds.";
+        replies: Replies::Integer, since: "1.2.0", key_uses: uses::CHANGED, ..SET),
+    row!("pexpireat", |cx, args| expire(cx, args, Unit::PXAT, "pexpireat"), "key unix-time-milliseconds [NX | XX | GT | LT]",
+        "Sets the expiration of a key to a Unix time in milliseconds.";
+        replies: Replies::Integer, since: "2.6.0", key_uses: uses::CHANGED, ..SET),
+    row!("persist", persist, "key", "Removes the expiration of a key.";
+        replies: Replies::Integer, since: "2.2.0", key_uses: uses::CHANGED, ..SET),
+    row!("ttl", |cx, args| ask(cx, args, Unit::EX), "Returns the remaining time to live of a key in seconds.";
+        replies: Replies::Integer, tips: &["nondeterministic_output"], ..ASK),
+    row!("pttl", |cx, args| ask(cx, args, Unit::PX), "Returns the remaining time to live of a key in milliseconds.";
+        replies: Replies::Integer, since: "2.6.0", tips: &["nondeterministic_output"], ..ASK),
+    row!("expiretime", |cx, args| ask(cx, args, Unit::EXAT), "Returns the expiration of a key as a Unix time in seconds.";
+        replies: Replies::Integer, since: "7.0.0", ..ASK),
+    row!("pexpiretime", |cx, args| ask(cx, args, Unit::PXAT), "Returns the expiration of a key as a Unix time in milliseconds.";
+        replies: Replies::Integer, since: "7.0.0", ..ASK),
 ]);
 
 /// The conditions `NX`, `XX`, `GT` and `LT` for setting a deadline.

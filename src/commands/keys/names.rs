@@ -7,7 +7,7 @@ use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{Tail, integer, upper};
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, Traits, rows, subrows};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, Traits, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::{Db, Ttl};
@@ -35,114 +35,31 @@ const DELETE: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command { name: "del", traits: Traits::BOUNDED_COST, flags: Flags::WRITE, summary: "Deletes keys.", ..DELETE },
-    Command {
-        name: "unlink",
-        flags: WRITE_FAST,
-        since: "4.0.0",
-        summary: "Deletes keys. The same as DEL, which also frees large values in steps.",
-        ..DELETE
-    },
-    Command {
-        name: "exists",
-        replies: Replies::Integer,
-        flags: READ_FAST,
-        keys: Keys::ALL,
-        key_uses: uses::EXAMINED,
-        summary: "Counts the keys that exist. A key that is given twice counts twice.",
-        complexity: "O(N) for N keys",
-        syntax: "key [key ...]",
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        handler: exists,
-        ..KEY
-    },
-    Command {
-        name: "touch",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        keys: Keys::ALL,
-        since: "3.2.1",
-        key_uses: uses::EXAMINED,
-        summary: "Counts the keys that exist and updates their last access time.",
-        complexity: "O(N) for N keys",
-        syntax: "key [key ...]",
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        handler: touch,
-        ..KEY
-    },
-    Command {
-        name: "type",
-        replies: Replies::Scalar,
-
-        flags: READ_FAST,
-        key_uses: uses::EXAMINED,
-        summary: "Returns the type of the value of a key.",
-        syntax: "key",
-        handler: type_of,
-        ..KEY
-    },
-    Command {
-        name: "rename",
-        replies: Replies::Scalar,
-
-        flags: Flags::WRITE,
-        keys: Keys::TWO,
-        access: Access::ReadWrite,
-        key_uses: uses::RENAMED,
-        summary: "Renames a key. Overwrites the destination.",
-        syntax: "key newkey",
-        handler: rename,
-        ..KEY
-    },
-    Command {
-        name: "renamenx",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        keys: Keys::TWO,
-        access: Access::ReadWrite,
-        key_uses: uses::RENAMED_NEW,
-        summary: "Renames a key only if the new name does not exist.",
-        syntax: "key newkey",
-        handler: renamenx,
-        ..KEY
-    },
-    Command {
-        name: "copy",
-        replies: Replies::Integer,
-
-        flags: Flags::WRITE.union(Flags::DENYOOM),
-        keys: Keys::TWO,
-        since: "6.2.0",
-        key_uses: uses::COPIED,
-        summary: "Copies the value and the expiration of a key to another key.",
-        complexity: "O(N) for a collection of N elements",
-        syntax: "source destination [DB destination-db] [REPLACE]",
-        natives: Natives::Checked,
-        handler: copy,
-        ..KEY
-    },
-    Command {
-        name: "move",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        access: Access::ReadWrite,
-        summary: "Moves a key to another database.",
-        syntax: "key db:integer",
-        handler: move_key,
-        ..KEY
-    },
-    Command {
-        name: "object",
-        keys: Keys::None,
-        since: "2.2.3",
-        summary: "A container for commands that inspect values.",
-        categories: Categories::empty(),
-        subcommands: OBJECT,
-        ..KEY
-    },
+    row!("del", "Deletes keys."; traits: Traits::BOUNDED_COST, flags: Flags::WRITE, ..DELETE),
+    row!("unlink", "Deletes keys. The same as DEL, which also frees large values in steps.";
+        flags: WRITE_FAST, since: "4.0.0", ..DELETE),
+    row!("exists", exists, "key [key ...]", "Counts the keys that exist. A key that is given twice counts twice.";
+        replies: Replies::Integer, flags: READ_FAST, keys: Keys::ALL, key_uses: uses::EXAMINED, complexity: "O(N) for N keys",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"], ..KEY),
+    row!("touch", touch, "key [key ...]", "Counts the keys that exist and updates their last access time.";
+        replies: Replies::Integer, flags: READ_FAST, keys: Keys::ALL, since: "3.2.1", key_uses: uses::EXAMINED,
+        complexity: "O(N) for N keys", tips: &["request_policy:multi_shard", "response_policy:agg_sum"], ..KEY),
+    row!("type", type_of, "key", "Returns the type of the value of a key.";
+        replies: Replies::Scalar, flags: READ_FAST, key_uses: uses::EXAMINED, ..KEY),
+    row!("rename", rename, "key newkey", "Renames a key. Overwrites the destination.";
+        replies: Replies::Scalar, flags: Flags::WRITE, keys: Keys::TWO, access: Access::ReadWrite, key_uses: uses::RENAMED,
+        ..KEY),
+    row!("renamenx", renamenx, "key newkey", "Renames a key only if the new name does not exist.";
+        replies: Replies::Integer, flags: WRITE_FAST, keys: Keys::TWO, access: Access::ReadWrite, key_uses: uses::RENAMED_NEW,
+        ..KEY),
+    row!("copy", copy, "source destination [DB destination-db] [REPLACE]",
+        "Copies the value and the expiration of a key to another key.";
+        replies: Replies::Integer, flags: Flags::WRITE.union(Flags::DENYOOM), keys: Keys::TWO, since: "6.2.0",
+        key_uses: uses::COPIED, complexity: "O(N) for a collection of N elements", natives: Natives::Checked, ..KEY),
+    row!("move", move_key, "key db:integer", "Moves a key to another database.";
+        replies: Replies::Integer, flags: WRITE_FAST, access: Access::ReadWrite, ..KEY),
+    row!("object", "A container for commands that inspect values.";
+        keys: Keys::None, since: "2.2.3", categories: Categories::empty(), subcommands: OBJECT, ..KEY),
 ]);
 
 const OBJECT_KEY: Command = Command {
@@ -156,21 +73,11 @@ const OBJECT_KEY: Command = Command {
 };
 
 const OBJECT: &[Command] = &subrows([
-    Command { name: "encoding", summary: "Returns the internal encoding of a value.", handler: object_encoding, ..OBJECT_KEY },
-    Command {
-        name: "freq",
-        since: "4.0.0",
-        summary: "Returns the logarithmic access counter of a key. Requires an LFU eviction policy.",
-        handler: object_freq,
-        ..OBJECT_KEY
-    },
-    Command {
-        name: "idletime",
-        summary: "Returns the seconds since the last access to a key.",
-        handler: object_idletime,
-        ..OBJECT_KEY
-    },
-    Command { name: "refcount", summary: "Returns the reference count of a value.", handler: object_refcount, ..OBJECT_KEY },
+    row!("encoding", object_encoding, "Returns the internal encoding of a value."; ..OBJECT_KEY),
+    row!("freq", object_freq, "Returns the logarithmic access counter of a key. Requires an LFU eviction policy.";
+        since: "4.0.0", ..OBJECT_KEY),
+    row!("idletime", object_idletime, "Returns the seconds since the last access to a key."; ..OBJECT_KEY),
+    row!("refcount", object_refcount, "Returns the reference count of a value."; ..OBJECT_KEY),
     Command { categories: KEY.categories, ..help::row(Group::Generic, "6.2.0") },
 ]);
 

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::engine::ADVANCE_BUDGET;
 use crate::engine::command::options::{Tail, upper};
-use crate::engine::command::{Categories, Command, Flags, Group, rows};
+use crate::engine::command::{Categories, Command, Flags, Group, row, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::keys::Keys;
 use crate::keyspace::databases::Db;
@@ -15,33 +15,15 @@ const WALK: Command =
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "keys",
-        categories: Categories::KEYSPACE.union(Categories::DANGEROUS),
-        summary: "Returns all keys that match a pattern. In a large database, other clients are served meanwhile.",
-        complexity: "O(N) for N keys in the database",
-        syntax: "pattern",
-        tips: &["request_policy:all_shards", "nondeterministic_output_order"],
-        handler: keys,
-        ..WALK
-    },
-    Command {
-        name: "scan",
-        since: "2.8.0",
-        summary: "Iterates over the keys of the database.",
-        complexity: "O(N) for N keys visited per call, at most 2,048 whatever COUNT says",
-        syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
-        tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
-        handler: scan,
-        ..WALK
-    },
-    Command {
-        name: "randomkey",
-        summary: "Returns a random key of the database.",
-        tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
-        handler: randomkey,
-        ..WALK
-    },
+    row!("keys", keys, "pattern",
+        "Returns all keys that match a pattern. In a large database, other clients are served meanwhile.";
+        categories: Categories::KEYSPACE.union(Categories::DANGEROUS), complexity: "O(N) for N keys in the database",
+        tips: &["request_policy:all_shards", "nondeterministic_output_order"], ..WALK),
+    row!("scan", scan, "cursor [MATCH pattern] [COUNT count] [TYPE type]", "Iterates over the keys of the database.";
+        since: "2.8.0", complexity: "O(N) for N keys visited per call, at most 2,048 whatever COUNT says",
+        tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"], ..WALK),
+    row!("randomkey", randomkey, "Returns a random key of the database.";
+        tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"], ..WALK),
     Command {
         name: "dbsize",
         flags: Flags::READONLY.union(Flags::FAST),

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::engine::command::keys::KeyUse;
 use crate::engine::command::options::{Tail, integer, upper};
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, rows};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -14,34 +14,14 @@ use crate::store::values::value::Value;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "dump",
-        flags: Flags::READONLY,
-        keys: Keys::ONE,
-        group: Group::Generic,
-        categories: Categories::KEYSPACE,
-        since: "2.6.0",
-        summary: "Returns the value of a key in Redis's serialization format.",
-        complexity: "O(N) for N elements of the value",
-        syntax: "key",
-        tips: &["nondeterministic_output"],
-        handler: dump,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "restore",
-        flags: Flags::WRITE.union(Flags::DENYOOM),
-        keys: Keys::ONE,
-        key_uses: &[(Access::Overwrite, KeyUse::UPDATE)],
-        group: Group::Generic,
-        categories: Categories::KEYSPACE.union(Categories::DANGEROUS),
-        since: "2.6.0",
-        summary: "Creates a key from a value that DUMP returned.",
-        complexity: "O(N) for N elements of the value; O(N*log(N)) for a sorted set",
-        syntax: "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
-        handler: restore,
-        ..Command::DEFAULT
-    },
+    row!("dump", dump, "key", "Returns the value of a key in Redis's serialization format.";
+        flags: Flags::READONLY, keys: Keys::ONE, group: Group::Generic, categories: Categories::KEYSPACE, since: "2.6.0",
+        complexity: "O(N) for N elements of the value", tips: &["nondeterministic_output"], ..Command::DEFAULT),
+    row!("restore", restore, "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+        "Creates a key from a value that DUMP returned.";
+        flags: Flags::WRITE.union(Flags::DENYOOM), keys: Keys::ONE, key_uses: &[(Access::Overwrite, KeyUse::UPDATE)],
+        group: Group::Generic, categories: Categories::KEYSPACE.union(Categories::DANGEROUS), since: "2.6.0",
+        complexity: "O(N) for N elements of the value; O(N*log(N)) for a sorted set", ..Command::DEFAULT),
 ]);
 
 fn dump(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -15,7 +15,7 @@ use crate::base::number::parse_score;
 use crate::engine::cluster::key_slot;
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse};
 use crate::engine::command::options::{self, integer, words};
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, rows};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, row, rows};
 use crate::engine::context::{Context, Origin};
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;
@@ -64,32 +64,20 @@ fn find_keys(args: &[&[u8]]) -> Option<KeyPositions> {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "sort",
-        flags: Flags::WRITE.union(Flags::DENYOOM),
-        keys: Keys::Parsed { shown: &[SORTED, REFERRED, STORED], find: find_keys },
-        key_notes: &["", PATTERNS_NOTE, "STORE may be at any position after the key."],
-        summary: "Sorts the elements of a list, a set or a sorted set. Returns or stores them, or the values of keys derived from them.",
-        syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
+    row!("sort", |cx, args| sort(cx, args, false),
+        "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
                  [ALPHA] [STORE destination]",
-        handler: |cx, args| sort(cx, args, false),
-        ..SORT
-    },
-    Command {
-        name: "sort_ro",
-        flags: Flags::READONLY,
-        keys: Keys::Parsed {
+        "Sorts the elements of a list, a set or a sorted set. Returns or stores them, or the values of keys derived from them.";
+        flags: Flags::WRITE.union(Flags::DENYOOM), keys: Keys::Parsed { shown: &[SORTED, REFERRED, STORED], find: find_keys },
+        key_notes: &["", PATTERNS_NOTE, "STORE may be at any position after the key."], ..SORT),
+    row!("sort_ro", |cx, args| sort(cx, args, true),
+        "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
+                 [ALPHA]",
+        "Sorts the elements of a list, a set or a sorted set. Returns them, or the values of keys derived from them.";
+        flags: Flags::READONLY, keys: Keys::Parsed {
             shown: &[SORTED, REFERRED],
             find: |args| (args.len() > 1).then(|| [KeyAt::read(1)].into_iter().collect()),
-        },
-        key_notes: &["", PATTERNS_NOTE],
-        since: "7.0.0",
-        summary: "Sorts the elements of a list, a set or a sorted set. Returns them, or the values of keys derived from them.",
-        syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
-                 [ALPHA]",
-        handler: |cx, args| sort(cx, args, true),
-        ..SORT
-    },
+        }, key_notes: &["", PATTERNS_NOTE], since: "7.0.0", ..SORT),
 ]);
 
 /// What a pattern refers to, for a given element.

@@ -6,7 +6,7 @@ use crate::commands::elements::PopRequest;
 use crate::commands::lists::ends::{parse_end, pop_first, write_element};
 use crate::engine::blocking::deadline;
 use crate::engine::command::keys::uses;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::waits::Wake;
 use crate::store::values::list::End;
@@ -20,59 +20,24 @@ pub(crate) const BLOCKING: Command =
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "blpop",
-        keys: Keys::Range { first: 1, last: -2, step: 1 },
-        since: "2.0.0",
-        summary: "Removes and returns the first element of the first list that exists. Blocks until there is one.",
-        complexity: "O(N) where N is the number of provided keys.",
-        syntax: "key [key ...] timeout",
-        handler: |cx, args| pop(cx, args, End::Left),
-        ..BLOCKING
-    },
-    Command {
-        name: "brpop",
-        keys: Keys::Range { first: 1, last: -2, step: 1 },
-        since: "2.0.0",
-        summary: "Removes and returns the last element of the first list that exists. Blocks until there is one.",
-        complexity: "O(N) where N is the number of provided keys.",
-        syntax: "key [key ...] timeout",
-        handler: |cx, args| pop(cx, args, End::Right),
-        ..BLOCKING
-    },
-    Command {
-        name: "blmpop",
-        flags: WAIT.union(Flags::MOVABLEKEYS),
-        keys: Keys::Counted { numkeys: 2, step: 1 },
-        since: "7.0.0",
-        summary: "Removes and returns elements of the first list that exists. Blocks until there is one.",
-        complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
-        syntax: "timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
-        handler: blmpop,
-        ..BLOCKING
-    },
-    Command {
-        name: "blmove",
-        flags: WAIT.union(Flags::DENYOOM),
-        keys: Keys::TWO,
-        key_uses: uses::MOVED,
-        since: "6.2.0",
-        summary: "Moves an element from an end of a list to an end of another list and returns it. Blocks until there is one.",
-        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
-        handler: blmove,
-        ..BLOCKING
-    },
-    Command {
-        name: "brpoplpush",
-        flags: WAIT.union(Flags::DENYOOM),
-        keys: Keys::TWO,
-        key_uses: uses::MOVED,
-        since: "2.2.0",
-        summary: "Moves the last element of a list to the beginning of another list and returns it. Blocks until there is one. BLMOVE takes any ends.",
-        syntax: "source destination timeout",
-        handler: brpoplpush,
-        ..BLOCKING
-    },
+    row!("blpop", |cx, args| pop(cx, args, End::Left), "key [key ...] timeout",
+        "Removes and returns the first element of the first list that exists. Blocks until there is one.";
+        keys: Keys::Range { first: 1, last: -2, step: 1 }, since: "2.0.0",
+        complexity: "O(N) where N is the number of provided keys.", ..BLOCKING),
+    row!("brpop", |cx, args| pop(cx, args, End::Right), "key [key ...] timeout",
+        "Removes and returns the last element of the first list that exists. Blocks until there is one.";
+        keys: Keys::Range { first: 1, last: -2, step: 1 }, since: "2.0.0",
+        complexity: "O(N) where N is the number of provided keys.", ..BLOCKING),
+    row!("blmpop", blmpop, "timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
+        "Removes and returns elements of the first list that exists. Blocks until there is one.";
+        flags: WAIT.union(Flags::MOVABLEKEYS), keys: Keys::Counted { numkeys: 2, step: 1 }, since: "7.0.0",
+        complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.", ..BLOCKING),
+    row!("blmove", blmove, "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
+        "Moves an element from an end of a list to an end of another list and returns it. Blocks until there is one.";
+        flags: WAIT.union(Flags::DENYOOM), keys: Keys::TWO, key_uses: uses::MOVED, since: "6.2.0", ..BLOCKING),
+    row!("brpoplpush", brpoplpush, "source destination timeout",
+        "Moves the last element of a list to the beginning of another list and returns it. Blocks until there is one. BLMOVE takes any ends.";
+        flags: WAIT.union(Flags::DENYOOM), keys: Keys::TWO, key_uses: uses::MOVED, since: "2.2.0", ..BLOCKING),
 ]);
 
 fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {

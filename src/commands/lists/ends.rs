@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::commands::elements::{PopRequest, index_range, pop_count};
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{choice, integer};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::lists::ListEdit;
 use crate::resp::reply::Sink;
@@ -19,151 +19,48 @@ const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "lpush",
-        replies: Replies::Integer,
-
-        flags: GROW_FAST,
-        key_uses: uses::EXTENDED,
-        summary: "Prepends elements to a list, one after the other. Creates the list if it does not exist.",
-        complexity: "O(N) for N elements pushed",
-        syntax: "key element [element ...]",
-        handler: |cx, args| push(cx, args, End::Left, false),
-        ..LIST
-    },
-    Command {
-        name: "rpush",
-        replies: Replies::Integer,
-
-        flags: GROW_FAST,
-        key_uses: uses::EXTENDED,
-        summary: "Appends elements to a list. Creates the list if it does not exist.",
-        complexity: "O(N) for N elements pushed",
-        syntax: "key element [element ...]",
-        handler: |cx, args| push(cx, args, End::Right, false),
-        ..LIST
-    },
-    Command {
-        name: "lpushx",
-        replies: Replies::Integer,
-
-        flags: GROW_FAST,
-        since: "2.2.0",
-        key_uses: uses::EXTENDED,
-        summary: "Prepends elements to a list only if the list exists.",
-        complexity: "O(N) for N elements pushed",
-        syntax: "key element [element ...]",
-        handler: |cx, args| push(cx, args, End::Left, true),
-        ..LIST
-    },
-    Command {
-        name: "rpushx",
-        replies: Replies::Integer,
-
-        flags: GROW_FAST,
-        since: "2.2.0",
-        key_uses: uses::EXTENDED,
-        summary: "Appends elements to a list only if the list exists.",
-        complexity: "O(N) for N elements pushed",
-        syntax: "key element [element ...]",
-        handler: |cx, args| push(cx, args, End::Right, true),
-        ..LIST
-    },
-    Command {
-        name: "lpop",
-        replies: Replies::ScalarWithoutCount,
-
-        flags: WRITE_FAST,
-        key_uses: uses::TAKEN,
-        summary: "Removes and returns the first elements of a list. Deletes the list with its last element.",
-        complexity: "O(N) for N returned elements",
-        syntax: "key [count]",
-        handler: |cx, args| pop(cx, args, End::Left),
-        ..LIST
-    },
-    Command {
-        name: "rpop",
-        replies: Replies::ScalarWithoutCount,
-
-        flags: WRITE_FAST,
-        key_uses: uses::TAKEN,
-        summary: "Removes and returns the last elements of a list. Deletes the list with its last element.",
-        complexity: "O(N) for N returned elements",
-        syntax: "key [count]",
-        handler: |cx, args| pop(cx, args, End::Right),
-        ..LIST
-    },
-    Command {
-        name: "lmpop",
-        flags: Flags::WRITE.union(Flags::MOVABLEKEYS),
-        keys: Keys::Counted { numkeys: 1, step: 1 },
-        since: "7.0.0",
-        key_uses: uses::TAKEN,
-        summary: "Removes and returns elements of the first list that exists.",
-        complexity: "O(N+M) for N keys and M returned elements",
-        syntax: "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
-        handler: lmpop,
-        ..LIST
-    },
-    Command {
-        name: "lmove",
-        replies: Replies::Scalar,
-        traits: Traits::BOUNDED_COST,
-
-        flags: GROW,
-        keys: Keys::TWO,
-        since: "6.2.0",
-        key_uses: uses::MOVED,
-        summary: "Moves an element from an end of a list to an end of another list and returns it.",
-        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
-        handler: lmove,
-        ..LIST
-    },
-    Command {
-        name: "rpoplpush",
-        replies: Replies::Scalar,
-        traits: Traits::BOUNDED_COST,
-
-        flags: GROW,
-        keys: Keys::TWO,
-        since: "1.2.0",
-        key_uses: uses::MOVED,
-        summary: "Moves the last element of a list to the beginning of another list and returns it. LMOVE takes any ends.",
-        syntax: "source destination",
-        handler: |cx, args| move_element(cx, (args[1], End::Right), (args[2], End::Left)),
-        ..LIST
-    },
-    Command {
-        name: "llen",
-        replies: Replies::Integer,
-
-        flags: Flags::READONLY.union(Flags::FAST),
-        key_uses: uses::EXAMINED,
-        summary: "Returns the length of a list.",
-        syntax: "key",
-        handler: llen,
-        ..LIST
-    },
-    Command {
-        name: "lindex",
-        replies: Replies::Scalar,
-
+    row!("lpush", |cx, args| push(cx, args, End::Left, false), "key element [element ...]",
+        "Prepends elements to a list, one after the other. Creates the list if it does not exist.";
+        replies: Replies::Integer, flags: GROW_FAST, key_uses: uses::EXTENDED, complexity: "O(N) for N elements pushed", ..LIST),
+    row!("rpush", |cx, args| push(cx, args, End::Right, false), "key element [element ...]",
+        "Appends elements to a list. Creates the list if it does not exist.";
+        replies: Replies::Integer, flags: GROW_FAST, key_uses: uses::EXTENDED, complexity: "O(N) for N elements pushed", ..LIST),
+    row!("lpushx", |cx, args| push(cx, args, End::Left, true), "key element [element ...]",
+        "Prepends elements to a list only if the list exists.";
+        replies: Replies::Integer, flags: GROW_FAST, since: "2.2.0", key_uses: uses::EXTENDED,
+        complexity: "O(N) for N elements pushed", ..LIST),
+    row!("rpushx", |cx, args| push(cx, args, End::Right, true), "key element [element ...]",
+        "Appends elements to a list only if the list exists.";
+        replies: Replies::Integer, flags: GROW_FAST, since: "2.2.0", key_uses: uses::EXTENDED,
+        complexity: "O(N) for N elements pushed", ..LIST),
+    row!("lpop", |cx, args| pop(cx, args, End::Left), "key [count]",
+        "Removes and returns the first elements of a list. Deletes the list with its last element.";
+        replies: Replies::ScalarWithoutCount, flags: WRITE_FAST, key_uses: uses::TAKEN,
+        complexity: "O(N) for N returned elements", ..LIST),
+    row!("rpop", |cx, args| pop(cx, args, End::Right), "key [count]",
+        "Removes and returns the last elements of a list. Deletes the list with its last element.";
+        replies: Replies::ScalarWithoutCount, flags: WRITE_FAST, key_uses: uses::TAKEN,
+        complexity: "O(N) for N returned elements", ..LIST),
+    row!("lmpop", lmpop, "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
+        "Removes and returns elements of the first list that exists.";
+        flags: Flags::WRITE.union(Flags::MOVABLEKEYS), keys: Keys::Counted { numkeys: 1, step: 1 }, since: "7.0.0",
+        key_uses: uses::TAKEN, complexity: "O(N+M) for N keys and M returned elements", ..LIST),
+    row!("lmove", lmove, "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
+        "Moves an element from an end of a list to an end of another list and returns it.";
+        replies: Replies::Scalar, traits: Traits::BOUNDED_COST, flags: GROW, keys: Keys::TWO, since: "6.2.0",
+        key_uses: uses::MOVED, ..LIST),
+    row!("rpoplpush", |cx, args| move_element(cx, (args[1], End::Right), (args[2], End::Left)), "source destination",
+        "Moves the last element of a list to the beginning of another list and returns it. LMOVE takes any ends.";
+        replies: Replies::Scalar, traits: Traits::BOUNDED_COST, flags: GROW, keys: Keys::TWO, since: "1.2.0",
+        key_uses: uses::MOVED, ..LIST),
+    row!("llen", llen, "key", "Returns the length of a list.";
+        replies: Replies::Integer, flags: Flags::READONLY.union(Flags::FAST), key_uses: uses::EXAMINED, ..LIST),
+    row!("lindex", lindex, "key index", "Returns an element of a list by its index. Negative indexes count from the end.";
+        replies: Replies::Scalar, flags: Flags::READONLY, complexity: "O(N) for N nodes between the element and the nearer end",
+        ..LIST),
+    row!("lrange", lrange, "key start stop", "Returns the elements of a list between two indexes, both included.";
         flags: Flags::READONLY,
-        summary: "Returns an element of a list by its index. Negative indexes count from the end.",
-        complexity: "O(N) for N nodes between the element and the nearer end",
-        syntax: "key index",
-        handler: lindex,
-        ..LIST
-    },
-    Command {
-        name: "lrange",
-        flags: Flags::READONLY,
-        summary: "Returns the elements of a list between two indexes, both included.",
-        complexity: "O(S+N) for S nodes between the first element and the nearer end, and N returned elements",
-        syntax: "key start stop",
-        handler: lrange,
-        ..LIST
-    },
+        complexity: "O(S+N) for S nodes between the first element and the nearer end, and N returned elements", ..LIST),
 ]);
 
 /// `LEFT` or `RIGHT`.

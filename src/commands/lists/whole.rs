@@ -6,72 +6,30 @@ use crate::commands::elements::index_range;
 use crate::commands::lists::ends::{GROW, LIST, index};
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{Tail, choice, integer, upper};
-use crate::engine::command::{Command, Flags, Replies, rows};
+use crate::engine::command::{Command, Flags, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::store::values::list::{End, Needle};
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "lset",
-        replies: Replies::Scalar,
-
-        flags: GROW,
-        key_uses: uses::CHANGED,
-        summary: "Replaces an element of a list by its index.",
-        complexity: "O(N) for N nodes between the element and the nearer end",
-        syntax: "key index element",
-        handler: lset,
-        ..LIST
-    },
-    Command {
-        name: "linsert",
-        replies: Replies::Integer,
-
-        flags: GROW,
-        since: "2.2.0",
-        key_uses: uses::EXTENDED,
-        summary: "Inserts an element before or after the first element that equals the pivot.",
-        complexity: "O(N) for N elements before the pivot",
-        syntax: "key <BEFORE | AFTER> pivot element",
-        handler: linsert,
-        ..LIST
-    },
-    Command {
-        name: "lrem",
-        replies: Replies::Integer,
-
-        flags: Flags::WRITE,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Removes elements of a list that equal the given one, from the beginning or, with a negative count, from the end.",
-        complexity: "O(N) for N elements of the list",
-        syntax: "key count element",
-        handler: lrem,
-        ..LIST
-    },
-    Command {
-        name: "ltrim",
-        replies: Replies::Scalar,
-
-        flags: Flags::WRITE,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Removes all elements of a list except those between two indexes.",
-        complexity: "O(N) for N removed nodes. Their memory is freed in steps afterwards.",
-        syntax: "key start stop",
-        handler: ltrim,
-        ..LIST
-    },
-    Command {
-        name: "lpos",
-        flags: Flags::READONLY,
-        since: "6.0.6",
-        summary: "Returns the indexes of elements of a list that equal the given one.",
-        complexity: "O(N) for N examined elements",
-        syntax: "key element [RANK rank] [COUNT num-matches:integer] [MAXLEN len:integer]",
-        handler: lpos,
-        ..LIST
-    },
+    row!("lset", lset, "key index element", "Replaces an element of a list by its index.";
+        replies: Replies::Scalar, flags: GROW, key_uses: uses::CHANGED,
+        complexity: "O(N) for N nodes between the element and the nearer end", ..LIST),
+    row!("linsert", linsert, "key <BEFORE | AFTER> pivot element",
+        "Inserts an element before or after the first element that equals the pivot.";
+        replies: Replies::Integer, flags: GROW, since: "2.2.0", key_uses: uses::EXTENDED,
+        complexity: "O(N) for N elements before the pivot", ..LIST),
+    row!("lrem", lrem, "key count element",
+        "Removes elements of a list that equal the given one, from the beginning or, with a negative count, from the end.";
+        replies: Replies::Integer, flags: Flags::WRITE, key_uses: uses::REMOVED_FROM,
+        complexity: "O(N) for N elements of the list", ..LIST),
+    row!("ltrim", ltrim, "key start stop", "Removes all elements of a list except those between two indexes.";
+        replies: Replies::Scalar, flags: Flags::WRITE, key_uses: uses::REMOVED_FROM,
+        complexity: "O(N) for N removed nodes. Their memory is freed in steps afterwards.", ..LIST),
+    row!("lpos", lpos, "key element [RANK rank] [COUNT num-matches:integer] [MAXLEN len:integer]",
+        "Returns the indexes of elements of a list that equal the given one.";
+        flags: Flags::READONLY, since: "6.0.6", complexity: "O(N) for N examined elements", ..LIST),
 ]);
 
 fn lset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -6,7 +6,7 @@ use crate::base::number::parse_i64;
 use crate::engine::access::Parts;
 use crate::engine::command::keys::{CountFault, counted};
 use crate::engine::command::options::{Tail, integer, option, upper};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, row, rows};
 use crate::engine::context::Context;
 use crate::engine::locks::{deadlock_error, refusal_error};
 use crate::engine::observe::notices::Notice;
@@ -35,56 +35,24 @@ pub(crate) const LOCK: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "lock.acquire",
-        flags: LOCK.flags.union(Flags::BLOCKING),
-        summary: "Acquires a lock, or waits for it in its queue. Returns the fencing token. A repeated REQUEST returns the same token, or NOTHELD if that grant has ended.",
-        complexity: "O(1), or O(W) to search a chain of W waits for a deadlock",
-        syntax: "key owner lease [SHARED] [WAIT milliseconds] [SESSION] [DELAY milliseconds] [MAXHOLD milliseconds] [REQUEST id]",
-        handler: acquire,
-        ..LOCK
-    },
-    Command {
-        name: "lock.acquireall",
-        flags: LOCK.flags.union(Flags::BLOCKING).union(Flags::MOVABLEKEYS),
-        keys: Keys::Counted { numkeys: 1, step: 1 },
-        summary: "Acquires several locks at once, or waits until all of them are available. Returns the fencing tokens.",
-        complexity: "O(N) for N names",
-        syntax: "numkeys key [key ...] owner lease [WAIT milliseconds] [SESSION] [REQUEST id]",
-        handler: acquire_all,
-        ..LOCK
-    },
-    Command {
-        name: "lock.release",
-        flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Releases one hold of a lock, or all of them, and grants a free lock to the first waiter. Returns the remaining hold count. With TOKEN it ends no later grant. A repeated REQUEST returns the first reply; one that was refused is checked again.",
-        syntax: "key owner [ALL] [TOKEN token] [REQUEST id]",
-        handler: |cx, args| release(cx, args, false),
-        ..LOCK
-    },
-    Command {
-        name: "lock.renew",
-        flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Restarts the lease of a holder, or with KEEP leaves it as it is. Returns the remaining milliseconds. If the connection that had the grant has ended, this one takes it over.",
-        syntax: "key owner <lease | KEEP> [TOKEN token]",
-        handler: |cx, args| renew(cx, args, false),
-        ..LOCK
-    },
-    Command {
-        name: "lock.check",
-        flags: Flags::READONLY.union(Flags::FAST),
-        summary: "Checks whether a fencing token belongs to a current holder.",
-        syntax: "key token",
-        handler: check,
-        ..LOCK
-    },
-    Command {
-        name: "lock.guard",
-        summary: "Stores the largest fencing token of a resource and refuses smaller ones.",
-        syntax: "key token",
-        handler: guard,
-        ..LOCK
-    },
+    row!("lock.acquire", acquire,
+        "key owner lease [SHARED] [WAIT milliseconds] [SESSION] [DELAY milliseconds] [MAXHOLD milliseconds] [REQUEST id]",
+        "Acquires a lock, or waits for it in its queue. Returns the fencing token. A repeated REQUEST returns the same token, or NOTHELD if that grant has ended.";
+        flags: LOCK.flags.union(Flags::BLOCKING), complexity: "O(1), or O(W) to search a chain of W waits for a deadlock",
+        ..LOCK),
+    row!("lock.acquireall", acquire_all, "numkeys key [key ...] owner lease [WAIT milliseconds] [SESSION] [REQUEST id]",
+        "Acquires several locks at once, or waits until all of them are available. Returns the fencing tokens.";
+        flags: LOCK.flags.union(Flags::BLOCKING).union(Flags::MOVABLEKEYS), keys: Keys::Counted { numkeys: 1, step: 1 },
+        complexity: "O(N) for N names", ..LOCK),
+    row!("lock.release", |cx, args| release(cx, args, false), "key owner [ALL] [TOKEN token] [REQUEST id]",
+        "Releases one hold of a lock, or all of them, and grants a free lock to the first waiter. Returns the remaining hold count. With TOKEN it ends no later grant. A repeated REQUEST returns the first reply; one that was refused is checked again.";
+        flags: Flags::WRITE.union(Flags::FAST), ..LOCK),
+    row!("lock.renew", |cx, args| renew(cx, args, false), "key owner <lease | KEEP> [TOKEN token]",
+        "Restarts the lease of a holder, or with KEEP leaves it as it is. Returns the remaining milliseconds. If the connection that had the grant has ended, this one takes it over.";
+        flags: Flags::WRITE.union(Flags::FAST), ..LOCK),
+    row!("lock.check", check, "key token", "Checks whether a fencing token belongs to a current holder.";
+        flags: Flags::READONLY.union(Flags::FAST), ..LOCK),
+    row!("lock.guard", guard, "key token", "Stores the largest fencing token of a resource and refuses smaller ones."; ..LOCK),
 ]);
 
 /// The options after the lease.

@@ -8,7 +8,7 @@ use crate::base::words::{long, pasteable};
 use crate::commands::locks::acquire::LOCK;
 use crate::commands::locks::plain::Plain;
 use crate::engine::Engine;
-use crate::engine::command::{Command, Flags, rows};
+use crate::engine::command::{Command, Flags, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::lru::idle_seconds;
 use crate::keyspace::waits::Wake;
@@ -23,22 +23,12 @@ pub(crate) const READ: Command = Command { flags: Flags::READONLY.union(Flags::F
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "lock.info",
-        summary: "Returns the holders and the waiters of a lock, since when they hold it or wait, and how its last grant ended. Shows semaphores, latches, guards and plain keys, too.",
-        complexity: "O(N) for N holders and waiters",
-        syntax: "key",
-        handler: |cx, args| info(cx, args, false),
-        ..READ
-    },
-    Command {
-        name: "sem.info",
-        summary: "Returns the holders of permits of a semaphore, the waiters, and since when they hold them or wait.",
-        complexity: "O(N) for N holders and waiters",
-        syntax: "key",
-        handler: |cx, args| info(cx, args, true),
-        ..READ
-    },
+    row!("lock.info", |cx, args| info(cx, args, false), "key",
+        "Returns the holders and the waiters of a lock, since when they hold it or wait, and how its last grant ended. Shows semaphores, latches, guards and plain keys, too.";
+        complexity: "O(N) for N holders and waiters", ..READ),
+    row!("sem.info", |cx, args| info(cx, args, true), "key",
+        "Returns the holders of permits of a semaphore, the waiters, and since when they hold them or wait.";
+        complexity: "O(N) for N holders and waiters", ..READ),
 ]);
 
 /// A holder, as replies show it.

@@ -5,7 +5,7 @@ use crate::commands::locks::acquire::{
     LOCK, acquire_one, bound, check_owner, milliseconds, owner_returns, release, renew, request_id, wait,
 };
 use crate::engine::command::options::{Tail, integer, option, optional, upper};
-use crate::engine::command::{Command, Flags, rows};
+use crate::engine::command::{Command, Flags, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -17,54 +17,21 @@ use crate::store::values::value::Value;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "sem.acquire",
-        flags: LOCK.flags.union(Flags::BLOCKING),
-        summary: "Acquires permits of a semaphore, or waits for them in its queue. Returns the fencing token.",
-        syntax: "key id lease LIMIT limit [PERMITS permits] [WAIT milliseconds] [SESSION] [REQUEST id]",
-        handler: acquire,
-        ..LOCK
-    },
-    Command {
-        name: "sem.release",
-        flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Releases the permits that an owner holds of a semaphore.",
-        syntax: "key id [ALL] [TOKEN token] [REQUEST id]",
-        handler: |cx, args| release(cx, args, true),
-        ..LOCK
-    },
-    Command {
-        name: "sem.renew",
-        flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Restarts the lease of permits, or with KEEP leaves it as it is. Returns the remaining milliseconds. If the connection that had the grant has ended, this one takes it over.",
-        syntax: "key id <lease | KEEP> [TOKEN token]",
-        handler: |cx, args| renew(cx, args, true),
-        ..LOCK
-    },
-    Command {
-        name: "latch.set",
-        summary: "Sets the count of a latch, unless it is counting down.",
-        syntax: "key count [PX milliseconds]",
-        handler: set,
-        ..LOCK
-    },
-    Command {
-        name: "latch.down",
-        flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Counts a latch down and returns the remaining count. At 0 the latch opens, and all waiters go on.",
-        complexity: "O(1); O(W) for W waiters when the latch opens",
-        syntax: "key [by]",
-        handler: down,
-        ..LOCK
-    },
-    Command {
-        name: "latch.await",
-        flags: Flags::READONLY.union(Flags::BLOCKING).union(Flags::FAST),
-        summary: "Blocks until a latch is open.",
-        syntax: "key WAIT milliseconds",
-        handler: await_open,
-        ..LOCK
-    },
+    row!("sem.acquire", acquire, "key id lease LIMIT limit [PERMITS permits] [WAIT milliseconds] [SESSION] [REQUEST id]",
+        "Acquires permits of a semaphore, or waits for them in its queue. Returns the fencing token.";
+        flags: LOCK.flags.union(Flags::BLOCKING), ..LOCK),
+    row!("sem.release", |cx, args| release(cx, args, true), "key id [ALL] [TOKEN token] [REQUEST id]",
+        "Releases the permits that an owner holds of a semaphore.";
+        flags: Flags::WRITE.union(Flags::FAST), ..LOCK),
+    row!("sem.renew", |cx, args| renew(cx, args, true), "key id <lease | KEEP> [TOKEN token]",
+        "Restarts the lease of permits, or with KEEP leaves it as it is. Returns the remaining milliseconds. If the connection that had the grant has ended, this one takes it over.";
+        flags: Flags::WRITE.union(Flags::FAST), ..LOCK),
+    row!("latch.set", set, "key count [PX milliseconds]", "Sets the count of a latch, unless it is counting down."; ..LOCK),
+    row!("latch.down", down, "key [by]",
+        "Counts a latch down and returns the remaining count. At 0 the latch opens, and all waiters go on.";
+        flags: Flags::WRITE.union(Flags::FAST), complexity: "O(1); O(W) for W waiters when the latch opens", ..LOCK),
+    row!("latch.await", await_open, "key WAIT milliseconds", "Blocks until a latch is open.";
+        flags: Flags::READONLY.union(Flags::BLOCKING).union(Flags::FAST), ..LOCK),
 ]);
 
 const SET: Event = Event::new(Classes::LOCK, "latch.set");

@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::Key;
 use crate::commands::locks::info::{READ, field, field_if, text};
 use crate::engine::command::options::{integer, option, upper};
-use crate::engine::command::{Access, Categories, Command, Flags, Keys, Traits, rows};
+use crate::engine::command::{Access, Categories, Command, Flags, Keys, Traits, row, rows};
 use crate::engine::context::Context;
 use crate::lock::Locks;
 use crate::lock::grant::Reason;
@@ -17,23 +17,13 @@ use crate::resp::reply::Sink;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "lock.stats",
-        traits: Traits::SHOWS_NO_KEY.union(Traits::COUNTS_KEYS),
-        keys: Keys::None,
-        summary: "Returns totals of all locks since the server started, and what is held and waited for now. The percentiles of waits count those that last.",
-        complexity: "O(W) for W waiters, of which the 10,000 that wait longest are counted",
-        handler: stats,
-        ..READ
-    },
-    Command {
-        name: "lock.why",
-        summary: "Returns the last events of a lock: grants, refusals and waits, with their owners and times. The grants of present holders and the last end of a grant are always among them.",
-        complexity: "O(N) for N holders",
-        syntax: "key",
-        handler: why,
-        ..READ
-    },
+    row!("lock.stats", stats,
+        "Returns totals of all locks since the server started, and what is held and waited for now. The percentiles of waits count those that last.";
+        traits: Traits::SHOWS_NO_KEY.union(Traits::COUNTS_KEYS), keys: Keys::None,
+        complexity: "O(W) for W waiters, of which the 10,000 that wait longest are counted", ..READ),
+    row!("lock.why", why, "key",
+        "Returns the last events of a lock: grants, refusals and waits, with their owners and times. The grants of present holders and the last end of a grant are always among them.";
+        complexity: "O(N) for N holders", ..READ),
     Command {
         name: "lock.recent",
         flags: Flags::READONLY,
@@ -46,16 +36,9 @@ pub const COMMANDS: &[Command] = &rows([
         handler: recent,
         ..READ
     },
-    Command {
-        name: "lock.slowlog",
-        flags: Flags::ADMIN,
-        keys: Keys::None,
-        access: Access::Read,
-        summary: "Returns, counts or clears the last long waits for locks that the user may read.",
-        syntax: "<GET [count] | LEN | RESET>",
-        handler: slowlog,
-        ..READ
-    },
+    row!("lock.slowlog", slowlog, "<GET [count] | LEN | RESET>",
+        "Returns, counts or clears the last long waits for locks that the user may read.";
+        flags: Flags::ADMIN, keys: Keys::None, access: Access::Read, ..READ),
 ]);
 
 fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
 use crate::commands::scripts::{RUN, RUN_READ_ONLY};
 use crate::engine::command::options::{flag, integer, upper};
-use crate::engine::command::{Command, Flags, Group, Runs, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, Runs, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::script::ScriptState;
 use crate::script::fuel;
@@ -19,48 +19,14 @@ const SCRIPT: Command = Command { group: Group::Scripting, flags: Flags::NOSCRIP
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "eval",
-        runs: Runs::Source,
-        key_notes: ACCESS_NOTE,
-        since: "2.6.0",
-        summary: "Runs a Lua script.",
-        complexity: COST,
-        syntax: BY_SOURCE,
-        handler: eval,
-        ..RUN
-    },
-    Command {
-        name: "evalsha",
-        runs: Runs::Digest,
-        since: "2.6.0",
-        summary: "Runs a cached Lua script by its SHA-1 digest.",
-        complexity: COST,
-        syntax: BY_DIGEST,
-        handler: evalsha,
-        ..RUN
-    },
-    Command {
-        name: "eval_ro",
-        runs: Runs::Source,
-        key_notes: ACCESS_NOTE,
-        since: "7.0.0",
-        summary: "Runs a read-only Lua script.",
-        complexity: COST,
-        syntax: BY_SOURCE,
-        handler: eval_ro,
-        ..RUN_READ_ONLY
-    },
-    Command {
-        name: "evalsha_ro",
-        runs: Runs::Digest,
-        since: "7.0.0",
-        summary: "Runs a cached read-only Lua script by its SHA-1 digest.",
-        complexity: COST,
-        syntax: BY_DIGEST,
-        handler: evalsha_ro,
-        ..RUN_READ_ONLY
-    },
+    row!("eval", eval, BY_SOURCE, "Runs a Lua script.";
+        runs: Runs::Source, key_notes: ACCESS_NOTE, since: "2.6.0", complexity: COST, ..RUN),
+    row!("evalsha", evalsha, BY_DIGEST, "Runs a cached Lua script by its SHA-1 digest.";
+        runs: Runs::Digest, since: "2.6.0", complexity: COST, ..RUN),
+    row!("eval_ro", eval_ro, BY_SOURCE, "Runs a read-only Lua script.";
+        runs: Runs::Source, key_notes: ACCESS_NOTE, since: "7.0.0", complexity: COST, ..RUN_READ_ONLY),
+    row!("evalsha_ro", evalsha_ro, BY_DIGEST, "Runs a cached read-only Lua script by its SHA-1 digest.";
+        runs: Runs::Digest, since: "7.0.0", complexity: COST, ..RUN_READ_ONLY),
     Command {
         name: "script",
         flags: Flags::empty(),
@@ -68,55 +34,21 @@ pub const COMMANDS: &[Command] = &rows([
         summary: "A container for script cache commands.",
         complexity: "Depends on subcommand.",
         subcommands: &subrows([
-            Command {
-                name: "debug",
-                since: "3.2.0",
-                summary: "Accepts NO. There is no script debugger.",
-                syntax: "<YES | SYNC | NO>",
-                handler: debug,
-                ..SCRIPT
-            },
-            Command {
-                name: "exists",
-                since: "2.6.0",
-                summary: "Checks which scripts are cached.",
-                complexity: "O(N) with N being the number of scripts to check.",
-                syntax: "sha1 [sha1 ...]",
-                tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
-                handler: exists,
-                ..SCRIPT
-            },
-            Command {
-                name: "flush",
-                since: "2.6.0",
-                summary: "Removes all scripts from the cache.",
-                complexity: "O(N) with N being the number of scripts in cache",
-                syntax: "[ASYNC | SYNC]",
-                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-                handler: flush,
-                ..SCRIPT
-            },
+            row!("debug", debug, "<YES | SYNC | NO>", "Accepts NO. There is no script debugger."; since: "3.2.0", ..SCRIPT),
+            row!("exists", exists, "sha1 [sha1 ...]", "Checks which scripts are cached.";
+                since: "2.6.0", complexity: "O(N) with N being the number of scripts to check.",
+                tips: &["request_policy:all_shards", "response_policy:agg_logical_and"], ..SCRIPT),
+            row!("flush", flush, "[ASYNC | SYNC]", "Removes all scripts from the cache.";
+                since: "2.6.0", complexity: "O(N) with N being the number of scripts in cache",
+                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"], ..SCRIPT),
             help::row(Group::Scripting, "5.0.0"),
-            Command {
-                name: "kill",
-                flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
-                since: "2.6.0",
-                summary: "Terminates the running script.",
-                tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
-                handler: kill,
-                ..SCRIPT
-            },
-            Command {
-                name: "load",
-                flags: Flags::NOSCRIPT.union(Flags::STALE),
-                since: "2.6.0",
-                summary: "Caches a Lua script and returns its SHA-1 digest.",
+            row!("kill", kill, "Terminates the running script.";
+                flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY), since: "2.6.0",
+                tips: &["request_policy:all_shards", "response_policy:one_succeeded"], ..SCRIPT),
+            row!("load", load, "script", "Caches a Lua script and returns its SHA-1 digest.";
+                flags: Flags::NOSCRIPT.union(Flags::STALE), since: "2.6.0",
                 complexity: "O(N) with N being the length in bytes of the script body.",
-                syntax: "script",
-                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-                handler: load,
-                ..SCRIPT
-            },
+                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"], ..SCRIPT),
             Command {
                 name: "show",
                 // From Valkey.

@@ -6,7 +6,7 @@ use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::commands::scripts::{RUN, RUN_READ_ONLY};
 use crate::engine::command::options::{Tail, choice, flag, upper};
-use crate::engine::command::{Command, Flags, Group, Runs, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, Runs, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::script::Request;
 use crate::script::fuel;
@@ -30,96 +30,33 @@ const FCALL: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command { name: "fcall", summary: "Calls a function.", handler: fcall, ..FCALL },
-    Command {
-        name: "fcall_ro",
-        flags: RUN_READ_ONLY.flags,
-        access: RUN_READ_ONLY.access,
-        summary: "Calls a read-only function.",
-        handler: fcall_ro,
-        ..FCALL
-    },
-    Command {
-        name: "function",
-        flags: Flags::empty(),
-        summary: "A container for function library commands.",
-        complexity: "Depends on subcommand.",
-        subcommands: &subrows([
-            Command {
-                name: "delete",
-                flags: WRITES,
-                summary: "Deletes a library and its functions.",
-                syntax: "library-name",
-                tips: TO_ALL_SHARDS,
-                handler: delete,
-                ..FUNCTION
-            },
-            Command {
-                name: "dump",
-                summary: "Returns all libraries in one serialized payload.",
-                complexity: "O(N) where N is the number of functions",
-                handler: dump,
-                ..FUNCTION
-            },
-            Command {
-                name: "flush",
-                flags: WRITES,
-                summary: "Deletes all libraries.",
-                complexity: "O(N) where N is the number of functions deleted",
-                syntax: "[ASYNC | SYNC]",
-                tips: TO_ALL_SHARDS,
-                handler: flush,
-                ..FUNCTION
-            },
+    row!("fcall", fcall, "Calls a function."; ..FCALL),
+    row!("fcall_ro", fcall_ro, "Calls a read-only function."; flags: RUN_READ_ONLY.flags, access: RUN_READ_ONLY.access, ..FCALL),
+    row!("function", "A container for function library commands.";
+        flags: Flags::empty(), complexity: "Depends on subcommand.", subcommands: &subrows([
+            row!("delete", delete, "library-name", "Deletes a library and its functions.";
+                flags: WRITES, tips: TO_ALL_SHARDS, ..FUNCTION),
+            row!("dump", dump, "Returns all libraries in one serialized payload.";
+                complexity: "O(N) where N is the number of functions", ..FUNCTION),
+            row!("flush", flush, "[ASYNC | SYNC]", "Deletes all libraries.";
+                flags: WRITES, complexity: "O(N) where N is the number of functions deleted", tips: TO_ALL_SHARDS, ..FUNCTION),
             help::row(Group::Scripting, "7.0.0"),
-            Command {
-                name: "kill",
+            row!("kill", kill, "Terminates the running function.";
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
-                summary: "Terminates the running function.",
-                tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
-                handler: kill,
-                ..FUNCTION
-            },
-            Command {
-                name: "list",
-                summary: "Lists the libraries and their functions.",
-                complexity: "O(N) where N is the number of functions",
-                syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
-                tips: &["nondeterministic_output_order"],
-                handler: list,
-                ..FUNCTION
-            },
-            Command {
-                name: "load",
-                flags: WRITES.union(Flags::DENYOOM),
-                summary: "Loads a library.",
-                complexity: "O(1) (considering compilation time is redundant)",
-                syntax: "[REPLACE] function-code",
-                tips: TO_ALL_SHARDS,
-                handler: load,
-                ..FUNCTION
-            },
-            Command {
-                name: "restore",
-                flags: WRITES.union(Flags::DENYOOM),
-                summary: "Restores libraries from a serialized payload.",
-                complexity: "O(N) where N is the number of functions on the payload",
-                syntax: "serialized-value [FLUSH | APPEND | REPLACE]",
-                tips: TO_ALL_SHARDS,
-                handler: restore,
-                ..FUNCTION
-            },
-            Command {
-                name: "stats",
+                tips: &["request_policy:all_shards", "response_policy:one_succeeded"], ..FUNCTION),
+            row!("list", list, "[LIBRARYNAME library-name-pattern] [WITHCODE]", "Lists the libraries and their functions.";
+                complexity: "O(N) where N is the number of functions", tips: &["nondeterministic_output_order"], ..FUNCTION),
+            row!("load", load, "[REPLACE] function-code", "Loads a library.";
+                flags: WRITES.union(Flags::DENYOOM), complexity: "O(1) (considering compilation time is redundant)",
+                tips: TO_ALL_SHARDS, ..FUNCTION),
+            row!("restore", restore, "serialized-value [FLUSH | APPEND | REPLACE]",
+                "Restores libraries from a serialized payload.";
+                flags: WRITES.union(Flags::DENYOOM), complexity: "O(N) where N is the number of functions on the payload",
+                tips: TO_ALL_SHARDS, ..FUNCTION),
+            row!("stats", stats, "Returns the running function, and the number of libraries and functions.";
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
-                summary: "Returns the running function, and the number of libraries and functions.",
-                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-                handler: stats,
-                ..FUNCTION
-            },
-        ]),
-        ..FUNCTION
-    },
+                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"], ..FUNCTION),
+        ]), ..FUNCTION),
 ]);
 
 fn fcall(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -7,7 +7,7 @@ use crate::commands::server::command_docs;
 use crate::commands::{self, table};
 use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::command::options::upper;
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, rows, subrows};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::table::{Named, subcommands};
 use crate::engine::users::categories;
@@ -33,61 +33,22 @@ pub const COMMANDS: &[Command] = &rows([Command {
     tips: UNORDERED,
     handler: command,
     subcommands: &subrows([
-        Command {
-            name: "count",
-            since: "2.8.13",
-            summary: "Returns the number of commands.",
-            complexity: "O(1)",
-            handler: count,
-            ..ROW
-        },
-        Command {
-            name: "docs",
-            since: "7.0.0",
-            summary: "Returns documentation of commands: what they do and their arguments.",
-            syntax: "[command-name [command-name ...]]",
-            tips: UNORDERED,
-            handler: docs,
-            ..ROW
-        },
-        Command {
-            name: "getkeys",
-            since: "2.8.13",
-            summary: "Returns the keys of a request.",
-            complexity: "O(N) where N is the number of arguments.",
-            syntax: "command [arg [arg ...]]",
-            handler: getkeys,
-            ..ROW
-        },
-        Command {
-            name: "getkeysandflags",
-            since: "7.0.0",
-            summary: "Returns the keys of a request and how it accesses them.",
-            complexity: "O(N) where N is the number of arguments.",
-            syntax: "command [arg [arg ...]]",
-            handler: getkeysandflags,
-            ..ROW
-        },
+        row!("count", count, "Returns the number of commands."; since: "2.8.13", complexity: "O(1)", ..ROW),
+        row!("docs", docs, "[command-name [command-name ...]]",
+            "Returns documentation of commands: what they do and their arguments.";
+            since: "7.0.0", tips: UNORDERED, ..ROW),
+        row!("getkeys", getkeys, "command [arg [arg ...]]", "Returns the keys of a request.";
+            since: "2.8.13", complexity: "O(N) where N is the number of arguments.", ..ROW),
+        row!("getkeysandflags", getkeysandflags, "command [arg [arg ...]]",
+            "Returns the keys of a request and how it accesses them.";
+            since: "7.0.0", complexity: "O(N) where N is the number of arguments.", ..ROW),
         Command { categories: ROW.categories, ..help::row(Group::Server, "5.0.0") },
-        Command {
-            name: "info",
-            since: "2.8.13",
-            summary: "Returns the arity, flags, key positions and categories of commands.",
-            syntax: "[command-name [command-name ...]]",
-            tips: UNORDERED,
-            handler: info,
-            ..ROW
-        },
-        Command {
-            name: "list",
-            since: "7.0.0",
-            summary: "Returns the names of commands.",
-            complexity: "O(N) where N is the number of commands.",
-            syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
-            tips: UNORDERED,
-            handler: list,
-            ..ROW
-        },
+        row!("info", info, "[command-name [command-name ...]]",
+            "Returns the arity, flags, key positions and categories of commands.";
+            since: "2.8.13", tips: UNORDERED, ..ROW),
+        row!("list", list, "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+            "Returns the names of commands.";
+            since: "7.0.0", complexity: "O(N) where N is the number of commands.", tips: UNORDERED, ..ROW),
     ]),
     ..ROW
 }]);

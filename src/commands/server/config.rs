@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group, Positions, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, Positions, row, rows, subrows};
 use crate::engine::config::{Config, Directive, Section, did_you_mean, nearest};
 use crate::engine::context::Context;
 use crate::engine::observe::notices::Notice;
@@ -23,34 +23,15 @@ pub const COMMANDS: &[Command] = &rows([Command {
     summary: "A container for server configuration commands.",
     complexity: "Depends on subcommand.",
     subcommands: &subrows([
-        Command {
-            name: "get",
-            summary: "Returns the directives that match the patterns, and their values.",
-            complexity: "O(N) when N is the number of configuration parameters provided",
-            syntax: "parameter [parameter ...]",
-            handler: get,
-            ..SUB
-        },
+        row!("get", get, "parameter [parameter ...]", "Returns the directives that match the patterns, and their values.";
+            complexity: "O(N) when N is the number of configuration parameters provided", ..SUB),
         Command { handler: help, ..help::row(Group::Server, "5.0.0") },
-        Command { name: "resetstat", summary: "Resets the statistics of INFO.", tips: TO_ALL_NODES, handler: resetstat, ..SUB },
-        Command {
-            name: "rewrite",
-            since: "2.8.0",
-            summary: "Writes the current directives to the configuration file.",
-            tips: TO_ALL_NODES,
-            handler: rewrite,
-            ..SUB
-        },
-        Command {
-            name: "set",
-            secrets: secret_values,
-            summary: "Sets directives: all of them, or none if one fails.",
-            complexity: "O(N) when N is the number of configuration parameters provided",
-            syntax: "parameter value [parameter value ...]",
-            tips: TO_ALL_NODES,
-            handler: set,
-            ..SUB
-        },
+        row!("resetstat", resetstat, "Resets the statistics of INFO."; tips: TO_ALL_NODES, ..SUB),
+        row!("rewrite", rewrite, "Writes the current directives to the configuration file.";
+            since: "2.8.0", tips: TO_ALL_NODES, ..SUB),
+        row!("set", set, "parameter value [parameter value ...]", "Sets directives: all of them, or none if one fails.";
+            secrets: secret_values, complexity: "O(N) when N is the number of configuration parameters provided",
+            tips: TO_ALL_NODES, ..SUB),
     ]),
     ..Command::DEFAULT
 }]);

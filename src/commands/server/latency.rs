@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::version::PORTCULLIS_VERSION;
 use crate::commands;
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::observe::histogram::Histogram;
 use crate::engine::observe::turns::Longest;
@@ -32,42 +32,18 @@ pub const COMMANDS: &[Command] = &rows([Command {
     complexity: "Depends on subcommand.",
     tips: &[],
     subcommands: &subrows([
-        Command { name: "doctor", summary: "Reports latency problems in words.", handler: doctor, ..ROW },
-        Command { name: "graph", summary: "Draws the latency of an event as a graph.", syntax: "event", handler: graph, ..ROW },
+        row!("doctor", doctor, "Reports latency problems in words."; ..ROW),
+        row!("graph", graph, "event", "Draws the latency of an event as a graph."; ..ROW),
         help::row(Group::Server, "2.8.13"),
-        Command {
-            name: "histogram",
-            since: "7.0.0",
-            summary: "Returns the distribution of the execution times of commands.",
-            complexity: "O(N) where N is the number of commands with latency information being retrieved.",
-            syntax: "[command [command ...]]",
-            handler: histogram,
-            ..ROW
-        },
-        Command {
-            name: "history",
-            summary: "Returns the latency of an event over time, the maximum of each second.",
-            syntax: "event",
-            handler: history,
-            ..ROW
-        },
-        Command { name: "latest", summary: "Returns the last and the maximum latency of each event.", handler: latest, ..ROW },
-        Command {
-            name: "reset",
-            summary: "Clears the latency data of the given events, or of all events.",
-            syntax: "[event [event ...]]",
-            tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
-            handler: reset,
-            ..ROW
-        },
-        Command {
-            name: "turns",
-            since: PORTCULLIS_VERSION,
-            summary: "Returns how long the event loop ran without a break, during which no other client was served.",
-            complexity: "O(1)",
-            handler: turns,
-            ..ROW
-        },
+        row!("histogram", histogram, "[command [command ...]]", "Returns the distribution of the execution times of commands.";
+            since: "7.0.0", complexity: "O(N) where N is the number of commands with latency information being retrieved.",
+            ..ROW),
+        row!("history", history, "event", "Returns the latency of an event over time, the maximum of each second."; ..ROW),
+        row!("latest", latest, "Returns the last and the maximum latency of each event."; ..ROW),
+        row!("reset", reset, "[event [event ...]]", "Clears the latency data of the given events, or of all events.";
+            tips: &["request_policy:all_nodes", "response_policy:agg_sum"], ..ROW),
+        row!("turns", turns, "Returns how long the event loop ran without a break, during which no other client was served.";
+            since: PORTCULLIS_VERSION, complexity: "O(1)", ..ROW),
     ]),
     ..ROW
 }]);

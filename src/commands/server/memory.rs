@@ -5,7 +5,7 @@ use crate::commands::reference::help;
 use crate::commands::server::info;
 use crate::engine::command::keys::KeyUse;
 use crate::engine::command::options::{Tail, integer};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Traits, rows, subrows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Traits, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::{Action, Engine};
 use crate::store::entry::ValueRef;
@@ -23,40 +23,16 @@ pub const COMMANDS: &[Command] = &rows([Command {
     summary: "A container for memory diagnostics commands.",
     complexity: "Depends on subcommand.",
     subcommands: &subrows([
-        Command { name: "doctor", summary: "Reports memory problems in words.", tips: FROM_ALL_SHARDS, handler: doctor, ..ROW },
+        row!("doctor", doctor, "Reports memory problems in words."; tips: FROM_ALL_SHARDS, ..ROW),
         help::row(Group::Server, "4.0.0"),
-        Command {
-            name: "malloc-stats",
-            summary: "Returns the allocator's statistics. The allocator keeps none.",
-            tips: FROM_ALL_SHARDS,
-            handler: malloc_stats,
-            ..ROW
-        },
-        Command {
-            name: "purge",
-            summary: "Asks the allocator to return free memory to the system. It also does so on its own, bit by bit.",
-            tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-            handler: purge,
-            ..ROW
-        },
-        Command {
-            name: "stats",
-            traits: Traits::COUNTS_KEYS,
-            summary: "Returns details about memory usage.",
-            tips: FROM_ALL_SHARDS,
-            handler: stats,
-            ..ROW
-        },
-        Command {
-            name: "usage",
-            flags: Flags::READONLY,
-            keys: Keys::Range { first: 2, last: 2, step: 1 },
-            key_uses: &[(Access::Read, KeyUse::empty())],
-            summary: "Returns the memory usage of a key and its value in bytes.",
-            syntax: "key [SAMPLES count]",
-            handler: usage,
-            ..ROW
-        },
+        row!("malloc-stats", malloc_stats, "Returns the allocator's statistics. The allocator keeps none.";
+            tips: FROM_ALL_SHARDS, ..ROW),
+        row!("purge", purge, "Asks the allocator to return free memory to the system. It also does so on its own, bit by bit.";
+            tips: &["request_policy:all_shards", "response_policy:all_succeeded"], ..ROW),
+        row!("stats", stats, "Returns details about memory usage."; traits: Traits::COUNTS_KEYS, tips: FROM_ALL_SHARDS, ..ROW),
+        row!("usage", usage, "key [SAMPLES count]", "Returns the memory usage of a key and its value in bytes.";
+            flags: Flags::READONLY, keys: Keys::Range { first: 2, last: 2, step: 1 },
+            key_uses: &[(Access::Read, KeyUse::empty())], ..ROW),
     ]),
     ..ROW
 }]);

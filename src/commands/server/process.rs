@@ -6,7 +6,7 @@ use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::commands::server::{debug, info, replication};
 use crate::engine::Action;
 use crate::engine::command::options::{flag, integer};
-use crate::engine::command::{Categories, Command, Flags, Group, Traits, rows};
+use crate::engine::command::{Categories, Command, Flags, Group, Traits, row, rows};
 use crate::engine::context::Context;
 use crate::engine::observe::monitor;
 use crate::engine::session::SessionFlags;
@@ -16,137 +16,49 @@ const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "info",
-        traits: Traits::COUNTS_KEYS_IN_SECTIONS,
-        flags: ANY_TIME,
-        group: Group::Server,
-        categories: Categories::DANGEROUS,
-        summary: "Returns information and statistics about the server.",
-        syntax: "[section [section ...]]",
-        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-        handler: info_command,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "time",
-        flags: ANY_TIME.union(Flags::FAST),
-        group: Group::Server,
-        since: "2.6.0",
-        summary: "Returns the server's time in seconds and microseconds.",
-        tips: &["nondeterministic_output"],
-        handler: time,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "role",
-        flags: ANY_TIME.union(Flags::NOSCRIPT).union(Flags::FAST),
-        group: Group::Server,
-        categories: Categories::ADMIN.union(Categories::DANGEROUS),
-        since: "2.8.12",
-        summary: "Returns the replication role of the server.",
-        handler: replication::role,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "wait",
-        traits: Traits::SHOWS_NO_KEY.union(Traits::WAITS_FOR_REPLICAS),
-        flags: Flags::BLOCKING,
-        group: Group::Generic,
-        categories: Categories::CONNECTION,
-        since: "3.0.0",
-        summary: "Blocks until enough replicas have the changes so far. Returns how many have them for certain: when all are settled, a majority of the nodes but the leader. Without replication it waits for the timeout and returns 0.",
-        syntax: "numreplicas timeout",
-        tips: &["request_policy:all_shards", "response_policy:agg_min"],
-        handler: wait,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "waitaof",
-        traits: Traits::SHOWS_NO_KEY.union(Traits::WAITS_FOR_REPLICAS),
-        flags: Flags::BLOCKING,
-        group: Group::Generic,
-        categories: Categories::CONNECTION,
-        since: "7.2.0",
-        summary: "Blocks until the changes so far are durable in the append-only file, or on a majority of replicated nodes. Returns 1 if they are durable, and how many replicas have them durably, as WAIT does.",
-        syntax: "numlocal numreplicas timeout",
-        tips: &["request_policy:all_shards", "response_policy:agg_min"],
-        handler: waitaof,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "lastsave",
-        flags: ANY_TIME.union(Flags::FAST),
-        group: Group::Server,
-        categories: Categories::ADMIN.union(Categories::DANGEROUS),
-        summary: "Returns the Unix time of the last RDB snapshot that succeeded; of the start of the server before the first.",
-        tips: &["nondeterministic_output"],
-        handler: lastsave,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "save",
-        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
-        group: Group::Server,
-        summary: "Writes an RDB snapshot, and replies when it is on the disk. Other clients are served meanwhile.",
-        handler: save,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "bgsave",
-        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
-        group: Group::Server,
-        summary: "Writes an RDB snapshot in the background.",
-        syntax: "[SCHEDULE]",
-        handler: bgsave,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "bgrewriteaof",
-        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
-        group: Group::Server,
-        summary: "Rewrites the append-only file in the background: makes a new base of it. Refused without appendonly.",
-        handler: bgrewriteaof,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "shutdown",
+    row!("info", info_command, "[section [section ...]]", "Returns information and statistics about the server.";
+        traits: Traits::COUNTS_KEYS_IN_SECTIONS, flags: ANY_TIME, group: Group::Server, categories: Categories::DANGEROUS,
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"], ..Command::DEFAULT),
+    row!("time", time, "Returns the server's time in seconds and microseconds.";
+        flags: ANY_TIME.union(Flags::FAST), group: Group::Server, since: "2.6.0", tips: &["nondeterministic_output"],
+        ..Command::DEFAULT),
+    row!("role", replication::role, "Returns the replication role of the server.";
+        flags: ANY_TIME.union(Flags::NOSCRIPT).union(Flags::FAST), group: Group::Server,
+        categories: Categories::ADMIN.union(Categories::DANGEROUS), since: "2.8.12", ..Command::DEFAULT),
+    row!("wait", wait, "numreplicas timeout",
+        "Blocks until enough replicas have the changes so far. Returns how many have them for certain: when all are settled, a majority of the nodes but the leader. Without replication it waits for the timeout and returns 0.";
+        traits: Traits::SHOWS_NO_KEY.union(Traits::WAITS_FOR_REPLICAS), flags: Flags::BLOCKING, group: Group::Generic,
+        categories: Categories::CONNECTION, since: "3.0.0", tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        ..Command::DEFAULT),
+    row!("waitaof", waitaof, "numlocal numreplicas timeout",
+        "Blocks until the changes so far are durable in the append-only file, or on a majority of replicated nodes. Returns 1 if they are durable, and how many replicas have them durably, as WAIT does.";
+        traits: Traits::SHOWS_NO_KEY.union(Traits::WAITS_FOR_REPLICAS), flags: Flags::BLOCKING, group: Group::Generic,
+        categories: Categories::CONNECTION, since: "7.2.0", tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        ..Command::DEFAULT),
+    row!("lastsave", lastsave,
+        "Returns the Unix time of the last RDB snapshot that succeeded; of the start of the server before the first.";
+        flags: ANY_TIME.union(Flags::FAST), group: Group::Server, categories: Categories::ADMIN.union(Categories::DANGEROUS),
+        tips: &["nondeterministic_output"], ..Command::DEFAULT),
+    row!("save", save, "Writes an RDB snapshot, and replies when it is on the disk. Other clients are served meanwhile.";
+        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI), group: Group::Server,
+        ..Command::DEFAULT),
+    row!("bgsave", bgsave, "[SCHEDULE]", "Writes an RDB snapshot in the background.";
+        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING), group: Group::Server, ..Command::DEFAULT),
+    row!("bgrewriteaof", bgrewriteaof,
+        "Rewrites the append-only file in the background: makes a new base of it. Refused without appendonly.";
+        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING), group: Group::Server, ..Command::DEFAULT),
+    row!("shutdown", shutdown, "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]", "Shuts down the server.";
         flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT).union(Flags::NO_MULTI).union(Flags::ALLOW_BUSY),
-        group: Group::Server,
-        summary: "Shuts down the server.",
-        syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
-        handler: shutdown,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "debug",
-        traits: Traits::DEBUG,
-        flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
-        group: Group::Server,
-        summary: "Runs a debugging command, such as DIGEST, OBJECT, SET-ACTIVE-EXPIRE or SLEEP.",
-        complexity: "Depends on subcommand.",
-        syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | CHANGE-REPL-ID | QUICKLIST-PACKED-THRESHOLD size | ERROR message | LOG message | SET-DISABLE-DENY-SCRIPTS switch | RELOAD [MERGE] [NOFLUSH] [NOSAVE] | LOADAOF | PROTOCOL type | OBJECT name | HELP>",
-        handler: debug::debug,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "monitor",
-        flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
-        group: Group::Server,
-        summary: "Streams the requests of all clients to this one, except administrative commands.",
-        handler: monitor,
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "lolwut",
-        flags: Flags::READONLY.union(Flags::FAST),
-        group: Group::Server,
-        since: "5.0.0",
-        summary: "Draws a gate with the version of the server.",
-        syntax: "[VERSION version]",
-        handler: lolwut,
-        ..Command::DEFAULT
-    },
+        group: Group::Server, ..Command::DEFAULT),
+    row!("debug", debug::debug,
+        "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | CHANGE-REPL-ID | QUICKLIST-PACKED-THRESHOLD size | ERROR message | LOG message | SET-DISABLE-DENY-SCRIPTS switch | RELOAD [MERGE] [NOFLUSH] [NOSAVE] | LOADAOF | PROTOCOL type | OBJECT name | HELP>",
+        "Runs a debugging command, such as DIGEST, OBJECT, SET-ACTIVE-EXPIRE or SLEEP.";
+        traits: Traits::DEBUG, flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT), group: Group::Server,
+        complexity: "Depends on subcommand.", ..Command::DEFAULT),
+    row!("monitor", monitor, "Streams the requests of all clients to this one, except administrative commands.";
+        flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT), group: Group::Server, ..Command::DEFAULT),
+    row!("lolwut", lolwut, "[VERSION version]", "Draws a gate with the version of the server.";
+        flags: Flags::READONLY.union(Flags::FAST), group: Group::Server, since: "5.0.0", ..Command::DEFAULT),
 ]);
 
 fn monitor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {

@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::Action;
 use crate::engine::command::options::{Tail, upper};
-use crate::engine::command::{Command, Flags, Group, rows};
+use crate::engine::command::{Command, Flags, Group, row, rows};
 use crate::engine::context::Context;
 use crate::engine::replication::{Node, Role};
 
@@ -32,43 +32,18 @@ const STREAM: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "replicaof",
-        since: "5.0.0",
-        summary: "Accepts NO ONE, which is the state of the server. Refuses to follow another server.",
-        ..REPLICA_OF
-    },
-    Command {
-        name: "slaveof",
-        summary: "Accepts NO ONE, which is the state of the server. Refuses to follow another server. The old name of REPLICAOF.",
-        ..REPLICA_OF
-    },
-    Command {
-        name: "failover",
-        since: "6.2.0",
-        summary: "Hands leadership over to another replicated node. Refused without replicas.",
-        syntax: "[TO host port:integer [FORCE]] [ABORT] [TIMEOUT milliseconds]",
-        handler: failover,
-        ..ROW
-    },
-    Command { name: "sync", summary: "Refused: replication is not supported.", ..STREAM },
-    Command {
-        name: "psync",
-        arity: -3,
-        since: "2.8.0",
-        summary: "Refused: replication is not supported.",
-        syntax: "replicationid offset",
-        ..STREAM
-    },
-    Command {
-        name: "replconf",
-        since: "3.0.0",
-        flags: ROW.flags.union(Flags::LOADING).union(Flags::ALLOW_BUSY),
-        syntax: "[argument [argument ...]]",
-        summary: "Refused: replication is not supported.",
-        handler: |_, _| Err(Error::NO_REPLICATION),
-        ..ROW
-    },
+    row!("replicaof", "Accepts NO ONE, which is the state of the server. Refuses to follow another server.";
+        since: "5.0.0", ..REPLICA_OF),
+    row!("slaveof",
+        "Accepts NO ONE, which is the state of the server. Refuses to follow another server. The old name of REPLICAOF.";
+        ..REPLICA_OF),
+    row!("failover", failover, "[TO host port:integer [FORCE]] [ABORT] [TIMEOUT milliseconds]",
+        "Hands leadership over to another replicated node. Refused without replicas.";
+        since: "6.2.0", ..ROW),
+    row!("sync", "Refused: replication is not supported."; ..STREAM),
+    row!("psync", "Refused: replication is not supported."; syntax: "replicationid offset", arity: -3, since: "2.8.0", ..STREAM),
+    row!("replconf", |_, _| Err(Error::NO_REPLICATION), "[argument [argument ...]]", "Refused: replication is not supported.";
+        since: "3.0.0", flags: ROW.flags.union(Flags::LOADING).union(Flags::ALLOW_BUSY), ..ROW),
 ]);
 
 fn replicaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

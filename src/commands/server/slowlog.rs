@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
-use crate::engine::command::{Command, Flags, Group, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, row, rows, subrows};
 use crate::engine::context::Context;
 
 /// Number of entries that GET returns without a count.
@@ -20,31 +20,15 @@ pub const COMMANDS: &[Command] = &rows([Command {
     summary: "A container for slow log commands.",
     complexity: "Depends on subcommand.",
     subcommands: &subrows([
-        Command {
-            name: "get",
-            summary: "Returns the entries of the slow log, the newest first.",
+        row!("get", get, "[count]", "Returns the entries of the slow log, the newest first.";
             complexity: "O(N) where N is the number of entries returned",
-            syntax: "[count]",
-            tips: &["request_policy:all_nodes", "nondeterministic_output"],
-            handler: get,
-            ..ROW
-        },
+            tips: &["request_policy:all_nodes", "nondeterministic_output"], ..ROW),
         help::row(Group::Server, "6.2.0"),
-        Command {
-            name: "len",
-            summary: "Returns the number of entries in the slow log.",
-            tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
-            handler: len,
-            ..ROW
-        },
-        Command {
-            name: "reset",
-            summary: "Clears the slow log.",
+        row!("len", len, "Returns the number of entries in the slow log.";
+            tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"], ..ROW),
+        row!("reset", reset, "Clears the slow log.";
             complexity: "O(N) where N is the number of entries in the slowlog",
-            tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-            handler: reset,
-            ..ROW
-        },
+            tips: &["request_policy:all_nodes", "response_policy:all_succeeded"], ..ROW),
     ]),
     ..ROW
 }]);

@@ -7,7 +7,7 @@ use crate::base::number::parse_i64;
 use crate::commands::sets::members::{SET, write_member};
 use crate::engine::command::keys::{CountFault, counted, uses};
 use crate::engine::command::options::Tail;
-use crate::engine::command::{Command, Flags, Keys, Replies, rows};
+use crate::engine::command::{Command, Flags, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Ttl;
@@ -30,59 +30,20 @@ const SUM: &str = "O(N) for N members of all sets together";
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "sinter",
-        summary: "Returns the intersection of sets.",
-        complexity: INTERSECTION,
-        handler: sinter,
-        ..COMBINE
-    },
-    Command {
-        name: "sintercard",
-        keys: Keys::Counted { numkeys: 1, step: 1 },
-        since: "7.0.0",
-        summary: "Counts the members of the intersection of sets, up to a limit.",
-        complexity: INTERSECTION,
-        syntax: "numkeys key [key ...] [LIMIT limit:integer]",
-        tips: &[],
-        handler: sintercard,
-        ..COMBINE
-    },
-    Command {
-        name: "sinterstore",
-        replies: Replies::Integer,
-
-        summary: "Stores the intersection of sets in another key.",
-        complexity: INTERSECTION,
-        handler: |cx, args| store(cx, args, Event::SINTERSTORE, intersection),
-        ..STORE
-    },
-    Command { name: "sunion", summary: "Returns the union of sets.", complexity: SUM, handler: sunion, ..COMBINE },
-    Command {
-        name: "sunionstore",
-        replies: Replies::Integer,
-
-        summary: "Stores the union of sets in another key.",
-        complexity: SUM,
-        handler: |cx, args| store(cx, args, Event::SUNIONSTORE, union),
-        ..STORE
-    },
-    Command {
-        name: "sdiff",
-        summary: "Returns the members of the first set that no other one has.",
-        complexity: SUM,
-        handler: sdiff,
-        ..COMBINE
-    },
-    Command {
-        name: "sdiffstore",
-        replies: Replies::Integer,
-
-        summary: "Stores the difference of the first set and all others in another key.",
-        complexity: SUM,
-        handler: |cx, args| store(cx, args, Event::SDIFFSTORE, difference),
-        ..STORE
-    },
+    row!("sinter", sinter, "Returns the intersection of sets."; complexity: INTERSECTION, ..COMBINE),
+    row!("sintercard", sintercard, "numkeys key [key ...] [LIMIT limit:integer]",
+        "Counts the members of the intersection of sets, up to a limit.";
+        keys: Keys::Counted { numkeys: 1, step: 1 }, since: "7.0.0", complexity: INTERSECTION, tips: &[], ..COMBINE),
+    row!("sinterstore", |cx, args| store(cx, args, Event::SINTERSTORE, intersection),
+        "Stores the intersection of sets in another key.";
+        replies: Replies::Integer, complexity: INTERSECTION, ..STORE),
+    row!("sunion", sunion, "Returns the union of sets."; complexity: SUM, ..COMBINE),
+    row!("sunionstore", |cx, args| store(cx, args, Event::SUNIONSTORE, union), "Stores the union of sets in another key.";
+        replies: Replies::Integer, complexity: SUM, ..STORE),
+    row!("sdiff", sdiff, "Returns the members of the first set that no other one has."; complexity: SUM, ..COMBINE),
+    row!("sdiffstore", |cx, args| store(cx, args, Event::SDIFFSTORE, difference),
+        "Stores the difference of the first set and all others in another key.";
+        replies: Replies::Integer, complexity: SUM, ..STORE),
 ]);
 
 /// Sets in the order of their keys; `None` for a key that does not exist.

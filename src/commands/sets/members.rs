@@ -5,7 +5,7 @@ use crate::commands::elements::{self, Draw, Element, Scanned, Sequence, pop_coun
 use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{integer, optional};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::sets::SetView;
@@ -20,130 +20,41 @@ const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "sadd",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST.union(Flags::DENYOOM),
-        key_uses: uses::EXTENDED,
-        summary: "Adds members to a set. Creates the set if it does not exist.",
-        complexity: "O(N) for N members",
-        syntax: "key member [member ...]",
-        handler: sadd,
-        ..SET
-    },
-    Command {
-        name: "srem",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Removes members of a set. Deletes the set with its last member.",
-        complexity: "O(N) for N members to remove",
-        syntax: "key member [member ...]",
-        handler: srem,
-        ..SET
-    },
-    Command {
-        name: "smove",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        keys: Keys::TWO,
-        key_uses: uses::MOVED,
-        summary: "Moves a member from one set to another.",
-        syntax: "source destination member",
-        handler: smove,
-        ..SET
-    },
-    Command {
-        name: "sismember",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        key_uses: uses::EXAMINED,
-        summary: "Checks whether a set has a member.",
-        syntax: "key member",
-        handler: |cx, args| {
+    row!("sadd", sadd, "key member [member ...]", "Adds members to a set. Creates the set if it does not exist.";
+        replies: Replies::Integer, flags: WRITE_FAST.union(Flags::DENYOOM), key_uses: uses::EXTENDED,
+        complexity: "O(N) for N members", ..SET),
+    row!("srem", srem, "key member [member ...]", "Removes members of a set. Deletes the set with its last member.";
+        replies: Replies::Integer, flags: WRITE_FAST, key_uses: uses::REMOVED_FROM, complexity: "O(N) for N members to remove",
+        ..SET),
+    row!("smove", smove, "source destination member", "Moves a member from one set to another.";
+        replies: Replies::Integer, flags: WRITE_FAST, keys: Keys::TWO, key_uses: uses::MOVED, ..SET),
+    row!("sismember", |cx, args| {
             let found = cx.db().set(args[1])?.is_some_and(|set| set.contains(Member::Bytes(args[2])));
             cx.reply.integer(i64::from(found));
             Ok(())
-        },
-        ..SET
-    },
-    Command {
-        name: "smismember",
-        flags: READ_FAST,
-        since: "6.2.0",
-        summary: "Checks which of several members a set has.",
-        complexity: "O(N) for N requested members",
-        syntax: "key member [member ...]",
-        handler: smismember,
-        ..SET
-    },
-    Command {
-        name: "scard",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        key_uses: uses::EXAMINED,
-        summary: "Returns the number of members of a set.",
-        syntax: "key",
-        handler: |cx, args| {
+        }, "key member", "Checks whether a set has a member.";
+        replies: Replies::Integer, flags: READ_FAST, key_uses: uses::EXAMINED, ..SET),
+    row!("smismember", smismember, "key member [member ...]", "Checks which of several members a set has.";
+        flags: READ_FAST, since: "6.2.0", complexity: "O(N) for N requested members", ..SET),
+    row!("scard", |cx, args| {
             let len = cx.db().set(args[1])?.map_or(0, |set| set.len());
             cx.reply.integer(len as i64);
             Ok(())
-        },
-        ..SET
-    },
-    Command {
-        name: "smembers",
-        traits: Traits::BOUNDED_COST,
-
-        flags: Flags::READONLY,
-        summary: "Returns all members of a set.",
-        complexity: "O(N) for N members of the set",
-        syntax: "key",
-        tips: &["nondeterministic_output_order"],
-        handler: smembers,
-        ..SET
-    },
-    Command {
-        name: "spop",
-        replies: Replies::ScalarWithoutCount,
-
-        flags: WRITE_FAST,
-        key_uses: uses::TAKEN,
-        summary: "Removes and returns random members of a set. Deletes the set with its last member.",
-        complexity: "O(N) for N removed members",
-        syntax: "key [count]",
-        tips: &["nondeterministic_output"],
-        handler: spop,
-        ..SET
-    },
-    Command {
-        name: "srandmember",
-        replies: Replies::ScalarWithoutCount,
-
-        flags: Flags::READONLY,
-        summary: "Returns random members of a set: different ones, or with a negative count possibly the same one several times.",
-        complexity: "O(N) for N returned members",
-        syntax: "key [count]",
-        tips: &["nondeterministic_output"],
-        handler: srandmember,
-        ..SET
-    },
-    Command {
-        name: "sscan",
-        flags: Flags::READONLY,
-        since: "2.8.0",
-        summary: "Iterates over the members of a set.",
-        complexity: "O(N) for N members visited per call",
-        syntax: "key cursor [MATCH pattern] [COUNT count]",
-        tips: &["nondeterministic_output"],
-        handler: sscan,
-        ..SET
-    },
+        }, "key", "Returns the number of members of a set.";
+        replies: Replies::Integer, flags: READ_FAST, key_uses: uses::EXAMINED, ..SET),
+    row!("smembers", smembers, "key", "Returns all members of a set.";
+        traits: Traits::BOUNDED_COST, flags: Flags::READONLY, complexity: "O(N) for N members of the set",
+        tips: &["nondeterministic_output_order"], ..SET),
+    row!("spop", spop, "key [count]", "Removes and returns random members of a set. Deletes the set with its last member.";
+        replies: Replies::ScalarWithoutCount, flags: WRITE_FAST, key_uses: uses::TAKEN, complexity: "O(N) for N removed members",
+        tips: &["nondeterministic_output"], ..SET),
+    row!("srandmember", srandmember, "key [count]",
+        "Returns random members of a set: different ones, or with a negative count possibly the same one several times.";
+        replies: Replies::ScalarWithoutCount, flags: Flags::READONLY, complexity: "O(N) for N returned members",
+        tips: &["nondeterministic_output"], ..SET),
+    row!("sscan", sscan, "key cursor [MATCH pattern] [COUNT count]", "Iterates over the members of a set.";
+        flags: Flags::READONLY, since: "2.8.0", complexity: "O(N) for N members visited per call",
+        tips: &["nondeterministic_output"], ..SET),
 ]);
 
 impl Element for Member<'_> {

@@ -10,7 +10,7 @@ use crate::commands::elements::{write_element, write_head};
 use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::keys::{CountFault, Counted, STORE_OF_COUNTED, counted};
 use crate::engine::command::options::{Tail, choice, upper};
-use crate::engine::command::{Access, Command, Flags, Keys, Replies, rows};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::types::zsets::Source;
@@ -31,66 +31,31 @@ const DIFF_COST: &str = "O(N)+O(M*log(M)) for N members of all sets and M of the
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "zunion",
-        summary: "Returns the union of sorted sets.",
-        complexity: UNION_COST,
-        syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
-        handler: |cx, args| reply_combined(cx, args, Operation::Union),
-        ..COMBINE
-    },
-    Command {
-        name: "zinter",
-        summary: "Returns the intersection of sorted sets.",
-        complexity: INTER_COST,
-        syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
-        handler: |cx, args| reply_combined(cx, args, Operation::Inter),
-        ..COMBINE
-    },
-    Command {
-        name: "zdiff",
-        summary: "Returns the members of the first sorted set that no other one has.",
-        complexity: DIFF_COST,
-        syntax: "numkeys key [key ...] [WITHSCORES]",
-        handler: |cx, args| reply_combined(cx, args, Operation::Diff),
-        ..COMBINE
-    },
-    Command {
-        name: "zunionstore",
-        summary: "Stores the union of sorted sets in another key.",
-        complexity: UNION_COST,
-        syntax: "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
-        handler: |cx, args| store(cx, args, Operation::Union, "zunionstore"),
-        ..STORE
-    },
-    Command {
-        name: "zinterstore",
-        replies: Replies::Integer,
-
-        summary: "Stores the intersection of sorted sets in another key.",
-        complexity: INTER_COST,
-        syntax: "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
-        handler: |cx, args| store(cx, args, Operation::Inter, "zinterstore"),
-        ..STORE
-    },
-    Command {
-        name: "zdiffstore",
-        since: "6.2.0",
-        summary: "Stores the difference of the first sorted set and all others in another key.",
-        complexity: DIFF_COST,
-        syntax: "destination numkeys key [key ...]",
-        handler: |cx, args| store(cx, args, Operation::Diff, "zdiffstore"),
-        ..STORE
-    },
-    Command {
-        name: "zintercard",
-        since: "7.0.0",
-        summary: "Counts the members of the intersection of sorted sets, up to a limit.",
-        complexity: "O(N*K) for K sets and N members of the smallest",
-        syntax: "numkeys key [key ...] [LIMIT limit:integer]",
-        handler: zintercard,
-        ..COMBINE
-    },
+    row!("zunion", |cx, args| reply_combined(cx, args, Operation::Union),
+        "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        "Returns the union of sorted sets.";
+        complexity: UNION_COST, ..COMBINE),
+    row!("zinter", |cx, args| reply_combined(cx, args, Operation::Inter),
+        "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        "Returns the intersection of sorted sets.";
+        complexity: INTER_COST, ..COMBINE),
+    row!("zdiff", |cx, args| reply_combined(cx, args, Operation::Diff), "numkeys key [key ...] [WITHSCORES]",
+        "Returns the members of the first sorted set that no other one has.";
+        complexity: DIFF_COST, ..COMBINE),
+    row!("zunionstore", |cx, args| store(cx, args, Operation::Union, "zunionstore"),
+        "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        "Stores the union of sorted sets in another key.";
+        complexity: UNION_COST, ..STORE),
+    row!("zinterstore", |cx, args| store(cx, args, Operation::Inter, "zinterstore"),
+        "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        "Stores the intersection of sorted sets in another key.";
+        replies: Replies::Integer, complexity: INTER_COST, ..STORE),
+    row!("zdiffstore", |cx, args| store(cx, args, Operation::Diff, "zdiffstore"), "destination numkeys key [key ...]",
+        "Stores the difference of the first sorted set and all others in another key.";
+        since: "6.2.0", complexity: DIFF_COST, ..STORE),
+    row!("zintercard", zintercard, "numkeys key [key ...] [LIMIT limit:integer]",
+        "Counts the members of the intersection of sorted sets, up to a limit.";
+        since: "7.0.0", complexity: "O(N*K) for K sets and N members of the smallest", ..COMBINE),
 ]);
 
 #[derive(Clone, Copy, PartialEq, Eq)]

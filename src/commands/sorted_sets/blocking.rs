@@ -5,7 +5,7 @@ use crate::commands::elements::PopRequest;
 use crate::commands::lists::blocking::{BLOCKING, WAIT};
 use crate::commands::sorted_sets::pops::{Form, parse_end, pop_first};
 use crate::engine::blocking::deadline;
-use crate::engine::command::{Command, Flags, Group, Keys, rows};
+use crate::engine::command::{Command, Flags, Group, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::zsets::End;
 use crate::keyspace::waits::Wake;
@@ -22,29 +22,16 @@ const BZPOP: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "bzpopmin",
-        summary: "Removes and returns the member with the lowest score of the first sorted set that exists. Blocks until there is one.",
-        handler: |cx, args| bzpop(cx, args, End::Min),
-        ..BZPOP
-    },
-    Command {
-        name: "bzpopmax",
-        summary: "Removes and returns the member with the highest score of the first sorted set that exists. Blocks until there is one.",
-        handler: |cx, args| bzpop(cx, args, End::Max),
-        ..BZPOP
-    },
-    Command {
-        name: "bzmpop",
-        keys: Keys::Counted { numkeys: 2, step: 1 },
-        group: Group::SortedSet,
-        since: "7.0.0",
-        summary: "Removes and returns members with the lowest or highest scores of the first sorted set that exists. Blocks until there is one.",
-        complexity: "O(K)+O(M*log(N)) for K keys, N members of the sorted set and M popped",
-        syntax: "timeout numkeys key [key ...] <MIN | MAX> [COUNT count]",
-        handler: bzmpop,
-        ..BLOCKING
-    },
+    row!("bzpopmin", |cx, args| bzpop(cx, args, End::Min),
+        "Removes and returns the member with the lowest score of the first sorted set that exists. Blocks until there is one.";
+        ..BZPOP),
+    row!("bzpopmax", |cx, args| bzpop(cx, args, End::Max),
+        "Removes and returns the member with the highest score of the first sorted set that exists. Blocks until there is one.";
+        ..BZPOP),
+    row!("bzmpop", bzmpop, "timeout numkeys key [key ...] <MIN | MAX> [COUNT count]",
+        "Removes and returns members with the lowest or highest scores of the first sorted set that exists. Blocks until there is one.";
+        keys: Keys::Counted { numkeys: 2, step: 1 }, group: Group::SortedSet, since: "7.0.0",
+        complexity: "O(K)+O(M*log(N)) for K keys, N members of the sorted set and M popped", ..BLOCKING),
 ]);
 
 fn bzpop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {

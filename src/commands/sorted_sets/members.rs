@@ -11,7 +11,7 @@ use crate::commands::keys::scan::{VISITED_MAX, parse_cursor};
 use crate::commands::sorted_sets::ranges::{parse_lex_range, parse_score_range};
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{flag, upper};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::zsets::ZSetView;
@@ -29,152 +29,54 @@ pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "zadd",
-        replies: Replies::Scalar,
-
-        flags: GROW_FAST,
-        key_uses: uses::CHANGED,
-        summary: "Adds members to a sorted set or updates their scores. Creates the sorted set if it does not exist.",
-        complexity: "O(log(N)) for each member, for N members of the sorted set",
-        syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
-        handler: |cx, args| zadd(cx, args, false),
-        ..ZSET
-    },
-    Command {
-        name: "zincrby",
-        replies: Replies::Scalar,
-
-        flags: GROW_FAST,
-        summary: "Increments the score of a member. A missing member counts as 0.",
-        complexity: "O(log(N)) for N members of the sorted set",
-        syntax: "key increment member",
-        handler: |cx, args| zadd(cx, args, true),
-        ..ZSET
-    },
-    Command {
-        name: "zrem",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Removes members of a sorted set. Deletes the sorted set with its last member.",
-        complexity: "O(M*log(N)) for M members to remove and N members of the sorted set",
-        syntax: "key member [member ...]",
-        handler: zrem,
-        ..ZSET
-    },
-    Command {
-        name: "zscore",
-        replies: Replies::Scalar,
-
-        flags: READ_FAST,
-        summary: "Returns the score of a member.",
-        syntax: "key member",
-        handler: zscore,
-        ..ZSET
-    },
-    Command {
-        name: "zmscore",
-        flags: READ_FAST,
-        since: "6.2.0",
-        summary: "Returns the scores of several members.",
-        complexity: "O(N) for N requested members",
-        syntax: "key member [member ...]",
-        handler: zmscore,
-        ..ZSET
-    },
-    Command {
-        name: "zcard",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        key_uses: uses::EXAMINED,
-        summary: "Returns the number of members of a sorted set.",
-        syntax: "key",
-        handler: |cx, args| {
+    row!("zadd", |cx, args| zadd(cx, args, false), "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
+        "Adds members to a sorted set or updates their scores. Creates the sorted set if it does not exist.";
+        replies: Replies::Scalar, flags: GROW_FAST, key_uses: uses::CHANGED,
+        complexity: "O(log(N)) for each member, for N members of the sorted set", ..ZSET),
+    row!("zincrby", |cx, args| zadd(cx, args, true), "key increment member",
+        "Increments the score of a member. A missing member counts as 0.";
+        replies: Replies::Scalar, flags: GROW_FAST, complexity: "O(log(N)) for N members of the sorted set", ..ZSET),
+    row!("zrem", zrem, "key member [member ...]", "Removes members of a sorted set. Deletes the sorted set with its last member.";
+        replies: Replies::Integer, flags: WRITE_FAST, key_uses: uses::REMOVED_FROM,
+        complexity: "O(M*log(N)) for M members to remove and N members of the sorted set", ..ZSET),
+    row!("zscore", zscore, "key member", "Returns the score of a member."; replies: Replies::Scalar, flags: READ_FAST, ..ZSET),
+    row!("zmscore", zmscore, "key member [member ...]", "Returns the scores of several members.";
+        flags: READ_FAST, since: "6.2.0", complexity: "O(N) for N requested members", ..ZSET),
+    row!("zcard", |cx, args| {
             let len = cx.db().zset(args[1])?.map_or(0, |zset| zset.len());
             cx.reply.integer(len as i64);
             Ok(())
-        },
-        ..ZSET
-    },
-    Command {
-        name: "zcount",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        since: "2.0.0",
-        summary: "Counts the members with scores in a range.",
-        complexity: "O(log(N)) for N members of the sorted set",
-        syntax: "key min:double max:double",
-        handler: |cx, args| {
+        }, "key", "Returns the number of members of a sorted set.";
+        replies: Replies::Integer, flags: READ_FAST, key_uses: uses::EXAMINED, ..ZSET),
+    row!("zcount", |cx, args| {
             let range = parse_score_range(args[2], args[3])?;
             let count = cx.db().zset(args[1])?.map_or(0, |zset| zset.score_ranks(&range).len());
             cx.reply.integer(count as i64);
             Ok(())
-        },
-        ..ZSET
-    },
-    Command {
-        name: "zlexcount",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        since: "2.8.9",
-        summary: "Counts the members in a lexicographical range. All members must have the same score.",
-        complexity: "O(log(N)) for N members of the sorted set",
-        syntax: "key min max",
-        handler: |cx, args| {
+        }, "key min:double max:double", "Counts the members with scores in a range.";
+        replies: Replies::Integer, flags: READ_FAST, since: "2.0.0", complexity: "O(log(N)) for N members of the sorted set",
+        ..ZSET),
+    row!("zlexcount", |cx, args| {
             let (min, max) = parse_lex_range(args[2], args[3])?;
             let count = cx.db().zset(args[1])?.map_or(0, |zset| zset.lex_ranks(min, max, false).len());
             cx.reply.integer(count as i64);
             Ok(())
-        },
-        ..ZSET
-    },
-    Command {
-        name: "zrank",
-        flags: READ_FAST,
-        since: "2.0.0",
-        summary: "Returns the rank of a member in ascending order of scores. The first rank is 0.",
-        complexity: "O(log(N)) for N members of the sorted set",
-        syntax: "key member [WITHSCORE]",
-        handler: |cx, args| zrank(cx, args, false),
-        ..ZSET
-    },
-    Command {
-        name: "zrevrank",
-        flags: READ_FAST,
-        since: "2.0.0",
-        summary: "Returns the rank of a member in descending order of scores. The first rank is 0.",
-        complexity: "O(log(N)) for N members of the sorted set",
-        syntax: "key member [WITHSCORE]",
-        handler: |cx, args| zrank(cx, args, true),
-        ..ZSET
-    },
-    Command {
-        name: "zrandmember",
-        flags: READ,
-        since: "6.2.0",
-        summary: "Returns random members of a sorted set: different ones, or with a negative count possibly the same one several times.",
-        complexity: "O(N*log(M)) for N returned members and M members of the sorted set",
-        syntax: "key [count [WITHSCORES]]",
-        tips: &["nondeterministic_output"],
-        handler: zrandmember,
-        ..ZSET
-    },
-    Command {
-        name: "zscan",
-        flags: READ,
-        since: "2.8.0",
-        summary: "Iterates over the members and scores of a sorted set.",
-        complexity: "O(N) for N members visited per call",
-        syntax: "key cursor [MATCH pattern] [COUNT count]",
-        tips: &["nondeterministic_output"],
-        handler: zscan,
-        ..ZSET
-    },
+        }, "key min max", "Counts the members in a lexicographical range. All members must have the same score.";
+        replies: Replies::Integer, flags: READ_FAST, since: "2.8.9", complexity: "O(log(N)) for N members of the sorted set",
+        ..ZSET),
+    row!("zrank", |cx, args| zrank(cx, args, false), "key member [WITHSCORE]",
+        "Returns the rank of a member in ascending order of scores. The first rank is 0.";
+        flags: READ_FAST, since: "2.0.0", complexity: "O(log(N)) for N members of the sorted set", ..ZSET),
+    row!("zrevrank", |cx, args| zrank(cx, args, true), "key member [WITHSCORE]",
+        "Returns the rank of a member in descending order of scores. The first rank is 0.";
+        flags: READ_FAST, since: "2.0.0", complexity: "O(log(N)) for N members of the sorted set", ..ZSET),
+    row!("zrandmember", zrandmember, "key [count [WITHSCORES]]",
+        "Returns random members of a sorted set: different ones, or with a negative count possibly the same one several times.";
+        flags: READ, since: "6.2.0", complexity: "O(N*log(M)) for N returned members and M members of the sorted set",
+        tips: &["nondeterministic_output"], ..ZSET),
+    row!("zscan", zscan, "key cursor [MATCH pattern] [COUNT count]", "Iterates over the members and scores of a sorted set.";
+        flags: READ, since: "2.8.0", complexity: "O(N) for N members visited per call", tips: &["nondeterministic_output"],
+        ..ZSET),
 ]);
 
 /// Options of `ZADD`.

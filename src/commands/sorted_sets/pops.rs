@@ -5,7 +5,7 @@ use crate::commands::elements::{PopRequest, pop_count};
 use crate::commands::sorted_sets::members::{WRITE_FAST, ZSET};
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{choice, optional};
-use crate::engine::command::{Command, Flags, Keys, rows};
+use crate::engine::command::{Command, Flags, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;
@@ -14,40 +14,17 @@ use crate::resp::reply::{Protocol, Sink};
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "zpopmin",
-        flags: WRITE_FAST,
-        key_uses: uses::TAKEN,
-        since: "5.0.0",
-        summary: "Removes and returns the members with the lowest scores.",
-        complexity: "O(log(N)*M) for N members of the sorted set and M popped",
-        syntax: "key [count]",
-        handler: |cx, args| zpop(cx, args, End::Min),
-        ..ZSET
-    },
-    Command {
-        name: "zpopmax",
-        flags: WRITE_FAST,
-        key_uses: uses::TAKEN,
-        since: "5.0.0",
-        summary: "Removes and returns the members with the highest scores.",
-        complexity: "O(log(N)*M) for N members of the sorted set and M popped",
-        syntax: "key [count]",
-        handler: |cx, args| zpop(cx, args, End::Max),
-        ..ZSET
-    },
-    Command {
-        name: "zmpop",
-        flags: Flags::WRITE,
-        keys: Keys::Counted { numkeys: 1, step: 1 },
-        key_uses: uses::TAKEN,
-        since: "7.0.0",
-        summary: "Removes and returns members with the lowest or highest scores of the first sorted set that exists.",
-        complexity: "O(K)+O(M*log(N)) for K keys, N members of the sorted set and M popped",
-        syntax: "numkeys key [key ...] <MIN | MAX> [COUNT count]",
-        handler: zmpop,
-        ..ZSET
-    },
+    row!("zpopmin", |cx, args| zpop(cx, args, End::Min), "key [count]", "Removes and returns the members with the lowest scores.";
+        flags: WRITE_FAST, key_uses: uses::TAKEN, since: "5.0.0",
+        complexity: "O(log(N)*M) for N members of the sorted set and M popped", ..ZSET),
+    row!("zpopmax", |cx, args| zpop(cx, args, End::Max), "key [count]",
+        "Removes and returns the members with the highest scores.";
+        flags: WRITE_FAST, key_uses: uses::TAKEN, since: "5.0.0",
+        complexity: "O(log(N)*M) for N members of the sorted set and M popped", ..ZSET),
+    row!("zmpop", zmpop, "numkeys key [key ...] <MIN | MAX> [COUNT count]",
+        "Removes and returns members with the lowest or highest scores of the first sorted set that exists.";
+        flags: Flags::WRITE, keys: Keys::Counted { numkeys: 1, step: 1 }, key_uses: uses::TAKEN, since: "7.0.0",
+        complexity: "O(K)+O(M*log(N)) for K keys, N members of the sorted set and M popped", ..ZSET),
 ]);
 
 /// The format of a reply with popped members.

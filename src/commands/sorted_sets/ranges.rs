@@ -8,7 +8,7 @@ use crate::commands::elements::{index_range, write_element, write_head};
 use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{Tail, integer, upper};
-use crate::engine::command::{Command, Flags, Keys, Replies, rows};
+use crate::engine::command::{Command, Flags, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
@@ -19,114 +19,41 @@ const REMOVE_COST: &str = "O(M*log(N)) for N members of the sorted set and M rem
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "zrange",
-        flags: READ,
-        summary: "Returns the members in a range of ranks, scores or names.",
-        complexity: RANGE_COST,
-        syntax: "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
-        handler: |cx, args| zrange(cx, &args[1..], None, None),
-        ..ZSET
-    },
-    Command {
-        name: "zrangestore",
-        flags: Flags::WRITE.union(Flags::DENYOOM),
-        keys: Keys::TWO,
-        key_uses: uses::STORED,
-        since: "6.2.0",
-        summary: "Stores the members in a range of ranks, scores or names in another key.",
-        complexity: "O(log(N)+M) for N members of the sorted set and M stored",
-        syntax: "dst:key src:key min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
-        handler: zrangestore,
-        ..ZSET
-    },
-    Command {
-        name: "zrevrange",
-        flags: READ,
-        summary: "Returns the members in a range of ranks, in descending order of scores.",
-        complexity: RANGE_COST,
-        syntax: "key start stop [WITHSCORES]",
-        handler: |cx, args| zrange(cx, &args[1..], Some(By::Rank), Some(true)),
-        ..ZSET
-    },
-    Command {
-        name: "zrangebyscore",
-        flags: READ,
-        since: "1.0.5",
-        summary: "Returns the members with scores in a range.",
-        complexity: RANGE_COST,
-        syntax: "key min:double max:double [WITHSCORES] [LIMIT offset count]",
-        handler: |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(false)),
-        ..ZSET
-    },
-    Command {
-        name: "zrevrangebyscore",
-        flags: READ,
-        since: "2.2.0",
-        summary: "Returns the members with scores in a range, in descending order.",
-        complexity: RANGE_COST,
-        syntax: "key max:double min:double [WITHSCORES] [LIMIT offset count]",
-        handler: |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(true)),
-        ..ZSET
-    },
-    Command {
-        name: "zrangebylex",
-        flags: READ,
-        since: "2.8.9",
-        summary: "Returns the members in a lexicographical range. All members must have the same score.",
-        complexity: RANGE_COST,
-        syntax: "key min max [LIMIT offset count]",
-        handler: |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(false)),
-        ..ZSET
-    },
-    Command {
-        name: "zrevrangebylex",
-        flags: READ,
-        since: "2.8.9",
-        summary: "Returns the members in a lexicographical range, in descending order. All members must have the same score.",
-        complexity: RANGE_COST,
-        syntax: "key max min [LIMIT offset count]",
-        handler: |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(true)),
-        ..ZSET
-    },
-    Command {
-        name: "zremrangebyrank",
-        replies: Replies::Integer,
-
-        flags: Flags::WRITE,
-        key_uses: uses::REMOVED_FROM,
-        since: "2.0.0",
-        summary: "Removes the members in a range of ranks.",
-        complexity: REMOVE_COST,
-        syntax: "key start stop",
-        handler: |cx, args| remove(cx, args, By::Rank, "zremrangebyrank"),
-        ..ZSET
-    },
-    Command {
-        name: "zremrangebyscore",
-        replies: Replies::Integer,
-
-        flags: Flags::WRITE,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Removes the members with scores in a range.",
-        complexity: REMOVE_COST,
-        syntax: "key min:double max:double",
-        handler: |cx, args| remove(cx, args, By::Score, "zremrangebyscore"),
-        ..ZSET
-    },
-    Command {
-        name: "zremrangebylex",
-        replies: Replies::Integer,
-
-        flags: Flags::WRITE,
-        key_uses: uses::REMOVED_FROM,
-        since: "2.8.9",
-        summary: "Removes the members in a lexicographical range. All members must have the same score.",
-        complexity: REMOVE_COST,
-        syntax: "key min max",
-        handler: |cx, args| remove(cx, args, By::Lex, "zremrangebylex"),
-        ..ZSET
-    },
+    row!("zrange", |cx, args| zrange(cx, &args[1..], None, None),
+        "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
+        "Returns the members in a range of ranks, scores or names.";
+        flags: READ, complexity: RANGE_COST, ..ZSET),
+    row!("zrangestore", zrangestore, "dst:key src:key min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
+        "Stores the members in a range of ranks, scores or names in another key.";
+        flags: Flags::WRITE.union(Flags::DENYOOM), keys: Keys::TWO, key_uses: uses::STORED, since: "6.2.0",
+        complexity: "O(log(N)+M) for N members of the sorted set and M stored", ..ZSET),
+    row!("zrevrange", |cx, args| zrange(cx, &args[1..], Some(By::Rank), Some(true)), "key start stop [WITHSCORES]",
+        "Returns the members in a range of ranks, in descending order of scores.";
+        flags: READ, complexity: RANGE_COST, ..ZSET),
+    row!("zrangebyscore", |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(false)),
+        "key min:double max:double [WITHSCORES] [LIMIT offset count]", "Returns the members with scores in a range.";
+        flags: READ, since: "1.0.5", complexity: RANGE_COST, ..ZSET),
+    row!("zrevrangebyscore", |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(true)),
+        "key max:double min:double [WITHSCORES] [LIMIT offset count]",
+        "Returns the members with scores in a range, in descending order.";
+        flags: READ, since: "2.2.0", complexity: RANGE_COST, ..ZSET),
+    row!("zrangebylex", |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(false)), "key min max [LIMIT offset count]",
+        "Returns the members in a lexicographical range. All members must have the same score.";
+        flags: READ, since: "2.8.9", complexity: RANGE_COST, ..ZSET),
+    row!("zrevrangebylex", |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(true)), "key max min [LIMIT offset count]",
+        "Returns the members in a lexicographical range, in descending order. All members must have the same score.";
+        flags: READ, since: "2.8.9", complexity: RANGE_COST, ..ZSET),
+    row!("zremrangebyrank", |cx, args| remove(cx, args, By::Rank, "zremrangebyrank"), "key start stop",
+        "Removes the members in a range of ranks.";
+        replies: Replies::Integer, flags: Flags::WRITE, key_uses: uses::REMOVED_FROM, since: "2.0.0", complexity: REMOVE_COST,
+        ..ZSET),
+    row!("zremrangebyscore", |cx, args| remove(cx, args, By::Score, "zremrangebyscore"), "key min:double max:double",
+        "Removes the members with scores in a range.";
+        replies: Replies::Integer, flags: Flags::WRITE, key_uses: uses::REMOVED_FROM, complexity: REMOVE_COST, ..ZSET),
+    row!("zremrangebylex", |cx, args| remove(cx, args, By::Lex, "zremrangebylex"), "key min max",
+        "Removes the members in a lexicographical range. All members must have the same score.";
+        replies: Replies::Integer, flags: Flags::WRITE, key_uses: uses::REMOVED_FROM, since: "2.8.9", complexity: REMOVE_COST,
+        ..ZSET),
 ]);
 
 /// What a range selects by.

@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::commands::streams::entries::{STREAM, WRITE_FAST, parse_id, parse_start, write_entry, write_id};
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{Tail, upper};
-use crate::engine::command::{Access, Command, rows};
+use crate::engine::command::{Access, Command, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::streams::StreamEdit;
 use crate::resp::reply::Sink;
@@ -13,29 +13,16 @@ use crate::store::values::stream::StreamId;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "xclaim",
-        flags: WRITE_FAST,
-        access: Access::ReadWrite,
-        summary: "Makes a consumer the owner of pending entries.",
-        complexity: "O(log(P)) for each ID, for P pending entries",
-        syntax: "key group consumer min-idle-time id [id ...] [IDLE ms:integer] [TIME unix-time-milliseconds] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
-        tips: &["nondeterministic_output"],
-        handler: xclaim,
-        ..STREAM
-    },
-    Command {
-        name: "xautoclaim",
-        flags: WRITE_FAST,
-        key_uses: uses::TAKEN,
-        since: "6.2.0",
-        summary: "Makes a consumer the owner of entries that have been pending for a minimum time.",
+    row!("xclaim", xclaim,
+        "key group consumer min-idle-time id [id ...] [IDLE ms:integer] [TIME unix-time-milliseconds] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
+        "Makes a consumer the owner of pending entries.";
+        flags: WRITE_FAST, access: Access::ReadWrite, complexity: "O(log(P)) for each ID, for P pending entries",
+        tips: &["nondeterministic_output"], ..STREAM),
+    row!("xautoclaim", xautoclaim, "key group consumer min-idle-time start:string [COUNT count] [JUSTID]",
+        "Makes a consumer the owner of entries that have been pending for a minimum time.";
+        flags: WRITE_FAST, key_uses: uses::TAKEN, since: "6.2.0",
         complexity: "O(log(P)*M) for P pending entries and M examined, at most ten times COUNT",
-        syntax: "key group consumer min-idle-time start:string [COUNT count] [JUSTID]",
-        tips: &["nondeterministic_output"],
-        handler: xautoclaim,
-        ..STREAM
-    },
+        tips: &["nondeterministic_output"], ..STREAM),
 ]);
 
 /// Maximum number of pending entries that `XAUTOCLAIM` examines per entry of `COUNT`.

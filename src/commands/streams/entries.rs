@@ -5,7 +5,7 @@
 use crate::base::error::{Error, Result};
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{Tail, integer, upper};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::resp::reply::Sink;
@@ -25,87 +25,33 @@ const ENTRY_BYTES_MAX: usize = 1 << 30;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "xadd",
-        replies: Replies::Scalar,
-
-        flags: GROW_FAST,
-        key_uses: uses::CHANGED,
-        key_notes: &["Deletes entries with MAXLEN or MINID."],
-        summary: "Appends an entry to a stream. Creates the stream if it does not exist.",
-        complexity: "O(1), or O(N) for N trimmed entries",
-        syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value ...]",
-        tips: &["nondeterministic_output"],
-        handler: xadd,
-        ..STREAM
-    },
-    Command {
-        name: "xlen",
-        replies: Replies::Integer,
-
-        flags: Flags::READONLY.union(Flags::FAST),
-        key_uses: uses::EXAMINED,
-        summary: "Returns the number of entries of a stream.",
-        syntax: "key",
-        handler: |cx, args| {
+    row!("xadd", xadd,
+        "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value ...]",
+        "Appends an entry to a stream. Creates the stream if it does not exist.";
+        replies: Replies::Scalar, flags: GROW_FAST, key_uses: uses::CHANGED,
+        key_notes: &["Deletes entries with MAXLEN or MINID."], complexity: "O(1), or O(N) for N trimmed entries",
+        tips: &["nondeterministic_output"], ..STREAM),
+    row!("xlen", |cx, args| {
             let len = cx.db().stream(args[1])?.map_or(0, |stream| stream.len());
             cx.reply.integer(len as i64);
             Ok(())
-        },
-        ..STREAM
-    },
-    Command {
-        name: "xrange",
-        flags: READ,
-        summary: "Returns the entries of a stream in a range of IDs.",
-        complexity: RANGE_COST,
-        syntax: "key start:string end:string [COUNT count]",
-        handler: |cx, args| xrange(cx, args, args[2], args[3], false),
-        ..STREAM
-    },
-    Command {
-        name: "xrevrange",
-        flags: READ,
-        summary: "Returns the entries of a stream in a range of IDs, in descending order.",
-        complexity: RANGE_COST,
-        syntax: "key end:string start:string [COUNT count]",
-        handler: |cx, args| xrange(cx, args, args[3], args[2], true),
-        ..STREAM
-    },
-    Command {
-        name: "xdel",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Deletes entries of a stream by their IDs.",
-        complexity: "O(log(N)) for each ID, for N entries of the stream",
-        syntax: "key id [id ...]",
-        handler: xdel,
-        ..STREAM
-    },
-    Command {
-        name: "xtrim",
-        replies: Replies::Integer,
-
-        flags: Flags::WRITE,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Deletes the oldest entries of a stream.",
-        complexity: "O(N) for N deleted entries",
-        syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
-        tips: &["nondeterministic_output"],
-        handler: xtrim,
-        ..STREAM
-    },
-    Command {
-        name: "xsetid",
-        flags: GROW_FAST,
-        key_uses: uses::CHANGED,
-        summary: "Sets the last ID and the counters of a stream. Replication uses it.",
-        syntax: "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
-        handler: xsetid,
-        ..STREAM
-    },
+        }, "key", "Returns the number of entries of a stream.";
+        replies: Replies::Integer, flags: Flags::READONLY.union(Flags::FAST), key_uses: uses::EXAMINED, ..STREAM),
+    row!("xrange", |cx, args| xrange(cx, args, args[2], args[3], false), "key start:string end:string [COUNT count]",
+        "Returns the entries of a stream in a range of IDs.";
+        flags: READ, complexity: RANGE_COST, ..STREAM),
+    row!("xrevrange", |cx, args| xrange(cx, args, args[3], args[2], true), "key end:string start:string [COUNT count]",
+        "Returns the entries of a stream in a range of IDs, in descending order.";
+        flags: READ, complexity: RANGE_COST, ..STREAM),
+    row!("xdel", xdel, "key id [id ...]", "Deletes entries of a stream by their IDs.";
+        replies: Replies::Integer, flags: WRITE_FAST, key_uses: uses::REMOVED_FROM,
+        complexity: "O(log(N)) for each ID, for N entries of the stream", ..STREAM),
+    row!("xtrim", xtrim, "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]", "Deletes the oldest entries of a stream.";
+        replies: Replies::Integer, flags: Flags::WRITE, key_uses: uses::REMOVED_FROM, complexity: "O(N) for N deleted entries",
+        tips: &["nondeterministic_output"], ..STREAM),
+    row!("xsetid", xsetid, "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
+        "Sets the last ID and the counters of a stream. Replication uses it.";
+        flags: GROW_FAST, key_uses: uses::CHANGED, ..STREAM),
 ]);
 
 /// Parses a number like `strtoull`: leading whitespace, a plus sign and leading zeros are accepted.

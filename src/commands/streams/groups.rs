@@ -7,7 +7,7 @@ use crate::commands::streams::entries::{
 };
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{Tail, integer, upper};
-use crate::engine::command::{Command, Flags, Keys, Replies, rows, subrows};
+use crate::engine::command::{Command, Flags, Keys, Replies, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;
@@ -16,88 +16,32 @@ use crate::store::values::stream::{Pending, StreamId};
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "xgroup",
-        keys: Keys::None,
-        summary: "A container for commands on consumer groups.",
-        subcommands: XGROUP,
-        ..STREAM
-    },
-    Command {
-        name: "xack",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        key_uses: uses::CHANGED,
-        summary: "Acknowledges entries that were delivered to consumers of a group.",
-        complexity: "O(log(P)) for each ID, for P pending entries",
-        syntax: "key group id [id ...]",
-        handler: xack,
-        ..STREAM
-    },
-    Command {
-        name: "xpending",
-        flags: READ,
-        summary: "Returns the entries that were delivered to consumers of a group and are not acknowledged.",
-        complexity: "O(log(P)+M) for P pending entries and M examined; without a range O(C) for C consumers",
-        syntax: "key group [[IDLE min-idle-time:integer] start:string end:string count [consumer]]",
-        tips: &["nondeterministic_output"],
-        handler: xpending,
-        ..STREAM
-    },
+    row!("xgroup", "A container for commands on consumer groups."; keys: Keys::None, subcommands: XGROUP, ..STREAM),
+    row!("xack", xack, "key group id [id ...]", "Acknowledges entries that were delivered to consumers of a group.";
+        replies: Replies::Integer, flags: WRITE_FAST, key_uses: uses::CHANGED,
+        complexity: "O(log(P)) for each ID, for P pending entries", ..STREAM),
+    row!("xpending", xpending, "key group [[IDLE min-idle-time:integer] start:string end:string count [consumer]]",
+        "Returns the entries that were delivered to consumers of a group and are not acknowledged.";
+        flags: READ, complexity: "O(log(P)+M) for P pending entries and M examined; without a range O(C) for C consumers",
+        tips: &["nondeterministic_output"], ..STREAM),
 ]);
 
 const SUB: Command = Command { keys: Keys::Range { first: 2, last: 2, step: 1 }, ..STREAM };
 
 const XGROUP: &[Command] = &subrows([
-    Command {
-        name: "create",
-        flags: Flags::WRITE.union(Flags::DENYOOM),
-        key_uses: uses::EXTENDED,
-        summary: "Creates a consumer group.",
-        syntax: "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read:integer]",
-        handler: create,
-        ..SUB
-    },
-    Command {
-        name: "setid",
-        flags: Flags::WRITE,
-        key_uses: uses::CHANGED,
-        summary: "Sets the last ID that was delivered to a consumer group.",
-        syntax: "key group <id | $> [ENTRIESREAD entries-read:integer]",
-        handler: setid,
-        ..SUB
-    },
-    Command {
-        name: "destroy",
-        flags: Flags::WRITE,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Deletes a consumer group.",
-        complexity: "O(1). Pending entries are freed in steps afterwards.",
-        syntax: "key group",
-        handler: destroy,
-        ..SUB
-    },
-    Command {
-        name: "createconsumer",
-        flags: Flags::WRITE.union(Flags::DENYOOM),
-        key_uses: uses::EXTENDED,
-        since: "6.2.0",
-        summary: "Creates a consumer of a group.",
-        syntax: "key group consumer",
-        handler: create_consumer,
-        ..SUB
-    },
-    Command {
-        name: "delconsumer",
-        flags: Flags::WRITE,
-        key_uses: uses::REMOVED_FROM,
-        summary: "Deletes a consumer of a group and its pending entries.",
-        complexity: "O(N*log(P)) for N pending entries of the consumer and P of the group",
-        syntax: "key group consumer",
-        handler: delete_consumer,
-        ..SUB
-    },
+    row!("create", create, "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read:integer]", "Creates a consumer group.";
+        flags: Flags::WRITE.union(Flags::DENYOOM), key_uses: uses::EXTENDED, ..SUB),
+    row!("setid", setid, "key group <id | $> [ENTRIESREAD entries-read:integer]",
+        "Sets the last ID that was delivered to a consumer group.";
+        flags: Flags::WRITE, key_uses: uses::CHANGED, ..SUB),
+    row!("destroy", destroy, "key group", "Deletes a consumer group.";
+        flags: Flags::WRITE, key_uses: uses::REMOVED_FROM, complexity: "O(1). Pending entries are freed in steps afterwards.",
+        ..SUB),
+    row!("createconsumer", create_consumer, "key group consumer", "Creates a consumer of a group.";
+        flags: Flags::WRITE.union(Flags::DENYOOM), key_uses: uses::EXTENDED, since: "6.2.0", ..SUB),
+    row!("delconsumer", delete_consumer, "key group consumer", "Deletes a consumer of a group and its pending entries.";
+        flags: Flags::WRITE, key_uses: uses::REMOVED_FROM,
+        complexity: "O(N*log(P)) for N pending entries of the consumer and P of the group", ..SUB),
     help::row(STREAM.group, "5.0.0"),
 ]);
 

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
 use crate::commands::streams::entries::{READ, STREAM, parse_count, write_entries, write_entry, write_id};
-use crate::engine::command::{Command, Keys, rows, subrows};
+use crate::engine::command::{Command, Keys, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::resp::reply::Sink;
 use crate::store::values::stream::{Consumer, Group, Stream, StreamId};
@@ -20,31 +20,12 @@ pub const COMMANDS: &[Command] = &rows([Command {
 const SUB: Command = Command { flags: READ, keys: Keys::Range { first: 2, last: 2, step: 1 }, ..STREAM };
 
 const XINFO: &[Command] = &subrows([
-    Command {
-        name: "stream",
-        summary: "Returns information about a stream: its counters and ends, and with FULL its entries, groups and consumers.",
-        complexity: "O(1); with FULL O(N) for N returned entries, groups and consumers",
-        syntax: "key [FULL [COUNT count]]",
-        handler: stream,
-        ..SUB
-    },
-    Command {
-        name: "groups",
-        summary: "Returns the consumer groups of a stream.",
-        complexity: "O(N) for N groups",
-        syntax: "key",
-        handler: groups,
-        ..SUB
-    },
-    Command {
-        name: "consumers",
-        summary: "Returns the consumers of a group.",
-        complexity: "O(N) for N consumers",
-        syntax: "key group",
-        tips: &["nondeterministic_output"],
-        handler: consumers,
-        ..SUB
-    },
+    row!("stream", stream, "key [FULL [COUNT count]]",
+        "Returns information about a stream: its counters and ends, and with FULL its entries, groups and consumers.";
+        complexity: "O(1); with FULL O(N) for N returned entries, groups and consumers", ..SUB),
+    row!("groups", groups, "key", "Returns the consumer groups of a stream."; complexity: "O(N) for N groups", ..SUB),
+    row!("consumers", consumers, "key group", "Returns the consumers of a group.";
+        complexity: "O(N) for N consumers", tips: &["nondeterministic_output"], ..SUB),
     help::row(STREAM.group, "5.0.0"),
 ]);
 

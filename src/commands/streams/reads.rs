@@ -7,7 +7,7 @@ use crate::base::number::parse_i64;
 use crate::commands::streams::entries::{STREAM, parse_count, parse_id, write_entry, write_id};
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse};
 use crate::engine::command::options::{Options, REST, words};
-use crate::engine::command::{Access, Command, Flags, Keys, rows};
+use crate::engine::command::{Access, Command, Flags, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::databases::Db;
 use crate::keyspace::waits::Wake;
@@ -36,27 +36,16 @@ fn find_streams(args: &[&[u8]]) -> Option<KeyPositions> {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "xread",
-        flags: Flags::READONLY.union(Flags::BLOCKING),
-        keys: Keys::Parsed { shown: &[streams_from(1)], find: find_streams },
-        summary: "Returns the entries of streams after the given IDs. Optionally blocks until there is one.",
-        complexity: "O(log(N)+M) for each stream, for N entries and M returned",
-        syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
-        handler: |cx, args| xread(cx, args, false),
-        ..STREAM
-    },
-    Command {
-        name: "xreadgroup",
-        flags: Flags::WRITE.union(Flags::BLOCKING),
-        access: Access::Read,
+    row!("xread", |cx, args| xread(cx, args, false), "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+        "Returns the entries of streams after the given IDs. Optionally blocks until there is one.";
+        flags: Flags::READONLY.union(Flags::BLOCKING), keys: Keys::Parsed { shown: &[streams_from(1)], find: find_streams },
+        complexity: "O(log(N)+M) for each stream, for N entries and M returned", ..STREAM),
+    row!("xreadgroup", |cx, args| xread(cx, args, true),
+        "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+        "Returns entries of streams that no consumer of the group has received, or those that this consumer has not acknowledged. Optionally blocks until there is one.";
+        flags: Flags::WRITE.union(Flags::BLOCKING), access: Access::Read,
         keys: Keys::Parsed { shown: &[streams_from(4)], find: find_streams },
-        summary: "Returns entries of streams that no consumer of the group has received, or those that this consumer has not acknowledged. Optionally blocks until there is one.",
-        complexity: "O(log(N)+M*log(P)) for each stream, for N entries, M returned and P pending",
-        syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
-        handler: |cx, args| xread(cx, args, true),
-        ..STREAM
-    },
+        complexity: "O(log(N)+M*log(P)) for each stream, for N entries, M returned and P pending", ..STREAM),
 ]);
 
 /// The position after which a stream is read.

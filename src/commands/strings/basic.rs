@@ -6,7 +6,7 @@ use crate::commands::keys::deadline::Unit;
 use crate::commands::strings::bitmaps::check_growth;
 use crate::engine::command::keys::{CountFault, counted, uses};
 use crate::engine::command::options::{Options, Tail, Word, integer, words};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -21,209 +21,54 @@ const STRING: Command = Command { group: Group::String, keys: Keys::ONE, ..Comma
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "get",
-        replies: Replies::Scalar,
-
-        flags: READ_FAST,
-        summary: "Returns the string value of a key.",
-        syntax: "key",
-        handler: get,
-        ..STRING
-    },
-    Command {
-        name: "getdel",
-        replies: Replies::Scalar,
-
-        flags: Flags::WRITE.union(Flags::FAST),
-        access: Access::Remove,
-        since: "6.2.0",
-        key_uses: uses::TAKEN,
-        summary: "Returns the string value of a key and deletes the key.",
-        syntax: "key",
-        handler: getdel,
-        ..STRING
-    },
-    Command {
-        name: "getex",
-        replies: Replies::Scalar,
-
-        flags: Flags::WRITE.union(Flags::FAST),
-        access: Access::ReadWrite,
-        key_notes: &["Changes the expiration of the key, not its value."],
-        since: "6.2.0",
-        summary: "Returns the string value of a key, and sets or removes its expiration.",
-        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
-        handler: getex,
-        ..STRING
-    },
-    Command {
-        name: "getset",
-        replies: Replies::Scalar,
-
-        flags: WRITE_FAST,
-        access: Access::ReadWrite,
-        summary: "Sets the string value of a key and returns the previous one.",
-        syntax: "key value",
-        handler: getset,
-        ..STRING
-    },
-    Command {
-        name: "mget",
-        flags: READ_FAST,
-        keys: Keys::ALL,
-        summary: "Returns the string values of several keys.",
-        complexity: "O(N) for N keys",
-        syntax: "key [key ...]",
-        tips: &["request_policy:multi_shard"],
-        handler: mget,
-        ..STRING
-    },
-    Command {
-        name: "mset",
-        replies: Replies::Scalar,
-
-        flags: WRITE,
-        keys: Keys::PAIRS,
-        access: Access::Overwrite,
-        since: "1.0.1",
-        summary: "Sets the string values of several keys atomically.",
-        complexity: "O(N) for N keys",
-        syntax: "key value [key value ...]",
-        tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
-        handler: mset,
-        ..STRING
-    },
-    Command {
-        name: "msetnx",
-        replies: Replies::Integer,
-
-        flags: WRITE,
-        keys: Keys::PAIRS,
-        access: Access::Overwrite,
-        since: "1.0.1",
-        key_uses: uses::CREATED,
-        summary: "Sets the string values of several keys atomically, only if none of them exists.",
-        complexity: "O(N) for N keys",
-        syntax: "key value [key value ...]",
-        handler: msetnx,
-        ..STRING
-    },
-    Command {
-        name: "msetex",
-        flags: WRITE.union(Flags::MOVABLEKEYS),
-        keys: Keys::Counted { numkeys: 1, step: 2 },
-        access: Access::Overwrite,
-        since: "8.4.0",
-        only_creates: msetex_creates,
-        summary: "Sets the string values of several keys atomically, with a common expiration and an optional condition.",
-        complexity: "O(N) for N keys",
-        syntax: "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
-        handler: msetex,
-        ..STRING
-    },
-    Command {
-        name: "setnx",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        access: Access::Overwrite,
-        key_uses: uses::CREATED,
-        summary: "Sets the string value of a key only if the key does not exist.",
-        syntax: "key value",
-        handler: setnx,
-        ..STRING
-    },
-    Command {
-        name: "setex",
-        replies: Replies::Scalar,
-        traits: Traits::BOUNDED_COST,
-
-        flags: WRITE,
-        access: Access::Overwrite,
-        since: "2.0.0",
-        summary: "Sets the string value of a key and its expiration in seconds.",
-        syntax: "key seconds value",
-        handler: |cx, args| set_with_lease(cx, args, Unit::EX, "setex"),
-        ..STRING
-    },
-    Command {
-        name: "psetex",
-        replies: Replies::Scalar,
-        traits: Traits::BOUNDED_COST,
-
-        flags: WRITE,
-        access: Access::Overwrite,
-        since: "2.6.0",
-        summary: "Sets the string value of a key and its expiration in milliseconds.",
-        syntax: "key milliseconds value",
-        handler: |cx, args| set_with_lease(cx, args, Unit::PX, "psetex"),
-        ..STRING
-    },
-    Command {
-        name: "append",
-        replies: Replies::Integer,
-
-        flags: WRITE_FAST,
-        access: Access::ReadWrite,
-        since: "2.0.0",
-        key_uses: uses::EXTENDED,
-        summary: "Appends to the string value of a key. Creates the key if it does not exist.",
-        complexity: "O(1) amortised",
-        syntax: "key value",
-        handler: append,
-        ..STRING
-    },
-    Command {
-        name: "strlen",
-        replies: Replies::Integer,
-
-        flags: READ_FAST,
-        since: "2.2.0",
-        key_uses: uses::EXAMINED,
-        summary: "Returns the length of a string value in bytes.",
-        syntax: "key",
-        handler: strlen,
-        ..STRING
-    },
-    Command {
-        name: "getrange",
-        replies: Replies::Scalar,
-        traits: Traits::BOUNDED_COST,
-
-        flags: READ,
-        since: "2.4.0",
-        summary: "Returns a part of a string value.",
-        complexity: "O(N) for N returned bytes",
-        syntax: "key start end",
-        handler: getrange,
-        ..STRING
-    },
-    Command {
-        name: "substr",
-        replies: Replies::Scalar,
-
-        flags: READ,
-        summary: "Returns a part of a string value. The old name of GETRANGE.",
-        complexity: "O(N) for N returned bytes",
-        syntax: "key start end",
-        handler: getrange,
-        ..STRING
-    },
-    Command {
-        name: "setrange",
-        replies: Replies::Integer,
-
-        flags: WRITE,
-        access: Access::ReadWrite,
-        since: "2.2.0",
-        key_uses: uses::CHANGED,
-        summary: "Overwrites a part of a string value from an offset on, and pads a shorter string with zero bytes. Creates the key if it does not exist.",
-        complexity: "O(N) for N bytes written",
-        syntax: "key offset value",
-        handler: setrange,
-        ..STRING
-    },
+    row!("get", get, "key", "Returns the string value of a key."; replies: Replies::Scalar, flags: READ_FAST, ..STRING),
+    row!("getdel", getdel, "key", "Returns the string value of a key and deletes the key.";
+        replies: Replies::Scalar, flags: Flags::WRITE.union(Flags::FAST), access: Access::Remove, since: "6.2.0",
+        key_uses: uses::TAKEN, ..STRING),
+    row!("getex", getex, "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
+        "Returns the string value of a key, and sets or removes its expiration.";
+        replies: Replies::Scalar, flags: Flags::WRITE.union(Flags::FAST), access: Access::ReadWrite,
+        key_notes: &["Changes the expiration of the key, not its value."], since: "6.2.0", ..STRING),
+    row!("getset", getset, "key value", "Sets the string value of a key and returns the previous one.";
+        replies: Replies::Scalar, flags: WRITE_FAST, access: Access::ReadWrite, ..STRING),
+    row!("mget", mget, "key [key ...]", "Returns the string values of several keys.";
+        flags: READ_FAST, keys: Keys::ALL, complexity: "O(N) for N keys", tips: &["request_policy:multi_shard"], ..STRING),
+    row!("mset", mset, "key value [key value ...]", "Sets the string values of several keys atomically.";
+        replies: Replies::Scalar, flags: WRITE, keys: Keys::PAIRS, access: Access::Overwrite, since: "1.0.1",
+        complexity: "O(N) for N keys", tips: &["request_policy:multi_shard", "response_policy:all_succeeded"], ..STRING),
+    row!("msetnx", msetnx, "key value [key value ...]",
+        "Sets the string values of several keys atomically, only if none of them exists.";
+        replies: Replies::Integer, flags: WRITE, keys: Keys::PAIRS, access: Access::Overwrite, since: "1.0.1",
+        key_uses: uses::CREATED, complexity: "O(N) for N keys", ..STRING),
+    row!("msetex", msetex,
+        "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        "Sets the string values of several keys atomically, with a common expiration and an optional condition.";
+        flags: WRITE.union(Flags::MOVABLEKEYS), keys: Keys::Counted { numkeys: 1, step: 2 }, access: Access::Overwrite,
+        since: "8.4.0", only_creates: msetex_creates, complexity: "O(N) for N keys", ..STRING),
+    row!("setnx", setnx, "key value", "Sets the string value of a key only if the key does not exist.";
+        replies: Replies::Integer, flags: WRITE_FAST, access: Access::Overwrite, key_uses: uses::CREATED, ..STRING),
+    row!("setex", |cx, args| set_with_lease(cx, args, Unit::EX, "setex"), "key seconds value",
+        "Sets the string value of a key and its expiration in seconds.";
+        replies: Replies::Scalar, traits: Traits::BOUNDED_COST, flags: WRITE, access: Access::Overwrite, since: "2.0.0",
+        ..STRING),
+    row!("psetex", |cx, args| set_with_lease(cx, args, Unit::PX, "psetex"), "key milliseconds value",
+        "Sets the string value of a key and its expiration in milliseconds.";
+        replies: Replies::Scalar, traits: Traits::BOUNDED_COST, flags: WRITE, access: Access::Overwrite, since: "2.6.0",
+        ..STRING),
+    row!("append", append, "key value", "Appends to the string value of a key. Creates the key if it does not exist.";
+        replies: Replies::Integer, flags: WRITE_FAST, access: Access::ReadWrite, since: "2.0.0", key_uses: uses::EXTENDED,
+        complexity: "O(1) amortised", ..STRING),
+    row!("strlen", strlen, "key", "Returns the length of a string value in bytes.";
+        replies: Replies::Integer, flags: READ_FAST, since: "2.2.0", key_uses: uses::EXAMINED, ..STRING),
+    row!("getrange", getrange, "key start end", "Returns a part of a string value.";
+        replies: Replies::Scalar, traits: Traits::BOUNDED_COST, flags: READ, since: "2.4.0",
+        complexity: "O(N) for N returned bytes", ..STRING),
+    row!("substr", getrange, "key start end", "Returns a part of a string value. The old name of GETRANGE.";
+        replies: Replies::Scalar, flags: READ, complexity: "O(N) for N returned bytes", ..STRING),
+    row!("setrange", setrange, "key offset value",
+        "Overwrites a part of a string value from an offset on, and pads a shorter string with zero bytes. Creates the key if it does not exist.";
+        replies: Replies::Integer, flags: WRITE, access: Access::ReadWrite, since: "2.2.0", key_uses: uses::CHANGED,
+        complexity: "O(N) for N bytes written", ..STRING),
 ]);
 
 fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

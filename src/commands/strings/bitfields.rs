@@ -5,43 +5,24 @@ use crate::base::number::parse_i64;
 use crate::commands::strings::bitmaps::{BITMAP, SETBIT, WRITE, check_growth, parse_offset};
 use crate::engine::command::keys::{KeyUse, uses};
 use crate::engine::command::options::{Options, choice, integer, words};
-use crate::engine::command::{Access, Command, Flags, Natives, rows};
+use crate::engine::command::{Access, Command, Flags, Natives, row, rows};
 use crate::engine::context::Context;
 use crate::store::entry::Form;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "bitfield",
-        flags: WRITE,
-        access: Access::ReadWrite,
-        since: "3.2.0",
-        key_uses: uses::SET_OR_READ,
-        use_in: |args| if only_gets(args) { (Access::Read, KeyUse::ACCESS) } else { CHANGES },
-        natives: Natives::Checked,
-        key_notes: &["Reads, writes or both, depending on the operations."],
-        summary: "Reads, sets and increments integers of any width at bit offsets of a string value.",
-        complexity: "O(1) for each operation",
-        syntax: SYNTAX,
-        handler: bitfield,
-        ..BITMAP
-    },
-    Command {
-        name: "bitfield_ro",
-        flags: Flags::READONLY.union(Flags::FAST),
-        since: "6.0.0",
-        summary: "Reads integers of any width at bit offsets of a string value.",
-        complexity: "O(1) for each operation",
-        syntax: "key [GET encoding offset [GET encoding offset ...]]",
-        handler: |cx, args| {
+    row!("bitfield", bitfield, SYNTAX, "Reads, sets and increments integers of any width at bit offsets of a string value.";
+        flags: WRITE, access: Access::ReadWrite, since: "3.2.0", key_uses: uses::SET_OR_READ,
+        use_in: |args| if only_gets(args) { (Access::Read, KeyUse::ACCESS) } else { CHANGES }, natives: Natives::Checked,
+        key_notes: &["Reads, writes or both, depending on the operations."], complexity: "O(1) for each operation", ..BITMAP),
+    row!("bitfield_ro", |cx, args| {
             let operations = parse(cx, args)?;
             if operations.iter().any(|operation| operation.change.is_some()) {
                 return Err(Error::BITFIELD_RO);
             }
             read(cx, args[1], &operations)
-        },
-        ..BITMAP
-    },
+        }, "key [GET encoding offset [GET encoding offset ...]]", "Reads integers of any width at bit offsets of a string value.";
+        flags: Flags::READONLY.union(Flags::FAST), since: "6.0.0", complexity: "O(1) for each operation", ..BITMAP),
 ]);
 
 const CHANGES: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));

@@ -7,7 +7,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{choice, integer};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -21,66 +21,20 @@ pub(crate) const SETBIT: Event = Event::new(Classes::STRING, "setbit");
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "setbit",
-        replies: Replies::Integer,
-
-        flags: WRITE,
-        access: Access::ReadWrite,
-        summary: "Sets or clears a bit of a string value and returns its previous value. Extends the string if necessary.",
-        syntax: "key offset value:integer",
-        handler: setbit,
-        ..BITMAP
-    },
-    Command {
-        name: "getbit",
-        replies: Replies::Integer,
-
-        flags: Flags::READONLY.union(Flags::FAST),
-        summary: "Returns a bit of a string value; 0 beyond its end.",
-        syntax: "key offset",
-        handler: getbit,
-        ..BITMAP
-    },
-    Command {
-        name: "bitcount",
-        replies: Replies::Integer,
-
-        flags: Flags::READONLY,
-        since: "2.6.0",
-        summary: "Counts the set bits of a string value or of a part of it.",
-        complexity: "O(N) for N examined bytes",
-        syntax: "key [start end [BYTE | BIT]]",
-        handler: bitcount,
-        ..BITMAP
-    },
-    Command {
-        name: "bitpos",
-        replies: Replies::Integer,
-
-        flags: Flags::READONLY,
-        since: "2.8.7",
-        summary: "Finds the first set or clear bit of a string value or of a part of it.",
-        complexity: "O(N) for N examined bytes",
-        syntax: "key bit [start [end [BYTE | BIT]]]",
-        handler: bitpos,
-        ..BITMAP
-    },
-    Command {
-        name: "bitop",
-        replies: Replies::Integer,
-
-        flags: WRITE,
-        keys: Keys::Range { first: 2, last: -1, step: 1 },
-        access: Access::Overwrite,
-        since: "2.6.0",
-        key_uses: uses::STORED,
-        summary: "Performs a bitwise operation on several string values and stores the result.",
-        complexity: "O(N) for N bytes of all strings",
-        syntax: "<AND | OR | XOR | NOT> destkey key [key ...]",
-        handler: bitop,
-        ..BITMAP
-    },
+    row!("setbit", setbit, "key offset value:integer",
+        "Sets or clears a bit of a string value and returns its previous value. Extends the string if necessary.";
+        replies: Replies::Integer, flags: WRITE, access: Access::ReadWrite, ..BITMAP),
+    row!("getbit", getbit, "key offset", "Returns a bit of a string value; 0 beyond its end.";
+        replies: Replies::Integer, flags: Flags::READONLY.union(Flags::FAST), ..BITMAP),
+    row!("bitcount", bitcount, "key [start end [BYTE | BIT]]", "Counts the set bits of a string value or of a part of it.";
+        replies: Replies::Integer, flags: Flags::READONLY, since: "2.6.0", complexity: "O(N) for N examined bytes", ..BITMAP),
+    row!("bitpos", bitpos, "key bit [start [end [BYTE | BIT]]]",
+        "Finds the first set or clear bit of a string value or of a part of it.";
+        replies: Replies::Integer, flags: Flags::READONLY, since: "2.8.7", complexity: "O(N) for N examined bytes", ..BITMAP),
+    row!("bitop", bitop, "<AND | OR | XOR | NOT> destkey key [key ...]",
+        "Performs a bitwise operation on several string values and stores the result.";
+        replies: Replies::Integer, flags: WRITE, keys: Keys::Range { first: 2, last: -1, step: 1 }, access: Access::Overwrite,
+        since: "2.6.0", key_uses: uses::STORED, complexity: "O(N) for N bytes of all strings", ..BITMAP),
 ]);
 
 /// Parses the offset of a bit, which must be inside the longest possible string. With `width`, `#n` is the n-th field of that

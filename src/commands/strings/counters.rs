@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::LongDouble;
 use crate::engine::command::options::integer;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
@@ -20,55 +20,23 @@ const COUNTER: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "incr",
-        replies: Replies::Integer,
-
-        summary: "Increments the integer value of a key by one. A missing key counts as 0.",
-        syntax: "key",
-        handler: |cx, args| add(cx, args[1], 1),
-        ..COUNTER
-    },
-    Command {
-        name: "decr",
-        replies: Replies::Integer,
-
-        summary: "Decrements the integer value of a key by one. A missing key counts as 0.",
-        syntax: "key",
-        handler: |cx, args| add(cx, args[1], -1),
-        ..COUNTER
-    },
-    Command {
-        name: "incrby",
-        replies: Replies::Integer,
-
-        summary: "Increments the integer value of a key by a number. A missing key counts as 0.",
-        syntax: "key increment",
-        handler: |cx, args| add(cx, args[1], integer(args[2])?),
-        ..COUNTER
-    },
-    Command {
-        name: "decrby",
-        replies: Replies::Integer,
-
-        summary: "Decrements the integer value of a key by a number. A missing key counts as 0.",
-        syntax: "key decrement",
-        handler: |cx, args| {
+    row!("incr", |cx, args| add(cx, args[1], 1), "key",
+        "Increments the integer value of a key by one. A missing key counts as 0.";
+        replies: Replies::Integer, ..COUNTER),
+    row!("decr", |cx, args| add(cx, args[1], -1), "key",
+        "Decrements the integer value of a key by one. A missing key counts as 0.";
+        replies: Replies::Integer, ..COUNTER),
+    row!("incrby", |cx, args| add(cx, args[1], integer(args[2])?), "key increment",
+        "Increments the integer value of a key by a number. A missing key counts as 0.";
+        replies: Replies::Integer, ..COUNTER),
+    row!("decrby", |cx, args| {
             let decrement = integer(args[2])?;
             add(cx, args[1], decrement.checked_neg().ok_or(Error::DECREMENT_OVERFLOW)?)
-        },
-        ..COUNTER
-    },
-    Command {
-        name: "incrbyfloat",
-        replies: Replies::Scalar,
-
-        since: "2.6.0",
-        summary: "Increments the floating point value of a key by a number. A missing key counts as 0.",
-        syntax: "key increment:double",
-        handler: incrbyfloat,
-        ..COUNTER
-    },
+        }, "key decrement", "Decrements the integer value of a key by a number. A missing key counts as 0.";
+        replies: Replies::Integer, ..COUNTER),
+    row!("incrbyfloat", incrbyfloat, "key increment:double",
+        "Increments the floating point value of a key by a number. A missing key counts as 0.";
+        replies: Replies::Scalar, since: "2.6.0", ..COUNTER),
 ]);
 
 const ADDED: Event = Event::new(Classes::STRING, "incrby");

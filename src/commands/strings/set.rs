@@ -10,7 +10,7 @@ use crate::base::time::Now;
 use crate::commands::keys::deadline::Unit;
 use crate::engine::command::keys::{KeyUse, uses};
 use crate::engine::command::options::upper;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, Replies, Traits, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, Replies, Traits, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Ttl;
@@ -19,59 +19,26 @@ const STRING: Command = Command { group: Group::String, keys: Keys::ONE, ..Comma
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "set",
-        replies: Replies::Scalar,
-        traits: Traits::BOUNDED_COST,
-
-        flags: Flags::WRITE.union(Flags::DENYOOM),
-        access: Access::ReadWrite,
-        key_uses: uses::SET_OR_READ,
-        use_in: |args| if reads(args) { GETS } else { SETS },
-        key_notes: &["Reads the old value only with GET, IFEQ, IFNE, IFDEQ or IFDNE."],
-        only_creates: |args| {
+    row!("set", set,
+        "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        "Sets the string value of a key, optionally on a condition and with an expiration. Replaces a value of any type.";
+        replies: Replies::Scalar, traits: Traits::BOUNDED_COST, flags: Flags::WRITE.union(Flags::DENYOOM),
+        access: Access::ReadWrite, key_uses: uses::SET_OR_READ, use_in: |args| if reads(args) { GETS } else { SETS },
+        key_notes: &["Reads the old value only with GET, IFEQ, IFNE, IFDEQ or IFDNE."], only_creates: |args| {
             Options::parse(args.get(3..).unwrap_or_default())
                 .is_ok_and(|options| matches!(options.condition, Some(Condition::Absent)))
-        },
-        summary: "Sets the string value of a key, optionally on a condition and with an expiration. Replaces a value of any type.",
-        syntax: "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
-        handler: set,
-        ..STRING
-    },
-    Command {
-        name: "delex",
-        flags: Flags::WRITE.union(Flags::FAST),
-        key_uses: &[(Access::ReadWrite, COMPARED.1.union(KeyUse::VARIABLE))],
+        }, ..STRING),
+    row!("delex", delex, "key [IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
+        "Deletes a key, optionally only if its string value meets a condition.";
+        flags: Flags::WRITE.union(Flags::FAST), key_uses: &[(Access::ReadWrite, COMPARED.1.union(KeyUse::VARIABLE))],
         use_in: |args| if args.len() > 2 { COMPARED } else { (Access::Remove, KeyUse::DELETE) },
-        key_notes: &["Reads the value only with a condition."],
-        since: "8.4.0",
-        summary: "Deletes a key, optionally only if its string value meets a condition.",
-        complexity: "O(1), or O(N) for the digest of N bytes",
-        syntax: "key [IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
-        handler: delex,
-        ..STRING
-    },
-    Command {
-        name: "delifeq",
-        flags: Flags::WRITE.union(Flags::FAST),
-        key_uses: &[(Access::Remove, COMPARED.1)],
-        since: "9.0.0",
-        summary: "Deletes a key only if its string value equals the given one (Valkey).",
-        syntax: "key value",
-        natives: Natives::Checked,
-        handler: delifeq,
-        ..STRING
-    },
-    Command {
-        name: "digest",
-        flags: Flags::READONLY.union(Flags::FAST),
-        since: "8.4.0",
-        summary: "Returns the XXH3 digest of a string value in hexadecimal.",
-        complexity: "O(N) for N bytes",
-        syntax: "key",
-        handler: digest,
-        ..STRING
-    },
+        key_notes: &["Reads the value only with a condition."], since: "8.4.0",
+        complexity: "O(1), or O(N) for the digest of N bytes", ..STRING),
+    row!("delifeq", delifeq, "key value", "Deletes a key only if its string value equals the given one (Valkey).";
+        flags: Flags::WRITE.union(Flags::FAST), key_uses: &[(Access::Remove, COMPARED.1)], since: "9.0.0",
+        natives: Natives::Checked, ..STRING),
+    row!("digest", digest, "key", "Returns the XXH3 digest of a string value in hexadecimal.";
+        flags: Flags::READONLY.union(Flags::FAST), since: "8.4.0", complexity: "O(N) for N bytes", ..STRING),
 ]);
 
 const GETS: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
 use crate::engine::Action;
 use crate::engine::command::options::integer;
-use crate::engine::command::{Command, Flags, Group, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::faults::test_mode::{ClockOrder, FAR_MS};
 
@@ -27,48 +27,21 @@ pub const COMMANDS: &[Command] = &rows([Command {
     summary: "A container for commands that control the clock of a server in test mode.",
     complexity: "Depends on subcommand.",
     subcommands: &subrows([
-        Command {
-            name: "advance",
-            summary: "Moves the clock forward, frozen or not. Everything that becomes due meanwhile happens in order before the reply.",
-            complexity: PASSING,
-            syntax: "milliseconds",
-            handler: |cx, args| order(cx, ClockOrder::Advance(within(args[2], 0)? as u64)),
-            ..ROW
-        },
-        Command {
-            name: "freeze",
-            summary: "Stops the clock at the next whole millisecond.",
-            handler: |cx, _| order(cx, ClockOrder::Freeze),
-            ..ROW
-        },
+        row!("advance", |cx, args| order(cx, ClockOrder::Advance(within(args[2], 0)? as u64)), "milliseconds",
+            "Moves the clock forward, frozen or not. Everything that becomes due meanwhile happens in order before the reply.";
+            complexity: PASSING, ..ROW),
+        row!("freeze", |cx, _| order(cx, ClockOrder::Freeze), "Stops the clock at the next whole millisecond."; ..ROW),
         Command { flags: ANY_TIME, ..help::row(Group::Server, ROW.since) },
-        Command {
-            name: "info",
-            summary: "Returns whether the clock is frozen, its Unix time, the offset of its wall clock, and the number of waiting clients.",
-            handler: |cx, _| order(cx, ClockOrder::Info),
-            ..ROW
-        },
-        Command {
-            name: "resume",
-            summary: "Lets the clock run on from its current time.",
-            handler: |cx, _| order(cx, ClockOrder::Resume),
-            ..ROW
-        },
-        Command {
-            name: "set",
-            summary: "Moves the clock forward to a Unix time as ADVANCE does, or sets the wall clock back to it as SKEW does.",
-            complexity: PASSING,
-            syntax: "unix-time-milliseconds",
-            handler: |cx, args| order(cx, ClockOrder::Set(within(args[2], 0)?)),
-            ..ROW
-        },
-        Command {
-            name: "skew",
-            summary: "Shifts only the wall clock, forward or back. Leases and expirations do not change.",
-            syntax: "milliseconds",
-            handler: |cx, args| order(cx, ClockOrder::Skew(within(args[2], -(FAR_MS as i64))?)),
-            ..ROW
-        },
+        row!("info", |cx, _| order(cx, ClockOrder::Info),
+            "Returns whether the clock is frozen, its Unix time, the offset of its wall clock, and the number of waiting clients.";
+            ..ROW),
+        row!("resume", |cx, _| order(cx, ClockOrder::Resume), "Lets the clock run on from its current time."; ..ROW),
+        row!("set", |cx, args| order(cx, ClockOrder::Set(within(args[2], 0)?)), "unix-time-milliseconds",
+            "Moves the clock forward to a Unix time as ADVANCE does, or sets the wall clock back to it as SKEW does.";
+            complexity: PASSING, ..ROW),
+        row!("skew", |cx, args| order(cx, ClockOrder::Skew(within(args[2], -(FAR_MS as i64))?)), "milliseconds",
+            "Shifts only the wall clock, forward or back. Leases and expirations do not change.";
+            ..ROW),
     ]),
     ..ROW
 }]);

@@ -6,7 +6,7 @@ use crate::commands::locks::leaks;
 use crate::commands::reference::help;
 use crate::engine::Action;
 use crate::engine::command::options::integer;
-use crate::engine::command::{Command, Flags, Group, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::faults::rules::{Rule, lost};
 use crate::keyspace::journal::WRITES_MAX;
@@ -27,72 +27,32 @@ pub const COMMANDS: &[Command] = &rows([Command {
     summary: "A container for fault injection commands of a server in test mode.",
     complexity: "Depends on subcommand.",
     subcommands: &subrows([
-        Command {
-            name: "add",
-            summary: "Adds a fault injection rule, or replaces the rule of that name.",
-            complexity: "O(N) for N rules",
-            syntax: "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes:integer milliseconds | DROP | \
+        row!("add", add,
+            "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes:integer milliseconds | DROP | \
                      DROP-REPLY | CLOSE | RESET | CLOSE-AFTER | RESET-AFTER | \
                      <RESTART | RESTART-AFTER | RESTART-AFTER-REPLY> [LOSE writes:integer]> \
                      [ON command-pattern:pattern] [CLIENT client-pattern:pattern] [PROBABILITY probability:double] \
                      [TIMES times:integer] [AFTER after:integer]",
-            handler: add,
-            ..ROW
-        },
-        Command {
-            name: "del",
-            summary: "Deletes a fault injection rule.",
-            complexity: "O(N) for N rules",
-            syntax: "name",
-            handler: del,
-            ..ROW
-        },
+            "Adds a fault injection rule, or replaces the rule of that name.";
+            complexity: "O(N) for N rules", ..ROW),
+        row!("del", del, "name", "Deletes a fault injection rule."; complexity: "O(N) for N rules", ..ROW),
         Command { flags: ANY_TIME, ..help::row(Group::Server, ROW.since) },
-        Command {
-            name: "journal",
-            summary: "Sets the number of last writes that the server keeps from now on, so that RESTART can lose them; 0 for none.",
-            complexity: "O(N) for N keys. Afterwards each write also copies the value that it changes.",
-            syntax: "writes:integer",
-            handler: journal,
-            ..ROW
-        },
-        Command {
-            name: "leaks",
-            summary: "Returns the locks that are still held in all databases: native locks, and keys that match a pattern or look like locks.",
-            complexity: "O(N) for N keys",
-            syntax: "[pattern [pattern ...]]",
-            handler: leaks,
-            ..ROW
-        },
-        Command {
-            name: "list",
-            summary: "Returns the fault injection rules, with the number of requests that each matched and how often it fired.",
-            complexity: "O(N) for N rules",
-            handler: list,
-            ..ROW
-        },
-        Command {
-            name: "reset",
-            summary: "Deletes all fault injection rules and ends a pause of clients. Returns the number of rules.",
-            complexity: "O(N) for N rules",
-            handler: reset,
-            ..ROW
-        },
-        Command {
-            name: "restart",
-            summary: "Simulates that the server was killed and started again, without its data or without the last writes. Returns the number of lost writes.",
-            complexity: "O(N) for N keys",
-            syntax: "[LOSE writes:integer]",
-            handler: restart,
-            ..ROW
-        },
-        Command {
-            name: "seed",
-            summary: "Restarts the random sequence of fault injection, so that a run can be repeated.",
-            syntax: "seed:integer",
-            handler: seed,
-            ..ROW
-        },
+        row!("journal", journal, "writes:integer",
+            "Sets the number of last writes that the server keeps from now on, so that RESTART can lose them; 0 for none.";
+            complexity: "O(N) for N keys. Afterwards each write also copies the value that it changes.", ..ROW),
+        row!("leaks", leaks, "[pattern [pattern ...]]",
+            "Returns the locks that are still held in all databases: native locks, and keys that match a pattern or look like locks.";
+            complexity: "O(N) for N keys", ..ROW),
+        row!("list", list,
+            "Returns the fault injection rules, with the number of requests that each matched and how often it fired.";
+            complexity: "O(N) for N rules", ..ROW),
+        row!("reset", reset, "Deletes all fault injection rules and ends a pause of clients. Returns the number of rules.";
+            complexity: "O(N) for N rules", ..ROW),
+        row!("restart", restart, "[LOSE writes:integer]",
+            "Simulates that the server was killed and started again, without its data or without the last writes. Returns the number of lost writes.";
+            complexity: "O(N) for N keys", ..ROW),
+        row!("seed", seed, "seed:integer", "Restarts the random sequence of fault injection, so that a run can be repeated.";
+            ..ROW),
     ]),
     ..ROW
 }]);

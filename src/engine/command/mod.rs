@@ -154,6 +154,21 @@ pub const fn subrows<const N: usize>(rows: [Command; N]) -> [Command; N] {
     complete(rows, 2)
 }
 
+/// A row of the table: its name, then its handler, syntax and summary, and behind the semicolon what differs from the row after the
+/// two dots. A row may leave out the syntax, or the handler and the syntax, and has those of that row then.
+macro_rules! row {
+    ($name:expr, $summary:expr; $($field:ident $(: $value:expr)?,)* ..$base:expr) => {
+        $crate::engine::command::Command { name: $name, summary: $summary, $($field $(: $value)?,)* ..$base }
+    };
+    ($name:expr, $handler:expr, $summary:expr; $($fields:tt)*) => {
+        row!($name, $summary; handler: $handler, $($fields)*)
+    };
+    ($name:expr, $handler:expr, $syntax:expr, $summary:expr; $($fields:tt)*) => {
+        row!($name, $summary; handler: $handler, syntax: $syntax, $($fields)*)
+    };
+}
+pub(crate) use row;
+
 /// Completes rows whose names have this many words.
 const fn complete<const N: usize>(mut rows: [Command; N], words: i32) -> [Command; N] {
     let mut i = 0;

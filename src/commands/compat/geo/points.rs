@@ -5,7 +5,7 @@ use crate::base::number::parse_score;
 use crate::commands::compat::geo::geohash::Point;
 use crate::commands::sorted_sets::members;
 use crate::engine::command::options::{choice, optional};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::types::zsets::ZSetView;
 use crate::resp::reply::Sink;
@@ -16,52 +16,28 @@ pub(crate) const GEO: Command =
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "geoadd",
-        replies: Replies::Integer,
-
-        flags: Flags::WRITE.union(Flags::DENYOOM),
-        access: Access::ReadWrite,
+    row!("geoadd", geoadd, "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",
+        "Adds members with their positions to a geospatial index, or moves them. Creates the index if it does not exist.";
+        replies: Replies::Integer, flags: Flags::WRITE.union(Flags::DENYOOM), access: Access::ReadWrite,
         key_uses: crate::engine::command::keys::uses::CHANGED,
-        summary: "Adds members with their positions to a geospatial index, or moves them. Creates the index if it does not exist.",
-        complexity: "O(M*log(N)) for M added members and N members of the index",
-        syntax: "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",
-        handler: geoadd,
-        ..GEO
-    },
-    Command {
-        name: "geodist",
-        summary: "Returns the distance between two members of a geospatial index.",
-        syntax: "key member1 member2 [M | KM | FT | MI]",
-        handler: geodist,
-        ..GEO
-    },
-    Command {
-        name: "geohash",
-        summary: "Returns the positions of members as geohash strings.",
-        complexity: "O(N) for N requested members",
-        syntax: "key [member [member ...]]",
-        handler: |cx, args| {
+        complexity: "O(M*log(N)) for M added members and N members of the index", ..GEO),
+    row!("geodist", geodist, "key member1 member2 [M | KM | FT | MI]",
+        "Returns the distance between two members of a geospatial index.";
+        ..GEO),
+    row!("geohash", |cx, args| {
             each(cx, args, |reply, point| match point {
                 Some(point) => reply.bulk(&point.geohash()),
                 None => reply.null(),
             })
-        },
-        ..GEO
-    },
-    Command {
-        name: "geopos",
-        summary: "Returns the longitude and latitude of members.",
-        complexity: "O(N) for N requested members",
-        syntax: "key [member [member ...]]",
-        handler: |cx, args| {
+        }, "key [member [member ...]]", "Returns the positions of members as geohash strings.";
+        complexity: "O(N) for N requested members", ..GEO),
+    row!("geopos", |cx, args| {
             each(cx, args, |reply, point| match point {
                 Some(point) => write_point(reply, point),
                 None => reply.null_array(),
             })
-        },
-        ..GEO
-    },
+        }, "key [member [member ...]]", "Returns the longitude and latitude of members.";
+        complexity: "O(N) for N requested members", ..GEO),
 ]);
 
 /// The position of a member.

@@ -6,7 +6,7 @@ use crate::commands::compat::geo::geohash::{Area, Point, Shape};
 use crate::commands::compat::geo::points::{GEO, parse_point, parse_unit, place, write_distance, write_point};
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse, uses};
 use crate::engine::command::options::{self, Word, integer, words};
-use crate::engine::command::{Access, Command, Flags, Keys, rows};
+use crate::engine::command::{Access, Command, Flags, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
@@ -36,74 +36,40 @@ fn find_keys(form: Form, args: &[&[u8]]) -> Option<KeyPositions> {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    Command {
-        name: "geosearch",
-        since: "6.2.0",
-        summary: "Returns the members inside a circle or a rectangle.",
-        complexity: SEARCH_COST,
-        syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
+    row!("geosearch", |cx, args| search(cx, args, Form::Search), "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
                  <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
                  [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
-        handler: |cx, args| search(cx, args, Form::Search),
-        ..GEO
-    },
-    Command {
-        name: "geosearchstore",
-        flags: STORING,
-        keys: Keys::TWO,
-        key_uses: uses::STORED,
-        since: "6.2.0",
-        summary: "Stores the members inside a circle or a rectangle in another key.",
-        complexity: SEARCH_COST,
-        syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
+        "Returns the members inside a circle or a rectangle.";
+        since: "6.2.0", complexity: SEARCH_COST, ..GEO),
+    row!("geosearchstore", |cx, args| search(cx, args, Form::SearchStore),
+        "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
                  <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
                  [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
-        handler: |cx, args| search(cx, args, Form::SearchStore),
-        ..GEO
-    },
-    Command {
-        name: "georadius",
+        "Stores the members inside a circle or a rectangle in another key.";
+        flags: STORING, keys: Keys::TWO, key_uses: uses::STORED, since: "6.2.0", complexity: SEARCH_COST, ..GEO),
+    row!("georadius", |cx, args| search(cx, args, Form::Radius),
+        "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
+                 [ASC | DESC] [STORE storekey:key | STOREDIST storedistkey:key]",
+        "Returns or stores the members within a distance of a position.";
         flags: STORING,
         keys: Keys::Parsed { shown: &stored_by_options(Form::Radius), find: |args| find_keys(Form::Radius, args) },
-        summary: "Returns or stores the members within a distance of a position.",
-        complexity: SEARCH_COST,
-        syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
-                 [ASC | DESC] [STORE storekey:key | STOREDIST storedistkey:key]",
-        handler: |cx, args| search(cx, args, Form::Radius),
-        ..GEO
-    },
-    Command {
-        name: "georadius_ro",
-        since: "3.2.10",
-        summary: "Returns the members within a distance of a position.",
-        complexity: SEARCH_COST,
-        syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
-        handler: |cx, args| search(cx, args, Form::RadiusRo),
-        ..GEO
-    },
-    Command {
-        name: "georadiusbymember",
-        flags: STORING,
-        keys: Keys::Parsed {
+        complexity: SEARCH_COST, ..GEO),
+    row!("georadius_ro", |cx, args| search(cx, args, Form::RadiusRo),
+        "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
+        "Returns the members within a distance of a position.";
+        since: "3.2.10", complexity: SEARCH_COST, ..GEO),
+    row!("georadiusbymember", |cx, args| search(cx, args, Form::RadiusByMember),
+        "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] \
+                 [STORE storekey:key | STOREDIST storedistkey:key]",
+        "Returns or stores the members within a distance of a member.";
+        flags: STORING, keys: Keys::Parsed {
             shown: &stored_by_options(Form::RadiusByMember),
             find: |args| find_keys(Form::RadiusByMember, args),
-        },
-        summary: "Returns or stores the members within a distance of a member.",
-        complexity: SEARCH_COST,
-        syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] \
-                 [STORE storekey:key | STOREDIST storedistkey:key]",
-        handler: |cx, args| search(cx, args, Form::RadiusByMember),
-        ..GEO
-    },
-    Command {
-        name: "georadiusbymember_ro",
-        since: "3.2.10",
-        summary: "Returns the members within a distance of a member.",
-        complexity: SEARCH_COST,
-        syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
-        handler: |cx, args| search(cx, args, Form::RadiusByMemberRo),
-        ..GEO
-    },
+        }, complexity: SEARCH_COST, ..GEO),
+    row!("georadiusbymember_ro", |cx, args| search(cx, args, Form::RadiusByMemberRo),
+        "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
+        "Returns the members within a distance of a member.";
+        since: "3.2.10", complexity: SEARCH_COST, ..GEO),
 ]);
 
 const STORING: Flags = Flags::WRITE.union(Flags::DENYOOM);
