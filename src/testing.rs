@@ -239,10 +239,7 @@ impl TestServer {
     }
 
     fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> T {
-        match self.server.control(what) {
-            Some(outcome) => outcome,
-            None => panic!("the server has ended"),
-        }
+        if let Some(outcome) = self.server.control(what) { outcome } else { panic!("the server has ended") }
     }
 }
 

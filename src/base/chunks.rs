@@ -174,10 +174,7 @@ impl<T> Chunks<T> {
 
     /// Removes a value. Panics if the number is not in use.
     pub fn remove(&mut self, number: u32) -> T {
-        match self.try_remove(number) {
-            Some(value) => value,
-            None => panic!("nothing has the number {number}"),
-        }
+        if let Some(value) = self.try_remove(number) { value } else { panic!("nothing has the number {number}") }
     }
 
     /// The value with a number.
@@ -251,20 +248,14 @@ impl<T> Index<u32> for Chunks<T> {
 
     #[inline]
     fn index(&self, number: u32) -> &T {
-        match self.get(number) {
-            Some(value) => value,
-            None => panic!("nothing has the number {number}"),
-        }
+        if let Some(value) = self.get(number) { value } else { panic!("nothing has the number {number}") }
     }
 }
 
 impl<T> IndexMut<u32> for Chunks<T> {
     #[inline]
     fn index_mut(&mut self, number: u32) -> &mut T {
-        match self.get_mut(number) {
-            Some(value) => value,
-            None => panic!("nothing has the number {number}"),
-        }
+        if let Some(value) = self.get_mut(number) { value } else { panic!("nothing has the number {number}") }
     }
 }
 

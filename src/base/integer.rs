@@ -8,10 +8,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     {
         return Some(number as i64);
     }
-    let (negative, digits) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        _ => (false, text),
-    };
+    let (negative, digits) = if let [b'-', rest @ ..] = text { (true, rest) } else { (false, text) };
     match digits {
         [b'0'] if !negative => return Some(0),
         [b'1'..=b'9', ..] if digits.len() <= 19 => {}

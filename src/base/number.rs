@@ -62,10 +62,7 @@ fn parse_hex(text: &[u8]) -> Option<(f64, bool)> {
 
 /// The text without its sign.
 fn unsigned(text: &[u8]) -> &[u8] {
-    match text {
-        [b'+' | b'-', rest @ ..] => rest,
-        _ => text,
-    }
+    if let [b'+' | b'-', rest @ ..] = text { rest } else { text }
 }
 
 /// Whether only zeros stand before the exponent.

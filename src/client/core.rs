@@ -350,10 +350,7 @@ impl Deref for Leased {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
-        match &self.connection {
-            Some(connection) => connection,
-            None => unreachable!("only the drop takes the connection out"),
-        }
+        if let Some(connection) = &self.connection { connection } else { unreachable!("only the drop takes the connection out") }
     }
 }
 

@@ -69,10 +69,7 @@ impl Value {
 
     /// The elements of an array, set or push.
     pub fn as_array(&self) -> Option<&[Value]> {
-        match self {
-            Value::Array(items) | Value::Set(items) | Value::Push(items) => Some(items),
-            _ => None,
-        }
+        if let Value::Array(items) | Value::Set(items) | Value::Push(items) = self { Some(items) } else { None }
     }
 
     /// The value of a field, in a map or in an array of alternating fields and values.

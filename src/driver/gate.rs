@@ -197,10 +197,7 @@ impl CommitGate {
     /// The last batch that the output to other sessions shows. `seen` is the last batch that the requests of the turn showed;
     /// `None` if there was none: time has passed or an order was carried out, and what it shows is not known.
     pub fn batch_of_others(&mut self, log: &AppendLog, seen: Option<BatchNumber>) -> BatchNumber {
-        match self.note_changes(log) {
-            true => self.pending(),
-            false => seen.unwrap_or(self.last()),
-        }
+        if self.note_changes(log) { self.pending() } else { seen.unwrap_or(self.last()) }
     }
 
     /// Records that the pending batch was taken from the log. Returns its number.

@@ -180,17 +180,11 @@ impl Driver {
 
     /// The append-only file, if changes go to one.
     pub fn file(&self) -> Option<&FileLog> {
-        match &self.changes {
-            Changes::File(file) => Some(file),
-            _ => None,
-        }
+        if let Changes::File(file) = &self.changes { Some(file) } else { None }
     }
 
     fn file_mut(&mut self) -> Option<&mut FileLog> {
-        match &mut self.changes {
-            Changes::File(file) => Some(file),
-            _ => None,
-        }
+        if let Changes::File(file) = &mut self.changes { Some(file) } else { None }
     }
 
     /// Lets changes go to a file from now on.

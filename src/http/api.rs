@@ -219,10 +219,7 @@ async fn lock(
 /// `LOCK.GRAPH` of a query.
 pub fn graph_command(asked: &Parameters) -> Result<Command, Trouble> {
     let command = Command::new("LOCK.GRAPH");
-    let command = match asked.bytes("name") {
-        Some(name) => command.arg(name),
-        None => command,
-    };
+    let command = if let Some(name) = asked.bytes("name") { command.arg(name) } else { command };
     Ok(command.arg("COUNT").arg(asked.count()?))
 }
 

@@ -22,10 +22,7 @@ pub fn bytes(text: &str) -> Vec<u8> {
     let mut rest = text.as_bytes();
     let mut bytes = Vec::with_capacity(rest.len());
     while let Some((&first, after)) = rest.split_first() {
-        let escaped = match rest {
-            [b'\\', b'x', high, low, ..] => digit(*high).zip(digit(*low)),
-            _ => None,
-        };
+        let escaped = if let [b'\\', b'x', high, low, ..] = rest { digit(*high).zip(digit(*low)) } else { None };
         if let Some((high, low)) = escaped {
             bytes.push(high << 4 | low);
             rest = &rest[4..];
@@ -57,10 +54,7 @@ pub fn of(value: &Value) -> Json {
 
 /// The name of an object's field.
 fn name(key: &Value) -> String {
-    match key.as_bytes() {
-        Some(bytes) => text(bytes),
-        None => of(key).to_string(),
-    }
+    if let Some(bytes) = key.as_bytes() { text(bytes) } else { of(key).to_string() }
 }
 
 #[cfg(test)]

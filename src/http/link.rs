@@ -162,10 +162,7 @@ impl Link {
     /// # Errors
     /// As [`Link::ask`].
     pub async fn ask_as(&self, who: Option<&Who>, db: u32, commands: &[Command]) -> Result<Vec<Value>, Trouble> {
-        match who {
-            Some(who) => self.ask(who, db, commands).await,
-            None => self.ask_trusted(db, commands).await,
-        }
+        if let Some(who) = who { self.ask(who, db, commands).await } else { self.ask_trusted(db, commands).await }
     }
 
     /// Runs commands that no user has asked for: nothing is refused.
@@ -175,10 +172,7 @@ impl Link {
     pub async fn ask_trusted(&self, db: u32, commands: &[Command]) -> Result<Vec<Value>, Trouble> {
         within(ANSWER_TIME, async {
             let kept = lock(&self.trusted).take().filter(Wire::is_still);
-            let mut wire = match kept {
-                Some(wire) => wire,
-                None => self.open(Serves::Trusted)?,
-            };
+            let mut wire = if let Some(wire) = kept { wire } else { self.open(Serves::Trusted)? };
             let mut asked = vec![Command::new("SELECT").arg(db)];
             asked.extend_from_slice(commands);
             let replies = run(&mut wire, greeting(None), 0, &asked).await?;
@@ -277,10 +271,7 @@ async fn within<T>(time: Duration, asking: impl Future<Output = Result<T, Troubl
 /// The commands that come first: with a user, the connection becomes a new one of that user.
 fn greeting(who: Option<&Who>) -> Vec<Command> {
     let hello = Command::new("HELLO").arg(3);
-    let hello = match who {
-        Some(Who::User(user, password)) => hello.arg("AUTH").arg(user).arg(password),
-        _ => hello,
-    };
+    let hello = if let Some(Who::User(user, password)) = who { hello.arg("AUTH").arg(user).arg(password) } else { hello };
     let hello = hello.arg("SETNAME").arg(NAME);
     if who.is_some() { vec![Command::new("RESET"), hello] } else { vec![hello] }
 }

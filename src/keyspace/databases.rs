@@ -149,10 +149,7 @@ impl Keyspace {
         let dict = self.numbers[db as usize] as usize;
         let place = self.space.find(dict, self.space.hash(key), key)?;
         let entry = self.space.get(dict, place);
-        let fields_end = match entry.value() {
-            ValueRef::Boxed(Value::Hash(hash)) => hash.end(),
-            _ => None,
-        };
+        let fields_end = if let ValueRef::Boxed(Value::Hash(hash)) = entry.value() { hash.end() } else { None };
         let never = u64::MAX;
         Some(entry.deadline().unwrap_or(never).min(fields_end.unwrap_or(never)))
     }

@@ -149,10 +149,7 @@ impl Keyspace {
             self.evictor.forget();
             return Evicted::Nothing;
         }
-        let found = match policy.order {
-            Order::Random => self.random_key(policy),
-            _ => self.best_key(policy, now),
-        };
+        let found = if let Order::Random = policy.order { self.random_key(policy) } else { self.best_key(policy, now) };
         let Some((dict, place)) = found else { return Evicted::NotFound };
         let entry = self.space.get(dict, place);
         assert!(!entry.is_native(), "what is held does not give way");

@@ -57,18 +57,12 @@ impl Image {
     /// The value, if it is neither a string nor a lock.
     #[cfg(test)]
     pub(crate) fn other(&self) -> Option<&Value> {
-        match &self.value {
-            ImageValue::Other(value) => Some(value),
-            _ => None,
-        }
+        if let ImageValue::Other(value) = &self.value { Some(value) } else { None }
     }
 
     /// The lock, if the value is one.
     pub(crate) fn lock(&self) -> Option<&Lock> {
-        match &self.value {
-            ImageValue::Lock(lock) => Some(lock),
-            _ => None,
-        }
+        if let ImageValue::Lock(lock) = &self.value { Some(lock) } else { None }
     }
 }
 

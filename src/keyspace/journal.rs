@@ -210,9 +210,10 @@ impl Journal {
         for unit in self.units.drain(self.units.len() - lost..).rev() {
             self.bytes -= unit.bytes;
             for (key, before) in unit.before {
-                match before {
-                    Some(image) => self.now.insert(key, image),
-                    None => self.now.remove(&key),
+                if let Some(image) = before {
+                    self.now.insert(key, image)
+                } else {
+                    self.now.remove(&key)
                 };
             }
             for (whose, before) in unit.requests {

@@ -116,10 +116,7 @@ pub struct Acknowledgement {
 impl TimeOut {
     /// For someone whose changes are settled and who waits for followers: how many, and up to which index of the nodes' log.
     fn awaited_of_followers(&self) -> Option<(u64, u64)> {
-        match self {
-            TimeOut::Followers(asked) => Some((asked.wanted, asked.reached?)),
-            _ => None,
-        }
+        if let TimeOut::Followers(asked) = self { Some((asked.wanted, asked.reached?)) } else { None }
     }
 
     /// Writes the reply. `durable` reads the position up to which the log is durable. `followers` is the number of followers that
@@ -334,10 +331,7 @@ impl Waits {
 
     /// What a waiter waits for, if that is followers.
     pub(crate) fn acknowledgement(&self, number: u32) -> Option<Acknowledgement> {
-        match self.interests.owner(number)?.as_ref()?.time_out {
-            TimeOut::Followers(asked) => Some(asked),
-            _ => None,
-        }
+        if let TimeOut::Followers(asked) = self.interests.owner(number)?.as_ref()?.time_out { Some(asked) } else { None }
     }
 
     /// Records that the changes of someone who waits for followers are settled, in the nodes' log up to `index`.

@@ -328,10 +328,7 @@ impl<'a> Search<'a> {
                 None => self.pending.owner.to_vec(),
             };
             steps.push(Step { owner, waits_for, held });
-            match node.owner {
-                Some((_, found_as_holder)) => (at, held) = (node.from, found_as_holder),
-                None => break,
-            }
+            if let Some((_, found_as_holder)) = node.owner { (at, held) = (node.from, found_as_holder) } else { break }
         }
         steps.reverse();
         steps

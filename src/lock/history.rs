@@ -391,10 +391,7 @@ impl History {
             Some(record) => record.newer = newer,
             None => self.oldest = newer,
         }
-        match self.records.get_mut(newer) {
-            Some(record) => record.older = older,
-            None => self.newest = older,
-        }
+        if let Some(record) = self.records.get_mut(newer) { record.older = older } else { self.newest = older }
     }
 
     /// Moves a record that is not the newest to that end of the line.

@@ -299,10 +299,7 @@ pub fn random() -> u64 {
 
 /// Fills `bytes` with random ones: unpredictable ones, or in a simulation those that follow from its seed.
 pub fn fill_random(bytes: &mut [u8]) {
-    match is_simulated() {
-        true => rand::Rng::fill_bytes(&mut Random, bytes),
-        false => rand::Rng::fill_bytes(&mut rand::rng(), bytes),
-    }
+    if is_simulated() { rand::Rng::fill_bytes(&mut Random, bytes) } else { rand::Rng::fill_bytes(&mut rand::rng(), bytes) }
 }
 
 /// Runs a task whose result is not used.

@@ -129,10 +129,7 @@ pub struct LiveMessages {
 
 impl Messages for LiveMessages {
     async fn next(&mut self) -> Result<Message> {
-        match &mut self.subscription {
-            Some(subscription) => subscription.next().await,
-            None => std::future::pending().await,
-        }
+        if let Some(subscription) = &mut self.subscription { subscription.next().await } else { std::future::pending().await }
     }
 }
 

@@ -193,10 +193,7 @@ impl<W: World> Guard<W> {
     /// # Errors
     /// [`Error::NotHeld`] if the lock is lost or the algorithm cannot renew; errors of the server.
     pub async fn renew(&mut self) -> Result<Duration> {
-        match self.algorithm.renew(&self.world, &mut self.grant).await? {
-            true => Ok(self.remaining()),
-            false => Err(self.not_held()),
-        }
+        if self.algorithm.renew(&self.world, &mut self.grant).await? { Ok(self.remaining()) } else { Err(self.not_held()) }
     }
 
     /// Releases the lock. If the future is dropped, the release continues in the background.

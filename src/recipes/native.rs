@@ -242,10 +242,7 @@ fn unique_id(world: &impl World) -> String {
 
 /// Restricts a command to this grant, so that it does not affect a later grant of the same owner.
 fn with_token(command: Command, grant: &Grant) -> Command {
-    match grant.token {
-        Some(token) => command.arg("TOKEN").arg(token),
-        None => command,
-    }
+    if let Some(token) = grant.token { command.arg("TOKEN").arg(token) } else { command }
 }
 
 /// Checks whether a holder with this token may write to a resource, and records the token (`LOCK.GUARD`). Returns false if the

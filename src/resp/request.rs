@@ -212,10 +212,7 @@ impl RequestParser {
     /// The arguments of the request that `parse` found complete in this `buf`, in order. Empty before that.
     #[inline]
     pub fn arguments<'a>(&'a self, buf: &'a [u8]) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
-        let source = match &self.unquoted {
-            None => buf,
-            Some(unquoted) => &unquoted.text,
-        };
+        let source = if let Some(unquoted) = &self.unquoted { &unquoted.text } else { buf };
         let spans = if self.stage == Stage::Done { &self.spans[..] } else { &[] };
         spans.iter().map(move |span| source.get(span.start..span.start + span.len).unwrap_or_default())
     }

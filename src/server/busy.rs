@@ -359,10 +359,7 @@ impl Socket<'_> {
 
     /// Flushes encrypted bytes to the socket.
     fn flush(&self) -> Result<(), Errno> {
-        match &self.tls {
-            None => Ok(()),
-            Some(tls) => tls::flush(tls),
-        }
+        if let Some(tls) = &self.tls { tls::flush(tls) } else { Ok(()) }
     }
 
     fn shut_down(&self) {

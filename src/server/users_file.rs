@@ -52,10 +52,7 @@ pub fn open(config: &Config) -> Option<UsersFile> {
 /// The system's message for an error, without its number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
-    match text.find(" (os error ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
+    if let Some(end) = text.find(" (os error ") { text[..end].to_owned() } else { text }
 }
 
 #[cfg(test)]

@@ -495,10 +495,7 @@ fn token(dict: usize, address: u64) -> u64 {
 }
 
 fn field_timer(entry: EntryRef<'_>) -> u32 {
-    match entry.value() {
-        ValueRef::Boxed(Value::Hash(hash)) => hash.field_timer(),
-        _ => 0,
-    }
+    if let ValueRef::Boxed(Value::Hash(hash)) = entry.value() { hash.field_timer() } else { 0 }
 }
 
 #[cfg(test)]

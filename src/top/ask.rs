@@ -87,10 +87,7 @@ impl Asker {
     }
 
     async fn replies(&mut self, question: &Question) -> Result<Replies, Error> {
-        let known = match self.known.take() {
-            Some(known) => known,
-            None => know(&self.client).await?,
-        };
+        let known = if let Some(known) = self.known.take() { known } else { know(&self.client).await? };
         let [has_list, has_graph, has_stats, can_break, has_recent] = known.has;
         let by_owner = has_list && known.filters && question.who.is_some();
         let mut commands = vec![Command::new("INFO")];

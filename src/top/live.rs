@@ -168,10 +168,7 @@ async fn look(mut asker: Asker, question: Question) -> Looked {
 
 /// What comes of something under way; never, if nothing is.
 async fn ended<T>(under: &mut Under<T>) -> T {
-    match under {
-        Some(future) => future.as_mut().await,
-        None => std::future::pending().await,
-    }
+    if let Some(future) = under { future.as_mut().await } else { std::future::pending().await }
 }
 
 fn unix_ms() -> u64 {

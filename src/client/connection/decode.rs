@@ -86,10 +86,7 @@ impl Decoder {
     /// Removes decoded bytes from the buffer and counts them.
     fn consume(&mut self, buffer: &mut BytesMut, bytes: usize) -> Result<BytesMut> {
         self.decoded_bytes = self.decoded_bytes.saturating_add(bytes);
-        match self.decoded_bytes > self.reply_bytes_max {
-            true => Err(self.too_long()),
-            false => Ok(buffer.split_to(bytes)),
-        }
+        if self.decoded_bytes > self.reply_bytes_max { Err(self.too_long()) } else { Ok(buffer.split_to(bytes)) }
     }
 
     /// Checks the announced size of a part that has not arrived.

@@ -95,10 +95,7 @@ impl LockGuard {
     /// if it is lost.
     pub fn remaining(&self) -> Duration {
         let state = self.held.state.borrow();
-        match state.lost {
-            Some(_) => Duration::ZERO,
-            None => state.deadline.saturating_duration_since(Instant::now()),
-        }
+        if state.lost.is_some() { Duration::ZERO } else { state.deadline.saturating_duration_since(Instant::now()) }
     }
 
     /// Waits until the lock is lost or released, and returns how. The future may be dropped and requested again, and it does not

@@ -116,20 +116,14 @@ impl LockRequest {
     pub fn renewal(&self, name: &[u8], owner: &[u8], lease_ms: u64, token: Option<u64>) -> Command {
         let command = if self.is_semaphore() { "SEM.RENEW" } else { "LOCK.RENEW" };
         let command = Command::new(command).arg(name).arg(owner).arg(lease_ms);
-        match token {
-            Some(token) => command.arg("TOKEN").arg(token),
-            None => command,
-        }
+        if let Some(token) = token { command.arg("TOKEN").arg(token) } else { command }
     }
 
     /// The command that binds the grant of one name to the connection that sends it, and leaves its lease as it is.
     pub fn keeping(&self, name: &[u8], owner: &[u8], token: Option<u64>) -> Command {
         let command = if self.is_semaphore() { "SEM.RENEW" } else { "LOCK.RENEW" };
         let command = Command::new(command).arg(name).arg(owner).arg("KEEP");
-        match token {
-            Some(token) => command.arg("TOKEN").arg(token),
-            None => command,
-        }
+        if let Some(token) = token { command.arg("TOKEN").arg(token) } else { command }
     }
 
     /// Whether the server may replace the token of the grant while it is held: a named owner of a shared lock may upgrade it to

@@ -135,10 +135,7 @@ fn hmget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let hash = db.hash(args[1])?;
     reply.array(args.len() - 2);
     for name in &args[2..] {
-        match hash.and_then(|hash| hash.get(name)) {
-            Some(field) => reply.bulk(field.value),
-            None => reply.null(),
-        }
+        if let Some(field) = hash.and_then(|hash| hash.get(name)) { reply.bulk(field.value) } else { reply.null() }
     }
     Ok(())
 }

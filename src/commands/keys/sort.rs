@@ -415,10 +415,7 @@ fn reply_or_store<'v>(
     let Some(key) = options.store else {
         cx.reply.array(values.len());
         for value in values {
-            match value {
-                Some(value) => cx.reply.bulk(value),
-                None => cx.reply.null(),
-            }
+            if let Some(value) = value { cx.reply.bulk(value) } else { cx.reply.null() }
         }
         return Ok(());
     };

@@ -210,10 +210,7 @@ fn groups(roots: Vec<Root>) -> Vec<Vec<Root>> {
         let same = |group: &&mut Vec<Root>| {
             holder.is_some() && group[0].only_holder().map(|holder| (holder.owner(), holder.client())) == holder
         };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(root),
-            None => groups.push(vec![root]),
-        }
+        if let Some(group) = groups.iter_mut().find(same) { group.push(root) } else { groups.push(vec![root]) }
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.iter().map(|root| root.node.blocked).sum::<u64>()));
     groups

@@ -532,10 +532,7 @@ fn write_last_end(reply: &mut dyn Sink, shown: &Shown) {
     field(reply, "ago", end.ago_ms);
     field_if(reply, "by", end.by);
     reply.bulk(b"reason");
-    match &end.reason {
-        Some(reason) => reply.bulk(reason),
-        None => reply.null(),
-    }
+    if let Some(reason) = &end.reason { reply.bulk(reason) } else { reply.null() }
 }
 
 fn info(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {

@@ -113,10 +113,7 @@ impl<'a> Arg<'a> {
 
     /// The arguments inside it.
     pub fn children(&self) -> &[Arg<'a>] {
-        match &self.kind {
-            Kind::OneOf(children) | Kind::Block(children) => children,
-            _ => &[],
-        }
+        if let Kind::OneOf(children) | Kind::Block(children) = &self.kind { children } else { &[] }
     }
 
     fn write_inner(&self, out: &mut String, style: Style) {
@@ -244,10 +241,7 @@ struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     fn list(&mut self) -> &mut Vec<Arg<'a>> {
-        match &mut self.open {
-            Some((_, args)) => args,
-            None => &mut self.done,
-        }
+        if let Some((_, args)) = &mut self.open { args } else { &mut self.done }
     }
 
     /// Ends the open token: without arguments it is a pure token, with one it is that argument's token, several become a block.

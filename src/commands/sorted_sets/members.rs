@@ -194,10 +194,7 @@ fn zmscore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let zset = db.zset(args[1])?;
     reply.array(args.len() - 2);
     for member in &args[2..] {
-        match zset.and_then(|zset| zset.score(member)) {
-            Some(score) => reply.double(score),
-            None => reply.null(),
-        }
+        if let Some(score) = zset.and_then(|zset| zset.score(member)) { reply.double(score) } else { reply.null() }
     }
     Ok(())
 }

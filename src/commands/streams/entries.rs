@@ -73,10 +73,7 @@ fn parse_open_id(text: &[u8], missing: u64) -> Option<(u64, Option<u64>)> {
 
 /// Parses `ms-seq` or `ms`. `missing` is the sequence number if there is none.
 pub(crate) fn parse_id(text: &[u8], missing: u64) -> Result<StreamId> {
-    match parse_open_id(text, missing) {
-        Some((ms, Some(seq))) => Ok(StreamId::new(ms, seq)),
-        _ => Err(Error::STREAM_ID),
-    }
+    if let Some((ms, Some(seq))) = parse_open_id(text, missing) { Ok(StreamId::new(ms, seq)) } else { Err(Error::STREAM_ID) }
 }
 
 /// As [`parse_id`]; `-` and `+` are the smallest and the largest id.

@@ -41,10 +41,7 @@ fn id(reply: &mut dyn Sink, name: &str, id: StreamId) {
 
 fn number_or_null(reply: &mut dyn Sink, name: &str, value: Option<i64>) {
     reply.bulk(name.as_bytes());
-    match value {
-        Some(value) => reply.integer(value),
-        None => reply.null(),
-    }
+    if let Some(value) = value { reply.integer(value) } else { reply.null() }
 }
 
 fn stream(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -76,10 +73,7 @@ fn stream(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         ];
         for (name, entry) in ends {
             reply.bulk(name.as_bytes());
-            match entry {
-                Some(entry) => write_entry(reply, entry),
-                None => reply.null(),
-            }
+            if let Some(entry) = entry { write_entry(reply, entry) } else { reply.null() }
         }
         return Ok(());
     };

@@ -153,10 +153,7 @@ fn mget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     reply.array(args.len() - 1);
     for key in &args[1..] {
-        match db.string(key) {
-            Ok(Some(value)) => reply.bulk(value),
-            _ => reply.null(),
-        }
+        if let Ok(Some(value)) = db.string(key) { reply.bulk(value) } else { reply.null() }
     }
     Ok(())
 }

@@ -193,10 +193,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::WRONG_TYPE);
     }
     if options.get {
-        match old {
-            Some(old) => reply.bulk(old),
-            None => reply.null(),
-        }
+        if let Some(old) = old { reply.bulk(old) } else { reply.null() }
     } else if met {
         reply.ok();
     } else {

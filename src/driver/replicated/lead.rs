@@ -145,16 +145,10 @@ impl Driver {
     /// Begins to lead: everything that was committed before is applied.
     fn lead(&mut self, at: Present, id: LeaderId, set_clock: impl FnOnce(u64) -> Now) {
         self.apply_all(at);
-        let purpose = match self.has_flaw(Flaw::SessionsEnded) {
-            true => Purpose::Start { truncates: false },
-            false => Purpose::TakeOver,
-        };
+        let purpose = if self.has_flaw(Flaw::SessionsEnded) { Purpose::Start { truncates: false } } else { Purpose::TakeOver };
         let keeps_clock = self.has_flaw(Flaw::LeaseNotShifted);
         let Some(member) = self.member_mut() else { return };
-        let finished = member.part.finish(purpose, |time| match keeps_clock {
-            true => at.now,
-            false => set_clock(time.us),
-        });
+        let finished = member.part.finish(purpose, |time| if keeps_clock { at.now } else { set_clock(time.us) });
         let (engine, now) = match finished {
             Ok(finished) => finished,
             Err(reason) => return self.node_failed(&reason),
@@ -245,10 +239,7 @@ impl Driver {
         let Member { node, part: Part::Leads(leading), was_alone, .. } = member else { return };
         let leadership = &mut leading.leadership;
         let stood_still = leadership.stood_still(at.ns, every, node.lease_max(), || node.lease());
-        let step = match hung_leads {
-            true => DiskStep::Stay,
-            false => leadership.look_at_disk(node.disk(), node.lease_max()),
-        };
+        let step = if hung_leads { DiskStep::Stay } else { leadership.look_at_disk(node.disk(), node.lease_max()) };
         let changed = leadership.look(at.ns, node.lease_max(), || node.lease());
         let (alone, out) = (leadership.alone(), leadership.out());
         if changed {

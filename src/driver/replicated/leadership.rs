@@ -138,10 +138,7 @@ impl Part {
 
     /// What becomes of this node if the cluster's leadership is `leads`, where this node has it.
     pub fn turn(&self, leads: Option<LeaderId>) -> Turn {
-        let before = match self {
-            Part::Leads(leading) => Some(leading.leadership.id),
-            _ => None,
-        };
+        let before = if let Part::Leads(leading) = self { Some(leading.leadership.id) } else { None };
         Turn { ceases: before.is_some() && before != leads, begins: leads.filter(|leads| Some(*leads) != before) }
     }
 

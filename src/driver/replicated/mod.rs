@@ -122,18 +122,12 @@ impl Member {
 
     #[inline]
     pub(super) fn leading(&self) -> Option<&Leading> {
-        match &self.part {
-            Part::Leads(leading) => Some(leading),
-            _ => None,
-        }
+        if let Part::Leads(leading) = &self.part { Some(leading) } else { None }
     }
 
     #[inline]
     pub(super) fn leading_mut(&mut self) -> Option<&mut Leading> {
-        match &mut self.part {
-            Part::Leads(leading) => Some(leading),
-            _ => None,
-        }
+        if let Part::Leads(leading) = &mut self.part { Some(leading) } else { None }
     }
 
     /// When it needs a turn, in monotonic milliseconds; `u64::MAX` if it does not.
@@ -183,10 +177,7 @@ impl Member {
 impl Driver {
     /// This server as a node, if it is one.
     pub fn member(&self) -> Option<&Member> {
-        match &self.changes {
-            Changes::Quorum(member) => Some(member),
-            _ => None,
-        }
+        if let Changes::Quorum(member) = &self.changes { Some(member) } else { None }
     }
 
     /// Ends the node, together with the process: nothing is told or stored any more.
@@ -196,10 +187,7 @@ impl Driver {
     }
 
     fn member_mut(&mut self) -> Option<&mut Member> {
-        match &mut self.changes {
-            Changes::Quorum(member) => Some(member),
-            _ => None,
-        }
+        if let Changes::Quorum(member) = &mut self.changes { Some(member) } else { None }
     }
 
     /// Makes the server a node. Until the node has said who leads, nothing is served.

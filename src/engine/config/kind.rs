@@ -269,10 +269,7 @@ macro_rules! fields {
     ($($type:ty: $variant:ident),*) => {$(
         impl Field for $type {
             fn from_raw(raw: Raw) -> Option<Self> {
-                match raw {
-                    Raw::$variant(value) => value.try_into().ok(),
-                    _ => None,
-                }
+                if let Raw::$variant(value) = raw { value.try_into().ok() } else { None }
             }
 
             fn to_raw(&self) -> Raw {
@@ -286,10 +283,7 @@ fields!(u16: Int, u32: Int, u64: Int, i64: Int, bool: Bool, Vec<u8>: Text, &'sta
 
 impl Field for [OutputLimit; 3] {
     fn from_raw(raw: Raw) -> Option<Self> {
-        match raw {
-            Raw::Output(limits) => Some(limits),
-            _ => None,
-        }
+        if let Raw::Output(limits) = raw { Some(limits) } else { None }
     }
 
     fn to_raw(&self) -> Raw {
@@ -299,10 +293,7 @@ impl Field for [OutputLimit; 3] {
 
 impl Field for String {
     fn from_raw(raw: Raw) -> Option<Self> {
-        match raw {
-            Raw::Text(text) => String::from_utf8(text).ok(),
-            _ => None,
-        }
+        if let Raw::Text(text) = raw { String::from_utf8(text).ok() } else { None }
     }
 
     fn to_raw(&self) -> Raw {

@@ -86,10 +86,7 @@ impl fmt::Display for Leak {
         if !name.is_empty() {
             write!(f, ", '{}'", name.escape_ascii())?;
         }
-        match gone_ms {
-            Some(gone_ms) => write!(f, ", which closed {gone_ms} ms ago"),
-            None => Ok(()),
-        }
+        if let Some(gone_ms) = gone_ms { write!(f, ", which closed {gone_ms} ms ago") } else { Ok(()) }
     }
 }
 

@@ -205,10 +205,7 @@ impl Replication {
     /// Whether a node answers. A master that is not the leader any more does not.
     pub fn is_up(&self, node: &Node) -> bool {
         let is_master = self.master().is_some_and(|master| master.id == node.id);
-        match is_master {
-            true => self.leader().is_some(),
-            false => node.id == self.state.node || node.link_up,
-        }
+        if is_master { self.leader().is_some() } else { node.id == self.state.node || node.link_up }
     }
 
     /// Number of voters that make a majority.

@@ -56,10 +56,7 @@ struct Slowed {
 
 impl Slowed {
     fn wait_ms(&self, max_ms: u64) -> u64 {
-        match self.failures.checked_sub(FREE) {
-            Some(doublings) => (FIRST_WAIT_MS << doublings.min(20)).min(max_ms),
-            None => 0,
-        }
+        if let Some(doublings) = self.failures.checked_sub(FREE) { (FIRST_WAIT_MS << doublings.min(20)).min(max_ms) } else { 0 }
     }
 }
 

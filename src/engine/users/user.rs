@@ -235,8 +235,5 @@ pub fn merge_selectors<'a>(words: &[&'a [u8]]) -> Result<Vec<Vec<u8>>, &'a [u8]>
             }
         }
     }
-    match open {
-        Some((word, _)) => Err(word),
-        None => Ok(merged),
-    }
+    if let Some((word, _)) = open { Err(word) } else { Ok(merged) }
 }

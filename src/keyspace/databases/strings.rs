@@ -10,10 +10,7 @@ impl Db<'_> {
     /// The string that a command reads. Fails if the key holds another type.
     #[inline]
     pub fn string(&mut self, key: &[u8]) -> Result<Option<&[u8]>> {
-        match self.read(key) {
-            None => Ok(None),
-            Some(entry) => entry.bytes().map(Some).ok_or(Error::WRONG_TYPE),
-        }
+        if let Some(entry) = self.read(key) { entry.bytes().map(Some).ok_or(Error::WRONG_TYPE) } else { Ok(None) }
     }
 
     /// Stores a string under the key. Fails if the key holds a native value.

@@ -219,10 +219,7 @@ impl<'a> Db<'a> {
     /// The hash there, if it is a boxed value.
     #[inline]
     fn hash_at(&self, place: Place) -> Option<&Hash> {
-        match self.keyspace.space.get(self.dict, place).value() {
-            ValueRef::Boxed(Value::Hash(hash)) => Some(hash),
-            _ => None,
-        }
+        if let ValueRef::Boxed(Value::Hash(hash)) = self.keyspace.space.get(self.dict, place).value() { Some(hash) } else { None }
     }
 
     /// Expires the fields that are due in the hash there, at most `budget` of them.
@@ -467,10 +464,7 @@ impl HashEdit<'_, '_> {
 
     /// Changes the hash as a boxed value; an inline hash becomes one first.
     fn change<T>(&mut self, change: impl FnOnce(&mut Hash, &KeyHasher) -> T) -> T {
-        let place = match self.place {
-            Some(place) => place,
-            None => self.create_value(),
-        };
+        let place = if let Some(place) = self.place { place } else { self.create_value() };
         let space = &mut self.db.keyspace.space;
         let entry = space.get(self.db.dict, place);
         if let ValueRef::Count { field, count } = entry.value() {

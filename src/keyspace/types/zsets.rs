@@ -228,10 +228,7 @@ impl<'a> Db<'a> {
     }
 
     fn zset_at(&self, place: Place) -> Option<&ZSet> {
-        match self.keyspace.space.get(self.dict, place).value() {
-            ValueRef::Boxed(Value::ZSet(zset)) => Some(zset),
-            _ => None,
-        }
+        if let ValueRef::Boxed(Value::ZSet(zset)) = self.keyspace.space.get(self.dict, place).value() { Some(zset) } else { None }
     }
 }
 

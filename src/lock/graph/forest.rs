@@ -315,10 +315,7 @@ impl Forest {
                 }
                 self.meets |= parents.len() > 1;
                 self.all.push(number);
-                match parents.first() {
-                    Some(parent) => self.awaited.push(parent.lock),
-                    None => self.roots.push(number),
-                }
+                if let Some(parent) = parents.first() { self.awaited.push(parent.lock) } else { self.roots.push(number) }
             }
             self.at += 1;
         }
@@ -552,10 +549,7 @@ impl Forest {
         if !self.is_true(view, open) {
             return Some(None);
         }
-        let blocked = match self.visit.blocked {
-            Some(blocked) => blocked,
-            None => self.blocked(view, lock)?,
-        };
+        let blocked = if let Some(blocked) = self.visit.blocked { blocked } else { self.blocked(view, lock)? };
         self.visit.blocked = Some(blocked);
         let elsewhere = self.parents(view, lock)?.elsewhere;
         let asked = self.asked.as_ref();

@@ -98,10 +98,7 @@ impl Queues {
             }
             let known = next.len();
             self.successors(node, &mut next);
-            match steps.checked_sub(next.len() - known) {
-                Some(left) => *steps = left,
-                None => return false,
-            }
+            if let Some(left) = steps.checked_sub(next.len() - known) { *steps = left } else { return false }
         }
         true
     }

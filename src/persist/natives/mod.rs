@@ -153,10 +153,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 /// Reads a native record: its name, and its payload or arguments. Its times become those of the reader.
 pub fn read<'a>(args: &[&'a [u8]], reader: &Moment) -> Result<Native<'a>, Refusal> {
     let (name, args) = args.split_first().ok_or(Refusal::Malformed)?;
-    let payload = |args: &[&'a [u8]]| match *args {
-        [payload] => Fields::open(payload),
-        _ => Err(Refusal::Malformed),
-    };
+    let payload = |args: &[&'a [u8]]| if let [payload] = *args { Fields::open(payload) } else { Err(Refusal::Malformed) };
     let native = match &name.to_ascii_uppercase()[..] {
         name::LOCK => payload(args)?.lock(reader).map(|(name, lock)| Native::Lock { name, lock }),
         name::LATCH => payload(args)?.count(reader).map(|(name, left, deadline)| Native::Latch { name, left, deadline }),

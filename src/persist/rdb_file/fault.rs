@@ -153,10 +153,7 @@ impl fmt::Display for Reason {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at offset {}, while doing: {}", self.reason, self.offset, self.doing.name())?;
-        match &self.key {
-            Some(key) => write!(f, ", key '{}'", key.escape_ascii()),
-            None => Ok(()),
-        }
+        if let Some(key) = &self.key { write!(f, ", key '{}'", key.escape_ascii()) } else { Ok(()) }
     }
 }
 

@@ -94,10 +94,7 @@ fn length(append: &Append) -> usize {
 }
 
 fn entry_length(entry: &Entry) -> usize {
-    let batch = match &entry.payload {
-        openraft::EntryPayload::Normal(batch) => batch.bytes.len(),
-        _ => 0,
-    };
+    let batch = if let openraft::EntryPayload::Normal(batch) = &entry.payload { batch.bytes.len() } else { 0 };
     batch + ENTRY_OVERHEAD
 }
 

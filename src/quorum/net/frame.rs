@@ -214,10 +214,7 @@ pub fn set_id(frame: &mut [u8], id: u64) {
 /// # Errors
 /// The body is not such a message, or has bytes after it.
 pub fn decode_message<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> {
-    match postcard::take_from_bytes(body) {
-        Ok((message, [])) => Ok(message),
-        _ => Err(Malformed::Body),
-    }
+    if let Ok((message, [])) = postcard::take_from_bytes(body) { Ok(message) } else { Err(Malformed::Body) }
 }
 
 /// Reads a message to which a newer version may have appended something.

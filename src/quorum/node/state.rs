@@ -93,10 +93,7 @@ impl<D: Disk, M: Machine> State<D, M> {
 
 /// The batch of an entry.
 pub fn committed(entry: Entry) -> Option<Committed> {
-    match entry.payload {
-        EntryPayload::Normal(batch) => Some(Committed { index: entry.log_id.index, batch }),
-        _ => None,
-    }
+    if let EntryPayload::Normal(batch) = entry.payload { Some(Committed { index: entry.log_id.index, batch }) } else { None }
 }
 
 impl<D: SendDisk, M: Machine> RaftStateMachine<Types> for State<D, M> {

@@ -119,8 +119,5 @@ fn closed(rest: &[u8]) -> Result<&[u8], ProtocolError> {
 }
 
 fn hex(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        _ => (digit | 0x20) - b'a' + 10,
-    }
+    if let b'0'..=b'9' = digit { digit - b'0' } else { (digit | 0x20) - b'a' + 10 }
 }

@@ -169,10 +169,7 @@ impl Scripts {
     pub(crate) fn program(&mut self, index: usize, commands: &CommandTable, stats: &mut CommandStats) -> (Program, bool) {
         let script = &self.scripts[index];
         let (function, flags, evaluated) = (script.function, script.flags, script.links.is_some());
-        let plan = match &script.plan {
-            Some(plan) => plan.clone(),
-            None => self.make_plan(index, commands, stats),
-        };
+        let plan = if let Some(plan) = &script.plan { plan.clone() } else { self.make_plan(index, commands, stats) };
         (Program { function, flags, plan }, evaluated)
     }
 

@@ -24,10 +24,7 @@ pub(super) unsafe extern "C-unwind" fn register_function(lua: *mut lua_State) ->
         (*this).memory.may_fail = false;
         let refused = register(this, lua).err();
         (*this).memory.may_fail = true;
-        match refused {
-            Some(text) => errors::raise(lua, text),
-            None => 0,
-        }
+        if let Some(text) = refused { errors::raise(lua, text) } else { 0 }
     }
 }
 

@@ -31,12 +31,7 @@ pub(crate) unsafe fn forbid_missing(lua: *mut lua_State, interpreter: *mut Inter
 pub(super) unsafe fn call_original(lua: *mut lua_State) -> c_int {
     // SAFETY: the second upvalue is a C function without upvalues, so it can run in the frame of the caller. It finds the stack
     // as its caller left it.
-    unsafe {
-        match lua_tocfunction(lua, lua_upvalueindex(2)) {
-            Some(function) => function(lua),
-            None => 0,
-        }
-    }
+    unsafe { if let Some(function) = lua_tocfunction(lua, lua_upvalueindex(2)) { function(lua) } else { 0 } }
 }
 
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and with the upvalues that

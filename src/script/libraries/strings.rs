@@ -58,10 +58,7 @@ fn up_to_nul(pattern: &[u8]) -> &[u8] {
 
 /// A pattern without its anchor, and whether it has one.
 fn split_anchor(pattern: &[u8]) -> (&[u8], bool) {
-    match pattern.strip_prefix(b"^") {
-        Some(rest) => (rest, true),
-        None => (pattern, false),
-    }
+    if let Some(rest) = pattern.strip_prefix(b"^") { (rest, true) } else { (pattern, false) }
 }
 
 /// A matcher whose steps consume the script's fuel.

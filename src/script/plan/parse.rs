@@ -309,8 +309,5 @@ impl<'a> Parser<'a, '_> {
 
 /// Depth of nested `and` and `or`.
 fn depth(value: &Expr) -> usize {
-    match value {
-        Expr::And(sides) | Expr::Or(sides) => 1 + depth(&sides[0]).max(depth(&sides[1])),
-        _ => 1,
-    }
+    if let Expr::And(sides) | Expr::Or(sides) = value { 1 + depth(&sides[0]).max(depth(&sides[1])) } else { 1 }
 }

@@ -95,10 +95,7 @@ impl<'r> Run<'r> {
                         self.owned.truncate(owned);
                     }
                     // Later slots may still hold locals of blocks that have ended.
-                    match self.locals.get_mut(*slot) {
-                        Some(local) => *local = value,
-                        None => self.locals.push(value),
-                    }
+                    if let Some(local) = self.locals.get_mut(*slot) { *local = value } else { self.locals.push(value) }
                 }
                 Statement::Call(call) => {
                     let owned = self.owned.len();
@@ -142,10 +139,7 @@ impl<'r> Run<'r> {
     /// Whether a condition holds.
     #[inline(always)]
     fn holds(&mut self, expr: &'r Expr) -> Result<bool> {
-        match expr {
-            Expr::Equal(sides) => self.equal(sides),
-            _ => self.other_holds(expr),
-        }
+        if let Expr::Equal(sides) = expr { self.equal(sides) } else { self.other_holds(expr) }
     }
 
     /// [`Run::holds`] for the less frequent conditions.
@@ -239,9 +233,10 @@ impl<'r> Run<'r> {
                     value => value.text(&self.owned),
                 },
             };
-            match text {
-                Some(text) => arguments[1 + at].write(text),
-                None => return Err(call.error_of_arguments()),
+            if let Some(text) = text {
+                arguments[1 + at].write(text)
+            } else {
+                return Err(call.error_of_arguments());
             };
         }
         // The array is large enough: the parser rejects calls with more arguments.

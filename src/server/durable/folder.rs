@@ -183,10 +183,7 @@ pub fn failed(error: io::Error) -> DiskError {
 /// The system's words for an error, without the number that Rust adds.
 pub fn words(error: &io::Error) -> String {
     let text = error.to_string();
-    match text.rfind(" (os error ") {
-        Some(at) => text[..at].to_owned(),
-        None => text,
-    }
+    if let Some(at) = text.rfind(" (os error ") { text[..at].to_owned() } else { text }
 }
 
 #[cfg(test)]

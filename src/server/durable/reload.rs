@@ -36,10 +36,7 @@ impl Shell {
             shell.reload(id, from);
             shell.after_order();
         };
-        match &self.control {
-            Some(control) => _ = control.send(Box::new(order)),
-            None => self.reload(id, from),
-        }
+        if let Some(control) = &self.control { _ = control.send(Box::new(order)) } else { self.reload(id, from) }
     }
 
     fn reload(&mut self, id: SessionId, from: ReloadFrom) {

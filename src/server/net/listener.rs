@@ -93,10 +93,7 @@ impl Endpoints {
         let mut listeners: Vec<TcpListener> = Vec::new();
         let mut missing = None;
         for word in &self.bind {
-            let (host, optional) = match word.strip_prefix('-') {
-                Some(host) => (host, true),
-                None => (word.as_str(), false),
-            };
+            let (host, optional) = if let Some(host) = word.strip_prefix('-') { (host, true) } else { (word.as_str(), false) };
             let host = match host {
                 "*" => "0.0.0.0",
                 "::*" => "::",

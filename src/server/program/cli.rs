@@ -225,10 +225,7 @@ impl Given {
                 }
                 continue;
             }
-            let value = match value {
-                Some(value) => value,
-                None => words.next().filter(|word| !word.starts_with('-'))?,
-            };
+            let value = if let Some(value) = value { value } else { words.next().filter(|word| !word.starts_with('-'))? };
             given.take(name, value.to_owned())?;
         }
         given.log_format.get_or_insert_with(|| LOG_FORMATS[0].to_owned());

@@ -33,10 +33,7 @@ pub struct ServiceManager {
 impl ServiceManager {
     /// Connects to the socket of the environment.
     pub fn of_environment() -> io::Result<ServiceManager> {
-        match std::env::var_os("NOTIFY_SOCKET") {
-            Some(name) => ServiceManager::at(&name),
-            None => Ok(ServiceManager::default()),
-        }
+        if let Some(name) = std::env::var_os("NOTIFY_SOCKET") { ServiceManager::at(&name) } else { Ok(ServiceManager::default()) }
     }
 
     /// Connects to a path, or to an abstract name, which begins with `@`.

@@ -102,10 +102,7 @@ impl Space {
             match top {
                 Unfreed::Dict(dict, origin) => {
                     let origin = *origin;
-                    match dict.pop() {
-                        Some(entry) => self.free_entry(entry, origin, budget),
-                        None => drop(self.unfreed.pop()),
-                    }
+                    if let Some(entry) = dict.pop() { self.free_entry(entry, origin, budget) } else { drop(self.unfreed.pop()) }
                 }
                 Unfreed::Value(value) => {
                     let share = budget.div_ceil(ELEMENT_STEPS);

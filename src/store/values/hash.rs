@@ -422,10 +422,7 @@ impl Fields {
     fn set(&mut self, hasher: &KeyHasher, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
         let hash = hasher.hash(name);
         let Some(spot) = self.table.find(hash, name) else {
-            let deadline = match ttl {
-                FieldTtl::At(deadline) => Some(deadline.max(1)),
-                _ => None,
-            };
+            let deadline = if let FieldTtl::At(deadline) = ttl { Some(deadline.max(1)) } else { None };
             self.table.insert(hasher, hash, Entry::new(name, NewValue::Bytes(value), deadline));
             self.note(hash, deadline);
             return true;

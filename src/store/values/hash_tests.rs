@@ -60,10 +60,7 @@ proptest! {
                         FieldTtl::Keep => kept,
                         FieldTtl::At(d) => Some(d),
                     };
-                    match old {
-                        Some(i) => model[i] = (name, value(v), deadline),
-                        None => model.push((name, value(v), deadline)),
-                    }
+                    if let Some(i) = old { model[i] = (name, value(v), deadline) } else { model.push((name, value(v), deadline)) }
                 }
                 Step::Deadline(f, deadline) => {
                     let name = format!("field:{f}").into_bytes();

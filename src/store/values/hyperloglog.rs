@@ -153,10 +153,7 @@ impl Run {
     }
 
     fn value(self) -> u8 {
-        match self {
-            Run::Values(value, _) => value,
-            _ => 0,
-        }
+        if let Run::Values(value, _) = self { value } else { 0 }
     }
 }
 

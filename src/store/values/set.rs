@@ -92,10 +92,7 @@ enum Small<'b> {
 }
 
 fn small(buffer: &[u8]) -> Small<'_> {
-    match Members::of(buffer) {
-        Some(members) => Small::Strings(members),
-        None => Small::Ints(Ints::of(buffer)),
-    }
+    if let Some(members) = Members::of(buffer) { Small::Strings(members) } else { Small::Ints(Ints::of(buffer)) }
 }
 
 impl Clone for Form {
@@ -328,9 +325,10 @@ impl Set {
         }
         let mut buffer = Box::default();
         for member in self.iter() {
-            match member.integer() {
-                Some(n) => ints::add(&mut buffer, n),
-                None => return,
+            if let Some(n) = member.integer() {
+                ints::add(&mut buffer, n)
+            } else {
+                return;
             };
         }
         self.0 = Form::Small(buffer);

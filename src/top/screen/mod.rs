@@ -141,10 +141,7 @@ impl Screen {
         self.lost = None;
         self.answered = self.now;
         let before = self.chosen_name();
-        self.locks = match self.wanted() {
-            Some(who) => facts.locks_of(&who),
-            None => facts.locks.clone().unwrap_or_default(),
-        };
+        self.locks = if let Some(who) = self.wanted() { facts.locks_of(&who) } else { facts.locks.clone().unwrap_or_default() };
         self.leases.see(&self.locks);
         let described = facts.detail.as_ref().and_then(|detail| Some((&detail.name, detail.events.as_ref().ok()?)));
         let events = described.into_iter().flat_map(|(name, events)| events.iter().map(|event| (name.clone(), event.clone())));

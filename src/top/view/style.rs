@@ -40,9 +40,6 @@ impl Palette {
             Part::Selected => (None, Modifier::REVERSED),
         };
         let style = Style::new().add_modifier(modifier);
-        match (self, colour) {
-            (Palette::Colours, Some(colour)) => style.fg(colour),
-            _ => style,
-        }
+        if let (Palette::Colours, Some(colour)) = (self, colour) { style.fg(colour) } else { style }
     }
 }

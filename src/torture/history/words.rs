@@ -51,10 +51,7 @@ struct Validity(Option<u64>);
 
 impl fmt::Display for Validity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(at_us) => write!(f, ", valid until {}", Seconds(at_us)),
-            None => f.write_str(", without an end"),
-        }
+        if let Some(at_us) = self.0 { write!(f, ", valid until {}", Seconds(at_us)) } else { f.write_str(", without an end") }
     }
 }
 

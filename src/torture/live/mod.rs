@@ -59,10 +59,7 @@ pub struct LiveResult {
 
 /// The plan of a live run.
 pub fn plan(settings: &Settings, episode: u64) -> Plan {
-    match settings.replicas {
-        Some(_) => nodes::plan_of_clients(settings, episode),
-        None => Plan::draw(settings, episode),
-    }
+    if settings.replicas.is_some() { nodes::plan_of_clients(settings, episode) } else { Plan::draw(settings, episode) }
 }
 
 /// Runs a plan against servers. The words `self` and `redis-server` start a server; all others are URLs.

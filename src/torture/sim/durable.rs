@@ -165,10 +165,7 @@ impl Durable {
 
     /// Orders something of the writer. [`Durable::work`] carries it out.
     pub fn order(&mut self, order: Order) {
-        match &mut self.writer {
-            Some(writer) => writer.order(order),
-            None => self.ordered.push(order),
-        }
+        if let Some(writer) = &mut self.writer { writer.order(order) } else { self.ordered.push(order) }
     }
 
     /// The folder of the log is opened for a file that is switched on.

@@ -238,10 +238,7 @@ pub struct Net {
 
 /// Stores a waker. A stored waker is nearly always the same one, which `clone_from` does not clone again.
 fn store_waker(known: &mut Option<Waker>, waker: &Waker) {
-    match known {
-        Some(known) => known.clone_from(waker),
-        None => *known = Some(waker.clone()),
-    }
+    if let Some(known) = known { known.clone_from(waker) } else { *known = Some(waker.clone()) }
 }
 
 impl Net {

@@ -25,17 +25,11 @@ pub const COMMANDS: &[Command] = &rows([
         "Returns the distance between two members of a geospatial index.";
         ..GEO),
     row!("geohash", |cx, args| {
-            each(cx, args, |reply, point| match point {
-                Some(point) => reply.bulk(&point.geohash()),
-                None => reply.null(),
-            })
+            each(cx, args, |reply, point| if let Some(point) = point { reply.bulk(&point.geohash()) } else { reply.null() })
         }, "key [member [member ...]]", "Returns the positions of members as geohash strings.";
         complexity: "O(N) for N requested members", ..GEO),
     row!("geopos", |cx, args| {
-            each(cx, args, |reply, point| match point {
-                Some(point) => write_point(reply, point),
-                None => reply.null_array(),
-            })
+            each(cx, args, |reply, point| if let Some(point) = point { write_point(reply, point) } else { reply.null_array() })
         }, "key [member [member ...]]", "Returns the longitude and latitude of members.";
         complexity: "O(N) for N requested members", ..GEO),
 ]);

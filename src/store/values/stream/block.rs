@@ -50,10 +50,7 @@ impl<'a> Entry<'a> {
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let (mut names, mut values) = (self.names, self.values);
         (0..self.fields).map(move |_| {
-            let name = match &mut names {
-                Some(names) => take_part(names),
-                None => take_part(&mut values),
-            };
+            let name = if let Some(names) = &mut names { take_part(names) } else { take_part(&mut values) };
             (name, take_part(&mut values))
         })
     }

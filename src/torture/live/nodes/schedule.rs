@@ -197,10 +197,7 @@ pub fn draw(settings: &Settings, nodes: u32, seed: u64) -> Vec<(u64, NodeFault)>
 }
 
 fn one(kind: Fault, nodes: u32, lease_us: u64, number: usize, random: &mut Random) -> NodeFault {
-    let whom = match number.is_multiple_of(2) {
-        true => Whom::Leader,
-        false => Whom::Follower(random.between(1, u64::from(nodes)) as u32),
-    };
+    let whom = if number.is_multiple_of(2) { Whom::Leader } else { Whom::Follower(random.between(1, u64::from(nodes)) as u32) };
     match kind {
         Fault::Partition => {
             let shape = Shape::ALL[number * 5 % Shape::ALL.len()];

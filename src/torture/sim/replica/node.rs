@@ -256,10 +256,7 @@ impl Replica {
         driver.end_membership();
         runtime.crash(self.index);
         self.disk = NodeDisk::new(kept);
-        self.disk.act(|disk| match power {
-            true => disk.restart(),
-            false => disk.restart_process(),
-        });
+        self.disk.act(|disk| if power { disk.restart() } else { disk.restart_process() });
     }
 
     /// The node loses its disk. Its process must have ended.

@@ -163,10 +163,7 @@ impl Noise {
                 word.replace("{value}", &"v".repeat(length as usize))
             });
             let command = words.fold(None, |command: Option<Command>, word| {
-                Some(match command {
-                    Some(command) => command.arg(word),
-                    None => Command::new(word),
-                })
+                Some(if let Some(command) = command { command.arg(word) } else { Command::new(word) })
             });
             sent.extend(command.iter().flat_map(|command| command.wire()));
         }
