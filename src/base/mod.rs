@@ -1,5 +1,14 @@
 //! Foundations of every other layer: time, errors, numbers, patterns, and memory in chunks. It imports nothing else of the crate.
 
+/// Returns an error from the function if something is so.
+macro_rules! fail_if {
+    ($so:expr, $error:expr $(,)?) => {
+        if $so {
+            return Err($error);
+        }
+    };
+}
+
 /// Makes an enum whose variants have names, which stand behind `=`: `name()` returns them, and `Display` shows them. If a second text
 /// follows each name, behind a colon, `meaning()` returns it. With `in LIST` behind the name of the enum, there are also a constant `LIST`
 /// of all variants and `from_name()`.

@@ -120,9 +120,7 @@ impl Client {
             drop(leased);
             match outcome {
                 Err(error @ Error::Disconnected { .. }) if command.is_idempotent() || !error.maybe_applied() => {
-                    if !self.core.back_off(&mut backoff, sent).await {
-                        return Err(error);
-                    }
+                    fail_if!(!self.core.back_off(&mut backoff, sent).await, error);
                 }
                 outcome => return outcome,
             }

@@ -124,9 +124,7 @@ impl Core {
                 }
                 Err(error) => {
                     backoff.failed(self.options.backoff);
-                    if !is_transient(&error) || !backoff.wait(deadline).await {
-                        return Err(error);
-                    }
+                    fail_if!(!is_transient(&error) || !backoff.wait(deadline).await, error);
                 }
             }
         }
@@ -201,9 +199,7 @@ impl Core {
                 Err(_) => return Err(self.timeout(true)),
                 Ok(Err(error @ Error::Disconnected { .. })) if idempotent || !error.maybe_applied() => {
                     backoff.failed(self.options.backoff);
-                    if !backoff.wait(deadline).await {
-                        return Err(error);
-                    }
+                    fail_if!(!backoff.wait(deadline).await, error);
                 }
                 Ok(outcome) => return outcome,
             }

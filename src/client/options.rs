@@ -159,9 +159,7 @@ impl FromStr for Options {
         let mut options = match scheme.to_ascii_lowercase().as_str() {
             "unix" | "redis+unix" => {
                 let path = percent_decode(rest.strip_prefix("//").unwrap_or(rest))?;
-                if path.is_empty() {
-                    return Err(invalid_url("the path is missing"));
-                }
+                fail_if!(path.is_empty(), invalid_url("the path is missing"));
                 Options::new(Address::Unix(path.into()))
             }
             scheme @ ("redis" | "rediss") => {

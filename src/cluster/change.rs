@@ -64,9 +64,7 @@ async fn handed_over(urls: &str, before: &Survey, to: Option<u64>) -> Result<Sur
         {
             return Ok(found);
         }
-        if began.elapsed() > HAND_OVER_TIME {
-            return Err(format!("node {old} still leads, or no other node does"));
-        }
+        fail_if!(began.elapsed() > HAND_OVER_TIME, format!("node {old} still leads, or no other node does"));
         sleep(LOOK).await;
     }
 }

@@ -49,16 +49,12 @@ MAKE SURE THAT THEY DO NOT RUN: until they reach node {node}, they are a cluster
 /// In words.
 pub async fn recover(dir: &Path, node: u64, name: &str, confirmed: bool) -> Result<String, String> {
     let folder = dir.join(FOLDER);
-    if !folder.is_dir() {
-        return Err(format!("{}: there is no such folder: --dir is the node's dir", folder.display()));
-    }
+    fail_if!(!folder.is_dir(), format!("{}: there is no such folder: --dir is the node's dir", folder.display()));
     let open = || Folder::open(&folder).map_err(|error| format!("{}: {error}", folder.display()));
     let owner = Owner { node, cluster: xxh3_64(name.as_bytes()) };
     let recovery = Recovery::open((open()?, open()?), &folder, owner).await?;
     eprintln!("{}", warning(node, recovery.found()));
-    if !confirmed {
-        return Err("nothing was changed: --yes-lose-what-was-not-replicated takes the step".to_owned());
-    }
+    fail_if!(!confirmed, "nothing was changed: --yes-lose-what-was-not-replicated takes the step".to_owned());
     let id = draw_id();
     recovery.carry_out(&folder, id).await?;
     Ok(format!(

@@ -166,9 +166,7 @@ async fn leader(place: &Place, nodes: &mut Nodes, ports: &[Ports]) -> Result<usi
         {
             return Ok(leader.status.node as usize);
         }
-        if began.elapsed() > START_TIME {
-            return Err("no node leads, or one has no vote".to_owned());
-        }
+        fail_if!(began.elapsed() > START_TIME, "no node leads, or one has no vote".to_owned());
         sleep(LOOK).await;
     }
 }

@@ -120,13 +120,9 @@ impl Draw {
     /// The arguments of `HRANDFIELD` or `ZRANDMEMBER`; `values_option` is its option that adds values.
     pub fn parse(cx: &mut Context<'_>, args: &[&[u8]], values_option: &str) -> Result<Self> {
         let count = args.get(2).map(|count| integer(count)).transpose()?;
-        if count == Some(i64::MIN) {
-            return Err(Error::COUNT_RANGE);
-        }
+        fail_if!(count == Some(i64::MIN), Error::COUNT_RANGE);
         let with_values = flag(args.get(3..).unwrap_or_default(), &[values_option])?;
-        if with_values && count.is_some_and(|count| count.unsigned_abs() > i64::MAX as u64 / 2) {
-            return Err(Error::OUT_OF_RANGE);
-        }
+        fail_if!(with_values && count.is_some_and(|count| count.unsigned_abs() > i64::MAX as u64 / 2), Error::OUT_OF_RANGE);
         Ok(Self::new(cx, count, with_values))
     }
 
@@ -149,9 +145,7 @@ impl Draw {
             }
             (Some(collection), Some(count)) => {
                 let (count, picker) = (count.unsigned_abs(), Picker::new(collection));
-                if count > RANDOM_MAX || self.bytes_of(&picker, count) > self.bytes_max {
-                    return Err(Error::OUT_OF_RANGE);
-                }
+                fail_if!(count > RANDOM_MAX || self.bytes_of(&picker, count) > self.bytes_max, Error::OUT_OF_RANGE);
                 write_head(reply, count as usize, self.with_values);
                 (0..count).for_each(|_| {
                     let element = picker.pick(|| self.sequence.next_u64());

@@ -407,9 +407,7 @@ pub fn deadline(now: Now, seconds: &[u8]) -> Result<Option<u64>> {
         0.0 if read.is_positive() => 1.0,
         ms => ms,
     };
-    if ms >= i64::MAX as f64 - now.unix_ms() as f64 {
-        return Err(Error::TIMEOUT_RANGE);
-    }
+    fail_if!(ms >= i64::MAX as f64 - now.unix_ms() as f64, Error::TIMEOUT_RANGE);
     match ms as i64 {
         ..0 => Err(Error::TIMEOUT_NEGATIVE),
         0 => Ok(None),

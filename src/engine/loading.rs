@@ -83,9 +83,7 @@ impl Engine {
         let (mut images, mut records, mut libraries) = if reload.flush { Default::default() } else { state_of(self) };
         let (more_images, more_records, more_libraries) = state_of(loaded);
         for (key, image) in more_images {
-            if !reload.merge && images.contains_key(&key) {
-                return Err(key);
-            }
+            fail_if!(!reload.merge && images.contains_key(&key), key);
             images.insert(key, image);
         }
         records.sessions.retain(|_, session| more_records.sessions.values().all(|other| other.id != session.id));

@@ -55,9 +55,7 @@ pub async fn events(
     let key = (who, asked.sorted());
     let first = answer(&app, &key.0, &asked).await?;
     let mut hub = app.hub.lock().unwrap_or_else(PoisonError::into_inner);
-    if hub.streams() >= STREAMS_MAX {
-        return Err(Trouble::unavailable(format!("{STREAMS_MAX} streams are open already")));
-    }
+    fail_if!(hub.streams() >= STREAMS_MAX, Trouble::unavailable(format!("{STREAMS_MAX} streams are open already")));
     let ticks = match hub.queries.get(&key) {
         Some(sender) => sender.subscribe(),
         None => {

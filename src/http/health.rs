@@ -19,11 +19,7 @@ pub async fn alive(State(app): State<Arc<App>>) -> Result<&'static str, Trouble>
 /// Whether the server can serve its clients.
 pub async fn ready(State(app): State<Arc<App>>) -> Result<&'static str, Trouble> {
     let state = app.link.state(TIME).await?;
-    if state.loading {
-        return Err(Trouble::unavailable("loading: the server is reading its files"));
-    }
-    if state.leaderless {
-        return Err(Trouble::unavailable("no leader: this node reaches no majority, or an election is in progress"));
-    }
+    fail_if!(state.loading, Trouble::unavailable("loading: the server is reading its files"));
+    fail_if!(state.leaderless, Trouble::unavailable("no leader: this node reaches no majority, or an election is in progress"));
     Ok("ok\n")
 }

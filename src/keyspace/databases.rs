@@ -593,9 +593,7 @@ impl<'a> Db<'a> {
     #[inline]
     pub fn delete(&mut self, key: &[u8], event: Event) -> Result<bool> {
         let Some(place) = self.locate_here(key).1 else { return Ok(false) };
-        if self.keyspace.space.get(self.dict, place).is_native() {
-            return Err(Error::WRONG_TYPE);
-        }
+        fail_if!(self.keyspace.space.get(self.dict, place).is_native(), Error::WRONG_TYPE);
         self.drop_key(place, event);
         Ok(true)
     }
@@ -612,9 +610,7 @@ impl<'a> Db<'a> {
     /// semaphore or a latch. A guard may get a deadline, because nothing else would ever end it.
     pub fn set_deadline(&mut self, key: &[u8], deadline: Option<u64>, event: Event) -> Result<bool> {
         let Some(place) = self.locate(key).1 else { return Ok(false) };
-        if self.keyspace.space.get(self.dict, place).has_own_deadline() {
-            return Err(Error::WRONG_TYPE);
-        }
+        fail_if!(self.keyspace.space.get(self.dict, place).has_own_deadline(), Error::WRONG_TYPE);
         self.keyspace.space.set_deadline(self.dict, place, deadline);
         let deadline = deadline.map(|d| self.now.unix_of(d));
         self.emit(key, event, Effect::Deadline(deadline));

@@ -598,8 +598,6 @@ fn fits(lock: &Lock, wanted: &Wanted) -> Result<(), Refusal> {
     if lock.is_free() || lock.limit == wanted.limit {
         return Ok(());
     }
-    if (lock.limit > 0) != (wanted.limit > 0) {
-        return Err(Refusal::WrongType);
-    }
+    fail_if!((lock.limit > 0) != (wanted.limit > 0), Refusal::WrongType);
     Err(Refusal::Limit { has: lock.limit })
 }

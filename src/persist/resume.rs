@@ -93,16 +93,12 @@ fn copy<D: Disk>(disk: &mut D, from: &[u8], to: &[u8], extent: Extent) -> Result
     while at < extent.bytes {
         let wanted = (extent.bytes - at).min(PIECE as u64) as usize;
         let count = disk.read_at(&mut source, at, &mut piece[..wanted])?;
-        if count == 0 {
-            return Err(changed());
-        }
+        fail_if!(count == 0, changed());
         append_all(disk, &mut target, &piece[..count])?;
         sum = crc64_of_more(sum, &piece[..count]);
         at += count as u64;
     }
-    if sum != extent.sum {
-        return Err(changed());
-    }
+    fail_if!(sum != extent.sum, changed());
     disk.sync(&mut target)
 }
 

@@ -85,9 +85,7 @@ impl Standing {
     pub fn check(&self, me: NodeId, them: NodeId, theirs: &Standing, side: Side) -> Result<(), Foreign> {
         let (ours, other) = (self.cluster, theirs.cluster);
         let pair = Pair { ours: (me, ours.id), theirs: (them, other.id) };
-        if ours.name != other.name && ours != Cluster::default() && other != Cluster::default() {
-            return Err(Foreign::Name(pair));
-        }
+        fail_if!(ours.name != other.name && ours != Cluster::default() && other != Cluster::default(), Foreign::Name(pair));
         let connector = if side == Side::Connector { self } else { theirs };
         let looks_for_its_cluster = connector.cluster.id == 0 && connector.blank && !connector.votes;
         let has_no_id = |node: &Standing| node.cluster.id == 0 && !node.blank;

@@ -203,9 +203,7 @@ impl RequestParser {
                 Some(_) => self.stage = Stage::Inline,
             }
         }
-        if self.stage == Stage::Inline && buf.starts_with(TLS_HANDSHAKE) {
-            return Err(ProtocolError::Tls);
-        }
+        fail_if!(self.stage == Stage::Inline && buf.starts_with(TLS_HANDSHAKE), ProtocolError::Tls);
         if self.stage == Stage::Inline { self.parse_inline(buf, limits) } else { self.parse_multibulk(buf, limits) }
     }
 
@@ -266,12 +264,8 @@ impl RequestParser {
                 Line::TooLong => return Err(ProtocolError::TooBigCount),
                 Line::Incomplete => return self.incomplete(1),
             };
-            if count > 0 && count as u64 > limits.max_args.min(u32::MAX as u64) {
-                return Err(ProtocolError::InvalidMultibulkLength);
-            }
-            if count > UNAUTHENTICATED_ARGS && !limits.authenticated {
-                return Err(ProtocolError::UnauthenticatedMultibulkLength);
-            }
+            fail_if!(count > 0 && count as u64 > limits.max_args.min(u32::MAX as u64), ProtocolError::InvalidMultibulkLength);
+            fail_if!(count > UNAUTHENTICATED_ARGS && !limits.authenticated, ProtocolError::UnauthenticatedMultibulkLength);
             if count <= 0 {
                 self.stage = Stage::Done;
                 return Ok(Progress::Empty { consumed: next });
@@ -306,9 +300,7 @@ impl RequestParser {
                 if len < 0 || len as u64 > limits.max_bulk_len || len as u64 > (usize::MAX / 4) as u64 {
                     return Err(ProtocolError::InvalidBulkLength);
                 }
-                if len > UNAUTHENTICATED_BULK && !limits.authenticated {
-                    return Err(ProtocolError::UnauthenticatedBulkLength);
-                }
+                fail_if!(len > UNAUTHENTICATED_BULK && !limits.authenticated, ProtocolError::UnauthenticatedBulkLength);
                 at = next;
                 self.mark = len as usize;
             }

@@ -44,9 +44,7 @@ impl<'a> Request<'a> {
     pub fn new(command: &'a [&'a [u8]], keys: i64, read_only: bool) -> Result<Request<'a>> {
         /// Index of the first key.
         const KEYS_AT: usize = 3;
-        if keys < 0 {
-            return Err(Error::NEGATIVE_KEYS);
-        }
+        fail_if!(keys < 0, Error::NEGATIVE_KEYS);
         let given = command.get(KEYS_AT..).unwrap_or_default();
         let split = usize::try_from(keys).ok().and_then(|keys| given.split_at_checked(keys));
         let (keys, args) = split.ok_or(Error::MORE_KEYS_THAN_ARGUMENTS)?;
@@ -153,9 +151,7 @@ fn check_declared_flags(cx: &mut Context<'_>, flags: ScriptFlags, read_only: boo
         return Err(Error::new("ERR Can not run script on cluster, 'no-cluster' flag is set."));
     }
     if !flags.contains(ScriptFlags::NO_WRITES) {
-        if read_only {
-            return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
-        }
+        fail_if!(read_only, Error::new("ERR Can not execute a script with write flag using *_ro command."));
         if !flags.contains(ScriptFlags::ALLOW_OOM) {
             cx.engine.check_room(cx.now, 0).map_err(|_| Error::OOM_IN_SCRIPT)?;
         }

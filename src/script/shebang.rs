@@ -57,9 +57,7 @@ pub(crate) fn split(script: &[u8]) -> Result<(ScriptFlags, &[u8]), Cow<'static, 
     let words = request::split_words(line).map_err(|_| b"ERR Invalid engine in script shebang".as_slice())?;
     let mut words = words.iter().map(Vec::as_slice);
     let engine = words.next().unwrap_or_default();
-    if engine != b"#!lua" {
-        return Err([b"ERR Unexpected engine in script shebang: ", engine].concat().into());
-    }
+    fail_if!(engine != b"#!lua", [b"ERR Unexpected engine in script shebang: ", engine].concat().into());
     let mut flags = ScriptFlags::empty();
     for word in words {
         let Some(list) = word.strip_prefix(b"flags=") else {

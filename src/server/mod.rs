@@ -438,9 +438,7 @@ fn apply_config(
         })?);
     }
     if names.contains(&"appendonly") && config.appendonly {
-        if config.node_id > 0 {
-            return Err(("appendonly", "the nodes have a log of their own".to_owned()));
-        }
+        fail_if!(config.node_id > 0, ("appendonly", "the nodes have a log of their own".to_owned()));
         durable::switch::check(&durable::load::folder_of(config)).map_err(|text| ("appendonly", text))?;
     }
     #[cfg(feature = "quorum")]

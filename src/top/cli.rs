@@ -66,9 +66,7 @@ fn show(matches: &ArgMatches) -> Result<(), String> {
         let _ = std::io::stdout().write_all(text.as_bytes());
         return Ok(());
     }
-    if !std::io::stdout().is_terminal() {
-        return Err("standard output is not a terminal: --once prints one view".to_owned());
-    }
+    fail_if!(!std::io::stdout().is_terminal(), "standard output is not a terminal: --once prints one view".to_owned());
     let interval = Duration::from_millis(matches.get_one("interval").copied().unwrap_or(1000));
     runtime.block_on(live::run(options, at, all, interval))
 }

@@ -51,9 +51,7 @@ impl Process {
             if let Some(status) = self.child.try_wait()? {
                 return Err(Error::other(format!("the process ended: {status}")));
             }
-            if started.elapsed() > START_TIMEOUT {
-                return Err(Error::other("the process does not listen"));
-            }
+            fail_if!(started.elapsed() > START_TIMEOUT, Error::other("the process does not listen"));
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())

@@ -114,9 +114,7 @@ impl Decoder {
         if len == 0 {
             return Ok(aggregate.finish().map_or(Begun::Opened, Begun::Empty));
         }
-        if self.open.len() == DEPTH_MAX {
-            return Err(violation(format!("the reply is nested more than {DEPTH_MAX} levels deep")));
-        }
+        fail_if!(self.open.len() == DEPTH_MAX, violation(format!("the reply is nested more than {DEPTH_MAX} levels deep")));
         self.open.push(aggregate);
         Ok(Begun::Opened)
     }
@@ -124,9 +122,7 @@ impl Decoder {
     /// Decodes a value without elements.
     fn scalar(&mut self, kind: u8, buffer: &mut BytesMut) -> Result<Option<Value>> {
         let Some(end) = line_end(buffer)? else { return Ok(None) };
-        if end == 0 {
-            return Err(violation("an empty line instead of a reply"));
-        }
+        fail_if!(end == 0, violation("an empty line instead of a reply"));
         if let Some(value) = frequent(kind, &buffer[1..end]) {
             self.consume(buffer, end + 2)?;
             return Ok(Some(value));
@@ -146,9 +142,7 @@ impl Decoder {
                 buffer.reserve((whole - buffer.len()).min(1 << 20));
                 return Ok(None);
             }
-            if buffer[whole - 2..whole] != *b"\r\n" {
-                return Err(violation("a string does not end with CRLF"));
-            }
+            fail_if!(buffer[whole - 2..whole] != *b"\r\n", violation("a string does not end with CRLF"));
             if kind == b'$' && len <= COPY_MAX {
                 let bytes = self.consume(buffer, whole)?;
                 return Ok(Some(Value::Bytes(Bytes::copy_from_slice(&bytes[end + 2..whole - 2]))));

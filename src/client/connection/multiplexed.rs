@@ -349,9 +349,7 @@ impl Driver {
             if timer.as_mut().poll(cx).is_pending() {
                 return Ok(());
             }
-            if Instant::now() >= due {
-                return Err(format!("no data received for {timeout:?}"));
-            }
+            fail_if!(Instant::now() >= due, format!("no data received for {timeout:?}"));
             timer.as_mut().reset(due);
         }
     }

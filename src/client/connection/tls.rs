@@ -50,9 +50,7 @@ fn tls_config(tls: &Tls) -> Result<Arc<ClientConfig>> {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
-    if roots.is_empty() {
-        return Err(Error::Invalid("no trusted certificate authority was found".to_owned()));
-    }
+    fail_if!(roots.is_empty(), Error::Invalid("no trusted certificate authority was found".to_owned()));
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Invalid(error.to_string()))?

@@ -40,9 +40,7 @@ pub(crate) const EARLY_ENDS_MAX: u32 = 3;
 impl Client {
     /// Acquires a lock. Returns `None` if it is not granted within its wait.
     pub(crate) async fn acquire(&self, request: LockRequest) -> Result<Option<LockGuard>> {
-        if request.names.is_empty() {
-            return Err(Error::Invalid("no lock name is given".to_owned()));
-        }
+        fail_if!(request.names.is_empty(), Error::Invalid("no lock name is given".to_owned()));
         let (caller, outcome) = oneshot::channel();
         let session_name = request.grace.map(|_| self.unique_name());
         let acquisition = Acquisition { core: Arc::clone(&self.core), request, session_name };

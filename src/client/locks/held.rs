@@ -195,9 +195,7 @@ impl Held {
             }
             let until = self.attempt_until();
             while self.session_connection().is_some_and(|connection| connection.is_closed()) {
-                if self.state.borrow().lost.is_some() {
-                    return Err(self.unbound());
-                }
+                fail_if!(self.state.borrow().lost.is_some(), self.unbound());
                 if Instant::now() >= until {
                     return outcome;
                 }

@@ -88,9 +88,7 @@ pub fn may_set_users(user: &User) -> bool {
 
 fn setuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let name = args[2];
-    if has_space(name) {
-        return Err(Error::USER_NAME);
-    }
+    fail_if!(has_space(name), Error::USER_NAME);
     let user = cx.engine.users().changed(name, &args[3..]).map_err(|reason| Error::quoting("ERR ", &reason, ""))?;
     cx.engine.set_user(cx.session, name, user);
     cx.reply.ok();
@@ -98,9 +96,7 @@ fn setuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn deluser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if args[2..].contains(&DEFAULT_NAME) {
-        return Err(Error::DEFAULT_USER_STAYS);
-    }
+    fail_if!(args[2..].contains(&DEFAULT_NAME), Error::DEFAULT_USER_STAYS);
     let removed = args[2..].iter().filter(|name| cx.engine.remove_user(cx.session, name)).count();
     cx.reply.integer(removed as i64);
     Ok(())
@@ -188,14 +184,10 @@ fn genpass(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         [bits] => integer(bits)?,
         _ => return Err(Error::subcommand_syntax(args)),
     };
-    if !(1..=GENPASS_BITS_MAX).contains(&bits) {
-        return Err(Error::GENPASS_BITS);
-    }
+    fail_if!(!(1..=GENPASS_BITS_MAX).contains(&bits), Error::GENPASS_BITS);
     let digits = (bits as usize).div_ceil(4);
     let mut bytes = vec![0; digits.div_ceil(2)];
-    if !cx.engine.fill_with_secrets(&mut bytes) {
-        return Err(Error::new("ERR The system provides no random bytes"));
-    }
+    fail_if!(!cx.engine.fill_with_secrets(&mut bytes), Error::new("ERR The system provides no random bytes"));
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     cx.reply.bulk(&text.as_bytes()[..digits]);
     Ok(())
@@ -251,9 +243,7 @@ fn dryrun(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let users = cx.engine.users();
     let user = users.find(name).and_then(|id| users.get(id)).ok_or_else(|| Error::quoting("ERR User '", name, "' not found"))?;
     let command = commands::table().named(request).ok_or_else(|| Error::quoting("ERR Command '", request[0], "' not found"))?;
-    if !command.takes(request.len()) {
-        return Err(Error::arity(&full_name(command)));
-    }
+    fail_if!(!command.takes(request.len()), Error::arity(&full_name(command)));
     let what = match user.check(command, request) {
         Ok(()) => {
             cx.reply.ok();

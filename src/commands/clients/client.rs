@@ -109,9 +109,7 @@ fn setinfo(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (option, value) = (args[2], args[3]);
     let version = choice(option, &[("LIB-NAME", false), ("LIB-VER", true)]);
     let version = version.ok_or_else(|| Error::quoting("ERR Unrecognized option '", option, "'"))?;
-    if !fits_list(value) {
-        return Err(Error::quoting("ERR ", option, " cannot contain spaces, newlines or special characters."));
-    }
+    fail_if!(!fits_list(value), Error::quoting("ERR ", option, " cannot contain spaces, newlines or special characters."));
     let value = String::from_utf8_lossy(shown(value)).into_owned();
     let lib = cx.session().lib.get_or_insert_default();
     *(if version { &mut lib.1 } else { &mut lib.0 }) = value;
@@ -249,9 +247,7 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             found.push(id);
         }
     }
-    if old_form && found.is_empty() {
-        return Err(Error::NO_SUCH_CLIENT);
-    }
+    fail_if!(old_form && found.is_empty(), Error::NO_SUCH_CLIENT);
     for &id in &found {
         // A client that kills itself gets the reply first.
         if id == cx.session {

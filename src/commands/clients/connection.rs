@@ -55,9 +55,7 @@ fn secrets_of_hello(args: &[&[u8]]) -> Positions {
 }
 
 fn ping(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if args.len() > 2 {
-        return Err(Error::arity("ping"));
-    }
+    fail_if!(args.len() > 2, Error::arity("ping"));
     if cx.origin == Origin::Client && cx.session().subscribed_mode() {
         pong_among_messages(cx, args);
         return Ok(());
@@ -147,9 +145,7 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.engine.log_in(cx.now, cx.session, user, password, args[0])?;
     }
     let session = cx.session();
-    if !session.flags.contains(SessionFlags::AUTHENTICATED) {
-        return Err(Error::HELLO_NO_AUTH);
-    }
+    fail_if!(!session.flags.contains(SessionFlags::AUTHENTICATED), Error::HELLO_NO_AUTH);
     if let Some(name) = name {
         client::set_name(session, name);
     }

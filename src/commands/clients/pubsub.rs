@@ -243,9 +243,7 @@ fn shardchannels(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
-    if args.len() > 3 {
-        return Err(Error::subcommand_syntax(args));
-    }
+    fail_if!(args.len() > 3, Error::subcommand_syntax(args));
     let pattern = args.get(2);
     if cx.may_start_job(cx.engine.pubsub().kept(kind)) {
         let cursor = cx.engine.pubsub_mut().begin_walk(kind);

@@ -86,18 +86,10 @@ impl<'a> Request<'a> {
         let known = cx.engine.keyspace().changes.tracking.get(cx.engine.sessions()[cx.session].tracker);
         let before = known.map_or(Options::empty(), |tracker| tracker.options);
         let has = |option| self.options.contains(option);
-        if !has(Options::BCAST) && !self.prefixes.is_empty() {
-            return Err(Error::PREFIX_WITHOUT_BCAST);
-        }
-        if known.is_some() && before.contains(Options::BCAST) != has(Options::BCAST) {
-            return Err(Error::BCAST_SWITCH);
-        }
-        if has(Options::BCAST) && self.options.intersects(Options::OPTIN.union(Options::OPTOUT)) {
-            return Err(Error::OPT_WITH_BCAST);
-        }
-        if has(Options::OPTIN) && has(Options::OPTOUT) {
-            return Err(Error::OPTIN_AND_OPTOUT);
-        }
+        fail_if!(!has(Options::BCAST) && !self.prefixes.is_empty(), Error::PREFIX_WITHOUT_BCAST);
+        fail_if!(known.is_some() && before.contains(Options::BCAST) != has(Options::BCAST), Error::BCAST_SWITCH);
+        fail_if!(has(Options::BCAST) && self.options.intersects(Options::OPTIN.union(Options::OPTOUT)), Error::OPT_WITH_BCAST);
+        fail_if!(has(Options::OPTIN) && has(Options::OPTOUT), Error::OPTIN_AND_OPTOUT);
         if has(Options::OPTIN) && before.contains(Options::OPTOUT) || has(Options::OPTOUT) && before.contains(Options::OPTIN) {
             return Err(Error::OPT_SWITCH);
         }
@@ -175,9 +167,7 @@ fn caching(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         b"NO" => (Options::OPTOUT, Error::CACHING_NO),
         _ => return Err(Error::SYNTAX),
     };
-    if !tracker.options.contains(mode) {
-        return Err(refusal);
-    }
+    fail_if!(!tracker.options.contains(mode), refusal);
     tracker.options |= Options::CACHING;
     cx.reply.ok();
     Ok(())

@@ -37,9 +37,7 @@ fn multi(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn discard(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    if !cx.session().flags.contains(SessionFlags::MULTI) {
-        return Err(Error::DISCARD_WITHOUT_MULTI);
-    }
+    fail_if!(!cx.session().flags.contains(SessionFlags::MULTI), Error::DISCARD_WITHOUT_MULTI);
     cx.engine.end_transaction(cx.session);
     cx.reply.ok();
     Ok(())

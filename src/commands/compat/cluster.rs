@@ -206,13 +206,9 @@ fn key_slot_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !cx.engine.in_cluster() {
-        return Err(Error::NO_CLUSTER);
-    }
+    fail_if!(!cx.engine.in_cluster(), Error::NO_CLUSTER);
     let slot = integer(args[2])?;
-    if !(0..i64::from(SLOTS)).contains(&slot) {
-        return Err(Error::new("ERR Invalid slot"));
-    }
+    fail_if!(!(0..i64::from(SLOTS)).contains(&slot), Error::new("ERR Invalid slot"));
     cx.engine.check_leads(cx.session)?;
     let count = cx.db().slot_len(slot as u16);
     cx.reply.integer(count as i64);
@@ -220,13 +216,9 @@ fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn get_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !cx.engine.in_cluster() {
-        return Err(Error::NO_CLUSTER);
-    }
+    fail_if!(!cx.engine.in_cluster(), Error::NO_CLUSTER);
     let (slot, count) = (integer(args[2])?, integer(args[3])?);
-    if !(0..i64::from(SLOTS)).contains(&slot) || count < 0 {
-        return Err(Error::new("ERR Invalid slot or number of keys"));
-    }
+    fail_if!(!(0..i64::from(SLOTS)).contains(&slot) || count < 0, Error::new("ERR Invalid slot or number of keys"));
     cx.engine.check_leads(cx.session)?;
     let mut keys: Vec<Vec<u8>> = Vec::new();
     if count > 0 {

@@ -69,18 +69,14 @@ fn is_served(replication: &Replication) -> bool {
 
 /// Writes a reply if the server is a cluster; otherwise fails.
 pub(super) fn reply_in_cluster(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
-    if !cx.engine.in_cluster() {
-        return Err(Error::NO_CLUSTER);
-    }
+    fail_if!(!cx.engine.in_cluster(), Error::NO_CLUSTER);
     reply(cx);
     Ok(())
 }
 
 /// The node with this id.
 pub(super) fn check_node_id(cx: &mut Context<'_>, id: &[u8]) -> Result<Member> {
-    if !cx.engine.in_cluster() {
-        return Err(Error::NO_CLUSTER);
-    }
+    fail_if!(!cx.engine.in_cluster(), Error::NO_CLUSTER);
     let found = members(cx).into_iter().find(|member| member.id.as_bytes() == id);
     found.ok_or_else(|| Error::quoting("ERR Unknown node ", id, ""))
 }
@@ -156,12 +152,8 @@ pub(super) fn nodes(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 
 /// The nodes for clients that ask where the slots are.
 fn serving_members(cx: &mut Context<'_>) -> Result<Vec<Member>> {
-    if !cx.engine.in_cluster() {
-        return Err(Error::NO_CLUSTER);
-    }
-    if cx.engine.replication().state().role == Role::NoQuorum {
-        return Err(Error::CLUSTER_DOWN);
-    }
+    fail_if!(!cx.engine.in_cluster(), Error::NO_CLUSTER);
+    fail_if!(cx.engine.replication().state().role == Role::NoQuorum, Error::CLUSTER_DOWN);
     let members = members(cx);
     // Without a master ever: clients that get an error ask the next node, and some take an empty list for the whole cluster.
     if members.first().is_some_and(|first| first.master) { Ok(members) } else { Err(Error::CLUSTER_DOWN) }
@@ -214,9 +206,7 @@ fn texts(reply: &mut dyn Sink, all: &[&str]) {
 }
 
 pub(super) fn replicas(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !check_node_id(cx, args[2])?.master {
-        return Err(Error::new("ERR The specified node is not a master"));
-    }
+    fail_if!(!check_node_id(cx, args[2])?.master, Error::new("ERR The specified node is not a master"));
     let lines = node_lines(cx);
     cx.reply.array(lines.len() - 1);
     lines[1..].iter().for_each(|line| cx.reply.bulk(line.as_bytes()));
@@ -225,14 +215,10 @@ pub(super) fn replicas(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// As in Redis, the node that gets the request is the one that is to lead.
 pub(super) fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !cx.engine.in_cluster() {
-        return Err(Error::NO_CLUSTER);
-    }
+    fail_if!(!cx.engine.in_cluster(), Error::NO_CLUSTER);
     let forced = flag(&args[2..], &["FORCE", "TAKEOVER"])?;
     let replication = cx.engine.replication();
-    if !replication.refuses() {
-        return Err(Error::new("ERR You should send CLUSTER FAILOVER to a replica"));
-    }
+    fail_if!(!replication.refuses(), Error::new("ERR You should send CLUSTER FAILOVER to a replica"));
     if replication.leader().is_none() && !forced {
         return Err(Error::new("ERR Master is down or failed, please use CLUSTER FAILOVER FORCE"));
     }

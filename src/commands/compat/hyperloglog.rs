@@ -221,9 +221,7 @@ fn pfselftest(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         or_corrupt(hll::add(&mut dense, &element, sparse_max))?;
         if n == checkpoint {
             let count = or_corrupt(hll::count(&dense))?;
-            if or_corrupt(hll::count(&sparse))? != count {
-                return Err(Error::new("TESTFAILED dense/sparse disagree"));
-            }
+            fail_if!(or_corrupt(hll::count(&sparse))? != count, Error::new("TESTFAILED dense/sparse disagree"));
             // Six standard errors.
             let error_max = (1.04 / (REGISTERS as f64).sqrt() * 6.0 * n as f64).ceil() as u64;
             if count.abs_diff(n) > error_max {

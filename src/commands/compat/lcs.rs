@@ -229,9 +229,7 @@ fn lcs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             _ => return Err(Error::SYNTAX),
         }
     }
-    if len && idx {
-        return Err(Error::new("ERR If you want both the length and indexes, please just use IDX."));
-    }
+    fail_if!(len && idx, Error::new("ERR If you want both the length and indexes, please just use IDX."));
     // Redis has a table of four bytes for each cell.
     let bytes = (lens.0 as u64 + 1).saturating_mul(lens.1 as u64 + 1).saturating_mul(4);
     if bytes > cx.engine.config().proto_max_bulk_len {

@@ -254,18 +254,14 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_name(cx, args)?;
     let replication = cx.engine.replication();
     let state = replication.state();
-    if state.handing_over {
-        return Err(Error::new("INPROG Failover already in progress"));
-    }
+    fail_if!(state.handing_over, Error::new("INPROG Failover already in progress"));
     let possible = match state.role {
         Role::Leader => replication.others().any(|node| node.voter && node.link_up),
         // The leader knows who else may lead.
         Role::Follower { leader } => leader.is_some(),
         _ => false,
     };
-    if !possible {
-        return Err(Error::new("NOGOODSLAVE No suitable replica to promote"));
-    }
+    fail_if!(!possible, Error::new("NOGOODSLAVE No suitable replica to promote"));
     cx.engine.act(Action::HandOver { to: None });
     cx.reply.ok();
     Ok(())

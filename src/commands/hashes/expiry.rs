@@ -70,9 +70,7 @@ pub(crate) enum End {
 /// Parses a time.
 pub(crate) fn parse_end(now: Now, argument: &[u8], unit: Unit, command: &str) -> Result<End> {
     let number = integer(argument)?;
-    if number < 0 {
-        return Err(Error::FIELD_EXPIRE_NEGATIVE);
-    }
+    fail_if!(number < 0, Error::FIELD_EXPIRE_NEGATIVE);
     let base = if unit.absolute { 0 } else { now.unix_ms() };
     match number.checked_mul(unit.ms) {
         Some(ms) if ms <= UNIX_MS_MAX - base => {}
@@ -84,13 +82,9 @@ pub(crate) fn parse_end(now: Now, argument: &[u8], unit: Unit, command: &str) ->
 /// Parses `FIELDS numfields field [field ...]` from `at` to the end of the arguments.
 pub(crate) fn parse_fields<'r, 'a>(args: &'r [&'a [u8]], at: usize, not_positive: Error) -> Result<&'r [&'a [u8]]> {
     let [word, count, names @ ..] = &args[at.min(args.len())..] else { return Err(Error::FIELDS_MISSING) };
-    if !word.eq_ignore_ascii_case(b"FIELDS") {
-        return Err(Error::FIELDS_MISSING);
-    }
+    fail_if!(!word.eq_ignore_ascii_case(b"FIELDS"), Error::FIELDS_MISSING);
     let count = parse_i64(count).filter(|&count| count > 0).ok_or(not_positive)?;
-    if usize::try_from(count) != Ok(names.len()) {
-        return Err(Error::NUMFIELDS_MISMATCH);
-    }
+    fail_if!(usize::try_from(count) != Ok(names.len()), Error::NUMFIELDS_MISMATCH);
     Ok(names)
 }
 

@@ -80,9 +80,7 @@ pub const COMMANDS: &[Command] = &rows([
 
 /// Sets pairs of field and value. Returns the number of new fields.
 fn set_pairs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result<usize> {
-    if args.len() % 2 == 1 {
-        return Err(Error::arity(cx.command.name));
-    }
+    fail_if!(args.len() % 2 == 1, Error::arity(cx.command.name));
     // One field with a small number may be a lock.
     let may_be_lock = args.len() == 4 && small_number(args[3]).is_some();
     let mut db = if may_be_lock { cx.signing_db() } else { cx.db() };
@@ -199,16 +197,12 @@ fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn hincrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (key, name) = (args[1], args[2]);
     let increment = LongDouble::parse(args[3]).ok_or(Error::NOT_FLOAT)?;
-    if !increment.is_finite() {
-        return Err(Error::VALUE_NAN_OR_INFINITY);
-    }
+    fail_if!(!increment.is_finite(), Error::VALUE_NAN_OR_INFINITY);
     let mut db = cx.db();
     let mut edit = db.edit_or_create_hash(key)?;
     let value = edit.get(name).map_or(Some(LongDouble::ZERO), |field| LongDouble::parse(field.value));
     let sum = value.ok_or(Error::HASH_NOT_FLOAT)?.sum(increment);
-    if !sum.is_finite() {
-        return Err(Error::NAN_OR_INFINITY);
-    }
+    fail_if!(!sum.is_finite(), Error::NAN_OR_INFINITY);
     let sum = sum.to_fixed();
     edit.set(name, sum.as_bytes(), FieldTtl::Keep);
     edit.finish(&[Event::HINCRBYFLOAT]);

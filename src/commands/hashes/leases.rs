@@ -99,17 +99,13 @@ fn parse_options(now: Now, command: &str, args: &[&[u8]], pairs: bool) -> Result
             }
             _ => {
                 let unit = Unit::of_option(option).ok_or_else(|| Error::quoting("ERR unknown argument: ", option, ""))?;
-                if options.end.is_some() || options.keep {
-                    return Err(one_expiry);
-                }
+                fail_if!(options.end.is_some() || options.keep, one_expiry);
                 let argument = rest.next().ok_or(Error::EXPIRE_MISSING)?;
                 options.end = Some(parse_end(now, argument, unit, command)?);
             }
         }
     }
-    if foreign {
-        return Err(Error::UNKNOWN_ARGUMENT);
-    }
+    fail_if!(foreign, Error::UNKNOWN_ARGUMENT);
     if options.fields.is_empty() { Err(Error::FIELDS_NOWHERE) } else { Ok(options) }
 }
 

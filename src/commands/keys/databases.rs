@@ -52,9 +52,7 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]], all: bool) -> Result {
 }
 
 fn swapdb(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.engine.in_cluster() {
-        return Err(Error::new("ERR SWAPDB is not allowed in cluster mode"));
-    }
+    fail_if!(cx.engine.in_cluster(), Error::new("ERR SWAPDB is not allowed in cluster mode"));
     let number = |argument: &[u8], error: Error| parse_i64(argument).filter(|&n| i32::try_from(n).is_ok()).ok_or(error);
     let first = number(args[1], Error::FIRST_DB_INVALID)?;
     let second = number(args[2], Error::SECOND_DB_INVALID)?;

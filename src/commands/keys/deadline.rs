@@ -48,9 +48,7 @@ impl Unit {
             return Ok(now.deadline_at(ms));
         }
         // The sum is asked for only where it could be too large.
-        if ms > i64::MAX / 2 && ms.checked_add(now.unix_ms()).is_none() {
-            return Err(Error::invalid_expire(command));
-        }
+        fail_if!(ms > i64::MAX / 2 && ms.checked_add(now.unix_ms()).is_none(), Error::invalid_expire(command));
         Ok(if ms > 0 { Some(now.deadline_in(ms as u64)) } else { None })
     }
 
@@ -59,9 +57,7 @@ impl Unit {
     #[inline(always)]
     pub fn positive_deadline(self, now: Now, argument: &[u8], command: &str) -> Result<u64> {
         let number = integer(argument)?;
-        if number <= 0 {
-            return Err(Error::invalid_expire(command));
-        }
+        fail_if!(number <= 0, Error::invalid_expire(command));
         Ok(self.deadline(now, number, command)?.unwrap_or_else(|| now.mono_ms().max(1)))
     }
 }

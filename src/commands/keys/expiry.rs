@@ -73,12 +73,8 @@ impl Condition {
                 _ => return Err(Error::unsupported_option(option)),
             }
         }
-        if condition.nx && (condition.xx || condition.gt || condition.lt) {
-            return Err(Error::EXPIRE_NX);
-        }
-        if condition.gt && condition.lt {
-            return Err(Error::EXPIRE_GT_LT);
-        }
+        fail_if!(condition.nx && (condition.xx || condition.gt || condition.lt), Error::EXPIRE_NX);
+        fail_if!(condition.gt && condition.lt, Error::EXPIRE_GT_LT);
         Ok(condition)
     }
 
@@ -113,9 +109,7 @@ fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Resul
 fn persist(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let entry = db.peek(args[1]);
-    if entry.is_some_and(EntryRef::has_own_deadline) {
-        return Err(Error::WRONG_TYPE);
-    }
+    fail_if!(entry.is_some_and(EntryRef::has_own_deadline), Error::WRONG_TYPE);
     let volatile = entry.is_some_and(|entry| entry.deadline().is_some());
     let done = volatile && db.set_deadline(args[1], None, Event::PERSIST)?;
     cx.reply.integer(i64::from(done));

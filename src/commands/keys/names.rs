@@ -119,9 +119,7 @@ fn rename_to(cx: &mut Context<'_>, from: &[u8], to: &[u8]) -> Result {
 }
 
 fn rename(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !cx.db().contains(args[1]) {
-        return Err(Error::NO_SUCH_KEY);
-    }
+    fail_if!(!cx.db().contains(args[1]), Error::NO_SUCH_KEY);
     if args[1] != args[2] {
         rename_to(cx, args[1], args[2])?;
     }
@@ -130,9 +128,7 @@ fn rename(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn renamenx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !cx.db().contains(args[1]) {
-        return Err(Error::NO_SUCH_KEY);
-    }
+    fail_if!(!cx.db().contains(args[1]), Error::NO_SUCH_KEY);
     let free = !cx.db().contains(args[2]);
     if free {
         rename_to(cx, args[1], args[2])?;
@@ -144,9 +140,7 @@ fn renamenx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// Parses the index of a database.
 fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
     let index = integer(argument)?;
-    if i32::try_from(index).is_err() {
-        return Err(Error::INT_RANGE);
-    }
+    fail_if!(i32::try_from(index).is_err(), Error::INT_RANGE);
     u32::try_from(index).ok().filter(|&n| (n as usize) < cx.engine.keyspace().databases()).ok_or(Error::DB_RANGE)
 }
 
@@ -160,9 +154,7 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             _ => return Err(Error::SYNTAX),
         }
     }
-    if target == cx.db && args[1] == args[2] {
-        return Err(Error::SAME_OBJECT);
-    }
+    fail_if!(target == cx.db && args[1] == args[2], Error::SAME_OBJECT);
     let mut source = cx.db();
     let Some(entry) = source.read(args[1]) else {
         cx.reply.integer(0);
@@ -196,13 +188,9 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.engine.in_cluster() {
-        return Err(Error::new("ERR MOVE is not allowed in cluster mode"));
-    }
+    fail_if!(cx.engine.in_cluster(), Error::new("ERR MOVE is not allowed in cluster mode"));
     let target = database(cx, args[2])?;
-    if target == cx.db {
-        return Err(Error::SAME_OBJECT);
-    }
+    fail_if!(target == cx.db, Error::SAME_OBJECT);
     let movable = cx.db().contains(args[1]) && !cx.db_at(target).contains(args[1]);
     if movable {
         let from = cx.key(args[1]);
@@ -248,9 +236,7 @@ fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.null();
         return Ok(());
     }
-    if !cx.engine.keyspace().lru.counted {
-        return Err(Error::NO_LFU);
-    }
+    fail_if!(!cx.engine.keyspace().lru.counted, Error::NO_LFU);
     let counter = cx.db().frequency(args[2]).unwrap_or_default();
     cx.reply.integer(i64::from(counter));
     Ok(())

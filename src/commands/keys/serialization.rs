@@ -71,9 +71,7 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (key, ttl, payload) = (args[1], args[2], args[3]);
     let options = options(&args[4..])?;
     let now = cx.now;
-    if !options.replace && cx.db().contains(key) {
-        return Err(Error::new("BUSYKEY Target key name already exists."));
-    }
+    fail_if!(!options.replace && cx.db().contains(key), Error::new("BUSYKEY Target key name already exists."));
     let ttl_ms = u64::try_from(integer(ttl)?).map_err(|_| Error::new("ERR Invalid TTL value, must be >= 0"))?;
     let body = open(payload).ok_or_else(|| Error::new("ERR DUMP payload version or checksum are wrong"))?;
     let keyspace = cx.engine.keyspace();

@@ -167,12 +167,8 @@ impl<'a> Options<'a> {
                     options.by = Some(pattern);
                 }
                 ("GET", [pattern]) => {
-                    if elsewhere(pattern) {
-                        return Err(Error::SORT_GET_ELSEWHERE);
-                    }
-                    if !every_key {
-                        return Err(Error::SORT_GET_DENIED);
-                    }
+                    fail_if!(elsewhere(pattern), Error::SORT_GET_ELSEWHERE);
+                    fail_if!(!every_key, Error::SORT_GET_DENIED);
                     options.get.push(Pattern::parse(pattern));
                 }
                 _ => return Err(Error::SYNTAX),
@@ -330,9 +326,7 @@ fn order(cx: &mut Context<'_>, options: &Options<'_>, loaded: &Loaded, budget: &
             all_numbers &= number.is_some();
             weights.push(number.unwrap_or(0.0));
         }
-        if !all_numbers {
-            return Err(Error::SORT_NOT_DOUBLE);
-        }
+        fail_if!(!all_numbers, Error::SORT_NOT_DOUBLE);
         // Elements with equal weights are ordered by their text, so that the result does not depend on their storage order.
         let compare = |&a: &usize, &b: &usize| {
             let weights = weights[a].partial_cmp(&weights[b]).unwrap_or(Ordering::Equal);
@@ -386,9 +380,7 @@ fn sort(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
         let given = rows.iter().map(|&index| elements.get(index));
         return reply_or_store(cx, &options, given);
     }
-    if options.get.len() > 1 && rows.len().saturating_mul(options.get.len()) > VALUES_MAX {
-        return Err(Error::SORT_TOO_MUCH);
-    }
+    fail_if!(options.get.len() > 1 && rows.len().saturating_mul(options.get.len()) > VALUES_MAX, Error::SORT_TOO_MUCH);
     let mut values = Strings::default();
     let (mut db, mut buffer) = (cx.db(), Vec::new());
     for &index in rows {

@@ -37,9 +37,7 @@ fn lset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut edit = db.edit_list(args[1])?.ok_or(Error::NO_SUCH_KEY)?;
     let len = edit.list().len();
     // An index out of range sets nothing, but the encoding of the list may change as if it did, as in Redis.
-    if !edit.set(index(args[2], len)?.unwrap_or(len), args[3]) {
-        return Err(Error::INDEX_RANGE);
-    }
+    fail_if!(!edit.set(index(args[2], len)?.unwrap_or(len), args[3]), Error::INDEX_RANGE);
     edit.finish(Some(Event::LSET));
     cx.reply.ok();
     Ok(())
@@ -66,9 +64,7 @@ fn linsert(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn lrem(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = integer(args[2])?;
-    if count == i64::MIN {
-        return Err(Error::COUNT_RANGE);
-    }
+    fail_if!(count == i64::MIN, Error::COUNT_RANGE);
     let from = if count < 0 { End::Right } else { End::Left };
     let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
     let mut db = cx.db();

@@ -112,9 +112,7 @@ pub(crate) fn bound(cx: &Context<'_>, session: bool) -> Bound {
 #[inline]
 pub(crate) fn milliseconds(text: &[u8], min: i64, what: &str) -> Result<u64> {
     let ms = integer(text)?;
-    if !(min..=MS_MAX).contains(&ms) {
-        return Err(Error::new(format!("ERR {what} is out of range, must be at least {min} ms")));
-    }
+    fail_if!(!(min..=MS_MAX).contains(&ms), Error::new(format!("ERR {what} is out of range, must be at least {min} ms")));
     Ok(ms as u64)
 }
 
@@ -200,18 +198,14 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         CountFault::TooMany(count) if count <= NAMES_MAX => Error::SYNTAX,
         CountFault::NotPositive | CountFault::TooMany(_) => many(),
     })?;
-    if names.len() > NAMES_MAX {
-        return Err(many());
-    }
+    fail_if!(names.len() > NAMES_MAX, many());
     let [owner, lease, words @ ..] = rest else { return Err(Error::SYNTAX) };
     check_owner(owner)?;
     let lease_ms = milliseconds(lease, 1, "lease")?;
     let options = Options::parse(cx, words, true)?;
     let mut sorted = names.to_vec();
     sorted.sort_unstable();
-    if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(Error::new("ERR duplicate lock name"));
-    }
+    fail_if!(sorted.windows(2).any(|pair| pair[0] == pair[1]), Error::new("ERR duplicate lock name"));
     owner_returns(cx, names, owner);
     let bound = bound(cx, options.session);
     let wanted = Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };

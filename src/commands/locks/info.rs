@@ -539,9 +539,7 @@ fn info(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
     if semaphore {
         // A plain key is accepted: it blocks its name, and clients may wait for permits there.
         let kind = cx.db().peek(args[1]).map(|entry| entry.type_name());
-        if kind.is_some_and(|kind| ["lock", "latch", "guard"].contains(&kind)) {
-            return Err(Error::WRONG_TYPE);
-        }
+        fail_if!(kind.is_some_and(|kind| ["lock", "latch", "guard"].contains(&kind)), Error::WRONG_TYPE);
     }
     match shown(cx.engine, cx.now, cx.key(args[1]), Most::ALL) {
         Some(shown) => write(&mut *cx.reply, cx.now, args[1], &shown, Extra::None),

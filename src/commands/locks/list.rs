@@ -125,9 +125,7 @@ fn parse(sight: Sight, words: &[&[u8]]) -> Result<(Filter, usize)> {
             _ => return Err(Error::SYNTAX),
         }
     }
-    if count > COUNT_MAX {
-        return Err(Error::new(format!("ERR count must be between 1 and {COUNT_MAX}")));
-    }
+    fail_if!(count > COUNT_MAX, Error::new(format!("ERR count must be between 1 and {COUNT_MAX}")));
     Ok((filter, count))
 }
 
@@ -140,9 +138,7 @@ const PATTERN_MAX: usize = 1024;
 
 /// Checks the length of a pattern, which may be matched with very many names.
 pub(super) fn check_pattern(pattern: &[u8]) -> Result {
-    if pattern.len() > PATTERN_MAX {
-        return Err(Error::new("ERR pattern is too long"));
-    }
+    fail_if!(pattern.len() > PATTERN_MAX, Error::new("ERR pattern is too long"));
     Ok(())
 }
 

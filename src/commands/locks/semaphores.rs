@@ -60,9 +60,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
     }
     let limit = limit.ok_or(Error::SYNTAX)?;
-    if permits > limit {
-        return Err(Error::new(format!("ERR {permits} permits exceed the limit of {limit}")));
-    }
+    fail_if!(permits > limit, Error::new(format!("ERR {permits} permits exceed the limit of {limit}")));
     // A semaphore with one permit has one holder at a time.
     let mode = if limit == 1 { Mode::Exclusive } else { Mode::Shared };
     owner_returns(cx, &args[1..2], args[2]);
@@ -115,9 +113,7 @@ fn down(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn await_open(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !args[2].eq_ignore_ascii_case(b"WAIT") {
-        return Err(Error::SYNTAX);
-    }
+    fail_if!(!args[2].eq_ignore_ascii_case(b"WAIT"), Error::SYNTAX);
     let deadline = wait(cx, args[3])?;
     if left(cx, args[1])? == Some(0) {
         cx.reply.integer(1);

@@ -21,9 +21,7 @@ pub const COMMANDS: &[Command] = &rows([Command {
 
 fn session(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let id = args[1];
-    if !(1..=ID_MAX).contains(&id.len()) {
-        return Err(Error::new(format!("ERR session id must have 1 to {ID_MAX} bytes")));
-    }
+    fail_if!(!(1..=ID_MAX).contains(&id.len()), Error::new(format!("ERR session id must have 1 to {ID_MAX} bytes")));
     let (end, grace_ms) = match args[2..] {
         [] => (false, None),
         [word] if word.eq_ignore_ascii_case(b"END") => (true, None),

@@ -33,9 +33,7 @@ const US_MAX: i128 = 1 << 50;
 
 fn positive(text: &[u8], min: i64) -> Result<i64> {
     let number = integer(text)?;
-    if number < min {
-        return Err(Error::new(format!("ERR value is out of range, must be at least {min}")));
-    }
+    fail_if!(number < min, Error::new(format!("ERR value is out of range, must be at least {min}")));
     Ok(number)
 }
 

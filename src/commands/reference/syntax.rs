@@ -217,12 +217,8 @@ impl std::error::Error for SyntaxError {}
 pub fn parse(text: &str) -> Result<Vec<Arg<'_>>, SyntaxError> {
     let mut parser = Parser { text, at: 0, depth: 0 };
     let args = parser.sequence()?;
-    if parser.at < text.len() {
-        return Err(parser.fail("a closing bracket or bar too many"));
-    }
-    if render(&args) != text {
-        return Err(SyntaxError { at: 0, what: "not written the way it is shown" });
-    }
+    fail_if!(parser.at < text.len(), parser.fail("a closing bracket or bar too many"));
+    fail_if!(render(&args) != text, SyntaxError { at: 0, what: "not written the way it is shown" });
     Ok(args)
 }
 
@@ -326,9 +322,7 @@ impl<'a> Parser<'a> {
                 }
                 _ => {
                     let word = self.word();
-                    if word == "..." {
-                        return Err(self.fail("repeats nothing"));
-                    }
+                    fail_if!(word == "...", self.fail("repeats nothing"));
                     if is_token(word) {
                         gathered.close();
                         gathered.open = Some((word, Vec::new()));
@@ -358,9 +352,7 @@ impl<'a> Parser<'a> {
     /// Parses `[a | b]` or `<a | b>`.
     fn bracketed(&mut self, closing: u8) -> Result<Arg<'a>, SyntaxError> {
         self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return Err(self.fail("nested too deeply"));
-        }
+        fail_if!(self.depth > DEPTH_MAX, self.fail("nested too deeply"));
         self.at += 1;
         let mut choices = Vec::new();
         loop {
@@ -388,9 +380,7 @@ impl<'a> Parser<'a> {
             choices.pop().ok_or_else(|| self.fail("nothing to choose"))?
         };
         if closing == b']' {
-            if arg.optional {
-                return Err(self.fail("brackets within brackets"));
-            }
+            fail_if!(arg.optional, self.fail("brackets within brackets"));
             arg.optional = true;
         }
         Ok(arg)

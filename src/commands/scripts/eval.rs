@@ -82,9 +82,7 @@ fn evalsha_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn run_cached(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
     // An argument that cannot be a SHA-1 is refused before the number of keys is parsed, as in Redis.
-    if args[1].len() != 40 {
-        return Err(Error::NO_SCRIPT);
-    }
+    fail_if!(args[1].len() != 40, Error::NO_SCRIPT);
     run(cx, Source::Sha(args[1]), args, read_only)
 }
 

@@ -68,9 +68,7 @@ fn fcall_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn call(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
-    if !cx.engine.lua().functions.contains(args[1]) {
-        return Err(Error::FUNCTION_NOT_FOUND);
-    }
+    fail_if!(!cx.engine.lua().functions.contains(args[1]), Error::FUNCTION_NOT_FOUND);
     let keys = parse_i64(args[2]).ok_or(Error::new("ERR Bad number of keys provided"))?;
     functions::call(cx, args[1], Request::new(args, keys, read_only)?)
 }
@@ -92,9 +90,7 @@ fn delete(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if args.len() > 3 {
-        return Err(Error::subcommand_syntax(args));
-    }
+    fail_if!(args.len() > 3, Error::subcommand_syntax(args));
     let known = flag(&args[2..], &["ASYNC", "SYNC"]);
     known.map_err(|_| Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"))?;
     functions::flush(cx);

@@ -75,9 +75,7 @@ fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if args.len() % 2 == 1 {
-        return Err(Error::SYNTAX);
-    }
+    fail_if!(args.len() % 2 == 1, Error::SYNTAX);
     let failed = |name: &[u8], reason: &str| {
         Error::quoting("ERR CONFIG SET failed (possibly related to argument '", name, &format!("') - {reason}"))
     };
@@ -93,9 +91,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let kind = if directive.protected { "protected" } else { "immutable" };
             return Err(failed(pair[0], &format!("can't set {kind} config")));
         }
-        if wanted.iter().any(|(_, known, _)| *known == name) {
-            return Err(failed(pair[0], "duplicate parameter"));
-        }
+        fail_if!(wanted.iter().any(|(_, known, _)| *known == name), failed(pair[0], "duplicate parameter"));
         wanted.push((directive, name, pair[1]));
     }
     let mut config: Config = cx.engine.config().clone();

@@ -123,9 +123,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
 
 /// `DEBUG subcommand …`
 pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !may_debug(cx) {
-        return Err(Error::DEBUG_NOT_ALLOWED);
-    }
+    fail_if!(!may_debug(cx), Error::DEBUG_NOT_ALLOWED);
     let Some(subcommand) = SUBCOMMANDS.iter().find(|subcommand| subcommand.is_named(args[1])) else {
         if args.len() == 2 && args[1].eq_ignore_ascii_case(b"help") {
             let lines: Vec<&str> = SUBCOMMANDS.iter().flat_map(|subcommand| subcommand.help).copied().collect();
@@ -137,9 +135,7 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if subcommand.reads_keys {
         cx.engine.check_leads(cx.session)?;
     }
-    if subcommand.args != ANY && subcommand.args != args.len() {
-        return Err(Error::subcommand_syntax(args));
-    }
+    fail_if!(subcommand.args != ANY && subcommand.args != args.len(), Error::subcommand_syntax(args));
     (subcommand.run)(cx, args)
 }
 
@@ -221,12 +217,8 @@ fn sleep(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Asks the driver to load files. It replies when the engine has what they have.
 fn begin_reload(cx: &mut Context<'_>, args: &[&[u8]], from: ReloadFrom) -> Result {
-    if cx.engine.replication().is_on() {
-        return Err(Error::new("ERR A replicated server loads its files only when it starts"));
-    }
-    if cx.engine.is_loading() {
-        return Err(Error::LOADING);
-    }
+    fail_if!(cx.engine.replication().is_on(), Error::new("ERR A replicated server loads its files only when it starts"));
+    fail_if!(cx.engine.is_loading(), Error::LOADING);
     if !cx.may_block() {
         // Redis loads in the middle of a transaction or a script.
         return Err(Error::NOT_IN_MULTI);

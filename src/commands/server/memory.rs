@@ -41,9 +41,7 @@ fn usage(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut rest = Tail(&args[3..]);
     while let Some(count) = rest.value_of("SAMPLES")? {
         // The size of a value is computed exactly, so SAMPLES is only checked.
-        if integer(count)? < 0 {
-            return Err(Error::SYNTAX);
-        }
+        fail_if!(integer(count)? < 0, Error::SYNTAX);
     }
     let (mut db, reply) = cx.db_and_reply();
     match db.peek(args[2]) {

@@ -94,9 +94,7 @@ fn change(cx: &mut Context<'_>, args: &[&[u8]], change: MemberChange) -> Result 
         }
         _ => return Err(Error::new("ERR no node leads: members cannot change without a majority")),
     }
-    if !cx.may_block() {
-        return Err(Error::NOT_IN_MULTI);
-    }
+    fail_if!(!cx.may_block(), Error::NOT_IN_MULTI);
     cx.block_for_driver(args);
     let session = cx.session;
     cx.engine.act(Action::ChangeMembers(session, change));
@@ -109,9 +107,7 @@ fn hand_over(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let replication = cx.engine.replication();
     let state = replication.state();
     let leader = replication.leader().ok_or(Error::new("ERR no node leads"))?.id;
-    if state.handing_over {
-        return Err(Error::new("INPROG Failover already in progress"));
-    }
+    fail_if!(state.handing_over, Error::new("INPROG Failover already in progress"));
     match to {
         Some(to) if to == leader => return Err(Error::new(format!("ERR node {to} leads already"))),
         Some(to) => {

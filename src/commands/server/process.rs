@@ -94,9 +94,7 @@ fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
 
 /// Without replication, waiting for at least one replica takes the whole timeout.
 fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.engine.replication().refuses() {
-        return Err(Error::WAIT_ON_REPLICA);
-    }
+    fail_if!(cx.engine.replication().refuses(), Error::WAIT_ON_REPLICA);
     let replicas = integer(args[1])?;
     let deadline = deadline(cx, args[2])?;
     if cx.engine.replication().is_on() {
@@ -112,22 +110,16 @@ fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// Waits for all changes so far, those of other connections included: there is no record of what each connection changed.
 fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let numlocal = integer(args[1])?;
-    if !(0..=1).contains(&numlocal) {
-        return Err(Error::NOT_ZERO_OR_ONE);
-    }
+    fail_if!(!(0..=1).contains(&numlocal), Error::NOT_ZERO_OR_ONE);
     let replicas = parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
     let deadline = deadline(cx, args[3])?;
-    if cx.engine.replication().refuses() {
-        return Err(Error::WAITAOF_ON_REPLICA);
-    }
+    fail_if!(cx.engine.replication().refuses(), Error::WAITAOF_ON_REPLICA);
     if cx.engine.replication().is_on() {
         cx.wait_for_followers(args, replicas as u64, true, numlocal > 0, deadline);
         return Ok(());
     }
     let position = cx.engine.persistence().position();
-    if numlocal > 0 && position.is_none() {
-        return Err(Error::WAITAOF_WITHOUT_AOF);
-    }
+    fail_if!(numlocal > 0 && position.is_none(), Error::WAITAOF_WITHOUT_AOF);
     let unsynced = position.filter(|position| position.durable < position.recorded);
     let may_block = cx.may_block();
     match unsynced {
@@ -155,9 +147,7 @@ fn lastsave(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 
 /// The driver replies when the snapshot is on the disk.
 fn save(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.engine.persistence().snapshot.since_ms.is_some() {
-        return Err(Error::SAVE_IN_PROGRESS);
-    }
+    fail_if!(cx.engine.persistence().snapshot.since_ms.is_some(), Error::SAVE_IN_PROGRESS);
     cx.block_for_driver(args);
     let session = Some(cx.session);
     cx.engine.act(Action::Save { session, anew: false });
@@ -167,13 +157,9 @@ fn save(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn bgsave(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let schedule = flag(&args[1..], &["SCHEDULE"])?;
     let persistence = cx.engine.persistence_mut();
-    if persistence.snapshot.since_ms.is_some() {
-        return Err(Error::SAVE_IN_PROGRESS);
-    }
+    fail_if!(persistence.snapshot.since_ms.is_some(), Error::SAVE_IN_PROGRESS);
     if persistence.rewriting() {
-        if !schedule {
-            return Err(Error::SAVE_BESIDE_REWRITE);
-        }
+        fail_if!(!schedule, Error::SAVE_BESIDE_REWRITE);
         persistence.snapshot.scheduled = true;
         cx.reply.simple("Background saving scheduled");
         return Ok(());
@@ -187,12 +173,8 @@ fn bgrewriteaof(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let replicated = cx.engine.replication().is_on();
     let persistence = cx.engine.persistence_mut();
     // A node has figures of the quorum's log, and no append-only file.
-    if persistence.figures.is_none() || replicated {
-        return Err(Error::NO_APPEND_ONLY);
-    }
-    if persistence.rewriting() {
-        return Err(Error::REWRITE_IN_PROGRESS);
-    }
+    fail_if!(persistence.figures.is_none() || replicated, Error::NO_APPEND_ONLY);
+    fail_if!(persistence.rewriting(), Error::REWRITE_IN_PROGRESS);
     if persistence.snapshot.since_ms.is_some() {
         persistence.rewrite_scheduled = true;
         cx.reply.simple("Background append only file rewriting scheduled");
@@ -209,12 +191,8 @@ fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let known = ["nosave", "save", "now", "force", "abort"];
     let unknown = |arg: &&[u8]| !known.iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
     let others = known[..4].iter().any(|word| has(word));
-    if args[1..].iter().any(unknown) || has("abort") && others || has("save") && has("nosave") {
-        return Err(Error::SYNTAX);
-    }
-    if has("abort") {
-        return Err(Error::NO_SHUTDOWN);
-    }
+    fail_if!(args[1..].iter().any(unknown) || has("abort") && others || has("save") && has("nosave"), Error::SYNTAX);
+    fail_if!(has("abort"), Error::NO_SHUTDOWN);
     if let Some(run) = cx.engine.long_run()
         && !has("nosave")
     {

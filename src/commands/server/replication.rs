@@ -47,9 +47,7 @@ pub const COMMANDS: &[Command] = &rows([
 ]);
 
 fn replicaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.engine.in_cluster() {
-        return Err(Error::new("ERR REPLICAOF not allowed in cluster mode."));
-    }
+    fail_if!(cx.engine.in_cluster(), Error::new("ERR REPLICAOF not allowed in cluster mode."));
     if cx.engine.replication().is_on() {
         return Err(Error::new(
             "ERR REPLICAOF not allowed: replicated nodes elect their leader. FAILOVER, sent to the leader, hands leadership over.",
@@ -89,9 +87,7 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     while let Some(word) = rest.next() {
         match &*upper(word) {
             b"TIMEOUT" if !options.timeout => {
-                if rest.integer()? <= 0 {
-                    return Err(Error::new("ERR FAILOVER timeout must be greater than 0"));
-                }
+                fail_if!(rest.integer()? <= 0, Error::new("ERR FAILOVER timeout must be greater than 0"));
                 options.timeout = true;
             }
             b"TO" if options.to.is_none() => options.to = Some((rest.value()?, rest.integer()?)),
@@ -99,13 +95,9 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             _ => return Err(Error::SYNTAX),
         }
     }
-    if handing_over {
-        return Err(Error::new("ERR FAILOVER already in progress."));
-    }
+    fail_if!(handing_over, Error::new("ERR FAILOVER already in progress."));
     let replication = cx.engine.replication();
-    if replication.refuses() {
-        return Err(Error::new("ERR FAILOVER is not valid when server is a replica."));
-    }
+    fail_if!(replication.refuses(), Error::new("ERR FAILOVER is not valid when server is a replica."));
     if !replication.others().any(|node| node.voter && node.link_up) {
         return Err(Error::new("ERR FAILOVER requires connected replicas."));
     }
@@ -118,9 +110,7 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let is = |node: &&Node| node.host.as_bytes() == host && [node.port, node.tls_port].map(i64::from).contains(&port);
             let node = replication.others().find(is);
             let node = node.ok_or(Error::new("ERR FAILOVER target HOST and PORT is not a replica."))?;
-            if !node.link_up || !node.voter {
-                return Err(Error::new("ERR FAILOVER target replica is not online."));
-            }
+            fail_if!(!node.link_up || !node.voter, Error::new("ERR FAILOVER target replica is not online."));
             Some(node.id)
         }
     };

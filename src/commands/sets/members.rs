@@ -173,9 +173,7 @@ fn spop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn srandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = optional(&args[2..])?.map(integer).transpose()?;
-    if count == Some(i64::MIN) {
-        return Err(Error::COUNT_RANGE);
-    }
+    fail_if!(count == Some(i64::MIN), Error::COUNT_RANGE);
     let draw = Draw::new(cx, count, false);
     let (mut db, reply) = cx.db_and_reply();
     draw.reply(reply, db.set(args[1])?)

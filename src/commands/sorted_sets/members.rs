@@ -127,9 +127,7 @@ impl AddOptions {
             return Ok(None);
         }
         let new = if self.incr { old + given } else { given };
-        if new.is_nan() {
-            return Err(Error::SCORE_NAN);
-        }
+        fail_if!(new.is_nan(), Error::SCORE_NAN);
         Ok(Some(new).filter(|new| !(self.lt && *new >= old || self.gt && *new <= old)))
     }
 }
@@ -138,9 +136,7 @@ impl AddOptions {
 pub(crate) fn zadd(cx: &mut Context<'_>, args: &[&[u8]], incr: bool) -> Result {
     let mut options = AddOptions { incr, ..AddOptions::default() };
     let pairs = &args[2 + options.parse(&args[2..])..];
-    if pairs.is_empty() || pairs.len() % 2 == 1 {
-        return Err(Error::SYNTAX);
-    }
+    fail_if!(pairs.is_empty() || pairs.len() % 2 == 1, Error::SYNTAX);
     options.check(pairs.len() / 2)?;
     let scores: SmallVec<[Option<f64>; 8]> = pairs.iter().step_by(2).map(|score| parse_score(score)).collect();
     let (mut added, mut updated, mut score) = (0, 0, None);
@@ -200,9 +196,7 @@ fn zmscore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn zrank(cx: &mut Context<'_>, args: &[&[u8]], reverse: bool) -> Result {
-    if args.len() > 4 {
-        return Err(Error::arity(cx.command.name));
-    }
+    fail_if!(args.len() > 4, Error::arity(cx.command.name));
     let with_score = flag(&args[3..], &["WITHSCORE"])?;
     let (mut db, reply) = cx.db_and_reply();
     let zset = db.zset(args[1])?;

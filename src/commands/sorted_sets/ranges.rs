@@ -152,12 +152,8 @@ impl<'a> Query<'a> {
             }
         }
         let (by, reverse) = (chosen.unwrap_or(By::Rank), reversed.unwrap_or(false));
-        if count != -1 && by == By::Rank {
-            return Err(Error::LIMIT_WITH_RANKS);
-        }
-        if with_scores && by == By::Lex {
-            return Err(Error::WITHSCORES_BYLEX);
-        }
+        fail_if!(count != -1 && by == By::Rank, Error::LIMIT_WITH_RANKS);
+        fail_if!(with_scores && by == By::Lex, Error::WITHSCORES_BYLEX);
         let (min, max) = if reverse && by != By::Rank { (args[2], args[1]) } else { (args[1], args[2]) };
         Ok(Query { bounds: Bounds::parse(by, min, max)?, reverse, with_scores, offset, count })
     }

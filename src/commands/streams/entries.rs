@@ -146,9 +146,7 @@ impl AddOptions {
             let word = upper(option);
             match &*word {
                 b"MAXLEN" | b"MINID" if rest.left() > 0 => {
-                    if options.threshold.is_some() {
-                        return Err(Error::STREAM_TWO_TRIMS);
-                    }
+                    fail_if!(options.threshold.is_some(), Error::STREAM_TWO_TRIMS);
                     let mut least = rest.value()?;
                     if rest.left() > 0 && matches!(least, b"~" | b"=") {
                         options.approximate = least == b"~";
@@ -174,15 +172,9 @@ impl AddOptions {
                 _ => return Err(Error::SYNTAX),
             }
         }
-        if options.limit.is_some_and(|limit| limit > 0) && options.threshold.is_none() {
-            return Err(Error::STREAM_LIMIT_ALONE);
-        }
-        if !add && options.threshold.is_none() {
-            return Err(Error::STREAM_TRIM_NOTHING);
-        }
-        if options.limit.is_some() && !options.approximate {
-            return Err(Error::STREAM_LIMIT_EXACT);
-        }
+        fail_if!(options.limit.is_some_and(|limit| limit > 0) && options.threshold.is_none(), Error::STREAM_LIMIT_ALONE);
+        fail_if!(!add && options.threshold.is_none(), Error::STREAM_TRIM_NOTHING);
+        fail_if!(options.limit.is_some() && !options.approximate, Error::STREAM_LIMIT_EXACT);
         if options.approximate && options.limit.is_none() {
             // The default limit is a hundred blocks, as in Redis. LIMIT allows more per call.
             let blocks = max_entries.saturating_mul(100);
@@ -199,12 +191,8 @@ impl AddOptions {
 fn xadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let options = AddOptions::parse(args, true, cx.engine.config().stream_node_max_entries)?;
     let pairs = args.get(options.id_at + 1..).unwrap_or_default();
-    if pairs.is_empty() || pairs.len() % 2 == 1 {
-        return Err(Error::arity(cx.command.name));
-    }
-    if options.id == Some((0, Some(0))) {
-        return Err(Error::STREAM_ID_ZERO);
-    }
+    fail_if!(pairs.is_empty() || pairs.len() % 2 == 1, Error::arity(cx.command.name));
+    fail_if!(options.id == Some((0, Some(0))), Error::STREAM_ID_ZERO);
     let now_ms = u64::try_from(cx.now.unix_ms()).unwrap_or(0);
     let (mut db, reply) = cx.db_and_reply();
     let last_id = match db.edit_stream(args[1])? {
@@ -215,9 +203,7 @@ fn xadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         None => StreamId::MIN,
     };
-    if last_id == StreamId::MAX {
-        return Err(Error::STREAM_EXHAUSTED);
-    }
+    fail_if!(last_id == StreamId::MAX, Error::STREAM_EXHAUSTED);
     let id = match options.id {
         None if now_ms > last_id.ms => Some(StreamId::new(now_ms, 0)),
         None => last_id.next(),
@@ -226,9 +212,7 @@ fn xadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         Some((ms, None)) => Some(StreamId::new(ms, 0)),
     };
     let id = id.filter(|id| *id > last_id).ok_or(Error::STREAM_ID_SMALL)?;
-    if pairs.iter().map(|part| part.len()).sum::<usize>() > ENTRY_BYTES_MAX {
-        return Err(Error::STREAM_ENTRY_TOO_LARGE);
-    }
+    fail_if!(pairs.iter().map(|part| part.len()).sum::<usize>() > ENTRY_BYTES_MAX, Error::STREAM_ENTRY_TOO_LARGE);
     let mut edit = db.edit_or_create_stream(args[1])?;
     edit.append(id, pairs);
     edit.event(Event::XADD);
@@ -313,9 +297,7 @@ fn xsetid(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             b"ENTRIESADDED" => added = Some(u64::try_from(rest.integer()?).map_err(|_| Error::XSETID_NEGATIVE)?),
             b"MAXDELETEDID" => {
                 let max = parse_id(rest.value()?, 0)?;
-                if id < max {
-                    return Err(Error::XSETID_BELOW_GIVEN);
-                }
+                fail_if!(id < max, Error::XSETID_BELOW_GIVEN);
                 deleted = Some(max).filter(|max| *max != StreamId::MIN);
             }
             _ => return Err(Error::SYNTAX),
@@ -324,16 +306,10 @@ fn xsetid(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let mut edit = db.edit_stream(args[1])?.ok_or(Error::NO_SUCH_KEY)?;
     let stream = edit.stream();
-    if id < stream.max_deleted_id {
-        return Err(Error::XSETID_BELOW_DELETED);
-    }
+    fail_if!(id < stream.max_deleted_id, Error::XSETID_BELOW_DELETED);
     if let Some(top) = stream.last_present() {
-        if id < top {
-            return Err(Error::XSETID_BELOW_TOP);
-        }
-        if added.is_some_and(|added| added < stream.len()) {
-            return Err(Error::XSETID_BELOW_LENGTH);
-        }
+        fail_if!(id < top, Error::XSETID_BELOW_TOP);
+        fail_if!(added.is_some_and(|added| added < stream.len()), Error::XSETID_BELOW_LENGTH);
     }
     let (added, deleted) = (added.unwrap_or(stream.entries_added), deleted.unwrap_or(stream.max_deleted_id));
     edit.set_counters(id, added, deleted);

@@ -67,22 +67,16 @@ fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (key, group) = (args[2], args[3]);
     let mut db = cx.db();
     let last_id = db.edit_stream(key)?.map(|edit| edit.stream().last_id);
-    if last_id.is_none() && !make {
-        return Err(Error::XGROUP_NO_KEY);
-    }
+    fail_if!(last_id.is_none() && !make, Error::XGROUP_NO_KEY);
     // The maximum: MKSTREAM, and ENTRIESREAD with its value.
-    if args.len() > 8 {
-        return Err(Error::subcommand_syntax(args));
-    }
+    fail_if!(args.len() > 8, Error::subcommand_syntax(args));
     let id = if args[4] == b"$" { last_id.unwrap_or_default() } else { parse_id(args[4], 0)? };
     let before = db.keyspace.changes.count;
     let mut edit = db.edit_or_create_stream(key)?;
     if last_id.is_none() {
         edit.report_created();
     }
-    if edit.group(group).is_some() {
-        return Err(Error::BUSY_GROUP);
-    }
+    fail_if!(edit.group(group).is_some(), Error::BUSY_GROUP);
     edit.set_group(group, id, entries_read);
     edit.event(Event::XGROUP_CREATE);
     db.keyspace.changes.count_as(before, 1);
@@ -93,9 +87,7 @@ fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// The stream that a subcommand changes. Fails if it does not exist or, if `grouped`, if the group does not exist.
 fn edit<'d, 'a>(db: &'d mut Db<'a>, args: &[&'d [u8]], grouped: bool) -> Result<StreamEdit<'d, 'a>> {
     let edit = db.edit_stream(args[2])?.ok_or(Error::XGROUP_NO_KEY)?;
-    if grouped && edit.group(args[3]).is_none() {
-        return Err(Error::no_group_of_key(args[2], args[3]));
-    }
+    fail_if!(grouped && edit.group(args[3]).is_none(), Error::no_group_of_key(args[2], args[3]));
     Ok(edit)
 }
 
@@ -103,9 +95,7 @@ fn setid(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (_, entries_read) = parse_options(args, false)?;
     let mut db = cx.db();
     let mut edit = edit(&mut db, args, true)?;
-    if args.len() != 5 && args.len() != 7 {
-        return Err(Error::subcommand_syntax(args));
-    }
+    fail_if!(args.len() != 5 && args.len() != 7, Error::subcommand_syntax(args));
     let id = if args[4] == b"$" { edit.stream().last_id } else { parse_any_id(args[4], 0)? };
     edit.set_group(args[3], id, entries_read);
     edit.event(Event::XGROUP_SETID);
@@ -170,15 +160,11 @@ impl<'a> PendingRange<'a> {
         if args.len() == 3 {
             return Ok(None);
         }
-        if !(6..=9).contains(&args.len()) {
-            return Err(Error::SYNTAX);
-        }
+        fail_if!(!(6..=9).contains(&args.len()), Error::SYNTAX);
         let (mut min_idle_ms, mut at) = (0, 3);
         if args[3].eq_ignore_ascii_case(b"IDLE") {
             min_idle_ms = integer(args[4])?;
-            if args.len() < 8 {
-                return Err(Error::SYNTAX);
-            }
+            fail_if!(args.len() < 8, Error::SYNTAX);
             at += 2;
         }
         let count = parse_count(args[at + 2], 0)?;

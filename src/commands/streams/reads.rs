@@ -61,9 +61,7 @@ pub enum From {
 fn parse_block(milliseconds: &[u8], now_ms: i64) -> Result<u64> {
     let timeout = parse_i64(milliseconds).ok_or(Error::TIMEOUT_NOT_INTEGER)?;
     let block_ms = u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
-    if timeout > i64::MAX - now_ms {
-        return Err(Error::TIMEOUT_RANGE);
-    }
+    fail_if!(timeout > i64::MAX - now_ms, Error::TIMEOUT_RANGE);
     Ok(block_ms)
 }
 
@@ -112,9 +110,7 @@ impl<'r, 'a> Request<'r, 'a> {
             }
         }
         (request.keys, request.ids) = streams.ok_or(Error::SYNTAX)?;
-        if grouped && request.group.is_none() {
-            return Err(Error::XREADGROUP_NO_GROUP);
-        }
+        fail_if!(grouped && request.group.is_none(), Error::XREADGROUP_NO_GROUP);
         Ok(request)
     }
 

@@ -106,18 +106,14 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
     }
     // The type of the key is checked before the number, as in Redis.
-    if cx.db().peek(args[1]).is_some_and(|entry| entry.bytes().is_none()) {
-        return Err(Error::WRONG_TYPE);
-    }
+    fail_if!(cx.db().peek(args[1]).is_some_and(|entry| entry.bytes().is_none()), Error::WRONG_TYPE);
     if cx.db().peek(args[1]).is_none() {
         return get(cx, args);
     }
     let new = match chosen {
         Some((unit, number)) => {
             let number = integer(number)?;
-            if number <= 0 {
-                return Err(Error::invalid_expire("getex"));
-            }
+            fail_if!(number <= 0, Error::invalid_expire("getex"));
             NewDeadline::At(unit.deadline(cx.now, number, "getex")?)
         }
         None if persist => NewDeadline::Persist,
@@ -171,18 +167,14 @@ fn set_pairs(cx: &mut Context<'_>, pairs: &[&[u8]], ttl: Ttl) -> Result {
 }
 
 fn mset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if args.len().is_multiple_of(2) {
-        return Err(Error::arity("mset"));
-    }
+    fail_if!(args.len().is_multiple_of(2), Error::arity("mset"));
     set_pairs(cx, &args[1..], Ttl::Clear)?;
     cx.reply.ok();
     Ok(())
 }
 
 fn msetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if args.len().is_multiple_of(2) {
-        return Err(Error::arity("msetnx"));
-    }
+    fail_if!(args.len().is_multiple_of(2), Error::arity("msetnx"));
     let mut db = cx.db();
     let any = args[1..].chunks_exact(2).any(|pair| db.contains(pair[0]));
     if !any {
@@ -300,9 +292,7 @@ fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
 
 fn setrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let offset = integer(args[2])?;
-    if offset < 0 {
-        return Err(Error::OFFSET_RANGE);
-    }
+    fail_if!(offset < 0, Error::OFFSET_RANGE);
     let have = length(cx, args[1])?;
     if args[3].is_empty() {
         cx.reply.integer(have.unwrap_or(0) as i64);

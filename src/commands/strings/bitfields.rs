@@ -17,9 +17,7 @@ pub const COMMANDS: &[Command] = &rows([
         key_notes: &["Reads, writes or both, depending on the operations."], complexity: "O(1) for each operation", ..BITMAP),
     row!("bitfield_ro", |cx, args| {
             let operations = parse(cx, args)?;
-            if operations.iter().any(|operation| operation.change.is_some()) {
-                return Err(Error::BITFIELD_RO);
-            }
+            fail_if!(operations.iter().any(|operation| operation.change.is_some()), Error::BITFIELD_RO);
             read(cx, args[1], &operations)
         }, "key [GET encoding offset [GET encoding offset ...]]", "Reads integers of any width at bit offsets of a string value.";
         flags: Flags::READONLY.union(Flags::FAST), since: "6.0.0", complexity: "O(1) for each operation", ..BITMAP),

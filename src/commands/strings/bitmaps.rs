@@ -186,9 +186,7 @@ fn bitpos(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         1 => true,
         _ => return Err(Error::BIT_ARGUMENT),
     };
-    if args.len() > 6 {
-        return Err(Error::SYNTAX);
-    }
+    fail_if!(args.len() > 6, Error::SYNTAX);
     let number = |at: usize| args.get(at).map(|text| integer(text)).transpose();
     let (start, bits, end) = (number(3)?, counts_bits(args.get(5))?, number(4)?);
     let (mut db, reply) = cx.db_and_reply();
@@ -249,9 +247,7 @@ impl Operation {
 
 fn bitop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let operation = Operation::parse(args[1])?;
-    if operation == Operation::Not && args.len() != 4 {
-        return Err(Error::BITOP_NOT);
-    }
+    fail_if!(operation == Operation::Not && args.len() != 4, Error::BITOP_NOT);
     let (target, sources) = (args[2], &args[3..]);
     let mut len = 0;
     let mut db = cx.db();

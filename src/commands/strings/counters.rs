@@ -76,9 +76,7 @@ fn incrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let old = old.ok_or(Error::NOT_FLOAT)?;
     let increment = LongDouble::parse(args[2]).ok_or(Error::NOT_FLOAT)?;
     let new = old.sum(increment);
-    if !new.is_finite() {
-        return Err(Error::NAN_OR_INFINITY);
-    }
+    fail_if!(!new.is_finite(), Error::NAN_OR_INFINITY);
     let text = new.to_fixed();
     let event = Event::new(Classes::STRING, "incrbyfloat");
     db.put_string_at(hash, place, args[1], text.as_ref(), Ttl::Keep, event)?;

@@ -130,9 +130,7 @@ impl<'a> Options<'a> {
                     condition = Some(Condition::Present);
                 }
                 _ if let Some(unit) = Unit::of_option(option) => {
-                    if keep || expiry.is_some_and(|(other, _)| other != unit) {
-                        return Err(Error::SYNTAX);
-                    }
+                    fail_if!(keep || expiry.is_some_and(|(other, _)| other != unit), Error::SYNTAX);
                     expiry = Some((unit, rest.next().ok_or(Error::SYNTAX)?));
                 }
                 _ if option.eq_ignore_ascii_case(b"GET") => get = true,

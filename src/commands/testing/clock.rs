@@ -54,9 +54,7 @@ fn within(text: &[u8], least: i64) -> Result<i64> {
 
 /// Passes an order to the driver, which replies.
 fn order(cx: &mut Context<'_>, order: ClockOrder) -> Result {
-    if !cx.engine.test_mode() {
-        return Err(Error::new("ERR CLOCK works only in test mode: start the server with --test-mode"));
-    }
+    fail_if!(!cx.engine.test_mode(), Error::new("ERR CLOCK works only in test mode: start the server with --test-mode"));
     let session = cx.session;
     cx.engine.act(Action::Clock(session, order));
     Ok(())

@@ -67,9 +67,7 @@ fn check(cx: &Context<'_>) -> Result {
 fn add(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
     let rule = Rule::parse(&args[2..])?;
-    if !cx.engine.faults_mut().add(rule) {
-        return Err(Error::new("ERR too many fault injection rules"));
-    }
+    fail_if!(!cx.engine.faults_mut().add(rule), Error::new("ERR too many fault injection rules"));
     cx.engine.update_journal();
     cx.reply.ok();
     Ok(())
@@ -86,9 +84,7 @@ fn del(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn journal(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
     let writes = parse_i64(args[2]).and_then(|n| u64::try_from(n).ok()).ok_or(Error::NOT_INTEGER)?;
-    if writes > WRITES_MAX {
-        return Err(Error::OUT_OF_RANGE);
-    }
+    fail_if!(writes > WRITES_MAX, Error::OUT_OF_RANGE);
     cx.engine.faults_mut().journal = writes;
     cx.engine.update_journal();
     cx.reply.ok();
@@ -98,9 +94,7 @@ fn journal(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn restart(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
     let (lose, rest) = lost(&args[2..])?;
-    if !rest.is_empty() {
-        return Err(Error::SYNTAX);
-    }
+    fail_if!(!rest.is_empty(), Error::SYNTAX);
     let last = cx.session;
     match lose {
         None => cx.reply.ok(),

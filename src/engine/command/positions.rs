@@ -125,12 +125,8 @@ impl Command {
     /// As [`Command::key_positions`], for a request that was not executed, with the errors of `COMMAND GETKEYS`. For a command
     /// that can do without keys, returns an empty list if the positions cannot be determined.
     pub fn checked_key_positions(&self, args: &[&[u8]]) -> Result<KeyPositions, Error> {
-        if !self.has_keys() {
-            return Err(Error::NO_KEY_ARGUMENTS);
-        }
-        if !self.takes(args.len()) {
-            return Err(Error::INVALID_NUMBER_OF_ARGUMENTS);
-        }
+        fail_if!(!self.has_keys(), Error::NO_KEY_ARGUMENTS);
+        fail_if!(!self.takes(args.len()), Error::INVALID_NUMBER_OF_ARGUMENTS);
         match self.key_positions(args) {
             Some(keys) => Ok(keys),
             None if self.flags.contains(Flags::NO_MANDATORY_KEYS) => Ok(KeyPositions::new()),

@@ -96,9 +96,7 @@ impl Kind {
 
     /// Parses a value. `old` is the current value, of which it may change a part.
     pub fn parse(self, words: &[&[u8]], old: &Raw) -> Result<Raw, String> {
-        if !self.takes_words() && words.len() != 1 {
-            return Err("wrong number of arguments".to_owned());
-        }
+        fail_if!(!self.takes_words() && words.len() != 1, "wrong number of arguments".to_owned());
         let word = words.first().copied().unwrap_or_default();
         match self {
             Kind::Bool if word.eq_ignore_ascii_case(b"yes") => Ok(Raw::Bool(true)),
@@ -238,9 +236,7 @@ fn memory(word: &[u8]) -> Option<u64> {
 }
 
 fn output_limits(words: &[&[u8]], mut limits: [OutputLimit; 3]) -> Result<[OutputLimit; 3], &'static str> {
-    if !words.len().is_multiple_of(4) {
-        return Err("Wrong number of arguments in buffer limit configuration.");
-    }
+    fail_if!(!words.len().is_multiple_of(4), "Wrong number of arguments in buffer limit configuration.");
     for group in words.chunks_exact(4) {
         let class = match group[0].to_ascii_lowercase().as_slice() {
             b"normal" => 0,

@@ -141,9 +141,7 @@ impl Rules {
             rules.push(rule);
             rest = behind;
         }
-        if rules.len() > RULES_MAX {
-            return Err(format!("there can be at most {RULES_MAX} rules, not {}", rules.len()));
-        }
+        fail_if!(rules.len() > RULES_MAX, format!("there can be at most {RULES_MAX} rules, not {}", rules.len()));
         Ok(Rules { items, rules: rules.into() })
     }
 
@@ -159,9 +157,7 @@ impl Rules {
 
 impl Rule {
     fn new(words: [Vec<u8>; 3]) -> Result<Rule, String> {
-        if words.iter().any(|word| word.len() > WORD_MAX) {
-            return Err(format!("a word of a rule can have at most {WORD_MAX} bytes"));
-        }
+        fail_if!(words.iter().any(|word| word.len() > WORD_MAX), format!("a word of a rule can have at most {WORD_MAX} bytes"));
         let [pattern, channel, message] = &words;
         let stars = glob::star_count(pattern);
         let (channel, message) = (parse(channel, stars)?, parse(message, stars)?);

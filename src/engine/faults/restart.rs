@@ -154,9 +154,7 @@ impl Engine {
     /// clock, the configuration, statistics and the rules of faults. Returns an error and changes nothing if the snapshot is of
     /// an engine with another seed, or has databases that do not exist here.
     pub fn restore(&mut self, now: Now, snapshot: &Snapshot) -> Result<(), &'static str> {
-        if snapshot.seed != self.host.seed {
-            return Err("a snapshot of a server with another seed");
-        }
+        fail_if!(snapshot.seed != self.host.seed, "a snapshot of a server with another seed");
         if snapshot.images.keys().any(|key| key.db as usize >= self.keyspace.databases()) {
             return Err("a snapshot of a server with more databases");
         }

@@ -122,9 +122,7 @@ impl Fault {
             (b"DELAY-REPLY", [ms, rest @ ..]) => return Ok((Fault::PaceReply(Pace::Late(milliseconds(ms)?)), rest)),
             (b"TRICKLE", [bytes, ms, rest @ ..]) => {
                 let bytes = count(bytes)?;
-                if !(1..=TRICKLE_MAX).contains(&bytes) {
-                    return Err(Error::OUT_OF_RANGE);
-                }
+                fail_if!(!(1..=TRICKLE_MAX).contains(&bytes), Error::OUT_OF_RANGE);
                 return Ok((Fault::PaceReply(Pace::Trickle { bytes, every_ms: milliseconds(ms)? }), rest));
             }
             (b"DROP", _) => Fault::Drop,

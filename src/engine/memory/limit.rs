@@ -78,9 +78,7 @@ impl Engine {
         }
         if !self.has_room(now, wanted) {
             let can_go = self.keyspace.evictor.policy.is_some() && !self.memory.exhausted;
-            if !can_go || wanted as u64 > self.config.maxmemory {
-                return Err(Error::OOM);
-            }
+            fail_if!(!can_go || wanted as u64 > self.config.maxmemory, Error::OOM);
             self.memory.evicting = true;
         }
         self.memory.since += wanted as u64;
@@ -173,9 +171,7 @@ impl Engine {
                 self.end_excess(now);
                 return Ok(());
             }
-            if !evicts {
-                return Err(Error::OOM);
-            }
+            fail_if!(!evicts, Error::OOM);
             if steps == 0 {
                 self.memory.evicting = true;
                 return if gains { Ok(()) } else { Err(Error::OOM) };

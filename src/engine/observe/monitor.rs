@@ -58,9 +58,7 @@ impl Context<'_> {
 
 /// Turns monitoring on for the calling session. Does nothing if it is on already.
 pub fn begin(cx: &mut Context<'_>) -> Result {
-    if cx.session().flags.contains(SessionFlags::IN_EXEC) {
-        return Err(Error::MONITOR_IN_TRANSACTION);
-    }
+    fail_if!(cx.session().flags.contains(SessionFlags::IN_EXEC), Error::MONITOR_IN_TRANSACTION);
     if !cx.session().flags.contains(SessionFlags::MONITOR) {
         cx.session().flags |= SessionFlags::MONITOR;
         cx.engine.clients.monitors.push(cx.session);

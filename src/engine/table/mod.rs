@@ -147,9 +147,7 @@ fn resolve_subcommand(row: Option<&'static Command>, args: &[&[u8]]) -> Result<&
     if !command.subcommands.is_empty() && args.len() > 1 {
         let container = command.name;
         command = subcommand(command, args[1]).ok_or_else(|| Error::unknown_subcommand(container, args[1]))?;
-        if !command.takes(args.len()) {
-            return Err(Error::arity(&format!("{container}|{}", command.name)));
-        }
+        fail_if!(!command.takes(args.len()), Error::arity(&format!("{container}|{}", command.name)));
     } else if !command.takes(args.len()) {
         return Err(command.arity_error());
     }

@@ -173,9 +173,7 @@ impl Engine {
 /// Begins a transaction.
 pub fn begin(cx: &mut Context<'_>) -> Result {
     let session = cx.session();
-    if session.flags.contains(SessionFlags::MULTI) {
-        return Err(Error::MULTI_NESTED);
-    }
+    fail_if!(session.flags.contains(SessionFlags::MULTI), Error::MULTI_NESTED);
     session.flags |= SessionFlags::MULTI;
     session.transaction = Some(Box::default());
     Ok(())
@@ -184,9 +182,7 @@ pub fn begin(cx: &mut Context<'_>) -> Result {
 /// Makes the session watch keys.
 pub fn watch(cx: &mut Context<'_>, keys: &[&[u8]]) -> Result {
     let id = cx.session;
-    if cx.session().flags.contains(SessionFlags::MULTI) {
-        return Err(Error::WATCH_IN_MULTI);
-    }
+    fail_if!(cx.session().flags.contains(SessionFlags::MULTI), Error::WATCH_IN_MULTI);
     // The transaction will fail anyway, so further watches change nothing.
     if cx.engine.watched_touched(id) {
         return Ok(());
@@ -209,9 +205,7 @@ pub fn watch(cx: &mut Context<'_>, keys: &[&[u8]]) -> Result {
 pub fn execute(cx: &mut Context<'_>) -> Result {
     let id = cx.session;
     let session = cx.session();
-    if !session.flags.contains(SessionFlags::MULTI) {
-        return Err(Error::EXEC_WITHOUT_MULTI);
-    }
+    fail_if!(!session.flags.contains(SessionFlags::MULTI), Error::EXEC_WITHOUT_MULTI);
     let watcher = session.watcher;
     let transaction = session.transaction.take().unwrap_or_default();
     let changed = watcher != NIL && cx.engine.keyspace.watched_changed(watcher, cx.now);
@@ -220,9 +214,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
         cx.engine.end_transaction(id);
         let refused = transaction.refused;
         cx.engine.discard_transaction(*transaction);
-        if refused {
-            return Err(Error::EXEC_ABORT);
-        }
+        fail_if!(refused, Error::EXEC_ABORT);
         cx.reply.null_array();
         return Ok(());
     }

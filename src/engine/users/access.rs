@@ -50,9 +50,7 @@ impl Engine {
         args: &[&[u8]],
         place: Place,
     ) -> Result<(), Error> {
-        if self.must_log_in(id) && !command.flags.contains(Flags::NO_AUTH) {
-            return Err(Error::NO_AUTH);
-        }
+        fail_if!(self.must_log_in(id) && !command.flags.contains(Flags::NO_AUTH), Error::NO_AUTH);
         self.permits(id, command, args).map_err(|denial| {
             self.note_denial(now, id, command, args, denial, place);
             self.denial_error(id, command, denial)
@@ -356,9 +354,7 @@ impl Context<'_> {
         if let Some(run) = &self.engine.scripting.long_run {
             return Err(run.busy());
         }
-        if !self.may_block() {
-            return Err(Error::LOGIN_MUST_WAIT);
-        }
+        fail_if!(!self.may_block(), Error::LOGIN_MUST_WAIT);
         self.block_for_login(args, due);
         Ok(true)
     }

@@ -193,9 +193,7 @@ impl Users {
         let mut seen: Vec<&[u8]> = Vec::new();
         for line in lines {
             let Some((name, rules)) = line.split_first() else { return Err("user: a name is wanted".to_owned()) };
-            if has_space(name) {
-                return Err("Spaces not allowed in ACL usernames".to_owned());
-            }
+            fail_if!(has_space(name), "Spaces not allowed in ACL usernames".to_owned());
             if seen.contains(&name.as_slice()) {
                 return Err(format!(
                     "user {}: Duplicate user found. A user can only be defined once in config files",

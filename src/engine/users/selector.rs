@@ -216,12 +216,8 @@ impl Selector {
     }
 
     fn add_keys(&mut self, pattern: &[u8], permission: Permission) -> Result<(), Refusal> {
-        if self.all_keys {
-            return Err(Refusal::KeysAll);
-        }
-        if has_space(pattern) {
-            return Err(Refusal::Syntax);
-        }
+        fail_if!(self.all_keys, Refusal::KeysAll);
+        fail_if!(has_space(pattern), Refusal::Syntax);
         match self.keys.iter_mut().find(|known| *known.pattern == *pattern) {
             Some(known) => known.permission |= permission,
             None => self.keys.push(KeyPattern { pattern: pattern.into(), permission }),
@@ -230,12 +226,8 @@ impl Selector {
     }
 
     fn add_channels(&mut self, pattern: &[u8]) -> Result<(), Refusal> {
-        if self.all_channels {
-            return Err(Refusal::ChannelsAll);
-        }
-        if has_space(pattern) {
-            return Err(Refusal::Syntax);
-        }
+        fail_if!(self.all_channels, Refusal::ChannelsAll);
+        fail_if!(has_space(pattern), Refusal::Syntax);
         if !self.channels.iter().any(|known| **known == *pattern) {
             self.channels.push(pattern.into());
         }
@@ -269,12 +261,8 @@ impl Selector {
         };
         let (container, word) = (&name[..bar], &name[bar + 1..]);
         let (_, command) = self.commands.table.find(container).ok_or(Refusal::Unknown)?;
-        if container.contains(&b'|') {
-            return Err(Refusal::FirstArgument);
-        }
-        if word.is_empty() {
-            return Err(Refusal::Syntax);
-        }
+        fail_if!(container.contains(&b'|'), Refusal::FirstArgument);
+        fail_if!(word.is_empty(), Refusal::Syntax);
         let shown = String::from_utf8_lossy(name).into_owned();
         if command.subcommands.is_empty() {
             tracing::warn!(
@@ -326,15 +314,11 @@ impl Selector {
             return Err(Denial::Command);
         }
         for key in keys {
-            if !self.allows_key(args[key.position], Permission::of(key.uses)) {
-                return Err(Denial::Key(key.position));
-            }
+            fail_if!(!self.allows_key(args[key.position], Permission::of(key.uses)), Denial::Key(key.position));
         }
         if !self.all_channels {
             for (position, channel) in command.channels.of(args) {
-                if !self.allows_channel(channel, command.channels == Channels::Patterns) {
-                    return Err(Denial::Channel(position));
-                }
+                fail_if!(!self.allows_channel(channel, command.channels == Channels::Patterns), Denial::Channel(position));
             }
         }
         Ok(())

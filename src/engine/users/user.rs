@@ -209,9 +209,7 @@ fn parse_hash(digits: &[u8]) -> Result<Hash, Refusal> {
         _ => Err(Refusal::BadHash),
     };
     let mut hash = Hash::default();
-    if digits.len() != 2 * hash.len() {
-        return Err(Refusal::BadHash);
-    }
+    fail_if!(digits.len() != 2 * hash.len(), Refusal::BadHash);
     for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
         *byte = digit(pair[0])? << 4 | digit(pair[1])?;
     }

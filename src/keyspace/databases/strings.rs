@@ -82,9 +82,7 @@ impl Db<'_> {
         }
         let Some((old, last)) = entry.short_number() else { return Err((hash, Some(place))) };
         let digit = increment.wrapping_add(i64::from(*last - b'0'));
-        if !(0..=9).contains(&digit) {
-            return Err((hash, Some(place)));
-        }
+        fail_if!(!(0..=9).contains(&digit), (hash, Some(place)));
         *last = b'0' + digit as u8;
         entry.set_form(Form::Shortest);
         if lru.counted || changes.must_report() {

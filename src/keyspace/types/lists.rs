@@ -90,9 +90,7 @@ impl<'a> Db<'a> {
     fn locate_list(&mut self, key: &[u8]) -> Result<Option<Place>> {
         let Some(place) = self.locate(key).1 else { return Ok(None) };
         let entry = self.keyspace.space.get(self.dict, place);
-        if !matches!(entry.value(), ValueRef::Boxed(Value::List(_))) {
-            return Err(Error::WRONG_TYPE);
-        }
+        fail_if!(!matches!(entry.value(), ValueRef::Boxed(Value::List(_))), Error::WRONG_TYPE);
         self.touch(place);
         Ok(Some(place))
     }

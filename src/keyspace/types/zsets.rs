@@ -187,9 +187,7 @@ impl<'a> Db<'a> {
     /// The sorted set that a command changes; `None` if the key does not exist.
     pub fn edit_zset<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<ZSetEdit<'d, 'a>>> {
         let Some(place) = self.locate(key).1 else { return Ok(None) };
-        if self.zset_at(place).is_none() {
-            return Err(Error::WRONG_TYPE);
-        }
+        fail_if!(self.zset_at(place).is_none(), Error::WRONG_TYPE);
         self.touch(place);
         Ok(Some(ZSetEdit { db: self, key, place }))
     }
@@ -198,9 +196,7 @@ impl<'a> Db<'a> {
     pub fn edit_or_create_zset<'d>(&'d mut self, key: &'d [u8]) -> Result<ZSetEdit<'d, 'a>> {
         let (hash, place) = self.locate(key);
         if let Some(place) = place {
-            if self.zset_at(place).is_none() {
-                return Err(Error::WRONG_TYPE);
-            }
+            fail_if!(self.zset_at(place).is_none(), Error::WRONG_TYPE);
             self.touch(place);
             return Ok(ZSetEdit { db: self, key, place });
         }

@@ -53,9 +53,7 @@ impl Locks {
     ) -> Result<u64, OwnedByOtherUser> {
         let Some(number) = self.sessions.find(id) else { return Ok(0) };
         let Some(session) = self.sessions.get(number) else { return Ok(0) };
-        if *session.user != *user {
-            return Err(OwnedByOtherUser);
-        }
+        fail_if!(*session.user != *user, OwnedByOtherUser);
         let grants = session.grants;
         self.end_named(number);
         self.end_over(keys, now, budget);

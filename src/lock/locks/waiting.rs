@@ -120,9 +120,7 @@ impl Locks {
             None
         };
         // The cycle may go through overdue leases. The caller settles those and tries again.
-        if cycle.is_some() && now.reached(self.next_ms) {
-            return Err(Refusal::Deadlock(Vec::new()));
-        }
+        fail_if!(cycle.is_some() && now.reached(self.next_ms), Refusal::Deadlock(Vec::new()));
         if let Some(cycle) = cycle {
             self.stats.deadlocks += 1;
             for &queue in queues {

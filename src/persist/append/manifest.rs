@@ -98,9 +98,7 @@ impl Manifest {
         let mut manifest = Manifest::default();
         let mut rest = text;
         let mut number = 0;
-        if text.is_empty() {
-            return Err(Error { line: None, message: Error::EMPTY });
-        }
+        fail_if!(text.is_empty(), Error { line: None, message: Error::EMPTY });
         while !rest.is_empty() {
             number += 1;
             // A longer line is read in pieces.
@@ -110,9 +108,7 @@ impl Manifest {
             if piece[0] == b'#' {
                 continue;
             }
-            if !piece.ends_with(b"\n") || piece.contains(&0) {
-                return Err(Error { line: None, message: Error::LONG_LINE });
-            }
+            fail_if!(!piece.ends_with(b"\n") || piece.contains(&0), Error { line: None, message: Error::LONG_LINE });
             let line = trim(piece);
             manifest.add(line).map_err(|message| Error { line: Some((number, line.to_vec())), message })?;
         }
@@ -122,16 +118,12 @@ impl Manifest {
     fn add(&mut self, line: &[u8]) -> Result<(), &'static str> {
         let words = split_words(line).map_err(|_| Error::FORMAT)?;
         // More words than these are for later versions.
-        if words.len() < 6 || words.len() % 2 != 0 {
-            return Err(Error::FORMAT);
-        }
+        fail_if!(words.len() < 6 || words.len() % 2 != 0, Error::FORMAT);
         let (mut name, mut seq, mut kind) = (None, 0, 0);
         for pair in words.chunks_exact(2) {
             let value = &pair[1];
             if pair[0].eq_ignore_ascii_case(b"file") {
-                if value.iter().any(|byte| matches!(byte, b'/' | b'\\')) {
-                    return Err(Error::PATH);
-                }
+                fail_if!(value.iter().any(|byte| matches!(byte, b'/' | b'\\')), Error::PATH);
                 name = Some(value.clone());
             } else if pair[0].eq_ignore_ascii_case(b"seq") {
                 seq = leading_number(value);

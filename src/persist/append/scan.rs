@@ -62,13 +62,9 @@ impl Scanner {
             }
             let Some((count, at)) = number(bytes, self.at, Reason::BadCount)? else { return Ok(Item::More) };
             let count = count.filter(|&count| count > 0).ok_or(Reason::BadCount)?;
-            if limited && count > ARGUMENTS_MAX {
-                return Err(Reason::TooManyArguments);
-            }
+            fail_if!(limited && count > ARGUMENTS_MAX, Reason::TooManyArguments);
             // Bytes that cannot come are not waited for.
-            if count.saturating_mul(ARGUMENT_BYTES_MIN) > (bytes.len() - at) as u64 + left {
-                return Err(Reason::Short);
-            }
+            fail_if!(count.saturating_mul(ARGUMENT_BYTES_MIN) > (bytes.len() - at) as u64 + left, Reason::Short);
             let count = usize::try_from(count).map_err(|_| Reason::BadCount)?;
             (self.start, self.at, self.count, self.left) = (self.at, at, count, count);
         }
@@ -80,20 +76,14 @@ impl Scanner {
             }
             let Some((len, at)) = number(bytes, self.at, Reason::BadLength)? else { return Ok(Item::More) };
             let len = len.ok_or(Reason::BadLength)?;
-            if limited && len > ARGUMENT_BYTES_MAX {
-                return Err(Reason::TooLongArgument);
-            }
+            fail_if!(limited && len > ARGUMENT_BYTES_MAX, Reason::TooLongArgument);
             let have = (bytes.len() - at) as u64;
-            if len.saturating_add(2) > have + left {
-                return Err(Reason::Short);
-            }
+            fail_if!(len.saturating_add(2) > have + left, Reason::Short);
             if len + 2 > have {
                 return Ok(Item::More);
             }
             let end = at + len as usize;
-            if &bytes[end..end + 2] != b"\r\n" {
-                return Err(Reason::BadEnd);
-            }
+            fail_if!(&bytes[end..end + 2] != b"\r\n", Reason::BadEnd);
             self.args.push(at..end);
             (self.at, self.left) = (end + 2, self.left - 1);
         }

@@ -80,9 +80,7 @@ impl Tail {
         }
         self.window.extend_from_slice(bytes);
         for at in memmem::find_iter(&self.window, TAG) {
-            if self.proves_damage(at) {
-                return Err(self.damage);
-            }
+            fail_if!(self.proves_damage(at), self.damage);
         }
         let done = self.window.len().saturating_sub(HEADER - 1);
         self.window.drain(..done);

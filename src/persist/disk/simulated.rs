@@ -299,9 +299,7 @@ impl SimulatedDisk {
     fn step(&mut self) -> Result<Option<Injected>> {
         let number = self.operations;
         self.operations += 1;
-        if self.crashes_at.is_some_and(|at| number >= at) {
-            return Err(DiskError::Failed("the machine has crashed".to_owned()));
-        }
+        fail_if!(self.crashes_at.is_some_and(|at| number >= at), DiskError::Failed("the machine has crashed".to_owned()));
         Ok(self.fails.get(&number).copied())
     }
 

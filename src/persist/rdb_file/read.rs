@@ -341,9 +341,7 @@ impl Reader {
 
     /// Begins an item.
     fn begin(&self, tag: u8) -> Result<Item, Fault> {
-        if tag == opcode::FUNCTION_PRE_GA {
-            return Err(self.fault_of(Reason::FunctionsPreGa, self.offset, Doing::Functions));
-        }
+        fail_if!(tag == opcode::FUNCTION_PRE_GA, self.fault_of(Reason::FunctionsPreGa, self.offset, Doing::Functions));
         if let Some(parts) = of_opcode(tag, self.version) {
             return Ok(Item { tag, walk: Walk::new(parts, 1), name_end: None, is_key: false });
         }

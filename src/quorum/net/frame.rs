@@ -170,9 +170,7 @@ impl Decoder {
     pub fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         let Some(head) = self.received.first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_le_bytes(*head) as usize;
-        if !(HEAD..=self.max).contains(&length) {
-            return Err(Malformed::Length(length));
-        }
+        fail_if!(!(HEAD..=self.max).contains(&length), Malformed::Length(length));
         if self.received.len() < LENGTH + length {
             return Ok(None);
         }

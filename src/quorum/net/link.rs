@@ -304,9 +304,7 @@ impl Carrier<'_> {
 /// # Errors
 /// It is not what it was, or it belongs to another cluster.
 pub fn check(me: &Identity, hello: &Hello, node: NodeId, side: Side) -> Result<(), String> {
-    if hello.node != node {
-        return Err(format!("node {node} calls itself {} now", hello.node));
-    }
+    fail_if!(hello.node != node, format!("node {node} calls itself {} now", hello.node));
     match me.check_cluster(hello, side) {
         Ok(()) | Err(Refusal::Foreign(Foreign::NoId(_))) => Ok(()),
         Err(refusal) => Err(refusal.to_string()),

@@ -250,9 +250,7 @@ async fn requests<H: Handler, K>(
                 }
             }
             () = ticks.tick() => {
-                if silent >= SILENCE.1 {
-                    return Err("nothing was heard from it".to_owned());
-                }
+                fail_if!(silent >= SILENCE.1, "nothing was heard from it".to_owned());
                 silent += 1;
             }
         }

@@ -174,9 +174,7 @@ async fn receive_whole(
 ) -> io::Result<SnapshotResponse<Types>> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     let first = within(STEP_TIME, wire.next()).await?;
-    if first.kind != Kind::SnapshotBegin {
-        return Err(invalid("a snapshot was expected"));
-    }
+    fail_if!(first.kind != Kind::SnapshotBegin, invalid("a snapshot was expected"));
     let Begin { vote, meta, len } = decode_message(&first.body).map_err(io::Error::other)?;
     sane::snapshot(&vote, &meta, sender).map_err(io::Error::other)?;
     leader.note(&vote, meta.last_log_id).map_err(io::Error::other)?;
@@ -196,9 +194,7 @@ async fn receive_whole(
             _ => return Err(invalid("a chunk was expected")),
         }
     };
-    if rest != 0 || end.checksum != checksum.digest() {
-        return Err(invalid("the snapshot did not arrive whole"));
-    }
+    fail_if!(rest != 0 || end.checksum != checksum.digest(), invalid("the snapshot did not arrive whole"));
     let snapshot = Snapshot { meta: meta.clone(), snapshot: writer.finish().await? };
     let said = Said { ids: meta.last_log_id.into_iter().collect(), commit: None };
     let (_turn, _) = leader.turn_alone(vote, said, handler).await.map_err(io::Error::other)?;

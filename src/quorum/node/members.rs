@@ -97,9 +97,7 @@ impl<D: SendDisk, M: Machine> Members<D, M> {
     /// # Errors
     /// In words. Unless the text says something else, nothing has changed.
     pub async fn change(&self, change: Change) -> Result<(), String> {
-        if !self.raft.is_leader() {
-            return Err("this node does not lead any more".to_owned());
-        }
+        fail_if!(!self.raft.is_leader(), "this node does not lead any more".to_owned());
         match change {
             Change::Add(node, addr) => self.add(node, addr).await,
             Change::Remove(node) => self.remove(node).await,
@@ -156,9 +154,7 @@ impl<D: SendDisk, M: Machine> Members<D, M> {
             peer.and_then(|peer| peer.hello).is_some_and(|hello| hello.votes)
         };
         while !votes() {
-            if began.elapsed() > VOTE_TIME {
-                return Err(format!("node {node} is a member, and has not said yet that it votes"));
-            }
+            fail_if!(began.elapsed() > VOTE_TIME, format!("node {node} is a member, and has not said yet that it votes"));
             Runtime::sleep(LOOK).await;
         }
         Ok(())
@@ -210,12 +206,8 @@ impl<D: SendDisk, M: Machine> Members<D, M> {
 
     async fn remove(&self, node: NodeId) -> Result<(), String> {
         let Known { addrs, mut voters } = self.known();
-        if node == self.node {
-            return Err(format!("node {node} leads: hand the leadership over first, with NODE HANDOVER"));
-        }
-        if !addrs.contains_key(&node) {
-            return Err(format!("node {node} is no member"));
-        }
+        fail_if!(node == self.node, format!("node {node} leads: hand the leadership over first, with NODE HANDOVER"));
+        fail_if!(!addrs.contains_key(&node), format!("node {node} is no member"));
         if voters.remove(&node) {
             let directory = self.transport.directory();
             let answers = |id: &&NodeId| **id == self.node || directory.get(**id).is_some_and(|peer| peer.connected);

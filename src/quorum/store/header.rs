@@ -101,9 +101,7 @@ impl Header {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&state);
-        if bytes.len() > LINEAGE {
-            return Err("the state is too large for a header".to_owned());
-        }
+        fail_if!(bytes.len() > LINEAGE, "the state is too large for a header".to_owned());
         bytes.resize(LINEAGE, 0);
         let Lineage { id, parent, successor, open } = self.lineage;
         for number in [id, parent, successor, u64::from(open), self.previous_id] {
@@ -123,25 +121,19 @@ impl Header {
             return Err(format!("{} bytes are too few for a header", bytes.len()));
         };
         let number = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        if bytes[..8] != MAGIC {
-            return Err("it is no segment of a log, or its header is damaged".to_owned());
-        }
+        fail_if!(bytes[..8] != MAGIC, "it is no segment of a log, or its header is damaged".to_owned());
         let (version, len) = (number(8) as u32, (number(8) >> 32) as usize);
         if version > VERSION {
             return Err(format!(
                 "it has format {version}, written by a newer version; this version reads formats up to {VERSION}"
             ));
         }
-        if number(LEN - 8) != xxh3_64(&bytes[..LEN - 8]) {
-            return Err("its header is damaged".to_owned());
-        }
+        fail_if!(number(LEN - 8) != xxh3_64(&bytes[..LEN - 8]), "its header is damaged".to_owned());
         let found = Owner { node: number(16), cluster: number(24) };
         if found.cluster != owner.cluster {
             return Err("it belongs to another cluster, whose cluster-name is not that of this node".to_owned());
         }
-        if found.node != owner.node {
-            return Err(format!("it belongs to node {}, and this is node {}", found.node, owner.node));
-        }
+        fail_if!(found.node != owner.node, format!("it belongs to node {}, and this is node {}", found.node, owner.node));
         let state = bytes.get(STATE..STATE + len).and_then(|state| postcard::from_bytes(state).ok());
         let state = state.ok_or_else(|| "its header has a state that cannot be read".to_owned())?;
         let of = |at: usize| number(LINEAGE + 8 * at);

@@ -206,9 +206,7 @@ fn replay(
         let at = At { segment: segment.number, offset: offset as u64 };
         let Some(record) = record::decode(bytes.get(offset..).unwrap_or_default(), at, checked) else { break };
         let change = Change::of(&record, segment.number, at.offset).map_err(|reason| wrong(offset, reason))?;
-        if change == Change::Seal {
-            return Err(wrong(offset, "the segment after this one is missing".to_owned()));
-        }
+        fail_if!(change == Change::Seal, wrong(offset, "the segment after this one is missing".to_owned()));
         contents.apply(change).map_err(|reason| wrong(offset, reason))?;
         offset += record.len;
     }

@@ -86,25 +86,19 @@ type Described = (SnapshotMeta, u64, ClusterId);
 fn decode(bytes: &[u8], owner: Owner) -> std::result::Result<Described, String> {
     let damaged = || "the record of a snapshot is damaged".to_owned();
     let (record, checksum) = bytes.split_last_chunk::<8>().ok_or_else(damaged)?;
-    if record.len() < 32 || record[..7] != MAGIC[..7] {
-        return Err(damaged());
-    }
+    fail_if!(record.len() < 32 || record[..7] != MAGIC[..7], damaged());
     if record[7] > MAGIC[7] {
         return Err(format!(
             "it has format {}, written by a newer version; this version reads formats up to {}",
             record[7], MAGIC[7]
         ));
     }
-    if u64::from_le_bytes(*checksum) != xxh3_64(record) {
-        return Err(damaged());
-    }
+    fail_if!(u64::from_le_bytes(*checksum) != xxh3_64(record), damaged());
     let number = |at: usize| record[at..at + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
     if number(16) != owner.cluster {
         return Err("it belongs to another cluster, whose cluster-name is not that of this node".to_owned());
     }
-    if number(8) != owner.node {
-        return Err(format!("it belongs to node {}, and this is node {}", number(8), owner.node));
-    }
+    fail_if!(number(8) != owner.node, format!("it belongs to node {}, and this is node {}", number(8), owner.node));
     let (meta, rest) = postcard::take_from_bytes(&record[32..]).map_err(|_| damaged())?;
     let cluster = rest.first_chunk().map_or(0, |bytes| ClusterId::from_le_bytes(*bytes));
     Ok((meta, number(24), cluster))

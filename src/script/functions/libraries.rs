@@ -91,9 +91,7 @@ impl Libraries {
         replace: bool,
     ) -> Result<Vec<u8>> {
         let metadata::Metadata { name, body } = metadata::read(source)?;
-        if !replace && self.by_name.contains_key(&name) {
-            return Err(Error::quoting("ERR Library '", &name, "' already exists"));
-        }
+        fail_if!(!replace && self.by_name.contains_key(&name), Error::quoting("ERR Library '", &name, "' already exists"));
         // SAFETY: the interpreter is that of all functions, and so came from `loading::create`, and it runs nothing. The engine
         // is null, or reached through the environment only.
         let functions = unsafe { loading::load(interpreter.as_ptr(), environment, body) }.map_err(Error::of_bytes)?;

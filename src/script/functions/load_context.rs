@@ -32,9 +32,7 @@ impl LoadContext {
     /// Adds a function. The error is that of `redis.register_function`.
     pub(super) fn add(&mut self, name: Vec<u8>, registered: RegisteredFunction) -> Result<(), &'static str> {
         let bytes = name.len() + registered.description.as_ref().map_or(0, Vec::len) + size_of::<RegisteredFunction>();
-        if bytes > REGISTERED_BYTES_MAX - self.bytes {
-            return Err("not enough memory");
-        }
+        fail_if!(bytes > REGISTERED_BYTES_MAX - self.bytes, "not enough memory");
         self.bytes += bytes;
         self.functions.insert(name, registered);
         Ok(())

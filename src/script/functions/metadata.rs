@@ -24,9 +24,7 @@ pub(super) const NAME_RULE: &str =
 /// Reads the first line of a source.
 pub(super) fn read(source: &[u8]) -> Result<Metadata<'_>, Error> {
     const INVALID: Error = Error::INVALID_LIBRARY_METADATA;
-    if !source.starts_with(b"#!") {
-        return Err(Error::new("ERR Missing library metadata"));
-    }
+    fail_if!(!source.starts_with(b"#!"), Error::new("ERR Missing library metadata"));
     // Redis reads the line as a C string: a NUL ends it.
     let end = memchr::memchr2(b'\n', 0, source).filter(|&end| source[end] == b'\n').ok_or(INVALID)?;
     let (line, body) = source.split_at(end);
@@ -44,13 +42,9 @@ pub(super) fn read(source: &[u8]) -> Result<Metadata<'_>, Error> {
         }
     }
     let name = name.ok_or(Error::new("ERR Library name was not given"))?;
-    if !is_name(&name) {
-        return Err(Error::new(format!("ERR {NAME_RULE}")));
-    }
+    fail_if!(!is_name(&name), Error::new(format!("ERR {NAME_RULE}")));
     let engine = engine.get(2..).unwrap_or_default();
-    if !engine.eq_ignore_ascii_case(b"lua") {
-        return Err(Error::quoting("ERR Engine '", engine, "' not found"));
-    }
+    fail_if!(!engine.eq_ignore_ascii_case(b"lua"), Error::quoting("ERR Engine '", engine, "' not found"));
     Ok(Metadata { name, body })
 }
 

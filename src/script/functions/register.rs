@@ -60,9 +60,7 @@ impl Arguments {
                 1 => self.read_table(this, lua),
                 2 => {
                     self.name = Some(string(lua, 1).ok_or("first argument to redis.register_function must be a string")?);
-                    if lua_type(lua, 2) != LUA_TFUNCTION {
-                        return Err("second argument to redis.register_function must be a function");
-                    }
+                    fail_if!(lua_type(lua, 2) != LUA_TFUNCTION, "second argument to redis.register_function must be a function");
                     self.callback = Some(Function::callback(luaL_ref(lua, LUA_REGISTRYINDEX)));
                     Ok(())
                 }
@@ -116,23 +114,15 @@ impl Arguments {
                 lua_pop(lua, 1);
             }
         }
-        if self.name.is_none() {
-            return Err("redis.register_function must get a function name argument");
-        }
-        if self.callback.is_none() {
-            return Err("redis.register_function must get a callback argument");
-        }
+        fail_if!(self.name.is_none(), "redis.register_function must get a function name argument");
+        fail_if!(self.callback.is_none(), "redis.register_function must get a callback argument");
         Ok(())
     }
 
     fn add_to(&mut self, context: &mut LoadContext) -> Result<(), &'static str> {
         let name = self.name.take().unwrap_or_default();
-        if !is_name(&name) {
-            return Err(NAME_RULE);
-        }
-        if context.functions.contains_key(&name) {
-            return Err("Function already exists in the library");
-        }
+        fail_if!(!is_name(&name), NAME_RULE);
+        fail_if!(context.functions.contains_key(&name), "Function already exists in the library");
         let Some(function) = self.callback else { return Err("redis.register_function must get a callback argument") };
         let flags = self.flags.unwrap_or(ScriptFlags::empty());
         context.add(name, RegisteredFunction { function, flags, description: self.description.take() })
@@ -157,9 +147,7 @@ unsafe fn flags(lua: *mut lua_State) -> Result<ScriptFlags, &'static str> {
                 lua_pop(lua, 1);
                 break;
             }
-            if lua_isstring(lua, -1) == 0 {
-                return Err(UNKNOWN);
-            }
+            fail_if!(lua_isstring(lua, -1) == 0, UNKNOWN);
             let name = c_bytes(lua, -1).unwrap_or_default();
             flags |= ScriptFlags::named(name).ok_or(UNKNOWN)?;
             lua_pop(lua, 1);

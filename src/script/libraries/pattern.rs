@@ -109,9 +109,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
 
     #[cold]
     fn check(&mut self) -> Result<(), Fault> {
-        if self.steps - self.steps_before > STEPS_MAX {
-            return Err(COMPLEX);
-        }
+        fail_if!(self.steps - self.steps_before > STEPS_MAX, COMPLEX);
         if self.finish() { Err(Fault::Killed) } else { Ok(()) }
     }
 
@@ -121,9 +119,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
 
     /// Matches the pattern from `p` on at `s`, one level deeper.
     fn match_rest(&mut self, s: usize, p: usize) -> Found {
-        if self.depth == DEPTH_MAX {
-            return Err(COMPLEX);
-        }
+        fail_if!(self.depth == DEPTH_MAX, COMPLEX);
         self.depth += 1;
         let found = self.match_items(s, p);
         self.depth -= 1;
@@ -150,9 +146,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
                     },
                     Some(b'f') => {
                         p += 2;
-                        if self.byte(p) != Some(b'[') {
-                            return Err(Fault::Malformed(c"missing '[' after '%f' in pattern"));
-                        }
+                        fail_if!(self.byte(p) != Some(b'['), Fault::Malformed(c"missing '[' after '%f' in pattern"));
                         let end = self.class_end(p)?;
                         self.step_set(p, end)?;
                         let before = if s == 0 { 0 } else { self.subject[s - 1] };

@@ -272,9 +272,7 @@ impl<'r> Run<'r> {
         }
         // SAFETY: a plan runs, so the interpreter and its engine are valid, and no reference to the engine or to the frame is
         // alive.
-        if unsafe { fuel::try_check(self.interpreter) } {
-            return Err(call.error(&[b"ERR ", fuel::KILLED].concat(), false));
-        }
+        fail_if!(unsafe { fuel::try_check(self.interpreter) }, call.error(&[b"ERR ", fuel::KILLED].concat(), false));
         match overflow {
             None => Ok(value),
             Some(Overflow::Text(text)) => Ok(Value::Text(self.own(text))),

@@ -51,9 +51,7 @@ pub fn lock(path: &Path) -> Result<File, String> {
     let describe = |error: std::io::Error| format!("Can't lock {}: {}", path.display(), words(&error));
     let mut file = open_lock_file(&path).map_err(describe)?;
     if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK {
-            return Err(describe(error.into()));
-        }
+        fail_if!(error != rustix::io::Errno::WOULDBLOCK, describe(error.into()));
         return Err(format!("{} is locked by the server with process id {}", path.display(), owner(&mut file)));
     }
     let text = format!("{}\n", std::process::id());

@@ -112,9 +112,7 @@ pub fn write(
     let mut into = Temporary::create(temporary, path).map_err(describe)?;
     let mut unsynced = 0;
     let len = write_to(engine, moment, kind, |chunk| {
-        if !goes_on() {
-            return Err(UNWANTED.to_owned());
-        }
+        fail_if!(!goes_on(), UNWANTED.to_owned());
         into.file().write_all(chunk).map_err(describe)?;
         unsynced += chunk.len();
         if unsynced >= SYNC_EVERY {
@@ -124,9 +122,7 @@ pub fn write(
         Ok(())
     })?;
     into.file().sync_data().map_err(describe)?;
-    if !goes_on() {
-        return Err(UNWANTED.to_owned());
-    }
+    fail_if!(!goes_on(), UNWANTED.to_owned());
     let failed = |error: std::io::Error| format!("Can't rename {} to {}: {}", temporary.display(), path.display(), words(&error));
     into.rename(path).and_then(|()| sync_folder_of(path)).map_err(failed)?;
     Ok(len)

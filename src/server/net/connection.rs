@@ -156,9 +156,7 @@ impl Connection {
             shell.receive(self.id, &bytes, turn);
             return Ok(());
         }
-        if !self.readable {
-            return Err(Next::Wait);
-        }
+        fail_if!(!self.readable, Next::Wait);
         let mut buffer = std::mem::take(&mut shell.read_buffer);
         let received = self.stream.read(&mut buffer);
         if let Ok(count @ 1..) = received {
@@ -185,9 +183,7 @@ impl Connection {
     /// Writes some output.
     #[inline]
     fn write(&mut self, shell: &mut Shell, turn: &mut Turn) -> Result<(), Next> {
-        if !self.writable {
-            return Err(Next::Wait);
-        }
+        fail_if!(!self.writable, Next::Wait);
         // What was not asked for does not count with another client's turn.
         shell.close_turn();
         match self.stream.write(shell.driver.output(self.id, turn)) {

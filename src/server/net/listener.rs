@@ -109,9 +109,7 @@ impl Endpoints {
                     let error = BindError { address, source };
                     let absent = matches!(error.source.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
                         || error.source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
-                    if !(optional && absent) {
-                        return Err(error);
-                    }
+                    fail_if!(!(optional && absent), error);
                     missing = Some(error);
                 }
             }

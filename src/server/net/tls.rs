@@ -66,9 +66,7 @@ pub fn settings(config: &Config) -> Result<Arc<ServerConfig>, String> {
 /// The server's certificate with its chain, and its key.
 fn identity(config: &Config) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
     let chain = certificates("tls-cert-file", &config.tls_cert_file)?;
-    if config.tls_key_file.is_empty() {
-        return Err("tls-key-file is not set".to_owned());
-    }
+    fail_if!(config.tls_key_file.is_empty(), "tls-key-file is not set".to_owned());
     let key = PrivateKeyDer::from_pem_file(&config.tls_key_file)
         .map_err(|error| format!("tls-key-file {}: {error}", config.tls_key_file))?;
     Ok((chain, key))
@@ -113,9 +111,7 @@ pub fn settings_of_nodes(config: &Config) -> Result<(Arc<ClientConfig>, Arc<Serv
 }
 
 fn certificates(name: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    if path.is_empty() {
-        return Err(format!("{name} is not set"));
-    }
+    fail_if!(path.is_empty(), format!("{name} is not set"));
     let fail = |error: &dyn std::fmt::Display| format!("{name} {path}: {error}");
     let found = CertificateDer::pem_file_iter(path).map_err(|error| fail(&error))?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| fail(&error))?;

@@ -15,12 +15,8 @@ pub fn parse(text: &str) -> Result<BTreeMap<NodeId, String>, String> {
         let (number, addr) = part.split_once('=').ok_or_else(wrong)?;
         let number: NodeId = number.trim().parse().ok().filter(|number| *number > 0).ok_or_else(wrong)?;
         let (host, port) = addr.trim().rsplit_once(':').ok_or_else(wrong)?;
-        if host.is_empty() || port.parse::<u16>().ok().is_none_or(|port| port == 0) {
-            return Err(wrong());
-        }
-        if peers.insert(number, addr.trim().to_owned()).is_some() {
-            return Err(format!("peers: node {number} is there twice"));
-        }
+        fail_if!(host.is_empty() || port.parse::<u16>().ok().is_none_or(|port| port == 0), wrong());
+        fail_if!(peers.insert(number, addr.trim().to_owned()).is_some(), format!("peers: node {number} is there twice"));
     }
     Ok(peers)
 }

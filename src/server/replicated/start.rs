@@ -87,9 +87,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
     let (id, members) = (config.node_id, peers::parse(&config.peers)?);
     let addr =
         members.get(&id).cloned().ok_or_else(|| format!("peers: node {id}, which is this one (node-id), is not among them"))?;
-    if config.appendonly {
-        return Err("appendonly must be no where node-id is set: the nodes have a log of their own".to_owned());
-    }
+    fail_if!(config.appendonly, "appendonly must be no where node-id is set: the nodes have a log of their own".to_owned());
     if shell.driver.engine.test_mode() {
         return Err("a server in test mode cannot be a node: its clock and its faults are not those of the others".to_owned());
     }

@@ -188,9 +188,7 @@ fn each_run(bytes: &[u8], mut visit: impl FnMut(u8, std::ops::Range<usize>)) -> 
     let mut from = 0;
     for run in runs(bytes) {
         let to = from + run.len();
-        if to > REGISTERS {
-            return Err(Corrupt);
-        }
+        fail_if!(to > REGISTERS, Corrupt);
         visit(run.value(), from..to);
         from = to;
     }
@@ -257,9 +255,7 @@ fn sparse_raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_max: usize)
     // Find the run of the register, and the run before it.
     let (mut at, mut before, mut first) = (HEAD, HEAD, 0);
     let run = loop {
-        if at >= bytes.len() {
-            return Err(Corrupt);
-        }
+        fail_if!(at >= bytes.len(), Corrupt);
         let run = Run::read(bytes, at);
         if index < first + run.len() {
             break run;

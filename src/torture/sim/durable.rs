@@ -194,9 +194,7 @@ impl Durable {
         match order {
             CopyOrder::Begin(of, moment, progress) => {
                 self.copy_waits = false;
-                if self.fails() {
-                    return Err("no thread can be started".to_owned());
-                }
+                fail_if!(self.fails(), "no thread can be started".to_owned());
                 self.copy = Some(Copy { of, moment, progress, coming: VecDeque::new(), next_us: at_us, parts: Vec::new() });
             }
             CopyOrder::Part(part, moment) => {

@@ -70,9 +70,7 @@ fn geoadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let options = args[2..].iter().take_while(|arg| ["nx", "xx", "ch"].iter().any(|name| is(arg, name))).count();
     let (options, places) = args[2..].split_at(options);
     let both = ["nx", "xx"].iter().all(|name| options.iter().any(|option| is(option, name)));
-    if places.len() % 3 != 0 || both {
-        return Err(Error::SYNTAX);
-    }
+    fail_if!(places.len() % 3 != 0 || both, Error::SYNTAX);
     let scores = places.chunks_exact(3).map(|place| Ok(parse_point(place[0], place[1])?.score().to_string()));
     let scores: Vec<String> = scores.collect::<Result<_>>()?;
     // Calls ZADD with the scores.

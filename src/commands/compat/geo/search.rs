@@ -172,17 +172,13 @@ fn parse_size(text: &[u8], not_a_number: Error) -> Result<f64> {
 
 fn parse_circle(radius: &[u8], unit: &[u8]) -> Result<(Shape, f64)> {
     let radius = parse_size(radius, Error::GEO_RADIUS)?;
-    if radius < 0.0 {
-        return Err(Error::GEO_RADIUS_NEGATIVE);
-    }
+    fail_if!(radius < 0.0, Error::GEO_RADIUS_NEGATIVE);
     Ok((Shape::Circle { radius }, parse_unit(unit)?))
 }
 
 fn parse_rectangle(width: &[u8], height: &[u8], unit: &[u8]) -> Result<(Shape, f64)> {
     let (width, height) = (parse_size(width, Error::GEO_WIDTH)?, parse_size(height, Error::GEO_HEIGHT)?);
-    if width < 0.0 || height < 0.0 {
-        return Err(Error::GEO_BOX_NEGATIVE);
-    }
+    fail_if!(width < 0.0 || height < 0.0, Error::GEO_BOX_NEGATIVE);
     Ok((Shape::Rectangle { width, height }, parse_unit(unit)?))
 }
 
@@ -259,9 +255,7 @@ impl<'a> Options<'a> {
         if form.is_search() && self.shape.is_none() {
             return Err(Error::quoting("ERR exactly one of BYRADIUS and BYBOX can be specified for ", name, ""));
         }
-        if self.any && self.count == 0 {
-            return Err(Error::GEO_ANY_WITHOUT_COUNT);
-        }
+        fail_if!(self.any && self.count == 0, Error::GEO_ANY_WITHOUT_COUNT);
         Ok(())
     }
 }

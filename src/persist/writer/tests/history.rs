@@ -194,12 +194,8 @@ impl History {
         if let Some(at) = different {
             return Err(Violation::Other(at));
         }
-        if found.len() > self.units.len() {
-            return Err(Violation::Other(self.units.len()));
-        }
-        if found.len() < self.settled {
-            return Err(Violation::Lost { settled: self.settled, found: found.len() });
-        }
+        fail_if!(found.len() > self.units.len(), Violation::Other(self.units.len()));
+        fail_if!(found.len() < self.settled, Violation::Lost { settled: self.settled, found: found.len() });
         // What was lost is not asked for any more, unless the start fails and the next one finds it.
         if self.planted == Planted::AppendToOldFile {
             self.units.truncate(found.len());

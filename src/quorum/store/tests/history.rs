@@ -254,9 +254,7 @@ impl History {
                     let all: Vec<_> = model.entries.range(from..to).map(|(_, entry)| *entry).collect();
                     let found = numbers(&entries);
                     let whole = limit.is_none() || found.is_empty();
-                    if (whole && found != all) || !all.starts_with(&found) {
-                        return Err(Violation::Read(found));
-                    }
+                    fail_if!((whole && found != all) || !all.starts_with(&found), Violation::Read(found));
                 }
                 return Ok(None);
             }

@@ -165,9 +165,7 @@ fn cut(check: &mut Check<'_>, checked: &Checked, is_log: bool, fix: Fix) -> Resu
 
 /// Asks for a yes.
 fn confirmed(check: &mut Check<'_>) -> Result<bool, String> {
-    if !io::stdin().is_terminal() {
-        return Err("--fix asks before it cuts, and standard input is no terminal: give --yes".to_owned());
-    }
+    fail_if!(!io::stdin().is_terminal(), "--fix asks before it cuts, and standard input is no terminal: give --yes".to_owned());
     check.say("Cut it? Type yes:");
     let mut line = String::new();
     io::stdin().lock().take(16).read_line(&mut line).map_err(|error| words(&error))?;
@@ -178,15 +176,11 @@ fn confirmed(check: &mut Check<'_>) -> Result<bool, String> {
 fn copy_end(file: &mut File, checked: &Checked, damage: &Damage) -> Result<PathBuf, String> {
     let changed = || format!("{} has changed since it was read: something writes to it", checked.path.display());
     let len = file.metadata().map_err(|error| describe(&checked.path, &error))?.len();
-    if len != checked.bytes {
-        return Err(changed());
-    }
+    fail_if!(len != checked.bytes, changed());
     let (path, mut copy) = create_copy(&checked.path, damage.whole)?;
     let end = file.seek(SeekFrom::Start(damage.whole)).and_then(|_| io::copy(file, &mut copy));
     let copied = end.map_err(|error| describe(&path, &error))?;
-    if copied != len - damage.whole {
-        return Err(changed());
-    }
+    fail_if!(copied != len - damage.whole, changed());
     copy.sync_all().and_then(|()| sync_folder(&path)).map_err(|error| describe(&path, &error))?;
     Ok(path)
 }

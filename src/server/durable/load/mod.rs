@@ -289,9 +289,7 @@ impl<R: Read + Seek> Input<R> {
         while left > 0 {
             let piece = self.read()?;
             let piece = &piece[..piece.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
-            if piece.is_empty() {
-                return Err(format!("{} has become shorter since it was read", self.path.display()));
-            }
+            fail_if!(piece.is_empty(), format!("{} has become shorter since it was read", self.path.display()));
             sum = crc64_of_more(sum, piece);
             left -= piece.len() as u64;
         }

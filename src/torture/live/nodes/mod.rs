@@ -175,9 +175,7 @@ impl Nodes {
             if leads && (0..self.nodes.len()).all(|node| self.votes(node)) {
                 return Ok(());
             }
-            if began.elapsed() > START_TIME {
-                return Err("no node leads, or one has no vote".to_owned());
-            }
+            fail_if!(began.elapsed() > START_TIME, "no node leads, or one has no vote".to_owned());
             sleep(LOOK).await;
         }
     }
