@@ -159,7 +159,7 @@ impl TestServer {
             shell.driver.engine.begin_batch(now, shell.clock.stopwatch_ns(), shell.clock.stopwatch());
             shell.driver.engine.execute(now, session, &args);
             shell.driver.engine.end_batch(now);
-            let now = shell.act(now);
+            let now = shell.perform_actions(now);
             let reply = std::mem::take(&mut shell.driver.engine.sessions_mut()[session].out);
             shell.driver.engine.disconnect(now, session);
             reply

@@ -1,5 +1,7 @@
 //! Identifiers of engine objects that every layer uses.
 
+use std::fmt;
+
 /// Identifies a session by its number and its generation. The number is used again when the session has ended, and has another
 /// generation then. So an id that was kept too long finds no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,4 +57,49 @@ impl UserId {
     pub const DEFAULT: UserId = UserId(0);
     /// No user: a caller inside the process, who may do everything.
     pub const INSIDE: UserId = UserId(u32::MAX);
+}
+
+/// A key or a lock: its name in a database.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key<'a> {
+    /// The number of the database, as the engine that runs has it.
+    pub db: u32,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+impl Key<'_> {
+    /// A copy that owns its name.
+    pub fn to_buf(self) -> KeyBuf {
+        KeyBuf { db: self.db, name: self.name.into() }
+    }
+}
+
+/// A [`Key`] that owns its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyBuf {
+    /// The number of the database.
+    pub db: u32,
+    /// The name.
+    pub name: Box<[u8]>,
+}
+
+impl KeyBuf {
+    /// The key, borrowed.
+    #[inline]
+    pub fn as_key(&self) -> Key<'_> {
+        Key { db: self.db, name: &self.name }
+    }
+}
+
+impl fmt::Debug for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.db, self.name.escape_ascii())
+    }
+}
+
+impl fmt::Debug for KeyBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_key().fmt(f)
+    }
 }

@@ -85,7 +85,6 @@ pub mod glob;
 pub mod ids;
 pub mod integer;
 pub mod kept;
-pub mod key;
 pub mod number;
 pub mod prefetch;
 pub mod rate;

@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::quorum::node::draw_id;
 use crate::quorum::recover::{Found, Recovery};
-use crate::quorum::store::{Forgotten, Owner};
+use crate::quorum::store::{LogLoss, Owner};
 use crate::server::durable::folder::Folder;
 use crate::server::replicated::FOLDER;
 
@@ -19,9 +19,9 @@ fn warning(node: u64, found: &Found) -> String {
         .map(|(id, (addr, votes))| format!("  node {id} at {addr}{}", if *votes { "" } else { ", without a vote" }))
         .collect();
     let forgotten = match found.forgotten {
-        Forgotten::All => "It has not caught up since it joined or lost its disk: RECOVER ANOTHER NODE IF YOU CAN.\n",
-        Forgotten::End => "The end of its log was cut, and it has not caught up since: recover another node if you can.\n",
-        Forgotten::Nothing => "",
+        LogLoss::All => "It has not caught up since it joined or lost its disk: RECOVER ANOTHER NODE IF YOU CAN.\n",
+        LogLoss::End => "The end of its log was cut, and it has not caught up since: recover another node if you can.\n",
+        LogLoss::Nothing => "",
     };
     let committed = found.committed.map_or_else(|| "none".to_owned(), |index| index.to_string());
     format!(

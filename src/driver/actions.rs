@@ -11,7 +11,7 @@ impl Driver {
     #[cold]
     pub fn next_action(&mut self, at: Present, boot: impl FnOnce() -> BootClock) -> Option<Action> {
         while let Some(action) = self.engine.take_action() {
-            if let Some(action) = self.act(at, action) {
+            if let Some(action) = self.perform(at, action) {
                 return Some(action);
             }
         }
@@ -22,7 +22,7 @@ impl Driver {
     }
 
     /// Carries out an action, if that needs nothing but the driver. Returns it otherwise.
-    fn act(&mut self, at: Present, action: Action) -> Option<Action> {
+    fn perform(&mut self, at: Present, action: Action) -> Option<Action> {
         match action {
             Action::Save { session, anew } => self.save(at, session, anew),
             Action::RewriteLog => self.rewrite(at),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::driver::bound::Limits;
+use crate::driver::backpressure::Limits;
 use crate::driver::file::FileLog;
 use crate::driver::{Driver, Present};
 use crate::persist::live_copy::{LiveCopy, Part};
@@ -121,7 +121,7 @@ impl Driver {
                 Purpose::Snapshot(number) => Use::Snapshot(number),
                 Purpose::File(_) => Use::FirstBase,
             };
-            self.orders.copy.push(CopyOrder::Begin(of, moment, Arc::clone(&copying.progress)));
+            self.outputs.copy.push(CopyOrder::Begin(of, moment, Arc::clone(&copying.progress)));
             self.record_changes();
             return true;
         };
@@ -147,10 +147,10 @@ impl Driver {
         }
         for part in parts {
             copying.progress.sent(&part);
-            self.orders.copy.push(CopyOrder::Part(part, moment));
+            self.outputs.copy.push(CopyOrder::Part(part, moment));
         }
         if whole && let Some(copying) = self.copying.take() {
-            self.orders.copy.push(CopyOrder::End(moment));
+            self.outputs.copy.push(CopyOrder::End(moment));
             match copying.purpose {
                 Purpose::Snapshot(_) => {
                     self.engine.persistence_mut().snapshot.copied_changes = self.engine.keyspace().changes.count;
@@ -175,7 +175,7 @@ impl Driver {
     pub(super) fn take_copy(&mut self) -> Option<Copying> {
         let copying = self.copying.take()?;
         copying.progress.abandon();
-        self.orders.copy.push(CopyOrder::Abandon);
+        self.outputs.copy.push(CopyOrder::Abandon);
         self.record_changes();
         Some(copying)
     }

@@ -252,7 +252,7 @@ impl Driver {
 
     /// Begins a new base, if none is being made, with the next changes that are handed on ([`Driver::submit`]).
     pub fn rewrite(&mut self, at: Present) {
-        if self.keeps_nothing() && self.log_again_ms.is_some() {
+        if self.is_memory_only() && self.log_again_ms.is_some() {
             // It could not be switched on. What was asked for is to try that again now.
             self.log_as_configured(at);
         } else {
@@ -272,7 +272,7 @@ impl Driver {
         file.begin_rewriting(now);
         file.turns_over = true;
         let head = Head { salt, line: file.log.records.begin_file(salt) };
-        self.orders.file.push(Order::NextIncrement(head));
+        self.outputs.file.push(Order::NextIncrement(head));
         tracing::info!("Background append only file rewriting started");
     }
 
@@ -291,7 +291,7 @@ impl Driver {
             return;
         }
         match made {
-            Ok((base, len)) => self.orders.file.push(Order::Base(base, len)),
+            Ok((base, len)) => self.outputs.file.push(Order::Base(base, len)),
             Err(reason) => {
                 tracing::warn!(reason, "cannot make a new base of the append-only file");
                 self.end_rewriting(at, false);
@@ -322,7 +322,7 @@ impl Driver {
         let Some(file) = self.file_mut() else { return };
         // What waits goes on waiting: batches are reported as settled under each value.
         file.syncs = syncs;
-        self.orders.file.push(Order::Sync(syncs));
+        self.outputs.file.push(Order::Sync(syncs));
     }
 
     /// Takes a report of the writer. [`Driver::submit`] belongs behind it. Returns what only the adapter can do about it.
@@ -349,8 +349,8 @@ impl Driver {
                 let text =
                     format!("cannot write the append-only file: {error}. What is on the disk is unknown, so the server ends");
                 tracing::error!("{text}");
-                self.orders.failed = Some(text);
-                self.orders.ends = true;
+                self.outputs.failed = Some(text);
+                self.outputs.ends = true;
             }
         }
         None

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
-use crate::driver::bound::Bound;
+use crate::driver::backpressure::Bound;
 use crate::driver::flaw::Flaw;
 use crate::driver::gate::{BatchNumber, CommitGate, Executed};
-use crate::driver::sharing::Sharing;
+use crate::driver::group_commit::GroupCommit;
 use crate::driver::{Changes, Driver, Present};
 use crate::engine::command::Command;
 use crate::engine::outbox::Outbox;
@@ -34,7 +34,7 @@ pub struct Log {
     /// Whether too many bytes wait to be stored.
     pub(super) bound: Bound,
     /// What the next batch waits for.
-    sharing: Sharing,
+    group_commit: GroupCommit,
     /// Whether the last look at the pending changes left them to wait for others. Nothing else comes back to them then.
     shares: bool,
     /// When the pending changes are handed on at the latest, in monotonic milliseconds.
@@ -50,7 +50,7 @@ impl Log {
             seed,
             seen: 0,
             bound: Bound::default(),
-            sharing: Sharing::default(),
+            group_commit: GroupCommit::default(),
             shares: false,
             due_ms: None,
         }
@@ -80,7 +80,7 @@ impl Log {
             if self.gate.is_on_its_way() {
                 return false;
             }
-            self.shares = self.sharing.waits(self.gate.held().get(), at.ns);
+            self.shares = self.group_commit.waits(self.gate.held().get(), at.ns);
             if self.shares {
                 return false;
             }
@@ -103,7 +103,7 @@ impl Log {
     /// Takes note of a batch that was settled after so many microseconds.
     fn share(&mut self, at: Present, took_us: u64) {
         if !at.frozen {
-            self.sharing = Sharing::after(self.gate.held().get(), took_us, at.ns);
+            self.group_commit = GroupCommit::after(self.gate.held().get(), took_us, at.ns);
         }
     }
 }
@@ -234,7 +234,7 @@ impl Driver {
                     // A crash may lose it; nothing waits.
                     file.log.gate.settle(number);
                 }
-                self.orders.file.push(Order::Append(number, bytes));
+                self.outputs.file.push(Order::Append(number, bytes));
                 if let Some(grown) = self.rewrite_due(at.now) {
                     tracing::info!("Starting automatic rewriting of AOF on {grown}% growth");
                     self.begin_rewriting(at.now);
@@ -271,7 +271,7 @@ impl Driver {
             return Some(rest);
         }
         let log = self.log()?;
-        log.shares.then(|| log.sharing.rest(ns))
+        log.shares.then(|| log.group_commit.rest(ns))
     }
 
     /// All batches up to this one are settled, the last of them after so many microseconds.

@@ -12,20 +12,21 @@
 //! proves is proved of what runs. How files are loaded is the server's still.
 //!
 //! - [`connections`]: what connections do with bytes, and who has a turn;
-//! - [`log`]: what records the changes, and which output waits ([`gate`]); [`file`]: an append-only file; [`sharing`], [`bound`], [`delay`]: how
+//! - [`log`]: what records the changes, and which output waits ([`gate`]); [`file`]: an append-only file; [`group_commit`], [`backpressure`], [`delay`]: how
 //!   long a batch waits for more, how much may wait, and when a sync takes too long;
 //! - [`copy`]: copies of the keyspace ([`received`]), for snapshots ([`saving`]) and when the file is switched on ([`switch`]);
 //! - `replicated`: one of several nodes;
 //! - [`replay`]: applies what a log has to an engine, in slices ([`pace`]).
 
 mod actions;
-pub mod bound;
+pub mod backpressure;
 pub mod connections;
 pub mod copy;
 pub mod delay;
 pub mod file;
 pub mod flaw;
 pub mod gate;
+pub mod group_commit;
 pub mod log;
 pub mod pace;
 pub mod received;
@@ -33,11 +34,10 @@ pub mod replay;
 #[cfg(feature = "quorum")]
 pub mod replicated;
 pub mod saving;
-pub mod sharing;
 pub mod switch;
 
 use crate::base::time::Now;
-use crate::driver::bound::Limits;
+use crate::driver::backpressure::Limits;
 use crate::driver::connections::Connections;
 use crate::driver::copy::{CopyOrder, Copying};
 use crate::driver::file::{FileLog, Phase};
@@ -76,7 +76,7 @@ pub enum Changes {
 
 /// What the adapter is to do.
 #[derive(Default)]
-pub struct Orders {
+pub struct Outputs {
     /// For the receiver of a copy, in this order; before those for the writer.
     pub copy: Vec<CopyOrder>,
     /// For the writer of the file, in this order.
@@ -108,7 +108,7 @@ pub struct Driver {
     /// Number of files so far that changes went to.
     files_begun: u64,
     limits: Limits,
-    orders: Orders,
+    outputs: Outputs,
     /// A fault that a test has planted.
     #[cfg(any(test, feature = "torture"))]
     flaw: Flaw,
@@ -129,7 +129,7 @@ impl Driver {
             switch_off_asked: false,
             files_begun: 0,
             limits: Limits::default(),
-            orders: Orders::default(),
+            outputs: Outputs::default(),
             #[cfg(any(test, feature = "torture"))]
             flaw: Flaw::Nothing,
         }
@@ -161,20 +161,20 @@ impl Driver {
 
     /// Takes what the adapter is to do. It has to be asked after each call of a method that changes the driver, and
     /// [`Driver::submit`] has to be called before anything else is written.
-    pub fn take_orders(&mut self) -> Orders {
-        std::mem::take(&mut self.orders)
+    pub fn take_outputs(&mut self) -> Outputs {
+        std::mem::take(&mut self.outputs)
     }
 
-    /// Whether [`Driver::take_orders`] has something to do.
+    /// Whether [`Driver::take_outputs`] has something to do.
     #[inline]
     pub fn has_orders(&self) -> bool {
-        let Orders { copy, file, opens_file, ends, failed } = &self.orders;
+        let Outputs { copy, file, opens_file, ends, failed } = &self.outputs;
         !copy.is_empty() || !file.is_empty() || *opens_file || *ends || failed.is_some()
     }
 
     /// Whether nothing is recorded or replicated: then there is nothing to hold, hand on or look at.
     #[inline]
-    pub fn keeps_nothing(&self) -> bool {
+    pub fn is_memory_only(&self) -> bool {
         matches!(self.changes, Changes::Nowhere)
     }
 

@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::DerefMut;
 
-use crate::base::ids::SessionId;
-use crate::base::key::{Key, KeyBuf};
+use crate::base::ids::{Key, KeyBuf, SessionId};
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::session::{Peer, SessionFlags};
@@ -44,8 +43,6 @@ pub enum Purpose {
     /// A new base is made, while the server that wrote the files runs.
     Base,
 }
-
-/// A lock's database and name.
 
 /// Applies files to an engine that has no clients: `E` is a `&mut Engine` or a `Box<Engine>`.
 pub struct Replay<E> {
@@ -268,7 +265,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         // One that has ended is there, and would not be seen.
         let now = self.now().of_load();
         let keyspace = self.engine.keyspace_mut();
-        keyspace.natives = true;
+        keyspace.has_natives = true;
         let mut db = keyspace.db(db, now);
         db.force_delete(name, Published::SILENT);
         let ttl = deadline.map_or(Ttl::Clear, Ttl::At);
@@ -343,7 +340,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             Purpose::Start { .. } => Coming::Restarted(engine.config().lock_session_grace),
         };
         engine.keyspace_mut().put_lock_records(now, records, 0, coming, |_| false);
-        engine.keyspace_mut().natives |= !locks.is_empty();
+        engine.keyspace_mut().has_natives |= !locks.is_empty();
         for (key, lock) in locks {
             engine.keyspace_mut().with_locks(now, |locks, keys| locks.adopt(keys, now, key.as_key(), lock, fate));
         }

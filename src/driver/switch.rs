@@ -24,7 +24,7 @@ impl Driver {
     /// Applies the value of `appendonly`.
     pub fn log_as_configured(&mut self, at: Present) {
         // While files are loaded, nothing is switched; the end of the load comes here. The nodes have a log of their own.
-        if self.engine.is_loading() || (self.file().is_none() && !self.keeps_nothing()) {
+        if self.engine.is_loading() || (self.file().is_none() && !self.is_memory_only()) {
             return;
         }
         self.log_again_ms = None;
@@ -32,7 +32,7 @@ impl Driver {
             (None, true) if !self.begins_log => {
                 self.begins_log = true;
                 self.log_is_coming(at);
-                self.orders.opens_file = true;
+                self.outputs.opens_file = true;
             }
             (None, false) => {
                 self.begins_log = false;
@@ -72,7 +72,7 @@ impl Driver {
     /// The folder of the file was opened, as ordered. Returns what the file begins with, once there is a copy for its base;
     /// `None` if no file is wanted any more.
     pub fn file_opened(&mut self, at: Present, boot: BootClock) -> Option<Beginning> {
-        if !self.begins_log || !self.keeps_nothing() {
+        if !self.begins_log || !self.is_memory_only() {
             return None;
         }
         if self.copies() {
@@ -131,7 +131,7 @@ impl Driver {
     pub(super) fn switch_off(&mut self, at: Present) {
         let Changes::File(file) = &mut self.changes else { return };
         file.phase = Phase::Closing;
-        self.orders.file.push(Order::Close);
+        self.outputs.file.push(Order::Close);
         self.record_changes();
         self.engine.persistence_mut().figures = None;
         self.engine.persistence_mut().rewrite_scheduled = false;

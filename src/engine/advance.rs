@@ -25,9 +25,9 @@ impl Engine {
         }
         let mut budget = ADVANCE_BUDGET;
         if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_expired {
-            self.end_expired_leases(now, &mut budget);
+            self.run_lock_timers(now, &mut budget);
         }
-        if now.reached(self.requests_due_ms()) {
+        if now.reached(self.remembered_due_ms()) {
             self.keyspace.with_locks(now, |locks, _| locks.requests.forget_some(now.mono_ms(), &mut budget));
         }
         let visited = self.running.visited;
@@ -56,7 +56,7 @@ impl Engine {
         if self.counts_clients() {
             self.evict_clients(now);
         }
-        self.time_out(now, &mut budget);
+        self.time_out_key_waits(now, &mut budget);
         if !self.clients.ending.is_empty() {
             self.end_more_grants(now);
         }
@@ -74,8 +74,8 @@ impl Engine {
         }
         self.settle_journal();
         self.mark_journal(false);
-        if self.keyspace.changes.attention || self.clients.pause.held() > 0 {
-            self.attend(now);
+        if self.keyspace.changes.has_follow_up || self.clients.pause.held() > 0 {
+            self.follow_up(now);
         }
         self.diagnosis.stats.advances += 1;
         self.diagnosis.stats.full_advances += (budget == 0) as u64;
@@ -86,7 +86,7 @@ impl Engine {
     #[cold]
     fn free_scripts(&mut self, budget: &mut u32) {
         if self.scripting.interpreters.has_garbage() && self.scripting.interpreters.free_some(budget) {
-            self.act(Action::ReturnMemory);
+            self.ask(Action::ReturnMemory);
         }
         self.scripting.touched = self.scripting.interpreters.has_garbage();
     }
@@ -105,7 +105,7 @@ impl Engine {
 
     /// The next time at which remembered lock requests are forgotten, in monotonic milliseconds; `u64::MAX` if there is none.
     #[inline(always)]
-    fn requests_due_ms(&self) -> u64 {
+    fn remembered_due_ms(&self) -> u64 {
         let Some(locks) = &self.keyspace.changes.locks else { return u64::MAX };
         locks.requests.next_ms()
     }
@@ -125,7 +125,7 @@ impl Engine {
         let locks_ms = if self.keyspace.keep_expired { u64::MAX } else { self.keyspace.changes.locks_due_ms };
         let ordered_ms = self.testing.faults.next_ms().min(self.testing.gates.next_ms());
         let next_ms = self.keyspace.changes.waits.next_ms().min(self.clients.pause.next_ms()).min(ordered_ms).min(locks_ms);
-        let next_ms = next_ms.min(self.requests_due_ms());
+        let next_ms = next_ms.min(self.remembered_due_ms());
         let next_ms = self.keyspace.next_wake().unwrap_or(u64::MAX).min(next_ms);
         (next_ms != u64::MAX).then_some(next_ms)
     }

@@ -13,16 +13,15 @@
 //!                       └──────────── BLMOVE has fed another key ◀────────────────────────────┘
 //! ```
 //!
-//! Waits for native locks are not here: [`crate::lock`] has their queues, and `Engine::attend_locks` writes their replies.
-//! `Engine::attend` serves both.
+//! Waits for native locks are not here: [`crate::lock`] has their queues, and `Engine::serve_lock_waiters` writes their replies.
+//! `Engine::follow_up` serves both.
 
 use crate::base::arguments::Arguments;
 use crate::base::error::{Error, Result};
-use crate::base::ids::SessionId;
-use crate::base::key::Key;
+use crate::base::ids::{Key, SessionId};
 use crate::base::number::LongDouble;
 use crate::base::time::Now;
-use crate::engine::context::{Context, Origin};
+use crate::engine::context::{Caller, Context};
 use crate::engine::replication::Patience;
 use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
@@ -43,7 +42,7 @@ impl Context<'_> {
     /// Whether the command may wait. In a transaction, a script or a load it may not: it replies as if it timed out at once.
     pub fn may_block(&mut self) -> bool {
         let never = SessionFlags::IN_EXEC.union(SessionFlags::NEVER_WAITS);
-        self.origin == Origin::Client && !self.session().flags.intersects(never)
+        self.caller == Caller::Client && !self.session().flags.intersects(never)
     }
 
     /// Blocks the session until one of the keys holds what wakes it, or until a deadline (monotonic milliseconds). In the first
@@ -88,7 +87,7 @@ impl Context<'_> {
         let log_position = asked.reached.is_none().then_some(asked.recorded);
         self.enter(args, std::iter::empty(), Waiting { wake, deadline, log_position, time_out });
         if asked.reached.is_some() {
-            self.engine.act(Action::LookAtFollowers);
+            self.engine.ask(Action::LookAtFollowers);
         }
     }
 
@@ -136,15 +135,15 @@ impl Engine {
     /// After a command, a transaction or a script, or when time has passed: serves the waiters of what has become ready, and
     /// executes requests that a pause has held back.
     #[cold]
-    pub(super) fn attend(&mut self, now: Now) {
+    pub(super) fn follow_up(&mut self, now: Now) {
         // Not in the middle of a long script that lets other sessions run.
         if self.scripting.long_run.is_some() {
             return;
         }
-        self.keyspace.changes.attention = false;
+        self.keyspace.changes.has_follow_up = false;
         self.settle_journal();
         self.serve_ready(now);
-        self.attend_locks(now);
+        self.serve_lock_waiters(now);
         self.attend_diagnosis();
         self.settle_journal();
         self.resume_held(now);
@@ -220,7 +219,7 @@ impl Engine {
     }
 
     /// Ends the waits whose deadlines have passed.
-    pub(super) fn time_out(&mut self, now: Now, budget: &mut u32) {
+    pub(super) fn time_out_key_waits(&mut self, now: Now, budget: &mut u32) {
         while *budget > 0
             && let Some(&(deadline, _, number)) = self.keyspace.changes.waits.deadlines.first()
             && now.reached(deadline)

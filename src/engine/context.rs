@@ -1,7 +1,6 @@
 //! The context of a command handler: the engine, the instant, the session, and the reply.
 
-use crate::base::ids::SessionId;
-use crate::base::key::Key;
+use crate::base::ids::{Key, SessionId};
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::Command;
@@ -11,7 +10,7 @@ use crate::resp::reply::Sink;
 
 /// Who called a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum Caller {
     /// A session, directly.
     Client,
     /// A script that a session runs.
@@ -29,11 +28,11 @@ pub struct Context<'a> {
     /// The selected database: the session's, or the script's own after a `SELECT` in it.
     pub db: u32,
     /// How it was called.
-    pub origin: Origin,
+    pub caller: Caller,
     /// The row of the command.
     pub command: &'static Command,
     /// The number of the command's slot in [`Engine::command_stats`].
-    pub slot: usize,
+    pub stats_slot: usize,
     /// Receives the reply. A handler that returns an error must not have written to it.
     pub reply: &'a mut dyn Sink,
 }
@@ -71,13 +70,13 @@ impl Context<'_> {
     /// As [`Context::db`] for a command that may write locks of Redis clients: notes with them who wrote them. The name and the
     /// address of the client are remembered when its connection ends.
     #[inline]
-    pub fn signing_db(&mut self) -> Db<'_> {
-        self.signing_db_and_reply(true).0
+    pub fn db_noting_writer(&mut self) -> Db<'_> {
+        self.db_noting_writer_and_reply(true).0
     }
 
-    /// As [`Context::db_and_reply`], and as [`Context::signing_db`] if the command `may_lock`.
+    /// As [`Context::db_and_reply`], and as [`Context::db_noting_writer`] if the command `may_lock`.
     #[inline]
-    pub fn signing_db_and_reply(&mut self, may_lock: bool) -> (Db<'_>, &mut dyn Sink) {
+    pub fn db_noting_writer_and_reply(&mut self, may_lock: bool) -> (Db<'_>, &mut dyn Sink) {
         let session = &mut self.engine.clients.sessions[self.session];
         let mut writer = 0;
         if may_lock {

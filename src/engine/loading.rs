@@ -10,8 +10,7 @@
 //! An engine whose clients have keys already takes over a loaded one by [`Engine::reload`] (`DEBUG RELOAD`, `DEBUG LOADAOF`).
 
 use crate::base::error::{Error, Result};
-use crate::base::ids::SessionId;
-use crate::base::key::KeyBuf;
+use crate::base::ids::{KeyBuf, SessionId};
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
@@ -44,10 +43,10 @@ impl Engine {
         let next_token = self.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
         let keyspace = &mut self.keyspace;
         (keyspace.space, keyspace.numbers) = (loaded.space, loaded.numbers);
-        keyspace.natives = loaded.natives;
+        keyspace.has_natives = loaded.has_natives;
         keyspace.changes.locks = loaded.changes.locks;
         keyspace.changes.locks_due_ms = loaded.changes.locks_due_ms;
-        keyspace.changes.attention |= loaded.changes.attention;
+        keyspace.changes.has_follow_up |= loaded.changes.has_follow_up;
         if let Some(locks) = &mut keyspace.changes.locks {
             locks.set_next_token(next_token);
         }
@@ -105,7 +104,7 @@ impl Engine {
         self.keyspace.with_locks(now, |locks, _| locks.set_next_token(next_token));
         self.publish_events();
         self.keyspace.changes.end();
-        self.attend(now);
+        self.follow_up(now);
         Ok(())
     }
 
@@ -125,7 +124,7 @@ impl Engine {
         while self.keyspace.has_unfreed() || self.keyspace.changes.has_lost() {
             self.keyspace.free_some(&mut { u32::MAX });
         }
-        self.attend_locks(now);
+        self.serve_lock_waiters(now);
         self.keyspace.with_locks(now, |locks, _| locks.forget_all());
         for source in scripts {
             if let Err(error) = self.scripts_mut().load_script(source) {

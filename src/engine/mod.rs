@@ -24,9 +24,9 @@
 //! ```text
 //!   LOCK.ACQUIRE ▶ commands::locks::acquire ▶ Keyspace::with_locks ▶ lock::Locks: granted, or queued
 //!   RELEASE ▶ Locks::release ▶ grant_waiters ▶ make_grant ▶ Outcome
-//!     after the command: attend ▶ attend_locks ▶ reply_to_lock_waiters ▶ the reply is in the waiter's outbox
+//!     after the command: follow_up ▶ serve_lock_waiters ▶ reply_to_lock_waiters ▶ the reply is in the waiter's outbox
 //!     ▶ mark_dirty ▶ Driver::finish_batch ▶ wake_dirty ▶ the waiter's turn: Connection::write
-//!   lease of a lock with waiters ▶ end_expired_leases ▶ Locks::end_due ▶ reply_to_lock_waiters
+//!   lease of a lock with waiters ▶ run_lock_timers ▶ Locks::end_due ▶ reply_to_lock_waiters
 //!   lease of a lock without waiters: the key expires, as below ▶ Keyspace::lock_lapsed ▶ Locks::key_expired
 //! ```
 //!
@@ -311,7 +311,7 @@ impl Engine {
     }
 
     /// Adds an action for the driver.
-    pub fn act(&mut self, action: Action) {
+    pub fn ask(&mut self, action: Action) {
         self.work.actions.push_back(action);
         self.update_slow_path();
     }

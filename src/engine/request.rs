@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::engine::advance::ADVANCE_BUDGET;
 use crate::engine::cluster;
 use crate::engine::command::{Command, Flags, Traits};
-use crate::engine::context::{Context, Origin};
+use crate::engine::context::{Caller, Context};
 use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
 use crate::engine::slow_path::SlowPath;
@@ -67,11 +67,11 @@ impl Engine {
         if request.key.is_some() {
             self.keyspace.uncache_hash();
         }
-        if !self.keyspace.changes.attention {
+        if !self.keyspace.changes.has_follow_up {
             return flags;
         }
         // Requests of other sessions may write to this outbox.
-        outbox.in_place(self, |engine| engine.attend(now));
+        outbox.in_place(self, |engine| engine.follow_up(now));
         self.clients.sessions[outbox.session].flags
     }
 
@@ -99,7 +99,7 @@ impl Engine {
         if now.reached(self.keyspace.changes.locks_due_ms) {
             if self.scripting.long_run.is_none() && !self.keyspace.keep_expired {
                 let mut budget = STEPS_BEFORE_REQUEST;
-                self.end_expired_leases(now, &mut budget);
+                self.run_lock_timers(now, &mut budget);
             }
             self.keyspace.leases_overdue = now.reached(self.keyspace.changes.locks_due_ms);
         }
@@ -123,8 +123,9 @@ impl Engine {
                 let slot = self.diagnosis.command_stats.find(command);
                 session.last_command = Some(slot as u16);
                 if ordinary || self.may_run(now, id, command, args, &mut reply) {
-                    let origin = Origin::Client;
-                    let mut cx = Context { engine: self, now, session: id, db, origin, command, slot, reply: &mut reply };
+                    let caller = Caller::Client;
+                    let mut cx =
+                        Context { engine: self, now, session: id, db, caller, command, stats_slot: slot, reply: &mut reply };
                     cx.run(args);
                     db_after = cx.db;
                     ran = Some((command, slot));
@@ -278,9 +279,9 @@ impl Context<'_> {
         engine.diagnosis.stats.commands += 1;
         engine.keyspace.lru.begin();
         let observed = engine.on_slow_path(SlowPath::MONITOR_OR_TRACKING);
-        let counted = engine.diagnosis.command_stats.slot(self.slot);
+        let counted = engine.diagnosis.command_stats.slot(self.stats_slot);
         counted.calls += 1;
-        if observed | engine.keyspace.leases_overdue | (engine.keyspace.natives & counted.guarded) {
+        if observed | engine.keyspace.leases_overdue | (engine.keyspace.has_natives & counted.guarded) {
             return self.run_slowly(args);
         }
         self.handle(args);
@@ -290,9 +291,9 @@ impl Context<'_> {
     /// Runs another command for the same session, which replies in place of this one: a queued request of a transaction. Returns
     /// the number of the command's slot in the statistics.
     pub(super) fn call(&mut self, command: &'static Command, args: &[&[u8]]) -> usize {
-        let Context { now, session, db, origin, .. } = *self;
+        let Context { now, session, db, caller, .. } = *self;
         let slot = self.engine.diagnosis.command_stats.find(command);
-        let mut cx = Context { engine: self.engine, now, session, db, origin, command, slot, reply: self.reply };
+        let mut cx = Context { engine: self.engine, now, session, db, caller, command, stats_slot: slot, reply: self.reply };
         cx.run(args);
         self.db = cx.db;
         slot
@@ -305,13 +306,13 @@ impl Context<'_> {
         let (now, id, db, command) = (self.now, self.session, self.db, self.command);
         let engine = &mut *self.engine;
         if engine.keyspace.leases_overdue {
-            engine.end_expired_leases_of(now, db, command, args);
+            engine.run_lock_timers_of(now, db, command, args);
         }
-        if engine.keyspace.natives
-            && engine.diagnosis.command_stats.slot(self.slot).guarded
+        if engine.keyspace.has_natives
+            && engine.diagnosis.command_stats.slot(self.stats_slot).guarded
             && let Err(error) = engine.guard_natives(now, id, db, command, args)
         {
-            engine.diagnosis.command_stats.slot(self.slot).failed += 1;
+            engine.diagnosis.command_stats.slot(self.stats_slot).failed += 1;
             engine.refuse(&error, self.reply);
             // Expired keys and leases were settled before the refusal.
             return engine.publish_events();
@@ -327,7 +328,7 @@ impl Context<'_> {
     #[inline(always)]
     pub(super) fn handle(&mut self, args: &[&[u8]]) {
         if let Err(error) = (self.command.handler)(self, args) {
-            self.engine.diagnosis.command_stats.slot(self.slot).failed += 1;
+            self.engine.diagnosis.command_stats.slot(self.stats_slot).failed += 1;
             self.engine.refuse(&error, self.reply);
         }
     }

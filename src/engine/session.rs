@@ -46,7 +46,7 @@ bitflags::bitflags! {
         /// Close the connection by a TCP reset (`FAULT`).
         const RESET_SOCKET = 1 << 15;
         /// Output passes gates (`FAULT`): see `engine/faults/gates`.
-        const GATED = 1 << 16;
+        const FAULT_GATED = 1 << 16;
         /// The request is blocked, and its reply is to be held back (`FAULT`).
         const PACED = 1 << 17;
         /// Has subscriptions.

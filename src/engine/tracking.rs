@@ -6,7 +6,7 @@
 use crate::base::ids::SessionId;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
-use crate::engine::context::Origin;
+use crate::engine::context::Caller;
 use crate::engine::pubsub::subscriptions::is_of_leader;
 use crate::engine::pubsub::{self, Kind};
 use crate::engine::session::SessionFlags;
@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// After a command: records the keys that its client may have read. For a script these are its declared keys.
-    pub(super) fn remember_reads(&mut self, id: SessionId, origin: Origin, command: &'static Command, args: &[&[u8]]) {
+    pub(super) fn remember_reads(&mut self, id: SessionId, caller: Caller, command: &'static Command, args: &[&[u8]]) {
         let number = self.clients.sessions[id].tracker;
         let tracking = &mut self.keyspace.changes.tracking;
         let Some(tracker) = tracking.get(number) else { return };
@@ -77,7 +77,7 @@ impl Engine {
             return;
         }
         let bytes_max = self.config.client_query_buffer_limit;
-        if origin == Origin::Script {
+        if caller == Caller::Script {
             let declared = std::mem::take(&mut tracking.declared);
             for key in &declared {
                 tracking.remember(number, key, bytes_max);

@@ -6,13 +6,13 @@ mod strings;
 pub use ahead::Ahead;
 
 use crate::base::error::{Error, Result};
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::keyspace::change::{Change, Changes, Effect, Event};
 use crate::keyspace::eviction::Evictor;
 use crate::keyspace::lru::AccessClock;
 use crate::keyspace::natives::may_replace;
-use crate::lock::Origin;
+use crate::lock::Deletion;
 use crate::store::dict::{KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
 use crate::store::space::{Due, Space};
@@ -78,7 +78,7 @@ pub struct Keyspace {
     /// The maximum size of a block of a stream.
     pub stream_limits: BlockLimits,
     /// Whether the keys may include locks, semaphores, latches or guards.
-    pub natives: bool,
+    pub has_natives: bool,
     /// Whether overdue leases may be unsettled: commands must settle those of their own keys.
     pub leases_overdue: bool,
     /// `DEBUG SET-ACTIVE-EXPIRE`: if off, keys expire only when they are accessed.
@@ -101,7 +101,7 @@ impl Keyspace {
             keep_expired: false,
             set_limits: Default::default(),
             stream_limits: BlockLimits::default(),
-            natives: false,
+            has_natives: false,
             leases_overdue: false,
             active_expire: true,
         }
@@ -511,7 +511,7 @@ impl<'a> Db<'a> {
             let writer = space.writer_of(old);
             let place = space.insert(self.dict, hash, key, value, deadline);
             if let Some(writer) = writer {
-                space.sign(self.dict, place, writer);
+                space.note_writer(self.dict, place, writer);
             }
             place
         };
@@ -571,7 +571,7 @@ impl<'a> Db<'a> {
                     return None;
                 }
                 if self.writer != 0 {
-                    space.sign(self.dict, place, self.writer);
+                    space.note_writer(self.dict, place, self.writer);
                 }
                 self.note_use(place);
             }
@@ -579,7 +579,7 @@ impl<'a> Db<'a> {
                 let mut entry = Entry::new(key, value, deadline);
                 entry.change().touch(self.first_stamp());
                 if self.writer != 0 {
-                    self.keyspace.space.sign_new(&mut entry, self.writer);
+                    self.keyspace.space.note_writer_of_new(&mut entry, self.writer);
                 }
                 let place = self.keyspace.space.insert_entry(self.dict, hash, entry);
                 self.keyspace.changes.publish(self.index, Event::NEW, key);
@@ -638,13 +638,13 @@ impl<'a> Db<'a> {
         }
         let next_token = self.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
         let home = self.keyspace.changes.locks.as_ref().map_or(self.index, |locks| locks.home(self.index));
-        let origin = Origin { db: self.index, home, at_ms: self.now.mono_ms(), by: self.keyspace.changes.client, next_token };
-        let len = self.keyspace.space.clear(self.dict, origin);
+        let deletion = Deletion { db: self.index, home, at_ms: self.now.mono_ms(), by: self.keyspace.changes.client, next_token };
+        let len = self.keyspace.space.clear(self.dict, deletion);
         if let Some(locks) = &mut self.keyspace.changes.locks {
-            locks.flushed(origin);
-            self.keyspace.changes.attention |= locks.has_work();
+            locks.flushed(deletion);
+            self.keyspace.changes.has_follow_up |= locks.has_work();
         }
-        self.keyspace.natives &= (0..self.keyspace.databases()).any(|db| !self.keyspace.space.dict(db).is_empty());
+        self.keyspace.has_natives &= (0..self.keyspace.databases()).any(|db| !self.keyspace.space.dict(db).is_empty());
         let event = Event::new(Default::default(), "flushdb");
         let before = self.keyspace.changes.count;
         self.emit(b"", event, Effect::Flush);

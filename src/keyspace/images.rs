@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::key::{Key, KeyBuf};
+use crate::base::ids::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::{Keyspace, Ttl, ended};
@@ -11,8 +11,6 @@ use crate::lock::{Client, Fate, Grant, Holders, Lock};
 use crate::store::entry::{EntryRef, Form, ValueRef};
 use crate::store::values::hash::Hash;
 use crate::store::values::value::Value;
-
-/// A key: the index of its database, and its name.
 
 /// Images of all keys, or of some of them.
 pub(crate) type Images = BTreeMap<KeyBuf, Image>;
@@ -127,7 +125,7 @@ impl Keyspace {
                 }
             }
             ImageValue::Other(mut value) => {
-                self.natives |= value.is_native();
+                self.has_natives |= value.is_native();
                 if let Value::Hash(hash) = &mut *value
                     && later_ms != 0
                 {

@@ -19,7 +19,7 @@ use foldhash::fast::FixedState;
 use slab::Slab;
 
 use crate::base::chunks::Chunks;
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::segments::Segments;
 
 /// End of a list, and a number that refers to no key, link or owner.

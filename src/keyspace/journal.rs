@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::base::key::KeyBuf;
+use crate::base::ids::KeyBuf;
 use crate::keyspace::change::{Change, Effect, Event};
 use crate::keyspace::databases::Keyspace;
 use crate::keyspace::images::{Image, Images};

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::keyspace::databases::Keyspace;
 use crate::keyspace::interests::{Interests, NIL};

@@ -377,7 +377,7 @@ pub fn describe(cycle: &[Step], sees: impl Fn(&[u8]) -> bool) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::Key;
+    use crate::base::ids::Key;
     use crate::lock::grant::{Bound, Client};
     use crate::lock::interface::Request;
     use crate::lock::queue::Wanted;

@@ -6,7 +6,7 @@ mod semaphores;
 use ages::Ages;
 use semaphores::Semaphores;
 
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::lock::grant::Grant;
 use crate::lock::holders::Lock;
 

@@ -12,11 +12,11 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 use crate::base::chunks::Chunks;
+use crate::base::ids::Key;
 use crate::base::kept::Memory;
-use crate::base::key::Key;
 use crate::base::prefetch::prefetch;
 use crate::base::segments::Segments;
-use crate::lock::Origin;
+use crate::lock::Deletion;
 use crate::lock::grant::{Client, Owner, Reason};
 use crate::lock::history::breaks::Breaks;
 use crate::lock::history::recent::Recent;
@@ -273,8 +273,8 @@ impl History {
 
     /// Records the end of a grant, which may be earlier than the last recorded event. If the grant is not remembered, its end is
     /// recorded only where it is the latest event.
-    pub fn note_end(&mut self, name: &[u8], what: What, owner: &[u8], origin: Origin) {
-        let Origin { db, at_ms, by: client, next_token, .. } = origin;
+    pub fn note_end(&mut self, name: &[u8], what: What, owner: &[u8], deletion: Deletion) {
+        let Deletion { db, at_ms, by: client, next_token, .. } = deletion;
         let key = Key { db, name };
         let record = self.find(key).and_then(|number| self.records.get_mut(number));
         let events_max = self.events_max;

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::lock::grant::{Client, Owner, Reason};
 use crate::lock::graph::Step;
 use crate::lock::history::breaks::Breaks;

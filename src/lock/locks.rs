@@ -15,10 +15,10 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use granting::{Granting, grantable};
-use losing::{Lost, Origin};
+use losing::{Deletion, Lost};
 use smallvec::SmallVec;
 
-use crate::base::key::{Key, KeyBuf};
+use crate::base::ids::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Mode, Owner};
 use crate::lock::held_counts::HeldByDb;
@@ -36,11 +36,9 @@ pub const LONG_WAIT_MS: u64 = 1000;
 /// Budget steps for settling one due event, such as a lease that ends and the next grant. Freeing an entry takes one step.
 pub const DUE_STEPS: u32 = 4;
 
-/// A database by its index, and a name in it.
-
 /// Events that happen on their own, in the order in which they are settled at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
+enum LockTimer {
     /// A lease, a delay or a plain key under the name of a queue ends.
     Queue(u32),
     /// A waiter times out: its serial number, and its number.
@@ -66,12 +64,12 @@ pub struct Locks {
     next_token: u64,
     /// Events that are due on their own, by monotonic milliseconds. The section "Two mechanisms end leases" of [`crate::lock`]
     /// says why these are not on the wheel.
-    deadlines: BTreeSet<(u64, Due)>,
+    deadlines: BTreeSet<(u64, LockTimer)>,
     next_ms: u64,
     /// Queues whose first waiters may be eligible for a grant.
-    todo: Vec<u32>,
+    ready_queues: Vec<u32>,
     /// A queue and an owner that was just granted its lock, and that may also wait for that lock on other connections.
-    again: Vec<(u32, Owner)>,
+    owners_again: Vec<(u32, Owner)>,
     /// Results that connections have to be told.
     pub outcomes: Vec<Outcome>,
     /// Grants that end with their connections or named sessions. The key is the id of the connection or session ([`Bound::key`])
@@ -81,16 +79,16 @@ pub struct Locks {
     /// Ids of connections with bound grants of which it is not known if they live: see [`crate::lock::locks::unseen`].
     unseen: BTreeSet<u64>,
     /// Ids of ended named sessions whose grants are still being ended, with the last connections of those sessions.
-    over: VecDeque<(u64, Option<Client>)>,
+    ended_sessions: VecDeque<(u64, Option<Client>)>,
     /// Ids of ended connections and sessions with too many grants to end at once, with the connection to notify. A request that
     /// meets one of the remaining grants ends it first, so that another connection of its owner does not re-enter it.
-    ending: Vec<(u64, Option<Client>)>,
+    ending_clients: Vec<(u64, Option<Client>)>,
     /// [`Locks::home`] of each database index, once databases were swapped.
     homes: Vec<u32>,
     /// Holders that have lost their locks and are still to be notified.
-    lost: VecDeque<Lost>,
+    lost_holders: VecDeque<Lost>,
     /// The last flush of each database.
-    flushes: Vec<Origin>,
+    flushes: Vec<Deletion>,
     /// Waits of at least this many milliseconds are kept as long waits; `None` keeps none.
     pub long_wait_ms: Option<u64>,
 }
@@ -108,15 +106,15 @@ impl Locks {
             next_token: first_token.max(1),
             deadlines: BTreeSet::new(),
             next_ms: u64::MAX,
-            todo: Vec::new(),
-            again: Vec::new(),
+            ready_queues: Vec::new(),
+            owners_again: Vec::new(),
             outcomes: Vec::new(),
             bound: BTreeMap::new(),
             unseen: BTreeSet::new(),
-            over: VecDeque::new(),
-            ending: Vec::new(),
+            ended_sessions: VecDeque::new(),
+            ending_clients: Vec::new(),
             homes: Vec::new(),
-            lost: VecDeque::new(),
+            lost_holders: VecDeque::new(),
             flushes: Vec::new(),
             long_wait_ms: Some(LONG_WAIT_MS),
         }
@@ -141,13 +139,13 @@ impl Locks {
     /// The instant of the next event that happens on its own, in monotonic milliseconds; `u64::MAX` if there is none.
     #[inline]
     pub fn next_ms(&self) -> u64 {
-        if self.todo.is_empty() { self.next_ms } else { 0 }
+        if self.ready_queues.is_empty() { self.next_ms } else { 0 }
     }
 
     /// Whether there are outcomes to deliver, or queues to serve.
     #[inline]
     pub fn has_work(&self) -> bool {
-        !self.todo.is_empty() || !self.outcomes.is_empty()
+        !self.ready_queues.is_empty() || !self.outcomes.is_empty()
     }
 
     /// Whether a remembered request or a session has changed.
@@ -191,7 +189,7 @@ impl Locks {
         wait: Option<Option<u64>>,
     ) -> Result<Acquired, Refusal> {
         let mut lock = Lock::default();
-        let plain = match self.open(keys, now, key, &mut lock) {
+        let plain = match self.load(keys, now, key, &mut lock) {
             Found::Native => return Err(Refusal::WrongType),
             found => found == Found::Plain,
         };
@@ -216,7 +214,7 @@ impl Locks {
             }
             self.reenter(now, key, &mut lock, request, false);
             self.history.note(key, now.mono_ms(), What::Reentered, request.owner, client);
-            self.close(keys, key, &mut lock);
+            self.store(keys, key, &mut lock);
             return Ok(Acquired::Granted(token));
         }
         let (upgrade, waited_for) = (held.is_some(), queue.and_then(|queue| self.queues.first(queue)).is_some());
@@ -226,7 +224,7 @@ impl Locks {
             if let Some(queue) = queue {
                 self.schedule_same_owner(queue, request.owner);
             }
-            self.close(keys, key, &mut lock);
+            self.store(keys, key, &mut lock);
             return Ok(Acquired::Granted(token));
         }
         let Some(deadline_ms) = wait else {
@@ -238,9 +236,9 @@ impl Locks {
         let user = lock.holders.get(request.owner).map_or(client.user, |grant| grant.client.user);
         let request = &Request { client: client.as_user(user), ..*request };
         let waits = self.wait(keys, now, request, deadline_ms, (upgrade, false), &[queue]);
-        self.close_unchanged(keys, key, &mut lock, plain);
+        self.store_unchanged(keys, key, &mut lock, plain);
         if plain {
-            self.todo.push(queue);
+            self.ready_queues.push(queue);
         }
         waits.map(Acquired::Waits)
     }
@@ -283,7 +281,7 @@ impl Locks {
         let mut free = true;
         for key in all() {
             let mut lock = Lock::default();
-            match self.open(keys, now, key, &mut lock) {
+            match self.load(keys, now, key, &mut lock) {
                 Found::Native => return Err(Refusal::WrongType),
                 Found::Plain => free = false,
                 Found::Free => free &= self.is_unclaimed(key),
@@ -339,7 +337,7 @@ impl Locks {
             return Ok(left);
         }
         let mut lock = Lock::default();
-        let holder = self.open_held(keys, now, key, claim, &mut lock)?;
+        let holder = self.load_held(keys, now, key, claim, &mut lock)?;
         let left = lock.holders.change(holder, |grant| {
             grant.holds = if all { 0 } else { grant.holds - 1 };
             grant.holds
@@ -359,7 +357,7 @@ impl Locks {
             let ended_ms = (left == 0).then(|| now.mono_ms());
             self.requests.answered((self.home(key.db), key.name, owner), id, Answer::Released(left), ended_ms);
         }
-        self.close(keys, key, &mut lock);
+        self.store(keys, key, &mut lock);
         self.work(keys, now);
         Ok(left)
     }
@@ -378,7 +376,7 @@ impl Locks {
         (by, is_connected): (Client, impl FnOnce(Client) -> bool),
     ) -> Result<Renewed, Refusal> {
         let mut lock = Lock::default();
-        let holder = self.open_held(keys, now, key, claim, &mut lock)?;
+        let holder = self.load_held(keys, now, key, claim, &mut lock)?;
         let changed = lock.holders.change(holder, |grant| {
             let mut first = false;
             if let Some(lease_ms) = lease_ms {
@@ -396,14 +394,14 @@ impl Locks {
         if first {
             self.held.renewed(key.db);
         }
-        self.close(keys, key, &mut lock);
+        self.store(keys, key, &mut lock);
         Ok(Renewed { left_ms: now.left_ms(end_ms), taken_over })
     }
 
     /// Shows a lock in its current state to `see`, and puts it back unchanged.
     pub fn look<T>(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, see: impl FnOnce(Option<&Lock>) -> T) -> T {
         let mut lock = Lock::default();
-        match self.open(keys, now, key, &mut lock) {
+        match self.load(keys, now, key, &mut lock) {
             Found::Lock => {
                 let seen = see(Some(&lock));
                 keys.put_back(key, &mut lock);
@@ -421,12 +419,12 @@ impl Locks {
         {
             *budget = budget.saturating_sub(DUE_STEPS);
             match due {
-                Due::Queue(queue) => {
+                LockTimer::Queue(queue) => {
                     self.set_due(queue, 0);
-                    self.todo.push(queue);
+                    self.ready_queues.push(queue);
                 }
-                Due::Waiter(_, waiter) => self.end_wait(keys, now, waiter, What::TimedOut),
-                Due::Session(number) => self.end_named(number),
+                LockTimer::Waiter(_, waiter) => self.end_wait(keys, now, waiter, What::TimedOut),
+                LockTimer::Session(number) => self.end_named(number),
             }
             self.work(keys, now);
         }
@@ -437,19 +435,19 @@ impl Locks {
     /// Serves the queues that may have eligible waiters.
     #[inline]
     pub fn work(&mut self, keys: &mut impl Keys, now: Now) {
-        if !self.todo.is_empty() {
+        if !self.ready_queues.is_empty() {
             self.serve_queues(keys, now);
         }
     }
 
     #[inline(never)]
     fn serve_queues(&mut self, keys: &mut impl Keys, now: Now) {
-        while let Some(number) = self.todo.pop() {
+        while let Some(number) = self.ready_queues.pop() {
             let Some(queue) = self.queues.get(number) else { continue };
             let key = queue.key().to_buf();
             let key = key.as_key();
             let mut lock = Lock::default();
-            let found = self.open(keys, now, key, &mut lock);
+            let found = self.load(keys, now, key, &mut lock);
             match found {
                 Found::Plain => {
                     self.track(key, &lock);
@@ -467,37 +465,37 @@ impl Locks {
                         self.mirror(number, &lock);
                     }
                     self.grant_waiters(keys, now, key, &mut lock);
-                    self.close(keys, key, &mut lock);
+                    self.store(keys, key, &mut lock);
                 }
             }
         }
-        self.again.clear();
+        self.owners_again.clear();
     }
 
     /// Takes what a name holds, and ends grants whose leases have ended; see [`Keys::take`].
     #[inline(always)]
-    fn open(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: &mut Lock) -> Found {
+    fn load(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: &mut Lock) -> Found {
         let found = keys.take(key, lock);
         if found == Found::Lock && (lock.due_ms().is_some_and(|at| now.reached(at)) || self.has_ending(lock)) {
-            return self.open_overdue(keys, now, key, lock);
+            return self.load_overdue(keys, now, key, lock);
         }
         found
     }
 
-    /// As [`Locks::open`] for a lock that was taken and has something overdue.
+    /// As [`Locks::load`] for a lock that was taken and has something overdue.
     #[cold]
-    fn open_overdue(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: &mut Lock) -> Found {
+    fn load_overdue(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, lock: &mut Lock) -> Found {
         self.expire(keys, now, key, lock);
         self.grant_waiters(keys, now, key, lock);
         let free = lock.is_free();
-        self.close(keys, key, lock);
+        self.store(keys, key, lock);
         *lock = Lock::default();
         if free { Found::Free } else { keys.take(key, lock) }
     }
 
-    /// As [`Locks::open`] for a holder. Returns its place in the lock, or refuses where the claim does not hold.
+    /// As [`Locks::load`] for a holder. Returns its place in the lock, or refuses where the claim does not hold.
     #[inline]
-    fn open_held(
+    fn load_held(
         &mut self,
         keys: &mut impl Keys,
         now: Now,
@@ -505,7 +503,7 @@ impl Locks {
         &Claim { owner, semaphore, token }: &Claim<'_>,
         lock: &mut Lock,
     ) -> Result<Holder, Refusal> {
-        let refusal = match self.open(keys, now, key, lock) {
+        let refusal = match self.load(keys, now, key, lock) {
             Found::Native | Found::Plain => return Err(Refusal::WrongType),
             Found::Lock if (lock.limit > 0) != semaphore => Refusal::WrongType,
             Found::Lock | Found::Free => match lock.holders.find(owner) {
@@ -545,12 +543,12 @@ impl Locks {
     }
 
     /// Puts a changed lock back, and updates its queue and deadlines.
-    fn close(&mut self, keys: &mut impl Keys, key: Key<'_>, lock: &mut Lock) {
+    fn store(&mut self, keys: &mut impl Keys, key: Key<'_>, lock: &mut Lock) {
         self.track(key, lock);
         keys.put(key, lock);
     }
 
-    fn close_unchanged(&mut self, keys: &mut impl Keys, key: Key<'_>, lock: &mut Lock, plain: bool) {
+    fn store_unchanged(&mut self, keys: &mut impl Keys, key: Key<'_>, lock: &mut Lock, plain: bool) {
         self.track(key, lock);
         self.put_aside(keys, key, lock, plain);
     }
@@ -567,15 +565,17 @@ impl Locks {
         self.history.check_invariants();
         self.requests.check_invariants();
         self.sessions.check_invariants();
-        assert!(self.todo.is_empty(), "all eligible waiters were granted");
+        assert!(self.ready_queues.is_empty(), "all eligible waiters were granted");
         let first_ms = self.deadlines.first().map_or(u64::MAX, |first| first.0);
-        let expected_ms = if self.over.is_empty() { first_ms } else { 0 };
+        let expected_ms = if self.ended_sessions.is_empty() { first_ms } else { 0 };
         assert_eq!(self.next_ms, expected_ms, "what comes next is known");
         for &(at_ms, due) in &self.deadlines {
             let known = match due {
-                Due::Queue(queue) => self.queues.get(queue).is_some_and(|queue| queue.due_ms == at_ms),
-                Due::Waiter(_, waiter) => self.queues.waiter(waiter).is_some_and(|waiter| waiter.deadline_ms == Some(at_ms)),
-                Due::Session(number) => self.sessions.get(number).is_some_and(|session| session.end_ms == at_ms),
+                LockTimer::Queue(queue) => self.queues.get(queue).is_some_and(|queue| queue.due_ms == at_ms),
+                LockTimer::Waiter(_, waiter) => {
+                    self.queues.waiter(waiter).is_some_and(|waiter| waiter.deadline_ms == Some(at_ms))
+                }
+                LockTimer::Session(number) => self.sessions.get(number).is_some_and(|session| session.end_ms == at_ms),
             };
             assert!(known, "a deadline belongs to a queue, a waiter or a session");
         }
@@ -583,12 +583,12 @@ impl Locks {
             let key = Bound::session_key(number);
             let bound = self.bound.range((key, 0)..=(key, u64::MAX)).count();
             assert_eq!(session.grants, bound as u64, "a session knows how many grants it has");
-            assert!(session.end_ms == 0 || self.deadlines.contains(&(session.end_ms, Due::Session(number))));
+            assert!(session.end_ms == 0 || self.deadlines.contains(&(session.end_ms, LockTimer::Session(number))));
         }
         assert!(self.unseen.iter().all(|&client| self.has_bound(client)), "an unseen connection has grants");
         for (number, queue) in self.queues.iter() {
             assert!(queue.len > 0 || queue.pinned, "a queue has a waiter, or is pinned");
-            assert!(queue.due_ms == 0 || self.deadlines.contains(&(queue.due_ms, Due::Queue(number))));
+            assert!(queue.due_ms == 0 || self.deadlines.contains(&(queue.due_ms, LockTimer::Queue(number))));
         }
     }
 }

@@ -58,7 +58,7 @@ pub use holders::{Holders, Lock};
 pub use interface::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Request};
 pub use locks::Locks;
 pub use locks::adopting::Fate;
-pub use locks::losing::Origin;
+pub use locks::losing::Deletion;
 
 /// Budget steps for notifying the holder of a lost lock. Freeing an entry takes one step.
 pub(crate) const LOST_STEPS: u32 = 4;

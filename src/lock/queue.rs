@@ -19,7 +19,7 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use crate::base::chunks::Chunks;
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::segments::Segments;
 use crate::lock::grant::{Bound, Client, Mode, Owner, UserKey};
 use crate::lock::interface::Request;

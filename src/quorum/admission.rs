@@ -10,7 +10,7 @@ use crate::quorum::types::{LogId, Types};
 /// How far a node takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Part {
+pub enum Participation {
     /// In nothing. It may have forgotten whose leader it follows.
     Nothing,
     /// It takes entries and snapshots, says what it has, and has no vote. See [`Admission::set_least`] for one exception.
@@ -33,7 +33,7 @@ pub struct Admission {
 
 impl Admission {
     /// A node that takes part like this.
-    pub fn new(part: Part) -> Admission {
+    pub fn new(part: Participation) -> Admission {
         Admission {
             part: AtomicU8::new(part as u8),
             heard: AtomicU64::new(0),
@@ -43,12 +43,12 @@ impl Admission {
     }
 
     /// Changes the part.
-    pub fn set(&self, part: Part) {
+    pub fn set(&self, part: Participation) {
         self.part.store(part as u8, Ordering::Relaxed);
     }
 
     /// Whether the node takes part like this, or more.
-    pub fn permits(&self, part: Part) -> bool {
+    pub fn permits(&self, part: Participation) -> bool {
         self.part.load(Ordering::Relaxed) >= part as u8
     }
 
@@ -60,7 +60,7 @@ impl Admission {
     /// Whether the node may give its vote. If not, it may say what it has.
     pub fn gives_vote(&self, request: &VoteRequest<Types>) -> bool {
         let least = *self.least.lock().unwrap_or_else(PoisonError::into_inner);
-        self.permits(Part::Votes) || least.is_some() && request.last_log_id >= least
+        self.permits(Participation::Votes) || least.is_some() && request.last_log_id >= least
     }
 
     /// Notes what a leader says is committed, if it has committed an entry of its own: then it knows of everything that is.
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn only_a_leader_that_has_committed_an_entry_of_its_own_is_heard() {
-        let admission = Admission::new(Part::Follows);
-        assert!(admission.permits(Part::Follows) && !admission.permits(Part::Votes));
+        let admission = Admission::new(Participation::Follows);
+        assert!(admission.permits(Participation::Follows) && !admission.permits(Participation::Votes));
         let append = |term: u64, committed: Option<(u64, u64)>| AppendEntriesRequest::<Types> {
             vote: Vote::new_committed(term, 1),
             prev_log_id: None,

@@ -19,8 +19,8 @@ use openraft::AsyncRuntime;
 use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::net::{Hello, Transport};
 use crate::quorum::node::Raft;
-use crate::quorum::node::machine::Machine;
-use crate::quorum::node::state::{SharedSnapshots, lock};
+use crate::quorum::node::application::Application;
+use crate::quorum::node::state_machine::{SharedSnapshots, lock};
 use crate::quorum::node::watch;
 use crate::quorum::runtime::{Runtime, random};
 use crate::quorum::store::{Lineage, LogStore};
@@ -70,7 +70,7 @@ impl<D: SendDisk> Belonging<D> {
     }
 
     /// Gives an id to a cluster without one, and ends the part of a node whose cluster has been replaced.
-    pub async fn settle<M: Machine>(self, raft: Raft<D, M>) {
+    pub async fn settle<M: Application>(self, raft: Raft<D, M>) {
         let mut successor = self.transport.successor();
         let mut steady = 0;
         loop {
@@ -108,7 +108,7 @@ impl<D: SendDisk> Belonging<D> {
     }
 
     /// What all other members say of themselves; `None` if one of them is not connected, or no members are known.
-    fn others<M: Machine>(&self, raft: &Raft<D, M>) -> Option<Vec<Hello>> {
+    fn others<M: Application>(&self, raft: &Raft<D, M>) -> Option<Vec<Hello>> {
         let members = watch::status(raft, &self.log).members;
         let others = members.keys().filter(|id| **id != self.node);
         let hello = |id: &NodeId| self.transport.directory().get(*id)?.connected_hello().cloned();
@@ -116,7 +116,7 @@ impl<D: SendDisk> Belonging<D> {
     }
 
     /// The id of a cluster without one, as soon as it gets one.
-    fn find<M: Machine>(&self, raft: &Raft<D, M>, steady: &mut u32) -> Option<ClusterId> {
+    fn find<M: Application>(&self, raft: &Raft<D, M>, steady: &mut u32) -> Option<ClusterId> {
         let status = watch::status(raft, &self.log);
         if status.leads.is_none() {
             *steady = 0;
@@ -137,7 +137,7 @@ impl<D: SendDisk> Belonging<D> {
     }
 
     /// Takes part in nothing any more: another cluster has taken the place of this one.
-    async fn give_up<M: Machine>(&self, raft: &Raft<D, M>, lineage: Lineage) {
+    async fn give_up<M: Application>(&self, raft: &Raft<D, M>, lineage: Lineage) {
         raft.runtime_config().elect(false);
         // All connections end now: if it leads, it does so until its lease has ended.
         self.transport.change_standing(|standing| standing.belong(lineage));

@@ -10,9 +10,9 @@
 
 pub mod acks;
 pub mod admission;
+mod append_check;
 pub mod cluster;
 mod epoch;
-mod leader;
 mod lineage;
 pub mod net;
 pub mod node;

@@ -18,7 +18,7 @@ use openraft::{EntryPayload, RaftLogReader};
 
 use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::epoch;
-use crate::quorum::store::{FolderLock, Forgotten, Lineage, LogStore, LogThread, Options, Owner, Snapshots};
+use crate::quorum::store::{FolderLock, Lineage, LogLoss, LogStore, LogThread, Options, Owner, Snapshots};
 use crate::quorum::types::{ClusterId, Entry, LeaderId, LogId, NodeId, Peer, Types, Vote};
 
 /// Maximum number of entries read at a time.
@@ -36,7 +36,7 @@ pub struct Found {
     /// The id of the cluster, or 0 if it has none.
     pub cluster: ClusterId,
     /// What the node may have forgotten: it has not caught up since.
-    pub forgotten: Forgotten,
+    pub forgotten: LogLoss,
 }
 
 /// A folder that is to be recovered. Nothing is changed before [`Recovery::carry_out`].

@@ -138,7 +138,7 @@ pub(crate) fn execute(
             (*engine).command_stats_mut().of(cx.command).failed += 1;
         }
         if Interpreter::finish(interpreter) {
-            (*engine).act(Action::ReturnMemory);
+            (*engine).ask(Action::ReturnMemory);
         }
     }
     Ok(())

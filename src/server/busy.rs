@@ -414,7 +414,7 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
 fn is_held(engine: &Engine, session: &Session) -> bool {
     // Other readers of the change log, such as a snapshot in progress, hold nothing back.
     let waits = || engine.replication().leads() || (engine.config().appendfsync == "always" && engine.persistence().log_runs());
-    session.flags.intersects(SessionFlags::GATED | SessionFlags::UNSETTLED) || (session.pushed > 0 && waits())
+    session.flags.intersects(SessionFlags::FAULT_GATED | SessionFlags::UNSETTLED) || (session.pushed > 0 && waits())
 }
 
 /// Writes a connection's outbox as far as the socket takes it. Shuts the connection down if it was only waiting for that.

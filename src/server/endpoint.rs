@@ -152,7 +152,7 @@ impl Inside for Executor {
                 shell.driver.engine.trust(connection.id);
             }
             shell.busy.add_new_connection(connection);
-            shell.after_order();
+            shell.after_job();
         });
         Ok(ours)
     }

@@ -51,7 +51,7 @@ use crate::server::directory::Directory;
 use crate::server::endpoint::{Endpoint, Prepared as PreparedEndpoint, SharedTls};
 use crate::server::file::UserLine;
 use crate::server::net::accept::Listening;
-use crate::server::net::control::{Control, Inbox, Order};
+use crate::server::net::control::{Control, Inbox, Job};
 use crate::server::net::event_loop::EventLoop;
 use crate::server::net::handshake::Handshakes;
 use crate::server::net::listener::{Addresses, BindError, Endpoints, Listeners};
@@ -180,7 +180,7 @@ impl Prepared {
             None => getrandom::u64().map_err(|error| StartError::System(io::Error::other(error.to_string())))?,
         };
         let directory = Arc::new(Directory::default());
-        let (orders, inbox) = crate::server::net::control::orders().map_err(StartError::System)?;
+        let (orders, inbox) = crate::server::net::control::queue().map_err(StartError::System)?;
         let (accept, accepting) = sync_channel(1);
         let (tell_loaded, loaded) = sync_channel(1);
         let config_file = options.config_file.clone();
@@ -263,9 +263,9 @@ impl Server {
     /// Runs a closure on the executor's thread, between two turns, and returns its result; `None` if the server has ended.
     pub(crate) fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> Option<T> {
         let (done, result) = sync_channel(1);
-        let order: Order<Shell> = Box::new(move |shell| {
+        let order: Job<Shell> = Box::new(move |shell| {
             let outcome = what(shell);
-            shell.after_order();
+            shell.after_job();
             let _ = done.send(outcome);
         });
         if self.orders.send(order) { result.recv().ok() } else { None }

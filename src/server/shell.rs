@@ -9,7 +9,7 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::driver::connections::execute::Reading;
 use crate::driver::connections::turn::Turn;
-use crate::driver::{Driver, Orders, Present};
+use crate::driver::{Driver, Outputs, Present};
 use crate::engine::config::{Config, Effect};
 #[cfg(any(test, feature = "internals"))]
 use crate::engine::session::Peer;
@@ -17,7 +17,7 @@ use crate::engine::{Action, Engine};
 use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
-use crate::server::durable::{FileWork, boot};
+use crate::server::durable::{BackgroundWork, boottime};
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
@@ -64,7 +64,7 @@ pub struct Shell {
     /// The sockets of all connections, for the time when a script runs long.
     pub(super) busy: Rc<Busy>,
     /// What is under way about files.
-    pub(super) files: FileWork,
+    pub(super) files: BackgroundWork,
     /// By which other threads reach the event loop; `None` without one.
     pub(super) control: Option<Control<Shell>>,
     /// Why the server ends, if it cannot go on.
@@ -87,7 +87,7 @@ impl Shell {
             meter: TurnMeter::begin(),
             read_buffer: vec![0; READ_BUFFER],
             busy: Rc::default(),
-            files: FileWork::default(),
+            files: BackgroundWork::default(),
             control: None,
             failed: None,
             memory: Memory::default(),
@@ -145,7 +145,7 @@ impl Shell {
     pub(super) fn execute<T>(&mut self, id: SessionId, batch: impl FnOnce(&mut Driver, Reading) -> T) -> T {
         let at = self.begin();
         let result = batch(&mut self.driver, at);
-        let now = self.act(at.now);
+        let now = self.perform_actions(at.now);
         self.finish_batch(now, Some(id));
         result
     }
@@ -180,8 +180,8 @@ impl Shell {
         }
         let in_use = allocator::library_balance();
         if let Some(in_use) = in_use {
-            if self.memory.returns.note_order(in_use) {
-                allocator::put_in_order();
+            if self.memory.returns.must_consolidate(in_use) {
+                allocator::consolidate();
             }
             if self.memory.returns.note(now.mono_ms(), in_use) {
                 self.return_memory(now, in_use);
@@ -219,8 +219,8 @@ impl Shell {
     pub(super) fn drive<T>(&mut self, act: impl FnOnce(&mut Driver, Present) -> T) -> T {
         let at = self.present();
         let result = act(&mut self.driver, at);
-        self.carry_out_orders();
-        self.update_files();
+        self.handle_outputs();
+        self.update_background();
         result
     }
 
@@ -232,11 +232,11 @@ impl Shell {
     }
 
     #[cold]
-    fn carry_out_orders(&mut self) {
-        let Orders { copy, file, opens_file, ends, failed } = self.driver.take_orders();
+    fn handle_outputs(&mut self) {
+        let Outputs { copy, file, opens_file, ends, failed } = self.driver.take_outputs();
         copy.into_iter().for_each(|order| self.order_copy(order));
-        if let Some(log_file) = &self.files.log {
-            file.into_iter().for_each(|order| log_file.send(order));
+        if let Some(log_thread) = &self.files.log_thread {
+            file.into_iter().for_each(|order| log_thread.send(order));
         }
         self.ending |= ends;
         self.failed = self.failed.take().or(failed);
@@ -258,13 +258,13 @@ impl Shell {
 
     /// Carries out the actions that the engine asked of its driver. Returns the instant after them.
     #[inline]
-    pub fn act(&mut self, now: Now) -> Now {
-        if self.driver.engine.has_actions() { self.carry_out() } else { now }
+    pub fn perform_actions(&mut self, now: Now) -> Now {
+        if self.driver.engine.has_actions() { self.perform_asked() } else { now }
     }
 
     #[cold]
-    fn carry_out(&mut self) -> Now {
-        while let Some(action) = self.drive(|driver, at| driver.next_action(at, boot::clock)) {
+    fn perform_asked(&mut self) -> Now {
+        while let Some(action) = self.drive(|driver, at| driver.next_action(at, boottime::now)) {
             match action {
                 Action::Shutdown { session, save, force } => self.shut_down(Some(session), save, force),
                 Action::Sleep(us) if self.clock.is_frozen() => {
@@ -306,7 +306,7 @@ impl Shell {
         let more = self.advance_engine(now);
         self.driver.sweep_when_due(now);
         if self.files.due_ms <= now.mono_ms() {
-            self.tick_files();
+            self.tick_background();
         }
         let more = self.memory.spans.give_back(now.mono_ms()) || more;
         self.finish_batch(now, None);
@@ -318,13 +318,13 @@ impl Shell {
         let began_ns = self.clock.stopwatch_ns();
         let more = self.driver.pass_time(Present { now, ns: began_ns, frozen: self.clock.is_frozen() });
         if self.files.active {
-            self.carry_out_orders();
-            self.update_files();
+            self.handle_outputs();
+            self.update_background();
         }
         let spent_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
         self.driver.engine.stats_mut().expiring_ns += spent_ns;
         self.driver.engine.note_pause("expire-cycle", now, spent_ns);
-        allocator::put_in_order();
+        allocator::consolidate();
         more
     }
 
@@ -344,9 +344,9 @@ impl Shell {
     }
 
     /// Does the follow-up work after something other than a request has used the engine.
-    pub fn after_order(&mut self) {
+    pub fn after_job(&mut self) {
         let now = self.clock.now();
-        let now = self.act(now);
+        let now = self.perform_actions(now);
         if self.files.active {
             // What the driver decided is handed on before anything else is written.
             self.hand_on(false);

@@ -410,7 +410,7 @@ impl<'a> EntryRef<'a> {
 
     /// Whether the client that wrote the value is noted.
     #[inline]
-    pub fn is_signed(self) -> bool {
+    pub fn has_writer(self) -> bool {
         self.kind() & KIND_SIGNED != 0
     }
 
@@ -520,7 +520,7 @@ impl<'a> EntryMut<'a> {
     /// Records that the client which wrote the inline value is noted, until the value is overwritten or moved. Returns false for a
     /// boxed value, which may change in place.
     #[inline]
-    pub fn sign(&mut self) -> bool {
+    pub fn note_writer(&mut self) -> bool {
         if self.read().is_boxed() {
             return false;
         }

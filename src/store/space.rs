@@ -16,7 +16,7 @@ use freeing::Unfreed;
 use key_cache::{CachedHash, CachedPlace, NO_DICT};
 use names::Names;
 
-use crate::lock::Origin;
+use crate::lock::Deletion;
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue, ValueRef};
 use crate::store::slots::SlotIndex;
@@ -63,7 +63,7 @@ pub struct Space {
     wheel: Wheel,
     unfreed: Vec<Unfreed>,
     /// Locks from cleared dictionaries whose holders are still to be notified.
-    lost: Vec<(Origin, Entry)>,
+    lost: Vec<(Deletion, Entry)>,
     /// Number of values and entries that are still to be freed, and of those that were freed.
     unfreed_len: usize,
     freed: u64,
@@ -99,26 +99,26 @@ impl Space {
 
     /// Notes the last 32 bits of the number of the client that wrote the inline value there; 0 for nobody.
     #[inline]
-    pub fn sign(&mut self, dict: usize, place: Place, writer: u32) {
+    pub fn note_writer(&mut self, dict: usize, place: Place, writer: u32) {
         let mut entry = self.dicts[dict].get_mut(place);
         if writer == 0 {
             entry.unsign();
-        } else if entry.sign() {
+        } else if entry.note_writer() {
             self.writers.note(entry.read().address(), writer);
         }
     }
 
     /// As [`Space::sign`] for an entry that is about to be inserted, and a writer other than 0.
     #[inline]
-    pub fn sign_new(&mut self, entry: &mut Entry, writer: u32) {
-        if entry.change().sign() {
+    pub fn note_writer_of_new(&mut self, entry: &mut Entry, writer: u32) {
+        if entry.change().note_writer() {
             self.writers.note(entry.read().address(), writer);
         }
     }
 
     /// The last 32 bits of the number of the client that wrote the value of a key in these databases, if it is noted.
     pub fn writer_of(&self, entry: EntryRef<'_>) -> Option<u32> {
-        entry.is_signed().then(|| self.writers.of(entry.address()))?
+        entry.has_writer().then(|| self.writers.of(entry.address()))?
     }
 
     /// Begins to index the keys of the first dictionary, which must be empty, by slot.

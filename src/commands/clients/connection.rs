@@ -6,7 +6,7 @@ use crate::base::version::REDIS_VERSION;
 use crate::commands::clients::client;
 use crate::engine::command::options::{Tail, integer, upper};
 use crate::engine::command::{Command, Flags, Group, Positions, Replies, Traits, row, rows};
-use crate::engine::context::{Context, Origin};
+use crate::engine::context::{Caller, Context};
 use crate::engine::session::SessionFlags;
 use crate::engine::users::DEFAULT_NAME;
 use crate::resp::reply::Protocol;
@@ -56,7 +56,7 @@ fn secrets_of_hello(args: &[&[u8]]) -> Positions {
 
 fn ping(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     fail_if!(args.len() > 2, Error::arity("ping"));
-    if cx.origin == Origin::Client && cx.session().subscribed_mode() {
+    if cx.caller == Caller::Client && cx.session().subscribed_mode() {
         pong_among_messages(cx, args);
         return Ok(());
     }

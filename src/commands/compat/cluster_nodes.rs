@@ -223,7 +223,7 @@ pub(super) fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::new("ERR Master is down or failed, please use CLUSTER FAILOVER FORCE"));
     }
     let to = Some(replication.state().node);
-    cx.engine.act(Action::HandOver { to });
+    cx.engine.ask(Action::HandOver { to });
     cx.reply.ok();
     Ok(())
 }

@@ -262,7 +262,7 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         _ => false,
     };
     fail_if!(!possible, Error::new("NOGOODSLAVE No suitable replica to promote"));
-    cx.engine.act(Action::HandOver { to: None });
+    cx.engine.ask(Action::HandOver { to: None });
     cx.reply.ok();
     Ok(())
 }

@@ -83,7 +83,7 @@ fn set_pairs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result<usize> {
     fail_if!(args.len() % 2 == 1, Error::arity(cx.command.name));
     // One field with a small number may be a lock.
     let may_be_lock = args.len() == 4 && small_number(args[3]).is_some();
-    let mut db = if may_be_lock { cx.signing_db() } else { cx.db() };
+    let mut db = if may_be_lock { cx.db_noting_writer() } else { cx.db() };
     let mut edit = db.edit_or_create_hash(args[1])?;
     edit.make_room(&args[2..]);
     let mut new = 0;
@@ -107,7 +107,7 @@ fn hmset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn hsetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut db = cx.signing_db();
+    let mut db = cx.db_noting_writer();
     let mut edit = db.edit_or_create_hash(args[1])?;
     let new = edit.get(args[2]).is_none();
     if new {
@@ -178,7 +178,7 @@ fn hdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (key, name) = (args[1], args[2]);
     let increment = integer(args[3])?;
-    let mut db = cx.signing_db();
+    let mut db = cx.db_noting_writer();
     let mut edit = db.edit_or_create_hash(key)?;
     let sum = match edit.add_to_count(name, increment) {
         Some(sum) => sum,

@@ -42,7 +42,7 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]], all: bool) -> Result {
         }
         // A restart must not bring back what is in the last snapshot.
         if !cx.engine.config().save.is_empty() {
-            cx.engine.act(Action::Save { session: None, anew: true });
+            cx.engine.ask(Action::Save { session: None, anew: true });
         }
     } else {
         cx.db().flush();

@@ -2,7 +2,7 @@
 //! keyspace in [`crate::commands::keys::scan`].
 
 use crate::base::error::{Error, Result};
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
 use crate::engine::command::keys::uses;

@@ -16,7 +16,7 @@ use crate::engine::cluster::key_slot;
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse};
 use crate::engine::command::options::{self, integer, words};
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, row, rows};
-use crate::engine::context::{Context, Origin};
+use crate::engine::context::{Caller, Context};
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;
 use crate::store::entry::ValueRef;
@@ -222,7 +222,7 @@ struct Loaded {
 
 /// Loads the elements. If they are not to be sorted, loads only the selected ones.
 fn load(cx: &mut Context<'_>, key: &[u8], options: &mut Options<'_>) -> Result<Loaded> {
-    let stable = options.store.is_some() || cx.origin == Origin::Script;
+    let stable = options.store.is_some() || cx.caller == Caller::Script;
     let mut db = cx.db();
     let mut elements = Strings::default();
     let mut digits = Digits::new();

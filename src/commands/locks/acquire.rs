@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::access::Parts;
 use crate::engine::command::keys::{CountFault, counted};
-use crate::engine::command::options::{Tail, integer, option, upper};
+use crate::engine::command::options::{Tail, integer, upper};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, row, rows};
 use crate::engine::context::Context;
 use crate::engine::locks::{deadlock_error, refusal_error};
@@ -75,7 +75,7 @@ impl<'a> Options<'a> {
             match &*upper(word) {
                 b"SESSION" => options.session = true,
                 b"SHARED" if !all => options.shared = true,
-                b"WAIT" => options.wait = Some(wait(cx, rest.value()?)?),
+                b"WAIT" => options.wait = Some(parse_wait(cx, rest.value()?)?),
                 b"REQUEST" => options.request = Some(request_id(rest.value()?)?),
                 b"DELAY" if !all => {
                     let delay_ms = u32::try_from(milliseconds(rest.value()?, 0, "delay")?);
@@ -117,7 +117,7 @@ pub(crate) fn milliseconds(text: &[u8], min: i64, what: &str) -> Result<u64> {
 }
 
 /// Parses a wait and returns its deadline; `None` for 0, which waits without limit.
-pub(crate) fn wait(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
+pub(crate) fn parse_wait(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
     let ms = integer(text)?;
     match ms {
         ..0 => Err(Error::TIMEOUT_NEGATIVE),
@@ -173,7 +173,7 @@ pub(crate) fn acquire_one(
     match acquired {
         Ok(Acquired::Granted(token)) => cx.reply.integer(token as i64),
         Ok(Acquired::Busy) => cx.reply.null(),
-        Ok(Acquired::Waits(waiter)) => cx.engine.wait_for_locks(cx.session, waiter),
+        Ok(Acquired::Waits(waiter)) => cx.engine.block_on_lock(cx.session, waiter),
         Err(refusal) => return Err(refused(cx, args, &refusal, name, owner, wanted.limit)),
     }
     Ok(())
@@ -222,7 +222,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             cx.reply.array(tokens.len());
             tokens.iter().for_each(|&token| cx.reply.integer(token as i64));
         }
-        Ok(AllAcquired::Waits(waiter)) => cx.engine.wait_for_locks(cx.session, waiter),
+        Ok(AllAcquired::Waits(waiter)) => cx.engine.block_on_lock(cx.session, waiter),
         Ok(AllAcquired::Busy) => cx.reply.null_array(),
         Err(refusal) => return Err(refused(cx, args, &refusal, names[0], owner, 0)),
     }
@@ -254,7 +254,11 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
     check_owner(args[2])?;
     let keeps = args[3].eq_ignore_ascii_case(b"KEEP");
     let lease_ms = if keeps { None } else { Some(milliseconds(args[3], 1, "lease")?) };
-    let held_by = option(&args[4..], "TOKEN")?.map(token).transpose()?;
+    let held_by = match args[4..] {
+        [] => None,
+        [word, text] if word.eq_ignore_ascii_case(b"TOKEN") => Some(token(text)?),
+        _ => return Err(Error::SYNTAX),
+    };
     let (now, key) = (cx.now, cx.key(args[1]));
     let claim = Claim { owner: args[2], semaphore, token: held_by };
     let by = cx.engine.lock_client(cx.session);
@@ -307,7 +311,7 @@ fn guard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     if seen != Some(token) {
         db.put(args[1], Box::new(Value::Guard(token)), Ttl::Keep, Event::new(Classes::LOCK, "lock.guard"))?;
-        db.keyspace.natives = true;
+        db.keyspace.has_natives = true;
     }
     cx.reply.ok();
     Ok(())

@@ -1,7 +1,7 @@
 //! `LOCK.BREAK`: an administrator ends a grant.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::words::{brief, pasteable};
 use crate::commands::locks::acquire::{LOCK, token};
 use crate::engine::command::options::{Tail, upper};

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::base::error::Result;
-use crate::base::ids::SessionId;
-use crate::base::key::{Key, KeyBuf};
+use crate::base::ids::{Key, KeyBuf, SessionId};
 use crate::base::time::Now;
 use crate::base::words::{counted, long, pasteable};
 use crate::commands::locks::info::{Holder, Most, READ, Shown, shown};

@@ -1,8 +1,7 @@
 //! `LOCK.GRAPH`: which lock blocks which, of those that the user may see.
 
 use crate::base::error::{Error, Result};
-use crate::base::ids::SessionId;
-use crate::base::key::Key;
+use crate::base::ids::{Key, SessionId};
 use crate::base::time::Now;
 use crate::commands::locks::info::{Holder, Most, READ, Shown, field, field_if, shown, text, write_holders};
 use crate::engine::Engine;

@@ -2,7 +2,7 @@
 //! same.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::base::words::{long, pasteable};
 use crate::commands::locks::acquire::LOCK;

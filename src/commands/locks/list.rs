@@ -11,8 +11,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
-use crate::base::ids::SessionId;
-use crate::base::key::Key;
+use crate::base::ids::{Key, SessionId};
 use crate::base::time::Now;
 use crate::commands::locks::acquire::check_owner;
 use crate::commands::locks::info::{Extra, Most, READ, Shown, shown, write};
@@ -177,7 +176,7 @@ impl Search {
 
     /// Whether locks without waiters are wanted.
     fn wants_idle(&self, engine: &Engine) -> bool {
-        !self.filter.contended && self.filter.waiting_ms.is_none() && engine.keyspace().natives
+        !self.filter.contended && self.filter.waiting_ms.is_none() && engine.keyspace().has_natives
     }
 
     /// An upper bound for the number of queues and keys to look at, and of locks to show as as many of them.

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::commands::locks::acquire::{
-    LOCK, acquire_one, bound, check_owner, milliseconds, owner_returns, release, renew, request_id, wait,
+    LOCK, acquire_one, bound, check_owner, milliseconds, owner_returns, parse_wait, release, renew, request_id,
 };
 use crate::engine::command::options::{Tail, integer, option, optional, upper};
 use crate::engine::command::{Command, Flags, row, rows};
@@ -53,7 +53,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         match &*upper(word) {
             b"LIMIT" => limit = Some(check(rest.integer()?, "limit")?),
             b"PERMITS" => permits = check(rest.integer()?, "permits")?,
-            b"WAIT" => waits = Some(wait(cx, rest.value()?)?),
+            b"WAIT" => waits = Some(parse_wait(cx, rest.value()?)?),
             b"SESSION" => session = true,
             b"REQUEST" => request = Some(request_id(rest.value()?)?),
             _ => return Err(Error::SYNTAX),
@@ -92,7 +92,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if set {
         let mut db = cx.db();
         db.put(args[1], Box::new(Value::Latch(count)), ttl, SET)?;
-        db.keyspace.natives = true;
+        db.keyspace.has_natives = true;
     }
     cx.reply.integer(i64::from(set));
     Ok(())
@@ -114,7 +114,7 @@ fn down(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn await_open(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     fail_if!(!args[2].eq_ignore_ascii_case(b"WAIT"), Error::SYNTAX);
-    let deadline = wait(cx, args[3])?;
+    let deadline = parse_wait(cx, args[3])?;
     if left(cx, args[1])? == Some(0) {
         cx.reply.integer(1);
     } else if cx.may_block() {

@@ -2,7 +2,7 @@
 //! does not have a lock.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::commands::locks::info::{READ, field, field_if, text};
 use crate::engine::command::options::{integer, option, upper};
 use crate::engine::command::{Access, Categories, Command, Flags, Keys, Traits, row, rows};

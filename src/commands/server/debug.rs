@@ -210,7 +210,7 @@ fn set_disable_deny_scripts(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn sleep(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let seconds = parse_f64(args[2]).filter(|seconds| *seconds >= 0.0).ok_or(Error::NOT_FLOAT)?;
-    cx.engine.act(Action::Sleep((seconds * 1e6) as u64));
+    cx.engine.ask(Action::Sleep((seconds * 1e6) as u64));
     cx.reply.ok();
     Ok(())
 }
@@ -225,7 +225,7 @@ fn begin_reload(cx: &mut Context<'_>, args: &[&[u8]], from: ReloadFrom) -> Resul
     }
     cx.block_for_driver(args);
     let session = cx.session;
-    cx.engine.act(Action::Reload(session, from));
+    cx.engine.ask(Action::Reload(session, from));
     Ok(())
 }
 

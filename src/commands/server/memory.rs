@@ -200,7 +200,7 @@ fn malloc_stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn purge(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    cx.engine.act(Action::ReturnMemory);
+    cx.engine.ask(Action::ReturnMemory);
     cx.reply.ok();
     Ok(())
 }

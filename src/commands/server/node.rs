@@ -97,7 +97,7 @@ fn change(cx: &mut Context<'_>, args: &[&[u8]], change: MemberChange) -> Result 
     fail_if!(!cx.may_block(), Error::NOT_IN_MULTI);
     cx.block_for_driver(args);
     let session = cx.session;
-    cx.engine.act(Action::ChangeMembers(session, change));
+    cx.engine.ask(Action::ChangeMembers(session, change));
     Ok(())
 }
 
@@ -122,7 +122,7 @@ fn hand_over(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         None => {}
     }
-    cx.engine.act(Action::HandOver { to });
+    cx.engine.ask(Action::HandOver { to });
     cx.reply.ok();
     Ok(())
 }

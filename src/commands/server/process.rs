@@ -150,7 +150,7 @@ fn save(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     fail_if!(cx.engine.persistence().snapshot.since_ms.is_some(), Error::SAVE_IN_PROGRESS);
     cx.block_for_driver(args);
     let session = Some(cx.session);
-    cx.engine.act(Action::Save { session, anew: false });
+    cx.engine.ask(Action::Save { session, anew: false });
     Ok(())
 }
 
@@ -164,7 +164,7 @@ fn bgsave(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    cx.engine.act(Action::Save { session: None, anew: false });
+    cx.engine.ask(Action::Save { session: None, anew: false });
     cx.reply.simple("Background saving started");
     Ok(())
 }
@@ -180,7 +180,7 @@ fn bgrewriteaof(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         cx.reply.simple("Background append only file rewriting scheduled");
         return Ok(());
     }
-    cx.engine.act(Action::RewriteLog);
+    cx.engine.ask(Action::RewriteLog);
     cx.reply.simple("Background append only file rewriting started");
     Ok(())
 }
@@ -201,7 +201,7 @@ fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
     let save = if has("save") { Some(true) } else { has("nosave").then_some(false) };
     let session = cx.session;
-    cx.engine.act(Action::Shutdown { session, save, force: has("force") });
+    cx.engine.ask(Action::Shutdown { session, save, force: has("force") });
     Ok(())
 }
 

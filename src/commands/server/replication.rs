@@ -114,7 +114,7 @@ fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             Some(node.id)
         }
     };
-    cx.engine.act(Action::HandOver { to });
+    cx.engine.ask(Action::HandOver { to });
     cx.reply.ok();
     Ok(())
 }

@@ -140,7 +140,7 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn getset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     get(cx, &args[..2])?;
-    let mut db = cx.signing_db();
+    let mut db = cx.db_noting_writer();
     let (hash, place) = db.locate(args[1]);
     db.put_string_at(hash, place, args[1], args[2], Ttl::Clear, Event::SET)
 }
@@ -223,7 +223,7 @@ fn msetex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn setnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut db = cx.signing_db();
+    let mut db = cx.db_noting_writer();
     let (hash, place) = db.locate(args[1]);
     if place.is_none() {
         db.put_string_at(hash, None, args[1], args[2], Ttl::Clear, Event::SET)?;

@@ -166,7 +166,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let options = Options::parse(&args[3..])?;
     let ttl = options.ttl(cx.now)?;
     // A string that is set on a condition, or in exchange for another one, may be a lock.
-    let (mut db, reply) = cx.signing_db_and_reply(options.condition.is_some() || options.get);
+    let (mut db, reply) = cx.db_noting_writer_and_reply(options.condition.is_some() || options.get);
     let (hash, place) = db.locate_here(key);
     if options.get {
         db.note_lookup(key, place.is_some());

@@ -56,7 +56,7 @@ fn within(text: &[u8], least: i64) -> Result<i64> {
 fn order(cx: &mut Context<'_>, order: ClockOrder) -> Result {
     fail_if!(!cx.engine.test_mode(), Error::new("ERR CLOCK works only in test mode: start the server with --test-mode"));
     let session = cx.session;
-    cx.engine.act(Action::Clock(session, order));
+    cx.engine.ask(Action::Clock(session, order));
     Ok(())
 }
 

@@ -108,7 +108,7 @@ fn restart(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             cx.reply.integer(kept.min(writes as usize) as i64);
         }
     }
-    cx.engine.act(Action::Restart { last, lose });
+    cx.engine.ask(Action::Restart { last, lose });
     Ok(())
 }
 

@@ -31,7 +31,7 @@ pub struct Reading {
 
 /// How a batch of requests ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Batch {
+enum Stop {
     /// The rest is not a complete request.
     Drained,
     /// More requests remain, but replies must be written or other connections served first.
@@ -61,7 +61,7 @@ impl Driver {
         let (consumed, batch) = self.execute(at, id, &mut parser, input);
         if consumed < input.len() {
             let bytes = input[consumed..].to_vec();
-            let ready = batch != Batch::Drained;
+            let ready = batch != Stop::Drained;
             self.note_kept(id, bytes.len());
             self.connections.slots[id].kept = Some(Kept::new(bytes, parser, ready));
         } else {
@@ -75,7 +75,7 @@ impl Driver {
         let Some(mut kept) = self.connections.slots[id].kept.take() else { return };
         let (consumed, batch) = self.execute(at, id, &mut kept.parser, &kept.bytes[kept.start..]);
         kept.start += consumed;
-        kept.ready = batch != Batch::Drained || kept.next_block();
+        kept.ready = batch != Stop::Drained || kept.next_block();
         let is_done = kept.len() == 0;
         if !is_done {
             kept.compact();
@@ -86,13 +86,13 @@ impl Driver {
             self.note_kept(id, 0);
         }
         match batch {
-            Batch::Paused | Batch::Acts => turn.use_up(),
-            Batch::Drained | Batch::Blocked => {}
+            Stop::Paused | Stop::Acts => turn.use_up(),
+            Stop::Drained | Stop::Blocked => {}
         }
     }
 
     /// Parses and executes requests until the input or the batch ends. Returns the number of input bytes consumed.
-    fn execute(&mut self, at: Reading, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
+    fn execute(&mut self, at: Reading, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Stop) {
         let Reading { now, ns, stopwatch } = at;
         self.engine.begin_batch(now, stopwatch.map_or_else(|| now.mono_us().saturating_mul(1000), |_| ns), stopwatch);
         let mut window = std::mem::take(&mut self.connections.window);
@@ -116,15 +116,15 @@ impl Driver {
                 if flags.intersects(STOP) {
                     parser.reset();
                     if flags.contains(SessionFlags::BLOCKED) {
-                        break 'batch Batch::Blocked;
+                        break 'batch Stop::Blocked;
                     }
                     done = input.len();
-                    break 'batch Batch::Drained;
+                    break 'batch Stop::Drained;
                 }
                 if arguments >= ARGUMENTS_PER_BATCH || outbox.bytes.len() > REPLIES_PER_WRITE {
                     // Requests that were parsed but not executed are parsed again in the next turn.
                     parser.reset();
-                    break 'batch Batch::Paused;
+                    break 'batch Stop::Paused;
                 }
                 let args = &*args;
                 let known = Request { args, row: request.command, key: request.key(args) };
@@ -144,7 +144,7 @@ impl Driver {
                 done = request.end;
                 if self.engine.has_actions() {
                     parser.reset();
-                    break 'batch Batch::Acts;
+                    break 'batch Stop::Acts;
                 }
                 if outbox.bytes.len() > OUTBOX_FREE {
                     flags = self.check_outbox(now, &mut outbox);
@@ -157,15 +157,15 @@ impl Driver {
             if stop.is_some() && self.is_closing(id) {
                 parser.reset();
                 done = input.len();
-                break Batch::Drained;
+                break Stop::Drained;
             }
             match stop {
-                None if arguments >= ARGUMENTS_PER_BATCH => break Batch::Paused,
+                None if arguments >= ARGUMENTS_PER_BATCH => break Stop::Paused,
                 None => {}
                 // The error is reported when the session is unblocked.
                 Some(Err(_)) if self.is_blocked(id) => {
                     parser.reset();
-                    break Batch::Blocked;
+                    break Stop::Blocked;
                 }
                 Some(Err(error)) => {
                     // The parser is shared by all connections.
@@ -174,9 +174,9 @@ impl Driver {
                     WireReply::new(&mut outbox.bytes, session.protocol).error(&error.text());
                     session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                     done = input.len();
-                    break Batch::Drained;
+                    break Stop::Drained;
                 }
-                Some(Ok(_)) => break Batch::Drained,
+                Some(Ok(_)) => break Stop::Drained,
             }
         };
         // Nothing is left there that would have to be freed.

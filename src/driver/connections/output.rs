@@ -5,7 +5,7 @@ use crate::driver::Driver;
 use crate::engine::session::SessionFlags;
 
 /// Output is held back: by a fault, or until it is durable.
-const HELD: SessionFlags = SessionFlags::GATED.union(SessionFlags::UNSETTLED);
+const HELD: SessionFlags = SessionFlags::FAULT_GATED.union(SessionFlags::UNSETTLED);
 /// The shared reply buffer is freed if it grew beyond this.
 const KEPT_OUT: usize = 512 << 10;
 /// The unsent rest of an outbox moves to its beginning if it is at most this long, or if at least `WRITTEN_MAX` bytes before it
@@ -30,7 +30,7 @@ impl Driver {
     fn passable(&self, id: SessionId) -> usize {
         let session = &self.engine.sessions()[id];
         let rest = session.out.len() - session.sent;
-        let by_fault = if session.flags.contains(SessionFlags::GATED) { self.engine.passable(id) } else { rest };
+        let by_fault = if session.flags.contains(SessionFlags::FAULT_GATED) { self.engine.passable(id) } else { rest };
         let settled = self.free_output(id).saturating_sub(session.net_out);
         by_fault.min(usize::try_from(settled).unwrap_or(usize::MAX)).min(rest)
     }

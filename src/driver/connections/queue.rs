@@ -79,7 +79,7 @@ impl Driver {
     #[inline]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_dirty(&mut self.connections.dirty);
-        if !self.keeps_nothing() || !self.engine.persistence().answered.is_empty() {
+        if !self.is_memory_only() || !self.engine.persistence().answered.is_empty() {
             self.hold_dirty(id);
         }
         if !self.connections.dirty.is_empty() {

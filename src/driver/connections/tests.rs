@@ -144,7 +144,7 @@ impl Clients {
     /// All changes so far are durable.
     fn settle(&mut self) {
         self.driver.submit(self.at(), true, BootClock::default);
-        for order in self.driver.take_orders().file {
+        for order in self.driver.take_outputs().file {
             if let Order::Append(number, _) = order {
                 self.driver.take_report(self.at(), Report::Settled(number));
             }

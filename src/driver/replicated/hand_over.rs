@@ -7,7 +7,7 @@
 //! So no request is carried out whose reply is lost: those that were executed have their replies, and those that were not get
 //! none, because the connections close when the leadership ends. Their clients send them again to the next leader.
 
-use crate::driver::replicated::leadership::{Closing, Part, successor};
+use crate::driver::replicated::leadership::{Closing, NodeState, successor};
 use crate::driver::replicated::{HandOver, Member, Why};
 use crate::driver::{Driver, Present};
 use crate::engine::pause::Mode;
@@ -69,7 +69,7 @@ impl Driver {
 
     /// Ceases to serve because of the disk. The next leader is not known here: to note one, a vote must be stored.
     fn step_down(&mut self, at: Present) {
-        let Some(Member { node, part: Part::Leads(leading), .. }) = self.member_mut() else { return };
+        let Some(Member { node, part: NodeState::Leads(leading), .. }) = self.member_mut() else { return };
         leading.leadership.step_down();
         node.set_heartbeats(false);
         self.close_sessions(at, Closing::Deposed);
@@ -116,7 +116,7 @@ impl Driver {
         let Some(member) = self.member_mut() else { return };
         let Some(handing_over) = member.handing_over.take() else { return };
         self.engine.unpause();
-        self.orders.ends |= handing_over.why == Why::Ends;
+        self.outputs.ends |= handing_over.why == Why::Ends;
         self.show_cluster(at);
     }
 }

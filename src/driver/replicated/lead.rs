@@ -11,7 +11,7 @@ use crate::driver::replay::Purpose;
 use crate::driver::replicated::Member;
 use crate::driver::replicated::clock::boot_clock;
 use crate::driver::replicated::follower::Follower;
-use crate::driver::replicated::leadership::{Closing, DiskStep, Leadership, Part, close_sessions};
+use crate::driver::replicated::leadership::{Closing, DiskStep, Leadership, NodeState, close_sessions};
 use crate::driver::replicated::leading::{Leading, Settled};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
@@ -25,7 +25,7 @@ impl Driver {
     /// nanoseconds.
     pub fn take_entries(&mut self, at: Present, entries: Vec<Committed>, done: Done, clock: fn() -> u64) {
         let Some(member) = self.member_mut() else { return };
-        if matches!(member.part, Part::Follows(_)) {
+        if matches!(member.part, NodeState::Follows(_)) {
             member.backlog.push(entries, done);
             self.apply_some(at, Pace::applying(clock));
         } else if let Some(applied) = self.take_committed(at, &entries) {
@@ -63,7 +63,7 @@ impl Driver {
 
     fn apply_some(&mut self, at: Present, slice: Pace) {
         let Some(member) = self.member_mut() else { return };
-        let Part::Follows(follower) = &mut member.part else { return };
+        let NodeState::Follows(follower) = &mut member.part else { return };
         if let Err(reason) = member.backlog.apply_some(follower, at.ns, slice) {
             self.node_failed(&reason);
         }
@@ -115,7 +115,7 @@ impl Driver {
         self.depose(at, "another node's state is installed");
         if let Some(member) = self.member_mut() {
             member.backlog.clear();
-            member.part = Part::Follows(Box::new(follower));
+            member.part = NodeState::Follows(Box::new(follower));
         }
     }
 
@@ -176,7 +176,7 @@ impl Driver {
         member.node.set_heartbeats(true);
         let applied = member.node.status().applied;
         member.tick_ms = now.mono_ms();
-        member.part = Part::Leads(Box::new(leading));
+        member.part = NodeState::Leads(Box::new(leading));
         self.engine.replication_mut().settled_index = applied;
         self.engine.persistence_mut().figures = Some(figures);
         self.record_changes();
@@ -197,7 +197,7 @@ impl Driver {
         }
         self.close_sessions(at, Closing::Deposed);
         if let Some(member) = self.member_mut() {
-            member.part = Part::Empty;
+            member.part = NodeState::Empty;
         }
         // What waited does so no more.
         self.refuse_writes();
@@ -215,7 +215,7 @@ impl Driver {
     /// With the flaw planted: goes on to answer from what there is.
     fn keep_answering(&mut self) {
         if let Some(member) = self.member_mut() {
-            member.part = Part::Empty;
+            member.part = NodeState::Empty;
         }
         self.engine.persistence_mut().figures = None;
         self.record_changes();
@@ -236,7 +236,7 @@ impl Driver {
         let Some(member) = self.member_mut().filter(|member| at.now.reached(member.tick_ms)) else { return };
         member.tick_ms = at.now.deadline_in(member.tick_every_ms);
         let every = Duration::from_millis(member.tick_every_ms);
-        let Member { node, part: Part::Leads(leading), was_alone, .. } = member else { return };
+        let Member { node, part: NodeState::Leads(leading), was_alone, .. } = member else { return };
         let leadership = &mut leading.leadership;
         let stood_still = leadership.stood_still(at.ns, every, node.lease_max(), || node.lease());
         let step = if hung_leads { DiskStep::Stay } else { leadership.look_at_disk(node.disk(), node.lease_max()) };
@@ -281,7 +281,7 @@ impl Driver {
     pub fn node_failed(&mut self, reason: &str) {
         let text = format!("the node cannot go on: {reason}");
         tracing::error!("{text}");
-        self.orders.failed = Some(text);
-        self.orders.ends = true;
+        self.outputs.failed = Some(text);
+        self.outputs.ends = true;
     }
 }

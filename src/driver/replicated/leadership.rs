@@ -63,7 +63,7 @@ pub enum DiskStep {
 }
 
 /// What this node does for the cluster.
-pub enum Part {
+pub enum NodeState {
     /// It applies what is committed.
     Follows(Box<Follower>),
     /// It executes requests.
@@ -99,29 +99,29 @@ impl Taken {
 
 /// What a change of leaders asks of this node, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
+pub struct RoleChange {
     /// It ceases to lead.
     pub ceases: bool,
     /// It begins to lead.
     pub begins: Option<LeaderId>,
 }
 
-impl Part {
+impl NodeState {
     /// Takes committed entries: a follower applies them, and a leader finds its own among them.
     ///
     /// # Errors
     /// In words: an entry cannot be applied.
     pub fn take(&mut self, entries: &[Committed]) -> Result<Taken, String> {
         match self {
-            Part::Empty => Ok(Taken::nothing(Applied::StartsAnew)),
-            Part::Follows(follower) => {
+            NodeState::Empty => Ok(Taken::nothing(Applied::StartsAnew)),
+            NodeState::Follows(follower) => {
                 for entry in entries {
                     let applied = follower.apply(&entry.batch);
                     applied.map_err(|reason| format!("entry {} of the log cannot be applied: {reason}", entry.index))?;
                 }
                 Ok(Taken::nothing(Applied::Done))
             }
-            Part::Leads(leading) => Ok(leading.leadership.take(entries)),
+            NodeState::Leads(leading) => Ok(leading.leadership.take(entries)),
         }
     }
 
@@ -129,17 +129,17 @@ impl Part {
     /// reached no majority, and known no leader since.
     pub fn role(&self, me: NodeId, leader: Option<NodeId>, was_alone: bool) -> Role {
         match self {
-            Part::Leads(leading) if leading.leadership.alone => Role::NoQuorum,
-            Part::Leads(_) => Role::Leader,
+            NodeState::Leads(leading) if leading.leadership.alone => Role::NoQuorum,
+            NodeState::Leads(_) => Role::Leader,
             _ if was_alone && leader.is_none() => Role::NoQuorum,
             _ => Role::Follower { leader: leader.filter(|leader| *leader != me) },
         }
     }
 
     /// What becomes of this node if the cluster's leadership is `leads`, where this node has it.
-    pub fn turn(&self, leads: Option<LeaderId>) -> Turn {
-        let before = if let Part::Leads(leading) = self { Some(leading.leadership.id) } else { None };
-        Turn { ceases: before.is_some() && before != leads, begins: leads.filter(|leads| Some(*leads) != before) }
+    pub fn turn(&self, leads: Option<LeaderId>) -> RoleChange {
+        let before = if let NodeState::Leads(leading) = self { Some(leading.leadership.id) } else { None };
+        RoleChange { ceases: before.is_some() && before != leads, begins: leads.filter(|leads| Some(*leads) != before) }
     }
 
     /// Ends the state of a follower that begins to lead: everything that was committed before is applied. `set_clock` lets the
@@ -149,8 +149,8 @@ impl Part {
     /// # Errors
     /// In words: there is no state, or its records contradict each other.
     pub fn finish(&mut self, purpose: Purpose, set_clock: impl FnOnce(ClusterTime) -> Now) -> Result<(Box<Engine>, Now), String> {
-        let part = std::mem::replace(self, Part::Empty);
-        let Part::Follows(follower) = part else {
+        let part = std::mem::replace(self, NodeState::Empty);
+        let NodeState::Follows(follower) = part else {
             *self = part;
             return Err("it leads without a state".to_owned());
         };
@@ -234,7 +234,7 @@ impl Leadership {
     }
 
     /// Makes the proposal of a batch, as it was taken from the log. `now_ns`: the monotonic clock.
-    pub fn propose(&mut self, number: BatchNumber, batch: Vec<u8>, now: Now, now_ns: u64) -> Batch {
+    pub fn next_entry(&mut self, number: BatchNumber, batch: Vec<u8>, now: Now, now_ns: u64) -> Batch {
         self.proposed.push_back((number, batch.len() as u64, now_ns));
         // The header is for files: a record of the quorum has a checksum of its own.
         let bytes = if batch.is_empty() { Bytes::new() } else { Bytes::from(batch).slice(HEADER..) };
@@ -393,9 +393,9 @@ mod tests {
     fn a_leader_settles_its_own_batches_and_ceases_with_the_first_of_another() {
         let mut leads = leadership(3);
         let now = Now::new(5, 7);
-        let own: Vec<Batch> = (1..=3).map(|number| leads.propose(number, vec![0; HEADER + 10], now, number)).collect();
+        let own: Vec<Batch> = (1..=3).map(|number| leads.next_entry(number, vec![0; HEADER + 10], now, number)).collect();
         assert_eq!((own[0].bytes.len(), own[0].time, leads.proposed()), (10, ClusterTime { us: 5, wall_offset_ms: 7 }, 3));
-        let mut part = Part::Leads(leading(leads));
+        let mut part = NodeState::Leads(leading(leads));
         let entries = [committed(8, own[0].clone()), committed(9, own[1].clone())];
         let bytes = 2 * (HEADER as u64 + 10);
         assert_eq!(
@@ -416,18 +416,18 @@ mod tests {
             let taken = part.take(&[committed(10, wrong)]).unwrap();
             assert_eq!((taken.applied, taken.settled, taken.foreign), (Applied::StartsAnew, None, true));
         }
-        assert_eq!(Part::Empty.take(&entries).map(|taken| taken.applied), Ok(Applied::StartsAnew));
+        assert_eq!(NodeState::Empty.take(&entries).map(|taken| taken.applied), Ok(Applied::StartsAnew));
     }
 
     #[test]
     fn a_change_of_leaders_ends_a_leadership_and_begins_another() {
         let id = |term| LeaderId { term, node_id: 1 };
-        let part = Part::Leads(leading(leadership(3)));
-        assert_eq!(part.turn(Some(id(3))), Turn::default());
-        assert_eq!(part.turn(None), Turn { ceases: true, begins: None });
-        assert_eq!(part.turn(Some(id(4))), Turn { ceases: true, begins: Some(id(4)) });
-        assert_eq!(Part::Empty.turn(Some(id(4))), Turn { ceases: false, begins: Some(id(4)) });
-        assert!(Part::Empty.finish(Purpose::TakeOver, |_| Now::new(0, 0)).is_err(), "there is nothing to lead with");
+        let part = NodeState::Leads(leading(leadership(3)));
+        assert_eq!(part.turn(Some(id(3))), RoleChange::default());
+        assert_eq!(part.turn(None), RoleChange { ceases: true, begins: None });
+        assert_eq!(part.turn(Some(id(4))), RoleChange { ceases: true, begins: Some(id(4)) });
+        assert_eq!(NodeState::Empty.turn(Some(id(4))), RoleChange { ceases: false, begins: Some(id(4)) });
+        assert!(NodeState::Empty.finish(Purpose::TakeOver, |_| Now::new(0, 0)).is_err(), "there is nothing to lead with");
     }
 
     #[test]
@@ -435,10 +435,10 @@ mod tests {
         let engine = Engine::new(Config::default(), 1, Now::new(0, 0), crate::commands::table());
         let mut follower = Follower::new(Box::new(engine));
         follower.set_time(ClusterTime { us: 9_000_000, wall_offset_ms: 0 });
-        let mut part = Part::Follows(Box::new(follower));
+        let mut part = NodeState::Follows(Box::new(follower));
         let (_, now) = part.finish(Purpose::TakeOver, |time| Now::new(time.us, 0)).unwrap();
         assert_eq!(now.mono_us(), 9_000_000);
-        assert!(matches!(part, Part::Empty));
+        assert!(matches!(part, NodeState::Empty));
     }
 
     #[test]
@@ -487,8 +487,8 @@ mod tests {
         let mut leads = leadership(1);
         let (lease, now) = (Duration::from_nanos(100), Now::new(0, 0));
         let held = || lease;
-        let first = leads.propose(1, vec![0; HEADER + 1], now, 1_000);
-        leads.propose(2, vec![0; HEADER + 1], now, 1_000);
+        let first = leads.next_entry(1, vec![0; HEADER + 1], now, 1_000);
+        leads.next_entry(2, vec![0; HEADER + 1], now, 1_000);
         assert!(!leads.look(2_000, lease, held) && !leads.look(2_900, lease, held));
         assert!(leads.look(2_901, lease, held) && leads.alone() && !leads.out());
         leads.take(&[committed(5, first)]);

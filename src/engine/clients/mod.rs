@@ -68,9 +68,9 @@ impl Engine {
                 self.clients.dirty.retain(|&other| other != id);
             }
         }
-        if self.keyspace.changes.attention {
+        if self.keyspace.changes.has_follow_up {
             self.publish_events();
-            self.attend(now);
+            self.follow_up(now);
         }
     }
 

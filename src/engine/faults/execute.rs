@@ -38,7 +38,7 @@ impl Engine {
             Some(Fault::PaceReply(pace)) => {
                 let given = self.given(id);
                 self.execute_request(now, id, request);
-                self.hold_reply(now, id, given, pace);
+                self.gate_reply(now, id, given, pace);
             }
             Some(Fault::Close { reset }) => {
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
@@ -51,7 +51,7 @@ impl Engine {
                     session.flags.set(SessionFlags::REPLY_SKIP_NEXT, when == When::After);
                     self.execute_request(now, id, request);
                 }
-                self.act(Action::Restart { last: id, lose });
+                self.ask(Action::Restart { last: id, lose });
             }
             Some(Fault::CloseAfter { reset }) => {
                 // A blocked request completes first, too.

@@ -94,8 +94,8 @@ impl Engine {
         if let Some(journal) = journal {
             self.resume_journal(journal);
         }
-        if self.keyspace.changes.attention {
-            self.attend(now);
+        if self.keyspace.changes.has_follow_up {
+            self.follow_up(now);
         }
     }
 
@@ -182,7 +182,7 @@ impl Engine {
         self.put_state(now, state, later_ms, Coming::Restored, |client| connected.contains(&client.id));
         self.publish_events();
         self.keyspace.changes.end();
-        self.attend(now);
+        self.follow_up(now);
         Ok(())
     }
 }

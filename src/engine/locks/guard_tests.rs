@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::ids::SessionId;
-use crate::base::key::Key;
+use crate::base::ids::{Key, SessionId};
 use crate::commands::all;
 use crate::commands::reference::forms::{Form, Slot, forms};
 use crate::engine::command::{Command, Flags, Group, Natives};

@@ -4,12 +4,12 @@
 //!   LOCK.ACQUIRE ─▶ Keyspace::with_locks ─▶ Locks ⇄ KeyspaceKeys (entries) ─▶ change ─▶ notifications, WATCH, tracking, change log
 //!                                             │
 //!   expiry, DEL, FLUSHDB, a closed connection ┤
-//!                                             └─▶ outcomes ─▶ attend_locks (after a command) or end_expired_leases (time)
+//!                                             └─▶ outcomes ─▶ serve_lock_waiters (after a command) or run_lock_timers (time)
 //!                                                                └─▶ reply_to_lock_waiters ─▶ replies, `lock-lost` pushes and messages
 //! ```
 //!
 //! A lock with a single holder is packed into its entry, and its lease is the key's deadline. A contended lock, or one with
-//! several holders, has a deadline in [`Locks`]. `Engine::end_expired_leases` handles these deadlines before any later command
+//! several holders, has a deadline in [`Locks`]. `Engine::run_lock_timers` handles these deadlines before any later command
 //! runs: no command can come between the end of a lease and the grant to the first waiter.
 
 mod ended;
@@ -19,8 +19,7 @@ pub mod guard;
 use std::collections::BTreeMap;
 
 use crate::base::error::Error;
-use crate::base::ids::SessionId;
-use crate::base::key::{Key, KeyBuf};
+use crate::base::ids::{Key, KeyBuf, SessionId};
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Natives};
@@ -118,7 +117,7 @@ impl Keys for KeyspaceKeys<'_> {
             }
             return;
         }
-        db.keyspace.natives = true;
+        db.keyspace.has_natives = true;
         let deadline = Ttl::At(lock.deadline_ms());
         let alone = if lock.limit == 0 && lock.held_back_ms == 0 { lock.holders.only() } else { None };
         let mut packed = Packed::default();
@@ -196,7 +195,7 @@ impl Keyspace {
         let remembered = self.space.set_place_caching(true);
         let done = work(&mut locks, &mut KeyspaceKeys { keyspace: self, now });
         self.space.set_place_caching(remembered);
-        self.changes.attention |= locks.has_work() | locks.history.is_over();
+        self.changes.has_follow_up |= locks.has_work() | locks.history.is_over();
         self.changes.locks_due_ms = locks.next_ms();
         let news = locks.has_news();
         let waits = !locks.queues.is_empty();
@@ -229,7 +228,7 @@ impl Keyspace {
         let by = self.changes.client;
         if let Some(locks) = &mut self.changes.locks {
             locks.deleted(now, key.as_key(), lock, by);
-            self.changes.attention |= locks.has_work();
+            self.changes.has_follow_up |= locks.has_work();
             if locks.has_news() {
                 self.changes.tell_lock_news(now);
             }
@@ -238,11 +237,11 @@ impl Keyspace {
 
     /// Handles the locks that were found in emptied databases.
     pub(crate) fn lose_flushed(&mut self) {
-        for (origin, entry) in self.space.take_lost() {
+        for (deletion, entry) in self.space.take_lost() {
             let name: Box<[u8]> = entry.read().key().into();
             if let (Some(lock), Some(locks)) = (lock_in(entry), &mut self.changes.locks) {
-                locks.lost_with_database(origin, &name, lock);
-                self.changes.attention |= locks.has_work();
+                locks.lost_with_database(deletion, &name, lock);
+                self.changes.has_follow_up |= locks.has_work();
             }
         }
     }
@@ -253,7 +252,7 @@ impl Keyspace {
         if let Some(locks) = &mut self.changes.locks {
             locks.tell_some(budget);
             locks.history.free_some(budget);
-            self.changes.attention |= locks.has_work();
+            self.changes.has_follow_up |= locks.has_work();
         }
     }
 }
@@ -323,26 +322,26 @@ impl Engine {
     }
 
     /// Blocks a session on locks, as this waiter.
-    pub(crate) fn wait_for_locks(&mut self, id: SessionId, waiter: u32) {
+    pub(crate) fn block_on_lock(&mut self, id: SessionId, waiter: u32) {
         let session = &mut self.clients.sessions[id];
         session.lock_waiter = waiter;
         session.flags |= SessionFlags::BLOCKED;
         // A plain key may hold the name that it waits for: commands must watch for that one too.
-        self.keyspace.natives = true;
+        self.keyspace.has_natives = true;
     }
 
     /// Settles leases and waits that have ended and that have waiters, in their order and in at most `budget` steps, before
-    /// a command that might come in between. If there are more, [`Engine::end_expired_leases_of`] settles those of the command's
+    /// a command that might come in between. If there are more, [`Engine::run_lock_timers_of`] settles those of the command's
     /// keys.
     #[cold]
-    pub(super) fn end_expired_leases(&mut self, now: Now, budget: &mut u32) {
+    pub(super) fn run_lock_timers(&mut self, now: Now, budget: &mut u32) {
         self.keyspace.with_locks(now, |locks, keys| locks.end_due(keys, now, budget));
         self.reply_to_lock_waiters(now);
     }
 
     /// Grants what has become free to waiters, and notifies them.
     #[cold]
-    pub(super) fn attend_locks(&mut self, now: Now) {
+    pub(super) fn serve_lock_waiters(&mut self, now: Now) {
         for client in std::mem::take(&mut self.clients.closed_meanwhile) {
             self.end_grants_of(now, client, ENDED_AT_ONCE);
         }
@@ -446,7 +445,7 @@ impl Engine {
             if self.scripting.long_run.is_some() {
                 // A script must not see a change of state while it runs.
                 self.clients.closed_meanwhile.push(client);
-                self.keyspace.changes.attention = true;
+                self.keyspace.changes.has_follow_up = true;
             } else {
                 // All grants of a reset connection end at once, because it may acquire others before the rest has ended.
                 self.end_grants_of(now, client, if begins_anew { u32::MAX } else { ENDED_AT_ONCE });
@@ -501,7 +500,7 @@ impl Engine {
     /// Settles, before their turn, the ended leases that a command would notice: it must not come between the end of a lease and
     /// the grant to the first waiter. Lock commands do that themselves.
     #[cold]
-    pub(super) fn end_expired_leases_of(&mut self, now: Now, db: u32, command: &'static Command, args: &[&[u8]]) {
+    pub(super) fn run_lock_timers_of(&mut self, now: Now, db: u32, command: &'static Command, args: &[&[u8]]) {
         self.keyspace.leases_overdue = now.reached(self.keyspace.changes.locks_due_ms);
         if !self.keyspace.leases_overdue || self.keyspace.keep_expired {
             return;

@@ -163,7 +163,7 @@ impl Engine {
         }
         let step = EVICTION_STEPS + self.config.maxmemory_samples;
         // Among many locks, a turn may not meet the few plain keys: then there is no room yet.
-        let mut gains = !self.keyspace.natives || self.keyspace.has_unfreed();
+        let mut gains = !self.keyspace.has_natives || self.keyspace.has_unfreed();
         loop {
             // Deleted keys take up memory until they are freed: nothing is evicted because of them.
             self.keyspace.free_some(&mut steps);

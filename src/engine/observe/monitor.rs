@@ -9,7 +9,7 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Traits};
-use crate::engine::context::{Context, Origin};
+use crate::engine::context::{Caller, Context};
 use crate::engine::observe::redact;
 use crate::engine::pubsub;
 use crate::engine::session::{Session, SessionFlags};
@@ -20,18 +20,18 @@ impl Context<'_> {
     #[cold]
     #[inline(never)]
     pub(in crate::engine) fn run_observed(&mut self, args: &[&[u8]]) {
-        let (now, id, origin, command) = (self.now, self.session, self.origin, self.command);
+        let (now, id, caller, command) = (self.now, self.session, self.caller, self.command);
         let engine = &mut *self.engine;
         let current = engine.clients.sessions[id].id;
         let tracking = &mut engine.keyspace.changes.tracking;
         let outer = std::mem::replace(&mut tracking.current, current);
-        let from_outer = std::mem::replace(&mut tracking.from_script, origin == Origin::Script);
+        let from_outer = std::mem::replace(&mut tracking.from_script, caller == Caller::Script);
         let first_time = engine.running.resumed.is_none();
         // A script is shown before the commands that it calls.
         if command.flags.contains(Flags::SKIP_MONITOR) {
-            engine.show(now, id, self.db, origin, command, args);
+            engine.show(now, id, self.db, caller, command, args);
         }
-        let declares = origin == Origin::Client;
+        let declares = caller == Caller::Client;
         if declares {
             engine.keyspace.changes.tracking.declared = engine.declared_keys(id, command, args);
         }
@@ -42,9 +42,9 @@ impl Context<'_> {
         }
         // A request that was blocked was shown when it began to wait.
         if first_time && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::ADMIN)) {
-            engine.show(now, id, self.db, origin, command, args);
+            engine.show(now, id, self.db, caller, command, args);
         }
-        engine.remember_reads(id, origin, command, args);
+        engine.remember_reads(id, caller, command, args);
         let tracking = &mut engine.keyspace.changes.tracking;
         (tracking.current, tracking.from_script) = (outer, from_outer);
         engine.invalidate_others();
@@ -106,16 +106,16 @@ impl Engine {
     pub(crate) fn show_refused(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
         if let Some(command) = self.commands.lookup(args[0]).filter(|command| command.is_exec()) {
             let db = self.clients.sessions[id].db;
-            self.show(now, id, db, Origin::Client, command, args);
+            self.show(now, id, db, Caller::Client, command, args);
         }
     }
 
     /// Shows a request to all monitors.
-    fn show(&mut self, now: Now, id: SessionId, db: u32, origin: Origin, command: &'static Command, args: &[&[u8]]) {
+    fn show(&mut self, now: Now, id: SessionId, db: u32, caller: Caller, command: &'static Command, args: &[&[u8]]) {
         if self.clients.monitors.is_empty() {
             return;
         }
-        let line = line(now, &self.clients.sessions[id], db, origin, &redact::shown(command, args));
+        let line = line(now, &self.clients.sessions[id], db, caller, &redact::shown(command, args));
         self.running.visited += self.clients.monitors.len() as u64;
         for index in 0..self.clients.monitors.len() {
             let monitor = self.clients.monitors[index];
@@ -142,14 +142,14 @@ impl Engine {
 }
 
 /// `+1700000000.123456 [0 127.0.0.1:1234] "set" "k" "v"`
-fn line(now: Now, session: &Session, db: u32, origin: Origin, args: &[&[u8]]) -> Vec<u8> {
+fn line(now: Now, session: &Session, db: u32, caller: Caller, args: &[&[u8]]) -> Vec<u8> {
     let us = now.unix_us().max(0);
-    let source: Cow<'_, str> = match origin {
-        Origin::Script => "lua".into(),
-        Origin::Client if session.flags.contains(SessionFlags::UNIX_SOCKET) => {
+    let source: Cow<'_, str> = match caller {
+        Caller::Script => "lua".into(),
+        Caller::Client if session.flags.contains(SessionFlags::UNIX_SOCKET) => {
             format!("unix:{}", session.addr.strip_suffix(":0").unwrap_or(&session.addr)).into()
         }
-        Origin::Client => (*session.addr).into(),
+        Caller::Client => (*session.addr).into(),
     };
     let mut line = format!("+{}.{:06} [{db} {source}]", us / 1_000_000, us % 1_000_000).into_bytes();
     for arg in args {

@@ -24,7 +24,7 @@ impl Engine {
         self.clients.pause.mode = None;
         self.update_slow_path();
         self.keyspace.keep_expired = false;
-        self.keyspace.changes.attention = true;
+        self.keyspace.changes.has_follow_up = true;
     }
 
     /// Ends the pause if its time is over.
@@ -65,7 +65,7 @@ impl Engine {
             }
             self.perform_again(now, id, Request::new(&args.borrow()));
             self.serve_ready(now);
-            self.attend_locks(now);
+            self.serve_lock_waiters(now);
             self.wake_up(now, id);
         }
     }

@@ -38,8 +38,8 @@ impl Engine {
             self.resume_for_leader(now);
         }
         self.end_replica_waits(now);
-        if self.keyspace.changes.attention {
-            self.attend(now);
+        if self.keyspace.changes.has_follow_up {
+            self.follow_up(now);
         }
     }
 

@@ -6,7 +6,7 @@ mod effect;
 
 pub use effect::Effect;
 
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::keyspace::journal::Journal;
 use crate::keyspace::tracking::Tracking;
@@ -209,8 +209,8 @@ pub struct Changes {
     pub locks_due_ms: u64,
     /// The client whose command runs: it counts as the one that deletes a lock.
     pub client: Client,
-    /// Set when a waiter, an outcome of a lock or the journal needs `Engine::attend` after the running command.
-    pub attention: bool,
+    /// Set when a waiter, an outcome of a lock or the journal needs `Engine::follow_up` after the running command.
+    pub has_follow_up: bool,
 }
 
 impl Changes {
@@ -233,7 +233,7 @@ impl Changes {
             client: Client::default(),
             journal: None,
             observed: false,
-            attention: false,
+            has_follow_up: false,
         }
     }
 
@@ -339,31 +339,31 @@ impl Changes {
     #[cold]
     fn tell(&mut self, change: &Change<'_>) {
         if let Some(journal) = &mut self.journal {
-            self.attention |= journal.note(change);
+            self.has_follow_up |= journal.note(change);
         }
         if change.effect.is_beside_the_keys() {
             return;
         }
         if change.effect.is_beside_the_value() {
-            self.attention |= self.waits.note(change.db, change.key, &change.effect);
+            self.has_follow_up |= self.waits.note(change.db, change.key, &change.effect);
             return;
         }
         self.tracking.note(change);
         match change.effect {
             Effect::None => {}
             // Watchers were marked before, while the keys were still there.
-            Effect::Flush => self.attention |= self.waits.note_flushed(change.db),
-            Effect::Swap { with } => self.attention |= self.waits.note_swapped(change.db, with),
+            Effect::Flush => self.has_follow_up |= self.waits.note_flushed(change.db),
+            Effect::Swap { with } => self.has_follow_up |= self.waits.note_swapped(change.db, with),
             Effect::LoadLibrary { .. } | Effect::DeleteLibrary { .. } | Effect::FlushLibraries => {}
             _ => {
                 let removed = matches!(change.effect, Effect::Delete | Effect::HashRemove { .. });
                 self.watches.touch(change.db, change.key, removed);
-                self.attention |= self.waits.note(change.db, change.key, &change.effect);
+                self.has_follow_up |= self.waits.note(change.db, change.key, &change.effect);
                 if let Some(locks) = &mut self.locks
                     && !matches!(change.effect, Effect::SetLock { .. })
                 {
                     locks.gone(Key { db: change.db, name: change.key });
-                    self.attention |= locks.has_work();
+                    self.has_follow_up |= locks.has_work();
                 }
             }
         }
@@ -433,7 +433,7 @@ impl Changes {
         assert!(locks.is_some(), "locks are put back");
         locks.into_iter().for_each(|locks| locks.check_invariants());
         assert_eq!(Some(self.locks_due_ms), locks.map(|locks| locks.next_ms()), "when locks change is known");
-        assert!(self.attention || !self.waits.has_ready(), "what is ready is attended to");
+        assert!(self.has_follow_up || !self.waits.has_ready(), "what is ready is attended to");
     }
 
     /// Publishes an event without a change, such as a miss.

@@ -358,12 +358,12 @@ impl HashEdit<'_, '_> {
             }
             let writer = *writer;
             let place = self.create(NewValue::Count { field: name, count });
-            self.db.keyspace.space.sign(self.db.dict, place, writer);
+            self.db.keyspace.space.note_writer(self.db.dict, place, writer);
             return Some(true);
         };
         match keyspace.space.get(*dict, place).value() {
             ValueRef::Count { field, .. } if field == name => {
-                keyspace.space.sign(*dict, place, *writer);
+                keyspace.space.note_writer(*dict, place, *writer);
                 keyspace.space.get_mut(*dict, place).set_count(count).then_some(false)
             }
             _ => None,
@@ -444,7 +444,7 @@ impl HashEdit<'_, '_> {
             let space = &mut db.keyspace.space;
             let deadline = space.get(db.dict, place).deadline();
             space.replace(db.dict, place, NewValue::Count { field: &field, count }, deadline);
-            space.sign(db.dict, place, db.writer);
+            space.note_writer(db.dict, place, db.writer);
         }
     }
 

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use foldhash::fast::FixedState;
 
-use crate::base::key::{Key, KeyBuf};
+use crate::base::ids::{Key, KeyBuf};
 use crate::lock::grant::{Owner, UserKey};
 use crate::lock::graph::forest::walk::{Budget, Down, Edge, Found, Up, View};
 use crate::lock::queue::{NIL, Queues};

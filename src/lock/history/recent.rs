@@ -2,8 +2,8 @@
 
 use std::iter::Peekable;
 
+use crate::base::ids::Key;
 use crate::base::kept::{Dated, Kept, Memory, block};
-use crate::base::key::Key;
 use crate::lock::grant::Reason;
 use crate::lock::history::{Event, What};
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::base::ids::Key;
 use crate::base::kept::block;
-use crate::base::key::Key;
 use crate::lock::history::{Counts, Event, What};
 
 /// Maximum number of present grants whose events are kept beyond the last events.

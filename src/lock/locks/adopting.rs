@@ -1,7 +1,7 @@
 //! Adoption of existing locks: from a snapshot, or from the state that a restarted server still knows.
 
-use super::{Due, Keys, Locks};
-use crate::base::key::Key;
+use super::{Keys, LockTimer, Locks};
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::lock::grant::Grant;
 use crate::lock::grant::{Bound, Client, Owner, Reason};
@@ -64,7 +64,7 @@ impl Locks {
                 self.lose(keys, now, key, &mut kept, grant, Reason::Session);
             }
         }
-        self.close(keys, key, &mut kept);
+        self.store(keys, key, &mut kept);
     }
 
     /// Whether a grant with the token of this one is already bound to the same session. Adopting both would lose one of them.
@@ -76,7 +76,7 @@ impl Locks {
     pub fn adopt_session(&mut self, number: u64, session: Session) {
         self.set_next_token(number + 1);
         if session.end_ms != 0 {
-            self.deadlines.insert((session.end_ms, Due::Session(number)));
+            self.deadlines.insert((session.end_ms, LockTimer::Session(number)));
             self.update_next();
         }
         self.sessions.insert(number, Session { grants: 0, ..session });

@@ -1,7 +1,7 @@
 //! Breaking: an administrator ends one grant.
 
 use super::{Cause, Found, Keys, Locks, Refusal};
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Client, Owner, Reason};
 use crate::lock::history::What;
@@ -22,7 +22,7 @@ impl Locks {
         (client, by): (Client, Breaker),
     ) -> Result<Owner, Refusal> {
         let mut lock = Lock::default();
-        let found = self.open(keys, now, key, &mut lock);
+        let found = self.load(keys, now, key, &mut lock);
         if let Found::Native | Found::Plain = found {
             return Err(Refusal::WrongType);
         }
@@ -37,7 +37,7 @@ impl Locks {
         self.history.breaks.note(now.mono_ms(), token, by);
         self.lose_by(keys, now, key, &mut lock, grant, (Reason::Broken, client));
         self.grant_waiters(keys, now, key, &mut lock);
-        self.close(keys, key, &mut lock);
+        self.store(keys, key, &mut lock);
         self.work(keys, now);
         Ok(owner)
     }

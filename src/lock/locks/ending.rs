@@ -1,7 +1,7 @@
 //! Ends of grants without a release: with their leases and with their connections.
 
 use super::{Found, Keys, Locks, Outcome};
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Grant, Reason};
 use crate::lock::history::What;
@@ -33,7 +33,7 @@ impl Locks {
         (of, told): (u64, Option<Client>),
         budget: &mut u32,
     ) -> bool {
-        self.ending.retain(|&(other, _)| other != of);
+        self.ending_clients.retain(|&(other, _)| other != of);
         while *budget > 0
             && let Some((&(_, token), _)) = self.bound.range((of, 0)..=(of, u64::MAX)).next()
         {
@@ -42,7 +42,7 @@ impl Locks {
             self.unbound(of);
             let key = Key { db: self.db_at_home(at_home.db), name: &at_home.name };
             let mut lock = Lock::default();
-            if self.open(keys, now, key, &mut lock) == Found::Lock {
+            if self.load(keys, now, key, &mut lock) == Found::Lock {
                 let owner = lock.holders.with_token(token).map(|grant| grant.owner.clone());
                 if let Some(mut grant) = owner.and_then(|owner| lock.holders.remove(&owner)) {
                     grant.move_to(told.unwrap_or(grant.client));
@@ -51,12 +51,12 @@ impl Locks {
                     // Waiters are served once all of its grants have ended, because it may have several of one name.
                     self.gone(key);
                 }
-                self.close(keys, key, &mut lock);
+                self.store(keys, key, &mut lock);
             }
         }
         let all = !self.has_bound(of);
         if !all {
-            self.ending.push((of, told));
+            self.ending_clients.push((of, told));
         }
         self.work(keys, now);
         all
@@ -65,12 +65,12 @@ impl Locks {
     /// Whether a grant of this lock ends with a connection or session that has ended.
     #[inline(always)]
     pub(super) fn has_ending(&self, lock: &Lock) -> bool {
-        !self.ending.is_empty() && lock.holders.iter().any(|grant| self.ending_of(grant).is_some())
+        !self.ending_clients.is_empty() && lock.holders.iter().any(|grant| self.ending_of(grant).is_some())
     }
 
     fn ending_of(&self, grant: &Grant) -> Option<(u64, Option<Client>)> {
         let key = grant.bound.key(grant.client)?;
-        self.ending.iter().find(|&&(of, _)| of == key).copied()
+        self.ending_clients.iter().find(|&&(of, _)| of == key).copied()
     }
 
     /// Handles a lock that was removed from its key because the lease of its last holder or its delay has ended. Returns the lock
@@ -78,7 +78,7 @@ impl Locks {
     pub fn key_expired(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, mut lock: Lock) -> Option<Lock> {
         self.expire(keys, now, key, &mut lock);
         if let Some(queue) = self.queues.find(key) {
-            self.todo.push(queue);
+            self.ready_queues.push(queue);
         }
         (!lock.is_free()).then_some(lock)
     }
@@ -86,7 +86,7 @@ impl Locks {
     /// Must be called when a name holds nothing any more, or another value: its waiters may be eligible.
     pub fn gone(&mut self, key: Key<'_>) {
         if let Some(queue) = self.queues.find(key) {
-            self.todo.push(queue);
+            self.ready_queues.push(queue);
         }
     }
 

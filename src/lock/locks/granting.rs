@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Found, Keys, Locks, Outcome, Request, fits};
-use crate::base::key::{Key, KeyBuf};
+use crate::base::ids::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Grant, Mode, Owner};
 use crate::lock::history::What;
@@ -81,14 +81,14 @@ impl Locks {
             self.keep_if_long(now, key, &owner, client, waited_ms, true);
             self.outcomes.push(Outcome::Granted { client, tokens, all, waited_ms });
             if waits_again {
-                self.again.push((queue, owner));
+                self.owners_again.push((queue, owner));
             }
             // This call serves the queue already.
-            self.todo.retain(|&of| of != queue);
+            self.ready_queues.retain(|&of| of != queue);
         }
         // The waiters before them in the queue were served first.
-        while let Some(at) = self.again.iter().position(|&(of, _)| of == queue) {
-            let (_, owner) = self.again.remove(at);
+        while let Some(at) = self.owners_again.iter().position(|&(of, _)| of == queue) {
+            let (_, owner) = self.owners_again.remove(at);
             self.grant_same_owner(now, key, queue, lock, &owner);
         }
     }
@@ -97,8 +97,8 @@ impl Locks {
     /// grants these waits.
     pub(super) fn schedule_same_owner(&mut self, queue: u32, owner: &[u8]) {
         if !self.queues.waits_of(owner).is_empty() {
-            self.again.push((queue, Owner::from_slice(owner)));
-            self.todo.push(queue);
+            self.owners_again.push((queue, Owner::from_slice(owner)));
+            self.ready_queues.push(queue);
         }
     }
 
@@ -174,7 +174,7 @@ impl Locks {
         if let Some(queue) = queue {
             self.schedule_same_owner(queue, request.owner);
         }
-        self.close(keys, key, &mut lock);
+        self.store(keys, key, &mut lock);
         token
     }
 

@@ -4,7 +4,7 @@
 //! one lock that very many share, are notified in batches: [`Locks::tell_some`].
 
 use super::{Found, Keys, Locks};
-use crate::base::key::{Key, KeyBuf};
+use crate::base::ids::{Key, KeyBuf};
 use crate::base::time::Now;
 use crate::lock::LOST_STEPS;
 use crate::lock::grant::{Bound, Client, Grant, Reason};
@@ -16,7 +16,7 @@ const AT_ONCE: usize = 16;
 
 /// Where, when and by whom something was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct Deletion {
     /// Index of the database.
     pub db: u32,
     /// The stable name of the database, which survives swaps: [`Locks::home`].
@@ -32,7 +32,7 @@ pub struct Origin {
 /// Holders that have lost their lock and are to be notified.
 #[derive(Debug)]
 pub(super) struct Lost {
-    origin: Origin,
+    deletion: Deletion,
     name: Box<[u8]>,
     holders: Holders,
     /// Whether the ages of the grants are still counted. Those of an emptied database are not.
@@ -47,25 +47,25 @@ impl Locks {
         if let Some(queue) = self.queues.find(key) {
             self.queues.unhold_all(queue);
         }
-        let origin = Origin { db: key.db, home: self.home(key.db), at_ms: now.mono_ms(), by, next_token: self.next_token };
-        self.lose_all(origin, key.name, lock.holders, true);
+        let deletion = Deletion { db: key.db, home: self.home(key.db), at_ms: now.mono_ms(), by, next_token: self.next_token };
+        self.lose_all(deletion, key.name, lock.holders, true);
         self.gone(key);
     }
 
     /// Handles the emptying of a database. Its names may be granted to their waiters. Its locks are passed to
     /// [`Locks::lost_with_database`] in batches.
-    pub fn flushed(&mut self, origin: Origin) {
-        let held = self.held.flushed(origin.db);
+    pub fn flushed(&mut self, deletion: Deletion) {
+        let held = self.held.flushed(deletion.db);
         self.stats.deletions += held.grants;
-        self.lost.iter_mut().filter(|lost| lost.origin.home == origin.home).for_each(|lost| lost.aged = false);
-        self.changed_as_a_whole(|of| of == origin.db);
-        self.flushes.retain(|other| other.db != origin.db);
-        self.flushes.push(origin);
+        self.lost_holders.iter_mut().filter(|lost| lost.deletion.home == deletion.home).for_each(|lost| lost.aged = false);
+        self.changed_as_a_whole(|of| of == deletion.db);
+        self.flushes.retain(|other| other.db != deletion.db);
+        self.flushes.push(deletion);
     }
 
     /// Handles a lock that was in an emptied database.
-    pub fn lost_with_database(&mut self, origin: Origin, name: &[u8], lock: Lock) {
-        self.lose_all(origin, name, lock.holders, false);
+    pub fn lost_with_database(&mut self, deletion: Deletion, name: &[u8], lock: Lock) {
+        self.lose_all(deletion, name, lock.holders, false);
     }
 
     /// Handles a swap of two databases: holds move with the data, and waiters keep waiting for names of the database index they
@@ -85,8 +85,8 @@ impl Locks {
         self.changed_as_a_whole(|of| of == a || of == b);
         for key in &watched {
             let mut lock = Lock::default();
-            if self.open(keys, now, key.as_key(), &mut lock) == Found::Lock {
-                self.close(keys, key.as_key(), &mut lock);
+            if self.load(keys, now, key.as_key(), &mut lock) == Found::Lock {
+                self.store(keys, key.as_key(), &mut lock);
             }
         }
     }
@@ -97,7 +97,7 @@ impl Locks {
         for &number in &queues {
             self.queues.unhold_all(number);
         }
-        self.todo.extend(queues);
+        self.ready_queues.extend(queues);
     }
 
     /// The stable name of the database at an index, which survives swaps.
@@ -115,57 +115,57 @@ impl Locks {
         self.homes.iter().position(|&of| of == home).map_or(home, |db| db as u32)
     }
 
-    fn lose_all(&mut self, origin: Origin, name: &[u8], mut holders: Holders, aged: bool) {
+    fn lose_all(&mut self, deletion: Deletion, name: &[u8], mut holders: Holders, aged: bool) {
         if holders.len() > AT_ONCE {
-            self.lost.push_back(Lost { origin, name: name.into(), holders, aged });
+            self.lost_holders.push_back(Lost { deletion, name: name.into(), holders, aged });
             return;
         }
         while let Some(grant) = holders.pop() {
-            self.lose_deleted(origin, name, &grant, aged);
+            self.lose_deleted(deletion, name, &grant, aged);
         }
     }
 
     /// Ends a grant together with its deleted lock.
-    fn lose_deleted(&mut self, origin: Origin, name: &[u8], grant: &Grant, aged: bool) {
+    fn lose_deleted(&mut self, deletion: Deletion, name: &[u8], grant: &Grant, aged: bool) {
         if aged {
-            self.held.age_ended(self.db_at_home(origin.home), grant);
+            self.held.age_ended(self.db_at_home(deletion.home), grant);
         }
         if grant.bound != Bound::Lease {
             self.unbind(grant);
         }
         if !self.requests.is_empty() {
-            self.requests.ended(origin.home, name, &grant.owner, origin.at_ms);
+            self.requests.ended(deletion.home, name, &grant.owner, deletion.at_ms);
         }
         let what = What::Ended { reason: Reason::Deleted, token: grant.token };
-        self.history.note_end(name, what, &grant.owner, origin);
+        self.history.note_end(name, what, &grant.owner, deletion);
         self.tell_lost(name, grant, Reason::Deleted);
     }
 
     /// Whether holders of lost locks are still to be notified.
     #[inline]
     pub fn has_lost(&self) -> bool {
-        !self.lost.is_empty()
+        !self.lost_holders.is_empty()
     }
 
     /// Notifies holders of lost locks, within `budget`.
     pub fn tell_some(&mut self, budget: &mut u32) {
         while *budget > 0
-            && let Some(mut lost) = self.lost.pop_front()
+            && let Some(mut lost) = self.lost_holders.pop_front()
         {
             while *budget > 0
                 && let Some(grant) = lost.holders.pop()
             {
                 *budget = budget.saturating_sub(LOST_STEPS);
-                self.lose_deleted(lost.origin, &lost.name, &grant, lost.aged);
+                self.lose_deleted(lost.deletion, &lost.name, &grant, lost.aged);
             }
             if !lost.holders.is_empty() {
-                self.lost.push_front(lost);
+                self.lost_holders.push_front(lost);
             }
         }
     }
 
     /// The last flush of a database, if it was at or after a time.
-    pub(super) fn flushed_since(&self, db: u32, since_ms: u64) -> Option<Origin> {
+    pub(super) fn flushed_since(&self, db: u32, since_ms: u64) -> Option<Deletion> {
         self.flushes.iter().copied().find(|flush| flush.db == db && flush.at_ms >= since_ms)
     }
 }

@@ -1,7 +1,7 @@
 //! Named sessions: how connections name them, and how they and their grants end.
 
-use super::{Due, Keys, Locks};
-use crate::base::key::Key;
+use super::{Keys, LockTimer, Locks};
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Grant, SessionNumber};
 use crate::lock::sessions::Session;
@@ -71,7 +71,7 @@ impl Locks {
         }
         let end_ms = now.deadline_in(session.grace_ms);
         self.sessions.detach(number, end_ms);
-        self.deadlines.insert((end_ms, Due::Session(number)));
+        self.deadlines.insert((end_ms, LockTimer::Session(number)));
         self.update_next();
     }
 
@@ -142,7 +142,7 @@ impl Locks {
         let key = Bound::session_key(number);
         if self.has_bound(key) {
             self.stats.session_ends_held += 1;
-            self.over.push_back((key, client));
+            self.ended_sessions.push_back((key, client));
             self.update_next();
         }
     }
@@ -150,10 +150,10 @@ impl Locks {
     /// Ends grants of ended sessions, at most `budget` of them.
     pub fn end_over(&mut self, keys: &mut impl Keys, now: Now, budget: &mut u32) {
         while *budget > 0
-            && let Some(&over) = self.over.front()
+            && let Some(&over) = self.ended_sessions.front()
         {
             if self.end_bound_to(keys, now, over, budget) {
-                self.over.pop_front();
+                self.ended_sessions.pop_front();
             }
         }
         self.update_next();
@@ -162,7 +162,7 @@ impl Locks {
     fn drop_deadline(&mut self, number: u64) {
         let end_ms = self.sessions.get(number).map_or(0, |session| session.end_ms);
         if end_ms != 0 {
-            self.deadlines.remove(&(end_ms, Due::Session(number)));
+            self.deadlines.remove(&(end_ms, LockTimer::Session(number)));
             self.update_next();
         }
     }

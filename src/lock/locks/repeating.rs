@@ -9,8 +9,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Acquired, AllAcquired, Due, Found, Keys, Locks, Outcome, Refusal, Request};
-use crate::base::key::Key;
+use super::{Acquired, AllAcquired, Found, Keys, LockTimer, Locks, Outcome, Refusal, Request};
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Grant};
 use crate::lock::history::What;
@@ -132,10 +132,10 @@ impl Locks {
             found.wanted.bound = request.wanted.bound;
         }
         if let Some(before_ms) = before_ms {
-            self.deadlines.remove(&(before_ms, Due::Waiter(serial, waiter)));
+            self.deadlines.remove(&(before_ms, LockTimer::Waiter(serial, waiter)));
         }
         if let Some(deadline_ms) = deadline_ms {
-            self.deadlines.insert((deadline_ms, Due::Waiter(serial, waiter)));
+            self.deadlines.insert((deadline_ms, LockTimer::Waiter(serial, waiter)));
         }
         self.update_next();
         true
@@ -151,7 +151,7 @@ impl Locks {
         token: u64,
     ) -> Result<(), Refusal> {
         let mut lock = Lock::default();
-        let found = self.open(keys, now, key, &mut lock);
+        let found = self.load(keys, now, key, &mut lock);
         let holds = lock.holders.get(request.owner).is_some_and(|grant| grant.token == token);
         let refusal = match found {
             Found::Native => Err(Refusal::WrongType),
@@ -166,7 +166,7 @@ impl Locks {
     /// bound to the connection if the request asked for that.
     fn carry_on(&mut self, keys: &mut impl Keys, key: Key<'_>, request: &Request<'_>, now: Now) {
         let mut lock = Lock::default();
-        if self.open(keys, now, key, &mut lock) != Found::Lock {
+        if self.load(keys, now, key, &mut lock) != Found::Lock {
             return;
         }
         let end_ms = now.deadline_in(request.wanted.lease_ms);
@@ -188,7 +188,7 @@ impl Locks {
                 self.rebind(key, &before, &after);
             }
         }
-        self.close(keys, key, &mut lock);
+        self.store(keys, key, &mut lock);
     }
 
     pub(super) fn rebind(&mut self, key: Key<'_>, before: &Grant, after: &Grant) {

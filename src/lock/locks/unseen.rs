@@ -6,7 +6,7 @@
 //! another connection, to which it is bound from then on.
 
 use super::{Found, Keys, Locks};
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Grant};
 use crate::lock::holders::Lock;
@@ -42,7 +42,7 @@ impl Locks {
     /// connection without a session takes over the session of the grant, if that is one of the same `user`.
     pub fn come_back(&mut self, keys: &mut impl Keys, now: Now, key: Key<'_>, owner: &[u8], (by, user): (Client, &[u8])) {
         let mut lock = Lock::default();
-        if self.open(keys, now, key, &mut lock) != Found::Lock {
+        if self.load(keys, now, key, &mut lock) != Found::Lock {
             return;
         }
         let unseen = lock.holders.get(owner).filter(|grant| self.is_unseen_grant(grant)).cloned();
@@ -65,7 +65,7 @@ impl Locks {
         if let Some(after) = after {
             self.rebind(key, &before, &after);
         }
-        self.close(keys, key, &mut lock);
+        self.store(keys, key, &mut lock);
     }
 
     /// Whether a grant ends with a connection, or with that of its session, and it is not known if that connection lives.

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Due, Found, Keys, Locks, Outcome, Refusal, Request};
-use crate::base::key::Key;
+use super::{Found, Keys, LockTimer, Locks, Outcome, Refusal, Request};
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::lock::grant::Client;
 use crate::lock::graph::{self, PendingWait};
@@ -70,10 +70,10 @@ impl Locks {
         let key = key.as_key();
         let mut lock = Lock::default();
         match keys.take(key, &mut lock) {
-            Found::Lock => self.close_unchanged(keys, key, &mut lock, false),
+            Found::Lock => self.store_unchanged(keys, key, &mut lock, false),
             _ => {
                 self.track(key, &lock);
-                self.todo.push(queue);
+                self.ready_queues.push(queue);
             }
         }
     }
@@ -83,10 +83,10 @@ impl Locks {
         let before = std::mem::replace(&mut found.due_ms, due_ms);
         if before != due_ms {
             if before != 0 {
-                self.deadlines.remove(&(before, Due::Queue(queue)));
+                self.deadlines.remove(&(before, LockTimer::Queue(queue)));
             }
             if due_ms != 0 {
-                self.deadlines.insert((due_ms, Due::Queue(queue)));
+                self.deadlines.insert((due_ms, LockTimer::Queue(queue)));
             }
             self.update_next();
         }
@@ -94,7 +94,7 @@ impl Locks {
 
     pub(super) fn update_next(&mut self) {
         let first_ms = self.deadlines.first().map_or(u64::MAX, |first| first.0);
-        self.next_ms = if self.over.is_empty() { first_ms } else { 0 };
+        self.next_ms = if self.ended_sessions.is_empty() { first_ms } else { 0 };
     }
 
     /// Whether nobody waits for a name.
@@ -134,7 +134,7 @@ impl Locks {
         let waiter = self.queues.enter(request, (deadline_ms, now.mono_us()), (upgrade, all), queues);
         if let Some(deadline_ms) = deadline_ms {
             let serial = self.queues.waiter(waiter).map_or(0, |waiter| waiter.serial);
-            self.deadlines.insert((deadline_ms, Due::Waiter(serial, waiter)));
+            self.deadlines.insert((deadline_ms, LockTimer::Waiter(serial, waiter)));
             self.update_next();
         }
         for &queue in queues {
@@ -172,11 +172,11 @@ impl Locks {
     pub(super) fn withdraw(&mut self, waiter: u32) {
         if let Some((left, queues)) = self.queues.leave(waiter) {
             if let Some(deadline_ms) = left.deadline_ms {
-                self.deadlines.remove(&(deadline_ms, Due::Waiter(left.serial, waiter)));
+                self.deadlines.remove(&(deadline_ms, LockTimer::Waiter(left.serial, waiter)));
                 self.update_next();
             }
             self.queues.forget_owner(left.owner);
-            self.todo.extend(queues);
+            self.ready_queues.extend(queues);
         }
     }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::reference::{Held, NEVER, Named, Reference, Said, Tie, Told, Waiting};
 use super::{GRACE_MIN_MS, IDS, KEPT_MS, LIMIT, NAMES, OWNERS, Op, SESSIONS, Token, With};
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Mode, SessionNumber};
 use crate::lock::history::What;
@@ -640,17 +640,17 @@ impl World {
                 }
             }
             Op::Flush => {
-                let origin = Origin {
+                let deletion = Deletion {
                     db: 0,
                     home: 0,
                     at_ms: self.now.mono_ms(),
                     by: Client::default(),
                     next_token: self.locks.next_token(),
                 };
-                self.locks.flushed(origin);
+                self.locks.flushed(deletion);
                 for (name, lock) in std::mem::take(&mut self.map.held) {
                     if let Some(lock) = lock {
-                        self.locks.lost_with_database(origin, name.as_bytes(), lock);
+                        self.locks.lost_with_database(deletion, name.as_bytes(), lock);
                     }
                 }
                 self.locks.work(&mut self.map, self.now);

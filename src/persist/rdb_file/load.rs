@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::keyspace::change::Event as Published;
 use crate::keyspace::databases::{Keyspace, Ttl};
@@ -171,7 +171,7 @@ impl Loader {
         self.check_free(keyspace, name).map_err(|reason| (reason, Some(name.into())))?;
         self.adopt_records(keyspace);
         self.has_locks = true;
-        keyspace.natives = true;
+        keyspace.has_natives = true;
         let twice = keyspace.changes.locks.as_ref().and_then(|locks| lock.holders.iter().find(|grant| locks.is_bound(grant)));
         if let Some(grant) = twice {
             return Err((Reason::Repeated(format!("the token {}", grant.token)), Some(name.into())));
@@ -188,7 +188,7 @@ impl Loader {
         if self.is_left_out(deadline) {
             return Ok(());
         }
-        keyspace.natives = true;
+        keyspace.has_natives = true;
         self.put(keyspace, name, value, deadline).map_err(refused)?;
         self.tally.natives += 1;
         Ok(())

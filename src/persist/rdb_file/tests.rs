@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use native_values::with_locks;
 use proptest::prelude::*;
 
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::engine::harness::Harness;
 use crate::keyspace::rdb::parts::crc64;
 use crate::persist::natives::clock::BootClock;

@@ -8,7 +8,7 @@ use openraft::raft::{
 use openraft::storage::RaftStateMachine;
 use openraft::{Raft, RaftState};
 
-use crate::quorum::leader::{Here, Said, fits};
+use crate::quorum::append_check::{Here, Said, fits};
 use crate::quorum::sane::Nonsense;
 use crate::quorum::types::{LogId, SnapshotFile, Types, Vote};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::quorum::leader::Leader;
+use crate::quorum::append_check::Leader;
 use crate::quorum::net::dial::{self, Platform, Security};
 use crate::quorum::net::directory::Directory;
 use crate::quorum::net::frame::{Kind, encode};

@@ -26,9 +26,9 @@ mod tests;
 mod transport;
 mod wire;
 
-pub use crate::quorum::cluster::{Cluster, Standing};
 #[cfg(feature = "torture")]
-pub use crate::quorum::leader::Said;
+pub use crate::quorum::append_check::Said;
+pub use crate::quorum::cluster::{Cluster, Standing};
 #[cfg(feature = "torture")]
 pub use crate::quorum::sane::Nonsense;
 pub use client::Network;

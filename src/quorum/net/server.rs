@@ -12,9 +12,9 @@ use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeader
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use crate::quorum::admission::{Admission, Part};
+use crate::quorum::admission::{Admission, Participation};
+use crate::quorum::append_check::Leader;
 use crate::quorum::cluster::{Side, Standing};
-use crate::quorum::leader::Leader;
 use crate::quorum::net::dial::{self, Listener};
 use crate::quorum::net::directory::Inbound;
 use crate::quorum::net::frame::{Frame, Kind, Malformed, decode_beginning, decode_message, encode, encode_message};
@@ -145,7 +145,9 @@ async fn connection<H: Handler, K: SnapshotSink>(
     let ended = match purpose {
         Purpose::Requests => requests(&mut wire, hello, &inbound, service).await,
         Purpose::Snapshot => match snapshots.try_acquire() {
-            Ok(_place) if !service.admission.permits(Part::Follows) => Err("this node does not take part yet".to_owned()),
+            Ok(_place) if !service.admission.permits(Participation::Follows) => {
+                Err("this node does not take part yet".to_owned())
+            }
             Ok(_place) => {
                 tracing::info!("Receiving a snapshot from node {node}");
                 let received = snapshot::receive(&mut wire, node, &shared.leader, &service.handler, &service.sink).await;
@@ -242,9 +244,9 @@ async fn requests<H: Handler, K>(
                     }
                     _ => {
                         let request = read(&frame)?;
-                        let is_behind = expected.check(&request, &shared.leader).map_err(|nonsense| nonsense.to_string())?;
+                        let is_consecutive = expected.check(&request, &shared.leader).map_err(|nonsense| nonsense.to_string())?;
                         bytes += length;
-                        let answer = perform(service, id, request, is_behind);
+                        let answer = perform(service, id, request, is_consecutive);
                         under_way.push(async move { (length, answer.await) });
                     }
                 }
@@ -305,31 +307,36 @@ impl Expected {
         let ids = append.prev_log_id.into_iter().chain(append.entries.iter().map(RaftEntry::log_id));
         leader.note(&append.vote, ids.chain(append.leader_commit))?;
         let of_vote = |id| (append.vote, id);
-        let is_behind = self.appended.is_some() && self.appended == append.prev_log_id.map(of_vote);
+        let is_consecutive = self.appended.is_some() && self.appended == append.prev_log_id.map(of_vote);
         // A heartbeat has no entries, and may come between two appends.
         if let Some(last) = append.entries.last().map(RaftEntry::log_id) {
             self.appended = Some(of_vote(last));
         }
-        Ok(is_behind)
+        Ok(is_consecutive)
     }
 }
 
-/// Has a request answered, and encodes the answer. `is_behind` says that it is an append that comes behind the one before it.
+/// Has a request answered, and encodes the answer. `is_consecutive` says that it is an append that comes behind the one before it.
 ///
 /// # Errors
 /// Why the connection must end.
-async fn perform<H: Handler, K>(service: &Service<H, K>, id: u64, request: Request, is_behind: bool) -> Result<Vec<u8>, String> {
+async fn perform<H: Handler, K>(
+    service: &Service<H, K>,
+    id: u64,
+    request: Request,
+    is_consecutive: bool,
+) -> Result<Vec<u8>, String> {
     const NO_VOTE: &str =
         "it does not lead before it has caught up, because it has lost its log or a part of it, or never had one";
     const NO_PART: &str = "it takes part in nothing yet, because it has lost its log or a part of it, or never had one";
     let Service { handler, admission, .. } = service;
-    let needs = if matches!(request, Request::TransferLeader(_)) { Part::Votes } else { Part::Follows };
+    let needs = if matches!(request, Request::TransferLeader(_)) { Participation::Votes } else { Participation::Follows };
     if !admission.permits(needs) {
-        let reason = if needs == Part::Follows { NO_PART } else { NO_VOTE };
+        let reason = if needs == Participation::Follows { NO_PART } else { NO_VOTE };
         return Ok(encode(Kind::Failed, id, reason.as_bytes()));
     }
     Ok(match request {
-        Request::Append(request) => answer(id, append(service, request, is_behind).await?),
+        Request::Append(request) => answer(id, append(service, request, is_consecutive).await?),
         Request::Vote(request) | Request::PreVote(request) if !admission.gives_vote(&request) => {
             // It says what it has, and gives nothing.
             let response = handler.pre_vote(request).await;
@@ -348,11 +355,11 @@ async fn perform<H: Handler, K>(service: &Service<H, K>, id: u64, request: Reque
 async fn append<H: Handler, K>(
     service: &Service<H, K>,
     mut request: AppendEntriesRequest<Types>,
-    is_behind: bool,
+    is_consecutive: bool,
 ) -> Result<Result<AppendEntriesResponse<Types>, Failed>, String> {
     let leader = &service.shared.leader;
     let (vote, ids) = (request.vote, sane::ids(&request));
-    let _turn = leader.turn(&mut request, &ids, is_behind, &service.handler).await?;
+    let _turn = leader.turn(&mut request, &ids, is_consecutive, &service.handler).await?;
     service.admission.hear(&request);
     let answered = service.handler.append_entries(request).await;
     if let Ok(AppendEntriesResponse::Success) = answered {

@@ -13,7 +13,7 @@ use openraft::raft::SnapshotResponse;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::quorum::leader::{Leader, Said};
+use crate::quorum::append_check::{Leader, Said};
 use crate::quorum::net::dial::Platform;
 use crate::quorum::net::frame::{Frame, Kind, decode_message, encode, encode_message};
 use crate::quorum::net::handler::{Handler, Snapshot};

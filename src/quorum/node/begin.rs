@@ -28,16 +28,16 @@ use openraft::AsyncRuntime;
 use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::{Disk, SendDisk};
-use crate::quorum::admission::{Admission, Part};
+use crate::quorum::admission::{Admission, Participation};
 use crate::quorum::lineage::{Belonging, draw};
 use crate::quorum::net::{Hello, Network, Transport};
 use crate::quorum::node::Raft;
-use crate::quorum::node::machine::Machine;
+use crate::quorum::node::application::Application;
 use crate::quorum::node::regain::regain;
-use crate::quorum::node::state::{SharedSnapshots, lock};
+use crate::quorum::node::state_machine::{SharedSnapshots, lock};
 use crate::quorum::node::watch;
 use crate::quorum::runtime::{Runtime, blocking};
-use crate::quorum::store::{Forgotten, Lineage, LogStore};
+use crate::quorum::store::{Lineage, LogLoss, LogStore};
 use crate::quorum::types::{ClusterId, NodeId, Peer};
 
 /// Interval between looks at what the other nodes say of themselves.
@@ -65,7 +65,7 @@ pub struct Beginning<D: Disk> {
     pub node: NodeId,
     pub members: BTreeMap<NodeId, String>,
     /// What it may have forgotten. It has no vote yet if it is anything.
-    pub forgotten: Forgotten,
+    pub forgotten: LogLoss,
     /// Which cluster it belongs to.
     pub belonging: Belonging<D>,
     /// Where it is kept that the node votes.
@@ -80,35 +80,35 @@ pub struct Beginning<D: Disk> {
 }
 
 /// What a node takes part in at first.
-pub fn admission(log: &LogStore, forgotten: Forgotten) -> Admission {
+pub fn admission(log: &LogStore, forgotten: LogLoss) -> Admission {
     // A node that has forgotten something may have followed another leader than the one that asks now. What a log says that is not
     // ready may not be durable.
-    Admission::new(if forgotten == Forgotten::Nothing && log.is_ready() { Part::Follows } else { Part::Nothing })
+    Admission::new(if forgotten == LogLoss::Nothing && log.is_ready() { Participation::Follows } else { Participation::Nothing })
 }
 
 /// Whether a node knows that no leader has added anything to its log.
-pub fn is_blank(log: &LogStore, forgotten: Forgotten) -> bool {
-    log.is_young() && forgotten != Forgotten::End
+pub fn is_blank(log: &LogStore, forgotten: LogLoss) -> bool {
+    log.is_young() && forgotten != LogLoss::End
 }
 
 /// Lets the node take part in elections when it may, and begins a cluster if there is none.
-pub async fn begin<D: SendDisk, M: Machine>(mut beginning: Beginning<D>, raft: Raft<D, M>) {
+pub async fn begin<D: SendDisk, M: Application>(mut beginning: Beginning<D>, raft: Raft<D, M>) {
     if !beginning.log.is_ready() {
         while !beginning.log.is_ready() {
             Runtime::sleep(LOOK).await;
         }
         tracing::info!("the log is ready: this node takes part from now on");
-        if beginning.forgotten == Forgotten::Nothing {
-            beginning.admission.set(Part::Follows);
+        if beginning.forgotten == LogLoss::Nothing {
+            beginning.admission.set(Participation::Follows);
             raft.runtime_config().elect(true);
         }
     }
     match beginning.forgotten {
-        Forgotten::Nothing => Runtime::sleep(beginning.lease).await,
-        Forgotten::End => beginning.rejoin(&raft).await,
-        Forgotten::All => beginning.join(&raft).await,
+        LogLoss::Nothing => Runtime::sleep(beginning.lease).await,
+        LogLoss::End => beginning.rejoin(&raft).await,
+        LogLoss::All => beginning.join(&raft).await,
     }
-    beginning.admission.set(Part::Votes);
+    beginning.admission.set(Participation::Votes);
     beginning.transport.change_standing(|standing| standing.votes = true);
     while beginning.say() {
         Runtime::sleep(LOOK).await;
@@ -131,7 +131,7 @@ impl<D: SendDisk> Beginning<D> {
     }
 
     /// Waits until a node that joins may vote, or all nodes begin the cluster.
-    async fn join<M: Machine>(&mut self, raft: &Raft<D, M>) {
+    async fn join<M: Application>(&mut self, raft: &Raft<D, M>) {
         // Number of looks since another member was found that is not blank.
         let mut found = 0;
         let mut torn = false;
@@ -155,7 +155,7 @@ impl<D: SendDisk> Beginning<D> {
                         tracing::info!("this node belongs to cluster {id:016x}");
                     }
                     Runtime::sleep(self.lease * LEASES).await;
-                    self.admission.set(Part::Follows);
+                    self.admission.set(Participation::Follows);
                     self.catch_up(raft).await;
                     self.keep_vote().await;
                     raft.runtime_config().elect(true);
@@ -180,11 +180,11 @@ impl<D: SendDisk> Beginning<D> {
     }
 
     /// Begins a cluster with this id, as all of its nodes do: those after the first one only if they hear of no leader meanwhile.
-    async fn begin_cluster<M: Machine>(&mut self, raft: &Raft<D, M>, id: ClusterId) {
+    async fn begin_cluster<M: Application>(&mut self, raft: &Raft<D, M>, id: ClusterId) {
         self.belonging.set(Lineage::of(id)).await;
         self.keep_vote().await;
         // Who begins stands for election at once. If several did so, one could lead, and be deposed by another one in the same term.
-        self.admission.set(Part::Votes);
+        self.admission.set(Participation::Votes);
         let before = self.members.keys().take_while(|id| **id != self.node).count();
         for _ in 0..before * TURN_LOOKS {
             if !watch::status(raft, &self.log).members.is_empty() {
@@ -202,10 +202,10 @@ impl<D: SendDisk> Beginning<D> {
     }
 
     /// Waits until a node whose log was cut may vote.
-    async fn rejoin<M: Machine>(&mut self, raft: &Raft<D, M>) {
+    async fn rejoin<M: Application>(&mut self, raft: &Raft<D, M>) {
         tracing::warn!("the end of the log was cut; this node has no vote before it has caught up");
         Runtime::sleep(self.lease * LEASES).await;
-        self.admission.set(Part::Follows);
+        self.admission.set(Participation::Follows);
         let (mut target, mut appends, mut quiet) = (None, 0, 0);
         while !self.has_caught_up(raft, &mut target) && watch::status(raft, &self.log).leads.is_none() {
             self.say();
@@ -235,7 +235,7 @@ impl<D: SendDisk> Beginning<D> {
         }
     }
 
-    async fn catch_up<M: Machine>(&mut self, raft: &Raft<D, M>) {
+    async fn catch_up<M: Application>(&mut self, raft: &Raft<D, M>) {
         let mut target = None;
         while !self.has_caught_up(raft, &mut target) {
             // A cluster without an id may get one meanwhile.
@@ -251,7 +251,7 @@ impl<D: SendDisk> Beginning<D> {
 
     /// Whether the node has applied everything that was committed when it began to follow, which is the target. Only a leader that has
     /// committed an entry of its own knows what that is. What openraft knows from before a restart would not do.
-    fn has_caught_up<M: Machine>(&self, raft: &Raft<D, M>, target: &mut Option<u64>) -> bool {
+    fn has_caught_up<M: Application>(&self, raft: &Raft<D, M>, target: &mut Option<u64>) -> bool {
         *target = target.or(self.admission.heard());
         let applied = raft.data_metrics().borrow_watched().last_applied.map(|last| last.index);
         target.is_some() && applied >= *target

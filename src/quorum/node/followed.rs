@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use crate::persist::disk::SendDisk;
 use crate::quorum::node::Raft;
-use crate::quorum::node::machine::Machine;
+use crate::quorum::node::application::Application;
 
 /// So many nodes besides the leader have the log up to this index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Awaited {
 
 /// Tells the machine once when any of what is awaited has come true, until openraft or the executor ends. The indexes, which change
 /// with each commit, are looked at only while something is awaited.
-pub async fn followed<D: SendDisk, M: Machine>(raft: Raft<D, M>, machine: M, mut awaited: watch::Receiver<Vec<Awaited>>) {
+pub async fn followed<D: SendDisk, M: Application>(raft: Raft<D, M>, machine: M, mut awaited: watch::Receiver<Vec<Awaited>>) {
     let mut indexes = raft.data_metrics();
     loop {
         let waits = {

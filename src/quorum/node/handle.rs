@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::quorum::net::Directory;
+use crate::quorum::node::application::Status;
 use crate::quorum::node::followed::Awaited;
-use crate::quorum::node::machine::Status;
 use crate::quorum::node::members::Change;
 use crate::quorum::store::{DiskNow, Progress};
 use crate::quorum::types::{Batch, LeaderId, NodeId};
@@ -61,7 +61,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Proposes a batch. It is committed, or dropped if the leadership has ended: [`Machine`](super::Machine) is told of either.
+    /// Proposes a batch. It is committed, or dropped if the leadership has ended: [`Application`](super::Application) is told of either.
     pub fn propose(&self, batch: Batch, leadership: LeaderId) {
         // A node that has ended has reported why.
         let _ = self.proposals.send((batch, leadership));
@@ -131,7 +131,7 @@ impl Node {
         let _ = self.orders.send(Order::AskForHandOver(to));
     }
 
-    /// Has [`Machine::followers_reached`](super::Machine::followers_reached) called once when any of these has come true, and then
+    /// Has [`Application::followers_reached`](super::Application::followers_reached) called once when any of these has come true, and then
     /// not before this is called with others. With none, nothing is looked at.
     pub fn await_followers(&self, awaited: Vec<Awaited>) {
         self.awaited.send_if_modified(|before| {

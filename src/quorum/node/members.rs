@@ -24,7 +24,7 @@ use crate::persist::disk::SendDisk;
 use crate::quorum::admission::Admission;
 use crate::quorum::net::Transport;
 use crate::quorum::node::Raft;
-use crate::quorum::node::machine::Machine;
+use crate::quorum::node::application::Application;
 use crate::quorum::runtime::{Instant, Runtime};
 use crate::quorum::types::{NodeId, Peer, Types};
 
@@ -76,7 +76,7 @@ impl NotAdded {
 }
 
 /// Changes members of the cluster that this node leads.
-pub struct Members<D: SendDisk, M: Machine> {
+pub struct Members<D: SendDisk, M: Application> {
     pub raft: Raft<D, M>,
     pub transport: Transport,
     /// This node.
@@ -91,7 +91,7 @@ struct Known {
     voters: BTreeSet<NodeId>,
 }
 
-impl<D: SendDisk, M: Machine> Members<D, M> {
+impl<D: SendDisk, M: Application> Members<D, M> {
     /// Carries out a change. It may take long: a new node must catch up.
     ///
     /// # Errors

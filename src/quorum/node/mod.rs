@@ -3,15 +3,15 @@
 //! ```text
 //!   executor ── propose ──▶ orders ─▶ openraft ─▶ store, net
 //!      ▲                                 │
-//!      │  Machine::apply, install        ▼
+//!      │  Application::apply, install        ▼
 //!      └──────────────────────── state: committed entries, in order
-//!      ▲  Machine::changed
+//!      ▲  Application::changed
 //!      └──────────────────────── watch: who leads, who belongs to it
 //! ```
 //!
-//! - `machine`: what the executor does for the node;
-//! - `state`: the state machine of openraft, which passes on what is committed;
-//! - `giver`: how entries reach the executor: at once, or in groups;
+//! - `application`: what the executor does for the node;
+//! - `state_machine`: the state machine of openraft, which passes on what is committed;
+//! - `queue`: how entries reach the executor: at once, or in groups;
 //! - `compact`: snapshots, made of the last one and the entries behind it;
 //! - `begin`: when a node may vote, and when blank nodes begin a cluster; `lineage`: which cluster a node belongs to; `regain`: how nodes vote whose logs were cut;
 //! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
@@ -21,32 +21,32 @@
 //! - `watch`: what the executor is told of leaders and members;
 //! - `handle`: the node as the executor sees it.
 
+pub(in crate::quorum) mod application;
+mod apply_queue;
 mod begin;
-mod bound;
-mod compact;
+mod compaction;
 mod followed;
-mod giver;
 mod handle;
-pub(in crate::quorum) mod machine;
 mod members;
 mod propose;
 mod regain;
 mod run;
 mod sink;
-pub(in crate::quorum) mod state;
+mod snapshot_builder;
+pub(in crate::quorum) mod state_machine;
 pub(in crate::quorum) mod watch;
 
 pub use crate::quorum::lineage::draw as draw_id;
+#[cfg(test)]
+pub use application::done;
+pub use application::{Application, Applied, Committed, Done, Status};
 pub use followed::Awaited;
 pub use handle::{Node, Observer};
-#[cfg(test)]
-pub use machine::done;
-pub use machine::{Applied, Committed, Done, Machine, Status};
 pub use members::Change;
 pub use run::{Opened, Options, Timing, open, start};
 
 /// The state machine that openraft is used with.
-pub type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state::State<D, M>>;
+pub type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state_machine::StateMachine<D, M>>;
 
 /// An error of the storage, in words.
 fn storage(error: impl std::fmt::Display) -> std::io::Error {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::persist::disk::SendDisk;
 use crate::quorum::node::Raft;
-use crate::quorum::node::machine::Machine;
+use crate::quorum::node::application::Application;
 use crate::quorum::runtime::Runtime;
 use crate::quorum::types::{Batch, LeaderId};
 
@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 
 /// Proposes batches until no more can come, or openraft has ended. A batch of a leadership that has ended is dropped: `watch` tells the
 /// executor of that.
-pub async fn propose<D: SendDisk, M: Machine>(raft: Raft<D, M>, mut batches: mpsc::UnboundedReceiver<(Batch, LeaderId)>) {
+pub async fn propose<D: SendDisk, M: Application>(raft: Raft<D, M>, mut batches: mpsc::UnboundedReceiver<(Batch, LeaderId)>) {
     let leads = |leadership| raft.as_leader().is_ok_and(|leader| leader.to_committed_leader_id() == leadership);
     let mut servers = raft.server_metrics();
     // openraft warns of receivers that are gone when a batch is applied.

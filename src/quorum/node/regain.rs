@@ -19,7 +19,7 @@ use openraft::raft::{VoteRequest, VoteResponse};
 use crate::persist::disk::SendDisk;
 use crate::quorum::net::Network;
 use crate::quorum::node::Raft;
-use crate::quorum::node::machine::Machine;
+use crate::quorum::node::application::Application;
 use crate::quorum::types::{LogId, NodeId, Peer, Types, Vote};
 
 /// Time within which a member must say what it has.
@@ -27,7 +27,7 @@ const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 /// Makes the promise, if all voters answer, and lets the node stand for election or not. Returns the last entry of any member, which a
 /// node must have to get this node's vote.
-pub async fn regain<D: SendDisk, M: Machine>(raft: &Raft<D, M>, network: &mut Network, node: NodeId) -> Option<LogId> {
+pub async fn regain<D: SendDisk, M: Application>(raft: &Raft<D, M>, network: &mut Network, node: NodeId) -> Option<LogId> {
     let answers = ask_others(raft, network, node).await?;
     let others = answers.iter().map(|answer| (answer.vote.leader_id, answer.last_log_id)).collect::<Vec<_>>();
     let highest = others.iter().map(|(vote, _)| *vote).max();
@@ -45,7 +45,7 @@ pub async fn regain<D: SendDisk, M: Machine>(raft: &Raft<D, M>, network: &mut Ne
 }
 
 /// What all other voters have. `None` if one of them does not say it.
-async fn ask_others<D: SendDisk, M: Machine>(
+async fn ask_others<D: SendDisk, M: Application>(
     raft: &Raft<D, M>,
     network: &mut Network,
     node: NodeId,

@@ -13,21 +13,21 @@ use openraft::{Config, SnapshotPolicy};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::persist::disk::{Disk, SendDisk};
-use crate::quorum::admission::{Admission, Part};
+use crate::quorum::admission::{Admission, Participation};
 use crate::quorum::epoch;
 use crate::quorum::lineage::Belonging;
 use crate::quorum::net::{self, ClientAddress, Cluster, Handler, Listener, Platform, Security, Shutdown, Standing, Transport};
+use crate::quorum::node::application::Application;
 use crate::quorum::node::begin::{self, Beginning};
 use crate::quorum::node::followed::{self, Awaited};
 use crate::quorum::node::handle::{Node, Order, Shared};
-use crate::quorum::node::machine::Machine;
 use crate::quorum::node::members::Members;
 use crate::quorum::node::sink::Sink;
-use crate::quorum::node::state::State;
-use crate::quorum::node::{Raft, bound, propose, watch as status};
+use crate::quorum::node::state_machine::StateMachine;
+use crate::quorum::node::{Raft, compaction, propose, watch as status};
 use crate::quorum::runtime::{Instant, sleep, spawn};
 use crate::quorum::store::{
-    DiskNow, Forgotten, Lineage, LogStore, LogThread, Options as LogOptions, Owner, Progress, Snapshots, Worker,
+    DiskNow, Lineage, LogLoss, LogStore, LogThread, Options as LogOptions, Owner, Progress, Snapshots, Worker,
 };
 use crate::quorum::types::{Batch, LeaderId, NodeId, Vote};
 
@@ -115,7 +115,7 @@ pub struct Opened<D: Disk, R> {
 ///
 /// # Errors
 /// In words: the files cannot be read, are damaged, or belong to another node or cluster; or there can be no thread.
-pub fn start<D: SendDisk, M: Machine>(options: Options<D>, listener: TcpListener, machine: M) -> Result<Node, String> {
+pub fn start<D: SendDisk, M: Application>(options: Options<D>, listener: TcpListener, machine: M) -> Result<Node, String> {
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
     let listen = move || tokio::net::TcpListener::from_std(listener);
     let Opened { mut node, worker, log, running, shutdown, .. } = open(options, machine.clone(), listen, Raft::clone)?;
@@ -143,7 +143,7 @@ pub fn start<D: SendDisk, M: Machine>(options: Options<D>, listener: TcpListener
 ///
 /// # Errors
 /// In words: the files cannot be read, are damaged, or belong to another node or cluster.
-pub fn open<D: SendDisk, M: Machine, L: Listener + 'static, H: Handler>(
+pub fn open<D: SendDisk, M: Application, L: Listener + 'static, H: Handler>(
     options: Options<D>,
     machine: M,
     listen: impl FnOnce() -> io::Result<L> + Send,
@@ -253,7 +253,7 @@ struct Core<D: Disk, M> {
     node: NodeId,
     members: BTreeMap<NodeId, String>,
     /// What the node may have forgotten; see [`Snapshots::forgotten`].
-    forgotten: Forgotten,
+    forgotten: LogLoss,
     /// What the log does not know yet of its cluster.
     belongs: Option<Lineage>,
     /// The longest lease that the node may have granted before its restart.
@@ -265,7 +265,7 @@ struct Core<D: Disk, M> {
     machine: M,
 }
 
-impl<D: SendDisk, M: Machine> Core<D, M> {
+impl<D: SendDisk, M: Application> Core<D, M> {
     async fn run<L: Listener + 'static, H: Handler>(
         self,
         config: Arc<Config>,
@@ -278,7 +278,7 @@ impl<D: SendDisk, M: Machine> Core<D, M> {
             self.log.belong(lineage).await?;
         }
         let snapshots = Arc::new(Mutex::new(self.snapshots));
-        let state = State::begin(self.machine.clone(), self.log.clone(), Arc::clone(&snapshots)).await?;
+        let state = StateMachine::begin(self.machine.clone(), self.log.clone(), Arc::clone(&snapshots)).await?;
         let network = self.transport.network();
         let raft = Raft::build(self.node, config, network.clone(), self.log.clone(), state).await.map_err(io::Error::other)?;
         let acked = {
@@ -296,11 +296,11 @@ impl<D: SendDisk, M: Machine> Core<D, M> {
             move || status::status(&raft, &log)
         };
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(look));
-        let bound = bound::bound(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
+        let compaction = compaction::compact(raft.clone(), Arc::clone(&snapshots), Arc::clone(self.log.progress()));
         spawn(self.transport.clone().serve(listen()?, handler(&raft), Sink(Arc::clone(&snapshots))));
         self.transport.set_peers(self.members.clone());
         // A node that has forgotten something may have a log: it must not stand for election.
-        let elects = self.forgotten == Forgotten::Nothing && self.log.is_ready() && self.log.lineage().successor == 0;
+        let elects = self.forgotten == LogLoss::Nothing && self.log.is_ready() && self.log.lineage().successor == 0;
         raft.runtime_config().elect(elects);
         raft.run();
         let belonging = Belonging {
@@ -323,7 +323,7 @@ impl<D: SendDisk, M: Machine> Core<D, M> {
             lease: self.lease,
         };
         spawn(begin::begin(beginning, raft.clone()));
-        spawn(bound);
+        spawn(compaction);
         spawn(propose::propose(raft.clone(), batches));
         spawn(followed::followed(raft.clone(), self.machine.clone(), awaited));
         spawn(status::watch(raft.clone(), self.log.clone(), self.machine, self.transport.clone()));
@@ -366,7 +366,7 @@ async fn close(log: LogThread) -> io::Result<()> {
 }
 
 /// Carries out orders until the node is to end.
-async fn carry_out<D: SendDisk, M: Machine>(
+async fn carry_out<D: SendDisk, M: Application>(
     members: Arc<Members<D, M>>,
     changing: Arc<Semaphore>,
     mut orders: mpsc::UnboundedReceiver<Order>,
@@ -399,7 +399,7 @@ async fn carry_out<D: SendDisk, M: Machine>(
 }
 
 /// Ends this node's leadership: as if another voter had asked for its vote in the next term. Nobody is told of it.
-async fn step_down<D: SendDisk, M: Machine>(raft: Raft<D, M>, node: NodeId) {
+async fn step_down<D: SendDisk, M: Application>(raft: Raft<D, M>, node: NodeId) {
     let (term, other) = {
         let metrics = raft.server_metrics();
         let metrics = metrics.borrow_watched();
@@ -414,11 +414,11 @@ async fn step_down<D: SendDisk, M: Machine>(raft: Raft<D, M>, node: NodeId) {
 }
 
 /// Asks the leader to hand its leadership over; without one, stands for election if this node is the one that is to lead.
-async fn ask_for_hand_over<D: SendDisk, M: Machine>(members: Arc<Members<D, M>>, to: Option<NodeId>) {
+async fn ask_for_hand_over<D: SendDisk, M: Application>(members: Arc<Members<D, M>>, to: Option<NodeId>) {
     let leader = members.raft.current_leader().await.filter(|leader| *leader != members.node);
     let asked = match leader {
         Some(leader) => members.transport.ask_hand_over(leader, to).await,
-        None if !members.admission.permits(Part::Votes) => Err("this node has no vote yet".to_owned()),
+        None if !members.admission.permits(Participation::Votes) => Err("this node has no vote yet".to_owned()),
         None if to == Some(members.node) => members.raft.trigger().elect(true).await.map_err(|error| error.to_string()),
         None => Err("no node leads".to_owned()),
     };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::net::{SnapshotSink, SnapshotWriter};
-use crate::quorum::node::state::{SharedSnapshots, lock};
+use crate::quorum::node::state_machine::{SharedSnapshots, lock};
 use crate::quorum::node::storage;
 use crate::quorum::runtime::blocking;
 use crate::quorum::store::Temporary;

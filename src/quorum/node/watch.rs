@@ -7,12 +7,12 @@ use openraft::vote::RaftLeaderId;
 use crate::persist::disk::SendDisk;
 use crate::quorum::net::Transport;
 use crate::quorum::node::Raft;
-use crate::quorum::node::machine::{Machine, Status};
+use crate::quorum::node::application::{Application, Status};
 use crate::quorum::store::LogStore;
 use crate::quorum::types::Types;
 
 /// What a node can say of its cluster now.
-pub fn status<D: SendDisk, M: Machine>(raft: &Raft<D, M>, log: &LogStore) -> Status {
+pub fn status<D: SendDisk, M: Application>(raft: &Raft<D, M>, log: &LogStore) -> Status {
     let metrics = raft.metrics();
     let now = metrics.borrow_watched();
     let members = &now.membership_config;
@@ -35,7 +35,7 @@ pub fn status<D: SendDisk, M: Machine>(raft: &Raft<D, M>, log: &LogStore) -> Sta
 }
 
 /// Tells the machine of every change but those of indexes, until openraft ends.
-pub async fn watch<D: SendDisk, M: Machine>(raft: Raft<D, M>, log: LogStore, machine: M, transport: Transport) {
+pub async fn watch<D: SendDisk, M: Application>(raft: Raft<D, M>, log: LogStore, machine: M, transport: Transport) {
     let (mut servers, mut indexes) = (raft.server_metrics(), raft.data_metrics());
     let mut peers = transport.directory().subscribe();
     let mut told = Status::default();

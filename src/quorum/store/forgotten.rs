@@ -16,7 +16,7 @@ const JOINING: &[u8] = b"joining";
 
 /// What a node may have forgotten. It has no vote before it has caught up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Forgotten {
+pub enum LogLoss {
     /// Nothing.
     #[default]
     Nothing,
@@ -32,15 +32,15 @@ impl<D: Disk> Snapshots<D> {
     ///
     /// # Errors
     /// The disk's.
-    pub fn forgotten(&mut self, log: &LogStore) -> Result<Forgotten> {
+    pub fn forgotten(&mut self, log: &LogStore) -> Result<LogLoss> {
         let disk = self.disk();
         let joining = disk.open(JOINING)?.is_some();
         let found = match joining || log.is_blank() {
-            true => Forgotten::All,
-            false if log.was_cut() || disk.open(CUT)?.is_some() => Forgotten::End,
-            false => return Ok(Forgotten::Nothing),
+            true => LogLoss::All,
+            false if log.was_cut() || disk.open(CUT)?.is_some() => LogLoss::End,
+            false => return Ok(LogLoss::Nothing),
         };
-        if found == Forgotten::All && !joining {
+        if found == LogLoss::All && !joining {
             disk.create(JOINING)?;
         }
         // A process that ended before it had synced the folder has left a name that only the cache has.

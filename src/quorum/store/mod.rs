@@ -31,7 +31,7 @@ pub mod snapshots;
 pub mod storage;
 pub mod worker;
 
-pub use forgotten::Forgotten;
+pub use forgotten::LogLoss;
 pub use header::{Lineage, Owner};
 pub use lock::FolderLock;
 pub use progress::{DiskNow, Progress};

@@ -1,6 +1,6 @@
 //! Opening a log: finds its segments, checks every record, and cuts what a crash left behind the last one.
 //!
-//! What a crash may leave is mended: a torn tail, which costs the node its vote until it has caught up (see [`Forgotten`]), a segment that was not finished, segments of which nothing is needed any more. It
+//! What a crash may leave is mended: a torn tail, which costs the node its vote until it has caught up (see [`LogLoss`]), a segment that was not finished, segments of which nothing is needed any more. It
 //! refuses everything else, because a node that has forgotten a vote or an entry breaks the promises it has made: a damaged record,
 //! a missing segment, the files of another node or of a newer format.
 

@@ -22,7 +22,7 @@ use crate::quorum::types::{ClusterId, Entry, LogId, Vote};
 /// The name of a segment until it is whole and durable.
 pub const NEW: &[u8] = b"log-new";
 
-/// The mark of a node whose log was cut; see [`Forgotten`](crate::quorum::store::Forgotten). The file is empty.
+/// The mark of a node whose log was cut; see [`LogLoss`](crate::quorum::store::LogLoss). The file is empty.
 pub(super) const CUT: &[u8] = b"cut";
 
 /// How often a short write is tried again as a whole.

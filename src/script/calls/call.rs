@@ -11,7 +11,7 @@ use mlua::ffi::*;
 use crate::base::error::Error;
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::context::{Context, Origin};
+use crate::engine::context::{Caller, Context};
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::resp::reply::Sink;
 use crate::script::calls::checks::check_call;
@@ -194,9 +194,18 @@ pub(crate) unsafe fn run_command(interpreter: *mut Interpreter, callable: &Calla
     // the frame, and no allocation of the sink fails.
     unsafe {
         let frame = &mut (*interpreter).frame;
-        let (command, slot, origin) = (callable.command, callable.stats_slot, Origin::Script);
+        let (command, slot, caller) = (callable.command, callable.stats_slot, Caller::Script);
         let engine = &mut *frame.engine;
-        let mut cx = Context { engine, now: frame.now, session: frame.session, db: frame.db, origin, command, slot, reply: sink };
+        let mut cx = Context {
+            engine,
+            now: frame.now,
+            session: frame.session,
+            db: frame.db,
+            caller,
+            command,
+            stats_slot: slot,
+            reply: sink,
+        };
         cx.run(args);
         frame.db = cx.db;
     }

@@ -87,7 +87,7 @@ impl Shell {
                 Message::End(moment)
             }
             CopyOrder::Abandon => {
-                (self.files.copying, self.files.coming, self.files.next_log) = (None, None, None);
+                (self.files.copying, self.files.coming, self.files.next_log_thread) = (None, None, None);
                 return;
             }
         };

@@ -7,7 +7,7 @@ use crate::engine::observe::turns::Task;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{Order, Report};
 use crate::persist::append::manifest::Manifest;
-use crate::server::durable::boot;
+use crate::server::durable::boottime;
 use crate::server::durable::copy::{ENGINE_STACK, be_nice};
 use crate::server::durable::rewrite::Rewrite;
 use crate::server::net::control::Control;
@@ -19,7 +19,7 @@ pub(super) fn reporter(control: Control<Shell>) -> impl Fn(Report) + Send + 'sta
         control.send(Box::new(move |shell: &mut Shell| {
             shell.take_report(report);
             // The next batch is handed over there, before the replies are written: the disk does not wait for those.
-            shell.after_order();
+            shell.after_job();
         }));
     }
 }
@@ -28,11 +28,11 @@ impl Shell {
     /// Does what is to be done about files between the turns of connections: copies some keys, and hands the changes of this turn
     /// of the event loop to the log's thread or to the nodes. Returns whether to call this again soon.
     #[cold]
-    pub(in crate::server) fn work_on_files(&mut self) -> bool {
+    pub(in crate::server) fn run_background(&mut self) -> bool {
         let mut copies = false;
         if self.driver.copies() {
             self.close_turn();
-            copies = self.drive(|driver, at| driver.copy_some(at, boot::clock()));
+            copies = self.drive(|driver, at| driver.copy_some(at, boottime::now()));
             self.end_turn(Task::Copy);
         }
         #[cfg(feature = "quorum")]
@@ -45,7 +45,7 @@ impl Shell {
 
     /// Does what is due about files.
     #[cold]
-    pub(in crate::server) fn tick_files(&mut self) {
+    pub(in crate::server) fn tick_background(&mut self) {
         self.drive(|driver, at| driver.tick(at));
         // A test that moves the clock gets here without a turn of the event loop, which would hand the changes over.
         self.hand_on(false);
@@ -53,8 +53,8 @@ impl Shell {
 
     /// Must be called after a change of what is done about files, or of when it is due.
     #[cold]
-    pub(in crate::server) fn update_files(&mut self) {
-        self.files.active = !self.driver.keeps_nothing()
+    pub(in crate::server) fn update_background(&mut self) {
+        self.files.active = !self.driver.is_memory_only()
             || self.driver.copies()
             || self.files.loading.is_some()
             || self.driver.engine.persistence().figures.is_some();
@@ -69,7 +69,7 @@ impl Shell {
     /// Hands the pending changes on, if it is time for that or `at_once`.
     #[cold]
     pub(in crate::server) fn hand_on(&mut self, at_once: bool) {
-        self.drive(|driver, at| driver.submit(at, at_once, boot::clock));
+        self.drive(|driver, at| driver.submit(at, at_once, boottime::now));
     }
 
     /// Takes a report of the log's thread.
@@ -83,9 +83,9 @@ impl Shell {
 
     /// Makes a base of these files but the last, beside the executor.
     fn make_base(&mut self, number: u64, manifest: Manifest) {
-        let moment = Moment { boot: boot::clock(), now: self.clock.now() };
+        let moment = Moment { boot: boottime::now(), now: self.clock.now() };
         let config = self.driver.engine.config().clone();
-        let (Some(control), Some(file)) = (self.control.clone(), &self.files.log) else { return };
+        let (Some(control), Some(file)) = (self.control.clone(), &self.files.log_thread) else { return };
         let (abandoned, lock) = (Arc::clone(&file.rewrite_abandoned), file.lock.clone());
         let name = config.appendfilename.clone();
         let work = Rewrite { config, path: file.path.clone(), name, manifest, moment, abandoned };
@@ -96,7 +96,7 @@ impl Shell {
             let made = work.run();
             control.send(Box::new(move |shell: &mut Shell| {
                 shell.drive(|driver, at| driver.base_made(at, number, made));
-                shell.after_order();
+                shell.after_job();
             }));
         });
         if let Err(error) = spawned {
@@ -109,7 +109,7 @@ impl Shell {
     pub(in crate::server) fn close_log(&mut self) {
         self.drive(|driver, _| driver.abandon_files());
         self.hand_on(true);
-        let Some(file) = &mut self.files.log else { return };
+        let Some(file) = &mut self.files.log_thread else { return };
         file.send(Order::Close);
         file.join();
     }

@@ -17,7 +17,7 @@
 //! The directives are Redis's: `appendonly`, `appendfsync`, `dir`, `appenddirname`, `appendfilename`, `aof-load-truncated`,
 //! `auto-aof-rewrite-percentage`, `auto-aof-rewrite-min-size`. `guide/durability.md` is the operator's page.
 
-pub mod boot;
+pub mod boottime;
 #[cfg(feature = "cli")]
 pub mod check;
 pub mod copy;
@@ -53,14 +53,14 @@ use crate::server::durable::log_thread::Process;
 use crate::server::shell::Shell;
 
 /// What is under way about files, besides what the driver knows.
-pub struct FileWork {
+pub struct BackgroundWork {
     /// Who writes the append-only file, if there is one.
-    pub(in crate::server) log: Option<Box<LogFile>>,
+    pub(in crate::server) log_thread: Option<Box<LogThread>>,
     /// To the thread that receives a copy of the keyspace, if there is one.
     copying: Option<Sender<Message>>,
     /// The append-only file that is being switched on, until its copy begins; and until the copy is whole.
     coming: Option<Box<Coming>>,
-    next_log: Option<Box<LogFile>>,
+    next_log_thread: Option<Box<LogThread>>,
     /// Exists for as long as a thread of this server keeps the folder of an append-only file locked.
     folder_held: Weak<()>,
     /// Whether the append-only file is switched on when that thread has ended.
@@ -72,18 +72,18 @@ pub struct FileWork {
     pub(in crate::server) hang: Option<Arc<Hang>>,
     /// Whether there is any work about files between the turns of connections: a log, a copy or a load.
     pub(in crate::server) active: bool,
-    /// When work about files is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_files`, as is the
+    /// When work about files is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_background`, as is the
     /// field before: a turn looks at these two alone.
     pub(in crate::server) due_ms: u64,
 }
 
-impl Default for FileWork {
-    fn default() -> FileWork {
-        FileWork {
-            log: None,
+impl Default for BackgroundWork {
+    fn default() -> BackgroundWork {
+        BackgroundWork {
+            log_thread: None,
             copying: None,
             coming: None,
-            next_log: None,
+            next_log_thread: None,
             folder_held: Weak::new(),
             awaits_folder: false,
             loading: None,
@@ -96,7 +96,7 @@ impl Default for FileWork {
 }
 
 /// Who writes the append-only file: its thread, and where the file is.
-pub struct LogFile {
+pub struct LogThread {
     orders: Sender<Order>,
     thread: Option<JoinHandle<()>>,
     /// The folder of its files.
@@ -107,10 +107,10 @@ pub struct LogFile {
     lock: Option<Arc<FolderLock>>,
 }
 
-impl LogFile {
+impl LogThread {
     /// A file in this folder without a thread. What is ordered of it waits until there is one.
-    fn new(orders: Sender<Order>, path: PathBuf) -> LogFile {
-        LogFile { orders, thread: None, path, rewrite_abandoned: Arc::default(), lock: None }
+    fn new(orders: Sender<Order>, path: PathBuf) -> LogThread {
+        LogThread { orders, thread: None, path, rewrite_abandoned: Arc::default(), lock: None }
     }
 
     /// Starts its thread, which keeps the folder locked. `report` is called on that thread.

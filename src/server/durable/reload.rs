@@ -19,7 +19,7 @@ use crate::driver::replay::{Purpose, Replay};
 use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::Moment;
-use crate::server::durable::boot;
+use crate::server::durable::boottime;
 use crate::server::durable::load::{Files, folder_of, read_manifest, snapshot_of};
 use crate::server::shell::Shell;
 
@@ -34,7 +34,7 @@ impl Shell {
     pub(in crate::server) fn order_reload(&mut self, id: SessionId, from: ReloadFrom) {
         let order = move |shell: &mut Shell| {
             shell.reload(id, from);
-            shell.after_order();
+            shell.after_job();
         };
         if let Some(control) = &self.control { _ = control.send(Box::new(order)) } else { self.reload(id, from) }
     }
@@ -69,7 +69,7 @@ impl Shell {
 
     fn load_log(&mut self) -> Result<(), String> {
         self.hand_on(true);
-        let files = match (self.driver.file(), &self.files.log) {
+        let files = match (self.driver.file(), &self.files.log_thread) {
             (Some(log), _) if log.phase != Phase::Running => return Err("it is being switched on or off".to_owned()),
             (Some(log), Some(file)) => {
                 if let Some(error) = &log.stuck {
@@ -102,7 +102,7 @@ impl Shell {
 
     fn load_in_place(&mut self, mut files: Files, reload: Reload) -> Result<(), String> {
         // In this order: time that passes between the two makes a lease end later, not earlier.
-        let boot = boot::clock();
+        let boot = boottime::now();
         let moment = Moment { boot, now: self.clock.now() };
         let mut replay = Replay::new(self.driver.engine.empty_like_this(moment.now), moment);
         while !files.load_some(&mut replay, &mut Pace::unlimited())? {}

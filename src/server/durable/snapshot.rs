@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::files::{Temporary, remove_remnants, sync_folder_of};
 use crate::persist::natives::clock::Moment;
 use crate::persist::rdb_file::write::{Options, Writer};
-use crate::server::durable::boot;
+use crate::server::durable::boottime;
 use crate::server::durable::copy::Then;
 use crate::server::durable::folder::words;
 use crate::server::durable::load::snapshot_of;
@@ -45,7 +45,7 @@ impl Shell {
             });
             control.send(Box::new(move |shell: &mut Shell| {
                 shell.drive(|driver, at| driver.snapshot_made(at, number, made));
-                shell.after_order();
+                shell.after_job();
             }));
         }))
     }
@@ -65,7 +65,7 @@ impl Shell {
         self.drive(|driver, _| driver.abandon_snapshot());
         // No other snapshot has this number.
         let temporary = self.temporary(0);
-        let moment = Moment { boot: boot::clock(), now: self.clock.now() };
+        let moment = Moment { boot: boottime::now(), now: self.clock.now() };
         let kind = Kind { checksum: self.driver.engine.config().rdbchecksum, is_base: false };
         let made = self.snapshot_path().and_then(|path| write(&self.driver.engine, moment, (&temporary, &path), kind, || true));
         match made {

@@ -18,7 +18,7 @@ use crate::server::durable::load::upgrade;
 use crate::server::durable::load::{Files, LoadedFiles, folder_of, read_manifest, snapshot_of};
 use crate::server::durable::log::reporter;
 use crate::server::durable::snapshot::remove_temporary;
-use crate::server::durable::{Begun, LogFile, Opened, boot};
+use crate::server::durable::{Begun, LogThread, Opened, boottime};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -46,12 +46,12 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
         return then(shell, LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 });
     };
     // In this order: time that passes between the two makes a lease end later, not earlier.
-    let boot = boot::clock();
+    let boot = boottime::now();
     let moment = Moment { boot, now: shell.clock.now() };
     let replay = shell.driver.begin_loading(moment, files.progress().1);
     let began = Instant::now();
     shell.files.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
-    shell.update_files();
+    shell.update_background();
     Ok(())
 }
 
@@ -100,14 +100,14 @@ fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
 /// Begins to log, after the files of the folder were loaded.
 fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
     let Opened { folder, lock, path, name } = opened;
-    let (log, Beginning { head, progress, syncs }) = shell.driver.new_file(shell.clock.now(), boot::clock());
+    let (log, Beginning { head, progress, syncs }) = shell.driver.new_file(shell.clock.now(), boottime::now());
     let files = LogFiles::begin(folder, &name, loaded.manifest, loaded.last, loaded.bytes, &head);
     let files = files.map_err(|error| unwritable(&path, &error))?;
     let increments = files.manifest().increments.len();
     let (orders, received) = channel();
-    let mut file = LogFile::new(orders, path);
+    let mut file = LogThread::new(orders, path);
     file.spawn(Begun { files, orders: received, lock, syncs, progress }, reporter(control.clone()))?;
-    shell.files.log = Some(Box::new(file));
+    shell.files.log_thread = Some(Box::new(file));
     shell.drive(|driver, at| driver.resume_file(at, log, increments));
     Ok(())
 }
@@ -136,7 +136,7 @@ impl Shell {
         tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
         then(self, files.finish())?;
         self.drive(|driver, at| driver.log_as_configured(at));
-        self.after_order();
+        self.after_job();
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use crate::server::durable::load::folder_of;
 use crate::server::durable::lock::{FolderLock, lock};
 use crate::server::durable::log::reporter;
 use crate::server::durable::snapshot::{Kind, write};
-use crate::server::durable::{Begun, Coming, LogFile, Opened, boot, rewrite};
+use crate::server::durable::{Begun, Coming, LogThread, Opened, boottime, rewrite};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -47,7 +47,7 @@ impl Shell {
         }
         match self.open_folder() {
             Ok((opened, manifest)) => {
-                let begins = self.drive(|driver, at| driver.file_opened(at, boot::clock()));
+                let begins = self.drive(|driver, at| driver.file_opened(at, boottime::now()));
                 self.files.coming = begins.map(|beginning| Box::new(Coming { opened, manifest, beginning }));
             }
             Err(reason) => self.drive(|driver, at| driver.file_not_begun(at, &reason)),
@@ -75,7 +75,7 @@ impl Shell {
             control.send(Box::new(|shell: &mut Shell| {
                 if shell.files.awaits_folder && shell.driver.switches_log_on() {
                     shell.open_file();
-                    shell.after_order();
+                    shell.after_job();
                 }
             }));
         };
@@ -96,7 +96,7 @@ impl Shell {
         let Beginning { head, progress, syncs } = beginning;
         let checksum = self.driver.engine.config().rdbchecksum;
         let (orders, received) = channel();
-        self.files.next_log = Some(Box::new(LogFile::new(orders, path.clone())));
+        self.files.next_log_thread = Some(Box::new(LogThread::new(orders, path.clone())));
         Ok(Box::new(move |copied: Result<(Engine, Moment), String>, _: &CopyProgress| {
             let begun = copied.and_then(|copied| begin_files(copied, folder, &path, &name, manifest, checksum, &head));
             let begun = begun.map(|files| Begun { files, orders: received, lock, syncs, progress });
@@ -106,32 +106,32 @@ impl Shell {
 
     /// The copy for the file that is switched on is whole: changes are recorded for it from now on.
     pub(super) fn install_log(&mut self) {
-        if let Some(file) = self.files.next_log.take() {
-            self.files.log = Some(file);
+        if let Some(file) = self.files.next_log_thread.take() {
+            self.files.log_thread = Some(file);
         }
     }
 
     /// Takes the files of a log whose base is on the disk.
     fn log_begun(&mut self, begun: Result<Begun, String>) {
         let begun = begun.and_then(|begun| {
-            let Some(file) = &mut self.files.log else { return Err("it was switched off".to_owned()) };
+            let Some(file) = &mut self.files.log_thread else { return Err("it was switched off".to_owned()) };
             let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
             file.spawn(begun, reporter(control))
         });
         match begun {
             Ok(()) => self.drive(|driver, at| driver.file_begun(at)),
             Err(reason) => {
-                (self.files.log, self.files.next_log) = (None, None);
+                (self.files.log_thread, self.files.next_log_thread) = (None, None);
                 self.drive(|driver, at| driver.file_not_begun(at, &reason));
             }
         }
-        self.after_order();
+        self.after_job();
     }
 
     /// Lets go of a log that was switched off, and has reported its end.
     pub(super) fn log_closed(&mut self) {
         // The folder is free again only without it.
-        self.files.log.take().into_iter().for_each(|mut file| file.join());
+        self.files.log_thread.take().into_iter().for_each(|mut file| file.join());
         self.drive(|driver, at| driver.file_closed(at));
     }
 }

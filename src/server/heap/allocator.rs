@@ -33,7 +33,7 @@ pub fn prepare() {
 /// glibc consolidates freed blocks at the next request that has no ready match, up to 10,000 of them in one call, which takes 2
 /// ms and more when they are cold. When half a million leases end at once, nothing is requested until tables begin to shrink;
 /// their calls then add up to pauses of 20 ms. A request now and then keeps each call short.
-pub fn put_in_order() {
+pub fn consolidate() {
     // Too large for glibc's caches of ready blocks, small enough not to be mapped.
     const LAYOUT: Layout = Layout::new::<[u64; 256]>();
     // SAFETY: the layout is not empty, and the block is freed with the layout it was allocated with.

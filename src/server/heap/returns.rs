@@ -67,9 +67,9 @@ impl Returns {
         self.most - in_use > STEP && now_ms >= self.not_before_ms
     }
 
-    /// Records the bytes in use. Returns whether [`crate::server::heap::allocator::put_in_order`] must be called now.
+    /// Records the bytes in use. Returns whether [`crate::server::heap::allocator::consolidate`] must be called now.
     #[inline]
-    pub fn note_order(&mut self, in_use: i64) -> bool {
+    pub fn must_consolidate(&mut self, in_use: i64) -> bool {
         self.most_in_order = self.most_in_order.max(in_use);
         let due = self.most_in_order - in_use > ORDER;
         if due {

@@ -11,38 +11,38 @@ use crate::server::net::poller::{Registry, Source};
 
 /// A closure that runs on the executor's thread on behalf of another thread. `S` is what it works on: the shell, which has the
 /// sending end itself.
-pub(crate) type Order<S> = Box<dyn FnOnce(&mut S) + Send>;
+pub(crate) type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 /// The sending end of the control queue; any thread may use it.
 pub(crate) struct Control<S> {
-    orders: Sender<Order<S>>,
+    jobs: Sender<Job<S>>,
     /// eventfd that wakes the executor.
     bell: Arc<OwnedFd>,
 }
 
 /// The receiving end, on the executor's thread.
 pub(crate) struct Inbox<S> {
-    orders: Receiver<Order<S>>,
+    jobs: Receiver<Job<S>>,
     bell: Arc<OwnedFd>,
 }
 
 /// Creates both ends of the queue.
-pub(crate) fn orders<S>() -> io::Result<(Control<S>, Inbox<S>)> {
+pub(crate) fn queue<S>() -> io::Result<(Control<S>, Inbox<S>)> {
     let (sender, receiver) = channel();
     let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    Ok((Control { orders: sender, bell: Arc::clone(&bell) }, Inbox { orders: receiver, bell }))
+    Ok((Control { jobs: sender, bell: Arc::clone(&bell) }, Inbox { jobs: receiver, bell }))
 }
 
 impl<S> Clone for Control<S> {
     fn clone(&self) -> Self {
-        Control { orders: self.orders.clone(), bell: Arc::clone(&self.bell) }
+        Control { jobs: self.jobs.clone(), bell: Arc::clone(&self.bell) }
     }
 }
 
 impl<S> Control<S> {
-    /// Sends an order. Returns false if the executor has ended.
-    pub(crate) fn send(&self, order: Order<S>) -> bool {
-        let sent = self.orders.send(order).is_ok();
+    /// Sends a job. Returns false if the executor has ended.
+    pub(crate) fn send(&self, job: Job<S>) -> bool {
+        let sent = self.jobs.send(job).is_ok();
         // If the counter is full, the executor has been woken already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         sent
@@ -52,17 +52,17 @@ impl<S> Control<S> {
 impl<S> Inbox<S> {
     /// Registers the wake-up descriptor with the poller.
     pub(crate) fn register(&self, registry: &Registry) -> io::Result<()> {
-        registry.add(&self.bell, Source::Orders)
+        registry.add(&self.bell, Source::Jobs)
     }
 
-    /// Resets the wake-up descriptor: the executor is about to take all orders sent until now.
+    /// Resets the wake-up descriptor: the executor is about to take all jobs sent until now.
     pub(crate) fn drain(&self) {
         // An empty counter is fine, too.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
-    /// Takes the next order, if there is one.
-    pub(crate) fn next(&self) -> Option<Order<S>> {
-        self.orders.try_recv().ok()
+    /// Takes the next job, if there is one.
+    pub(crate) fn next(&self) -> Option<Job<S>> {
+        self.jobs.try_recv().ok()
     }
 }

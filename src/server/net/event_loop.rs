@@ -1,7 +1,7 @@
 //! The executor's event loop: runs ready connections in FIFO order and blocks in `epoll_wait` when none is ready.
 //!
 //! ```text
-//!   ┌▶ others: timer, orders of other threads, new connections, handshakes
+//!   ┌▶ others: timer, jobs of other threads, new connections, handshakes
 //!   │  turns of connections, in FIFO order     ◀─ woken by another session's request
 //!   │  a slice of the files, at the start
 //!   └─ poll the descriptors, or wait ─▶ run queue
@@ -35,7 +35,7 @@ use crate::server::turns;
 const TURNS_MAX: usize = 64;
 /// Maximum number of TLS handshakes continued per round: with RSA, each takes up to a millisecond.
 const HANDSHAKES_MAX: usize = 4;
-/// Maximum number of control orders carried out per round.
+/// Maximum number of control jobs carried out per round.
 const ORDERS_MAX: usize = 64;
 
 /// The event loop and everything that takes turns in it.
@@ -50,8 +50,8 @@ pub(crate) struct EventLoop {
     inbox: Inbox<Shell>,
     /// Whether the timer has fired, or has left work to do.
     due: bool,
-    /// Whether orders may be in the inbox.
-    ordered: bool,
+    /// Whether jobs may be in the inbox.
+    has_jobs: bool,
 }
 
 impl EventLoop {
@@ -60,7 +60,7 @@ impl EventLoop {
         shell.timer.register(&poller.registry)?;
         inbox.register(&poller.registry)?;
         let (connections, later) = (Vec::new(), Vec::new());
-        Ok(EventLoop { shell, poller, connections, later, listening, inbox, due: false, ordered: false })
+        Ok(EventLoop { shell, poller, connections, later, listening, inbox, due: false, has_jobs: false })
     }
 
     /// Runs until the server ends.
@@ -97,9 +97,9 @@ impl EventLoop {
     /// Ends the log, sends what waited for that, and closes all connections.
     pub(crate) fn close(mut self) {
         self.shell.close_log();
-        self.ordered = true;
-        while self.ordered {
-            self.carry_out();
+        self.has_jobs = true;
+        while self.has_jobs {
+            self.run_jobs();
         }
         for _ in 0..self.shell.driver.queued_connections() {
             self.shell.driver.next_connection().into_iter().for_each(|id| self.run_connection(id));
@@ -127,7 +127,7 @@ impl EventLoop {
         self.shell.end_client_turn(id);
     }
 
-    /// Serves everything but connections: the timer, orders, new connections and TLS handshakes.
+    /// Serves everything but connections: the timer, jobs, new connections and TLS handshakes.
     #[inline]
     fn serve_others(&mut self) {
         if self.due {
@@ -140,8 +140,8 @@ impl EventLoop {
             }
             self.shell.end_turn(Task::Timer);
         }
-        if self.ordered {
-            self.carry_out();
+        if self.has_jobs {
+            self.run_jobs();
         }
         if self.listening.pending() {
             self.shell.close_turn();
@@ -162,15 +162,15 @@ impl EventLoop {
         }
     }
 
-    fn carry_out(&mut self) {
+    fn run_jobs(&mut self) {
         self.shell.close_turn();
         self.inbox.drain();
         for _ in 0..ORDERS_MAX {
-            let Some(order) = self.inbox.next() else {
-                self.ordered = false;
+            let Some(job) = self.inbox.next() else {
+                self.has_jobs = false;
                 return;
             };
-            order(&mut self.shell);
+            job(&mut self.shell);
             self.shell.end_turn(Task::Control);
         }
     }
@@ -212,10 +212,10 @@ impl EventLoop {
 
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
     fn poll_events(&mut self) -> io::Result<()> {
-        let works_on_files = self.shell.files.active && self.shell.work_on_files();
+        let works_on_files = self.shell.files.active && self.shell.run_background();
         let has_work = self.due
             || works_on_files
-            || self.ordered
+            || self.has_jobs
             || !self.later.is_empty()
             || self.shell.driver.queued_connections() > 0
             || self.shell.busy.has_new_connections()
@@ -252,7 +252,7 @@ impl EventLoop {
                     self.shell.timer.fired();
                     self.due = true;
                 }
-                Source::Orders => self.ordered = true,
+                Source::Jobs => self.has_jobs = true,
                 Source::Listener(number) => self.listening.note(number),
                 Source::Handshake(number) => self.listening.handshakes().note(number),
             }

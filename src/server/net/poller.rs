@@ -32,7 +32,7 @@ pub enum Source {
     /// The timer.
     Timer,
     /// Wake-up descriptor (eventfd) of the control queue.
-    Orders,
+    Jobs,
     /// The listening socket of that number.
     Listener(u32),
     /// The socket of the TLS handshake of that number.
@@ -60,7 +60,7 @@ impl Source {
         let id = match self {
             Source::Client(id) => id,
             Source::Timer => SessionId::new(TIMER, 0),
-            Source::Orders => SessionId::new(ORDERS, 0),
+            Source::Jobs => SessionId::new(ORDERS, 0),
             Source::Listener(number) => SessionId::new(LISTENER, number),
             Source::Handshake(number) => SessionId::new(HANDSHAKE, number),
         };
@@ -72,7 +72,7 @@ impl Source {
         let id = SessionId::from_bits(data);
         match id.number() {
             TIMER => Source::Timer,
-            ORDERS => Source::Orders,
+            ORDERS => Source::Jobs,
             LISTENER => Source::Listener(id.generation()),
             HANDSHAKE => Source::Handshake(id.generation()),
             _ => Source::Client(id),
@@ -85,7 +85,7 @@ impl Source {
             Source::Client(_) | Source::Handshake(_) => {
                 flags.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::PRI)
             }
-            Source::Timer | Source::Orders | Source::Listener(_) => flags,
+            Source::Timer | Source::Jobs | Source::Listener(_) => flags,
         }
     }
 }
@@ -170,7 +170,7 @@ mod tests {
         let client = |number| Source::Client(SessionId::new(number, u32::MAX - number));
         let listed = [
             Source::Timer,
-            Source::Orders,
+            Source::Jobs,
             Source::Listener(0),
             Source::Listener(7),
             Source::Handshake(u32::MAX),

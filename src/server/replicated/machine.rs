@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::engine::config::Config;
-use crate::quorum::node::{Committed, Done, Machine, Status};
+use crate::quorum::node::{Application, Committed, Done, Status};
 use crate::quorum::types::{Batch, NodeId, SnapshotFile};
 use crate::server::clock::monotonic_ns;
 use crate::server::durable::copy::{ENGINE_STACK, be_nice};
@@ -17,22 +17,22 @@ use crate::server::shell::Shell;
 
 /// Hands everything to the executor.
 #[derive(Clone)]
-pub struct ShellMachine {
+pub struct ShellApplication {
     pub control: Control<Shell>,
     pub config: Config,
 }
 
-impl ShellMachine {
+impl ShellApplication {
     fn order(&self, work: impl FnOnce(&mut Shell) + Send + 'static) {
         // If the executor has ended, the node is about to.
         self.control.send(Box::new(move |shell| {
             work(shell);
-            shell.after_order();
+            shell.after_job();
         }));
     }
 }
 
-impl Machine for ShellMachine {
+impl Application for ShellApplication {
     fn apply(&self, entries: Vec<Committed>, done: Done) {
         self.order(move |shell| shell.drive(|driver, at| driver.take_entries(at, entries, done, monotonic_ns)));
     }

@@ -64,7 +64,7 @@ impl Shell {
         if self.driver.member().is_some_and(|member| member.leads()) {
             let now = self.clock.now();
             if self.files.due_ms <= now.mono_ms() {
-                self.tick_files();
+                self.tick_background();
             }
         }
     }

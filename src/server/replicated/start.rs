@@ -12,7 +12,7 @@ use crate::quorum::node::{self, Timing};
 use crate::quorum::store::{self, FolderLock, Owner};
 use crate::server::durable::folder::{Folder, Hang};
 use crate::server::net::control::Control;
-use crate::server::replicated::machine::ShellMachine;
+use crate::server::replicated::machine::ShellApplication;
 use crate::server::replicated::{TICK_MS, members, peers};
 use crate::server::shell::Shell;
 
@@ -118,7 +118,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         security: security(&config)?,
         timing: Timing::default(),
     };
-    let machine = ShellMachine { control: control.clone(), config };
+    let machine = ShellApplication { control: control.clone(), config };
     let node = node::start(options, listener, machine)?;
     let (observer, lease_max) = (node.observer(), node.lease_max());
     shell.driver.engine.replication_mut().reporter =

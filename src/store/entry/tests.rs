@@ -113,7 +113,7 @@ proptest! {
                 }
                 Step::Sign => {
                     let boxed = entry.read().is_boxed();
-                    prop_assert_eq!(entry.change().sign(), !boxed);
+                    prop_assert_eq!(entry.change().note_writer(), !boxed);
                     signed |= !boxed;
                 }
                 Step::Unsign => {
@@ -157,7 +157,7 @@ proptest! {
             }
             let read = entry.read();
             prop_assert_eq!(read.key(), &key[..]);
-            prop_assert_eq!(read.is_signed(), signed);
+            prop_assert_eq!(read.has_writer(), signed);
             prop_assert_eq!((read.deadline(), read.timer(), read.access(), read.form()), (deadline, timer, access, form));
             match &held {
                 Content::Bytes(bytes) => {

@@ -4,7 +4,7 @@
 use super::Space;
 use super::counts::Counts;
 use super::key_cache::NO_DICT;
-use crate::lock::{LOST_STEPS, Origin};
+use crate::lock::{Deletion, LOST_STEPS};
 use crate::store::dict::Dict;
 use crate::store::entry::Entry;
 use crate::store::slots::Discarded;
@@ -15,8 +15,8 @@ const ELEMENT_STEPS: u32 = 2;
 
 /// A value that is no longer reachable and waits to be freed.
 pub(super) enum Unfreed {
-    /// A dictionary, and the origin of its flush.
-    Dict(Dict, Origin),
+    /// A dictionary, and the deletion of its flush.
+    Dict(Dict, Deletion),
     Value(Box<Value>),
     Slots(Discarded),
 }
@@ -53,14 +53,14 @@ impl Space {
     }
 
     /// Empties a dictionary in one step; [`Space::free_some`] frees its entries in pieces. Returns the number of keys.
-    pub fn clear(&mut self, dict: usize, origin: Origin) -> usize {
+    pub fn clear(&mut self, dict: usize, deletion: Deletion) -> usize {
         self.searched_dict.set(NO_DICT);
         let old = std::mem::take(&mut self.dicts[dict]);
         self.counts[dict] = Counts::default();
         let len = old.len();
         if len > 0 {
             self.unfreed_len += len;
-            self.unfreed.push(Unfreed::Dict(old, origin));
+            self.unfreed.push(Unfreed::Dict(old, deletion));
             if dict == 0
                 && let Some(index) = &mut self.slots
             {
@@ -91,7 +91,7 @@ impl Space {
     }
 
     /// Takes the locks that [`Space::free_some`] has found, with the origins of the flushes.
-    pub fn take_lost(&mut self) -> Vec<(Origin, Entry)> {
+    pub fn take_lost(&mut self) -> Vec<(Deletion, Entry)> {
         std::mem::take(&mut self.lost)
     }
 
@@ -100,9 +100,9 @@ impl Space {
         while *budget > 0 {
             let Some(top) = self.unfreed.last_mut() else { return };
             match top {
-                Unfreed::Dict(dict, origin) => {
-                    let origin = *origin;
-                    if let Some(entry) = dict.pop() { self.free_entry(entry, origin, budget) } else { drop(self.unfreed.pop()) }
+                Unfreed::Dict(dict, deletion) => {
+                    let deletion = *deletion;
+                    if let Some(entry) = dict.pop() { self.free_entry(entry, deletion, budget) } else { drop(self.unfreed.pop()) }
                 }
                 Unfreed::Value(value) => {
                     let share = budget.div_ceil(ELEMENT_STEPS);
@@ -127,7 +127,7 @@ impl Space {
     }
 
     /// Frees an entry of the flushed dictionary on top of the stack of unfreed values.
-    fn free_entry(&mut self, mut entry: Entry, origin: Origin, budget: &mut u32) {
+    fn free_entry(&mut self, mut entry: Entry, deletion: Deletion, budget: &mut u32) {
         *budget -= 1;
         self.unfreed_len -= 1;
         self.freed += 1;
@@ -139,7 +139,7 @@ impl Space {
         if entry.read().is_native() {
             // Its holders are still to be notified.
             *budget = budget.saturating_sub(LOST_STEPS - 1);
-            self.lost.push((origin, entry));
+            self.lost.push((deletion, entry));
         } else {
             self.free_beneath(entry);
         }

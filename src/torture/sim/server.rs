@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
-use crate::driver::bound::Limits;
+use crate::driver::backpressure::Limits;
 use crate::driver::connections::execute::Reading;
 use crate::driver::connections::turn::{Next, Step, Turn};
 use crate::driver::{Driver, Present};

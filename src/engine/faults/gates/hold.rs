@@ -9,7 +9,7 @@ use crate::engine::session::SessionFlags;
 impl Gates {
     /// Panics unless the gates agree with the session's flags.
     pub(crate) fn check(&self, id: SessionId, flags: SessionFlags) {
-        assert_eq!(self.of.contains_key(&id), flags.contains(SessionFlags::GATED), "a gated session has a gate");
+        assert_eq!(self.of.contains_key(&id), flags.contains(SessionFlags::FAULT_GATED), "a gated session has a gate");
         assert_eq!(self.awaited.contains_key(&id), flags.contains(SessionFlags::PACED), "a reply that will be held back");
     }
 }
@@ -17,7 +17,7 @@ impl Gates {
 impl Engine {
     /// Holds back the session's output since position `from`, at a pace. If its request is blocked, this applies to the reply at
     /// the end of the wait.
-    pub(crate) fn hold_reply(&mut self, now: Now, id: SessionId, from: u64, pace: Pace) {
+    pub(crate) fn gate_reply(&mut self, now: Now, id: SessionId, from: u64, pace: Pace) {
         let given = self.given(id);
         let session = &mut self.clients.sessions[id];
         if session.flags.contains(SessionFlags::BLOCKED) {
@@ -25,7 +25,7 @@ impl Engine {
             self.testing.gates.awaited.insert(id, pace);
         } else if given > from {
             self.testing.gates.hold(now, id, (from, given), pace);
-            session.flags.set(SessionFlags::GATED, self.testing.gates.of.contains_key(&id));
+            session.flags.set(SessionFlags::FAULT_GATED, self.testing.gates.of.contains_key(&id));
         }
     }
 
@@ -39,7 +39,7 @@ impl Engine {
         session.flags.remove(SessionFlags::PACED);
         let written = session.net_out;
         if let Some(pace) = self.testing.gates.awaited.remove(&id) {
-            self.hold_reply(now, id, written, pace);
+            self.gate_reply(now, id, written, pace);
         }
     }
 
@@ -61,7 +61,7 @@ impl Engine {
     pub(crate) fn open_gates(&mut self, now: Now) {
         for (id, last) in self.testing.gates.open(now) {
             if last && let Some(session) = self.clients.sessions.get_mut(id) {
-                session.flags.remove(SessionFlags::GATED);
+                session.flags.remove(SessionFlags::FAULT_GATED);
             }
             self.mark_dirty(id);
         }

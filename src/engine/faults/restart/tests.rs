@@ -2,8 +2,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::base::ids::SessionId;
-use crate::base::key::KeyBuf;
+use crate::base::ids::{KeyBuf, SessionId};
 use crate::engine::Action;
 use crate::engine::harness::Harness;
 use crate::engine::observe::turns::Task;

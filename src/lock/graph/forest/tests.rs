@@ -1,5 +1,5 @@
 use super::*;
-use crate::base::key::{Key, KeyBuf};
+use crate::base::ids::{Key, KeyBuf};
 use crate::lock::grant::{Bound, Client, Mode};
 use crate::lock::interface::Request;
 use crate::lock::queue::Wanted;

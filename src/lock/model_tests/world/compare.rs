@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::World;
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::lock::grant::{Bound, Mode};
 use crate::lock::holders::Lock;
 use crate::lock::locks::Outcome;

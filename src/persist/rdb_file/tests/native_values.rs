@@ -1,7 +1,7 @@
 //! Native locks and what belongs to them, written and loaded.
 
 use super::*;
-use crate::base::key::Key;
+use crate::base::ids::Key;
 use crate::base::time::Now;
 use crate::keyspace::rdb::parts::put_string;
 use crate::lock::grant::Owner;

@@ -196,7 +196,7 @@ impl Member {
             platform: Arc::new(System),
             security: Security::default(),
             connections_max: 16,
-            admission: Arc::new(Admission::new(Part::Votes)),
+            admission: Arc::new(Admission::new(Participation::Votes)),
             hand_over: Arc::new(|_| ()),
         });
         let applied = Applied::default();

@@ -27,8 +27,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::quorum::admission::{Admission, Part};
-use crate::quorum::leader::Said;
+use crate::quorum::admission::{Admission, Participation};
+use crate::quorum::append_check::Said;
 use crate::quorum::net::client::Client;
 use crate::quorum::net::directory::PeerInfo;
 use crate::quorum::net::handler::{Failed, Handler};
@@ -252,7 +252,7 @@ impl TestNode {
     }
 
     async fn with(node: NodeId, setup: Setup) -> TestNode {
-        let admission = Arc::new(Admission::new(Part::Votes));
+        let admission = Arc::new(Admission::new(Participation::Votes));
         let hand_overs = Arc::<Mutex<Vec<_>>>::default();
         let (transport, shutdown) = Transport::new(Options {
             node,

@@ -3,7 +3,7 @@ use openraft::errors::RPCError;
 use openraft::network::RaftNetworkV2;
 
 use super::*;
-use crate::quorum::leader::{Here, LeadersLog, Said, fits};
+use crate::quorum::append_check::{Here, LeadersLog, Said, fits};
 use crate::quorum::sane::{INDEX_MAX, TERM_FLOOR, append as check, appended, term_max, vote as check_vote};
 
 fn id(term: u64, node_id: u64, index: u64) -> LogId {

@@ -179,7 +179,7 @@ async fn nodes_connect_again_after_a_restart_and_at_another_address() {
 async fn a_node_without_a_vote_says_what_it_has_and_gives_nothing() {
     let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
     let mut client = one.client(2, two.addr).await;
-    two.admission.set(Part::Follows);
+    two.admission.set(Participation::Follows);
     for told in [soon(client.vote(vote(), option())).await, soon(client.pre_vote(vote(), option())).await] {
         assert!(told.as_ref().is_ok_and(|told| !told.vote_granted), "{told:?}");
     }
@@ -194,9 +194,9 @@ async fn a_node_without_a_vote_says_what_it_has_and_gives_nothing() {
         assert_eq!(soon(client.vote(vote(), option())).await.unwrap().vote_granted, given);
     }
     assert_eq!(two.answers.votes.load(Relaxed), 1);
-    two.admission.set(Part::Nothing);
+    two.admission.set(Participation::Nothing);
     assert!(soon(client.append_entries(heartbeat(), option())).await.is_err());
-    two.admission.set(Part::Votes);
+    two.admission.set(Participation::Votes);
     assert!(soon(client.vote(vote(), option())).await.unwrap().vote_granted);
     assert!(soon(client.pre_vote(vote(), option())).await.unwrap().vote_granted);
     assert_eq!(soon(client.transfer_leader(request, option())).await, Ok(Ok(())));

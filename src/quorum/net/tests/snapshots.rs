@@ -4,7 +4,7 @@ use openraft::errors::{ReplicationClosed, StreamingError};
 use openraft::network::RaftNetworkV2;
 
 use super::*;
-use crate::quorum::leader::Leader;
+use crate::quorum::append_check::Leader;
 
 /// A snapshot file of several MiB. It is removed with the guard.
 struct File(PathBuf);

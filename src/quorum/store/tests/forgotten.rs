@@ -5,10 +5,10 @@ use std::path::Path;
 use super::*;
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::persist::disk::write_all_at;
-use crate::quorum::store::{Forgotten, Snapshots, header};
+use crate::quorum::store::{LogLoss, Snapshots, header};
 
 /// Opens the store after a loss of power. Returns what the node has forgotten, before `change`.
-fn restarted(disk: &mut SimulatedDisk, change: impl FnOnce(&mut Snapshots<&mut SimulatedDisk>)) -> Forgotten {
+fn restarted(disk: &mut SimulatedDisk, change: impl FnOnce(&mut Snapshots<&mut SimulatedDisk>)) -> LogLoss {
     disk.restart();
     let (log, worker) = LogStore::open(&mut *disk, options(Planted::Nothing)).unwrap();
     drop(worker);
@@ -22,7 +22,7 @@ fn restarted(disk: &mut SimulatedDisk, change: impl FnOnce(&mut Snapshots<&mut S
 fn a_node_joins_until_it_is_said_that_it_votes() {
     for seed in 0..50 {
         let mut disk = SimulatedDisk::new(seed);
-        assert_eq!(restarted(&mut disk, |_| {}), Forgotten::All, "the folder is empty");
+        assert_eq!(restarted(&mut disk, |_| {}), LogLoss::All, "the folder is empty");
         {
             let (log, mut worker) = LogStore::open(&mut disk, options(Planted::Nothing)).unwrap();
             assert!(log.is_young());
@@ -31,10 +31,10 @@ fn a_node_joins_until_it_is_said_that_it_votes() {
             assert!(append(&log, &mut worker, vec![entry(log_id(1, 1), 2, 10)]));
             assert!(!log.is_young());
         }
-        assert_eq!(restarted(&mut disk, |_| {}), Forgotten::All, "it has entries, and has not caught up");
-        assert_eq!(restarted(&mut disk, |snapshots| snapshots.joined().unwrap()), Forgotten::All);
-        assert_eq!(restarted(&mut disk, |snapshots| snapshots.joined().unwrap()), Forgotten::Nothing, "it votes");
-        assert_eq!(restarted(&mut disk, |_| {}), Forgotten::Nothing);
+        assert_eq!(restarted(&mut disk, |_| {}), LogLoss::All, "it has entries, and has not caught up");
+        assert_eq!(restarted(&mut disk, |snapshots| snapshots.joined().unwrap()), LogLoss::All);
+        assert_eq!(restarted(&mut disk, |snapshots| snapshots.joined().unwrap()), LogLoss::Nothing, "it votes");
+        assert_eq!(restarted(&mut disk, |_| {}), LogLoss::Nothing);
     }
 }
 
@@ -53,7 +53,7 @@ fn a_mark_that_was_made_survives_a_crash_at_any_step() {
         let mut snapshots = Snapshots::open(&mut disk, Path::new("/d"), OWNER).unwrap();
         // Not from the log, which is blank: the mark itself must be there.
         assert!(!marked || snapshots.disk().open(b"joining").unwrap().is_some(), "step {at}");
-        assert_eq!(snapshots.forgotten(&log).unwrap(), Forgotten::All);
+        assert_eq!(snapshots.forgotten(&log).unwrap(), LogLoss::All);
         if !crashed {
             assert!(at > 2, "{at} steps");
             break;
@@ -80,10 +80,10 @@ fn torn(seed: u64) -> SimulatedDisk {
 fn a_log_that_was_cut_is_known_as_such_until_the_node_votes() {
     let mut disk = torn(1);
     for _ in 0..3 {
-        assert_eq!(restarted(&mut disk, |_| {}), Forgotten::End);
+        assert_eq!(restarted(&mut disk, |_| {}), LogLoss::End);
     }
-    assert_eq!(restarted(&mut disk, |snapshots| snapshots.joined().unwrap()), Forgotten::End);
-    assert_eq!(restarted(&mut disk, |_| {}), Forgotten::Nothing);
+    assert_eq!(restarted(&mut disk, |snapshots| snapshots.joined().unwrap()), LogLoss::End);
+    assert_eq!(restarted(&mut disk, |_| {}), LogLoss::Nothing);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_crash_at_any_step_of_a_cut_does_not_hide_it() {
         let opened = LogStore::open(&mut disk, options(Planted::Nothing)).is_ok();
         let crashed = disk.has_crashed();
         assert!(opened != crashed, "step {at}");
-        assert_eq!(restarted(&mut disk, |_| {}), Forgotten::End, "step {at}");
+        assert_eq!(restarted(&mut disk, |_| {}), LogLoss::End, "step {at}");
         if !crashed {
             assert!(at > 4, "{at} steps");
             break;

@@ -16,12 +16,12 @@ use crate::quorum::types::SnapshotMeta;
 
 /// A state machine that knows only what it was given last.
 #[derive(Clone, Default)]
-struct Machine {
+struct Application {
     applied: SnapshotMeta,
     snapshot: Arc<Mutex<Option<SnapshotMeta>>>,
 }
 
-impl RaftSnapshotBuilder<Types> for Machine {
+impl RaftSnapshotBuilder<Types> for Application {
     type SnapshotData = ();
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, ()>> {
@@ -30,9 +30,9 @@ impl RaftSnapshotBuilder<Types> for Machine {
     }
 }
 
-impl RaftStateMachine<Types> for Machine {
+impl RaftStateMachine<Types> for Application {
     type SnapshotData = ();
-    type SnapshotBuilder = Machine;
+    type SnapshotBuilder = Application;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembershipOf<Types>)> {
         Ok((self.applied.last_log_id, self.applied.last_membership.clone()))
@@ -54,7 +54,7 @@ impl RaftStateMachine<Types> for Machine {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> Machine {
+    async fn get_snapshot_builder(&mut self) -> Application {
         self.clone()
     }
 
@@ -71,15 +71,15 @@ impl RaftStateMachine<Types> for Machine {
 
 struct Builder;
 
-impl StoreBuilder<Types, LogStore, Machine, LogThread> for Builder {
-    async fn build(&self) -> Result<(LogThread, LogStore, Machine), StorageError<Types>> {
+impl StoreBuilder<Types, LogStore, Application, LogThread> for Builder {
+    async fn build(&self) -> Result<(LogThread, LogStore, Application), StorageError<Types>> {
         let (store, worker) = LogStore::open(SimulatedDisk::new(1), options(Planted::Nothing)).unwrap();
         let thread = worker.spawn(&store).unwrap();
-        Ok((thread, store, Machine::default()))
+        Ok((thread, store, Application::default()))
     }
 }
 
-type Tests = Suite<Types, LogStore, Machine, Builder, LogThread>;
+type Tests = Suite<Types, LogStore, Application, Builder, LogThread>;
 
 /// Runs tests of the suite at the same time: some of them sleep for seconds.
 macro_rules! suite {

@@ -26,7 +26,7 @@ use crate::engine::config::Config;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::Moment;
 use crate::server::clock::Clock;
-use crate::server::durable::boot;
+use crate::server::durable::boottime;
 use crate::server::durable::check::inspect::{Checked, Verdict, inspect};
 use crate::server::durable::check::target::{MANIFEST_END, Target};
 use crate::server::durable::check::text::Role;
@@ -64,7 +64,7 @@ struct Chain {
 /// Why nothing can be checked, or why `--fix` does nothing, in words.
 pub fn check(path: &Path, databases: u32, fix: Option<Fix>, out: &mut dyn Write) -> Result<bool, String> {
     // In this order, as at a start.
-    let boot = boot::clock();
+    let boot = boottime::now();
     let moment = Moment { boot, now: Clock::new().now() };
     let mut check = Check { databases, moment, out, damaged: false };
     match fix {

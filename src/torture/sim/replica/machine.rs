@@ -9,26 +9,26 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::engine::config::Config;
-use crate::quorum::node::{Committed, Done, Machine, Status};
+use crate::quorum::node::{Application, Committed, Done, Status};
 use crate::quorum::types::{Batch, NodeId, SnapshotFile};
 use crate::server::replicated::content;
 use crate::torture::sim::replica::disk::NodeDisk;
 
 /// What is asked.
 pub enum Asked {
-    /// See [`Machine::apply`].
+    /// See [`Application::apply`].
     Apply(Vec<Committed>, Done),
-    /// See [`Machine::install`].
+    /// See [`Application::install`].
     Install(Option<SnapshotFile>, oneshot::Sender<Result<(), String>>),
-    /// See [`Machine::message`].
+    /// See [`Application::message`].
     Message(Bytes),
-    /// See [`Machine::followers_reached`].
+    /// See [`Application::followers_reached`].
     FollowersReached,
-    /// See [`Machine::changed`].
+    /// See [`Application::changed`].
     Changed(Status),
-    /// See [`Machine::hand_over`].
+    /// See [`Application::hand_over`].
     HandOver(Option<NodeId>),
-    /// See [`Machine::failed`].
+    /// See [`Application::failed`].
     Failed(String),
 }
 
@@ -55,7 +55,7 @@ impl SimMachine {
     }
 }
 
-impl Machine for SimMachine {
+impl Application for SimMachine {
     fn apply(&self, entries: Vec<Committed>, done: Done) {
         self.ask(Asked::Apply(entries, done));
     }

@@ -12,8 +12,8 @@ use openraft::async_runtime::WatchReceiver;
 
 use crate::persist::disk::SendDisk;
 use crate::quorum::node::Raft;
-use crate::quorum::node::machine::Machine;
-use crate::quorum::node::state::{SharedSnapshots, lock};
+use crate::quorum::node::application::Application;
+use crate::quorum::node::state_machine::{SharedSnapshots, lock};
 use crate::quorum::runtime::Runtime;
 use crate::quorum::store::Progress;
 
@@ -53,7 +53,7 @@ fn work(segments: &[(u64, u64)], snapshot: Option<(u64, u64)>, applied: Option<u
 }
 
 /// Keeps the log bounded until openraft ends.
-pub async fn bound<D: SendDisk, M: Machine>(raft: Raft<D, M>, snapshots: SharedSnapshots<D>, progress: Arc<Progress>) {
+pub async fn compact<D: SendDisk, M: Application>(raft: Raft<D, M>, snapshots: SharedSnapshots<D>, progress: Arc<Progress>) {
     let (mut asked, mut looks) = (None, 0);
     loop {
         Runtime::sleep(EVERY).await;

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 
 use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::net::Snapshot;
-use crate::quorum::node::compact::Builder;
-use crate::quorum::node::giver::{BYTES_MAX, Giver, ending};
-use crate::quorum::node::machine::{Applied, Committed, Machine};
+use crate::quorum::node::application::{Application, Applied, Committed};
+use crate::quorum::node::apply_queue::{ApplyQueue, BYTES_MAX, ending};
+use crate::quorum::node::snapshot_builder::Builder;
 use crate::quorum::node::storage;
 use crate::quorum::store::{LogStore, Snapshots};
 use crate::quorum::types::{Entry, LogId, Membership, SnapshotFile, SnapshotMeta, Types};
@@ -29,24 +29,24 @@ pub fn lock<D: Disk>(snapshots: &Mutex<Snapshots<D>>) -> MutexGuard<'_, Snapshot
 }
 
 /// The state machine of a node.
-pub struct State<D: Disk, M> {
+pub struct StateMachine<D: Disk, M> {
     machine: M,
-    giver: Giver<M>,
+    queue: ApplyQueue<M>,
     log: LogStore,
     snapshots: SharedSnapshots<D>,
     applied: Option<LogId>,
     membership: Membership,
 }
 
-impl<D: Disk, M: Machine> State<D, M> {
+impl<D: Disk, M: Application> StateMachine<D, M> {
     /// The state after the current snapshot, which the machine is given.
     ///
     /// # Errors
     /// The machine's.
     pub async fn begin(machine: M, log: LogStore, snapshots: SharedSnapshots<D>) -> io::Result<Self> {
         let current = lock(&snapshots).current().cloned();
-        let giver = Giver::new(machine.clone());
-        let mut state = State { machine, giver, log, snapshots, applied: None, membership: Membership::default() };
+        let queue = ApplyQueue::new(machine.clone());
+        let mut state = StateMachine { machine, queue, log, snapshots, applied: None, membership: Membership::default() };
         if let Some((meta, file)) = current {
             state.install(Some(file)).await?;
             (state.applied, state.membership) = (meta.last_log_id, meta.last_membership);
@@ -62,7 +62,7 @@ impl<D: Disk, M: Machine> State<D, M> {
 
     /// Looks at what became of the entries that were given: of those that are applied, or of `all`, for which it waits.
     async fn look(&mut self, all: bool) -> io::Result<()> {
-        if self.giver.applied(all).await? == Applied::StartsAnew {
+        if self.queue.applied(all).await? == Applied::StartsAnew {
             self.start_anew().await?;
         }
         Ok(())
@@ -96,7 +96,7 @@ pub fn committed(entry: Entry) -> Option<Committed> {
     if let EntryPayload::Normal(batch) = entry.payload { Some(Committed { index: entry.log_id.index, batch }) } else { None }
 }
 
-impl<D: SendDisk, M: Machine> RaftStateMachine<Types> for State<D, M> {
+impl<D: SendDisk, M: Application> RaftStateMachine<Types> for StateMachine<D, M> {
     type SnapshotData = SnapshotFile;
     type SnapshotBuilder = Builder<D, M>;
 
@@ -127,15 +127,15 @@ impl<D: SendDisk, M: Machine> RaftStateMachine<Types> for State<D, M> {
                     next = entries.try_next().now_or_never().transpose()?.flatten();
                 }
             }
-            self.look(self.giver.is_full()).await?;
+            self.look(self.queue.is_full()).await?;
             self.applied = last;
             match batches.len() == count {
                 // A leader's clients wait for it.
-                true if !responders.is_empty() => self.giver.give(batches),
-                true => self.giver.hold(batches),
+                true if !responders.is_empty() => self.queue.give(batches),
+                true => self.queue.hold(batches),
                 // A leadership begins with an entry without a batch. A state that was dropped is built again before.
                 false => {
-                    self.giver.give(batches);
+                    self.queue.give(batches);
                     self.look(true).await?;
                 }
             }
@@ -153,7 +153,7 @@ impl<D: SendDisk, M: Machine> RaftStateMachine<Types> for State<D, M> {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
-        self.giver.forget();
+        self.queue.forget();
         self.install(Some(snapshot)).await?;
         (self.applied, self.membership) = (meta.last_log_id, meta.last_membership.clone());
         Ok(())

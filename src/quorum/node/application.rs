@@ -66,7 +66,7 @@ pub struct Status {
 
 /// The state that committed entries change. The calls come from the node's threads. They order the work, and return at once, unless
 /// something else is said.
-pub trait Machine: Clone + Send + Sync + 'static {
+pub trait Application: Clone + Send + Sync + 'static {
     /// Applies committed entries. `done` is told what became of them.
     fn apply(&self, entries: Vec<Committed>, done: Done);
 

@@ -25,7 +25,7 @@ const BUSY_MAX_NS: u64 = 1_000_000;
 
 /// What the next batch waits for.
 #[derive(Clone, Debug, Default)]
-pub struct Sharing {
+pub struct GroupCommit {
     /// Number of replies that are held back when all clients of before have written again.
     expected: usize,
     /// When it waits no longer, in nanoseconds of the monotonic clock.
@@ -34,12 +34,12 @@ pub struct Sharing {
     idle_ns: Cell<u64>,
 }
 
-impl Sharing {
+impl GroupCommit {
     /// After a sync of this length, before which so many replies were held back.
-    pub fn after(held: usize, sync_us: u64, now_ns: u64) -> Sharing {
+    pub fn after(held: usize, sync_us: u64, now_ns: u64) -> GroupCommit {
         let sync_ns = sync_us * 1000;
         let until_ns = now_ns + sync_ns + BUSY_MAX_NS;
-        Sharing { expected: held, until_ns: until_ns.into(), idle_ns: (sync_ns / SHARE).min(IDLE_MAX_NS).into() }
+        GroupCommit { expected: held, until_ns: until_ns.into(), idle_ns: (sync_ns / SHARE).min(IDLE_MAX_NS).into() }
     }
 
     /// Whether the next batch waits, with so many replies held back now.
@@ -64,16 +64,19 @@ mod tests {
 
     #[test]
     fn a_batch_waits_for_those_who_were_answered_but_not_for_long() {
-        let none = Sharing::default();
+        let none = GroupCommit::default();
         assert!(!none.waits(0, 0) && none.rest(0).is_zero());
-        let sharing = Sharing::after(50, 400, 1_000);
-        assert!(sharing.waits(49, 1_400_999) && !sharing.waits(50, 1_000) && !sharing.waits(0, 1_401_000), "while it is busy");
-        let rest = |now_ns| sharing.rest(now_ns).as_nanos();
+        let group_commit = GroupCommit::after(50, 400, 1_000);
+        assert!(
+            group_commit.waits(49, 1_400_999) && !group_commit.waits(50, 1_000) && !group_commit.waits(0, 1_401_000),
+            "while it is busy"
+        );
+        let rest = |now_ns| group_commit.rest(now_ns).as_nanos();
         assert_eq!((rest(5_000), rest(204_999)), (200_000, 1), "from when it is idle");
-        assert!(sharing.waits(10, 204_999) && !sharing.waits(10, 205_000));
+        assert!(group_commit.waits(10, 204_999) && !group_commit.waits(10, 205_000));
         assert_eq!((rest(205_000), rest(u64::MAX)), (0, 0), "it may end between the two questions");
-        assert_eq!(Sharing::after(2, 5_000_000, 0).rest(0), Duration::from_millis(1), "however slow the disk is");
+        assert_eq!(GroupCommit::after(2, 5_000_000, 0).rest(0), Duration::from_millis(1), "however slow the disk is");
         // A client that is alone.
-        assert!(!Sharing::after(1, 400, 0).waits(1, 0));
+        assert!(!GroupCommit::after(1, 400, 0).waits(1, 0));
     }
 }

@@ -177,7 +177,7 @@ impl Leader {
         self.log().note_match(vote, ids);
     }
 
-    /// Waits for the turn of an append, of the entries `ids`, and checks it. `is_behind` says that it comes behind the one before it.
+    /// Waits for the turn of an append, of the entries `ids`, and checks it. `is_consecutive` says that it comes behind the one before it.
     /// Leaves in it what may be taken to be committed. A heartbeat needs no turn, and gets `None`.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Leader {
         &self,
         append: &mut AppendEntriesRequest<Types>,
         ids: &[LogId],
-        is_behind: bool,
+        is_consecutive: bool,
         handler: &impl Handler,
     ) -> Result<Option<Turn<'_>>, String> {
         let (vote, prev) = (append.vote, append.prev_log_id);
@@ -204,7 +204,7 @@ impl Leader {
             append.leader_commit = self.fits(vote, said(), handler).await?;
             return Ok(None);
         }
-        if is_behind {
+        if is_consecutive {
             let turn = self.turns.read().await;
             if self.log().matched(&vote) <= prev {
                 return Ok(Some(Either::Left(turn)));

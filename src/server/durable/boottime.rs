@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::persist::append::clock::BootClock;
 
 /// The boot clock now. Without the id of the boot it is the default, which is the same boot as no other.
-pub fn clock() -> BootClock {
+pub fn now() -> BootClock {
     static BOOT: OnceLock<Option<[u8; 16]>> = OnceLock::new();
     let Some(id) = *BOOT.get_or_init(id) else { return BootClock::default() };
     let time = clock_gettime(ClockId::Boottime);
@@ -25,7 +25,7 @@ fn id() -> Option<[u8; 16]> {
 mod tests {
     #[test]
     fn the_boot_clock_runs_within_one_boot() {
-        let (first, second) = (super::clock(), super::clock());
+        let (first, second) = (super::now(), super::now());
         assert_eq!(first.id, second.id);
         assert!(second.now_ms >= first.now_ms);
     }

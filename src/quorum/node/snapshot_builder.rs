@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 
 use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::net::Snapshot;
-use crate::quorum::node::machine::Machine;
-use crate::quorum::node::state::{SharedSnapshots, committed, lock};
+use crate::quorum::node::application::Application;
+use crate::quorum::node::state_machine::{SharedSnapshots, committed, lock};
 use crate::quorum::node::storage;
 use crate::quorum::runtime::{blocking, is_simulated};
 use crate::quorum::store::LogStore;
@@ -34,7 +34,7 @@ impl<D: Disk, M> Builder<D, M> {
     }
 }
 
-impl<D: SendDisk, M: Machine> RaftSnapshotBuilder<Types> for Builder<D, M> {
+impl<D: SendDisk, M: Application> RaftSnapshotBuilder<Types> for Builder<D, M> {
     type SnapshotData = SnapshotFile;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {

@@ -16,7 +16,7 @@ use openraft::AsyncRuntime;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::quorum::node::machine::{Applied, Committed, Machine};
+use crate::quorum::node::application::{Application, Applied, Committed};
 use crate::quorum::runtime::Runtime;
 
 /// How long a follower's entries wait for others. A new leader has so much less applied when it begins.
@@ -33,7 +33,7 @@ pub fn ending() -> io::Error {
 
 /// Gives entries to a machine. Copies give to the same one, in one order.
 #[derive(Clone)]
-pub struct Giver<M> {
+pub struct ApplyQueue<M> {
     machine: M,
     groups: Arc<Mutex<Groups>>,
 }
@@ -48,10 +48,10 @@ struct Groups {
     given: VecDeque<oneshot::Receiver<Applied>>,
 }
 
-impl<M: Machine> Giver<M> {
+impl<M: Application> ApplyQueue<M> {
     /// Gives entries to this machine.
-    pub fn new(machine: M) -> Giver<M> {
-        Giver { machine, groups: Arc::default() }
+    pub fn new(machine: M) -> ApplyQueue<M> {
+        ApplyQueue { machine, groups: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Groups> {
@@ -147,7 +147,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::quorum::node::machine::{Previous, Status};
+    use crate::quorum::node::application::{Previous, Status};
     use crate::quorum::types::{Batch, ClusterTime, NodeId, SnapshotFile};
 
     /// The indexes of a group, and who is told of it.
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    impl Machine for Kept {
+    impl Application for Kept {
         fn apply(&self, entries: Vec<Committed>, done: oneshot::Sender<Applied>) {
             self.0.lock().unwrap().push((entries.iter().map(|entry| entry.index).collect(), done));
         }
@@ -196,44 +196,44 @@ mod tests {
     #[tokio::test]
     async fn what_is_held_is_given_in_a_moment_and_in_order() {
         let kept = Kept::default();
-        let giver = Giver::new(kept.clone());
-        (1..=3).for_each(|index| giver.hold(entry(index, 10)));
+        let queue = ApplyQueue::new(kept.clone());
+        (1..=3).for_each(|index| queue.hold(entry(index, 10)));
         assert!(kept.answer(Applied::Done).is_empty(), "it waits for others");
-        giver.end_hold();
+        queue.end_hold();
         assert_eq!(kept.answer(Applied::Done), [[1, 2, 3]]);
-        giver.hold(entry(4, 10));
-        giver.give(entry(5, 10));
+        queue.hold(entry(4, 10));
+        queue.give(entry(5, 10));
         assert_eq!(kept.answer(Applied::Done), [[4, 5]], "a leader does not wait");
-        giver.hold(entry(6, BYTES_MAX));
+        queue.hold(entry(6, BYTES_MAX));
         assert_eq!(kept.answer(Applied::Done), [[6]], "nor does much");
-        giver.end_hold();
+        queue.end_hold();
         assert!(kept.answer(Applied::Done).is_empty());
-        assert_eq!(giver.applied(true).await.unwrap(), Applied::Done);
+        assert_eq!(queue.applied(true).await.unwrap(), Applied::Done);
     }
 
     #[tokio::test]
     async fn a_machine_that_starts_anew_is_noticed_later_and_nothing_behind_is_given() {
         let kept = Kept::default();
-        let giver = Giver::new(kept.clone());
-        giver.give(entry(1, 10));
-        assert_eq!(giver.applied(false).await.unwrap(), Applied::Done, "it is not known yet");
-        giver.give(entry(2, 10));
+        let queue = ApplyQueue::new(kept.clone());
+        queue.give(entry(1, 10));
+        assert_eq!(queue.applied(false).await.unwrap(), Applied::Done, "it is not known yet");
+        queue.give(entry(2, 10));
         kept.answer(Applied::StartsAnew);
-        giver.hold(entry(3, 10));
-        assert_eq!(giver.applied(false).await.unwrap(), Applied::StartsAnew);
-        giver.end_hold();
+        queue.hold(entry(3, 10));
+        assert_eq!(queue.applied(false).await.unwrap(), Applied::StartsAnew);
+        queue.end_hold();
         assert!(kept.answer(Applied::Done).is_empty(), "the third is in the state that the machine is given now");
-        assert_eq!(giver.applied(true).await.unwrap(), Applied::Done);
+        assert_eq!(queue.applied(true).await.unwrap(), Applied::Done);
     }
 
     #[tokio::test]
     async fn an_executor_that_has_ended_is_noticed_and_one_that_is_slow_is_waited_for() {
         let kept = Kept::default();
-        let giver = Giver::new(kept.clone());
-        (0..GROUPS_MAX as u64).for_each(|index| giver.give(entry(index, 10)));
-        assert!(giver.is_full());
-        assert!(giver.applied(true).now_or_never().is_none());
+        let queue = ApplyQueue::new(kept.clone());
+        (0..GROUPS_MAX as u64).for_each(|index| queue.give(entry(index, 10)));
+        assert!(queue.is_full());
+        assert!(queue.applied(true).now_or_never().is_none());
         kept.0.lock().unwrap().clear();
-        assert_eq!(giver.applied(false).await.unwrap_err().to_string(), ending().to_string());
+        assert_eq!(queue.applied(false).await.unwrap_err().to_string(), ending().to_string());
     }
 }
